@@ -1,0 +1,21 @@
+//! This host as a [`Machine`](corebeat_machine::Machine): sensors, hands, and the journal that puts everything back.
+//!
+//! Place in the loop: act; stands on base.
+
+mod cgroup;
+mod counter;
+mod error;
+mod exact;
+mod hand;
+mod host;
+mod journal;
+mod launch;
+mod machine;
+mod memory;
+mod process;
+mod spin;
+mod team;
+mod thread;
+mod topology;
+
+pub use error::Error;
