@@ -1,0 +1,381 @@
+//! Does this machine code wait for somebody else?
+//!
+//! Code waits if going round its loop once more changes nothing that the loop itself could notice: what it reads is read
+//! from the same places, nothing is written to memory, and no register carries anything over to the next turn, except
+//! perhaps a count of the turns. The only thing that can end such a loop is a write by another thread.
+//!
+//! ```text
+//!            ip, from a sample
+//!             v
+//!   L:  cmp dword [rdi], esi    reads a place that stays the same        -+
+//!       jne out                 a branch that depends on what was read    |  a turn: the shortest way
+//!       pause                                                             |  from ip back to ip
+//!       add rax, 1              counts turns                              |
+//!       cmp rax, rdx                                                      |
+//!       jb  L                   ----------------------------------------- +
+//! ```
+//!
+//! 1. From the sampled instruction, follow the code forward, over both sides of every branch, as far as the bytes reach.
+//!    Decoding starts at an instruction that did run, so instructions are never cut wrongly.
+//! 2. Find the shortest way back to the sampled instruction that writes no memory, calls nothing and makes no system
+//!    call: the *turn*. An atomic operation that leaves the same value however often it is repeated (xchg, cmpxchg, or,
+//!    and, bts, btr: test-and-set locks, fences) is no write in this sense. No turn: the code computes.
+//! 3. A turn with a PAUSE waits: the instruction exists for nothing else. This covers back-off loops that read no memory.
+//! 4. Otherwise join each instruction of the turn to those whose results it uses, round the corner as well. A circle in
+//!    this graph is a value carried from turn to turn. `sum += x`, `p = p->next` and `i = hash(i)` carry values: they
+//!    compute. A circle of nothing but moves and additions of constants is a counter, which may be compared, and nothing
+//!    else: an address or a product made of it is work.
+//! 5. At least one branch must depend on a value that was read from memory and not on a counter: what is waited for.
+//! 6. A turn without a counter waits, whatever other ways the loop has. A turn with a counter waits only if every
+//!    instruction of the loop lies on such a turn: `for i { if (*enabled) work(i) }` has an idle turn, and is no wait.
+//!
+//! Not seen: loops that call functions (debug builds), loops at `-O0` that keep their counter in memory, and loops longer
+//! than [`REACH_BYTES`] to either side. Loops that call `sched_yield` show up as system time. A loop that polls `rdtsc`
+//! alone waits for time, not for anybody, and is no spin here; with a PAUSE it is. The first, successful try of a
+//! test-and-set lock looks like a later one; it is short.
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
+use std::collections::{HashSet, VecDeque};
+
+/// How far to each side of the sampled instruction code is looked at.
+pub(crate) const REACH_BYTES: u64 = 256;
+
+/// At most so many instructions are followed.
+const INSTRUCTIONS_MAX: usize = 96;
+
+/// A place that instructions hand values over in: a register (whole) or one processor flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Register(Register),
+    Flag(u32),
+}
+
+/// What one instruction is to the analysis.
+#[derive(Debug)]
+struct Step {
+    ip: u64,
+    /// Where it may go on; targets outside the code are left out.
+    next: [Option<u64>; 2],
+    conditional: bool,
+    /// It has an effect that a mere wait has not.
+    effect: bool,
+    pause: bool,
+    /// A move between registers or an addition of a constant: what counters are made of.
+    counts: bool,
+    compares: bool,
+    loads: bool,
+    /// Places it reads, with how many bytes; `true` for those that make up a memory address.
+    reads: Vec<(Place, usize, bool)>,
+    /// Places it writes, with how many bytes; `false` if the old value may stay.
+    writes: Vec<(Place, usize, bool)>,
+    /// Its results are what it read from memory, and nothing else (failed atomic operations).
+    result_is_memory: bool,
+}
+
+/// Whether the code around `ip` waits for somebody else. `code` starts at address `start`.
+///
+/// Anything may be in `code`; what cannot be decoded computes. The time this takes is bounded.
+pub(crate) fn waits(code: &[u8], start: u64, ip: u64) -> bool {
+    let steps = follow(code, start, ip);
+    if steps.is_empty() {
+        return false;
+    }
+    let all: HashSet<usize> = (0..steps.len()).collect();
+    let Some(turn) = turn(&steps, 0, &all) else { return false };
+    match judge(&steps, &turn) {
+        Verdict::Works => false,
+        Verdict::Waits => true,
+        Verdict::Counts => {
+            let body = innermost_loop(&steps, &turn);
+            let mut seen: HashSet<usize> = turn.into_iter().collect();
+            for &at in &body {
+                if seen.contains(&at) {
+                    continue;
+                }
+                match self::turn(&steps, at, &body) {
+                    Some(t) if judge(&steps, &t) != Verdict::Works => seen.extend(t),
+                    _ => return false,
+                }
+            }
+            true
+        }
+    }
+}
+
+/// Decodes what can be reached from `ip`, which becomes step 0.
+fn follow(code: &[u8], start: u64, ip: u64) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut seen = HashSet::from([ip]);
+    let mut todo = VecDeque::from([ip]);
+    let mut factory = InstructionInfoFactory::new();
+    while let Some(at) = todo.pop_front() {
+        let bytes = at.checked_sub(start).and_then(|o| code.get(usize::try_from(o).ok()?..));
+        let Some(bytes) = bytes.filter(|b| !b.is_empty()) else { continue };
+        let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
+        if instruction.is_invalid() {
+            continue;
+        }
+        let step = step(&instruction, &mut factory);
+        for next in step.next.into_iter().flatten() {
+            if seen.len() < INSTRUCTIONS_MAX && seen.insert(next) {
+                todo.push_back(next);
+            }
+        }
+        steps.push(step);
+    }
+    // Step 0 is where the sample was: if that could not be decoded, nothing was followed.
+    steps
+}
+
+fn step(instruction: &iced_x86::Instruction, factory: &mut InstructionInfoFactory) -> Step {
+    let mnemonic = instruction.mnemonic();
+    let fall = Some(instruction.next_ip());
+    let jump = || Some(instruction.near_branch_target());
+    let mut effect = instruction.is_privileged() || instruction.is_string_instruction();
+    let next = match instruction.flow_control() {
+        FlowControl::Next => [fall, None],
+        FlowControl::ConditionalBranch => [fall, jump()],
+        FlowControl::UnconditionalBranch => [jump(), None],
+        // Work in between, then on.
+        FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt => {
+            effect = true;
+            [fall, None]
+        }
+        _ => [None, None],
+    };
+    // However often they are repeated, they leave the same value.
+    let repeatable = match mnemonic {
+        Mnemonic::Xchg => true,
+        Mnemonic::Cmpxchg | Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b => instruction.has_lock_prefix(),
+        Mnemonic::Or | Mnemonic::And | Mnemonic::Bts | Mnemonic::Btr => instruction.has_lock_prefix(),
+        // The usual fence of older compilers.
+        Mnemonic::Add => {
+            instruction.has_lock_prefix() && is_immediate(instruction, 1) && instruction.immediate(1) == 0
+        }
+        _ => false,
+    };
+    let info = factory.info(instruction);
+    let mut loads = false;
+    for memory in info.used_memory() {
+        match memory.access() {
+            OpAccess::None | OpAccess::NoMemAccess => {}
+            OpAccess::Read | OpAccess::CondRead => loads = true,
+            _ if repeatable => loads = true,
+            _ => effect = true,
+        }
+    }
+    let address = |register: Register| {
+        loads
+            && [instruction.memory_base(), instruction.memory_index()]
+                .iter()
+                .any(|r| r.full_register() == register.full_register())
+    };
+    let (mut reads, mut writes) = (Vec::new(), Vec::new());
+    for used in info.used_registers() {
+        let register = used.register();
+        let place = Place::Register(register.full_register());
+        if !(register.is_gpr() || register.is_vector_register() || register.is_k()) {
+            // Segments stay the same; the floating-point stack is nothing to wait with.
+            effect |= !register.is_segment_register();
+            continue;
+        }
+        let size = register.size();
+        let (read, write) = match used.access() {
+            OpAccess::Read | OpAccess::CondRead => (true, None),
+            OpAccess::Write => (false, Some(true)),
+            OpAccess::ReadWrite => (true, Some(true)),
+            OpAccess::CondWrite | OpAccess::ReadCondWrite => (true, Some(false)),
+            OpAccess::None | OpAccess::NoMemAccess => (false, None),
+        };
+        if read {
+            reads.push((place, size, address(register)));
+        }
+        if let Some(all) = write {
+            writes.push((place, size, all));
+        }
+    }
+    let flags = |bits: u32| (0..32).map(|b| 1 << b).filter(move |b| bits & b != 0).map(Place::Flag);
+    reads.extend(flags(instruction.rflags_read()).map(|p| (p, 1, false)));
+    writes.extend(flags(instruction.rflags_modified()).map(|p| (p, 1, true)));
+    let register_to = instruction.op0_kind() == OpKind::Register;
+    Step {
+        ip: instruction.ip(),
+        next,
+        conditional: instruction.flow_control() == FlowControl::ConditionalBranch,
+        effect,
+        pause: matches!(mnemonic, Mnemonic::Pause | Mnemonic::Tpause | Mnemonic::Umwait | Mnemonic::Mwaitx),
+        counts: register_to
+            && match mnemonic {
+                Mnemonic::Inc | Mnemonic::Dec => true,
+                Mnemonic::Add | Mnemonic::Sub => is_immediate(instruction, 1),
+                Mnemonic::Mov => instruction.op1_kind() == OpKind::Register,
+                Mnemonic::Lea => instruction.memory_index() == Register::None,
+                _ => false,
+            },
+        compares: matches!(mnemonic, Mnemonic::Cmp | Mnemonic::Test),
+        loads,
+        reads,
+        writes,
+        result_is_memory: loads && matches!(mnemonic, Mnemonic::Xchg | Mnemonic::Cmpxchg),
+    }
+}
+
+fn is_immediate(instruction: &iced_x86::Instruction, operand: u32) -> bool {
+    instruction.code() != Code::INVALID
+        && matches!(
+            instruction.op_kind(operand),
+            OpKind::Immediate8
+                | OpKind::Immediate16
+                | OpKind::Immediate32
+                | OpKind::Immediate64
+                | OpKind::Immediate8to16
+                | OpKind::Immediate8to32
+                | OpKind::Immediate8to64
+                | OpKind::Immediate32to64
+        )
+}
+
+/// The shortest way from a step back to itself over steps without effect, within `allowed`; in order, `from` first.
+fn turn(steps: &[Step], from: usize, allowed: &HashSet<usize>) -> Option<Vec<usize>> {
+    if steps[from].effect {
+        return None;
+    }
+    let mut came_from: Vec<Option<usize>> = vec![None; steps.len()];
+    let mut todo = VecDeque::from([from]);
+    while let Some(at) = todo.pop_front() {
+        for next in successors(steps, at) {
+            if next == from {
+                let mut way = vec![at];
+                while let Some(before) = came_from[*way.last()?] {
+                    way.push(before);
+                }
+                way.reverse();
+                return Some(way);
+            }
+            if allowed.contains(&next) && !steps[next].effect && came_from[next].is_none() {
+                came_from[next] = Some(at);
+                todo.push_back(next);
+            }
+        }
+    }
+    None
+}
+
+fn successors(steps: &[Step], at: usize) -> impl Iterator<Item = usize> + '_ {
+    steps[at].next.into_iter().flatten().filter_map(|ip| steps.iter().position(|s| s.ip == ip))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// A value is carried over, or nothing is waited for.
+    Works,
+    /// Each turn is like the one before.
+    Waits,
+    /// Each turn is like the one before, but they are counted.
+    Counts,
+}
+
+/// What going round this turn does.
+fn judge(steps: &[Step], turn: &[usize]) -> Verdict {
+    let turn: Vec<&Step> = turn.iter().map(|&i| &steps[i]).collect();
+    if turn.iter().any(|s| s.pause) {
+        return Verdict::Waits;
+    }
+    // For each step, the steps whose results it reads, and whether as part of an address.
+    let uses: Vec<Vec<(usize, bool)>> = (0..turn.len()).map(|i| sources(&turn, i)).collect();
+    // For each step, those that its own results are made of. What a failed atomic operation leaves in its register comes
+    // from memory.
+    let inputs: Vec<Vec<usize>> = uses
+        .iter()
+        .zip(&turn)
+        .map(|(uses, step)| uses.iter().filter(|_| !step.result_is_memory).map(|&(from, _)| from).collect())
+        .collect();
+
+    let circles: Vec<usize> = (0..turn.len()).filter(|&i| is_on_circle(i, &inputs)).collect();
+    if circles.iter().any(|&i| !turn[i].counts) {
+        return Verdict::Works;
+    }
+    let mut varies: Vec<bool> = (0..turn.len()).map(|i| circles.contains(&i)).collect();
+    let mut loaded: Vec<bool> = turn.iter().map(|s| s.loads).collect();
+    spread(&mut varies, &inputs);
+    spread(&mut loaded, &inputs);
+    for (i, step) in turn.iter().enumerate() {
+        let may = step.counts || step.compares || step.conditional;
+        if uses[i].iter().any(|&(from, address)| varies[from] && (!may || (address && step.loads))) {
+            return Verdict::Works;
+        }
+    }
+    if !(0..turn.len()).any(|i| turn[i].conditional && loaded[i] && !varies[i]) {
+        return Verdict::Works;
+    }
+    if circles.is_empty() { Verdict::Waits } else { Verdict::Counts }
+}
+
+/// The steps of the turn, going round, whose results step `i` reads.
+fn sources(turn: &[&Step], i: usize) -> Vec<(usize, bool)> {
+    let mut found = Vec::new();
+    for &(place, size, address) in &turn[i].reads {
+        for back in 1..=turn.len() {
+            let from = (i + turn.len() - back) % turn.len();
+            let Some(&(_, written, all)) = turn[from].writes.iter().find(|w| w.0 == place) else { continue };
+            found.push((from, address));
+            if all && written >= size {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Whether a step's result is made, directly or not, of its own.
+fn is_on_circle(step: usize, inputs: &[Vec<usize>]) -> bool {
+    let mut marks = vec![false; inputs.len()];
+    let mut todo = vec![step];
+    while let Some(at) = todo.pop() {
+        for &input in &inputs[at] {
+            if !std::mem::replace(&mut marks[input], true) {
+                todo.push(input);
+            }
+        }
+    }
+    marks[step]
+}
+
+/// Marks every step whose result is made of a marked one's, until nothing changes.
+fn spread(marks: &mut [bool], inputs: &[Vec<usize>]) {
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for i in 0..marks.len() {
+            if !marks[i] && inputs[i].iter().any(|&from| marks[from]) {
+                marks[i] = true;
+                changed = true;
+            }
+        }
+    }
+}
+
+/// The natural loops that the turn's backward branches close, together: what reaches the branch without passing its
+/// target (Aho, Lam, Sethi, Ullman: Compilers, 2006, section 9.6.6; a branch to a lower address stands for a back edge).
+fn innermost_loop(steps: &[Step], turn: &[usize]) -> HashSet<usize> {
+    let mut body = HashSet::new();
+    for (k, &latch) in turn.iter().enumerate() {
+        let head = turn[(k + 1) % turn.len()];
+        if steps[head].ip > steps[latch].ip {
+            continue;
+        }
+        body.insert(head);
+        // Every backward branch to this head belongs to the same loop.
+        let mut todo: Vec<usize> = (0..steps.len())
+            .filter(|&i| steps[i].ip >= steps[head].ip && successors(steps, i).any(|n| n == head))
+            .collect();
+        while let Some(at) = todo.pop() {
+            if body.insert(at) {
+                todo.extend((0..steps.len()).filter(|&i| successors(steps, i).any(|n| n == at)));
+            }
+        }
+    }
+    body
+}
