@@ -1,0 +1,93 @@
+//! How much work a program has done, by the best measure that can be had without its help.
+
+use corebeat_machine::{ProgramSample, ThreadSample};
+use serde::Serialize;
+
+/// A measure of progress, the best first. Amounts of one measure may be compared with each other, never with another's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Parallel regions that ended.
+    Regions,
+    /// Instructions in user mode, without the share that was spent spinning. Only where spinning can be told.
+    Instructions,
+    /// Bytes read and written by system calls.
+    Bytes,
+    /// CPU seconds in user mode, without those that are known to be spent spinning. Sees what scheduling costs in the
+    /// kernel, and is blind to what it does to caches.
+    UserTime,
+}
+
+impl Measure {
+    /// All of them, the best first.
+    pub const ALL: [Measure; 4] =
+        [Measure::Regions, Measure::Instructions, Measure::Bytes, Measure::UserTime];
+
+    /// The smallest amount in a second that makes this a measure: less comes in lumps that are no smaller than the
+    /// differences to be seen.
+    pub fn amount_min(self) -> f64 {
+        match self {
+            Measure::Regions => 100.0,
+            Measure::Instructions => 1e6,
+            Measure::Bytes => 1e6,
+            Measure::UserTime => 0.1,
+        }
+    }
+
+    /// What was done within the sample's span, if this can be told.
+    pub fn amount(self, program: &ProgramSample) -> Option<f64> {
+        let threads = || program.threads.iter();
+        match self {
+            Measure::Regions => {
+                program.team.as_ref().map(|t| t.regions.iter().map(|r| r.count as f64).sum::<f64>())
+            }
+            Measure::Instructions => nearly_all(threads().map(|t| {
+                let useful =
+                    |user: f64, spin: f64| if user > 0.0 { (1.0 - spin / user).max(0.0) } else { 1.0 };
+                let known = t.counters.instructions.zip(t.shares.user).zip(t.shares.spin);
+                (busy(t), known.map(|((i, user), spin)| i as f64 * useful(user, spin)))
+            })),
+            Measure::Bytes => program.io_bytes.map(|b| b as f64),
+            Measure::UserTime => nearly_all(threads().map(|t| {
+                let useful = t.shares.user.map(|u| (u - t.shares.spin.unwrap_or(0.0)).max(0.0));
+                (busy(t), useful.map(|u| u * t.span_ns as f64 / 1e9))
+            })),
+        }
+    }
+}
+
+/// How much a thread's amount weighs: its time on a CPU, in nanoseconds; all of its time where that is not known.
+fn busy(thread: &ThreadSample) -> f64 {
+    thread.shares.running().unwrap_or(1.0) * thread.span_ns as f64
+}
+
+/// The sum of the known amounts, if they stand for at least nine tenths of the weight. A thread that came and went
+/// between two looks must not hide what all the others did.
+fn nearly_all(amounts: impl Iterator<Item = (f64, Option<f64>)>) -> Option<f64> {
+    let (mut sum, mut known, mut all) = (0.0, 0.0, 0.0);
+    for (weight, amount) in amounts {
+        all += weight;
+        if let Some(amount) = amount {
+            sum += amount;
+            known += weight;
+        }
+    }
+    (known > 0.0 && known >= 0.9 * all).then_some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sign::sample;
+
+    #[test]
+    fn instructions_without_known_spin_are_no_measure() {
+        let mut p = sample::program();
+        sample::thread(&mut p, 0.5, 0.0, 0.5).counters.instructions = Some(1000);
+        assert_eq!(Measure::Instructions.amount(&p), None);
+        p.threads[0].shares.spin = Some(0.125);
+        assert_eq!(Measure::Instructions.amount(&p), Some(750.0));
+        assert_eq!(Measure::UserTime.amount(&p), Some(0.375));
+        assert_eq!(Measure::Regions.amount(&p), None);
+    }
+}
