@@ -19,3 +19,4 @@ mod thread;
 mod topology;
 
 pub use error::Error;
+pub use team::TeamChannel;

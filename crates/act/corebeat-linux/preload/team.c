@@ -1,0 +1,725 @@
+/* Changes the size of a program's OpenMP teams while it runs, from outside.
+ *
+ * Loaded in front of the OpenMP runtime (LD_PRELOAD), this library stands in for the entry points of parallel regions:
+ * those of gcc's libgomp (GOMP_parallel and its kin) and those of LLVM's libomp (__kmpc_fork_call). Each call is passed
+ * on to the real one, with a smaller thread count where Corebeat asks for one. Without a channel (COREBEAT_TEAM names
+ * no file, or the wrong one) calls are passed on as they are.
+ *
+ * Rules:
+ *  1. Sizes are only ever lowered below what the program would get, or restored up to it.
+ *  2. A program that was told its thread count may cut its work by it: from then on the size stays (`fixed`), unless
+ *     the program or its user allows any size (dyn-var: OMP_DYNAMIC=true or omp_set_dynamic).
+ *  3. Only outermost teams are touched, and the runtime's own variables never: no nested team notices anything.
+ *
+ * Linked without the C library (-nostdlib), so that one file works with every version of it: the few functions used are
+ * there in any process that has an OpenMP runtime.
+ */
+#define _GNU_SOURCE
+#include "channel.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define CALLER ((uintptr_t)__builtin_return_address(0))
+#define THREAD_LOCAL static __thread
+
+#define LOAD(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define ADD(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
+#define ACQUIRE(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define RELEASE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+
+/* After this time without a sign of Corebeat (it was killed, or stopped) programs get what they ask for again. */
+#define LEASE_NS 30000000000ull
+
+typedef void region_fn(void *);
+
+/* ---- The real runtime --------------------------------------------------------------------------------------------- */
+
+#define FUNCTIONS(F)                                                                                                   \
+    F(GOMP_parallel) F(GOMP_parallel_reductions) F(GOMP_parallel_sections)                                             \
+    F(GOMP_parallel_loop_static) F(GOMP_parallel_loop_dynamic) F(GOMP_parallel_loop_guided)                            \
+    F(GOMP_parallel_loop_runtime) F(GOMP_parallel_loop_nonmonotonic_dynamic)                                           \
+    F(GOMP_parallel_loop_nonmonotonic_guided) F(GOMP_parallel_loop_nonmonotonic_runtime)                               \
+    F(GOMP_parallel_loop_maybe_nonmonotonic_runtime)                                                                   \
+    F(GOMP_parallel_start) F(GOMP_parallel_sections_start) F(GOMP_parallel_loop_static_start)                          \
+    F(GOMP_parallel_loop_dynamic_start) F(GOMP_parallel_loop_guided_start) F(GOMP_parallel_loop_runtime_start)         \
+    F(GOMP_parallel_end)                                                                                               \
+    F(__kmpc_fork_call) F(__kmpc_serialized_parallel) F(__kmpc_global_thread_num) F(__kmpc_push_num_threads)           \
+    F(__kmpc_push_num_threads_list) F(__kmpc_push_num_threads_strict) F(__kmpc_push_num_threads_list_strict)           \
+    F(__kmpc_threadprivate_cached)                                                                                     \
+    F(omp_get_level) F(omp_get_max_threads) F(omp_set_num_threads) F(omp_get_num_threads) F(omp_get_team_size)         \
+    F(omp_get_dynamic) F(omp_set_dynamic)
+
+#define NUMBER(name) NR_##name,
+#define NAME(name) #name,
+enum { FUNCTIONS(NUMBER) FUNCTION_COUNT };
+static const char *const names[FUNCTION_COUNT] = {FUNCTIONS(NAME)};
+
+/* A loaded OpenMP runtime. A process may have several: Python's wheels bring one each. */
+struct runtime {
+    uintptr_t base; /* where it is loaded; 0: this place is free */
+    void *handle;
+    void *functions[FUNCTION_COUNT];
+};
+
+#define RUNTIMES 16
+static struct runtime runtimes[RUNTIMES];
+/* What the dynamic linker would bind to: the first runtime of the global scope. */
+static struct runtime global = {.handle = RTLD_NEXT};
+
+static void *function(struct runtime *rt, int nr) {
+    void *f = LOAD(&rt->functions[nr]);
+    if (!f && rt->handle) {
+        f = dlsym(rt->handle, names[nr]);
+        STORE(&rt->functions[nr], f);
+    }
+    return f;
+}
+
+#define REAL(rt, name) ((__typeof__(&name))function((rt), NR_##name))
+
+static uintptr_t base_of(uintptr_t address) {
+    Dl_info info;
+    return dladdr((void *)address, &info) ? (uintptr_t)info.dli_fbase : 0;
+}
+
+/* The runtime that an object and those it depends on would bind to, looked for as the dynamic linker does. Keeps it
+ * loaded from now on: its addresses are remembered. */
+static struct runtime *runtime_near(const char *path, int nr) {
+    void *near = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    void *found = near ? dlsym(near, names[nr]) : NULL;
+    Dl_info info;
+    if (!found || !dladdr(found, &info) || (uintptr_t)info.dli_fbase == base_of((uintptr_t)names))
+        return NULL;
+    void *handle = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    for (int i = 0; handle && i < RUNTIMES; i++) {
+        uintptr_t base = 0;
+        /* Two threads that claim one place for the same runtime store the same handle. */
+        if (__atomic_compare_exchange_n(&runtimes[i].base, &base, (uintptr_t)info.dli_fbase, 0, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE) ||
+            base == (uintptr_t)info.dli_fbase) {
+            RELEASE(&runtimes[i].handle, handle);
+            return &runtimes[i];
+        }
+    }
+    return NULL;
+}
+
+struct search {
+    int nr;
+    struct runtime *found;
+};
+
+static int search_object(struct dl_phdr_info *object, size_t size, void *data) {
+    struct search *search = data;
+    (void)size;
+    if (object->dlpi_name && object->dlpi_name[0])
+        search->found = runtime_near(object->dlpi_name, search->nr);
+    return search->found != NULL;
+}
+
+static struct runtime *runtime_search(uintptr_t address, int nr) {
+    Dl_info info;
+    if (function(&global, nr)) {
+        if (!LOAD(&global.base))
+            STORE(&global.base, base_of((uintptr_t)function(&global, nr)));
+        return &global;
+    }
+    struct search search = {nr, NULL};
+    if (dladdr((void *)address, &info) && info.dli_fname)
+        search.found = runtime_near(info.dli_fname, nr);
+    if (!search.found) /* generated code, or a tail call from another object */
+        dl_iterate_phdr(search_object, &search);
+    return search.found;
+}
+
+/* Whether the object with this address has thread-local data: data of threads (threadprivate) that live on between
+ * regions is only promised by OpenMP while the size stays. */
+struct data_search {
+    uintptr_t address;
+    int found;
+};
+
+static int search_data(struct dl_phdr_info *object, size_t size, void *data) {
+    struct data_search *search = data;
+    int mine = 0, tls = 0;
+    (void)size;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &object->dlpi_phdr[i];
+        uintptr_t from = object->dlpi_addr + p->p_vaddr;
+        mine |= p->p_type == PT_LOAD && search->address >= from && search->address - from < p->p_memsz;
+        tls |= p->p_type == PT_TLS && p->p_memsz > 0;
+    }
+    search->found = mine && tls;
+    return mine;
+}
+
+/* Places in the program that were looked up: the code of regions, and callers. Never emptied: what they name stays
+ * loaded. The lowest bit of `value` tells of thread-local data. */
+#define SITES 1024u
+#define SITE_PROBES 16u
+static struct site {
+    uintptr_t address;
+    uintptr_t value;
+} sites[SITES];
+
+static uint32_t hash(uint64_t key) { return (uint32_t)((key * 0x9e3779b97f4a7c15ull) >> 40); }
+
+static uintptr_t site_value(uintptr_t address, int nr) {
+    struct site *free = NULL;
+    for (uint32_t i = 0; i < SITE_PROBES; i++) {
+        struct site *site = &sites[(hash(address) + i) % SITES];
+        uintptr_t at = LOAD(&site->address);
+        /* Pairs with the release below. 0: another thread is about to store the same. */
+        uintptr_t value = at == address ? ACQUIRE(&site->value) : 0;
+        if (value)
+            return value;
+        if (at == 0 || at == address) {
+            free = site;
+            break;
+        }
+    }
+    struct runtime *rt = runtime_search(address, nr);
+    struct data_search data = {address, 0};
+    if (!rt)
+        return 0;
+    dl_iterate_phdr(search_data, &data);
+    uintptr_t value = (uintptr_t)rt | (uintptr_t)data.found, none = 0;
+    if (free && (__atomic_compare_exchange_n(&free->address, &none, address, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ||
+                 none == address))
+        RELEASE(&free->value, value);
+    return value;
+}
+
+static struct runtime *runtime_of(uintptr_t address, int nr) {
+    return (struct runtime *)(site_value(address, nr) & ~(uintptr_t)1);
+}
+
+/* A call that nothing can answer: the program could not have started without this library. */
+static void *need(struct runtime *rt, int nr) {
+    void *f = rt ? function(rt, nr) : NULL;
+    if (!f) {
+        static const char text[] = "corebeat: no OpenMP runtime found for a call into one\n";
+        ssize_t ignored = write(2, text, sizeof text - 1);
+        (void)ignored;
+        abort();
+    }
+    return f;
+}
+
+#define MUST(rt, name) ((__typeof__(&name))need((rt), NR_##name))
+
+/* ---- The channel -------------------------------------------------------------------------------------------------- */
+
+static struct channel *channel; /* NULL until opened */
+
+/* What fork must not hand down lies on a page of its own that the kernel clears in the child. */
+struct local {
+    uint32_t state; /* 0: nothing done; 1: a thread is at it; 2: slot is ours; 3: there is none */
+    uint32_t wiped; /* the kernel clears it; otherwise `pid` tells the child */
+    pid_t pid;
+    struct slot *slot;
+};
+static struct local *local;
+
+static uint64_t clock_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static struct channel *channel_open(void) {
+    const char *path = getenv("COREBEAT_TEAM");
+    if (!path || path[0] != '/')
+        return NULL;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return NULL;
+    void *map = MAP_FAILED;
+    if (lseek(fd, 0, SEEK_END) == (off_t)sizeof(struct channel)) /* fstat is no function in older C libraries */
+        map = mmap(NULL, sizeof(struct channel), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (map == MAP_FAILED)
+        return NULL;
+    struct channel *c = map;
+    if (c->header.magic == MAGIC && c->header.version == VERSION)
+        return c;
+    munmap(map, sizeof(struct channel));
+    return NULL;
+}
+
+static int allows_any_size(const char *value) {
+    return value && (strcasecmp(value, "true") == 0 || strcasecmp(value, "1") == 0 || strcasecmp(value, "yes") == 0 ||
+                     strcasecmp(value, "on") == 0);
+}
+
+static struct slot *slot_claim(void) {
+    uint32_t pid = (uint32_t)getpid();
+    struct slot *slot = NULL;
+    if (!channel)
+        channel = channel_open();
+    if (!channel)
+        return NULL;
+    for (uint32_t i = 0; i < SLOTS && !slot; i++) /* left by what this process was before it called exec */
+        if (ACQUIRE(&channel->slots[i].owner) == pid)
+            slot = &channel->slots[i];
+    for (uint32_t i = 0; i < SLOTS && !slot; i++) {
+        uint32_t nobody = 0;
+        if (__atomic_compare_exchange_n(&channel->slots[i].owner, &nobody, pid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            slot = &channel->slots[i];
+    }
+    if (!slot)
+        return NULL;
+    STORE(&slot->fixed, 0);
+    STORE(&slot->consent, (uint32_t)allows_any_size(getenv("OMP_DYNAMIC")));
+    STORE(&slot->frozen, 0);
+    STORE(&slot->size_max, 0);
+    STORE(&slot->size_last, 0);
+    STORE(&slot->active, 0);
+    STORE(&slot->entered, 0);
+    for (uint32_t i = 0; i <= ENTRIES; i++) {
+        struct entry *e = i < ENTRIES ? &slot->entries[i] : &slot->rest;
+        STORE(&e->count, 0);
+        STORE(&e->time_ns, 0);
+        STORE(&e->size, 0);
+        STORE(&e->region, 0);
+    }
+    __atomic_fetch_add(&slot->generation, 1, __ATOMIC_RELEASE);
+    return slot;
+}
+
+static struct local *local_new(void) {
+    struct local *mine = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *none = NULL;
+    if (mine == MAP_FAILED)
+        return NULL;
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+    mine->wiped = madvise(mine, 4096, MADV_WIPEONFORK) == 0;
+    if (__atomic_compare_exchange_n(&local, &none, mine, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return mine;
+    munmap(mine, 4096);
+    return none;
+}
+
+/* This process' slot, or NULL. */
+static struct slot *slot_of_process(void) {
+    struct local *l = ACQUIRE(&local);
+    if (!l && !(l = local_new()))
+        return NULL;
+    uint32_t state = ACQUIRE(&l->state);
+    /* In a forked child `wiped` is 0 as well, and so is the rest. */
+    if (state > 1 && !l->wiped && l->pid != getpid())
+        state = 0, RELEASE(&l->state, 0);
+    if (state == 2)
+        return l->slot;
+    uint32_t none = 0;
+    if (state != 0 || !__atomic_compare_exchange_n(&l->state, &none, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        return NULL;
+    l->pid = getpid();
+    l->slot = slot_claim();
+    RELEASE(&l->state, l->slot ? 2 : 3);
+    return l->slot;
+}
+
+/* The program may rely on a size from now on: `told`, or what it asks for where that is 0. */
+static void fix(struct slot *slot, uint32_t why, uint32_t told) {
+    if (LOAD(&slot->consent) || (LOAD(&slot->fixed) & why))
+        return;
+    if (!LOAD(&slot->fixed))
+        STORE(&slot->frozen, told);
+    /* Pairs with the acquire in `limit`: who sees that it is fixed sees what was told. */
+    __atomic_fetch_or(&slot->fixed, why, __ATOMIC_RELEASE);
+}
+
+/* The largest size allowed now, 0 for any. */
+static uint32_t limit(struct slot *slot, uint64_t now) {
+    if (ACQUIRE(&slot->fixed) && !LOAD(&slot->consent))
+        return LOAD(&slot->frozen);
+    uint64_t beat = LOAD(&channel->header.beat_ns);
+    if (now > beat && now - beat > LEASE_NS)
+        return 0;
+    uint32_t size = LOAD(&slot->size);
+    if (size == 0)
+        size = LOAD(&channel->header.size);
+    return size == SIZE_AS_ASKED ? 0 : size;
+}
+
+#define ENTRY_PROBES 8u
+
+static struct entry *entry_of(struct slot *slot, uint64_t region, uint32_t size) {
+    uint32_t at = hash(region ^ ((uint64_t)size << 52));
+    for (uint32_t i = 0; i < ENTRY_PROBES; i++) {
+        struct entry *e = &slot->entries[(at + i) % ENTRIES];
+        uint64_t found = ACQUIRE(&e->region); /* pairs with the release below: `size` is there */
+        if (found == region && LOAD(&e->size) == size)
+            return e;
+        if (found == 0 &&
+            __atomic_compare_exchange_n(&e->region, &found, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+            STORE(&e->size, size);
+            RELEASE(&e->region, region);
+            return e;
+        }
+    }
+    return &slot->rest;
+}
+
+/* ---- A region ----------------------------------------------------------------------------------------------------- */
+
+struct span {
+    struct slot *slot; /* NULL: not one to be counted */
+    uint64_t region;
+    uint64_t begin_ns;
+    uint32_t size;
+};
+
+int omp_get_level(void);
+EXPORT int omp_get_max_threads(void);
+EXPORT void omp_set_num_threads(int size);
+EXPORT int omp_get_num_threads(void);
+EXPORT int omp_get_team_size(int level);
+EXPORT void omp_set_dynamic(int on);
+EXPORT int omp_get_dynamic(void);
+
+/* Before a region that asks for `asked` threads (0: the default; 1: none but the caller). Returns what to ask for. */
+static unsigned enter(struct span *span, uintptr_t site, uintptr_t region, unsigned asked) {
+    THREAD_LOCAL int dynamic_off;
+    struct runtime *rt = (struct runtime *)(site & ~(uintptr_t)1);
+    span->slot = NULL;
+    if (asked == 1)
+        return asked;
+    struct slot *slot = slot_of_process();
+    if (!slot || !function(rt, NR_omp_get_level) || REAL(rt, omp_get_level)() != 0)
+        return asked;
+    if (asked)
+        fix(slot, FIXED_CLAUSE, 0);
+    if (site & 1)
+        fix(slot, FIXED_THREAD_DATA, 0);
+    if (LOAD(&slot->consent) && !dynamic_off && function(rt, NR_omp_set_dynamic)) {
+        REAL(rt, omp_set_dynamic)(0); /* or the runtime would lower the size by a rule of its own */
+        dynamic_off = 1;
+    }
+    int by_itself = asked || !function(rt, NR_omp_get_max_threads) ? (int)asked : REAL(rt, omp_get_max_threads)();
+    uint32_t most = by_itself > 0 ? (uint32_t)by_itself : 1;
+    uint64_t now = clock_ns();
+    uint32_t allowed = limit(slot, now);
+    /* A clause outranks what the program was told of another region. */
+    if (asked && !LOAD(&slot->consent))
+        allowed = 0;
+    uint32_t size = allowed && allowed < most ? allowed : most;
+    STORE(&slot->size_max, most);
+    STORE(&slot->size_last, size);
+    STORE(&slot->now_region, region);
+    STORE(&slot->now_ns, now);
+    ADD(&slot->active, 1);
+    ADD(&slot->entered, 1);
+    *span = (struct span){slot, region, now, size};
+    return size == most ? asked : size;
+}
+
+static void leave(struct span *span) {
+    struct slot *slot = span->slot;
+    if (!slot)
+        return;
+    uint64_t now = clock_ns();
+    struct entry *e = entry_of(slot, span->region, span->size);
+    ADD(&e->time_ns, now - span->begin_ns);
+    ADD(&e->count, 1);
+    ADD(&slot->active, (uint32_t)-1);
+    span->slot = NULL;
+}
+
+/* ---- libgomp ------------------------------------------------------------------------------------------------------ */
+
+#define COMMA ,
+#define REGION(name, more_parameters, more_arguments)                                                                  \
+    EXPORT void name(region_fn *fn, void *data, unsigned size more_parameters) {                                       \
+        struct span span;                                                                                              \
+        uintptr_t site = site_value((uintptr_t)fn, NR_##name);                                                         \
+        __typeof__(&name) real = (__typeof__(&name))need((struct runtime *)(site & ~(uintptr_t)1), NR_##name);          \
+        size = enter(&span, site, (uintptr_t)fn, size);                                                                \
+        real(fn, data, size more_arguments);                                                                           \
+        leave(&span);                                                                                                  \
+    }
+
+#define LOOP(name)                                                                                                     \
+    REGION(name, COMMA long start COMMA long end COMMA long step COMMA long chunk COMMA unsigned flags,                \
+           COMMA start COMMA end COMMA step COMMA chunk COMMA flags)
+#define LOOP_RUNTIME(name)                                                                                             \
+    REGION(name, COMMA long start COMMA long end COMMA long step COMMA unsigned flags,                                 \
+           COMMA start COMMA end COMMA step COMMA flags)
+
+REGION(GOMP_parallel, COMMA unsigned flags, COMMA flags)
+REGION(GOMP_parallel_sections, COMMA unsigned count COMMA unsigned flags, COMMA count COMMA flags)
+LOOP(GOMP_parallel_loop_static)
+LOOP(GOMP_parallel_loop_dynamic)
+LOOP(GOMP_parallel_loop_guided)
+LOOP(GOMP_parallel_loop_nonmonotonic_dynamic)
+LOOP(GOMP_parallel_loop_nonmonotonic_guided)
+LOOP_RUNTIME(GOMP_parallel_loop_runtime)
+LOOP_RUNTIME(GOMP_parallel_loop_nonmonotonic_runtime)
+LOOP_RUNTIME(GOMP_parallel_loop_maybe_nonmonotonic_runtime)
+
+EXPORT unsigned GOMP_parallel_reductions(region_fn *fn, void *data, unsigned size, unsigned flags) {
+    struct span span;
+    uintptr_t site = site_value((uintptr_t)fn, NR_GOMP_parallel_reductions);
+    __typeof__(&GOMP_parallel_reductions) real =
+        MUST((struct runtime *)(site & ~(uintptr_t)1), GOMP_parallel_reductions);
+    size = enter(&span, site, (uintptr_t)fn, size);
+    unsigned got = real(fn, data, size, flags);
+    leave(&span);
+    return got;
+}
+
+/* Before gcc 4.9 a region was two calls, with the caller's share of the work between them. Only an outermost region is
+ * counted, so one span a thread is enough. */
+THREAD_LOCAL struct span open_span;
+
+#define REGION_START(name, more_parameters, more_arguments)                                                            \
+    EXPORT void name(region_fn *fn, void *data, unsigned size more_parameters) {                                       \
+        struct span span;                                                                                              \
+        uintptr_t site = site_value((uintptr_t)fn, NR_##name);                                                         \
+        __typeof__(&name) real = (__typeof__(&name))need((struct runtime *)(site & ~(uintptr_t)1), NR_##name);          \
+        size = enter(&span, site, (uintptr_t)fn, size);                                                                \
+        real(fn, data, size more_arguments);                                                                           \
+        if (span.slot)                                                                                                 \
+            open_span = span;                                                                                          \
+    }
+
+#define LOOP_START(name)                                                                                               \
+    REGION_START(name, COMMA long start COMMA long end COMMA long step COMMA long chunk,                               \
+                 COMMA start COMMA end COMMA step COMMA chunk)
+
+REGION_START(GOMP_parallel_start, , )
+REGION_START(GOMP_parallel_sections_start, COMMA unsigned count, COMMA count)
+LOOP_START(GOMP_parallel_loop_static_start)
+LOOP_START(GOMP_parallel_loop_dynamic_start)
+LOOP_START(GOMP_parallel_loop_guided_start)
+REGION_START(GOMP_parallel_loop_runtime_start, COMMA long start COMMA long end COMMA long step,
+             COMMA start COMMA end COMMA step)
+
+EXPORT void GOMP_parallel_end(void) {
+    struct runtime *rt = runtime_of(CALLER, NR_GOMP_parallel_end);
+    __typeof__(&GOMP_parallel_end) real = MUST(rt, GOMP_parallel_end);
+    int outermost = open_span.slot && function(rt, NR_omp_get_level) && REAL(rt, omp_get_level)() == 1;
+    real();
+    if (outermost)
+        leave(&open_span);
+}
+
+/* ---- libomp ------------------------------------------------------------------------------------------------------- */
+
+/* A num_threads clause is a call before the one that forks: what it asked for, or HANDS_OFF. 0: no clause. */
+#define HANDS_OFF (-1)
+THREAD_LOCAL int pushed;
+
+EXPORT void __kmpc_push_num_threads(void *loc, int thread, int size) {
+    pushed = size > 0 ? size : 0;
+    MUST(runtime_of(CALLER, NR___kmpc_push_num_threads), __kmpc_push_num_threads)(loc, thread, size);
+}
+
+/* Sizes for nested levels, and sizes that must be met (OpenMP 6) are passed on untouched. */
+EXPORT void __kmpc_push_num_threads_list(void *loc, int thread, unsigned count, int *sizes) {
+    pushed = HANDS_OFF;
+    MUST(runtime_of(CALLER, NR___kmpc_push_num_threads_list), __kmpc_push_num_threads_list)(loc, thread, count, sizes);
+}
+
+EXPORT void __kmpc_push_num_threads_strict(void *loc, int thread, int size, int severity, const char *message) {
+    pushed = HANDS_OFF;
+    MUST(runtime_of(CALLER, NR___kmpc_push_num_threads_strict), __kmpc_push_num_threads_strict)
+    (loc, thread, size, severity, message);
+}
+
+EXPORT void __kmpc_push_num_threads_list_strict(void *loc, int thread, unsigned count, int *sizes, int severity,
+                                                const char *message) {
+    pushed = HANDS_OFF;
+    MUST(runtime_of(CALLER, NR___kmpc_push_num_threads_list_strict), __kmpc_push_num_threads_list_strict)
+    (loc, thread, count, sizes, severity, message);
+}
+
+/* A region whose if clause is false uses up the num_threads clause. */
+EXPORT void __kmpc_serialized_parallel(void *loc, int thread) {
+    pushed = 0;
+    MUST(runtime_of(CALLER, NR___kmpc_serialized_parallel), __kmpc_serialized_parallel)(loc, thread);
+}
+
+EXPORT void *__kmpc_threadprivate_cached(void *loc, int thread, void *data, size_t size, void ***cache) {
+    struct slot *slot = slot_of_process();
+    if (slot)
+        fix(slot, FIXED_THREAD_DATA, 0);
+    return MUST(runtime_of(CALLER, NR___kmpc_threadprivate_cached), __kmpc_threadprivate_cached)(loc, thread, data,
+                                                                                                 size, cache);
+}
+
+int __kmpc_global_thread_num(void *loc);
+
+/* Up to 8 arguments, up to 64, up to 1024: arguments that the callee does not read do no harm. */
+#define A4(a, i) a[i], a[(i) + 1], a[(i) + 2], a[(i) + 3]
+#define A8(a, i) A4(a, i), A4(a, (i) + 4)
+#define A32(a, i) A8(a, i), A8(a, (i) + 8), A8(a, (i) + 16), A8(a, (i) + 24)
+#define A64(a, i) A32(a, i), A32(a, (i) + 32)
+#define A256(a, i) A64(a, i), A64(a, (i) + 64), A64(a, (i) + 128), A64(a, (i) + 192)
+#define A1024(a, i) A256(a, i), A256(a, (i) + 256), A256(a, (i) + 512), A256(a, (i) + 768)
+
+typedef void fork_call(void *loc, int argc, void *fn, ...);
+
+/* Apart, so that ordinary calls need no stack for 1,024 arguments. */
+__attribute__((noinline)) static void fork_wide(fork_call *real, void *loc, int argc, void *fn, va_list *list) {
+    void *a[1024] = {0};
+    if (argc > 1024) {
+        static const char text[] = "corebeat: a parallel region with more than 1024 variables; run it without corebeat\n";
+        ssize_t ignored = write(2, text, sizeof text - 1);
+        (void)ignored;
+        abort();
+    }
+    for (int i = 0; i < argc; i++)
+        a[i] = va_arg(*list, void *);
+    if (argc <= 64)
+        real(loc, argc, fn, A64(a, 0));
+    else
+        real(loc, argc, fn, A1024(a, 0));
+}
+
+EXPORT void __kmpc_fork_call(void *loc, int argc, void *fn, ...) {
+    struct span span;
+    uintptr_t site = site_value((uintptr_t)fn, NR___kmpc_fork_call);
+    struct runtime *rt = (struct runtime *)(site & ~(uintptr_t)1);
+    fork_call *real = MUST(rt, __kmpc_fork_call);
+    int clause = pushed;
+    pushed = 0;
+    span.slot = NULL;
+    if (clause != HANDS_OFF && function(rt, NR___kmpc_push_num_threads) && function(rt, NR___kmpc_global_thread_num)) {
+        unsigned size = enter(&span, site, (uintptr_t)fn, (unsigned)clause);
+        if (size != (unsigned)clause) /* as if the region had this num_threads clause: nested ones do not see it */
+            REAL(rt, __kmpc_push_num_threads)(loc, REAL(rt, __kmpc_global_thread_num)(loc), (int)size);
+    } else {
+        struct slot *slot = slot_of_process();
+        if (slot)
+            fix(slot, FIXED_CLAUSE, 0);
+    }
+    va_list list;
+    va_start(list, fn);
+    if (argc <= 8) {
+        void *a[8] = {0};
+        for (int i = 0; i < argc; i++)
+            a[i] = va_arg(list, void *);
+        real(loc, argc, fn, A8(a, 0));
+    } else {
+        fork_wide(real, loc, argc, fn, &list);
+    }
+    va_end(list);
+    leave(&span);
+}
+
+/* ---- What the program asks, and so may rely on -------------------------------------------------------------------- */
+
+/* Calls of the runtime itself tell the program nothing. */
+static int is_inside(struct runtime *rt, uintptr_t caller) {
+    uintptr_t base = base_of(caller);
+    return base != 0 && base == LOAD(&rt->base);
+}
+
+static int max_threads(uintptr_t caller) {
+    struct runtime *rt = runtime_of(caller, NR_omp_get_max_threads);
+    if (!rt)
+        return 1;
+    int size = MUST(rt, omp_get_max_threads)();
+    struct slot *slot = slot_of_process();
+    if (!slot || LOAD(&slot->consent))
+        return size;
+    if (!LOAD(&slot->fixed) && !is_inside(rt, caller))
+        fix(slot, FIXED_MAX_TOLD, 0);
+    /* A program that was told a size in a team hears the same number everywhere. */
+    int told = ACQUIRE(&slot->fixed) ? (int)LOAD(&slot->frozen) : 0;
+    return told > 0 && told < size ? told : size;
+}
+
+static void set_num_threads(uintptr_t caller, int size) {
+    struct runtime *rt = runtime_of(caller, NR_omp_set_num_threads);
+    if (!rt)
+        return;
+    struct slot *slot = slot_of_process();
+    if (slot && !is_inside(rt, caller)) {
+        fix(slot, FIXED_SIZE_SET, 0);
+        STORE(&slot->frozen, 0);
+    }
+    MUST(rt, omp_set_num_threads)(size);
+}
+
+/* The program was told the size of a team. */
+static int told(struct runtime *rt, uintptr_t caller, int level, int size) {
+    struct slot *slot = slot_of_process();
+    if (!slot || LOAD(&slot->consent) || LOAD(&slot->fixed) || level != 1 || size < 1 || is_inside(rt, caller))
+        return size;
+    /* A team of one is our doing, or a region whose if clause is false: that one tells nothing. */
+    if (size > 1 || LOAD(&slot->size_last) == 1)
+        fix(slot, FIXED_SIZE_TOLD, (uint32_t)size);
+    return size;
+}
+
+static int num_threads(uintptr_t caller) {
+    struct runtime *rt = runtime_of(caller, NR_omp_get_num_threads);
+    if (!rt)
+        return 1;
+    int size = MUST(rt, omp_get_num_threads)();
+    return told(rt, caller, function(rt, NR_omp_get_level) ? REAL(rt, omp_get_level)() : 0, size);
+}
+
+static int team_size(uintptr_t caller, int level) {
+    struct runtime *rt = runtime_of(caller, NR_omp_get_team_size);
+    if (!rt)
+        return level == 0 ? 1 : -1;
+    return told(rt, caller, level, MUST(rt, omp_get_team_size)(level));
+}
+
+static void set_dynamic(uintptr_t caller, int on) {
+    struct runtime *rt = runtime_of(caller, NR_omp_set_dynamic);
+    if (!rt)
+        return;
+    struct slot *slot = slot_of_process();
+    if (!slot) {
+        MUST(rt, omp_set_dynamic)(on);
+        return;
+    }
+    MUST(rt, omp_set_dynamic)(0);
+    STORE(&slot->consent, (uint32_t)(on != 0));
+    if (!on)
+        fix(slot, FIXED_NO_DYNAMIC, 0);
+}
+
+static int get_dynamic(uintptr_t caller) {
+    struct runtime *rt = runtime_of(caller, NR_omp_get_dynamic);
+    struct slot *slot = slot_of_process();
+    if (slot && LOAD(&slot->consent))
+        return 1;
+    return rt ? MUST(rt, omp_get_dynamic)() : 0;
+}
+
+EXPORT int omp_get_max_threads(void) { return max_threads(CALLER); }
+EXPORT int omp_get_max_threads_(void) { return max_threads(CALLER); }
+EXPORT void omp_set_num_threads(int size) { set_num_threads(CALLER, size); }
+EXPORT void omp_set_num_threads_(const int *size) { set_num_threads(CALLER, *size); }
+EXPORT void omp_set_num_threads_8_(const int64_t *size) {
+    set_num_threads(CALLER, *size > INT32_MAX ? INT32_MAX : *size < INT32_MIN ? INT32_MIN : (int)*size);
+}
+EXPORT int omp_get_num_threads(void) { return num_threads(CALLER); }
+EXPORT int omp_get_num_threads_(void) { return num_threads(CALLER); }
+EXPORT int omp_get_team_size(int level) { return team_size(CALLER, level); }
+EXPORT int omp_get_team_size_(const int *level) { return team_size(CALLER, *level); }
+EXPORT int omp_get_team_size_8_(const int64_t *level) {
+    return *level > INT32_MAX || *level < INT32_MIN ? -1 : team_size(CALLER, (int)*level);
+}
+EXPORT void omp_set_dynamic(int on) { set_dynamic(CALLER, on); }
+EXPORT void omp_set_dynamic_(const int *on) { set_dynamic(CALLER, *on); }
+EXPORT void omp_set_dynamic_8_(const int64_t *on) { set_dynamic(CALLER, *on != 0); }
+EXPORT int omp_get_dynamic(void) { return get_dynamic(CALLER); }
+EXPORT int omp_get_dynamic_(void) { return get_dynamic(CALLER); }
