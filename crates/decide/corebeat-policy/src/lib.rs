@@ -18,6 +18,7 @@
 //! | --- | --- | --- |
 //! | [`reinforcer`] | how many threads should this program be run with? | Pusukuri 2012, chapter 2 |
 //! | [`faithful`] | how long should its threads run at a stretch? | Pusukuri 2012, chapter 5 |
+//! | [`team`] | how many threads should the next parallel region get? | Pusukuri 2012, chapter 2, inside one run |
 //! | [`oversubscription`] | do others hold CPUs that it counts on? | Christmann et al. 2012, section 4 |
 //! | [`progress`] | how much work was done? | |
 //!
@@ -48,3 +49,4 @@ pub mod oversubscription;
 pub mod progress;
 pub mod reinforcer;
 mod sign;
+pub mod team;
