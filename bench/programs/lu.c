@@ -1,0 +1,104 @@
+/* SSOR sweeps as a wavefront whose threads wait for each other by spinning on flags.
+ *
+ * After the LU benchmark of Bailey et al., The NAS Parallel Benchmarks (1991), and the pipelined OpenMP version of Jin,
+ * Frumkin and Yan, The OpenMP Implementation of NAS Parallel Benchmarks and Its Performance (1999), section 3.5: each
+ * thread has a strip of the grid, and begins a plane of it when its neighbour has finished that plane of its own. A
+ * block of five unknowns sits on each point. With more threads than CPUs the spinning threads keep the others from
+ * the flags that they wait for.
+ *
+ * Use: lu [POINTS ALONG A SIDE]. The result does not depend on the number of threads. */
+#include <omp.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define STEPS 250
+#define THREADS_MAX 1024
+
+static int n;
+static double (*u)[5], (*b)[5];
+/* How many planes of this step's sweep a thread has finished; each on a cache line of its own. */
+static struct {
+    _Alignas(64) atomic_int planes;
+} lower[THREADS_MAX], upper[THREADS_MAX];
+
+static const double couple[5][5] = {{0.11, 0.02, 0.01, 0.00, 0.01},
+                                    {0.01, 0.12, 0.02, 0.01, 0.00},
+                                    {0.00, 0.01, 0.13, 0.02, 0.01},
+                                    {0.01, 0.00, 0.01, 0.12, 0.02},
+                                    {0.02, 0.01, 0.00, 0.01, 0.11}};
+
+static size_t at(int i, int j, int k) { return ((size_t)k * (n + 2) + j) * (n + 2) + i; }
+
+/* One point: relaxes towards its right-hand side and its six neighbours, of which three are new already. */
+static void relax(size_t p) {
+    size_t row = n + 2, plane = row * row;
+    double near[5], sum[5];
+    for (int m = 0; m < 5; m++)
+        near[m] = u[p - 1][m] + u[p + 1][m] + u[p - row][m] + u[p + row][m] + u[p - plane][m] + u[p + plane][m];
+    for (int m = 0; m < 5; m++) {
+        sum[m] = b[p][m];
+        for (int l = 0; l < 5; l++)
+            sum[m] += couple[m][l] * near[l];
+    }
+    for (int m = 0; m < 5; m++)
+        u[p][m] += 1.2 * (sum[m] * (1.0 / (1.0 + sum[m] * sum[m])) - u[p][m]) * 0.5;
+}
+
+static void wait_for(atomic_int *planes, int count) {
+    while (atomic_load_explicit(planes, memory_order_acquire) < count)
+        ;
+}
+
+static void step(void) {
+    for (int t = 0; t < THREADS_MAX; t++)
+        lower[t].planes = upper[t].planes = 0;
+#pragma omp parallel
+    {
+        /* Strips in ascending order of threads in both sweeps: who waits needs to know nothing but its own number. */
+        int t = omp_get_thread_num();
+        for (int k = 1; k <= n; k++) {
+            if (t > 0)
+                wait_for(&lower[t - 1].planes, k);
+#pragma omp for schedule(static) nowait
+            for (int j = 1; j <= n; j++)
+                for (int i = 1; i <= n; i++)
+                    relax(at(i, j, k));
+            atomic_store_explicit(&lower[t].planes, k, memory_order_release);
+        }
+#pragma omp barrier
+        for (int k = 1; k <= n; k++) {
+            if (t > 0)
+                wait_for(&upper[t - 1].planes, k);
+#pragma omp for schedule(static) nowait
+            for (int j = 1; j <= n; j++)
+                for (int i = 1; i <= n; i++)
+                    relax(at(n + 1 - i, n + 1 - j, n + 1 - k));
+            atomic_store_explicit(&upper[t].planes, k, memory_order_release);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    n = argc > 1 ? atoi(argv[1]) : 45;
+    if (n < 1 || n > 500)
+        return fprintf(stderr, "lu: the size is from 1 to 500\n"), 2;
+    size_t points = (size_t)(n + 2) * (n + 2) * (n + 2);
+    u = calloc(points, sizeof *u);
+    b = calloc(points, sizeof *b);
+    if (!u || !b)
+        return fprintf(stderr, "lu: no memory\n"), 1;
+    double begin = omp_get_wtime(), sum = 0;
+    for (int k = 1; k <= n; k++)
+        for (int j = 1; j <= n; j++)
+            for (int i = 1; i <= n; i++)
+                for (int m = 0; m < 5; m++)
+                    b[at(i, j, k)][m] = ((i * 7 + j * 13 + k * 29 + m * 3) % 17) / 17.0;
+    for (int s = 0; s < STEPS; s++)
+        step();
+    for (size_t p = 0; p < points; p++)
+        for (int m = 0; m < 5; m++)
+            sum += u[p][m] * (m + 1);
+    printf("checksum %.17g\ntime %.3f s\n", sum, omp_get_wtime() - begin);
+    return 0;
+}
