@@ -1,1 +1,310 @@
-//! (being written)
+//! Control groups for a program's weight: found, made, left and removed, in version 1 and 2.
+//!
+//! The program's processes move into a child of the group where they are, so that every limit they live under still
+//! holds. In version 2 the child is a *threaded* group: processes may then stay in the parent although the cpu controller
+//! is on for its children (Linux, Documentation/admin-guide/cgroup-v2.rst, "Threads").
+
+use crate::Error;
+use rustix::fs::{FsWord, statfs};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What the names of our groups begin with: no other group is ever emptied or removed.
+const PREFIX: &str = "corebeat-";
+/// `CGROUP_SUPER_MAGIC` and `CGROUP2_SUPER_MAGIC` of linux/magic.h.
+const MAGIC: FsWord = 0x0027_e0eb;
+const MAGIC_V2: FsWord = 0x6367_7270;
+/// Rounds of emptying a group: a process may fork while it is moved.
+const ROUNDS_MAX: u32 = 64;
+
+/// A mounted hierarchy that has the cpu controller.
+#[derive(Debug, PartialEq, Eq)]
+struct Mount {
+    point: PathBuf,
+    /// The group that is seen at `point`.
+    root: String,
+    v2: bool,
+    /// The cpuset controller is in the same hierarchy, and new groups of version 1 start without CPUs.
+    cpuset: bool,
+}
+
+/// Where a process is, and so where a group of ours would be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    dir: PathBuf,
+    v2: bool,
+    cpuset: bool,
+}
+
+/// A group of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    path: PathBuf,
+    place: Place,
+}
+
+impl Place {
+    /// The group of the cpu controller that a process is in. `Ok(None)` if the process has ended.
+    pub(crate) fn of(pid: i32) -> Result<Option<Place>, Error> {
+        let missing = |how: &str| Error::Missing { what: "a program's weight".into(), how: how.into() };
+        let path = "/proc/self/mountinfo";
+        let mounts = fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let mount = cpu_mount(&mounts).ok_or_else(|| {
+            missing("no control groups with the cpu controller are mounted; mount cgroup2 at /sys/fs/cgroup")
+        })?;
+        let Ok(groups) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else { return Ok(None) };
+        let group = group_in(&groups, mount.v2).ok_or_else(|| missing("the process is in no cpu group"))?;
+        let below = Path::new(group).strip_prefix(&mount.root).ok();
+        let below = below.filter(|p| !p.components().any(|c| c == std::path::Component::ParentDir));
+        let below = below.ok_or_else(|| {
+            missing("the program's control group is not mounted here; run Corebeat outside the container")
+        })?;
+        Ok(Some(Place { dir: mount.point.join(below), v2: mount.v2, cpuset: mount.cpuset }))
+    }
+
+    /// The group of this name below.
+    pub(crate) fn group(&self, name: &str) -> Group {
+        Group { path: self.dir.join(format!("{PREFIX}{name}")), place: self.clone() }
+    }
+
+    /// The directory for whose children the cpu controller has to be switched on (again) by us, and off in the end.
+    pub(crate) fn to_enable(&self) -> Option<&Path> {
+        let on = |dir: &Path| {
+            let text = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
+            text.split_ascii_whitespace().any(|c| c == "cpu")
+        };
+        // Another Corebeat may have done so: the last to leave switches it off.
+        (self.v2 && (!on(&self.dir) || has_our_children(&self.dir))).then_some(self.dir.as_path())
+    }
+}
+
+impl Group {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a process is in it.
+    pub(crate) fn holds(&self, pid: i32) -> bool {
+        Place::of(pid).ok().flatten().is_none_or(|p| p.dir == self.path)
+    }
+
+    /// Makes it. It may be there.
+    pub(crate) fn make(&self) -> Result<(), Error> {
+        let dir = &self.place.dir;
+        match fs::create_dir(&self.path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(explain(dir, e)),
+            _ => {}
+        }
+        if self.place.v2 {
+            // First the type: only threaded children leave the parent free to keep its processes.
+            put(&self.path, "cgroup.type", "threaded")?;
+            put(dir, "cgroup.subtree_control", "+cpu")?;
+        }
+        if self.place.cpuset {
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                let parents = fs::read_to_string(dir.join(file)).map_err(|e| explain(dir, e))?;
+                put(&self.path, file, parents.trim())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets its weight: 100 is what a group has by default.
+    pub(crate) fn weigh(&self, weight: u32) -> Result<(), Error> {
+        match self.place.v2 {
+            true => put(&self.path, "cpu.weight", &weight.to_string()),
+            false => put(&self.path, "cpu.shares", &shares(weight).to_string()),
+        }
+    }
+
+    /// Moves a process in. One that has ended is no error.
+    pub(crate) fn take(&self, pid: i32) -> Result<(), Error> {
+        match fs::write(self.path.join("cgroup.procs"), pid.to_string()) {
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            other => other.map_err(|e| explain(&self.path, e)),
+        }
+    }
+}
+
+/// Version 1 counts in shares, and gives a group 1,024 where version 2 gives a weight of 100.
+fn shares(weight: u32) -> u64 {
+    (u64::from(weight) * 1024 / 100).clamp(2, 262_144)
+}
+
+/// The processes in a group of ours, and in no group below it.
+pub(crate) fn members(path: &Path) -> Vec<i32> {
+    tasks(path).unwrap_or_default()
+}
+
+fn tasks(path: &Path) -> io::Result<Vec<i32>> {
+    let text = fs::read_to_string(path.join(threads_file(path)))?;
+    Ok(text.split_ascii_whitespace().filter_map(|n| n.parse().ok()).collect())
+}
+
+fn threads_file(path: &Path) -> &'static str {
+    if magic(path) == Some(MAGIC_V2) { "cgroup.threads" } else { "tasks" }
+}
+
+fn magic(path: &Path) -> Option<FsWord> {
+    statfs(path).ok().map(|s| s.f_type)
+}
+
+/// Moves everybody in a group of ours to its parent, and removes it. Returns whether it was there.
+///
+/// The path may come out of a journal, so it is not believed: it must be a control group, and one with our name.
+pub(crate) fn dissolve(path: &Path) -> Result<bool, String> {
+    let Ok(meta) = fs::symlink_metadata(path) else { return Ok(false) };
+    let is_ours = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(PREFIX));
+    let is_group = meta.is_dir() && matches!(magic(path), Some(MAGIC | MAGIC_V2));
+    let Some(parent) = path.parent().filter(|_| is_ours && is_group) else {
+        return Err("it is no control group of Corebeat's".into());
+    };
+    let mut problem = None;
+    for round in 0..ROUNDS_MAX {
+        for tid in tasks(path).map_err(|e| e.to_string())? {
+            match fs::write(parent.join(threads_file(path)), tid.to_string()) {
+                Err(e) if e.raw_os_error() != Some(libc::ESRCH) => problem = Some(e),
+                _ => {}
+            }
+        }
+        match fs::remove_dir(path) {
+            Ok(()) => return Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
+            Err(e) if e.raw_os_error() != Some(libc::EBUSY) => return Err(e.to_string()),
+            // Somebody forked meanwhile, or has ended and is not quite gone.
+            Err(e) => problem = problem.or(Some(e)),
+        }
+        std::thread::sleep(Duration::from_millis(round.min(20).into()));
+    }
+    Err(problem.map_or_else(|| "it does not become empty".into(), |e| e.to_string()))
+}
+
+/// Switches the cpu controller off again for the children of this group, unless somebody's Corebeat still wants it.
+pub(crate) fn disable(path: &Path) -> Result<bool, String> {
+    if magic(path) != Some(MAGIC_V2) || has_our_children(path) {
+        return Ok(false);
+    }
+    fs::write(path.join("cgroup.subtree_control"), "-cpu").map_err(|e| e.to_string())?;
+    Ok(true)
+}
+
+fn has_our_children(dir: &Path) -> bool {
+    let ours = |e: fs::DirEntry| e.file_name().to_string_lossy().starts_with(PREFIX);
+    fs::read_dir(dir).is_ok_and(|all| all.flatten().any(ours))
+}
+
+fn put(dir: &Path, file: &str, text: &str) -> Result<(), Error> {
+    fs::write(dir.join(file), text).map_err(|e| explain(&dir.join(file), e))
+}
+
+fn explain(path: &Path, source: io::Error) -> Error {
+    match source.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => Error::Missing {
+            what: "a program's weight".into(),
+            how: format!("the control groups at {} are mounted read-only; remount them rw", path.display()),
+        },
+        io::ErrorKind::PermissionDenied => {
+            Error::Denied { what: format!("change the control group {}", path.display()), source }
+        }
+        _ => Error::Refused { what: format!("change the control group {}", path.display()), source },
+    }
+}
+
+/// The hierarchy with the cpu controller: a version 1 mount that has it, else version 2.
+fn cpu_mount(mountinfo: &str) -> Option<Mount> {
+    let mounts = || mountinfo.lines().filter_map(mount);
+    mounts().find(|m| !m.v2).or_else(|| mounts().find(|m| m.v2))
+}
+
+/// One line of mountinfo (proc_pid_mountinfo(5)), if it is a control group mount that may have the cpu controller.
+fn mount(line: &str) -> Option<Mount> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut left = left.split(' ').skip(3);
+    let (root, point) = (left.next()?, left.next()?);
+    let mut right = right.split(' ');
+    let (kind, options) = (right.next()?, right.nth(1)?);
+    let has = |name: &str| options.split(',').any(|o| o == name);
+    let v2 = kind == "cgroup2";
+    (v2 || kind == "cgroup" && has("cpu")).then(|| Mount {
+        point: unescape(point).into(),
+        root: unescape(root),
+        v2,
+        cpuset: !v2 && has("cpuset"),
+    })
+}
+
+/// The kernel writes blanks and backslashes in paths as three octal digits.
+fn unescape(text: &str) -> String {
+    let mut parts = text.split('\\');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code {
+            Some(code) => {
+                out.push(char::from(code));
+                out.push_str(&part[3..]);
+            }
+            None => {
+                out.push('\\');
+                out.push_str(part);
+            }
+        }
+    }
+    out
+}
+
+/// The group's path in the text of `/proc/PID/cgroup`.
+fn group_in(text: &str, v2: bool) -> Option<&str> {
+    text.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        let right = if v2 { controllers.is_empty() } else { controllers.split(',').any(|c| c == "cpu") };
+        right.then_some(path)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+33 31 0:30 / /sys/fs/cgroup/cpuacct rw,relatime - cgroup cgroup rw,cpuacct
+32 31 0:29 /here /sys/fs/cgroup/cpu\\040x rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuset
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn cpu_mount_in_a_hybrid_setup_is_version_1() {
+        let mount = cpu_mount(HYBRID).unwrap();
+        assert_eq!(mount.point, Path::new("/sys/fs/cgroup/cpu x"));
+        assert_eq!((mount.root.as_str(), mount.v2, mount.cpuset), ("/here", false, true));
+        assert_eq!(group_in("4:memory:/m\n2:cpu,cpuacct:/a:b\n0::/u\n", false), Some("/a:b"));
+    }
+
+    #[test]
+    fn cpu_mount_without_version_1_is_version_2() {
+        let only = HYBRID.lines().last().unwrap();
+        assert!(cpu_mount(only).unwrap().v2);
+        assert_eq!(group_in("4:memory:/m\n0::/u\n", true), Some("/u"));
+        assert_eq!(cpu_mount("nonsense\n1 2 3 - \n - - -"), None);
+    }
+
+    #[test]
+    fn shares_of_the_default_weight_are_the_default() {
+        assert_eq!((shares(100), shares(1), shares(10_000)), (1024, 10, 102_400));
+    }
+
+    #[test]
+    fn dissolve_of_a_strange_directory_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("corebeat-1");
+        fs::create_dir(&path).unwrap();
+        assert!(dissolve(&path).is_err());
+        assert!(dissolve(Path::new("/sys/fs/cgroup")).is_err());
+        assert_eq!(dissolve(&dir.path().join("corebeat-none")), Ok(false));
+        assert!(path.exists());
+    }
+}

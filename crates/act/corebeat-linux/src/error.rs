@@ -44,6 +44,20 @@ pub enum Error {
         /// How to get it.
         how: String,
     },
+    /// The program to start is not there.
+    #[error("there is no program '{program}' (or what interprets it is missing); give its path, or see PATH")]
+    NotFound {
+        /// As it was given.
+        program: String,
+    },
+    /// The program to start is there, but cannot be run.
+    #[error("cannot run '{program}': {source}; see its permissions with 'ls -l'")]
+    NotExecutable {
+        /// As it was given.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
     /// An action that makes no sense, such as a slice of 0.
     #[error("{0}")]
     Senseless(String),

@@ -1,1 +1,605 @@
-//! (being written)
+//! The hands: actions carried out on real threads, and taken back.
+
+pub(crate) mod setting;
+
+use crate::cgroup::{self, Group, Place};
+use crate::journal::{self, Entry, Journal, Ledger, Left, Record, Set};
+use crate::process::{is_same, thread_id, threads};
+use crate::{Error, memory};
+use corebeat_machine::{Action, ProgramId, Target, ThreadId};
+use setting::{Kind, SLICE_NS_MAX, SLICE_NS_MIN, Setting};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How often undoing looks for threads that were born meanwhile, of creators who were not yet as before.
+const ROUNDS_MAX: u32 = 16;
+
+/// Carries out actions on this host, and takes back what they changed.
+///
+/// Every change is in a journal on disk before it is made. It is undone by [`Hands::undo_all`] or by dropping the hands;
+/// where neither runs (`kill -9`, `std::process::exit`), the next [`restore_all`] does it. Only moved memory
+/// ([`Action::MovePages`]) stays where it is: nobody knows which of the pages on a node were there before.
+///
+/// A thread that has another owner by now, that has ended, or whose value somebody else has changed since, is left alone.
+#[derive(Debug)]
+pub struct Hands {
+    dir: PathBuf,
+    /// Begun with the first change: who only watches needs no directory.
+    journal: Option<Journal>,
+    ledger: Ledger,
+    programs: HashMap<ProgramId, Standing>,
+}
+
+/// What holds for a program, those threads included that it has yet to start.
+#[derive(Debug, Default)]
+struct Standing {
+    processes: HashSet<ThreadId>,
+    wanted: BTreeMap<Kind, Setting>,
+    weight: Option<u32>,
+    groups: Vec<Group>,
+}
+
+/// What was put back as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Restored {
+    /// What was undone, one line each.
+    pub undone: Vec<String>,
+    /// What was left alone although it is not as before, and why; one line each.
+    pub left: Vec<String>,
+    /// Journals whose owners are at work.
+    pub live: usize,
+}
+
+/// What to make of a property.
+#[derive(Debug, Clone)]
+enum Want {
+    Value(Setting),
+    /// What it was before us.
+    Original(Kind),
+}
+
+/// One property of one thread that is to change.
+#[derive(Debug)]
+struct Plan {
+    thread: ThreadId,
+    from: Setting,
+    to: Setting,
+    records: Vec<Set>,
+}
+
+impl Hands {
+    /// Hands that keep their journal in this directory, usually [`state_dir`](crate::state_dir). Touches nothing yet.
+    pub fn new(dir: impl Into<PathBuf>) -> Hands {
+        Hands { dir: dir.into(), journal: None, ledger: Ledger::default(), programs: HashMap::new() }
+    }
+
+    /// Carries out an action on a program, or on one thread of it. `threads` are the program's threads now; those that
+    /// come later are brought in line by [`Hands::adopt`].
+    ///
+    /// Linux takes slices from 0.1 to 100 ms: others are cut. `SetSlice` with `None` gives back the slice of before.
+    /// [`Action::SetTeam`] is not done with hands: nothing happens.
+    ///
+    /// # Errors
+    /// [`Error::Denied`] where it is not allowed, or where it is but taking it back would not be (raising nice without
+    /// `CAP_SYS_NICE`); [`Error::Senseless`] for what no host could do, [`Error::Missing`] for what this one cannot,
+    /// [`Error::Refused`] for all else. Nothing is changed then. A thread that has ended is no error, and neither is one
+    /// of a real-time class: it keeps what it has, except for its CPUs.
+    pub fn apply(&mut self, action: &Action, program: ProgramId, threads: &[ThreadId]) -> Result<(), Error> {
+        let (target, want) = match action {
+            Action::SetCpus { cpus, .. } if cpus.is_empty() => {
+                return Err(Error::Senseless("a thread needs at least one CPU".into()));
+            }
+            Action::SetCpus { target, cpus } => (*target, Want::Value(Setting::Cpus(cpus.clone()))),
+            Action::SetSlice { slice_us: Some(0), .. } => {
+                return Err(Error::Senseless("a slice of 0 is none; give 100 to 100000 us".into()));
+            }
+            Action::SetSlice { .. } if setting::default_slice_ns() == 0 => {
+                return Err(Error::Missing {
+                    what: "a slice for each thread".into(),
+                    how: "it needs Linux 6.12 or later".into(),
+                });
+            }
+            Action::SetSlice { target, slice_us } => {
+                let cut =
+                    |us: u32| Setting::SliceNs((u64::from(us) * 1000).clamp(SLICE_NS_MIN, SLICE_NS_MAX));
+                (*target, slice_us.map_or(Want::Original(Kind::Slice), |us| Want::Value(cut(us))))
+            }
+            Action::SetClass { target, class } => (*target, Want::Value(Setting::of_class(*class))),
+            Action::SetNice { nice, .. } if !(-20..=19).contains(nice) => {
+                return Err(Error::Senseless(format!("nice goes from -20 to 19; {nice} does not")));
+            }
+            Action::SetNice { target, nice } => (*target, Want::Value(Setting::Nice((*nice).into()))),
+            Action::SetWeight { weight, .. } => return self.weigh(program, *weight, threads),
+            Action::MovePages { from, to, .. } => {
+                return processes(threads).iter().try_for_each(|p| memory::migrate(p.tid, from, to));
+            }
+            Action::SetTeam { .. } => return Ok(()),
+        };
+        let plans = match target {
+            Target::Thread(thread) => self.plan(program, &[thread], std::slice::from_ref(&want))?,
+            Target::Program(_) => self.plan(program, threads, std::slice::from_ref(&want))?,
+        };
+        self.announce(&plans)?;
+        self.carry_out(&plans)?;
+        if let Target::Program(_) = target {
+            let wanted = &mut self.programs.entry(program).or_default().wanted;
+            match want {
+                Want::Value(value) => wanted.insert(value.kind(), value),
+                Want::Original(kind) => wanted.remove(&kind),
+            };
+        }
+        Ok(())
+    }
+
+    /// Brings threads that a program has newly started in line with what was set for the program. What they inherited from
+    /// a creator for whom alone it was meant is taken from them.
+    ///
+    /// # Errors
+    /// As [`Hands::apply`].
+    pub fn adopt(&mut self, program: ProgramId, threads: &[ThreadId]) -> Result<(), Error> {
+        let Some(standing) = self.programs.get(&program) else { return Ok(()) };
+        let want = |kind: Kind| standing.wanted.get(&kind).cloned().map_or(Want::Original(kind), Want::Value);
+        let wants = Setting::KINDS.map(want);
+        let weight = standing.weight;
+        let plans = self.plan(program, threads, &wants)?;
+        self.announce(&plans)?;
+        self.carry_out(&plans)?;
+        match weight {
+            Some(weight) => self.weigh(program, weight, threads),
+            None => Ok(()),
+        }
+    }
+
+    /// Undoes everything. The journal goes once nothing is left to do.
+    pub fn undo_all(&mut self) -> Restored {
+        let (restored, complete) = undo(&self.ledger);
+        self.ledger = Ledger::default();
+        self.programs.clear();
+        if let Some(journal) = self.journal.take().filter(|_| complete) {
+            // What remains then is a journal of changes that are undone: the next restore finds nothing to do.
+            let _ = journal.remove();
+        }
+        restored
+    }
+
+    /// What has to change, and the records that announce it.
+    fn plan(&mut self, program: ProgramId, threads: &[ThreadId], wants: &[Want]) -> Result<Vec<Plan>, Error> {
+        let standing = self.programs.entry(program).or_default();
+        let mut plans = Vec::new();
+        for &thread in threads {
+            let Some(process) = process_of(thread.tid).filter(|_| is_same(thread)) else { continue };
+            standing.processes.insert(process);
+            for want in wants {
+                plans.extend(plan_one(&self.ledger, &standing.processes, thread, process, want)?);
+            }
+        }
+        Ok(plans)
+    }
+
+    /// Writes down what will be done.
+    fn announce(&mut self, plans: &[Plan]) -> Result<(), Error> {
+        let records: Vec<Record> =
+            plans.iter().flat_map(|p| &p.records).map(|s| Record::Set(s.clone())).collect();
+        self.write_ahead(records)
+    }
+
+    fn write_ahead(&mut self, records: Vec<Record>) -> Result<(), Error> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let journal = match &mut self.journal {
+            Some(journal) => journal,
+            none => none.insert(Journal::create(&self.dir)?),
+        };
+        journal.announce(&records)?;
+        records.iter().for_each(|r| self.ledger.note(r));
+        Ok(())
+    }
+
+    /// Does what was announced, all or nothing.
+    fn carry_out(&mut self, plans: &[Plan]) -> Result<(), Error> {
+        let mut tail = Vec::new();
+        let mut result = Ok(());
+        for (i, plan) in plans.iter().enumerate().filter(|(_, p)| p.from != p.to) {
+            match change(plan.thread, &plan.to) {
+                Ok(Some(value)) if value != plan.to => {
+                    tail.push(Record::Took { tid: plan.thread.tid, start: plan.thread.start_ticks, value });
+                }
+                Ok(_) => {}
+                Err(e) => {
+                    result = Err(explain(plan, e));
+                    for done in plans[..i].iter().rev().filter(|p| p.from != p.to) {
+                        // Whatever does not go back now is in the journal, and goes back in the end.
+                        let _ = change(done.thread, &done.from);
+                    }
+                    break;
+                }
+            }
+        }
+        if let Some(journal) = self.journal.as_mut().filter(|_| !plans.is_empty()) {
+            tail.push(Record::Done);
+            tail.iter().for_each(|r| self.ledger.note(r));
+            // Not worth failing for: it only tells what can also be found out, if less exactly.
+            let _ = journal.write(&tail);
+            if journal.is_long() {
+                self.ledger.retain(|e| is_same(e.thread));
+                self.programs.values_mut().for_each(|s| s.processes.retain(|p| is_same(*p)));
+                journal.rewrite(&self.ledger.records())?;
+            }
+        }
+        result
+    }
+
+    fn weigh(&mut self, program: ProgramId, weight: u32, threads: &[ThreadId]) -> Result<(), Error> {
+        if !(1..=10_000).contains(&weight) {
+            return Err(Error::Senseless(format!("a weight goes from 1 to 10000; {weight} does not")));
+        }
+        let mut fresh = Vec::new();
+        let result = self.gather(program, weight, threads, &mut fresh);
+        let standing = self.programs.entry(program).or_default();
+        if let Err(e) = result {
+            // What cannot be dissolved now is in the journal, and is dissolved in the end.
+            fresh.iter().for_each(|g: &Group| drop(cgroup::dissolve(g.path())));
+            return Err(e);
+        }
+        if standing.weight != Some(weight) {
+            standing.groups.iter().try_for_each(|g| g.weigh(weight))?;
+            standing.weight = Some(weight);
+        }
+        standing.groups.extend(fresh);
+        Ok(())
+    }
+
+    /// Puts those processes of a program that are in no group of ours into one, which is made if need be.
+    fn gather(
+        &mut self,
+        program: ProgramId,
+        weight: u32,
+        threads: &[ThreadId],
+        fresh: &mut Vec<Group>,
+    ) -> Result<(), Error> {
+        let me = thread_id(std::process::id() as i32).unwrap_or(ThreadId { tid: 0, start_ticks: 0 });
+        let name = format!("{}-{}-{}", me.tid, me.start_ticks, program.0);
+        for process in processes(threads) {
+            let known = self.programs.get(&program).map_or(&[][..], |s| &s.groups);
+            let mut groups = known.iter().chain(fresh.iter());
+            if groups.clone().any(|g| g.holds(process.tid)) {
+                continue;
+            }
+            let Some(place) = Place::of(process.tid)? else { continue };
+            let group = place.group(&name);
+            if !groups.any(|g| *g == group) {
+                let enable = place.to_enable().map(|path| Record::Enable { path: path.into() });
+                let make = Record::Group { path: group.path().into() };
+                self.write_ahead(enable.into_iter().chain([make]).collect())?;
+                fresh.push(group.clone());
+                group.make()?;
+                group.weigh(weight)?;
+            }
+            if is_same(process) {
+                group.take(process.tid)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Hands {
+    fn drop(&mut self) {
+        self.undo_all();
+    }
+}
+
+/// Undoes what Corebeats that have ended left behind, after their journals in this directory (usually
+/// [`state_dir`](crate::state_dir)). Those of Corebeats at work are left alone.
+///
+/// # Errors
+/// Where the directory cannot be used: it is somebody else's, say. One that is not there holds no journals.
+pub fn restore_all(dir: &Path) -> Result<Restored, Error> {
+    let mut all = Restored::default();
+    journal::for_each_left(dir, |path, left| match left {
+        Left::Live => {
+            all.live += 1;
+            false
+        }
+        Left::Unusable(why) => {
+            all.left
+                .push(format!("the journal {} is not used: {why}; look at it and remove it", path.display()));
+            false
+        }
+        Left::Ledger(ledger) => {
+            let (restored, complete) = undo(&ledger);
+            all.undone.extend(restored.undone);
+            all.left.extend(restored.left);
+            complete
+        }
+    })?;
+    Ok(all)
+}
+
+/// Undoes all that a ledger holds, the last first, and whether nothing is left to try again.
+fn undo(ledger: &Ledger) -> (Restored, bool) {
+    let mut restored = Restored::default();
+    let mut complete = true;
+    let mut note = |tid: i32, outcome: Result<Option<Setting>, Kept>, to: &Setting| match outcome {
+        Ok(Some(from)) => restored.undone.push(format!("thread {tid}: {from} -> {to}")),
+        Ok(None) => {}
+        Err(Kept::Theirs(now)) => restored.left.push(format!(
+            "thread {tid} keeps {now}, not {to} as before: somebody else has changed it since"
+        )),
+        Err(Kept::Failed(e)) => {
+            complete = false;
+            restored.left.push(format!("thread {tid} could not be given {to} again: {e}"));
+        }
+    };
+    for entry in ledger.entries().iter().rev() {
+        note(entry.thread.tid, undo_entry(entry), &entry.old);
+    }
+    let mut tried = HashSet::new();
+    for _ in 0..ROUNDS_MAX {
+        let heirs = heirs(ledger);
+        let fresh: Vec<_> =
+            heirs.into_iter().filter(|(thread, entry)| tried.insert((*thread, entry.kind()))).collect();
+        if fresh.is_empty() {
+            break;
+        }
+        for (thread, entry) in fresh {
+            note(thread.tid, undo_value(thread, entry), &entry.old);
+        }
+    }
+    let groups = ledger.groups().iter().rev().map(|path| (path, cgroup::dissolve(path)));
+    let enabled = ledger.enabled().iter().rev().map(|path| (path, cgroup::disable(path)));
+    for (path, outcome) in groups.chain(enabled) {
+        match outcome {
+            Ok(true) => restored.undone.push(format!("control group {}: as before", path.display())),
+            Ok(false) => {}
+            Err(why) => {
+                complete = false;
+                restored.left.push(format!("the control group {} stays: {why}", path.display()));
+            }
+        }
+    }
+    (restored, complete)
+}
+
+/// Why a value was not put back.
+enum Kept {
+    /// Somebody else has set this one.
+    Theirs(Setting),
+    Failed(io::Error),
+}
+
+/// Puts back one property, and says what it was made from. `None` if there was nothing to do.
+fn undo_entry(entry: &Entry) -> Result<Option<Setting>, Kept> {
+    undo_value(entry.thread, entry)
+}
+
+fn undo_value(thread: ThreadId, entry: &Entry) -> Result<Option<Setting>, Kept> {
+    if !is_same(thread) {
+        return Ok(None);
+    }
+    let now = match setting::read(thread.tid, entry.kind()) {
+        Ok(Some(now)) => now,
+        // It has become a real-time thread: that is more than a new value for what we set.
+        Ok(None) => return Ok(None),
+        Err(e) if has_ended(&e) => return Ok(None),
+        Err(e) => return Err(Kept::Failed(e)),
+    };
+    if now == entry.old {
+        return Ok(None);
+    }
+    if !entry.is_ours(&now) {
+        return Err(Kept::Theirs(now));
+    }
+    match change(thread, &entry.old) {
+        // Its cpuset has changed and holds none of the CPUs of before.
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) && entry.kind() == Kind::Cpus => {
+            setting::write_all_cpus(thread.tid).map_err(Kept::Failed)?;
+        }
+        other => {
+            other.map_err(Kept::Failed)?;
+        }
+    }
+    Ok(Some(now))
+}
+
+/// Threads that nobody has noted, but who have inherited what we set: born after the change, of somebody noted, in one of
+/// the processes noted or their descendants, and still with a value of ours. Each with the entry that it comes from.
+fn heirs(ledger: &Ledger) -> Vec<(ThreadId, &Entry)> {
+    let kinds: HashSet<Kind> = ledger.entries().iter().map(Entry::kind).collect();
+    let noted: HashSet<ThreadId> = ledger.entries().iter().map(|e| e.process).collect();
+    let mut family = family(&noted);
+    family.extend(ledger.groups().iter().flat_map(|g| cgroup::members(g)));
+    let mut heirs = Vec::new();
+    for tid in family.into_iter().flat_map(threads) {
+        let Some(thread) = thread_id(tid) else { continue };
+        for &kind in kinds.iter().filter(|&&k| ledger.entry(thread, k).is_none()) {
+            let Ok(Some(value)) = setting::read(tid, kind) else { continue };
+            heirs.extend(ledger.creator(thread, &value, &noted).map(|entry| (thread, entry)));
+        }
+    }
+    heirs
+}
+
+/// The numbers of those of these processes that are still there, and of their descendants.
+fn family(roots: &HashSet<ThreadId>) -> HashSet<i32> {
+    let mut family: HashSet<i32> = roots.iter().filter(|p| is_same(**p)).map(|p| p.tid).collect();
+    if family.is_empty() {
+        return family;
+    }
+    let parents: HashMap<i32, i32> = fs::read_dir("/proc")
+        .map(|all| all.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect::<Vec<i32>>())
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|pid| Some((pid, status_number(pid, "PPid:")?)))
+        .collect();
+    loop {
+        let more: Vec<i32> = parents
+            .iter()
+            .filter(|(pid, parent)| family.contains(parent) && !family.contains(pid))
+            .map(|(&pid, _)| pid)
+            .collect();
+        if more.is_empty() {
+            return family;
+        }
+        family.extend(more);
+    }
+}
+
+/// What has to change so that a thread gets what is wanted. `None` if nothing.
+fn plan_one(
+    ledger: &Ledger,
+    processes: &HashSet<ThreadId>,
+    thread: ThreadId,
+    process: ThreadId,
+    want: &Want,
+) -> Result<Option<Plan>, Error> {
+    let kind = match want {
+        Want::Value(value) => value.kind(),
+        Want::Original(kind) => *kind,
+    };
+    let from = match setting::read(thread.tid, kind) {
+        Ok(Some(value)) => value,
+        Ok(None) => return Ok(None),
+        Err(e) if has_ended(&e) => return Ok(None),
+        Err(source) => {
+            return Err(Error::Refused { what: format!("look at thread {}", thread.tid), source });
+        }
+    };
+    let entry = ledger.entry(thread, kind);
+    let creator = if entry.is_none() { ledger.creator(thread, &from, processes) } else { None };
+    let to = match (want, entry.or(creator)) {
+        (Want::Value(value), Some(e)) if e.is_settled(value, &from) && creator.is_none() => return Ok(None),
+        (Want::Value(value), _) => value.clone(),
+        (Want::Original(_), Some(e)) if e.is_ours(&from) => e.old.clone(),
+        (Want::Original(_), _) => return Ok(None),
+    };
+    if matches!(want, Want::Value(_)) && from != to {
+        check_way_back(thread, &from, &to)?;
+    }
+    let set = |old: &Setting, new: &Setting| Set {
+        tid: thread.tid,
+        start: thread.start_ticks,
+        pid: process.tid,
+        pid_start: process.start_ticks,
+        at: now_ticks(),
+        old: old.clone(),
+        new: new.clone(),
+    };
+    let inherited = creator.map(|e| Set { at: e.since, ..set(&e.old, &from) });
+    let changed = (from != to).then(|| set(&from, &to));
+    let records: Vec<Set> = inherited.into_iter().chain(changed).collect();
+    Ok((!records.is_empty()).then_some(Plan { thread, from, to, records }))
+}
+
+/// Refuses what could be done but not be undone: without privileges, nice can be raised and `SCHED_IDLE` entered, and
+/// there is no way back.
+fn check_way_back(thread: ThreadId, from: &Setting, to: &Setting) -> Result<(), Error> {
+    let idle = libc::SCHED_IDLE as u32;
+    let nice_needed = match (from, to) {
+        (Setting::Nice(from), Setting::Nice(to)) if to > from => Some(*from),
+        (Setting::Policy(from), Setting::Policy(to)) if *to == idle && *from != idle => {
+            match setting::read(thread.tid, Kind::Nice) {
+                Ok(Some(Setting::Nice(nice))) => Some(nice),
+                _ => None,
+            }
+        }
+        _ => None,
+    };
+    if nice_needed.is_none_or(|nice| setting::may_lower_nice(thread.tid, nice)) {
+        return Ok(());
+    }
+    Err(Error::Denied {
+        what: format!(
+            "give thread {} {from} back after {to} (needs CAP_SYS_NICE, or 'ulimit -e')",
+            thread.tid
+        ),
+        source: io::Error::from_raw_os_error(libc::EPERM),
+    })
+}
+
+/// Writes a property of a thread, and says what the kernel took. `None` if the thread has ended.
+fn change(thread: ThreadId, to: &Setting) -> io::Result<Option<Setting>> {
+    if !is_same(thread) {
+        return Ok(None);
+    }
+    let written = match to {
+        // Not just these, but wherever it may: also on CPUs that come later.
+        Setting::Cpus(cpus) if is_online(cpus) => setting::write_all_cpus(thread.tid),
+        _ => setting::write(thread.tid, to),
+    };
+    match written {
+        Err(e) if has_ended(&e) => return Ok(None),
+        // It has become a real-time thread in this moment.
+        Err(e) if e.kind() == io::ErrorKind::Unsupported => return Ok(None),
+        other => other?,
+    }
+    if !is_same(thread) {
+        repair(thread.tid, to);
+        return Ok(None);
+    }
+    match setting::read(thread.tid, to.kind()) {
+        Err(e) if !has_ended(&e) => Err(e),
+        other => Ok(other.ok().flatten()),
+    }
+}
+
+/// A thread has ended while it was changed, and its number may have gone to another: gives that one what its process's
+/// first thread has, or its parent, for that is what it began with in all likelihood.
+fn repair(tid: i32, ours: &Setting) {
+    let model = match process_of(tid) {
+        Some(process) if process.tid != tid => Some(process.tid),
+        _ => status_number(tid, "PPid:"),
+    };
+    let read = |tid: i32| setting::read(tid, ours.kind()).ok().flatten();
+    if let (Some(model), Some(now)) = (model.and_then(read), read(tid))
+        && now == *ours
+        && model != now
+    {
+        let _ = setting::write(tid, &model);
+    }
+}
+
+fn explain(plan: &Plan, source: io::Error) -> Error {
+    let what = format!("give thread {} {}", plan.thread.tid, plan.to);
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => Error::Denied { what, source },
+        Some(libc::EINVAL) if plan.to.kind() == Kind::Cpus => Error::Senseless(format!(
+            "thread {} may run on none of {}; it has {} now",
+            plan.thread.tid, plan.to, plan.from
+        )),
+        _ => Error::Refused { what, source },
+    }
+}
+
+fn has_ended(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH)
+}
+
+fn is_online(cpus: &corebeat_machine::CpuSet) -> bool {
+    fs::read_to_string("/sys/devices/system/cpu/online").is_ok_and(|text| text.parse().as_ref() == Ok(cpus))
+}
+
+/// The processes of these threads, each once, those that have ended left out.
+fn processes(threads: &[ThreadId]) -> HashSet<ThreadId> {
+    threads.iter().filter(|t| is_same(**t)).filter_map(|t| process_of(t.tid)).collect()
+}
+
+/// The process that a thread belongs to, by its first thread.
+fn process_of(tid: i32) -> Option<ThreadId> {
+    thread_id(status_number(tid, "Tgid:")?)
+}
+
+fn status_number(tid: i32, field: &str) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
+}
+
+/// Now, in the unit of start times: clock ticks since boot.
+fn now_ticks() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let ticks = rustix::param::clock_ticks_per_second();
+    now.tv_sec as u64 * ticks + now.tv_nsec as u64 * ticks / 1_000_000_000
+}

@@ -1,1 +1,223 @@
-//! (being written)
+//! Starting a program so that it can be watched from its first instruction, and standing in for it towards its parent.
+//!
+//! ```text
+//!  Launch::start ---- fork ----> child: tells its number, then waits at the gate
+//!       |                          |
+//!    Started  (attach sensors)     |
+//!       |                          |
+//!    release ---- opens gate ----> exec, or the reason why not
+//!       |
+//!    attend / wait: ends, stops, orphans; signals passed on
+//! ```
+//!
+//! The standard library's `Command` does the fork and the exec: it finds the program as `env` does and brings the reason
+//! back. Its `spawn` returns only after the exec, so it runs on a thread of its own, and a hook in the child keeps it at
+//! the gate. If Corebeat dies there the gate closes and the child goes with it; after the release it lives on by itself.
+
+mod signal;
+
+pub use signal::{Signals, exit_as};
+
+use crate::{Error, MemoryPolicy};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A program to start. Streams, working directory and process group are Corebeat's own; signal mask and ignored signals
+/// are those that Corebeat was started with.
+#[derive(Debug, Clone, Default)]
+pub struct Launch {
+    /// What to run: a path, or a name to be looked for in `PATH`.
+    pub program: OsString,
+    /// Its arguments, without the name.
+    pub args: Vec<OsString>,
+    /// Variables to set, or with `None` to remove.
+    pub env: Vec<(OsString, Option<OsString>)>,
+    /// Where its memory is placed.
+    pub memory: Option<MemoryPolicy>,
+    /// Descendants whose parents end become children of this process, where they are still seen, and are reaped by
+    /// [`Started::attend`]; with them *every* child of this process that ends: not for who waits for others.
+    pub keep_orphans: bool,
+}
+
+/// A program that was started, or is held right before its first instruction.
+///
+/// Dropping one that is held ends it; dropping one that runs leaves it alone.
+#[derive(Debug)]
+pub struct Started {
+    pid: Pid,
+    pidfd: OwnedFd,
+    gate: Option<OwnedFd>,
+    spawner: Option<JoinHandle<io::Result<Child>>>,
+    program: OsString,
+    keep_orphans: bool,
+    ended: Option<ExitStatus>,
+}
+
+impl Launch {
+    /// A program with arguments, and nothing else changed.
+    pub fn new(program: impl Into<OsString>, args: impl IntoIterator<Item = OsString>) -> Launch {
+        Launch { program: program.into(), args: args.into_iter().collect(), ..Launch::default() }
+    }
+
+    /// Makes the process, and holds it before it becomes the program: it has its number, the thread that it begins with,
+    /// and still Corebeat's name.
+    ///
+    /// # Errors
+    /// Where no process can be made, or [`Error::Senseless`] for nodes that are not there. Whether the program can be run
+    /// is known from [`Started::release`].
+    pub fn start(&self) -> Result<Started, Error> {
+        let failed = |source: io::Error| Error::Refused { what: "start a process".into(), source };
+        if self.keep_orphans {
+            let me = rustix::process::getpid();
+            rustix::process::set_child_subreaper(Some(me)).map_err(|e| failed(e.into()))?;
+        }
+        signal::keep_children();
+        let (told, tells) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        let (waits, gate) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        let mut command = Command::new(&self.program);
+        command.args(&self.args);
+        for (name, value) in &self.env {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let memory = self.memory.as_ref().map(MemoryPolicy::prepare).transpose()?;
+        let open_gate = gate.as_raw_fd();
+        let (mut tells, mut waits) = (File::from(tells), File::from(waits));
+        let hold = move || {
+            // The child's own copy: with it open, it would never learn that everybody else's are closed.
+            // SAFETY: the child has this descriptor from the fork and uses it nowhere else.
+            unsafe { libc::close(open_gate) };
+            tells.write_all(&(std::process::id() as i32).to_ne_bytes())?;
+            waits.read_exact(&mut [0])?;
+            signal::hand_on();
+            memory.map_or(Ok(()), |m| m.set())
+        };
+        // SAFETY: between fork and exec the hook makes system calls only (close, write, getpid, read, sigaction, sigmask,
+        // set_mempolicy) and touches no lock and no heap: errors are plain numbers or static.
+        unsafe { command.pre_exec(hold) };
+        let spawner = std::thread::Builder::new().name("launch".into()).spawn(move || command.spawn());
+        let spawner = spawner.map_err(failed)?;
+        let mut pid = [0; 4];
+        if File::from(told).read_exact(&mut pid).is_err() {
+            drop(gate);
+            let why = spawner.join().map(|r| r.err()).ok().flatten();
+            return Err(failed(why.unwrap_or_else(|| io::ErrorKind::Other.into())));
+        }
+        let pid = Pid::from_raw(i32::from_ne_bytes(pid)).expect("a child knows its number");
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
+        Ok(Started {
+            pid,
+            pidfd,
+            gate: Some(gate),
+            spawner: Some(spawner),
+            program: self.program.clone(),
+            keep_orphans: self.keep_orphans,
+            ended: None,
+        })
+    }
+}
+
+impl Started {
+    /// The number of the process.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// A descriptor of the process, readable once it has ended.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Lets the process become the program. Without effect from the second call on.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] and [`Error::NotExecutable`], after which the process is gone.
+    pub fn release(&mut self) -> Result<(), Error> {
+        let (Some(gate), Some(spawner)) = (self.gate.take(), self.spawner.take()) else { return Ok(()) };
+        // If the child is gone, the spawner knows why.
+        let _ = rustix::io::write(&gate, &[1]);
+        let spawned = spawner.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+        let program = || self.program.to_string_lossy().into_owned();
+        match spawned {
+            // Whoever waits does so by `pidfd`.
+            Ok(_) => Ok(()),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => {
+                Err(Error::NotFound { program: program() })
+            }
+            Err(source) => Err(Error::NotExecutable { program: program(), source }),
+        }
+    }
+
+    /// Waits until the program ends, at most this long, and stands in for it meanwhile: passes signals on, stops when it
+    /// stops, reaps orphans. `None` if it is still there; may return early.
+    ///
+    /// # Errors
+    /// Where the program's status is lost, because somebody else in this process took it.
+    pub fn attend(&mut self, signals: &Signals, timeout: Duration) -> Result<Option<ExitStatus>, Error> {
+        let until = Instant::now() + timeout;
+        loop {
+            if let Some(status) = self.look()? {
+                return Ok(Some(status));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+            let left = left.try_into().unwrap_or(rustix::time::Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+            match poll(&mut fds, Some(&left)) {
+                Ok(0) => return self.look(),
+                Ok(_) => signals.pass_on(self.pidfd.as_fd()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => {
+                    return Err(Error::Refused { what: "wait for the program".into(), source: e.into() });
+                }
+            }
+        }
+    }
+
+    /// Waits until the program ends.
+    ///
+    /// # Errors
+    /// As [`Started::attend`].
+    pub fn wait(&mut self) -> Result<ExitStatus, Error> {
+        loop {
+            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            let _ = poll(&mut fds, None);
+            if let Some(status) = self.look()? {
+                return Ok(status);
+            }
+        }
+    }
+
+    /// Takes up what has happened to the program, and to orphans.
+    fn look(&mut self) -> Result<Option<ExitStatus>, Error> {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        let whom = (!self.keep_orphans).then_some(self.pid);
+        while self.ended.is_none() || self.keep_orphans {
+            match waitpid(whom, options) {
+                Ok(Some((pid, status))) if pid == self.pid => match status.stopping_signal() {
+                    Some(signal) => signal::stop_like(signal),
+                    None => self.ended = Some(ExitStatus::from_raw(status.as_raw())),
+                },
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(rustix::io::Errno::CHILD) if self.ended.is_some() => break,
+                Err(e) => {
+                    let what = format!("learn how process {} ended", self.pid());
+                    return Err(Error::Refused { what, source: e.into() });
+                }
+            }
+        }
+        Ok(self.ended)
+    }
+}

@@ -19,4 +19,8 @@ mod thread;
 mod topology;
 
 pub use error::Error;
+pub use hand::{Hands, Restored, restore_all};
+pub use journal::state_dir;
+pub use launch::{Launch, Signals, Started, exit_as};
+pub use memory::MemoryPolicy;
 pub use team::TeamChannel;

@@ -1,1 +1,138 @@
-//! (being written)
+//! Where memory lies: the policy that a program starts with, and moving pages between NUMA nodes.
+
+use crate::Error;
+use corebeat_machine::{CpuSet, NodeId};
+use std::fs;
+use std::io;
+
+/// One more than the highest node number that Linux is built for (`MAX_NUMNODES`).
+const NODES_MAX: u32 = 1024;
+const WORDS: usize = NODES_MAX as usize / 64;
+
+/// On which NUMA nodes a program's memory is placed, from its start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemoryPolicy {
+    /// On these nodes, page by page in turns.
+    Interleave(Vec<NodeId>),
+    /// On these nodes and no others: where they are full, memory is out.
+    Bind(Vec<NodeId>),
+    /// On this node while it has room.
+    Prefer(NodeId),
+    /// On the node of the CPU that first touches it.
+    Local,
+}
+
+impl MemoryPolicy {
+    /// What the system call takes.
+    ///
+    /// # Errors
+    /// [`Error::Senseless`] for a node that is not there, or for none.
+    pub(crate) fn prepare(&self) -> Result<PreparedPolicy, Error> {
+        let (mode, nodes) = match self {
+            MemoryPolicy::Interleave(nodes) => (libc::MPOL_INTERLEAVE, mask(nodes)?),
+            MemoryPolicy::Bind(nodes) => (libc::MPOL_BIND, mask(nodes)?),
+            MemoryPolicy::Prefer(node) => (libc::MPOL_PREFERRED, mask(&[*node])?),
+            MemoryPolicy::Local => (libc::MPOL_LOCAL, [0; WORDS]),
+        };
+        Ok(PreparedPolicy { mode, nodes })
+    }
+}
+
+/// A memory policy as numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PreparedPolicy {
+    mode: i32,
+    nodes: [u64; WORDS],
+}
+
+impl PreparedPolicy {
+    /// Sets it for the calling thread and all that it starts. One system call and no memory: fit for after a fork.
+    pub(crate) fn set(&self) -> io::Result<()> {
+        let nodes = if self.mode == libc::MPOL_LOCAL { std::ptr::null() } else { self.nodes.as_ptr() };
+        let bits = if nodes.is_null() { 0 } else { NODES_MAX + 1 };
+        // SAFETY: the kernel reads `bits - 1` bits (it takes one less than it is told), all of them in `nodes`.
+        match unsafe { libc::syscall(libc::SYS_set_mempolicy, self.mode, nodes, u64::from(bits)) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// Moves the pages of a process that lie on `from` to `to`. A process that has ended is no error; pages that cannot be
+/// moved stay where they are.
+pub(crate) fn migrate(pid: i32, from: &[NodeId], to: &[NodeId]) -> Result<(), Error> {
+    let (from, to) = (mask(from)?, mask(to)?);
+    // SAFETY: the kernel reads `NODES_MAX` bits (one less than it is told) from both masks.
+    let result = unsafe {
+        libc::syscall(libc::SYS_migrate_pages, pid, u64::from(NODES_MAX + 1), from.as_ptr(), to.as_ptr())
+    };
+    if result >= 0 {
+        return Ok(());
+    }
+    let source = io::Error::last_os_error();
+    let what = format!("move the memory of process {pid}");
+    match source.raw_os_error() {
+        Some(libc::ESRCH) => Ok(()),
+        Some(libc::ENOSYS) => Err(Error::Missing { what, how: "this kernel was built without NUMA".into() }),
+        Some(libc::EPERM) => Err(Error::Denied { what, source }),
+        _ => Err(Error::Refused { what, source }),
+    }
+}
+
+/// These nodes as the kernel wants them.
+fn mask(nodes: &[NodeId]) -> Result<[u64; WORDS], Error> {
+    // The kernel's lists of nodes have the format of its lists of CPUs.
+    let text = fs::read_to_string("/sys/devices/system/node/online").unwrap_or_else(|_| "0".into());
+    let there = text.parse().unwrap_or_else(|_| CpuSet::new());
+    let mut mask = [0u64; WORDS];
+    for node in nodes {
+        let is_there = node.0 < NODES_MAX && there.contains(corebeat_machine::CpuId(node.0));
+        if !is_there {
+            return Err(Error::Senseless(format!("there is no node {}; this host has {there}", node.0)));
+        }
+        mask[node.0 as usize / 64] |= 1 << (node.0 % 64);
+    }
+    match nodes.is_empty() {
+        true => Err(Error::Senseless(format!("no node is given; this host has {there}"))),
+        false => Ok(mask),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: &[NodeId] = &[NodeId(0)];
+
+    #[test]
+    fn nodes_that_are_not_there_are_named() {
+        let told = |e: Error| e.to_string();
+        assert!(told(migrate(1, &[NodeId(999)], HERE).unwrap_err()).contains("999"));
+        assert!(told(migrate(1, HERE, &[NodeId(5000)]).unwrap_err()).contains("5000"));
+        assert!(told(MemoryPolicy::Bind(vec![]).prepare().unwrap_err()).contains("no node"));
+    }
+
+    #[test]
+    fn migrate_of_a_process_that_has_ended_is_no_error() {
+        match migrate(i32::MAX, HERE, HERE) {
+            Ok(()) | Err(Error::Missing { .. }) => {}
+            Err(e) => panic!("{e}"),
+        }
+    }
+
+    #[test]
+    fn policies_are_taken_by_the_kernel() {
+        let policies = [
+            MemoryPolicy::Interleave(HERE.into()),
+            MemoryPolicy::Bind(HERE.into()),
+            MemoryPolicy::Prefer(HERE[0]),
+            MemoryPolicy::Local,
+        ];
+        for policy in policies {
+            let prepared = policy.prepare().unwrap();
+            let taken = std::thread::spawn(move || prepared.set()).join().unwrap();
+            let unknown = taken.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::ENOSYS));
+            assert!(taken.is_ok() || unknown, "{policy:?}: {taken:?}");
+        }
+    }
+}

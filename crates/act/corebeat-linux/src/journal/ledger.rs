@@ -1,0 +1,192 @@
+//! What a journal's records add up to: for each thread and property, what it was and what we made of it.
+
+use super::{Record, Set};
+use crate::hand::setting::{Kind, Setting};
+use corebeat_machine::ThreadId;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+/// How many of our latest values of one property are recognised as ours: a thread that was just born may still have one
+/// that its creator had a moment ago.
+const OURS_MAX: usize = 8;
+
+/// One property of one thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) thread: ThreadId,
+    pub(crate) process: ThreadId,
+    /// When we first changed it, in clock ticks since boot.
+    pub(crate) since: u64,
+    /// What it is to be again.
+    pub(crate) old: Setting,
+    /// What we made it, oldest first; never empty.
+    ours: Vec<Setting>,
+    /// What we asked for last; the kernel may have taken something else.
+    asked: Setting,
+    /// The last change may or may not have been made, and the kernel may have cut it.
+    open: bool,
+}
+
+impl Entry {
+    pub(crate) fn kind(&self) -> Kind {
+        self.old.kind()
+    }
+
+    /// Whether this value is our doing.
+    pub(crate) fn is_ours(&self, value: &Setting) -> bool {
+        let cut = match (value, self.ours.last()) {
+            // The kernel leaves out CPUs that the cpuset does not hold.
+            (Setting::Cpus(now), Some(Setting::Cpus(asked))) if self.open => {
+                !now.is_empty() && now.iter().all(|c| asked.contains(c))
+            }
+            _ => false,
+        };
+        cut || self.ours.contains(value)
+    }
+
+    /// Whether this was asked for already, and `now` is what the kernel made of it.
+    pub(crate) fn is_settled(&self, asked: &Setting, now: &Setting) -> bool {
+        self.asked == *asked && self.ours.last() == Some(now)
+    }
+
+    fn push(&mut self, value: Setting) {
+        self.ours.retain(|v| *v != value);
+        self.ours.push(value);
+        if self.ours.len() > OURS_MAX {
+            self.ours.remove(0);
+        }
+    }
+}
+
+/// All that is to be undone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Ledger {
+    /// In the order of first changes.
+    entries: Vec<Entry>,
+    index: HashMap<(ThreadId, Kind), usize>,
+    groups: Vec<PathBuf>,
+    enabled: Vec<PathBuf>,
+}
+
+impl Ledger {
+    /// Takes in one record.
+    pub(crate) fn note(&mut self, record: &Record) {
+        match record {
+            Record::Set(set) => self.set(set),
+            Record::Took { tid, start, value } => {
+                let thread = ThreadId { tid: *tid, start_ticks: *start };
+                if let Some(&i) = self.index.get(&(thread, value.kind())) {
+                    self.entries[i].push(value.clone());
+                }
+            }
+            Record::Done => self.entries.iter_mut().for_each(|e| e.open = false),
+            Record::Group { path } => add(&mut self.groups, path),
+            Record::Enable { path } => add(&mut self.enabled, path),
+            Record::Start(_) => {}
+        }
+    }
+
+    fn set(&mut self, set: &Set) {
+        let key = (set.thread(), set.old.kind());
+        let fresh = Entry {
+            thread: set.thread(),
+            process: ThreadId { tid: set.pid, start_ticks: set.pid_start },
+            since: set.at,
+            old: set.old.clone(),
+            ours: vec![set.new.clone()],
+            asked: set.new.clone(),
+            open: true,
+        };
+        match self.index.get(&key).map(|&i| &mut self.entries[i]) {
+            Some(e) if e.old == set.old || e.is_ours(&set.old) => {
+                e.push(set.new.clone());
+                e.asked = set.new.clone();
+                e.open = true;
+            }
+            // Somebody else changed it in between: theirs is what it is to be again.
+            Some(e) => *e = fresh,
+            None => {
+                self.index.insert(key, self.entries.len());
+                self.entries.push(fresh);
+            }
+        }
+    }
+
+    pub(crate) fn entry(&self, thread: ThreadId, kind: Kind) -> Option<&Entry> {
+        self.index.get(&(thread, kind)).map(|&i| &self.entries[i])
+    }
+
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Control groups of ours.
+    pub(crate) fn groups(&self) -> &[PathBuf] {
+        &self.groups
+    }
+
+    /// Control groups for whose children we switched the cpu controller on.
+    pub(crate) fn enabled(&self) -> &[PathBuf] {
+        &self.enabled
+    }
+
+    /// From whom a thread that was never changed itself has inherited this value: from somebody in one of `processes`,
+    /// changed before the thread was born. New threads get the properties of their creator.
+    pub(crate) fn creator(
+        &self,
+        thread: ThreadId,
+        value: &Setting,
+        processes: &HashSet<ThreadId>,
+    ) -> Option<&Entry> {
+        self.entries.iter().rev().find(|e| {
+            e.kind() == value.kind()
+                && e.since <= thread.start_ticks
+                && e.thread != thread
+                && processes.contains(&e.process)
+                && e.is_ours(value)
+                && e.old != *value
+        })
+    }
+
+    /// Forgets the threads that `gone` names.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
+        self.entries.retain(keep);
+        self.index = self.entries.iter().enumerate().map(|(i, e)| ((e.thread, e.kind()), i)).collect();
+    }
+
+    /// Records that add up to this ledger.
+    pub(crate) fn records(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        records.extend(self.enabled.iter().map(|path| Record::Enable { path: path.clone() }));
+        records.extend(self.groups.iter().map(|path| Record::Group { path: path.clone() }));
+        for e in &self.entries {
+            records.extend(e.ours.iter().map(|new| {
+                Record::Set(Set {
+                    tid: e.thread.tid,
+                    start: e.thread.start_ticks,
+                    pid: e.process.tid,
+                    pid_start: e.process.start_ticks,
+                    at: e.since,
+                    old: e.old.clone(),
+                    new: new.clone(),
+                })
+            }));
+        }
+        records.push(Record::Done);
+        records
+    }
+}
+
+fn add(paths: &mut Vec<PathBuf>, path: &Path) {
+    if !paths.iter().any(|p| p == path) {
+        paths.push(path.to_owned());
+    }
+}
+
+impl FromIterator<Record> for Ledger {
+    fn from_iter<I: IntoIterator<Item = Record>>(records: I) -> Ledger {
+        let mut ledger = Ledger::default();
+        records.into_iter().for_each(|r| ledger.note(&r));
+        ledger
+    }
+}
