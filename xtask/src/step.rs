@@ -1,0 +1,127 @@
+//! The steps of `cargo xtask ci`.
+
+use crate::workspace::{Workspace, cargo, files};
+use crate::{book, map};
+use std::process::Command;
+use std::time::Instant;
+
+/// A check: it passes, is skipped for a reason, or fails.
+type Check = fn(&Workspace) -> Result<Outcome, String>;
+
+/// How a step that did not fail ended.
+pub(crate) enum Outcome {
+    Passed,
+    /// It wants something that this machine does not have.
+    Skipped(String),
+}
+
+const STEPS: [(&str, Check); 9] = [
+    ("fmt", |_| step(&["fmt", "--all", "--check"], &[])),
+    ("clippy", |_| {
+        step(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])
+    }),
+    ("build", |_| step(&["build", "--workspace"], &[])),
+    ("test", |_| step(&["test", "--workspace"], &[])),
+    ("doc", |_| step(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])),
+    ("map", |w| map::check(w).map(|()| Outcome::Passed)),
+    ("book", |w| book::check(w).map(|()| Outcome::Passed)),
+    ("loom", loom),
+    ("miri", miri),
+];
+
+/// What the steps are called.
+pub(crate) const NAMES: [&str; STEPS.len()] = {
+    let mut names = [""; STEPS.len()];
+    let mut i = 0;
+    while i < STEPS.len() {
+        names[i] = STEPS[i].0;
+        i += 1;
+    }
+    names
+};
+
+/// Crates that Miri can run and has something to say about: no system calls, and memory of their own making or data
+/// that unsafe code elsewhere relies on.
+const MIRI_CRATES: [&str; 3] = ["corebeat-machine", "corebeat-sync", "corebeat-policy"];
+
+/// Runs the step of this name, or all of them, up to the first that fails.
+pub(crate) fn run(only: Option<&str>) -> Result<(), String> {
+    let workspace = Workspace::read()?;
+    for (name, check) in STEPS.iter().filter(|(name, _)| only.is_none_or(|o| o == *name)) {
+        println!("\n==== {name}");
+        let start = Instant::now();
+        match check(&workspace) {
+            Ok(Outcome::Passed) => println!("==== {name}: passed in {:.1} s", start.elapsed().as_secs_f64()),
+            Ok(Outcome::Skipped(why)) => println!("==== {name}: skipped: {why}"),
+            Err(why) => return Err(format!("{name} failed: {why}\n(again: cargo xtask ci --only {name})")),
+        }
+    }
+    Ok(())
+}
+
+fn step(args: &[&str], env: &[(&str, &str)]) -> Result<Outcome, String> {
+    run_cargo(args, env).map(|()| Outcome::Passed)
+}
+
+/// Runs cargo with its output shown.
+pub(crate) fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
+    let shown: String = env.iter().map(|(key, value)| format!("{key}='{value}' ")).collect();
+    println!("{shown}cargo {}", args.join(" "));
+    let mut command = match args.first() {
+        // A toolchain's name is understood by rustup's cargo, not by the one that runs this.
+        Some(first) if first.starts_with('+') => Command::new("cargo"),
+        _ => Command::new(cargo()),
+    };
+    let status = command.args(args).envs(env.iter().copied()).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cargo {}: {status}", args.join(" "))),
+        Err(e) => Err(format!("cargo could not be started: {e}")),
+    }
+}
+
+/// Models of concurrent code over every interleaving. They are tests with `loom` in their name.
+fn loom(workspace: &Workspace) -> Result<Outcome, String> {
+    let has_models = |source: &std::path::PathBuf| {
+        std::fs::read_to_string(source).is_ok_and(|text| text.contains("loom::model"))
+    };
+    let modelled = workspace
+        .packages
+        .iter()
+        .filter(|p| p.name != env!("CARGO_PKG_NAME"))
+        .filter(|p| files(&workspace.root.join(p.folder(workspace)), ".rs").iter().any(has_models));
+    let mut args = vec!["test", "--release", "--lib", "--tests"];
+    modelled.for_each(|p| args.extend(["-p", p.name.as_str()]));
+    if args.len() == 4 {
+        return Ok(Outcome::Skipped("no crate has models".into()));
+    }
+    args.push("loom");
+    let target = workspace.target_directory.join("loom");
+    let env = [
+        ("RUSTFLAGS", "--cfg loom"),
+        ("LOOM_MAX_PREEMPTIONS", "3"),
+        ("CARGO_TARGET_DIR", target.to_str().ok_or("the target folder's name is not UTF-8")?),
+    ];
+    step(&args, &env)
+}
+
+/// The interpreter that finds undefined behaviour.
+fn miri(workspace: &Workspace) -> Result<Outcome, String> {
+    let miri = Command::new("cargo").args(["+nightly", "miri", "--version"]).output();
+    if !miri.is_ok_and(|output| output.status.success()) {
+        let get = "rustup toolchain install nightly --component miri,rust-src";
+        return Ok(Outcome::Skipped(format!("no nightly toolchain with Miri here ({get})")));
+    }
+    let mut args = vec!["+nightly", "miri", "test", "--lib"];
+    for package in MIRI_CRATES.iter().filter(|name| workspace.packages.iter().any(|p| p.name == **name)) {
+        args.extend(["-p", package]);
+    }
+    let target = workspace.target_directory.join("miri");
+    let env = [
+        // proptest asks where it runs.
+        ("MIRIFLAGS", "-Zmiri-disable-isolation"),
+        ("PROPTEST_CASES", "4"),
+        ("CARGO_TARGET_DIR", target.to_str().ok_or("the target folder's name is not UTF-8")?),
+    ];
+    step(&args, &env)
+}

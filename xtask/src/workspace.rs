@@ -1,0 +1,77 @@
+//! The workspace as `cargo metadata` tells it.
+
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The crates of the workspace.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Workspace {
+    pub(crate) packages: Vec<Package>,
+    #[serde(rename = "workspace_root")]
+    pub(crate) root: PathBuf,
+    pub(crate) target_directory: PathBuf,
+}
+
+/// A crate.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) manifest_path: PathBuf,
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+/// What a crate uses, in whatever way: to run, to be built, to be tested.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    /// Where it is, if it is on this disk.
+    pub(crate) path: Option<PathBuf>,
+}
+
+impl Workspace {
+    /// Asks cargo.
+    pub(crate) fn read() -> Result<Workspace, String> {
+        let mut cargo = Command::new(cargo());
+        cargo.args(["metadata", "--format-version", "1", "--no-deps", "--offline"]);
+        cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
+        let output = cargo.output().map_err(|e| format!("cargo metadata could not be started: {e}"))?;
+        if !output.status.success() {
+            return Err(format!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata was not understood: {e}"))
+    }
+}
+
+impl Package {
+    /// The folder, from the workspace's root.
+    pub(crate) fn folder<'a>(&'a self, workspace: &Workspace) -> &'a Path {
+        let folder = self.manifest_path.parent().unwrap_or(&self.manifest_path);
+        folder.strip_prefix(&workspace.root).unwrap_or(folder)
+    }
+}
+
+/// The cargo that runs this.
+pub(crate) fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+}
+
+/// All files under a folder whose name ends so, in order. What cannot be read is left out.
+pub(crate) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files(&path, ending));
+        } else if path.to_string_lossy().ends_with(ending) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// One line for each complaint, or nothing to complain of.
+pub(crate) fn verdict(complaints: Vec<String>) -> Result<(), String> {
+    if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n       ")) }
+}
