@@ -2,9 +2,9 @@
  *
  * After the LU benchmark of Bailey et al., The NAS Parallel Benchmarks (1991), and the pipelined OpenMP version of Jin,
  * Frumkin and Yan, The OpenMP Implementation of NAS Parallel Benchmarks and Its Performance (1999), section 3.5: each
- * thread has a strip of the grid, and begins a plane of it when its neighbour has finished that plane of its own. A
- * block of five unknowns sits on each point. With more threads than CPUs the spinning threads keep the others from
- * the flags that they wait for.
+ * thread has a strip of the grid, and begins a plane of it when its neighbour has finished that plane of its own; a
+ * flag between the two is handed over for each plane. A block of five unknowns sits on each point. With more threads
+ * than CPUs the spinning threads keep the others from the flags that they wait for.
  *
  * Use: lu [POINTS ALONG A SIDE]. The result does not depend on the number of threads. */
 #include <omp.h>
@@ -17,10 +17,10 @@
 
 static int n;
 static double (*u)[5], (*b)[5];
-/* How many planes of this step's sweep a thread has finished; each on a cache line of its own. */
+/* Set by a thread when it has finished a plane, cleared by the next when it takes it up. A cache line each. */
 static struct {
-    _Alignas(64) atomic_int planes;
-} lower[THREADS_MAX], upper[THREADS_MAX];
+    _Alignas(64) atomic_int set;
+} flags[THREADS_MAX];
 
 static const double couple[5][5] = {{0.11, 0.02, 0.01, 0.00, 0.01},
                                     {0.01, 0.12, 0.02, 0.01, 0.00},
@@ -45,36 +45,45 @@ static void relax(size_t p) {
         u[p][m] += 1.2 * (sum[m] * (1.0 / (1.0 + sum[m] * sum[m])) - u[p][m]) * 0.5;
 }
 
-static void wait_for(atomic_int *planes, int count) {
-    while (atomic_load_explicit(planes, memory_order_acquire) < count)
+static void wait_until(atomic_int *flag, int value) {
+    while (atomic_load_explicit(flag, memory_order_acquire) != value)
         ;
 }
 
+static void take(int thread) {
+    if (thread > 0) {
+        wait_until(&flags[thread - 1].set, 1);
+        atomic_store_explicit(&flags[thread - 1].set, 0, memory_order_release);
+    }
+}
+
+static void hand_on(int thread, int threads) {
+    if (thread < threads - 1) {
+        wait_until(&flags[thread].set, 0);
+        atomic_store_explicit(&flags[thread].set, 1, memory_order_release);
+    }
+}
+
 static void step(void) {
-    for (int t = 0; t < THREADS_MAX; t++)
-        lower[t].planes = upper[t].planes = 0;
 #pragma omp parallel
     {
-        /* Strips in ascending order of threads in both sweeps: who waits needs to know nothing but its own number. */
-        int t = omp_get_thread_num();
+        int thread = omp_get_thread_num(), threads = omp_get_num_threads();
         for (int k = 1; k <= n; k++) {
-            if (t > 0)
-                wait_for(&lower[t - 1].planes, k);
+            take(thread);
 #pragma omp for schedule(static) nowait
             for (int j = 1; j <= n; j++)
                 for (int i = 1; i <= n; i++)
                     relax(at(i, j, k));
-            atomic_store_explicit(&lower[t].planes, k, memory_order_release);
+            hand_on(thread, threads);
         }
 #pragma omp barrier
-        for (int k = 1; k <= n; k++) {
-            if (t > 0)
-                wait_for(&upper[t - 1].planes, k);
+        for (int k = n; k >= 1; k--) {
+            take(thread);
 #pragma omp for schedule(static) nowait
-            for (int j = 1; j <= n; j++)
-                for (int i = 1; i <= n; i++)
-                    relax(at(n + 1 - i, n + 1 - j, n + 1 - k));
-            atomic_store_explicit(&upper[t].planes, k, memory_order_release);
+            for (int j = n; j >= 1; j--)
+                for (int i = n; i >= 1; i--)
+                    relax(at(i, j, k));
+            hand_on(thread, threads);
         }
     }
 }
