@@ -1,7 +1,16 @@
-//! Processes and threads by names that are never used twice.
+//! Processes and threads: by names that are never used twice, with their children, and as they are watched.
 
+use crate::Error;
+use crate::file::{Buffer, ProcFile};
+use crate::thread::{self, Thread};
 use corebeat_machine::ThreadId;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::BTreeMap;
 use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// The state letter and start time of a thread, from the text of `/proc/PID/task/TID/stat` (or `/proc/PID/stat`).
 ///
@@ -32,9 +41,164 @@ pub(crate) fn threads(pid: i32) -> Vec<i32> {
     fs::read_dir(format!("/proc/{pid}/task")).map(numbers).unwrap_or_default()
 }
 
+/// Finds the children of processes.
+#[derive(Debug)]
+pub(crate) enum Children {
+    /// Each thread has a file that lists them (`CONFIG_PROC_CHILDREN`).
+    Listed,
+    /// All processes with their parents, as found in one walk over `/proc`.
+    Walked(Vec<(i32, i32)>),
+}
+
+impl Children {
+    /// The way that this kernel offers.
+    pub(crate) fn now() -> Self {
+        match Path::new("/proc/thread-self/children").exists() {
+            true => Children::Listed,
+            false => Children::walk(),
+        }
+    }
+
+    fn walk() -> Self {
+        let parent = |entry: fs::DirEntry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            Some((parse_parent(&stat)?, pid))
+        };
+        let entries = fs::read_dir("/proc").map(|dir| dir.flatten().filter_map(parent).collect());
+        Children::Walked(entries.unwrap_or_default())
+    }
+
+    /// The children of a process, by whichever of its threads they were started.
+    pub(crate) fn of(&self, pid: i32, tids: &[i32]) -> Vec<i32> {
+        let listed = |tid: &i32| {
+            fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).map(|t| parse_children(&t))
+        };
+        match self {
+            Children::Listed => tids.iter().flat_map(|t| listed(t).unwrap_or_default()).collect(),
+            Children::Walked(all) => all.iter().filter(|(p, _)| *p == pid).map(|&(_, c)| c).collect(),
+        }
+    }
+}
+
+/// The numbers in `/proc/PID/task/TID/children`.
+fn parse_children(text: &str) -> Vec<i32> {
+    text.split_ascii_whitespace().filter_map(|n| n.parse().ok()).collect()
+}
+
+/// The parent's number, from the text of `/proc/PID/stat`.
+fn parse_parent(stat: &str) -> Option<i32> {
+    stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// What a process has read and written by system calls, from the text of `/proc/PID/io`.
+fn parse_io(text: &str) -> Option<u64> {
+    let value = |name: &str| {
+        text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')?.trim().parse::<u64>().ok())
+    };
+    value("rchar")?.checked_add(value("wchar")?)
+}
+
+/// A watched process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// Number and start of its first thread.
+    pub(crate) id: ThreadId,
+    /// Tells its end without a doubt about whose number it is; `None` before Linux 5.3.
+    pidfd: Option<OwnedFd>,
+    io: ProcFile,
+    stat: ProcFile,
+    io_bytes: Option<u64>,
+    cpu_ticks: Option<u64>,
+    /// Its threads by number.
+    pub(crate) threads: BTreeMap<i32, Thread>,
+}
+
+/// What a process has done since the last reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Progress {
+    /// `None` where it may not be known.
+    pub(crate) io_bytes: Option<u64>,
+    /// CPU time of all its threads, those that have ended included, in clock ticks.
+    pub(crate) cpu_ticks: u64,
+}
+
+impl Process {
+    /// Begins to watch a process, without its threads yet.
+    ///
+    /// # Errors
+    /// [`Error::NoProcess`], and [`Error::Denied`] where `/proc` hides it (`hidepid`).
+    pub(crate) fn open(pid: i32, keep: bool) -> Result<Self, Error> {
+        let missing = || Error::NoProcess { pid };
+        let number = (pid > 0).then(|| Pid::from_raw(pid)).flatten().ok_or_else(missing)?;
+        let pidfd = match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(fd) => Some(fd),
+            // A thread that is not a process's first answers EINVAL, or ENOENT since Linux 6.9.
+            Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {
+                return Err(missing());
+            }
+            Err(_) => None,
+        };
+        let id = thread_id(pid).ok_or_else(|| match &pidfd {
+            Some(fd) if !has_ended(fd) => Error::Denied {
+                what: format!("see process {pid}, which /proc hides (hidepid)"),
+                source: io::ErrorKind::PermissionDenied.into(),
+            },
+            _ => missing(),
+        })?;
+        let open = |name: &str| ProcFile::open(format!("/proc/{pid}/{name}"), keep);
+        Ok(Process {
+            id,
+            pidfd,
+            io: open("io"),
+            stat: open("stat"),
+            io_bytes: None,
+            cpu_ticks: None,
+            threads: BTreeMap::new(),
+        })
+    }
+
+    /// Whether it runs. A process that nobody has waited for yet has ended.
+    pub(crate) fn is_alive(&self) -> bool {
+        match &self.pidfd {
+            Some(fd) => !has_ended(fd),
+            None => is_same(self.id),
+        }
+    }
+
+    /// What it has done since the last call; all since its birth if this is the first and it was `born` under our eyes.
+    pub(crate) fn progress(&mut self, born: bool, buffer: &mut Buffer) -> Progress {
+        let first = born.then_some(0);
+        let since = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before.or(first)?));
+        let io_bytes = self.io.read(buffer).ok().and_then(|t| parse_io(&t));
+        let cpu_ticks =
+            self.stat.read(buffer).ok().and_then(|t| thread::parse_stat(&t)).map(|s| s.user + s.system);
+        let progress = Progress {
+            io_bytes: since(io_bytes, self.io_bytes),
+            cpu_ticks: since(cpu_ticks, self.cpu_ticks).unwrap_or(0),
+        };
+        // What cannot be read now, because the process is ending, is known up to its last reading.
+        self.io_bytes = io_bytes.or(self.io_bytes);
+        self.cpu_ticks = cpu_ticks.or(self.cpu_ticks);
+        progress
+    }
+
+    /// Whether its bytes may not be known at all.
+    pub(crate) fn hides_io(&self) -> bool {
+        matches!(self.io, ProcFile::Closed)
+    }
+}
+
+fn has_ended(pidfd: &OwnedFd) -> bool {
+    const AT_ONCE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    matches!(poll(&mut fds, Some(&AT_ONCE)), Ok(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn state_and_start_name_with_parentheses_is_skipped() {
@@ -56,5 +220,78 @@ mod tests {
         let mut id = thread_id(std::process::id() as i32).unwrap();
         id.start_ticks += 1;
         assert!(!is_same(id));
+    }
+
+    #[test]
+    fn parsers_read_children_parent_and_bytes() {
+        assert_eq!(parse_children("7666 12 \n"), [7666, 12]);
+        assert_eq!(parse_parent("7 (a) b) S 55 7 7"), Some(55));
+        assert_eq!(parse_io("rchar: 100\nwchar: 20\nsyscr: 3\n"), Some(120));
+        assert_eq!(parse_io("rchar: 100\n"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn process_parsers_never_panic(text in "\\PC{0,60}", io in "(rchar|wchar|x|:| |\n|[0-9]){0,20}") {
+            let _ = (parse_children(&text), parse_parent(&text), state_and_start(&text));
+            let _ = parse_io(&io);
+        }
+    }
+
+    /// A process that does nothing, ended when dropped.
+    struct Sleeper(std::process::Child);
+
+    impl Sleeper {
+        fn new() -> Self {
+            Sleeper(std::process::Command::new("sleep").arg("30").spawn().unwrap())
+        }
+
+        fn pid(&self) -> i32 {
+            self.0.id() as i32
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn children_listed_and_walked_both_find_a_child() {
+        let child = Sleeper::new();
+        let own = std::process::id() as i32;
+        assert!(Children::now().of(own, &threads(own)).contains(&child.pid()));
+        assert!(Children::walk().of(own, &[]).contains(&child.pid()));
+    }
+
+    #[test]
+    fn process_that_has_ended_is_not_alive_before_anybody_waits() {
+        let mut child = Sleeper::new();
+        let process = Process::open(child.pid(), true).unwrap();
+        assert!(process.is_alive());
+        child.0.kill().unwrap();
+        let ended = (0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            !process.is_alive()
+        });
+        assert!(ended);
+    }
+
+    #[test]
+    fn process_that_is_not_there_is_named_in_the_error() {
+        for pid in [0, -1, i32::MAX] {
+            assert!(matches!(Process::open(pid, true).unwrap_err(), Error::NoProcess { pid: p } if p == pid));
+        }
+    }
+
+    #[test]
+    fn process_progress_counts_what_was_written() {
+        let (mut buffer, own) = (Buffer::new(), std::process::id() as i32);
+        let mut process = Process::open(own, true).unwrap();
+        assert_eq!(process.progress(false, &mut buffer).io_bytes, None);
+        fs::write("/dev/null", [0; 4096]).unwrap();
+        assert!(process.progress(false, &mut buffer).io_bytes.unwrap() >= 4096);
     }
 }
