@@ -25,3 +25,4 @@ pub use journal::state_dir;
 pub use launch::{Launch, Signals, Started, exit_as};
 pub use machine::{LinuxMachine, Options};
 pub use memory::MemoryPolicy;
+pub use team::TeamChannel;
