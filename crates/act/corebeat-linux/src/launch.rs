@@ -32,9 +32,9 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A program to start. Streams, working directory and process group are Corebeat's own; signal mask and ignored signals
-/// are those that Corebeat was started with.
-#[derive(Debug, Clone, Default)]
+/// A program to start. Working directory, process group and, where nothing else is said, streams are Corebeat's own;
+/// signal mask and ignored signals are those that Corebeat was started with.
+#[derive(Debug, Default)]
 pub struct Launch {
     /// What to run: a path, or a name to be looked for in `PATH`.
     pub program: OsString,
@@ -44,6 +44,12 @@ pub struct Launch {
     pub env: Vec<(OsString, Option<OsString>)>,
     /// Where its memory is placed.
     pub memory: Option<MemoryPolicy>,
+    /// Its standard input, where it is not Corebeat's own.
+    pub stdin: Option<File>,
+    /// Its standard output, likewise.
+    pub stdout: Option<File>,
+    /// Its standard error, likewise.
+    pub stderr: Option<File>,
     /// Descendants whose parents end become children of this process, where they are still seen, and are reaped by
     /// [`Started::attend`]; with them *every* child of this process that ends: not for who waits for others.
     pub keep_orphans: bool,
@@ -91,6 +97,16 @@ impl Launch {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
+        }
+        let copy = |file: &File| file.try_clone().map_err(failed);
+        if let Some(file) = &self.stdin {
+            command.stdin(copy(file)?);
+        }
+        if let Some(file) = &self.stdout {
+            command.stdout(copy(file)?);
+        }
+        if let Some(file) = &self.stderr {
+            command.stderr(copy(file)?);
         }
         let memory = self.memory.as_ref().map(MemoryPolicy::prepare).transpose()?;
         let open_gate = gate.as_raw_fd();
