@@ -603,3 +603,178 @@ fn now_ticks() -> u64 {
     let ticks = rustix::param::clock_ticks_per_second();
     now.tv_sec as u64 * ticks + now.tv_nsec as u64 * ticks / 1_000_000_000
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::restore_all;
+    use corebeat_machine::{Class, CpuId, CpuSet};
+    use std::sync::mpsc::channel;
+
+    const P: ProgramId = ProgramId(1);
+
+    /// A thread that does nothing until this is dropped.
+    struct Sleeper {
+        id: ThreadId,
+        wake: Option<std::sync::mpsc::Sender<()>>,
+        thread: Option<std::thread::JoinHandle<()>>,
+    }
+
+    impl Sleeper {
+        fn new() -> Sleeper {
+            let (tell, told) = channel();
+            let (wake, sleep) = channel::<()>();
+            let thread = std::thread::spawn(move || {
+                tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+                let _ = sleep.recv();
+            });
+            let id = thread_id(told.recv().unwrap()).unwrap();
+            Sleeper { id, wake: Some(wake), thread: Some(thread) }
+        }
+
+        fn has(&self) -> Vec<Setting> {
+            Setting::KINDS.map(|k| setting::read(self.id.tid, k).unwrap().unwrap()).to_vec()
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            self.wake.take();
+            self.thread.take().unwrap().join().unwrap();
+        }
+    }
+
+    /// What `kill -9` does to hands: nothing more runs, and the journal is nobody's.
+    fn kill(mut hands: Hands) {
+        hands.journal = None;
+        hands.ledger = Ledger::default();
+    }
+
+    fn batch() -> Want {
+        Want::Value(Setting::of_class(Class::Batch))
+    }
+
+    #[test]
+    fn restore_after_a_kill_between_journal_and_change_has_nothing_to_do() {
+        let (dir, sleeper) = (tempfile::tempdir().unwrap(), Sleeper::new());
+        let before = sleeper.has();
+        let mut hands = Hands::new(dir.path());
+        let plans = hands.plan(P, &[sleeper.id], &[batch()]).unwrap();
+        hands.announce(&plans).unwrap();
+        assert_eq!(sleeper.has(), before);
+        kill(hands);
+        assert_eq!(restore_all(dir.path()).unwrap(), Restored::default());
+        assert_eq!(sleeper.has(), before);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn restore_after_a_kill_amid_changes_undoes_those_that_were_made() {
+        let (dir, sleepers) = (tempfile::tempdir().unwrap(), [Sleeper::new(), Sleeper::new()]);
+        let before = sleepers[0].has();
+        let mut hands = Hands::new(dir.path());
+        // One of the CPUs is not there: the kernel takes what remains, and nobody is left to note that.
+        let cpu = match &before[0] {
+            Setting::Cpus(cpus) => cpus.iter().next().unwrap(),
+            _ => unreachable!("the first kind is CPUs"),
+        };
+        let cpus: CpuSet = [cpu, CpuId(8000)].into_iter().collect();
+        let ids = sleepers.each_ref().map(|s| s.id);
+        let plans = hands.plan(P, &ids, &[Want::Value(Setting::Cpus(cpus.clone())), batch()]).unwrap();
+        hands.announce(&plans).unwrap();
+        for plan in plans.iter().filter(|p| p.thread == ids[0]) {
+            change(plan.thread, &plan.to).unwrap();
+        }
+        assert_eq!(sleepers[0].has()[0], Setting::Cpus([cpu].into_iter().collect()));
+        kill(hands);
+        let restored = restore_all(dir.path()).unwrap();
+        assert_eq!((restored.undone.len(), restored.left.len()), (2, 0), "{restored:?}");
+        assert!(sleepers.iter().all(|s| s.has() == before));
+    }
+
+    #[test]
+    fn apply_of_what_the_kernel_cuts_is_settled_and_undone() {
+        let (dir, sleeper) = (tempfile::tempdir().unwrap(), Sleeper::new());
+        let before = sleeper.has();
+        let cpus: CpuSet = [CpuId(0), CpuId(8000)].into_iter().collect();
+        let action = Action::SetCpus { target: Target::Thread(sleeper.id), cpus };
+        let mut hands = Hands::new(dir.path());
+        hands.apply(&action, P, &[]).unwrap();
+        assert_eq!(sleeper.has()[0], Setting::Cpus([CpuId(0)].into_iter().collect()));
+        let again = Want::Value(Setting::Cpus([CpuId(0), CpuId(8000)].into_iter().collect()));
+        assert!(hands.plan(P, &[sleeper.id], &[again]).unwrap().is_empty());
+        kill(hands);
+        assert_eq!(restore_all(dir.path()).unwrap().undone.len(), 1);
+        assert_eq!(sleeper.has(), before);
+    }
+
+    #[test]
+    fn failing_action_takes_back_what_it_had_done() {
+        let (dir, sleepers) = (tempfile::tempdir().unwrap(), [Sleeper::new(), Sleeper::new()]);
+        let before = sleepers[0].has();
+        let ids = sleepers.each_ref().map(|s| s.id);
+        let mut hands = Hands::new(dir.path());
+        hands.apply(&Action::SetClass { target: Target::Program(P), class: Class::Batch }, P, &ids).unwrap();
+        let mut plans = hands.plan(P, &ids, &[Want::Value(Setting::of_class(Class::Normal))]).unwrap();
+        // No CPU of these is there.
+        let nowhere: CpuSet = [CpuId(8000)].into_iter().collect();
+        plans[1].to = Setting::Cpus(nowhere);
+        hands.announce(&plans).unwrap();
+        assert!(matches!(hands.carry_out(&plans), Err(Error::Senseless(_))));
+        assert!(sleepers.iter().all(|s| s.has()[2] == Setting::of_class(Class::Batch)));
+        hands.undo_all();
+        assert!(sleepers.iter().all(|s| s.has() == before));
+    }
+
+    #[test]
+    fn journal_stays_short_and_sound_over_many_changes() {
+        let (dir, sleepers) = (tempfile::tempdir().unwrap(), [Sleeper::new(), Sleeper::new()]);
+        let before = sleepers[0].has();
+        let ids = sleepers.each_ref().map(|s| s.id);
+        let mut hands = Hands::new(dir.path());
+        for class in [Class::Batch, Class::Normal].into_iter().cycle().take(101) {
+            let plans = hands.plan(P, &ids, &[Want::Value(Setting::of_class(class))]).unwrap();
+            // Many lines, without waiting for the disk each time.
+            let lines = plans.iter().flat_map(|p| &p.records).cycle().take(100);
+            let records: Vec<_> = lines.map(|s| Record::Set(s.clone())).collect();
+            hands.announce(&plans).unwrap();
+            hands.journal.as_mut().unwrap().write(&records).unwrap();
+            hands.carry_out(&plans).unwrap();
+        }
+        let files: Vec<_> = fs::read_dir(dir.path()).unwrap().flatten().collect();
+        assert_eq!(files.len(), 1);
+        assert!(files[0].metadata().unwrap().len() < 1 << 20);
+        assert_eq!(restore_all(dir.path()).unwrap().live, 1, "a rewritten journal is still locked");
+        kill(hands);
+        assert_eq!(restore_all(dir.path()).unwrap().undone.len(), 2);
+        assert!(sleepers.iter().all(|s| s.has() == before));
+    }
+
+    #[test]
+    fn stranger_who_got_a_recycled_number_is_given_what_its_process_has() {
+        let sleeper = Sleeper::new();
+        let before = sleeper.has();
+        let ours = Setting::of_class(Class::Batch);
+        setting::write(sleeper.id.tid, &ours).unwrap();
+        repair(sleeper.id.tid, &Setting::of_class(Class::Idle));
+        assert_eq!(sleeper.has()[2], ours, "not our doing");
+        repair(sleeper.id.tid, &ours);
+        assert_eq!(sleeper.has(), before);
+    }
+
+    #[test]
+    fn real_time_thread_is_left_alone() {
+        let (dir, sleeper) = (tempfile::tempdir().unwrap(), Sleeper::new());
+        let param = libc::sched_param { sched_priority: 1 };
+        // SAFETY: a plain system call on a struct that lives through it. The thread sleeps: it takes no CPU from anybody.
+        if unsafe { libc::sched_setscheduler(sleeper.id.tid, libc::SCHED_RR, &param) } != 0 {
+            return; // without privileges there are none
+        }
+        let mut hands = Hands::new(dir.path());
+        let target = Target::Thread(sleeper.id);
+        hands.apply(&Action::SetClass { target, class: Class::Batch }, P, &[]).unwrap();
+        hands.apply(&Action::SetNice { target, nice: 3 }, P, &[]).unwrap();
+        // SAFETY: a plain system call.
+        assert_eq!(unsafe { libc::sched_getscheduler(sleeper.id.tid) }, libc::SCHED_RR);
+    }
+}

@@ -374,3 +374,100 @@ fn read(fd: OwnedFd) -> io::Result<Option<Left>> {
     }
     Ok((start.boot == here.boot).then(|| Left::Ledger(records.into_iter().skip(1).collect())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corebeat_machine::{CpuId, CpuSet};
+    use proptest::prelude::*;
+
+    fn setting() -> impl Strategy<Value = Setting> {
+        prop_oneof![
+            proptest::collection::btree_set(0u32..100, 1..5)
+                .prop_map(|c| Setting::Cpus(c.into_iter().map(CpuId).collect::<CpuSet>())),
+            (100u64..100_000).prop_map(|us| Setting::SliceNs(us * 1000)),
+            prop_oneof![Just(0), Just(3), Just(5)].prop_map(Setting::Policy),
+            (-20..20).prop_map(Setting::Nice),
+        ]
+    }
+
+    /// Any records, about few threads, so that they meet.
+    fn record() -> impl Strategy<Value = Record> {
+        let set = (1..4i32, 1..3u64, 0..9u64, setting(), setting()).prop_filter_map(
+            "two values of one kind",
+            |(tid, start, at, old, new)| {
+                let set = Set { tid, start, pid: 1, pid_start: 1, at, old, new };
+                (set.old.kind() == set.new.kind()).then_some(Record::Set(set))
+            },
+        );
+        prop_oneof![
+            4 => set,
+            1 => (1..4i32, 1..3u64, setting())
+                .prop_map(|(tid, start, value)| Record::Took { tid, start, value }),
+            1 => Just(Record::Done),
+            1 => "/[ -~é]{0,9}".prop_map(|p| Record::Group { path: p.into() }),
+            1 => "/[a-c]".prop_map(|p| Record::Enable { path: p.into() }),
+        ]
+    }
+
+    fn journal() -> impl Strategy<Value = Vec<Record>> {
+        proptest::collection::vec(record(), 0..12).prop_map(|mut records| {
+            records.insert(0, Record::Start(Start::here()));
+            records
+        })
+    }
+
+    fn text(records: &[Record]) -> Vec<u8> {
+        records.iter().map(Record::line).collect::<String>().into_bytes()
+    }
+
+    proptest! {
+        #[test]
+        fn parse_of_what_was_written_is_the_same(records in journal()) {
+            prop_assert_eq!(parse(&text(&records)), Ok(records));
+        }
+
+        #[test]
+        fn parse_of_a_torn_journal_is_a_beginning(records in journal(), cut in any::<prop::sample::Index>()) {
+            let text = text(&records);
+            let parsed = parse(&text[..cut.index(text.len() + 1)]).unwrap();
+            prop_assert!(records.starts_with(&parsed));
+        }
+
+        #[test]
+        fn parse_after_a_flipped_bit_is_an_error(
+            records in journal(), at in any::<prop::sample::Index>(), bit in 0..8u8,
+        ) {
+            let mut text = text(&records);
+            let at = at.index(text.len());
+            text[at] ^= 1u8 << bit;
+            // The case of a hexadecimal digit carries no meaning.
+            prop_assert!(parse(&text).map_or(true, |parsed| parsed == records));
+        }
+
+        #[test]
+        fn parse_of_anything_ends(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&bytes);
+        }
+
+        #[test]
+        fn parse_of_right_sums_over_anything_ends(bodies in proptest::collection::vec(".{0,60}", 0..5)) {
+            let line = |b: &String| format!("[\"{:08x}\",{b}]\n", crc32fast::hash(b.as_bytes()));
+            let text: String = bodies.iter().map(line).collect();
+            let _ = parse(text.as_bytes());
+        }
+
+        #[test]
+        fn ledger_written_anew_is_the_same(records in journal()) {
+            let ledger: Ledger = records.into_iter().chain([Record::Done]).collect();
+            let again: Ledger = ledger.records().into_iter().collect();
+            prop_assert_eq!(again.records(), ledger.records());
+            prop_assert_eq!(again.entries().len(), ledger.entries().len());
+        }
+    }
+
+    #[test]
+    fn state_dir_is_absolute_or_an_error() {
+        assert!(state_dir().map_or(true, |d| d.is_absolute()));
+    }
+}

@@ -190,3 +190,47 @@ impl FromIterator<Record> for Ledger {
         ledger
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: ThreadId = ThreadId { tid: 5, start_ticks: 50 };
+
+    fn set(old: i32, new: i32) -> Record {
+        let (old, new) = (Setting::Nice(old), Setting::Nice(new));
+        Record::Set(Set { tid: 5, start: 50, pid: 5, pid_start: 50, at: 70, old, new })
+    }
+
+    fn ledger(records: impl IntoIterator<Item = Record>) -> Ledger {
+        records.into_iter().collect()
+    }
+
+    #[test]
+    fn ledger_over_several_changes_keeps_the_oldest_value() {
+        let ledger = ledger([set(0, 5), Record::Done, set(5, 7), Record::Done]);
+        let entry = ledger.entry(T, Kind::Nice).unwrap();
+        assert_eq!(entry.old, Setting::Nice(0));
+        assert!(entry.is_ours(&Setting::Nice(7)) && entry.is_ours(&Setting::Nice(5)));
+    }
+
+    #[test]
+    fn ledger_where_somebody_came_between_keeps_theirs() {
+        let ledger = ledger([set(0, 5), Record::Done, set(9, 7), Record::Done]);
+        let entry = ledger.entry(T, Kind::Nice).unwrap();
+        assert_eq!(entry.old, Setting::Nice(9));
+        assert!(!entry.is_ours(&Setting::Nice(5)));
+    }
+
+    #[test]
+    fn creator_is_one_changed_before_the_birth_in_the_same_process() {
+        let ledger = ledger([set(0, 5)]);
+        let born = |start_ticks| ThreadId { tid: 9, start_ticks };
+        let family = HashSet::from([T]);
+        let of = |t, nice, f: &HashSet<_>| ledger.creator(t, &Setting::Nice(nice), f).map(|e| e.thread);
+        assert_eq!(of(born(70), 5, &family), Some(T));
+        assert_eq!(of(born(69), 5, &family), None, "older than the change");
+        assert_eq!(of(born(70), 4, &family), None, "another value");
+        assert_eq!(of(born(70), 5, &HashSet::new()), None, "of another program");
+    }
+}

@@ -1,0 +1,400 @@
+//! What the hands change on real threads is put back, however Corebeat ends.
+
+mod hostile;
+mod victim;
+
+use corebeat_linux::{Error, Hands, restore_all};
+use corebeat_machine::{Action, Class, CpuId, CpuSet, ProgramId, Target, ThreadId};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use victim::{Player, Seen, identity, look, look_all, play_victim, role, say, threads};
+
+const P: ProgramId = ProgramId(7);
+const ALL: Target = Target::Program(P);
+const NOBODY: u32 = 65534;
+
+/// A process with four threads, once they are there.
+fn victim() -> Player {
+    let mut player = Player::start("play", "victim 4");
+    player.hear("ready");
+    while threads(player.pid()).len() < 5 {
+        std::thread::yield_now(); // the harness' thread, and four of the victim's
+    }
+    player
+}
+
+/// One of the CPUs that this process may run on.
+fn one_cpu() -> CpuSet {
+    look(std::process::id() as i32).cpus.iter().take(1).collect()
+}
+
+/// Actions that set everything, each on all threads. Slices only where the kernel has them.
+fn actions() -> Vec<Action> {
+    let mut all = vec![
+        Action::SetCpus { target: ALL, cpus: one_cpu() },
+        Action::SetClass { target: ALL, class: Class::Batch },
+    ];
+    if look(std::process::id() as i32).slice_ns > 0 {
+        all.push(Action::SetSlice { target: ALL, slice_us: Some(20_000) });
+    }
+    if is_root() {
+        all.push(Action::SetNice { target: ALL, nice: 5 });
+    }
+    all
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn apply_all(hands: &mut Hands, threads: &[ThreadId]) {
+    for action in actions() {
+        hands.apply(&action, P, threads).unwrap_or_else(|e| panic!("{action:?}: {e}"));
+    }
+    match hands.apply(&Action::SetWeight { program: P, weight: 50 }, P, threads) {
+        Ok(()) | Err(Error::Denied { .. } | Error::Missing { .. }) => {}
+        Err(e) => panic!("{e}"),
+    }
+}
+
+fn is_changed(seen: &Seen) -> bool {
+    seen.policy == libc::SCHED_BATCH as u32 && seen.cpus == one_cpu() && (seen.nice == 5 || !is_root())
+}
+
+fn journals(dir: &Path) -> usize {
+    std::fs::read_dir(dir).map_or(0, |d| d.count())
+}
+
+/// The other processes of these tests. As a test of its own it does nothing.
+#[test]
+fn play() {
+    if let Some(args) = role("victim") {
+        play_victim(args[0].parse().unwrap());
+    }
+    if let Some(args) = role("corebeat") {
+        let (dir, pid) = (&args[0], args[1].parse().unwrap());
+        let mut hands = Hands::new(dir);
+        apply_all(&mut hands, &threads(pid));
+        say("done");
+        std::thread::sleep(std::time::Duration::from_secs(600));
+    }
+    if let Some(args) = role("busy") {
+        let (dir, pid): (_, i32) = (&args[0], args[1].parse().unwrap());
+        let mut hands = Hands::new(dir);
+        say("done");
+        for round in 0u32.. {
+            apply_all(&mut hands, &threads(pid));
+            let all = threads(pid);
+            let cpus = if round % 2 == 0 { one_cpu() } else { [CpuId(0), CpuId(1)].into_iter().collect() };
+            hands.apply(&Action::SetCpus { target: Target::Thread(all[1]), cpus }, P, &all).unwrap();
+            if round % 3 == 0 {
+                hands.undo_all();
+            }
+        }
+    }
+    if let Some(args) = role("poor") {
+        poor(Path::new(&args[0]));
+    }
+    if let Some(args) = role("read-only") {
+        let me = [identity(std::process::id() as i32)];
+        let mut hands = Hands::new(&args[0]);
+        let error = hands.apply(&Action::SetWeight { program: P, weight: 50 }, P, &me).unwrap_err();
+        say(&format!("error {error}"));
+    }
+}
+
+#[test]
+fn undo_all_after_every_action_leaves_all_as_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = victim();
+    let before = look_all(victim.pid());
+    let mut hands = Hands::new(dir.path());
+    apply_all(&mut hands, &threads(victim.pid()));
+    assert!(look_all(victim.pid()).iter().all(is_changed), "{:?}", look_all(victim.pid()));
+    let restored = hands.undo_all();
+    assert_eq!(look_all(victim.pid()), before);
+    assert!(restored.left.is_empty() && !restored.undone.is_empty(), "{restored:?}");
+    assert_eq!(journals(dir.path()), 0);
+}
+
+#[test]
+fn dropping_the_hands_in_a_panic_undoes() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = victim();
+    let before = look_all(victim.pid());
+    let all = threads(victim.pid());
+    let result = std::panic::catch_unwind(|| {
+        let mut hands = Hands::new(dir.path());
+        apply_all(&mut hands, &all);
+        std::panic::resume_unwind(Box::new(()));
+    });
+    assert!(result.is_err());
+    assert_eq!(look_all(victim.pid()), before);
+}
+
+#[test]
+fn slice_of_none_and_undone_class_are_those_of_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = victim();
+    let all = threads(victim.pid());
+    let before = look_all(victim.pid());
+    let mut hands = Hands::new(dir.path());
+    let slice = |slice_us| Action::SetSlice { target: ALL, slice_us };
+    match hands.apply(&slice(Some(5000)), P, &all) {
+        Err(Error::Missing { .. }) => return, // before Linux 6.12
+        other => other.unwrap(),
+    }
+    assert!(look_all(victim.pid()).iter().all(|s| s.slice_ns == 5_000_000));
+    // Linux takes no more than 100 ms.
+    hands.apply(&slice(Some(500_000)), P, &all).unwrap();
+    assert!(look_all(victim.pid()).iter().all(|s| s.slice_ns == 100_000_000));
+    hands.apply(&slice(None), P, &all).unwrap();
+    assert_eq!(look_all(victim.pid()), before);
+}
+
+#[test]
+fn weight_moves_the_program_into_a_group_and_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut victim = victim();
+    let before = look_all(victim.pid());
+    let mut hands = Hands::new(dir.path());
+    let weight = |weight| Action::SetWeight { program: P, weight };
+    match hands.apply(&weight(300), P, &threads(victim.pid())) {
+        Err(Error::Denied { .. } | Error::Missing { .. }) => return,
+        other => other.unwrap(),
+    }
+    assert!(look_all(victim.pid()).iter().all(|s| s.group.contains("/corebeat-")));
+    hands.apply(&weight(200), P, &threads(victim.pid())).unwrap();
+    victim.tell("more");
+    victim.hear("born");
+    assert!(!hands.undo_all().undone.is_empty());
+    let after = look_all(victim.pid());
+    assert_eq!(after[..before.len()], before);
+    assert!(after.iter().all(|s| *s == before[0]));
+}
+
+#[test]
+fn adopt_brings_a_new_thread_in_line_and_undo_takes_it_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut victim = victim();
+    let before = look(victim.pid());
+    let mut hands = Hands::new(dir.path());
+    let old = threads(victim.pid());
+    hands.apply(&Action::SetClass { target: ALL, class: Class::Batch }, P, &old).unwrap();
+    // For one thread alone, here the one that starts others.
+    let maker = Target::Thread(*old.last().unwrap());
+    hands.apply(&Action::SetCpus { target: maker, cpus: one_cpu() }, P, &old).unwrap();
+    victim.tell("more");
+    victim.hear("born");
+    let new: Vec<_> = threads(victim.pid()).into_iter().filter(|t| !old.contains(t)).collect();
+    hands.adopt(P, &new).unwrap();
+    let seen = look(new[0].tid);
+    assert_eq!(seen.policy, libc::SCHED_BATCH as u32);
+    assert_eq!(seen.cpus, before.cpus, "what was meant for the creator alone is not handed on");
+    hands.undo_all();
+    assert!(look_all(victim.pid()).iter().all(|s| *s == before));
+}
+
+#[test]
+fn undo_finds_threads_that_nobody_adopted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut victim = victim();
+    let before = look(victim.pid());
+    let mut hands = Hands::new(dir.path());
+    apply_all(&mut hands, &threads(victim.pid()));
+    for _ in 0..3 {
+        victim.tell("more");
+        victim.hear("born");
+    }
+    assert!(is_changed(&look(threads(victim.pid()).last().unwrap().tid)));
+    hands.undo_all();
+    assert!(look_all(victim.pid()).iter().all(|s| *s == before));
+}
+
+#[test]
+fn undo_finds_processes_that_nobody_adopted() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "read line; sleep 600 & sh -c 'sleep 600 & wait' & echo @forked; wait";
+    let mut sh = Player::start_shell(script);
+    let before = look(sh.pid());
+    let mut hands = Hands::new(dir.path());
+    apply_all(&mut hands, &threads(sh.pid()));
+    sh.tell("go");
+    sh.hear("forked");
+    // The shell, its two children, and the child of one of them.
+    let tree = loop {
+        let tree = victim::tree(sh.pid());
+        if tree.len() == 4 {
+            break tree;
+        }
+        std::thread::yield_now();
+    };
+    assert!(tree.iter().all(|&pid| is_changed(&look(pid))));
+    let restored = hands.undo_all();
+    assert!(tree.iter().all(|&pid| look(pid) == before), "{restored:?}");
+    tree.into_iter().skip(1).for_each(victim::kill);
+}
+
+#[test]
+fn restore_after_a_kill_leaves_all_as_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut victim = victim();
+    let before = look(victim.pid());
+    let mut corebeat = Player::start("play", &format!("corebeat {} {}", dir.path().display(), victim.pid()));
+    corebeat.hear("done");
+    victim.tell("more");
+    victim.hear("born");
+    assert!(look_all(victim.pid()).iter().all(is_changed));
+
+    let live = restore_all(dir.path()).unwrap();
+    assert_eq!((live.live, live.undone.len()), (1, 0), "a Corebeat at work is left alone");
+    assert!(look_all(victim.pid()).iter().all(is_changed));
+
+    corebeat.kill();
+    let restored = restore_all(dir.path()).unwrap();
+    assert!(restored.left.is_empty() && !restored.undone.is_empty(), "{restored:?}");
+    assert!(look_all(victim.pid()).iter().all(|s| *s == before), "{:?}", look_all(victim.pid()));
+    assert_eq!(journals(dir.path()), 0);
+}
+
+#[test]
+fn restore_after_kills_at_any_moment_leaves_all_as_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut victim = victim();
+    let before = look(victim.pid());
+    for round in 0..12u64 {
+        let mut corebeat = Player::start("play", &format!("busy {} {}", dir.path().display(), victim.pid()));
+        corebeat.hear("done");
+        // Any moment is as good as another: what it hits differs from run to run, what must hold does not.
+        std::thread::sleep(std::time::Duration::from_micros(round * round * 700));
+        victim.tell("more");
+        victim.hear("born");
+        corebeat.kill();
+        let restored = restore_all(dir.path()).unwrap();
+        assert!(restored.left.is_empty(), "round {round}: {restored:?}");
+        let after = look_all(victim.pid());
+        assert!(after.iter().all(|s| *s == before), "round {round}: {after:?}\n{restored:?}");
+        assert_eq!(journals(dir.path()), 0);
+    }
+}
+
+#[test]
+fn value_that_somebody_else_changed_since_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = victim();
+    let all = threads(victim.pid());
+    let mut hands = Hands::new(dir.path());
+    hands.apply(&Action::SetClass { target: ALL, class: Class::Batch }, P, &all).unwrap();
+    let zero = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a plain system call on a struct that lives through it.
+    assert_eq!(unsafe { libc::sched_setscheduler(all[1].tid, libc::SCHED_IDLE, &zero) }, 0);
+    let restored = hands.undo_all();
+    assert_eq!(look(all[1].tid).policy, libc::SCHED_IDLE as u32);
+    assert_eq!(restored.left.len(), 1, "{restored:?}");
+    assert!(restored.left[0].contains("class idle") && restored.left[0].contains(&all[1].tid.to_string()));
+    assert_eq!(look(all[2].tid).policy, 0);
+}
+
+#[test]
+fn thread_that_has_ended_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = victim();
+    let all = threads(victim.pid());
+    victim.kill();
+    let mut hands = Hands::new(dir.path());
+    apply_all(&mut hands, &all);
+    assert_eq!(journals(dir.path()), 0, "nothing was changed, so nothing is noted");
+}
+
+#[test]
+fn action_for_a_recycled_number_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = victim();
+    let before = look_all(victim.pid());
+    let another = |t: ThreadId| ThreadId { start_ticks: t.start_ticks - 1, ..t };
+    let recycled: Vec<_> = threads(victim.pid()).into_iter().map(another).collect();
+    apply_all(&mut Hands::new(dir.path()), &recycled);
+    assert_eq!(look_all(victim.pid()), before);
+}
+
+#[test]
+fn senseless_actions_are_named_and_change_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = victim();
+    let before = look_all(victim.pid());
+    let mut hands = Hands::new(dir.path());
+    let far = [CpuId(8000)].into_iter().collect();
+    for action in [
+        Action::SetCpus { target: ALL, cpus: CpuSet::new() },
+        Action::SetCpus { target: ALL, cpus: far },
+        Action::SetSlice { target: ALL, slice_us: Some(0) },
+        Action::SetNice { target: ALL, nice: 20 },
+        Action::SetWeight { program: P, weight: 0 },
+        Action::MovePages { program: P, from: vec![], to: vec![] },
+    ] {
+        let error = hands.apply(&action, P, &threads(victim.pid())).unwrap_err();
+        assert!(matches!(error, Error::Senseless(_)), "{action:?}: {error:?}");
+    }
+    assert_eq!(look_all(victim.pid()), before);
+}
+
+/// What somebody without privileges may do and what not. Run as such a user.
+fn poor(dir: &Path) {
+    let mut mine = Player::start("play", "victim 4");
+    mine.hear("ready");
+    let all = threads(mine.pid());
+    let before = look_all(mine.pid());
+    let mut hands = Hands::new(dir);
+    let denied = |error: Error| assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+    denied(hands.apply(&Action::SetNice { target: ALL, nice: -5 }, P, &all).unwrap_err());
+    // Allowed by the kernel, but without a way back.
+    denied(hands.apply(&Action::SetNice { target: ALL, nice: 5 }, P, &all).unwrap_err());
+    denied(hands.apply(&Action::SetClass { target: ALL, class: Class::Idle }, P, &all).unwrap_err());
+    match hands.apply(&Action::SetWeight { program: P, weight: 50 }, P, &all) {
+        Ok(()) | Err(Error::Denied { .. } | Error::Missing { .. }) => {}
+        Err(e) => panic!("{e:?}"),
+    }
+    // Somebody else's process.
+    denied(
+        hands.apply(&Action::SetClass { target: ALL, class: Class::Batch }, P, &[identity(1)]).unwrap_err(),
+    );
+    assert_eq!(look_all(mine.pid()), before);
+    hands.apply(&Action::SetClass { target: ALL, class: Class::Batch }, P, &all).unwrap();
+    hands.apply(&Action::SetCpus { target: ALL, cpus: one_cpu() }, P, &all).unwrap();
+    assert_ne!(look_all(mine.pid()), before);
+    assert!(hands.undo_all().left.is_empty());
+    assert_eq!(look_all(mine.pid()), before);
+    say("passed");
+}
+
+#[test]
+fn without_privileges_what_has_no_way_back_is_denied() {
+    let dir = tempfile::tempdir().unwrap();
+    let role = format!("poor {}", dir.path().display());
+    if !is_root() {
+        return Player::start("play", &role).hear("passed").clear();
+    }
+    // The executable may lie where only root can read: run a copy.
+    let exe = dir.path().join("exe");
+    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let mut command = Command::new(exe);
+    command.uid(NOBODY).gid(NOBODY);
+    Player::start_with(command, "play", &role).hear("passed");
+}
+
+#[test]
+fn weight_on_read_only_groups_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new("unshare");
+    let mounts = "for m in $(awk '/ - cgroup2? /{print $5}' /proc/self/mountinfo); do mount -o remount,ro,bind $m; done";
+    command.args(["-m", "sh", "-c", &format!("{mounts}; exec \"$0\" \"$@\"")]);
+    if !command.output().is_ok_and(|o| is_root() && o.stderr.is_empty()) {
+        return; // it takes root, and util-linux
+    }
+    command.arg(std::env::current_exe().unwrap());
+    let error =
+        Player::start_with(command, "play", &format!("read-only {}", dir.path().display())).hear("error");
+    assert!(error.contains("read-only"), "{error}");
+}

@@ -1,0 +1,180 @@
+//! A process with threads to act upon, and eyes of the test's own to see what was done to it.
+//!
+//! Other processes of a test are this very executable, started again with `ROLE` in the environment.
+
+use corebeat_machine::{CpuSet, ThreadId};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+const ROLE: &str = "COREBEAT_TEST_ROLE";
+
+/// The arguments of the role that this process was started for, if it is `name`.
+pub fn role(name: &str) -> Option<Vec<String>> {
+    let role = std::env::var(ROLE).ok()?;
+    let mut parts = role.split(' ').map(str::to_owned);
+    (parts.next()? == name).then(|| parts.collect())
+}
+
+/// A process that plays a part of this test. Killed when dropped.
+pub struct Player {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Player {
+    /// Starts the test `test`, which plays `role`.
+    pub fn start(test: &str, role: &str) -> Player {
+        let exe = std::env::current_exe().unwrap();
+        Self::start_with(Command::new(exe), test, role)
+    }
+
+    /// Starts a shell.
+    pub fn start_shell(script: &str) -> Player {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Self::spawn(command)
+    }
+
+    /// As [`Player::start`], where the command is this executable or something that runs it.
+    pub fn start_with(mut command: Command, test: &str, role: &str) -> Player {
+        let args = [test, "--exact", "--nocapture", "--test-threads=1"];
+        command.args(args).env(ROLE, role);
+        Self::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Player {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Player { child, input, output }
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Waits for a line that begins so, and returns the rest of it.
+    pub fn hear(&mut self, word: &str) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "no '{word}' before the end");
+            // The test harness writes the test's name before.
+            if let Some(at) = line.find(&format!("@{word}")) {
+                return line[at + word.len() + 1..].trim().to_owned();
+            }
+        }
+    }
+
+    pub fn tell(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Says a line that [`Player::hear`] waits for.
+pub fn say(line: &str) {
+    println!("@{line}");
+}
+
+/// Plays a process of `threads` threads; for each line that it is told, one of them starts another.
+pub fn play_victim(threads: usize) {
+    let (more, wanted) = std::sync::mpsc::channel::<()>();
+    for _ in 1..threads.saturating_sub(1) {
+        std::thread::spawn(|| std::thread::sleep(std::time::Duration::from_secs(600)));
+    }
+    std::thread::spawn(move || {
+        for () in wanted {
+            std::thread::spawn(|| {
+                say("born");
+                std::thread::sleep(std::time::Duration::from_secs(600));
+            });
+        }
+    });
+    say("ready");
+    for _ in std::io::stdin().lines().map_while(Result::ok) {
+        more.send(()).unwrap();
+    }
+}
+
+/// What a thread has, by sources other than Corebeat's code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub cpus: CpuSet,
+    pub nice: i32,
+    pub policy: u32,
+    pub slice_ns: u64,
+    pub group: String,
+}
+
+/// Looks at a thread.
+pub fn look(tid: i32) -> Seen {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{tid}/{file}")).unwrap();
+    let status = read("status");
+    let cpus = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let stat = read("stat");
+    let field = |n: usize| stat[stat.rfind(')').unwrap() + 2..].split(' ').nth(n - 3).unwrap().to_owned();
+    let mut attr = [0u64; 7];
+    // SAFETY: the kernel writes at most the 56 bytes that `attr` has.
+    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, attr.as_mut_ptr(), 56u32, 0u32) };
+    assert_eq!(result, 0);
+    Seen {
+        cpus: cpus.trim().parse().unwrap(),
+        nice: field(19).parse().unwrap(),
+        policy: field(41).parse().unwrap(),
+        slice_ns: attr[3],
+        group: read("cgroup"),
+    }
+}
+
+/// All threads of a process, by number.
+pub fn threads(pid: i32) -> Vec<ThreadId> {
+    let mut tids: Vec<i32> = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_str().unwrap().parse().unwrap())
+        .collect();
+    tids.sort_unstable();
+    tids.into_iter().map(identity).collect()
+}
+
+/// A thread by number and start.
+pub fn identity(tid: i32) -> ThreadId {
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();
+    let start = stat[stat.rfind(')').unwrap() + 2..].split(' ').nth(22 - 3).unwrap();
+    ThreadId { tid, start_ticks: start.parse().unwrap() }
+}
+
+/// What all threads of a process have.
+pub fn look_all(pid: i32) -> Vec<Seen> {
+    threads(pid).into_iter().map(|t| look(t.tid)).collect()
+}
+
+/// A process and all its descendants, it first.
+pub fn tree(pid: i32) -> Vec<i32> {
+    let children = threads(pid).into_iter().flat_map(|t| {
+        let text =
+            std::fs::read_to_string(format!("/proc/{pid}/task/{}/children", t.tid)).unwrap_or_default();
+        text.split_whitespace().map(|p| p.parse().unwrap()).collect::<Vec<i32>>()
+    });
+    let below: Vec<i32> = children.flat_map(tree).collect();
+    std::iter::once(pid).chain(below).collect()
+}
+
+/// `kill -9`.
+pub fn kill(pid: i32) {
+    // SAFETY: a plain system call.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
