@@ -163,8 +163,112 @@ static int search_data(struct dl_phdr_info *object, size_t size, void *data) {
     return mine;
 }
 
+/* gcc has every thread of a static loop ask for the size of the team, to find its own share: that tells the program
+ * nothing. Such a call looks like few others: nothing but the stack is written to before the thread's number is asked
+ * for. Anything else is taken for the program's own call, which is the safe side; so is every call on a processor other
+ * than x86-64. */
+#if defined __x86_64__
+#pragma weak dladdr1 /* not in every C library */
+
+/* The name that the object with this cell for an imported address wants there. */
+static const char *name_of_import(uintptr_t cell) {
+    Dl_info info;
+    struct link_map *object = NULL;
+    uintptr_t tables[2] = {0, 0}, sizes[2] = {0, 0}, symbols = 0, strings = 0;
+    if (!dladdr1 || !dladdr1((void *)cell, &info, (void **)&object, RTLD_DL_LINKMAP) || !object)
+        return NULL;
+    for (const ElfW(Dyn) *d = object->l_ld; d->d_tag != DT_NULL; d++)
+        switch (d->d_tag) {
+        case DT_JMPREL: tables[0] = d->d_un.d_ptr; break;
+        case DT_PLTRELSZ: sizes[0] = d->d_un.d_val; break;
+        case DT_RELA: tables[1] = d->d_un.d_ptr; break;
+        case DT_RELASZ: sizes[1] = d->d_un.d_val; break;
+        case DT_SYMTAB: symbols = d->d_un.d_ptr; break;
+        case DT_STRTAB: strings = d->d_un.d_ptr; break;
+        }
+    /* glibc has added the base to these addresses, others leave that to the reader. */
+    uintptr_t base = strings < object->l_addr ? object->l_addr : 0;
+    for (int t = 0; t < 2 && symbols && strings; t++)
+        for (const ElfW(Rela) *r = (void *)(base + tables[t]), *end = r + sizes[t] / sizeof *r; tables[t] && r < end; r++)
+            if (object->l_addr + r->r_offset == cell)
+                return (const char *)(base + strings) + ((ElfW(Sym) *)(base + symbols))[ELF64_R_SYM(r->r_info)].st_name;
+    return NULL;
+}
+
+static uintptr_t relative(const uint8_t *at) { /* to the instruction after a 32-bit displacement */
+    int32_t displacement;
+    __builtin_memcpy(&displacement, at, sizeof displacement);
+    return (uintptr_t)at + 4 + (uintptr_t)(intptr_t)displacement;
+}
+
+/* The length of an instruction that writes to registers or the stack and goes on to the next; 0 for any other. */
+static size_t length_of_quiet(const uint8_t *code) {
+    size_t prefix = (code[0] & 0xf0) == 0x40, immediate = 0; /* REX */
+    int wide = prefix && (code[0] & 8), two = code[prefix] == 0x0f;
+    const uint8_t *modrm = code + prefix + two + 1;
+    uint8_t op = modrm[-1], mod = modrm[0] >> 6, rm = modrm[0] & 7, base = rm == 4 ? modrm[1] & 7 : rm;
+    int store_only_to_register = 0;
+    if (two && op != 0xaf && op != 0xb6 && op != 0xb7 && op != 0xbe && op != 0xbf)
+        return 0; /* all but multiplications and widening loads */
+    if (!two)
+        switch (op) {
+        case 0xb8 ... 0xbf: return prefix + 1 + (wide ? 8 : 4); /* load a number */
+        case 0x98: case 0x99: return prefix + 1; /* sign extension */
+        case 0x03: case 0x0b: case 0x23: case 0x2b: case 0x33: case 0x3b: case 0x63: case 0x8b: case 0x8d: break;
+        case 0x69: immediate = 4; break;
+        case 0x6b: immediate = 1; break;
+        case 0x89: /* to the stack: relative to rsp, and not to r12, which is spelled the same but for the prefix */
+            store_only_to_register = mod == 0 || rm != 4 || modrm[1] != 0x24 || (prefix && (code[0] & 1)); break;
+        case 0x01: case 0x09: case 0x21: case 0x29: case 0x31: case 0x39: case 0x85: case 0xd1:
+            store_only_to_register = 1; break;
+        case 0x83: case 0xc1: store_only_to_register = 1; immediate = 1; break;
+        case 0x81: store_only_to_register = 1; immediate = 4; break;
+        default: return 0;
+        }
+    if (store_only_to_register && mod != 3)
+        return 0;
+    size_t address = mod == 3 ? 0 : (rm == 4) + (mod == 1 ? 1 : mod == 2 || base == 5 ? 4 : 0);
+    return prefix + two + 2 + address + immediate;
+}
+
+static int is_of_compiler(uintptr_t caller) {
+    static const char wanted[] = "omp_get_thread_num";
+    const uint8_t *code = (const uint8_t *)caller;
+    for (size_t i = 0, length; i < 8 && (length = length_of_quiet(code)) > 0; i++)
+        code += length;
+    uintptr_t cell;
+    if (code[0] == 0xff && code[1] == 0x15) {
+        cell = relative(code + 2);
+    } else if (code[0] == 0xe8) {
+        const uint8_t *stub = (const uint8_t *)relative(code + 1);
+        if (base_of((uintptr_t)stub) != base_of(caller))
+            return 0;
+        if (stub[0] == 0xf3 && stub[1] == 0x0f && stub[2] == 0x1e && stub[3] == 0xfa) /* endbr64 */
+            stub += 4;
+        stub += stub[0] == 0xf2; /* bnd */
+        if (stub[0] != 0xff || stub[1] != 0x25)
+            return 0;
+        cell = relative(stub + 2);
+    } else {
+        return 0;
+    }
+    const char *name = name_of_import(cell);
+    for (size_t i = 0; name && i < sizeof wanted; i++)
+        if (name[i] != wanted[i])
+            return 0;
+    return name != NULL;
+}
+#else
+static int is_of_compiler(uintptr_t caller) {
+    (void)caller;
+    return 0;
+}
+#endif
+
 /* Places in the program that were looked up: the code of regions, and callers. Never emptied: what they name stays
- * loaded. The lowest bit of `value` tells of thread-local data. */
+ * loaded. Besides the runtime, `value` has two bits: */
+#define SITE_THREAD_DATA 1u /* the object there has thread-local data */
+#define SITE_COMPILER 2u    /* a call of omp_get_num_threads there is the compiler's */
 #define SITES 1024u
 #define SITE_PROBES 16u
 static struct site {
@@ -193,16 +297,22 @@ static uintptr_t site_value(uintptr_t address, int nr) {
     if (!rt)
         return 0;
     dl_iterate_phdr(search_data, &data);
-    uintptr_t value = (uintptr_t)rt | (uintptr_t)data.found, none = 0;
+    uintptr_t value = (uintptr_t)rt, none = 0;
+    if (data.found)
+        value |= SITE_THREAD_DATA;
+    if (nr == NR_omp_get_num_threads && is_of_compiler(address))
+        value |= SITE_COMPILER;
     if (free && (__atomic_compare_exchange_n(&free->address, &none, address, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ||
                  none == address))
         RELEASE(&free->value, value);
     return value;
 }
 
-static struct runtime *runtime_of(uintptr_t address, int nr) {
-    return (struct runtime *)(site_value(address, nr) & ~(uintptr_t)1);
+static struct runtime *runtime_at(uintptr_t value) {
+    return (struct runtime *)(value & ~(uintptr_t)(SITE_THREAD_DATA | SITE_COMPILER));
 }
+
+static struct runtime *runtime_of(uintptr_t address, int nr) { return runtime_at(site_value(address, nr)); }
 
 /* A call that nothing can answer: the program could not have started without this library. */
 static void *need(struct runtime *rt, int nr) {
@@ -393,7 +503,7 @@ EXPORT int omp_get_dynamic(void);
 /* Before a region that asks for `asked` threads (0: the default; 1: none but the caller). Returns what to ask for. */
 static unsigned enter(struct span *span, uintptr_t site, uintptr_t region, unsigned asked) {
     THREAD_LOCAL int dynamic_off;
-    struct runtime *rt = (struct runtime *)(site & ~(uintptr_t)1);
+    struct runtime *rt = runtime_at(site);
     span->slot = NULL;
     if (asked == 1)
         return asked;
@@ -402,7 +512,7 @@ static unsigned enter(struct span *span, uintptr_t site, uintptr_t region, unsig
         return asked;
     if (asked)
         fix(slot, FIXED_CLAUSE, 0);
-    if (site & 1)
+    if (site & SITE_THREAD_DATA)
         fix(slot, FIXED_THREAD_DATA, 0);
     if (LOAD(&slot->consent) && !dynamic_off && function(rt, NR_omp_set_dynamic)) {
         REAL(rt, omp_set_dynamic)(0); /* or the runtime would lower the size by a rule of its own */
@@ -445,7 +555,7 @@ static void leave(struct span *span) {
     EXPORT void name(region_fn *fn, void *data, unsigned size more_parameters) {                                       \
         struct span span;                                                                                              \
         uintptr_t site = site_value((uintptr_t)fn, NR_##name);                                                         \
-        __typeof__(&name) real = (__typeof__(&name))need((struct runtime *)(site & ~(uintptr_t)1), NR_##name);          \
+        __typeof__(&name) real = (__typeof__(&name))need(runtime_at(site), NR_##name);          \
         size = enter(&span, site, (uintptr_t)fn, size);                                                                \
         real(fn, data, size more_arguments);                                                                           \
         leave(&span);                                                                                                  \
@@ -473,7 +583,7 @@ EXPORT unsigned GOMP_parallel_reductions(region_fn *fn, void *data, unsigned siz
     struct span span;
     uintptr_t site = site_value((uintptr_t)fn, NR_GOMP_parallel_reductions);
     __typeof__(&GOMP_parallel_reductions) real =
-        MUST((struct runtime *)(site & ~(uintptr_t)1), GOMP_parallel_reductions);
+        MUST(runtime_at(site), GOMP_parallel_reductions);
     size = enter(&span, site, (uintptr_t)fn, size);
     unsigned got = real(fn, data, size, flags);
     leave(&span);
@@ -488,7 +598,7 @@ THREAD_LOCAL struct span open_span;
     EXPORT void name(region_fn *fn, void *data, unsigned size more_parameters) {                                       \
         struct span span;                                                                                              \
         uintptr_t site = site_value((uintptr_t)fn, NR_##name);                                                         \
-        __typeof__(&name) real = (__typeof__(&name))need((struct runtime *)(site & ~(uintptr_t)1), NR_##name);          \
+        __typeof__(&name) real = (__typeof__(&name))need(runtime_at(site), NR_##name);          \
         size = enter(&span, site, (uintptr_t)fn, size);                                                                \
         real(fn, data, size more_arguments);                                                                           \
         if (span.slot)                                                                                                 \
@@ -592,7 +702,7 @@ __attribute__((noinline)) static void fork_wide(fork_call *real, void *loc, int 
 EXPORT void __kmpc_fork_call(void *loc, int argc, void *fn, ...) {
     struct span span;
     uintptr_t site = site_value((uintptr_t)fn, NR___kmpc_fork_call);
-    struct runtime *rt = (struct runtime *)(site & ~(uintptr_t)1);
+    struct runtime *rt = runtime_at(site);
     fork_call *real = MUST(rt, __kmpc_fork_call);
     int clause = pushed;
     pushed = 0;
@@ -667,10 +777,13 @@ static int told(struct runtime *rt, uintptr_t caller, int level, int size) {
 }
 
 static int num_threads(uintptr_t caller) {
-    struct runtime *rt = runtime_of(caller, NR_omp_get_num_threads);
+    uintptr_t site = site_value(caller, NR_omp_get_num_threads);
+    struct runtime *rt = runtime_at(site);
     if (!rt)
         return 1;
     int size = MUST(rt, omp_get_num_threads)();
+    if (site & SITE_COMPILER)
+        return size;
     return told(rt, caller, function(rt, NR_omp_get_level) ? REAL(rt, omp_get_level)() : 0, size);
 }
 

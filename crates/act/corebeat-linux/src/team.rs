@@ -327,21 +327,20 @@ fn now_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// `LD_PRELOAD` with the library at the end: others keep their place in front of it. Another version of the library, of
-/// a Corebeat around this one, gives way: one of them must act.
+/// `LD_PRELOAD` with the library in front: some users preload an OpenMP runtime. Another version of the library, of a
+/// Corebeat around this one, gives way: one of them must act.
 fn preload_with(current: Option<&OsStr>, library: &Path) -> OsString {
     let is_ours = |name: &[u8]| {
         name.rsplit(|&b| b == b'/').next().is_some_and(|file| file.starts_with(LIBRARY_PREFIX.as_bytes()))
     };
-    let mut list = OsString::new();
+    let mut list = library.as_os_str().to_owned();
     // The dynamic linker separates by both.
     for name in current.unwrap_or_default().as_bytes().split(|b| b": ".contains(b)) {
         if !name.is_empty() && !is_ours(name) {
-            list.push(OsStr::from_bytes(name));
             list.push(":");
+            list.push(OsStr::from_bytes(name));
         }
     }
-    list.push(library);
     list
 }
 
@@ -472,12 +471,12 @@ mod tests {
     }
 
     #[test]
-    fn preload_with_others_keeps_them_in_front() {
+    fn preload_with_others_keeps_them_behind() {
         let with =
             |text: Option<&str>| preload_with(text.map(OsStr::new), Path::new("/c/libcorebeat-team-2.so"));
         assert_eq!(with(None), "/c/libcorebeat-team-2.so");
-        assert_eq!(with(Some("a.so b.so:")), "a.so:b.so:/c/libcorebeat-team-2.so");
-        assert_eq!(with(Some("/x/libcorebeat-team-1.so:a.so")), "a.so:/c/libcorebeat-team-2.so");
+        assert_eq!(with(Some("a.so b.so:")), "/c/libcorebeat-team-2.so:a.so:b.so");
+        assert_eq!(with(Some("/x/libcorebeat-team-1.so:a.so")), "/c/libcorebeat-team-2.so:a.so");
     }
 
     #[test]
