@@ -550,8 +550,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
-
         #[test]
         fn decide_repeats_itself(seconds in proptest::collection::vec(any_second(), 60)) {
             let program = |at: u64, _| seconds[at as usize - 1];
@@ -566,15 +564,15 @@ mod tests {
             factors in proptest::collection::vec(0.0f64..0.5, 7),
             noise in proptest::collection::vec(0.9f64..1.1, 997),
         ) {
-            // A program of changing phases whose slice costs a tenth: it cannot win four times in a row by noise of a
-            // tenth but with luck, and is tried ever more seldom.
+            // A program of changing phases whose slice costs a tenth. Refusals hold for 10, 20, 40, ... s, so that
+            // there are at most 6 experiments.
             let program = |at: u64, slice: Option<u32>| {
                 let slower = if slice.is_some() { 0.9 } else { 1.0 };
                 let instructions = (4e9 * slower * noise[at as usize % 997]) as u64;
                 Second { lock: factors[at as usize / 20 % 7], instructions, ..BUSY }
             };
-            let set = run(&mut FaithFul::default(), 2000, program);
-            prop_assert!(set.len() <= 9 * 10, "{} changes", set.len());
+            let set = run(&mut FaithFul::default(), 400, program);
+            prop_assert!(set.len() <= 9 * 6, "{} changes", set.len());
             prop_assert!(set.windows(2).all(|w| w[0].0 < w[1].0));
         }
     }
