@@ -91,17 +91,17 @@ fn may_use(from: Place, from_name: &str, to: Place, to_name: &str) -> bool {
     }
 }
 
-/// What ARCHITECTURE.md lacks or has too much: a crate's paragraph begins with its name as **`name`**.
+/// What ARCHITECTURE.md lacks or has too much: a crate's paragraph begins with its name as **name**.
 fn names(text: &str, crates: &BTreeSet<&str>) -> Vec<String> {
     let named: Vec<&str> =
-        text.split("**`").skip(1).filter_map(|rest| Some(rest.split_once("`**")?.0)).collect();
+        text.lines().filter_map(|line| Some(line.strip_prefix("**")?.split_once("**")?.0)).collect();
     let missing = crates.iter().filter(|c| !named.contains(c));
     let unknown = named.iter().filter(|n| !crates.contains(*n));
     let again = named.iter().enumerate().filter(|(i, n)| named[..*i].contains(n)).map(|(_, n)| n);
     missing
-        .map(|c| format!("ARCHITECTURE.md has no paragraph **`{c}`**"))
-        .chain(unknown.map(|n| format!("ARCHITECTURE.md names **`{n}`**, which is no crate here")))
-        .chain(again.map(|n| format!("ARCHITECTURE.md names **`{n}`** twice")))
+        .map(|c| format!("ARCHITECTURE.md has no paragraph **{c}**"))
+        .chain(unknown.map(|n| format!("ARCHITECTURE.md names **{n}**, which is no crate here")))
+        .chain(again.map(|n| format!("ARCHITECTURE.md names **{n}** twice")))
         .collect()
 }
 
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn names_missing_unknown_and_twice_are_told() {
         let crates = BTreeSet::from(["a", "b"]);
-        assert_eq!(names("**`a`** is, **`b`** too", &crates), Vec::<String>::new());
-        assert_eq!(names("**`a`** **`a`** **`c`**", &crates).len(), 3);
+        assert_eq!(names("**a** is\nnot **c**\n**b** too", &crates), Vec::<String>::new());
+        assert_eq!(names("**a**\n**a**\n**c**", &crates).len(), 3);
     }
 }
