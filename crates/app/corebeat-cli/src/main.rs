@@ -1,2 +1,63 @@
-//! placeholder
-fn main() {}
+//! The program `corebeat`: sees what every thread does, decides, and acts.
+//!
+//! Place in the loop: app; stands on everything. One file a command; `report.rs` and `trial.rs` serve several.
+//!
+//! Exit status, as `env` has it: 2 for a mistake on the command line, 125 where Corebeat itself fails, 126 for a
+//! program that cannot be started, 127 for one that is not there; else the program's own, or its signal.
+
+mod demo;
+mod doctor;
+mod failure;
+mod plot;
+mod report;
+mod restore;
+mod run;
+mod session;
+mod top;
+mod trial;
+mod tune;
+mod workload;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Makes parallel programs run at their best: sees what every thread does, decides, and acts.
+#[derive(Parser)]
+#[command(name = "corebeat", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a program, watch it and its children, let policies act, and report at the end
+    Run(run::Options),
+    /// Find a program's best thread count by short runs (Thread Reinforcer), then run it with that
+    Tune(tune::Options),
+    /// Show programs and threads with their time shares as they move
+    Top(top::Options),
+    /// Say what this machine offers, what each missing thing costs, and how to get it
+    Doctor(doctor::Options),
+    /// Undo what a Corebeat that was killed has left changed
+    Restore,
+    /// Show on embedded kernels what Corebeat brings: before and after, side by side
+    Demo(demo::Options),
+    /// Run one of the embedded kernels (what demo runs)
+    Workload(workload::Options),
+}
+
+fn main() -> ExitCode {
+    // A reader that goes away (`corebeat doctor | head`) ends us like any other program, not with a panic.
+    failure::die_of_broken_pipe();
+    let done = match Cli::parse().command {
+        Command::Run(options) => run::main(options),
+        Command::Tune(options) => tune::main(options),
+        Command::Top(options) => top::main(options),
+        Command::Doctor(options) => doctor::main(options),
+        Command::Restore => restore::main(),
+        Command::Demo(options) => demo::main(options),
+        Command::Workload(options) => workload::main(options),
+    };
+    done.unwrap_or_else(|failure| failure.report())
+}

@@ -1,0 +1,172 @@
+//! `corebeat demo`: what Corebeat brings on the embedded kernels, before and after, side by side.
+
+use crate::failure::{Done, Failure};
+use crate::run::periods;
+use crate::session::{self, How, PolicyName, now_ns};
+use crate::trial::{Template, Watch};
+use crate::tune::{self, Searched};
+use corebeat_linux::exit_as;
+use corebeat_policy::reinforcer::Limits;
+use corebeat_workload::Workload;
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+/// Threads of the run before, for each CPU: a count that suits a machine four times as large.
+const BEFORE_PER_CPU: u32 = 4;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Which kernels; all where none is named
+    name: Vec<String>,
+    /// How much work each run does: 1 is eight to ten seconds of one core
+    #[arg(short, long, default_value_t = 0.5)]
+    scale: f64,
+}
+
+/// A finished run: seconds, and the result that it printed.
+struct Finished {
+    wall_s: f64,
+    checksum: String,
+}
+
+pub(crate) fn main(options: Options) -> Done {
+    corebeat_workload::Size::scaled(options.scale).map_err(Failure::usage)?;
+    let by_name = |name: &String| {
+        Workload::by_name(name).ok_or_else(|| {
+            Failure::usage(format!("there is no workload '{name}'; 'corebeat workload' lists them"))
+        })
+    };
+    let chosen: Vec<&Workload> = match options.name.is_empty() {
+        true => Workload::all().iter().collect(),
+        false => options.name.iter().map(by_name).collect::<Result<_, _>>()?,
+    };
+    let myself = std::env::current_exe().map_err(Failure::own)?;
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let many = cpus * BEFORE_PER_CPU;
+    println!(
+        "Each kernel: {many} threads and {cpus} threads as they are, then the count that Corebeat finds, under its"
+    );
+    println!(
+        "policies. {cpus} CPUs; seconds from start to end; 'of {many}' and 'of {cpus}' compare Corebeat's run with those."
+    );
+    println!();
+    println!(
+        "{:<18} {:>11} {:>11}   {:>10} {:>7} {:>7}   {:>7} {:>7}",
+        "",
+        format!("{many} threads"),
+        format!("{cpus} threads"),
+        "corebeat",
+        "threads",
+        "search",
+        format!("of {many}"),
+        format!("of {cpus}")
+    );
+    let mut logs = (0.0, 0.0);
+    for workload in &chosen {
+        let template = Template {
+            command: [
+                myself.as_os_str().to_owned(),
+                "workload".into(),
+                workload.name.into(),
+                "--threads".into(),
+                "{threads}".into(),
+                "--scale".into(),
+                options.scale.to_string().into(),
+            ]
+            .into(),
+            env: vec![],
+            input: None,
+        };
+        print!("{:<18}", workload.name);
+        let show = |text: String| {
+            print!("{text}");
+            let _ = std::io::stdout().flush();
+        };
+        let before = plain(&template.command(many))?;
+        show(format!(" {:>11.2}", before.wall_s));
+        let one_each = plain(&template.command(cpus))?;
+        show(format!(" {:>11.2}", one_each.wall_s));
+        let watch =
+            Watch { cpus, window: Duration::from_millis(150), serial_max: Duration::from_millis(2_000) };
+        let found = match tune::search(&template, Limits::of(cpus), watch, false)? {
+            Searched::Found(found) => found,
+            Searched::Interrupted(status) => exit_as(status),
+        };
+        let best = found.best.ok_or_else(|| Failure::own(&found.reason))?;
+        let after = steered(&template.command(best))?;
+        let (of_many, of_cpus) = (after.wall_s / before.wall_s, after.wall_s / one_each.wall_s);
+        show(format!(
+            "   {:>10.2} {best:>7} {:>6.2}s   {of_many:>6.2}x {of_cpus:>6.2}x\n",
+            after.wall_s, found.search_s
+        ));
+        if before.checksum != after.checksum || one_each.checksum != after.checksum {
+            return Err(Failure::own(format!(
+                "{} gave different results; please report this",
+                workload.name
+            )));
+        }
+        logs = (logs.0 + of_many.ln(), logs.1 + of_cpus.ln());
+    }
+    let n = chosen.len() as f64;
+    println!();
+    println!("{:<76} {:>6.2}x {:>6.2}x", "geometric mean", (logs.0 / n).exp(), (logs.1 / n).exp());
+    println!(
+        "All results were the same in each run. One run each; 'cargo run --release -p bench' repeats and spreads."
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The result in what a workload printed.
+fn checksum(text: &str) -> Result<String, Failure> {
+    let found = text.split("checksum ").nth(1).and_then(|rest| rest.split(',').next());
+    found
+        .map(str::to_owned)
+        .ok_or_else(|| Failure::own(format!("a workload printed no result but '{}'", text.trim())))
+}
+
+/// Runs a command as it is.
+fn plain(command: &[OsString]) -> Result<Finished, Failure> {
+    let start_ns = now_ns();
+    let done =
+        Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let wall_s = (now_ns() - start_ns) as f64 / 1e9;
+    let done = done.map_err(|e| Failure::own(format!("cannot run a workload: {e}")))?;
+    Ok(Finished { wall_s, checksum: checksum(&String::from_utf8_lossy(&done.stdout))? })
+}
+
+/// Runs a command under all policies.
+fn steered(command: &[OsString]) -> Result<Finished, Failure> {
+    let memory = || memfd_create("corebeat-demo", MemfdFlags::CLOEXEC).map(File::from);
+    let mut printed =
+        memory().map_err(|e| Failure::own(format!("no memory for a workload's output: {e}")))?;
+    let how = How {
+        policy: PolicyName::Auto,
+        periods: periods(1000),
+        env: vec![],
+        exact_locks: false,
+        stdin: None,
+        stdout: Some(printed.try_clone().map_err(Failure::own)?),
+    };
+    let (status, report) = session::run(command, how)?;
+    if !status.success() {
+        exit_as(status);
+    }
+    let mut text = String::new();
+    printed.rewind().and_then(|()| printed.read_to_string(&mut text)).map_err(Failure::own)?;
+    Ok(Finished { wall_s: report.wall_s, checksum: checksum(&text)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksum_is_found_or_missed_with_a_message() {
+        assert_eq!(checksum("triad: checksum 00ff, 3 x").unwrap(), "00ff");
+        assert!(checksum("no such thing").unwrap_err().to_string().contains("no such thing"));
+    }
+}

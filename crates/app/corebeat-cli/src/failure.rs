@@ -1,0 +1,58 @@
+//! How commands fail: one line that says what to do, and an exit status that tells whose fault it was.
+
+use corebeat_linux::Error;
+use std::fmt;
+use std::process::ExitCode;
+
+/// A failure: its line, and its exit status.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: u8,
+    line: String,
+}
+
+impl Failure {
+    /// A mistake on the command line that the parser could not see.
+    pub(crate) fn usage(line: impl fmt::Display) -> Failure {
+        Failure { status: 2, line: line.to_string() }
+    }
+
+    /// Corebeat's own failure.
+    pub(crate) fn own(line: impl fmt::Display) -> Failure {
+        Failure { status: 125, line: line.to_string() }
+    }
+
+    /// Prints the line. The status to exit with.
+    pub(crate) fn report(&self) -> ExitCode {
+        eprintln!("corebeat: {}", self.line);
+        ExitCode::from(self.status)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let status = match error {
+            Error::NotFound { .. } => 127,
+            Error::NotExecutable { .. } => 126,
+            Error::NoProcess { .. } => 2,
+            _ => 125,
+        };
+        Failure { status, line: error.to_string() }
+    }
+}
+
+/// Lets a reader that goes away (`corebeat doctor | head`) end this process as it ends others: the standard library
+/// ignores the signal, and panics at the next line printed.
+pub(crate) fn die_of_broken_pipe() {
+    // SAFETY: the default action needs no handler, and no other thread is there yet.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
+/// What every command's `main` gives back.
+pub(crate) type Done = Result<ExitCode, Failure>;

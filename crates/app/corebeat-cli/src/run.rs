@@ -1,0 +1,80 @@
+//! `corebeat run`: a program, watched and steered, and a report.
+
+use crate::failure::{Done, Failure};
+use crate::report::Report;
+use crate::session::{self, How, PolicyName};
+use corebeat_linux::exit_as;
+use corebeat_loop::Periods;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Which policies act on the program
+    #[arg(long, value_enum, default_value = "auto")]
+    policy: PolicyName,
+    /// How the report at the end is written
+    #[arg(long, value_enum, default_value = "table")]
+    report: Format,
+    /// Where the report goes, instead of standard error
+    #[arg(long, value_name = "FILE")]
+    report_file: Option<PathBuf>,
+    /// Milliseconds from one observation to the next; policies look at whole seconds all the same
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(20..=60_000))]
+    period: u64,
+    /// Measure lock times exactly, by BPF; needs privileges, and costs a program that blocks often some 10%
+    #[arg(long)]
+    exact_locks: bool,
+    /// The program and its arguments, after --
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// How a report is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Table,
+    /// For programs: one JSON object
+    Json,
+    /// Not at all
+    None,
+}
+
+/// Periods for a program that is observed every `observe_ms` milliseconds.
+pub(crate) fn periods(observe_ms: u64) -> Periods {
+    Periods { observe_ns: observe_ms * 1_000_000, glance_ns: (observe_ms * 100_000).min(100_000_000) }
+}
+
+pub(crate) fn main(options: Options) -> Done {
+    let how = How {
+        policy: options.policy,
+        periods: periods(options.period),
+        env: vec![],
+        exact_locks: options.exact_locks,
+        stdin: None,
+        stdout: None,
+    };
+    let (status, report) = session::run(&options.command, how)?;
+    write(&report, options.report, options.report_file.as_deref())?;
+    exit_as(status)
+}
+
+/// Writes a report.
+pub(crate) fn write(report: &Report, format: Format, file: Option<&Path>) -> Result<(), Failure> {
+    let text = match format {
+        Format::Table => report.to_string(),
+        Format::Json => serde_json::to_string(report).map_err(Failure::own)? + "\n",
+        Format::None => return Ok(()),
+    };
+    match file {
+        Some(path) => std::fs::write(path, text)
+            .map_err(|e| Failure::own(format!("cannot write the report to {}: {e}", path.display()))),
+        // If nobody reads standard error, nobody wants the report.
+        None => {
+            let _ = std::io::stderr().write_all(text.as_bytes());
+            Ok(())
+        }
+    }
+}

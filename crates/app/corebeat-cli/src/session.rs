@@ -1,0 +1,164 @@
+//! One program under Corebeat's eyes and hands, from its start to its end: what `run`, `tune` and `demo` have in common.
+
+use crate::failure::Failure;
+use crate::report::{Frame, Report};
+use corebeat_linux::{Launch, LinuxMachine, Options, Signals, Started, TeamChannel, restore_all, state_dir};
+use corebeat_loop::{Loop, Periods};
+use corebeat_machine::{Clock, Machine, Policy};
+use corebeat_policy::{faithful::FaithFul, team::Team, team::TeamSettings};
+use rustix::time::{ClockId, clock_gettime};
+use std::ffi::OsString;
+use std::fs::File;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// Which policies act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PolicyName {
+    /// All that follow, each where it sees a reason
+    Auto,
+    /// Watch only
+    None,
+    /// Time slices by lock time and cache misses (FaithFul), kept where they prove to help
+    Faithful,
+    /// The size of OpenMP teams, by the time of the program's own parallel regions
+    Team,
+}
+
+impl PolicyName {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            PolicyName::Auto => "auto",
+            PolicyName::None => "none",
+            PolicyName::Faithful => "faithful",
+            PolicyName::Team => "team",
+        }
+    }
+
+    fn sizes_teams(self) -> bool {
+        matches!(self, PolicyName::Auto | PolicyName::Team)
+    }
+
+    fn policies(self, cpus: u32) -> Vec<Box<dyn Policy>> {
+        let team = || Box::new(Team::new(cpus, TeamSettings::default()));
+        let faithful = || Box::new(FaithFul::default());
+        match self {
+            PolicyName::Auto => vec![team(), faithful()],
+            PolicyName::None => vec![],
+            PolicyName::Faithful => vec![faithful()],
+            PolicyName::Team => vec![team()],
+        }
+    }
+}
+
+/// How to run a program.
+#[derive(Debug)]
+pub(crate) struct How {
+    pub(crate) policy: PolicyName,
+    pub(crate) periods: Periods,
+    /// Variables to set.
+    pub(crate) env: Vec<(OsString, OsString)>,
+    /// Exact lock times, by BPF.
+    pub(crate) exact_locks: bool,
+    /// Standard input, where it is not Corebeat's own.
+    pub(crate) stdin: Option<File>,
+    /// Standard output, likewise.
+    pub(crate) stdout: Option<File>,
+}
+
+/// Time as the host has it, on which the program's end and signals are worth an early look.
+struct HostClock {
+    started: Started,
+    signals: Signals,
+    ended: Option<ExitStatus>,
+    failed: Option<corebeat_linux::Error>,
+}
+
+/// Nanoseconds on the host's monotonic clock.
+pub(crate) fn now_ns() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// CPU time of this process so far, in seconds.
+fn own_cpu_s() -> f64 {
+    let t = clock_gettime(ClockId::ProcessCPUTime);
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+}
+
+impl Clock for HostClock {
+    fn now_ns(&self) -> u64 {
+        now_ns()
+    }
+
+    fn wait_until(&mut self, at_ns: u64) {
+        let left = Duration::from_nanos(at_ns.saturating_sub(now_ns()));
+        match self.started.attend(&self.signals, left) {
+            Ok(ended) => self.ended = ended,
+            Err(e) => self.failed = Some(e),
+        }
+    }
+}
+
+/// Runs a program to its end. Its status, and the report.
+///
+/// # Errors
+/// Where it cannot be started or watched. What was changed on the host is as before.
+pub(crate) fn run(command: &[OsString], how: How) -> Result<(ExitStatus, Report), Failure> {
+    let mut notes = Vec::new();
+    match restore_all(&state_dir()?) {
+        Ok(restored) => {
+            notes.extend(restored.undone.iter().map(|u| format!("restored from a killed run: {u}")))
+        }
+        Err(e) => notes.push(format!("what a killed run may have left could not be restored: {e}")),
+    }
+    let (program, args) =
+        command.split_first().ok_or_else(|| Failure::usage("which program? Name one after --"))?;
+    let signals = Signals::new().map_err(Failure::own)?;
+    let options = Options { counters: true, spin: true, ..Options::default() };
+    let mut machine = LinuxMachine::new(options)?;
+    let cpus = machine.topology().cpus().len();
+
+    let mut launch = Launch::new(program, args.iter().cloned());
+    launch.keep_orphans = true;
+    launch.env = how.env.iter().map(|(k, v)| (k.clone(), Some(v.clone()))).collect();
+    if how.policy.sizes_teams() {
+        match TeamChannel::create() {
+            Ok(channel) => {
+                let own = |name: &str| how.env.iter().rfind(|(k, _)| k == name).map(|(_, v)| v.clone());
+                let current = |name: &str| own(name).or_else(|| std::env::var_os(name));
+                launch.env.extend(channel.environment(current, cpus).into_iter().map(|(k, v)| (k, Some(v))));
+                machine.set_teams(channel);
+            }
+            Err(e) => notes.push(format!("OpenMP teams are left alone: {e}")),
+        }
+    }
+    (launch.stdin, launch.stdout) = (how.stdin, how.stdout);
+    let started = launch.start()?;
+    let id = machine.watch_launch(&started)?;
+    notes.extend(machine.notes().iter().cloned());
+    let clock = HostClock { started, signals, ended: None, failed: None };
+    let mut circle = Loop::new(machine, clock, how.policy.policies(cpus as u32), how.periods);
+
+    let (start_ns, start_cpu_s) = (now_ns(), own_cpu_s());
+    circle.clock().started.release()?;
+    circle.run(|_, clock| clock.ended.is_some() || clock.failed.is_some())?;
+    let wall_s = now_ns().saturating_sub(start_ns) as f64 / 1e9;
+    let watching_cpu_s = own_cpu_s() - start_cpu_s;
+    notes.extend(circle.machine().restore().left.into_iter().map(|l| format!("left alone: {l}")));
+    if let Some(e) = circle.clock().failed.take() {
+        return Err(e.into());
+    }
+    let status = circle.clock().ended.ok_or_else(|| Failure::own("the program's exit status was lost"))?;
+    let frame = Frame {
+        command: command.iter().map(|c| c.to_string_lossy().into_owned()).collect(),
+        ended: status.into(),
+        policy: how.policy.text().into(),
+        start_ns,
+        wall_s,
+        cpus,
+        watching_cpu_s,
+        notes,
+    };
+    Ok((status, Report::new(frame, circle.tally(), id)))
+}
