@@ -4,7 +4,7 @@ use crate::Error;
 use perf_event_open_sys::bindings as sys;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where the instruction pointer was, and whose.
@@ -12,10 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) enum Record {
     /// A thread was running user code here.
     Sample { pid: i32, tid: i32, ip: u64 },
-    /// The process runs another program now: its addresses mean something else.
-    Exec { pid: i32 },
-    /// The thread has ended.
-    Exit { pid: i32, tid: i32 },
+    /// The process runs another program now, or its first thread has ended: its addresses mean something else.
+    Forget { pid: i32 },
     /// So many records did not fit into the ring.
     Lost(u64),
 }
@@ -23,10 +21,8 @@ pub(super) enum Record {
 /// Whom an event samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whom {
-    /// A thread while it is on one CPU, and all that it will start.
-    Family { tid: i32, cpu: u32 },
-    /// One thread, on every CPU.
-    Thread { tid: i32 },
+    /// One thread, on every CPU; 0 is the caller.
+    Thread(i32),
     /// Everybody on a CPU.
     Cpu(u32),
 }
@@ -43,8 +39,8 @@ pub(super) enum Whom {
 /// tail..head, and we read only inside.
 #[derive(Debug)]
 pub(super) struct Ring {
-    whom: Whom,
-    fd: OwnedFd,
+    /// Sampling ends when this is closed.
+    _fd: OwnedFd,
     base: *mut u8,
     mapped_bytes: usize,
     data_offset_bytes: usize,
@@ -58,8 +54,7 @@ impl Ring {
     /// Starts sampling `hz` times for each second that is spent running, with room for `pages` (a power of two) of data.
     pub(super) fn open(whom: Whom, hz: u64, pages: usize) -> Result<Ring, Error> {
         let (tid, cpu) = match whom {
-            Whom::Family { tid, cpu } => (tid, cpu as i32),
-            Whom::Thread { tid } => (tid, -1),
+            Whom::Thread(tid) => (tid, -1),
             Whom::Cpu(cpu) => (-1, cpu as i32),
         };
         let mut attr = sys::perf_event_attr {
@@ -75,7 +70,6 @@ impl Ring {
         attr.set_comm(1);
         attr.set_comm_exec(1);
         attr.set_task(1);
-        attr.set_inherit(u64::from(matches!(whom, Whom::Family { .. })));
         // SAFETY: attr is a full perf_event_attr that lives through the call; the kernel only reads it.
         let fd = unsafe {
             libc::syscall(
@@ -110,25 +104,12 @@ impl Ring {
         .cast();
         // The kernel tells where its data is, but what is mapped is known here.
         Ok(Ring {
-            whom,
-            fd,
+            _fd: fd,
             base,
             mapped_bytes,
             data_offset_bytes: page_bytes,
             data_bytes: pages * page_bytes,
         })
-    }
-
-    /// Whom it samples.
-    pub(super) fn whom(&self) -> Whom {
-        self.whom
-    }
-
-    /// Starts or stops sampling.
-    pub(super) fn enable(&self, on: bool) {
-        let request = if on { sys::ENABLE } else { sys::DISABLE };
-        // SAFETY: these requests take no pointer. They cannot fail on an event that we opened.
-        let _ = unsafe { libc::ioctl(self.fd.as_raw_fd(), request as libc::c_ulong, 0) };
     }
 
     /// Takes everything out of the ring, and appends it to `into`. Returns `false` if the ring made no sense.
@@ -183,10 +164,6 @@ fn explain(source: io::Error, tid: i32) -> Error {
             how: "it wants a kernel with CONFIG_PERF_EVENTS".into(),
         },
         Some(libc::ESRCH) => Error::NoProcess { pid: tid },
-        Some(libc::EMFILE) => Error::Refused {
-            what: "sample so many threads; raise the limit with 'ulimit -n', or give CAP_PERFMON".into(),
-            source,
-        },
         _ => Error::Refused { what: "sample the instruction pointer (perf_event_open)".into(), source },
     }
 }
@@ -212,11 +189,11 @@ pub(super) fn records(mut bytes: &[u8], mut sink: impl FnMut(Record)) {
             sys::PERF_RECORD_LOST => u64_at(8).map(Record::Lost),
             // u32 pid, tid; name
             sys::PERF_RECORD_COMM if u32::from(misc) & sys::PERF_RECORD_MISC_COMM_EXEC != 0 => {
-                u32_at(0).map(|pid| Record::Exec { pid: pid as i32 })
+                u32_at(0).map(|pid| Record::Forget { pid: pid as i32 })
             }
             // u32 pid, ppid, tid, ptid; u64 time
-            sys::PERF_RECORD_EXIT => {
-                (|| Some(Record::Exit { pid: u32_at(0)? as i32, tid: u32_at(8)? as i32 }))()
+            sys::PERF_RECORD_EXIT if u32_at(0) == u32_at(8) => {
+                u32_at(0).map(|pid| Record::Forget { pid: pid as i32 })
             }
             _ => None,
         };
@@ -251,6 +228,7 @@ mod tests {
             record(sys::PERF_RECORD_COMM, 0, &exec),
             record(sys::PERF_RECORD_COMM, sys::PERF_RECORD_MISC_COMM_EXEC as u16, &exec),
             record(sys::PERF_RECORD_EXIT, 0, &[5, 4, 6, 4, 0, 0].map(u32::to_ne_bytes).concat()),
+            record(sys::PERF_RECORD_EXIT, 0, &[7, 4, 7, 4, 0, 0].map(u32::to_ne_bytes).concat()),
             record(12345, 0, &[]),
         ]
         .concat();
@@ -259,8 +237,8 @@ mod tests {
             [
                 Record::Sample { ip: 7, pid: 1, tid: 2 },
                 Record::Lost(3),
-                Record::Exec { pid: 5 },
-                Record::Exit { pid: 5, tid: 6 }
+                Record::Forget { pid: 5 },
+                Record::Forget { pid: 7 }
             ]
         );
     }
