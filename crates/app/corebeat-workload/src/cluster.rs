@@ -195,13 +195,16 @@ fn naive_search(batch: &Batch, candidates: u64) -> Medians {
         });
         costs.sum()
     };
+    let nearest_of = |medians: &[usize]| -> Vec<Nearest> {
+        batch.points.iter().map(|p| Nearest::of(p, batch, medians)).collect()
+    };
+    let mut nearest = nearest_of(&points);
     let mut cost = cost_of(batch, &points);
     for step in 0..candidates {
         let candidate = below(SEED + 2, step, batch.points.len() as u32) as usize;
         if points.contains(&candidate) {
             continue;
         }
-        let nearest: Vec<Nearest> = batch.points.iter().map(|p| Nearest::of(p, batch, &points)).collect();
         let (mut best, mut best_place) = (cost, None);
         for place in 0..k {
             let mut medians = points.clone();
@@ -214,11 +217,12 @@ fn naive_search(batch: &Batch, candidates: u64) -> Medians {
         if let Some(place) = best_place {
             points[place] = candidate;
             cost = best;
+            nearest = nearest_of(&points);
         }
     }
     let mut weights = vec![0; k];
-    for (point, w) in batch.points.iter().zip(&batch.weights) {
-        weights[Nearest::of(point, batch, &points).first] += w;
+    for (n, w) in nearest.iter().zip(&batch.weights) {
+        weights[n.first] += w;
     }
     Medians { points, weights, cost }
 }
@@ -233,7 +237,7 @@ fn cost_of(batch: &Batch, medians: &[usize]) -> i64 {
 }
 
 fn points(size: Size) -> usize {
-    size.count(POINTS).max(1024)
+    size.count(POINTS).max(256)
 }
 
 /// The parts of the stream that come together.
