@@ -18,6 +18,16 @@
 //! over the memory has a fixed bound. What keeps the host as it was: the file is removed when the channel is dropped,
 //! and a program that hears nothing from Corebeat for 30 s (it was killed) gets what it asks for again.
 //!
+//! # Limits
+//!
+//! - Programs that carry an OpenMP runtime inside (linked statically) and setuid programs are not reached, nor is the
+//!   65th process at a time of one channel: they run as they would alone.
+//! - What `omp_get_num_threads` told is taken to be relied upon, but for the calls that gcc itself puts into static
+//!   loops: those are known by their code, on x86-64 only. A program that keeps what it asked for in the very same way
+//!   and cuts the work of a later region by it is not noticed.
+//! - A 32-bit program gets a line of the dynamic linker's on stderr that it ignores the library.
+//! - A program that looks whether OpenMP is there by the address of a weak `omp_get_max_threads` finds it.
+//!
 //! # Memory ordering
 //!
 //! | write | ordering | pairs with | why |
