@@ -109,6 +109,7 @@ impl Launch {
             command.stderr(copy(file)?);
         }
         let memory = self.memory.as_ref().map(MemoryPolicy::prepare).transpose()?;
+        let files_max = crate::file::descriptor_limit_at_start();
         let open_gate = gate.as_raw_fd();
         let (mut tells, mut waits) = (File::from(tells), File::from(waits));
         let hold = move || {
@@ -118,10 +119,12 @@ impl Launch {
             tells.write_all(&(std::process::id() as i32).to_ne_bytes())?;
             waits.read_exact(&mut [0])?;
             signal::hand_on();
+            // Watching raises Corebeat's own limit of open files. Lowering it again is never refused.
+            let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, files_max);
             memory.map_or(Ok(()), |m| m.set())
         };
         // SAFETY: between fork and exec the hook makes system calls only (close, write, getpid, read, sigaction, sigmask,
-        // set_mempolicy) and touches no lock and no heap: errors are plain numbers or static.
+        // setrlimit, set_mempolicy) and touches no lock and no heap: errors are plain numbers or static.
         unsafe { command.pre_exec(hold) };
         let spawner = std::thread::Builder::new().name("launch".into()).spawn(move || command.spawn());
         let spawner = spawner.map_err(failed)?;

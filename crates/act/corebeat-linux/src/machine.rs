@@ -1,37 +1,45 @@
 //! This host, put together from its sensors and hands.
 
-use crate::Error;
-use crate::counter::{Counting, DESCRIPTORS_PER_COUNTER};
+use crate::counter::Counting;
 use crate::file::{self, Buffer};
 use crate::host::{Host, HostTicks};
-use crate::process::{self, Children, Process};
-use crate::thread::{self, LookFile, Looks, Observed, Thread, now_ns};
-use crate::topology;
+use crate::process::{Children, Process};
+use crate::program::{Found, Newcomer, Program, Senses, Since};
+use crate::spin::SpinSampler;
+use crate::thread::{self, LookFile, Thread, now_ns};
+use crate::{Error, Hands, Restored, Started, TeamChannel, state_dir, topology};
 use corebeat_machine::{
-    Action, HostSample, Machine, ProgramId, ProgramSample, Snapshot, ThreadSample, Topology,
+    Action, HostSample, Machine, ProgramId, ProgramSample, Snapshot, Target, TeamSample, ThreadId,
+    ThreadSample, Topology,
 };
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 
 /// So many threads are looked at in one glance, in turn: a glance costs the same however many threads there are.
 const GLANCE_THREADS_MAX: usize = 16;
 
-/// What to look at, beyond what costs next to nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// A thread that ran for less than this in user mode, and was never sampled, is taken not to spin: there are about 97
+/// samples a second.
+const UNSAMPLED_NS_MAX: f64 = 50e6;
+
+/// What to look at beyond what costs next to nothing, and where to keep the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Count cache references, cache misses and instructions of threads that switch rarely enough for it.
+    /// Count cache references, cache misses and instructions of threads that switch rarely enough for it. Never in a
+    /// virtual machine, where it would slow them down.
     pub counters: bool,
+    /// Find out which threads spin, by samples of where they run.
+    pub spin: bool,
+    /// Where changes are noted before they are made; [`state_dir`] if it is not given.
+    pub state_dir: Option<PathBuf>,
 }
 
 /// The Linux host that this program runs on.
-#[derive(Debug)]
 pub struct LinuxMachine {
     topology: Topology,
-    counting: Option<Counting>,
-    look_file: LookFile,
+    senses: Senses,
     descriptors_max: usize,
-    buffer: Buffer,
     host: Host,
     programs: BTreeMap<ProgramId, Program>,
     next_program: u32,
@@ -43,13 +51,13 @@ pub struct LinuxMachine {
     newest: Option<u64>,
     /// Where the next glance goes on, in the order of all threads.
     glance_next: usize,
-}
-
-/// A watched program.
-#[derive(Debug)]
-struct Program {
-    name: String,
-    processes: Vec<Process>,
+    spin: Option<SpinSampler>,
+    /// By thread, the part of its newest samples that was spinning.
+    spin_parts: HashMap<ThreadId, f64>,
+    hands: Option<Hands>,
+    state_dir: Option<PathBuf>,
+    teams: Option<TeamChannel>,
+    notes: Vec<String>,
 }
 
 impl LinuxMachine {
@@ -59,14 +67,36 @@ impl LinuxMachine {
     /// where there are enough of them.
     ///
     /// # Errors
-    /// None today; what this host lacks is `None` in the snapshots, and [`facts`](crate::facts) says why.
+    /// [`Error::Read`] where there is no `/proc`. What else is missing is `None` in the snapshots, and
+    /// [`notes`](Self::notes) says so.
     pub fn new(options: Options) -> Result<Self, Error> {
+        let own = "/proc/self/stat";
+        std::fs::metadata(own).map_err(|source| Error::Read { path: own.into(), source })?;
+        let mut notes = Vec::new();
+        let counting = match options.counters.then(Counting::probe) {
+            Some(Err(e)) => {
+                notes.push(format!("cache misses and instructions are not counted: {e}"));
+                None
+            }
+            probed => probed.and_then(Result::ok),
+        };
+        let spin = match options.spin.then(SpinSampler::new) {
+            Some(Err(e)) => {
+                notes.push(format!("no spin times: {e}"));
+                None
+            }
+            tried => tried.and_then(Result::ok),
+        };
+        let descriptors_max = file::descriptors_max();
         let mut machine = LinuxMachine {
             topology: topology::read(Path::new(topology::SYS)),
-            counting: if options.counters { Counting::probe().ok() } else { None },
-            look_file: LookFile::of_this_kernel(),
-            descriptors_max: file::descriptors_max(),
-            buffer: Buffer::new(),
+            senses: Senses {
+                buffer: Buffer::new(),
+                look_file: LookFile::of_this_kernel(),
+                counting,
+                descriptors_left: descriptors_max,
+            },
+            descriptors_max,
             host: Host::new(),
             programs: BTreeMap::new(),
             next_program: 0,
@@ -75,8 +105,14 @@ impl LinuxMachine {
             own_cpu_ns: own_cpu_ns(),
             newest: None,
             glance_next: 0,
+            spin,
+            spin_parts: HashMap::new(),
+            hands: None,
+            state_dir: options.state_dir,
+            teams: None,
+            notes,
         };
-        machine.ticks = machine.host.ticks(&mut machine.buffer);
+        machine.ticks = machine.host.ticks(&mut machine.senses.buffer);
         Ok(machine)
     }
 
@@ -86,18 +122,22 @@ impl LinuxMachine {
     /// # Errors
     /// [`Error::NoProcess`], and [`Error::Denied`] where `/proc` hides it.
     pub fn watch(&mut self, pid: i32) -> Result<ProgramId, Error> {
-        let keep = self.keeps();
-        let process = Process::open(pid, keep)?;
-        let process = self.take(&process).unwrap_or(process);
-        let id = ProgramId(self.next_program);
-        self.next_program += 1;
-        let mut name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        name.truncate(name.trim_end_matches('\n').len());
-        self.programs.insert(id, Program { name, processes: vec![process] });
-        self.discover(id, None);
-        // The other programs may have had new threads as well.
-        self.newest = None;
-        Ok(id)
+        self.begin(pid, false)
+    }
+
+    /// Watches a program that is held right before its first instruction, or was just released: from its beginning, and
+    /// with the orphans among its processes, if it is started so that they become children of this process.
+    ///
+    /// # Errors
+    /// As [`watch`](Self::watch).
+    pub fn watch_launch(&mut self, started: &Started) -> Result<ProgramId, Error> {
+        let subreaper = rustix::process::child_subreaper().is_ok_and(|s| s.is_some());
+        self.begin(started.pid(), subreaper)
+    }
+
+    /// Hands over the channel to the OpenMP teams of the program that is started with its environment.
+    pub fn set_teams(&mut self, channel: TeamChannel) {
+        self.teams = Some(channel);
     }
 
     /// Stops watching a program. What was done to it stays until [`restore`](Self::restore).
@@ -105,189 +145,148 @@ impl LinuxMachine {
         self.programs.remove(&program);
     }
 
-    /// Whether a process of the program still runs.
+    /// Whether a process of the program still runs. A process that nobody has waited for yet has ended.
     pub fn is_alive(&self, program: ProgramId) -> bool {
         self.programs.get(&program).is_some_and(|p| p.processes.iter().any(Process::is_alive))
     }
 
-    /// Undoes all that was done.
-    ///
-    /// # Errors
-    /// Where something could not be undone; the rest is undone all the same.
-    pub fn restore(&mut self) -> Result<(), Error> {
-        Ok(())
+    /// How many threads the program had at the last observation.
+    pub fn thread_count(&self, program: ProgramId) -> usize {
+        self.programs.get(&program).map_or(0, |p| p.threads().count())
+    }
+
+    /// Sends a signal to every process of the program, by libc's number. Processes that have ended are left out.
+    pub fn signal(&self, program: ProgramId, signal: i32) {
+        let processes = self.programs.get(&program).into_iter().flat_map(|p| &p.processes);
+        processes.for_each(|p| p.signal(signal));
+    }
+
+    /// What cannot be seen here although it was asked for, and why; one line each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Undoes all that was done. The same happens when the machine is dropped.
+    pub fn restore(&mut self) -> Restored {
+        if let Some(channel) = &self.teams {
+            // The only size that is refused is 0.
+            let _ = channel.set_size(None, None);
+        }
+        self.hands.as_mut().map(Hands::undo_all).unwrap_or_default()
+    }
+
+    fn begin(&mut self, pid: i32, takes_orphans: bool) -> Result<ProgramId, Error> {
+        let process = Process::open(pid, true)?;
+        let process = self.take(process.id).unwrap_or(process);
+        let id = ProgramId(self.next_program);
+        self.next_program += 1;
+        let mut name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.truncate(name.trim_end_matches('\n').len());
+        self.programs.insert(id, Program::new(name, process, takes_orphans));
+        self.walk(id, Since::Now);
+        // The other programs may have new threads as well: search again soon.
+        self.newest = None;
+        Ok(id)
     }
 
     /// The process out of the program that it belongs to.
-    fn take(&mut self, wanted: &Process) -> Option<Process> {
+    fn take(&mut self, wanted: ThreadId) -> Option<Process> {
         self.programs.values_mut().find_map(|program| {
-            let at = program.processes.iter().position(|p| p.id == wanted.id)?;
-            Some(program.processes.swap_remove(at))
+            let at = program.processes.iter().position(|p| p.id == wanted)?;
+            Some(program.processes.remove(at))
         })
     }
 
-    /// Whether there are descriptors left for one more thread or process.
-    fn keeps(&self) -> bool {
-        let each = thread::DESCRIPTORS_PER_THREAD
-            + if self.counting.is_some() { DESCRIPTORS_PER_COUNTER } else { 0 };
-        let threads: usize =
+    fn count_descriptors(&mut self) {
+        let watched: usize =
             self.programs.values().flat_map(|p| &p.processes).map(|p| p.threads.len() + 1).sum();
-        (threads + 1).saturating_mul(each) <= self.descriptors_max
+        let taken = watched.saturating_mul(self.senses.descriptors_per_thread());
+        self.senses.descriptors_left = self.descriptors_max.saturating_sub(taken);
     }
 
-    /// Looks for new threads and processes of a program. Those are accounted for from `since_ns` on, or their birth if
-    /// that was later; without `since_ns`, from now. Returns how many processes were there before, and the new threads.
-    fn discover(&mut self, id: ProgramId, since_ns: Option<u64>) -> Vec<(usize, i32)> {
+    fn walk(&mut self, id: ProgramId, since: Since) -> Vec<Found> {
+        self.count_descriptors();
         let mut claimed: HashSet<i32> =
             self.programs.values().flat_map(|p| &p.processes).map(|p| p.id.tid).collect();
-        let children = Children::now();
-        let (boot_ns, tick_ns) = (boot_ns(), 1_000_000_000 / thread::ticks_per_s());
-        let mut found = Vec::new();
-        let mut next = 0;
-        loop {
-            let keep = self.keeps();
-            let Some(program) = self.programs.get_mut(&id) else { return found };
-            let Some(process) = program.processes.get_mut(next) else { return found };
-            if since_ns.is_none() {
-                process.progress(false, &mut self.buffer);
+        let Some(program) = self.programs.get_mut(&id) else { return Vec::new() };
+        program.walk(&mut claimed, &Children::now(), since, &mut self.senses)
+    }
+
+    /// Looks for new threads and processes of all programs, which are accounted for from `since_ns` on.
+    ///
+    /// Numbers are given out in ascending order, so where fewer of them than there are threads were given out since the
+    /// last search, those are looked at; where more were, or where the count began anew, all programs are walked over.
+    fn search(&mut self, newest: Option<u64>, since_ns: u64) -> BTreeMap<ProgramId, Vec<Found>> {
+        let since = Since::Birth(since_ns);
+        let threads = self.programs.values().map(|p| p.threads().count()).sum::<usize>() as u64;
+        match std::mem::replace(&mut self.newest, newest).zip(newest) {
+            Some((before, now)) if before == now => BTreeMap::new(),
+            Some((before, now)) if before < now && now - before <= threads => {
+                self.count_descriptors();
+                let mut found: BTreeMap<ProgramId, Vec<Found>> = BTreeMap::new();
+                for tid in before + 1..=now {
+                    let newcomer =
+                        i32::try_from(tid).ok().and_then(|t| Newcomer::read(t, &mut self.senses.buffer));
+                    if let Some((id, thread)) = newcomer.and_then(|n| self.welcome(n, since)) {
+                        found.entry(id).or_default().push(thread);
+                    }
+                }
+                found
             }
-            let pid = process.id.tid;
-            let tids = process::threads(pid);
-            for &tid in &tids {
-                if process.threads.contains_key(&tid) {
-                    continue;
-                }
-                let counter = self.counting.filter(|_| keep).and_then(|c| c.thread(tid));
-                let thread = Thread::open(pid, tid, self.look_file, keep, counter, &mut self.buffer);
-                let Some(mut thread) = thread else { continue };
-                if let Some(since_ns) = since_ns {
-                    let start_ns = thread.id.start_ticks.saturating_mul(tick_ns);
-                    thread.count_from_birth(start_ns.saturating_sub(boot_ns).max(since_ns));
-                }
-                found.push((next, tid));
-                process.threads.insert(tid, thread);
+            _ => {
+                let ids: Vec<ProgramId> = self.programs.keys().copied().collect();
+                ids.into_iter().map(|id| (id, self.walk(id, since))).collect()
             }
-            for child in children.of(pid, &tids) {
-                if claimed.insert(child) {
-                    program.processes.extend(Process::open(child, keep));
-                }
+        }
+    }
+
+    /// Gives a newcomer to the program that its process or its parent belongs to.
+    fn welcome(&mut self, newcomer: Newcomer, since: Since) -> Option<(ProgramId, Found)> {
+        let Newcomer { tid, pid, parent } = newcomer;
+        let own = std::process::id() as i32;
+        let senses = &mut self.senses;
+        let place = |program: &Program, pid| program.processes.iter().position(|p| p.id.tid == pid);
+        for (&id, program) in &mut self.programs {
+            if let Some(place) = place(program, pid) {
+                return Some((id, program.add_thread(place, tid, since, senses)?));
             }
-            next += 1;
         }
-    }
-}
-
-impl Machine for LinuxMachine {
-    type Error = Error;
-
-    fn topology(&self) -> &Topology {
-        &self.topology
+        let belongs = |p: &Program| place(p, parent).is_some() || (p.takes_orphans && parent == own);
+        let (id, program) = self.programs.iter_mut().find(|(_, p)| tid == pid && belongs(p))?;
+        let place = program.add_process(pid, senses)?;
+        Some((*id, program.add_thread(place, tid, since, senses)?))
     }
 
-    fn observe(&mut self) -> Result<Snapshot, Error> {
-        let before_ns = self.at_ns;
-        let newest = self.host.sample(&mut self.buffer);
-        let search = newest.is_none() || newest != self.newest;
-        self.newest = newest;
-
-        let mut programs = Vec::with_capacity(self.programs.len());
-        let ids: Vec<ProgramId> = self.programs.keys().copied().collect();
-        for id in ids {
-            programs.push(self.observe_program(id, search, before_ns));
-        }
-
-        self.at_ns = now_ns();
-        let span_ns = self.at_ns - before_ns;
-        let own_ticks: u64 = programs.iter().map(|p| p.1).sum();
-        let programs: Vec<ProgramSample> = programs.into_iter().map(|p| p.0).collect();
-        let host = self.observe_host(span_ns, own_ticks, &programs);
-        Ok(Snapshot { at_ns: self.at_ns, span_ns, host, programs })
+    /// Looks where threads run.
+    fn look_at_spin(&mut self) {
+        let Some(spin) = &mut self.spin else { return };
+        let pids: HashSet<i32> =
+            self.programs.values().flat_map(|p| &p.processes).map(|p| p.id.tid).collect();
+        let threads = self.programs.values().flat_map(Program::threads);
+        let running = threads.filter(|t| !t.is_quiet()).map(|t| t.id.tid);
+        spin.look(|pid| pids.contains(&pid), running);
     }
 
-    fn glance(&mut self) {
-        self.host.sample(&mut self.buffer);
-        let mut threads: Vec<&mut Thread> = self
-            .programs
-            .values_mut()
-            .flat_map(|p| &mut p.processes)
-            .flat_map(|p| p.threads.values_mut())
-            .filter(|t| t.wants_glance())
-            .collect();
-        let count = threads.len();
-        if count == 0 {
-            return;
-        }
-        for turn in 0..count.min(GLANCE_THREADS_MAX) {
-            threads[(self.glance_next + turn) % count].glance(&mut self.buffer);
-        }
-        self.glance_next = (self.glance_next + GLANCE_THREADS_MAX) % count;
-    }
-
-    fn act(&mut self, action: &Action) -> Result<(), Error> {
-        Err(Error::Missing { what: format!("{action:?}"), how: "hands are not fitted yet".into() })
-    }
-}
-
-impl LinuxMachine {
-    /// A program's sample, and its CPU time in clock ticks.
-    fn observe_program(&mut self, id: ProgramId, search: bool, since_ns: u64) -> (ProgramSample, u64) {
-        let mut threads: Vec<ThreadSample> = Vec::new();
-        let program = self.programs.get_mut(&id).expect("the caller took the number from the map");
-        let looks = program.processes.iter().flat_map(|p| p.threads.values()).map(Thread::looks);
-        let lock_part = looks.fold(Looks::default(), Looks::plus).lock_part();
-
-        for process in &mut program.processes {
-            let buffer = &mut self.buffer;
-            process.threads.retain(|_, thread| match thread.observe(lock_part, buffer) {
-                Observed::Lives(sample) => {
-                    threads.push(sample);
-                    true
-                }
-                Observed::Ended(sample) => {
-                    threads.extend(sample);
-                    false
-                }
+    /// Fills in which part of its time each thread spent spinning.
+    fn observe_spin(&mut self, programs: &mut [ProgramSample]) {
+        self.look_at_spin();
+        let Some(spin) = &mut self.spin else { return };
+        let samples = spin.take();
+        let before = std::mem::take(&mut self.spin_parts);
+        for thread in programs.iter_mut().flat_map(|p| &mut p.threads) {
+            let new = samples.get(&thread.id.tid).filter(|s| s.seen > 0);
+            let part = new.map(|s| f64::from(s.spinning) / f64::from(s.seen));
+            let part = part.or(before.get(&thread.id).copied());
+            self.spin_parts.extend(part.map(|p| (thread.id, p)));
+            thread.shares.spin = thread.shares.user.and_then(|user| {
+                let hardly_ran = user * thread.span_ns as f64 <= UNSAMPLED_NS_MAX;
+                part.or(hardly_ran.then_some(0.0)).map(|p| user * p)
             });
         }
-        let known = program.processes.len();
-        if search {
-            let found = self.discover(id, Some(since_ns));
-            let program = self.programs.get_mut(&id).expect("searching removes no program");
-            for (process, tid) in found {
-                let thread = program.processes[process].threads.get_mut(&tid);
-                if let Some(Observed::Lives(sample)) = thread.map(|t| t.observe(lock_part, &mut self.buffer))
-                {
-                    threads.push(sample);
-                }
-            }
-        }
-
-        let program = self.programs.get_mut(&id).expect("searching removes no program");
-        let (mut io_bytes, mut cpu_ticks) = (Some(0u64), 0u64);
-        for (at, process) in program.processes.iter_mut().enumerate() {
-            let progress = process.progress(at >= known, &mut self.buffer);
-            cpu_ticks += progress.cpu_ticks;
-            io_bytes = match progress.io_bytes {
-                Some(bytes) => io_bytes.map(|sum| sum.saturating_add(bytes)),
-                None if process.hides_io() => None,
-                None => io_bytes,
-            };
-        }
-        program.processes.retain(|p| !p.threads.is_empty() || p.is_alive());
-        threads.sort_by_key(|t| t.id);
-        // A program goes by the name of its first process's first thread, which changes when another is executed.
-        let first = program.processes.first().and_then(|p| threads.iter().find(|t| t.id == p.id));
-        if let Some(first) = first
-            && first.name != program.name
-        {
-            program.name = first.name.clone();
-        }
-        let sample = ProgramSample { id, name: program.name.clone(), threads, io_bytes, team: None };
-        (sample, cpu_ticks)
     }
 
     fn observe_host(&mut self, span_ns: u64, own_ticks: u64, programs: &[ProgramSample]) -> HostSample {
-        let ticks = self.host.ticks(&mut self.buffer);
+        let ticks = self.host.ticks(&mut self.senses.buffer);
         let own_cpu_ns = own_cpu_ns();
         let tick_ns = 1e9 / thread::ticks_per_s() as f64;
         let ourselves = own_cpu_ns.saturating_sub(self.own_cpu_ns) as f64;
@@ -304,18 +303,139 @@ impl LinuxMachine {
             others_runnable: runnable.zip(own_runnable).map(|(all, own)| (all - own).max(0.0)),
         }
     }
+
+    /// What the OpenMP teams did, by process.
+    fn observe_teams(&mut self) -> HashMap<i32, TeamSample> {
+        self.teams.as_mut().map(|t| t.samples().into_iter().collect()).unwrap_or_default()
+    }
+}
+
+impl Machine for LinuxMachine {
+    type Error = Error;
+
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn observe(&mut self) -> Result<Snapshot, Error> {
+        let before_ns = self.at_ns;
+        let newest = self.host.sample(&mut self.senses.buffer);
+        let buffer = &mut self.senses.buffer;
+        let mut threads: BTreeMap<ProgramId, Vec<ThreadSample>> =
+            self.programs.iter_mut().map(|(&id, p)| (id, p.observe(buffer))).collect();
+        for (id, found) in self.search(newest, before_ns) {
+            let samples = self.meet(id, &found);
+            threads.entry(id).or_default().extend(samples);
+        }
+        let mut teams = self.observe_teams();
+
+        let mut own_ticks = 0;
+        let mut programs = Vec::with_capacity(self.programs.len());
+        for (&id, program) in &mut self.programs {
+            let mut threads = threads.remove(&id).unwrap_or_default();
+            threads.sort_by_key(|t| t.id);
+            // A program goes by the name of its first process's first thread, which changes when another is executed.
+            let first = program.processes.first().and_then(|p| threads.iter().find(|t| t.id == p.id));
+            if let Some(first) = first
+                && first.name != program.name
+            {
+                program.name = first.name.clone();
+            }
+            let team = busiest(program.processes.iter().filter_map(|p| teams.remove(&p.id.tid)));
+            let (io_bytes, cpu_ticks) = program.progress(&mut self.senses.buffer);
+            own_ticks += cpu_ticks;
+            programs.push(ProgramSample { id, name: program.name.clone(), threads, io_bytes, team });
+        }
+        self.observe_spin(&mut programs);
+
+        self.at_ns = now_ns();
+        let span_ns = self.at_ns - before_ns;
+        let host = self.observe_host(span_ns, own_ticks, &programs);
+        Ok(Snapshot { at_ns: self.at_ns, span_ns, host, programs })
+    }
+
+    fn glance(&mut self) {
+        self.host.sample(&mut self.senses.buffer);
+        self.look_at_spin();
+        let threads = self.programs.values_mut().flat_map(Program::threads_mut);
+        let mut threads: Vec<&mut Thread> = threads.filter(|t| !t.is_quiet()).collect();
+        let count = threads.len();
+        for turn in 0..count.min(GLANCE_THREADS_MAX) {
+            threads[(self.glance_next + turn) % count].glance(&mut self.senses.buffer);
+        }
+        self.glance_next = (self.glance_next + GLANCE_THREADS_MAX) % count.max(1);
+    }
+
+    fn act(&mut self, action: &Action) -> Result<(), Error> {
+        let id = match action {
+            Action::SetCpus { target, .. }
+            | Action::SetSlice { target, .. }
+            | Action::SetClass { target, .. }
+            | Action::SetNice { target, .. } => match *target {
+                Target::Program(id) => Some(id),
+                Target::Thread(thread) => self.program_of(thread),
+            },
+            Action::SetWeight { program, .. }
+            | Action::MovePages { program, .. }
+            | Action::SetTeam { program, .. } => Some(*program),
+        };
+        // A target that has ended is no error.
+        let Some((id, program)) = id.and_then(|id| Some((id, self.programs.get(&id)?))) else {
+            return Ok(());
+        };
+        if let Action::SetTeam { size, .. } = action {
+            let channel = self.teams.as_ref().ok_or_else(|| Error::Missing {
+                what: "the thread count of a running program".into(),
+                how: "start it by 'corebeat run' with a policy that sizes teams".into(),
+            })?;
+            return channel.set_size(None, *size);
+        }
+        let threads: Vec<ThreadId> = program.threads().map(|t| t.id).collect();
+        let hands = match &mut self.hands {
+            Some(hands) => hands,
+            none => none.insert(Hands::new(match &self.state_dir {
+                Some(dir) => dir.clone(),
+                None => state_dir()?,
+            })),
+        };
+        hands.apply(action, id, &threads)
+    }
+}
+
+impl LinuxMachine {
+    fn program_of(&self, thread: ThreadId) -> Option<ProgramId> {
+        let has = |p: &&Program| p.threads().any(|t| t.id == thread);
+        self.programs.iter().find(|(_, p)| has(p)).map(|(&id, _)| id)
+    }
+
+    /// What new threads of a program did so far. What was set for the program is set for them too.
+    fn meet(&mut self, id: ProgramId, found: &[Found]) -> Vec<ThreadSample> {
+        let Some(program) = self.programs.get_mut(&id).filter(|_| !found.is_empty()) else {
+            return Vec::new();
+        };
+        let samples = program.observe_found(found, &mut self.senses.buffer);
+        if let Some(hands) = &mut self.hands {
+            let new: Vec<ThreadId> = samples.iter().map(|s| s.id).collect();
+            if let Err(e) = hands.adopt(id, &new) {
+                let note = format!("new threads of {} do not get what was set for it: {e}", program.name);
+                if !self.notes.contains(&note) {
+                    self.notes.push(note);
+                }
+            }
+        }
+        samples
+    }
+}
+
+/// The team whose regions took most time: a program may have helpers that are started with the same environment.
+fn busiest(teams: impl Iterator<Item = TeamSample>) -> Option<TeamSample> {
+    teams.max_by_key(|t| (t.regions.iter().map(|r| r.time_ns).fold(0, u64::saturating_add), t.size_max))
 }
 
 /// CPU time of this process, in nanoseconds.
 fn own_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// How far the boot clock, which thread starts are told in, is ahead of the monotonic one: the time spent suspended.
-fn boot_ns() -> u64 {
-    let boot = clock_gettime(ClockId::Boottime);
-    (boot.tv_sec as u64 * 1_000_000_000 + boot.tv_nsec as u64).saturating_sub(now_ns())
 }
 
 #[cfg(test)]
@@ -351,7 +471,7 @@ mod tests {
     }
 
     fn machine() -> LinuxMachine {
-        LinuxMachine::new(Options { counters: true }).unwrap()
+        LinuxMachine::new(Options { counters: true, spin: true, ..Options::default() }).unwrap()
     }
 
     /// Observes, with glances between, until what was seen is as it should be.

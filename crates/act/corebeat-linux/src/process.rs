@@ -5,7 +5,7 @@ use crate::file::{Buffer, ProcFile};
 use crate::thread::{self, Thread};
 use corebeat_machine::ThreadId;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -164,6 +164,19 @@ impl Process {
             Some(fd) => !has_ended(fd),
             None => is_same(self.id),
         }
+    }
+
+    /// Sends it a signal, by libc's number. One that has ended gets none.
+    pub(crate) fn signal(&self, signal: i32) {
+        let Some(signal) = Signal::from_named_raw(signal) else { return };
+        // A refusal leaves the process as it is; whoever asked sees that it lives.
+        let _ = match &self.pidfd {
+            Some(fd) => pidfd_send_signal(fd, signal),
+            None if is_same(self.id) => {
+                Pid::from_raw(self.id.tid).map_or(Ok(()), |pid| kill_process(pid, signal))
+            }
+            None => Ok(()),
+        };
     }
 
     /// What it has done since the last call; all since its birth if this is the first and it was `born` under our eyes.

@@ -286,7 +286,7 @@ pub(crate) struct Thread {
     /// What schedstat said at the last look: while it says the same, so would another look.
     look_sched: Option<SchedStat>,
     looks: Looks,
-    /// Slept through the last span: glances leave it in peace until it runs again.
+    /// Slept through the last span.
     quiet: bool,
 }
 
@@ -352,9 +352,9 @@ impl Thread {
         self.base_sched = None;
     }
 
-    /// Whether glances are of any use.
-    pub(crate) fn wants_glance(&self) -> bool {
-        !self.quiet
+    /// Whether it slept through the last span: then glances are of no use until it runs again.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
     }
 
     /// How often this thread was found asleep in what.
