@@ -41,7 +41,7 @@ impl PolicyName {
 
     fn policies(self, cpus: u32) -> Vec<Box<dyn Policy>> {
         let team = || Box::new(Team::new(cpus, TeamSettings::default()));
-        let faithful = || Box::new(FaithFul::default());
+        let faithful = || Box::new(FaithFul::new(cpus));
         match self {
             PolicyName::Auto => vec![team(), faithful()],
             PolicyName::None => vec![],

@@ -30,14 +30,21 @@
 //!
 //! The first B that does not win ends the experiment, right after an A, so that there is nothing to take back. Noise
 //! wins four times in a row once in 16; a slice is kept if it does, and if the median gain is worth having. Comparing
-//! with the mean of both neighbours takes out what the program itself does faster or slower as it goes on.
+//! with the mean of both neighbours takes out what the program itself does faster or slower as it goes on. Progress is
+//! counted per CPU that the program could have had, so that other programs' load is taken out too.
+//!
+//! **Where the burden of proof lies.** A program whose threads hardly ever block and are thrown off the CPU all the
+//! time loses its caches at every switch; there a longer slice is right until the contrary is shown. It is set at once,
+//! and held. A slice that is held, so or after an experiment, is checked: one window without it now and then, ever more
+//! rarely while it wins. Two checks lost in a row, or one that is lost clearly, and it is taken back.
 //!
 //! ```text
 //!            workers          factor           every B won
-//!  Settling ---------> Watching -----> Trying ------------> Holding
-//!                        ^  ^            | a B lost            | factor left its band
-//!                        |  +------------+ refused             |
-//!                        +-------------------------------------+
+//!  Settling ---------> Watching -----> Trying ------------> Holding <--+
+//!                        ^  ^  |         | a B lost          |  |  |   | a window without, now and then
+//!                        |  |  +---------|-- likely ---------+  |  +---+
+//!                        |  +------------+ refused <------------+ checks lost
+//!                        +-------------------------- factor left its band
 //! ```
 //!
 //! A refusal holds until the factor has moved twice its band away; the n-th refusal also for at least
@@ -63,6 +70,8 @@ pub fn slice_us(factor: f64) -> u32 {
 /// The policy. All fields may be changed before it sees its first snapshot.
 #[derive(Debug, Clone)]
 pub struct FaithFul {
+    /// The machine's CPUs.
+    pub cpus: u32,
     /// How far the factor may move before the slice is changed. Default 0.10 (Algorithm 3, `range`).
     pub band: f64,
     /// How long is looked before anything is decided, in nanoseconds. Default 1 s (section 5.2.4); snapshots that are
@@ -76,6 +85,10 @@ pub struct FaithFul {
     /// Below this rate of involuntary switches, per second of CPU time, there is nothing to win. Default 50: at some
     /// 100 µs to fill a cold cache, half a per cent.
     pub involuntary_rate_min: f64,
+    /// With at least this many involuntary switches for each voluntary one, a slice is set before it is proved. Default
+    /// 3: the threads of pbzip2, which gain 8% here, have some 20; those that wait for each other at barriers, which
+    /// gain nothing or lose, have less than 1.
+    pub likely_ratio: f64,
     /// From this share of the threads' time spent spinning on, slices are left alone. Default 0.05: a longer slice for
     /// one who spins is a longer wait for whom he waits for (measured for this project: such programs only lose).
     pub spin_max: f64,
@@ -83,22 +96,35 @@ pub struct FaithFul {
     pub proofs: u32,
     /// The median gain in progress that makes a slice worth keeping. Default 0.01.
     pub gain_min: f64,
+    /// A check that is lost by this much ends it at once; one that is lost by less has a second chance. Default 0.05.
+    pub loss_max: f64,
+    /// Windows until the first check of a slice that is held; twice as many after each that it wins, up to
+    /// `check_every_max`. Default 2.
+    pub check_every: u32,
+    /// Default 64: a check costs one window without the slice.
+    pub check_every_max: u32,
     /// How long the first refusal holds at least, in nanoseconds; each further one twice as long. Default 10 s.
     pub rest_ns: u64,
     programs: BTreeMap<ProgramId, Known>,
 }
 
-impl Default for FaithFul {
-    fn default() -> Self {
+impl FaithFul {
+    /// The policy with all thresholds at their defaults, for a machine with this many CPUs.
+    pub fn new(cpus: u32) -> Self {
         FaithFul {
+            cpus: cpus.max(1),
             band: 0.10,
             window_ns: 1_000_000_000,
             settle_ns: 1_000_000_000,
             latency_min: 0.05,
             involuntary_rate_min: 50.0,
+            likely_ratio: 3.0,
             spin_max: 0.05,
             proofs: 4,
             gain_min: 0.01,
+            loss_max: 0.05,
+            check_every: 2,
+            check_every_max: 64,
             rest_ns: 10_000_000_000,
             programs: BTreeMap::new(),
         }
@@ -123,10 +149,24 @@ enum State {
     },
     Watching,
     Trying(Experiment),
-    Holding {
-        /// As it is with the slice, which changes it too; `None` until the first window with it is over.
-        factor: Option<f64>,
-    },
+    Holding(Hold),
+}
+
+/// A slice that is set, and checked now and then.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    slice_us: u32,
+    /// As it is with the slice, which changes it too; `None` until the first window with it is over.
+    factor: Option<f64>,
+    measure: Measure,
+    team: Option<u32>,
+    /// Windows between checks, and until the next.
+    every: u32,
+    left: u32,
+    losses: u32,
+    /// Progress in the last window with the slice, and in the one without that followed.
+    with: Option<f64>,
+    without: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -145,6 +185,9 @@ struct Window {
     latency: Ratio,
     spin: Ratio,
     involuntary: Ratio,
+    voluntary: Ratio,
+    /// CPUs that others left, times nanoseconds.
+    free: f64,
     /// By [`Measure::ALL`]; unknown as soon as one part is.
     amounts: [Option<f64>; Measure::ALL.len()],
     /// The team's size, if it has one.
@@ -152,29 +195,33 @@ struct Window {
 }
 
 impl Window {
-    fn add(&mut self, p: &ProgramSample, span_ns: u64) {
+    fn add(&mut self, p: &ProgramSample, span_ns: u64, free: f64) {
         for (amount, measure) in self.amounts.iter_mut().zip(Measure::ALL) {
             let sum = if self.span_ns == 0 { Some(0.0) } else { *amount };
             *amount = sum.zip(measure.amount(p)).map(|(sum, more)| sum + more);
         }
         self.span_ns += span_ns;
+        self.free += free * span_ns as f64;
         self.lock.add_share(p, |s| s.lock);
         self.latency.add_share(p, |s| s.latency);
         self.spin.add_share(p, |s| s.spin);
         self.involuntary.add_rate(p, |t| t.counters.involuntary_switches);
+        self.voluntary.add_rate(p, |t| t.counters.voluntary_switches);
         self.miss.add_counts(p, |t| t.counters.cache_misses.zip(t.counters.cache_references));
         self.team = p.team.as_ref().map(|t| t.size);
     }
 
-    /// Work done per second.
+    /// Work done per second and CPU that others left.
     fn progress(&self, measure: Measure) -> Option<f64> {
         let i = Measure::ALL.iter().position(|&m| m == measure)?;
-        self.amounts[i].map(|a| a / (self.span_ns as f64 / 1e9))
+        self.amounts[i].map(|a| a / (self.free / 1e9))
     }
 
     /// The best measure that moves.
     fn measure(&self) -> Option<Measure> {
-        Measure::ALL.into_iter().find(|&m| self.progress(m).is_some_and(|p| p >= m.amount_min()))
+        let least = |m: Measure| m.amount_min() * self.span_ns as f64 / 1e9;
+        let found = Measure::ALL.into_iter().zip(self.amounts);
+        found.into_iter().find(|&(m, a)| a.is_some_and(|a| a >= least(m))).map(|(m, _)| m)
     }
 
     /// Section 5.2.1, equation 5.1. What is not known is left out; `None` if neither is known.
@@ -244,6 +291,52 @@ impl Experiment {
     }
 }
 
+impl Hold {
+    fn new(slice_us: u32, measure: Measure, team: Option<u32>, every: u32) -> Self {
+        Hold {
+            slice_us,
+            factor: None,
+            measure,
+            team,
+            every,
+            left: every,
+            losses: 0,
+            with: None,
+            without: None,
+        }
+    }
+
+    /// One window more. `Won` is not used: a slice that wins stays open to the next check.
+    fn add(&mut self, window: &Window, policy: &FaithFul) -> Verdict {
+        let Some(now) = window.progress(self.measure).filter(|_| window.team == self.team) else {
+            return Verdict::Spoilt;
+        };
+        if self.left > 0 {
+            self.left -= 1;
+            self.with = Some(now);
+            return Verdict::Open { slice: self.left > 0 };
+        }
+        let (Some(with), Some(without)) = (self.with, self.without) else {
+            self.without = Some(now);
+            return Verdict::Open { slice: true };
+        };
+        self.without = None;
+        if without <= 0.0 {
+            return Verdict::Spoilt;
+        }
+        let gain = (with + now) / 2.0 / without - 1.0;
+        self.losses = if gain < 0.0 { self.losses + 1 } else { 0 };
+        if self.losses > 1 || gain < -policy.loss_max {
+            return Verdict::Lost { gain };
+        }
+        if self.losses == 0 {
+            self.every = self.every.saturating_mul(2).min(policy.check_every_max);
+        }
+        self.left = if self.losses == 0 { self.every } else { 1 };
+        Verdict::Open { slice: true }
+    }
+}
+
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -263,6 +356,21 @@ impl FaithFul {
             && window.spin.get().is_none_or(|s| s < self.spin_max)
     }
 
+    /// Whether the threads lose the CPU much more often than they give it up.
+    fn is_likely(&self, window: &Window) -> bool {
+        let (taken, given) = (window.involuntary.get(), window.voluntary.get());
+        taken.zip(given).is_some_and(|(taken, given)| taken >= self.likely_ratio * given.max(1.0))
+    }
+
+    /// Notes that a slice did not help, so that it is not tried again soon; the reason for the report.
+    fn refuse(&self, known: &mut Known, factor: f64, slice_us: u32, gain: f64, now_ns: u64) -> String {
+        let count = known.refusal.map_or(0, |r| r.count) + 1;
+        let rest_ns = self.rest_ns.saturating_mul(1 << (count - 1).min(20));
+        known.refusal = Some(Refusal { factor, until_ns: now_ns.saturating_add(rest_ns), count });
+        known.state = State::Watching;
+        format!("a slice of {} ms changed progress by {:+.1}%", f64::from(slice_us) / 1e3, gain * 100.0)
+    }
+
     /// One window of one program: what to change now.
     fn look(&self, known: &mut Known, id: ProgramId, window: &Window, now_ns: u64) -> Option<Decision> {
         let set = |slice_us: Option<u32>, why: String| {
@@ -280,6 +388,13 @@ impl FaithFul {
                 }
                 let measure = window.measure()?;
                 let slice_us = slice_us(factor);
+                if self.is_likely(window) {
+                    known.state = State::Holding(Hold::new(slice_us, measure, window.team, self.check_every));
+                    return set(
+                        Some(slice_us),
+                        format!("scaling factor {factor:.2}, and threads seldom block"),
+                    );
+                }
                 known.state = State::Trying(Experiment {
                     slice_us,
                     factor,
@@ -298,21 +413,17 @@ impl FaithFul {
                     Verdict::Open { slice: true } => set(Some(slice_us), "tried once more".into()),
                     Verdict::Open { slice: false } => set(None, "for comparison".into()),
                     Verdict::Won { gain } => {
-                        known.state = State::Holding { factor: None };
+                        let (measure, team) = (experiment.measure, experiment.team);
+                        known.state =
+                            State::Holding(Hold::new(slice_us, measure, team, self.check_every_max));
                         set(
                             Some(slice_us),
                             format!("scaling factor {factor:.2}; progress rose by {:.1}%", gain * 100.0),
                         )
                     }
                     Verdict::Lost { gain } => {
-                        let count = known.refusal.map_or(0, |r| r.count) + 1;
-                        let rest_ns = self.rest_ns.saturating_mul(1 << (count - 1).min(20));
-                        let until_ns = now_ns.saturating_add(rest_ns);
-                        known.refusal = Some(Refusal { factor, until_ns, count });
-                        known.state = State::Watching;
                         // Nothing is set any more; this is for the report.
-                        let ms = f64::from(slice_us) / 1e3;
-                        set(None, format!("a slice of {ms} ms changed progress by {:+.1}%", gain * 100.0))
+                        set(None, self.refuse(known, factor, slice_us, gain, now_ns))
                     }
                     Verdict::Spoilt => {
                         known.state = State::Settling { until_ns: now_ns.saturating_add(self.settle_ns) };
@@ -320,15 +431,27 @@ impl FaithFul {
                     }
                 }
             }
-            State::Holding { factor: held } => {
-                let factor = window.factor()?;
-                let before = *held.get_or_insert(factor);
-                if (factor - before).abs() <= self.band {
-                    return None;
+            State::Holding(hold) => {
+                let (slice_us, was_set) = (hold.slice_us, hold.left > 0 || hold.without.is_some());
+                if was_set {
+                    let factor = window.factor()?;
+                    let before = *hold.factor.get_or_insert(factor);
+                    if (factor - before).abs() > self.band {
+                        known.state = State::Watching;
+                        return set(None, format!("scaling factor went from {before:.2} to {factor:.2}"));
+                    }
                 }
-                let why = format!("scaling factor went from {before:.2} to {factor:.2}");
-                known.state = State::Watching;
-                set(None, why)
+                let factor = hold.factor.unwrap_or(1.0);
+                match hold.add(window, self) {
+                    Verdict::Open { slice } if slice == was_set => None,
+                    Verdict::Open { slice: true } => set(Some(slice_us), "checked".into()),
+                    Verdict::Open { slice: false } => set(None, "for a check".into()),
+                    Verdict::Lost { gain } => set(None, self.refuse(known, factor, slice_us, gain, now_ns)),
+                    Verdict::Won { .. } | Verdict::Spoilt => {
+                        known.state = State::Settling { until_ns: now_ns.saturating_add(self.settle_ns) };
+                        set(None, "the program changed meanwhile".into())
+                    }
+                }
             }
         }
     }
@@ -358,7 +481,11 @@ impl Policy for FaithFul {
                     known.window = Window::default();
                     continue;
                 }
-                _ => known.window.add(p, seen.span_ns),
+                _ => {
+                    // At least a tenth of a CPU: where others take all, what little was done is not divided by nothing.
+                    let free = f64::from(self.cpus) - seen.host.others_busy.unwrap_or(0.0);
+                    known.window.add(p, seen.span_ns, free.max(0.1));
+                }
             }
             if known.window.span_ns >= self.window_ns {
                 let window = std::mem::take(&mut known.window);
@@ -383,16 +510,22 @@ mod tests {
         latency: f64,
         spin: f64,
         instructions: u64,
+        /// Voluntary switches of each thread; there are 200 others.
+        voluntary: u64,
     }
 
-    const BUSY: Second = Second { lock: 0.3, latency: 0.4, spin: 0.0, instructions: 4_000_000_000 };
+    const BUSY: Second =
+        Second { lock: 0.3, latency: 0.4, spin: 0.0, instructions: 4_000_000_000, voluntary: 100 };
+
+    /// Threads that never block.
+    const COMPUTES: Second = Second { lock: 0.0, voluntary: 2, ..BUSY };
 
     fn snapshot(at_s: u64, threads: u32, second: Second) -> Snapshot {
         let mut p = sample::program();
         for _ in 0..threads {
             let t = sample::thread(&mut p, 1.0 - second.lock - second.latency, second.lock, second.latency);
             t.shares.spin = Some(second.spin);
-            t.counters.voluntary_switches = Some(100);
+            t.counters.voluntary_switches = Some(second.voluntary);
             t.counters.involuntary_switches = Some(200);
             t.counters.instructions = Some(second.instructions / u64::from(threads));
         }
@@ -444,7 +577,7 @@ mod tests {
 
     #[test]
     fn decide_where_the_slice_helps_proves_and_keeps_it() {
-        let set = run(&mut FaithFul::default(), 60, gains(0.08));
+        let set = run(&mut FaithFul::new(8), 60, gains(0.08));
         let last = *set.last().unwrap();
         assert_eq!(last.1, Some(50_000), "factor 0.7: {set:?}");
         assert_eq!(set.len(), 9, "four windows with, four without, and then for good: {set:?}");
@@ -453,10 +586,10 @@ mod tests {
     #[test]
     fn decide_where_the_slice_does_not_help_leaves_nothing_set() {
         for gain in [0.0, -0.3, 0.005] {
-            let set = run(&mut FaithFul::default(), 100, gains(gain));
+            let set = run(&mut FaithFul::new(8), 100, gains(gain));
             assert_eq!(set.last().unwrap().1, None, "{gain}: {set:?}");
         }
-        assert_eq!(run(&mut FaithFul::default(), 100, gains(-0.3)).len(), 3, "tried, taken back, refused");
+        assert_eq!(run(&mut FaithFul::new(8), 100, gains(-0.3)).len(), 3, "tried, taken back, refused");
     }
 
     #[test]
@@ -464,15 +597,52 @@ mod tests {
         let no_wait = Second { latency: 0.0, ..BUSY };
         let spins = Second { spin: 0.2, ..BUSY };
         for second in [no_wait, spins] {
-            assert_eq!(run(&mut FaithFul::default(), 20, |_, _| second), []);
+            assert_eq!(run(&mut FaithFul::new(8), 20, |_, _| second), []);
         }
-        let voluntary = FaithFul { involuntary_rate_min: 1e4, ..FaithFul::default() };
+        let voluntary = FaithFul { involuntary_rate_min: 1e4, ..FaithFul::new(8) };
         assert_eq!(run(&mut voluntary.clone(), 20, gains(0.1)), []);
     }
 
     #[test]
+    fn decide_where_threads_never_block_sets_the_slice_at_once_and_checks_it() {
+        let program = |at, slice| Second { instructions: gains(0.08)(at, slice).instructions, ..COMPUTES };
+        let set = run(&mut FaithFul::new(8), 100, program);
+        assert_eq!(set[0], (3, Some(10_000)), "{set:?}");
+        // Windows 2, 4, 8, 16, 32 and two after each: five checks in a hundred seconds.
+        assert_eq!(set.len(), 1 + 2 * 5, "{set:?}");
+        assert_eq!(set.last().unwrap().1, Some(10_000), "{set:?}");
+    }
+
+    #[test]
+    fn decide_likely_slice_that_hurts_is_taken_back_at_the_first_check() {
+        let program = |at, slice| Second { instructions: gains(-0.1)(at, slice).instructions, ..COMPUTES };
+        let set = run(&mut FaithFul::new(8), 100, program);
+        assert_eq!(set, [(3, Some(10_000)), (5, None), (6, Some(10_000)), (7, None)]);
+    }
+
+    #[test]
+    fn decide_others_load_is_no_loss() {
+        // Others take half the machine in every window with the slice, and progress is halved: no slice's fault.
+        let mut policy = FaithFul::new(8);
+        let mut slice = None;
+        for at in 1..=20 {
+            let mut second = COMPUTES;
+            if slice.is_some() {
+                second.instructions /= 2;
+            }
+            let mut seen = snapshot(at, 8, second);
+            seen.host.others_busy = Some(if slice.is_some() { 4.0 } else { 0.0 });
+            for d in policy.decide(&seen) {
+                assert!(!d.why.contains("changed progress"), "{d:?}");
+                let Action::SetSlice { slice_us, .. } = d.action else { panic!("{d:?}") };
+                slice = slice_us;
+            }
+        }
+    }
+
+    #[test]
     fn decide_waits_a_second_after_the_workers_came() {
-        let mut policy = FaithFul::default();
+        let mut policy = FaithFul::new(8);
         for at in 1..=5 {
             assert_eq!(policy.decide(&snapshot(at, 1, BUSY)), []);
         }
@@ -489,7 +659,7 @@ mod tests {
             let faster = if slice.is_some() { 11 } else { 10 };
             Second { lock, latency: 0.1, instructions: 400_000_000 * faster, ..BUSY }
         };
-        let set = run(&mut FaithFul::default(), 60, phases);
+        let set = run(&mut FaithFul::new(8), 60, phases);
         let kept_at = |at: u64| set.iter().rev().find(|s| s.0 <= at).unwrap().1;
         assert_eq!((kept_at(30), kept_at(60)), (Some(100_000), Some(20_000)), "{set:?}");
         assert!(set.contains(&(31, None)), "{set:?}");
@@ -497,7 +667,7 @@ mod tests {
 
     #[test]
     fn decide_puts_short_snapshots_together() {
-        let mut policy = FaithFul::default();
+        let mut policy = FaithFul::new(8);
         let mut first = None;
         for tenth in 1..=60u64 {
             let mut seen = snapshot(0, 8, BUSY);
@@ -517,7 +687,7 @@ mod tests {
 
     #[test]
     fn decide_forgets_programs_that_ended() {
-        let mut policy = FaithFul::default();
+        let mut policy = FaithFul::new(8);
         run(&mut policy, 20, gains(0.1));
         policy.decide(&Snapshot::default());
         assert!(policy.programs.is_empty());
@@ -525,7 +695,7 @@ mod tests {
 
     #[test]
     fn decide_when_the_team_changes_takes_the_slice_back() {
-        let mut policy = FaithFul::default();
+        let mut policy = FaithFul::new(8);
         let mut set = Vec::new();
         for at in 1..=5 {
             let mut seen = snapshot(at, 8, BUSY);
@@ -545,8 +715,9 @@ mod tests {
     }
 
     fn any_second() -> impl Strategy<Value = Second> {
-        (0.0f64..0.5, 0.0f64..0.5, 0.0f64..0.06, 0u64..10_000_000_000)
-            .prop_map(|(lock, latency, spin, instructions)| Second { lock, latency, spin, instructions })
+        (0.0f64..0.5, 0.0f64..0.5, 0.0f64..0.06, 0u64..10_000_000_000).prop_map(
+            |(lock, latency, spin, instructions)| Second { lock, latency, spin, instructions, ..BUSY },
+        )
     }
 
     proptest! {
@@ -554,8 +725,8 @@ mod tests {
         fn decide_repeats_itself(seconds in proptest::collection::vec(any_second(), 60)) {
             let program = |at: u64, _| seconds[at as usize - 1];
             prop_assert_eq!(
-                run(&mut FaithFul::default(), 60, program),
-                run(&mut FaithFul::default(), 60, program)
+                run(&mut FaithFul::new(8), 60, program),
+                run(&mut FaithFul::new(8), 60, program)
             );
         }
 
@@ -571,7 +742,7 @@ mod tests {
                 let instructions = (4e9 * slower * noise[at as usize % 997]) as u64;
                 Second { lock: factors[at as usize / 20 % 7], instructions, ..BUSY }
             };
-            let set = run(&mut FaithFul::default(), 400, program);
+            let set = run(&mut FaithFul::new(8), 400, program);
             prop_assert!(set.len() <= 9 * 6, "{} changes", set.len());
             prop_assert!(set.windows(2).all(|w| w[0].0 < w[1].0));
         }

@@ -8,7 +8,7 @@
 //! use corebeat_machine::{Policy, Snapshot};
 //! use corebeat_policy::faithful::FaithFul;
 //!
-//! let mut policy = FaithFul::default();
+//! let mut policy = FaithFul::new(8);
 //! assert!(policy.decide(&Snapshot::default()).is_empty());
 //! ```
 //!
