@@ -249,9 +249,11 @@ static void wide(void) {
     expect("wide", sum, 572);
 #define V(n) long v##n = n;
 #define R(n) &v##n,
-#define EACH(F)                                                                                                        \
+#define HALF(F)                                                                                                        \
     F(10) F(11) F(12) F(13) F(14) F(15) F(16) F(17) F(18) F(19) F(20) F(21) F(22) F(23) F(24) F(25) F(26) F(27) F(28)  \
-    F(29) F(30) F(31) F(32) F(33) F(34) F(35) F(36) F(37) F(38) F(39) F(40) F(41) F(42) F(43) F(44) F(45) F(46) F(47)  \
+    F(29) F(30) F(31) F(32) F(33) F(34) F(35) F(36) F(37) F(38) F(39) F(40) F(41) F(42) F(43) F(44) F(45) F(46) F(47)
+#define EACH(F)                                                                                                        \
+    HALF(F)                                                                                                            \
     F(48) F(49) F(50) F(51) F(52) F(53) F(54) F(55) F(56) F(57) F(58) F(59) F(60) F(61) F(62) F(63) F(64) F(65) F(66)  \
     F(67) F(68) F(69) F(70) F(71) F(72) F(73) F(74) F(75) F(76) F(77) F(78) F(79) F(80) F(81) F(82) F(83) F(84) F(85)
     EACH(V)
@@ -262,6 +264,13 @@ static void wide(void) {
         sum += *all[i - 10] == i;
     }
     expect("very wide", sum, 76);
+    sum = 0;
+#pragma omp parallel for reduction(+ : sum)
+    for (int i = 10; i < 48; i++) {
+        long *all[] = {HALF(R)};
+        sum += *all[i - 10] == i;
+    }
+    expect("half as wide", sum, 38);
 }
 
 int main(int argc, char **argv) {
