@@ -1,6 +1,7 @@
 //! This host, put together from its sensors and hands.
 
 use crate::counter::Counting;
+use crate::exact::ExactLocks;
 use crate::file::{self, Buffer};
 use crate::host::{Host, HostTicks};
 use crate::process::{Children, Process};
@@ -31,6 +32,8 @@ pub struct Options {
     pub counters: bool,
     /// Find out which threads spin, by samples of where they run.
     pub spin: bool,
+    /// Time futex waits exactly, by BPF, rather than by glances. Programs that block very often get a little slower.
+    pub exact_locks: bool,
     /// Where changes are noted before they are made; [`state_dir`] if it is not given.
     pub state_dir: Option<PathBuf>,
 }
@@ -54,6 +57,9 @@ pub struct LinuxMachine {
     spin: Option<SpinSampler>,
     /// By thread, the part of its newest samples that was spinning.
     spin_parts: HashMap<ThreadId, f64>,
+    exact: Option<ExactLocks>,
+    /// By thread number, how long it has been blocked in futex calls up to the last observation.
+    exact_ns: HashMap<i32, u64>,
     hands: Option<Hands>,
     state_dir: Option<PathBuf>,
     teams: Option<TeamChannel>,
@@ -73,27 +79,20 @@ impl LinuxMachine {
         let own = "/proc/self/stat";
         std::fs::metadata(own).map_err(|source| Error::Read { path: own.into(), source })?;
         let mut notes = Vec::new();
-        let counting = match options.counters.then(Counting::probe) {
-            Some(Err(e)) => {
-                notes.push(format!("cache misses and instructions are not counted: {e}"));
-                None
-            }
-            probed => probed.and_then(Result::ok),
-        };
-        let spin = match options.spin.then(SpinSampler::new) {
-            Some(Err(e)) => {
-                notes.push(format!("no spin times: {e}"));
-                None
-            }
-            tried => tried.and_then(Result::ok),
-        };
+        let mut missing = |what: &str, why: &dyn std::fmt::Display| notes.push(format!("{what}: {why}"));
+        let counting = options.counters.then(Counting::probe).transpose();
+        let counting = counting.map_err(|e| missing("cache misses and instructions are not counted", &e));
+        let spin = options.spin.then(SpinSampler::new).transpose();
+        let spin = spin.map_err(|e| missing("spin time is not seen", &e));
+        let exact = options.exact_locks.then(ExactLocks::attach).transpose();
+        let exact = exact.map_err(|e| missing("lock time is sampled", &e));
         let descriptors_max = file::descriptors_max();
         let mut machine = LinuxMachine {
             topology: topology::read(Path::new(topology::SYS)),
             senses: Senses {
                 buffer: Buffer::new(),
                 look_file: LookFile::of_this_kernel(),
-                counting,
+                counting: counting.ok().flatten(),
                 descriptors_left: descriptors_max,
             },
             descriptors_max,
@@ -105,8 +104,10 @@ impl LinuxMachine {
             own_cpu_ns: own_cpu_ns(),
             newest: None,
             glance_next: 0,
-            spin,
+            spin: spin.ok().flatten(),
             spin_parts: HashMap::new(),
+            exact: exact.ok().flatten(),
+            exact_ns: HashMap::new(),
             hands: None,
             state_dir: options.state_dir,
             teams: None,
@@ -267,6 +268,22 @@ impl LinuxMachine {
         spin.look(|pid| pids.contains(&pid), running);
     }
 
+    /// Replaces sampled lock times by exact ones.
+    fn observe_exact_locks(&mut self, programs: &mut [ProgramSample]) {
+        // Where the kernel does not give its counts out this time, the sampled times stand.
+        let Some(Ok(now_ns)) = self.exact.as_mut().map(ExactLocks::read) else { return };
+        let before_ns = std::mem::replace(&mut self.exact_ns, now_ns);
+        for thread in programs.iter_mut().flat_map(|p| &mut p.threads) {
+            let blocked_ns = |all: &HashMap<i32, u64>| all.get(&thread.id.tid).copied().unwrap_or(0);
+            let lock_ns = blocked_ns(&self.exact_ns).saturating_sub(blocked_ns(&before_ns));
+            if let Some(blocked) = thread.shares.blocked().filter(|_| thread.span_ns > 0) {
+                let lock = (lock_ns as f64 / thread.span_ns as f64).min(blocked);
+                thread.shares.lock = Some(lock);
+                thread.shares.sleep = Some(blocked - lock);
+            }
+        }
+    }
+
     /// Fills in which part of its time each thread spent spinning.
     fn observe_spin(&mut self, programs: &mut [ProgramSample]) {
         self.look_at_spin();
@@ -346,6 +363,7 @@ impl Machine for LinuxMachine {
             own_ticks += cpu_ticks;
             programs.push(ProgramSample { id, name: program.name.clone(), threads, io_bytes, team });
         }
+        self.observe_exact_locks(&mut programs);
         self.observe_spin(&mut programs);
 
         self.at_ns = now_ns();
