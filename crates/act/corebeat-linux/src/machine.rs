@@ -162,9 +162,18 @@ impl LinuxMachine {
         processes.for_each(|p| p.signal(signal));
     }
 
-    /// What cannot be seen here although it was asked for, and why; one line each.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    /// What cannot be seen here although it was asked for, and what went wrong so far; one line each.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        if let Some(spin) = &self.spin {
+            let told = [
+                (spin.lost(), "were lost, because nobody looked in time"),
+                (spin.unread(), "are left out, because the code there could not be read"),
+            ];
+            let told = told.into_iter().filter(|&(count, _)| count > 0);
+            notes.extend(told.map(|(count, why)| format!("spin time: {count} samples {why}")));
+        }
+        notes
     }
 
     /// Undoes all that was done. The same happens when the machine is dropped.
