@@ -22,7 +22,7 @@ use std::array::from_fn;
 use std::sync::{Barrier, Mutex, RwLock};
 
 /// Steps at full size.
-const STEPS: usize = 300;
+const STEPS: usize = 2_400;
 /// Particles of a cell at the start: 2 in each direction.
 const CELL_PARTICLES: u32 = 8;
 const SEED: u64 = 0xf1_01d;
@@ -45,11 +45,10 @@ struct Grid {
     bits: u32,
 }
 
-impl Grid {
-    fn of(size: Size) -> Grid {
-        Grid { bits: if size < Size(0.02) { 3 } else { 4 } }
-    }
+/// 512 cells: few enough that a handful of threads meet at the same locks.
+const GRID: Grid = Grid { bits: 3 };
 
+impl Grid {
     fn side(self) -> u32 {
         1 << self.bits
     }
@@ -344,14 +343,6 @@ impl Fluid {
     }
 }
 
-fn steps(size: Size) -> usize {
-    match Grid::of(size).bits {
-        4 => size.count(STEPS),
-        // An eighth of the cells.
-        _ => size.count(STEPS * 8),
-    }
-}
-
 /// The particles in any order.
 fn tally(size: Size, particles: impl Iterator<Item = Particle>) -> Tally {
     let (mut checksum, mut count) = (0u64, 0);
@@ -359,22 +350,21 @@ fn tally(size: Size, particles: impl Iterator<Item = Particle>) -> Tally {
         checksum = checksum.wrapping_add(particle.digest());
         count += 1;
     }
-    Tally { checksum, work: count * steps(size) as u64 }
+    Tally { checksum, work: count * size.count(STEPS) as u64 }
 }
 
 pub(crate) fn run(threads: usize, size: Size) -> Result<Tally, WorkloadError> {
-    let fluid = Fluid::new(Grid::of(size));
-    fluid.run(threads, steps(size))?;
+    let fluid = Fluid::new(GRID);
+    fluid.run(threads, size.count(STEPS))?;
     Ok(tally(size, fluid.into_particles()))
 }
 
 /// For each particle, a look at every particle of the 27 cells around.
 pub(crate) fn naive(size: Size) -> Tally {
-    let grid = Grid::of(size);
     let mut particles: Vec<Particle> =
-        (0..grid.cells()).flat_map(|cell| first_particles(grid, cell)).collect();
-    for _ in 0..steps(size) {
-        naive_step(&mut particles, grid);
+        (0..GRID.cells()).flat_map(|cell| first_particles(GRID, cell)).collect();
+    for _ in 0..size.count(STEPS) {
+        naive_step(&mut particles, GRID);
     }
     tally(size, particles.into_iter())
 }

@@ -67,7 +67,9 @@
 //! # Limits
 //!
 //! At most [`THREADS_MAX`] threads and [`SCALE_MAX`] times the full size. Memory grows with the scale for `option` (90 MB at full
-//! size) and hardly for the others (`triad` 100 MB). Times are of one machine; what a workload stands for is a pattern of
+//! size) and hardly for the others (`triad` 100 MB). Below a scale of about 0.03 a workload is still checked, but too small to
+//! behave like the whole. `cluster-spin` with more threads than CPUs takes a scheduler's slice a barrier, and has 150,000 of
+//! them: give it a small scale. Times are of one machine; what a workload stands for is a pattern of
 //! waiting, not the figures of the program that it is named beside.
 
 #![forbid(unsafe_code)]
@@ -110,7 +112,7 @@ impl Size {
     pub const FULL: Size = Size(1.0);
 
     /// `scale` times [`Size::FULL`], in time. Below about 0.03 what is worked on shrinks as well, and no longer behaves like the
-    /// whole: a grid or a list gets small, arrays fit into a cache.
+    /// whole: a list gets short, arrays fit into a cache.
     ///
     /// # Errors
     /// If `scale` is not above 0 and at most [`SCALE_MAX`].
