@@ -40,8 +40,8 @@ impl Barrier for std::sync::Barrier {
 /// last flip, because it left the last meeting by seeing that flip, or by making it.
 ///
 /// `arrived` is 0 again before the sense flips, and nobody comes back before the flip: so no arrival is lost. Without
-/// the flip (waiting for `arrived` to be 0 again) a fast thread can come back before a slow one has looked, and both wait
-/// for ever: `loom_barrier_without_the_flip_is_caught`.
+/// the flip (waiting for `arrived` to be 0 again) a fast thread can come back before a slow one has looked, and both
+/// wait for ever: `loom_barrier_without_the_flip_is_caught`.
 pub(crate) struct SpinBarrier {
     threads: usize,
     // Written by everyone who arrives.

@@ -1,15 +1,15 @@
-//! The medians of a stream of points: k-median by local search, a batch at a time, as in Guha, Meyerson, Mishra, Motwani
-//! and O'Callaghan, *Clustering Data Streams: Theory and Practice* (2003), section 3: each batch is reduced to k weighted
-//! medians, and at the end the medians of all batches are.
+//! The medians of a stream of points: k-median by local search, a batch at a time, as in Guha, Meyerson, Mishra,
+//! Motwani and O'Callaghan, *Clustering Data Streams: Theory and Practice* (2003), section 3: each batch is reduced
+//! to k weighted medians, and at the end the medians of all batches are.
 //!
 //! A step of the search draws a point and asks what it would bring to make it a median in place of one of the k. All
-//! replacements are judged in one pass over the points with the nearest and second nearest median kept of each: Schubert
-//! and Rousseeuw, *Fast and Eager k-Medoids Clustering* (2021), section 4 (FastPAM1). Distances are sums of absolute
-//! differences of bytes, so that all is integers and the threads' sums add up in any order.
+//! replacements are judged in one pass over the points with the nearest and second nearest median kept of each:
+//! Schubert and Rousseeuw, *Fast and Eager k-Medoids Clustering* (2021), section 4 (FastPAM1). Distances are sums of
+//! absolute differences of bytes, so that all is integers and the threads' sums add up in any order.
 //!
-//! Each thread judges its part of the points, publishes its sums, meets the others at a barrier, and adds up everybody's
-//! sums for itself: one barrier a step, where PARSEC's streamcluster has four or more. Sums are published in two
-//! slots in turn: who writes a slot again has passed the barrier after it, so everybody has read it.
+//! Each thread judges its part of the points, publishes its sums, meets the others at a barrier, and adds up
+//! everybody's sums for itself: one barrier a step, where PARSEC's streamcluster has four or more. Sums are published
+//! in two slots in turn: who writes a slot again has passed the barrier after it, so everybody has read it.
 //!
 //! ```text
 //!  thread 0   judge | publish [0] |=| add all | judge | publish [1] |=| add all | judge | publish [0] ...
@@ -121,8 +121,8 @@ fn first_median(batch: &Batch, place: usize, k: usize) -> usize {
     place * batch.points.len() / k
 }
 
-/// Searches with the points `mine`, the others' share coming in through `add_up`, which adds every thread's numbers to the
-/// slice. All threads take the same way, because they decide from the same sums.
+/// Searches with the points `mine`, the others' share coming in through `add_up`, which adds every thread's numbers
+/// to the slice. All threads take the same way, because they decide from the same sums.
 fn search(batch: &Batch, mine: Range<usize>, candidates: u64, add_up: &mut dyn FnMut(&mut [i64])) -> Medians {
     let k = MEDIANS.min(batch.points.len());
     let points = &batch.points[mine.clone()];

@@ -1,8 +1,8 @@
 //! A fluid of particles in a periodic box: Müller, Charypar and Gross, *Particle-Based Fluid Simulation for Interactive
 //! Applications* (2003), section 3, with pressure and viscosity, on a grid of cells as wide as a particle's reach.
 //!
-//! Each thread owns a range of cells and works on every pair of particles once, so that it adds to cells of other threads:
-//! each cell has a lock. One step has five phases with a barrier after each, much as PARSEC's fluidanimate:
+//! Each thread owns a range of cells and works on every pair of particles once, so that it adds to cells of other
+//! threads: each cell has a lock. One step has five phases with a barrier after each, much as PARSEC's fluidanimate:
 //!
 //! ```text
 //!  density    pairs near each other add to both particles' density sums      (locks: own and neighbouring cells)
@@ -12,9 +12,10 @@
 //!  arrive     newcomers take their place, sums start from zero
 //! ```
 //!
-//! All state is in integers: positions are 32-bit fractions of the box, so that wrapping subtraction gives the nearest image
-//! of a neighbour, and every pair's contribution is rounded before it is added. Sums are thus the same in any order, and since
-//! both particles of a pair get the same number with opposite signs, momentum is conserved to the last bit.
+//! All state is in integers: positions are 32-bit fractions of the box, so that wrapping subtraction gives the
+//! nearest image of a neighbour, and every pair's contribution is rounded before it is added. Sums are thus the same
+//! in any order, and since both particles of a pair get the same number with opposite signs, momentum is conserved to
+//! the last bit.
 
 use crate::random::{below, mix, number};
 use crate::{Size, Tally, WorkloadError, team};
@@ -72,7 +73,8 @@ impl Grid {
         self.cell_at(at)
     }
 
-    /// The 13 of the 26 offsets that come after (0, 0, 0): each pair of neighbouring cells has one of them in one direction.
+    /// The 13 of the 26 offsets that come after (0, 0, 0): each pair of neighbouring cells has one of them in one
+    /// direction.
     fn half_offsets() -> impl Iterator<Item = [i32; 3]> {
         (14..27).map(|i| [i % 3 - 1, i / 3 % 3 - 1, i / 9 - 1])
     }
@@ -149,8 +151,8 @@ fn pair_density(a: &Particle, b: &Particle, grid: Grid) -> i32 {
     round(inside * inside * inside * DENSITY_UNITS)
 }
 
-/// What `b` adds to the velocity of `a`, and `a` with opposite sign to that of `b`: the pressure of the spiky kernel, and
-/// viscosity. `None` out of reach.
+/// What `b` adds to the velocity of `a`, and `a` with opposite sign to that of `b`: the pressure of the spiky kernel,
+/// and viscosity. `None` out of reach.
 #[inline(always)]
 fn pair_impulse(a: (&Particle, f32), b: (&Particle, f32), grid: Grid) -> Option<[i32; 3]> {
     let offset = a.0.offset_from(b.0, grid);
@@ -227,8 +229,8 @@ impl Fluid {
         Fluid { grid, cells: (0..grid.cells()).map(cell).collect() }
     }
 
-    /// Adds what `pair` says of every pair with a particle in this cell to both particles' sums, each pair once over all
-    /// cells. One lock is held at a time, and nothing is computed under it.
+    /// Adds what `pair` says of every pair with a particle in this cell to both particles' sums, each pair once over
+    /// all cells. One lock is held at a time, and nothing is computed under it.
     #[inline(always)]
     fn scatter(
         &self,

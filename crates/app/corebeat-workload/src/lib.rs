@@ -1,7 +1,7 @@
 //! Multithreaded kernels with a checked result: what Corebeat is shown and measured on.
 //!
-//! Place in the loop: app; stands on base. To the rest of Corebeat these are programs that nobody changes: plain threads,
-//! locks and barriers of the operating system, which know nothing of being watched.
+//! Place in the loop: app; stands on base. To the rest of Corebeat these are programs that nobody changes: plain
+//! threads, locks and barriers of the operating system, which know nothing of being watched.
 //!
 //! # Example
 //!
@@ -18,9 +18,9 @@
 //!
 //! # Model
 //!
-//! A [`Workload`] is run with a thread count and a [`Size`], and gives an [`Outcome`]. Each is written after published
-//! algorithms, which its source names, and behaves as a program of Pusukuri, *Runtime Support for Maximizing Performance on
-//! Multicore Systems* (2012), section 2.1, does:
+//! A [`Workload`] is run with a thread count and a [`Size`], and gives an [`Outcome`]. Each is written after
+//! published algorithms, which its source names, and behaves as a program of Pusukuri, *Runtime Support for
+//! Maximizing Performance on Multicore Systems* (2012), section 2.1, does:
 //!
 //! | name | stands for | threads wait for each other | bound by |
 //! | --- | --- | --- | --- |
@@ -32,22 +32,24 @@
 //! | `fluid` | fluidanimate | at 15 locks a cell and 5 barriers a step | locks |
 //! | `triad` | STREAM; memory-bound programs | after each pass | memory |
 //!
-//! Each also has a naive version, [`Workload::run_naive`], which computes the same on one thread as one would first write it.
+//! Each also has a naive version, [`Workload::run_naive`], which computes the same on one thread as one would first
+//! write it.
 //!
 //! # Invariants
 //!
 //! 1. The checksum does not depend on the thread count, and is the same number on every machine: what threads add up is
 //!    integers or rounded to integers first, random numbers are a function of what they are for, and no function of the
 //!    system's mathematical library takes part (`checksum_is_known_for_every_thread_count`).
-//! 2. The naive version gives the same checksum; that of `option` counts values to the nearest unit of money, within which
-//!    the two agree (`checksum_of_the_naive_version_is_the_same`).
-//! 3. Each kernel is right, not only repeatable: put-call parity and textbook values; swaptions without volatility, deep in
-//!    the money, and in the closed form of Ho and Lee; a k-median cost that never rises; momentum to the last bit; each
-//!    triad element by its own recurrence; the earth mover's distance against all pairings (the tests of each module).
+//! 2. The naive version gives the same checksum; that of `option` counts values to the nearest unit of money, within
+//!    which the two agree (`checksum_of_the_naive_version_is_the_same`).
+//! 3. Each kernel is right, not only repeatable: put-call parity and textbook values; swaptions without volatility,
+//!    deep in the money, and in the closed form of Ho and Lee; a k-median cost that never rises; momentum to the last
+//!    bit; each triad element by its own recurrence; the earth mover's distance against all pairings (the tests of
+//!    each module).
 //! 4. No thread works before all have been started, so that no barrier waits for one that never will be
 //!    (`run_with_a_refused_thread_runs_no_body`).
-//! 5. Nobody leaves a barrier before all have come, nobody is left behind, and a queue hands each item to one consumer and
-//!    lets all end: exhaustively for small cases under loom, with planted bugs that loom must find:
+//! 5. Nobody leaves a barrier before all have come, nobody is left behind, and a queue hands each item to one
+//!    consumer and lets all end: exhaustively for small cases under loom, with planted bugs that loom must find:
 //!    `RUSTFLAGS="--cfg loom" cargo test -p corebeat-workload --lib --release loom_`.
 //!
 //! # Memory ordering
@@ -62,15 +64,16 @@
 //!
 //! # Failure
 //!
-//! [`WorkloadError`]: a scale or thread count out of range, or threads that the system refuses. A run that has begun ends.
+//! [`WorkloadError`]: a scale or thread count out of range, or threads that the system refuses. A run that has begun
+//! ends.
 //!
 //! # Limits
 //!
-//! At most [`THREADS_MAX`] threads and [`SCALE_MAX`] times the full size. Memory grows with the scale for `option` (90 MB at full
-//! size) and hardly for the others (`triad` 100 MB). Below a scale of about 0.03 a workload is still checked, but too small to
-//! behave like the whole. `cluster-spin` with more threads than CPUs takes a scheduler's slice a barrier, and has 150,000 of
-//! them: give it a small scale. Times are of one machine; what a workload stands for is a pattern of
-//! waiting, not the figures of the program that it is named beside.
+//! At most [`THREADS_MAX`] threads and [`SCALE_MAX`] times the full size. Memory grows with the scale for `option`
+//! (90 MB at full size) and hardly for the others (`triad` 100 MB). Below a scale of about 0.03 a workload is still
+//! checked, but too small to behave like the whole. `cluster-spin` with more threads than CPUs takes a scheduler's
+//! slice a barrier, and has 150,000 of them: give it a small scale. Times are of one machine; what a workload stands
+//! for is a pattern of waiting, not the figures of the program that it is named beside.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::needless_range_loop, reason = "kernels walk several arrays side by side")]
@@ -107,12 +110,12 @@ impl Size {
     /// Milliseconds: for tests.
     pub const QUICK: Size = Size(1.0 / 4096.0);
 
-    /// Eight to ten seconds of one core on the machine that this was written on (a virtual EPYC of the third
+    /// Seven to ten seconds of one core on the machine that this was written on (a virtual EPYC of the third
     /// generation).
     pub const FULL: Size = Size(1.0);
 
-    /// `scale` times [`Size::FULL`], in time. Below about 0.03 what is worked on shrinks as well, and no longer behaves like the
-    /// whole: a list gets short, arrays fit into a cache.
+    /// `scale` times [`Size::FULL`], in time. Below about 0.03 what is worked on shrinks as well, and no longer
+    /// behaves like the whole: a list gets short, arrays fit into a cache.
     ///
     /// # Errors
     /// If `scale` is not above 0 and at most [`SCALE_MAX`].

@@ -1,8 +1,8 @@
 //! Exponential, logarithm, sine and cosine out of additions, multiplications and one division.
 //!
-//! The system's mathematical library differs by a last digit from one system to the next, and a loop that calls it cannot be
-//! vectorised. These have no branch and give the same bits everywhere, so that a workload's checksum is one number.
-//! Each is within a few units in the last place over its range (the tests say how near).
+//! The system's mathematical library differs by a last digit from one system to the next, and a loop that calls it
+//! cannot be vectorised. These have no branch and give the same bits everywhere, so that a workload's checksum is one
+//! number. Each is within a few units in the last place over its range (the tests say how near).
 
 use std::f64::consts::{LOG2_E, PI, SQRT_2};
 

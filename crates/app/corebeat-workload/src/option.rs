@@ -185,7 +185,8 @@ pub(crate) fn run(threads: usize, size: Size) -> Result<Tally, WorkloadError> {
     Ok(tally(portfolio.len(), totals))
 }
 
-/// Each scenario's value counts to the nearest 1: what other orders of adding, and other mathematical libraries, agree on.
+/// Each scenario's value counts to the nearest 1: what other orders of adding, and other mathematical libraries,
+/// agree on.
 fn tally(options: usize, totals: impl Iterator<Item = f64>) -> Tally {
     let checksum = totals.fold(0, |sum, total| mix(sum ^ total.round() as i64 as u64));
     Tally { checksum, work: (options * SCENARIOS) as u64 }

@@ -101,8 +101,8 @@ mod loom_tests {
 
     /// Two producers into a queue for one item: whether it ever holds more.
     fn overflows(push: fn(&Queue<usize>, usize)) -> bool {
-        // The standard library's, not the model's: it outlives the single executions. The planted bug must not panic under the
-        // lock, because loom cannot unwind from there.
+        // The standard library's, not the model's: it outlives the single executions. The planted bug must not panic
+        // under the lock, because loom cannot unwind from there.
         let overflow = std::sync::Arc::new(AtomicBool::new(false));
         let seen = overflow.clone();
         model().check(move || {

@@ -1,15 +1,16 @@
-//! The pictures of a collection that are most like a given one, found by a pipeline of six stages, as in PARSEC's ferret
-//! (Lv, Josephson, Wang, Charikar, Li, *Ferret: A Toolkit for Content-Based Similarity Search of Feature-Rich Data*, 2006):
+//! The pictures of a collection that are most like a given one, found by a pipeline of six stages, as in PARSEC's
+//! ferret (Lv, Josephson, Wang, Charikar, Li, *Ferret: A Toolkit for Content-Based Similarity Search of Feature-Rich
+//! Data*, 2006):
 //!
 //! ```text
 //!  load ==> segment ==> extract ==> index ==> rank ==> out
 //!   1          n           n          n         n       1      threads; ==> is a queue of at most 20 queries
 //! ```
 //!
-//! `load` draws a picture, for want of a file; `segment` divides it into regions of one colour; `extract` describes each by a
-//! few numbers; `index` puts the collection in the order of a lower bound of the distance; `rank` computes the distance
-//! itself, in that order, until the bound says that nothing nearer can follow; `out` keeps the list. `rank` does most of the
-//! work.
+//! `load` draws a picture, for want of a file; `segment` divides it into regions of one colour; `extract` describes
+//! each by a few numbers; `index` puts the collection in the order of a lower bound of the distance; `rank` computes
+//! the distance itself, in that order, until the bound says that nothing nearer can follow; `out` keeps the list.
+//! `rank` does most of the work.
 
 mod picture;
 mod signature;

@@ -1,10 +1,10 @@
-//! Swaptions by Monte Carlo simulation in the framework of Heath, Jarrow and Morton, *Bond Pricing and the Term Structure
-//! of Interest Rates* (1992), after the discrete scheme in Glasserman, *Monte Carlo Methods in Financial Engineering*
-//! (2003), section 3.6.2: forward rates on a grid of dates, several factors, and the drift that makes every discounted
-//! bond a martingale on that grid, so that the only error is the statistical one.
+//! Swaptions by Monte Carlo simulation in the framework of Heath, Jarrow and Morton, *Bond Pricing and the Term
+//! Structure of Interest Rates* (1992), after the discrete scheme in Glasserman, *Monte Carlo Methods in Financial
+//! Engineering* (2003), section 3.6.2: forward rates on a grid of dates, several factors, and the drift that makes
+//! every discounted bond a martingale on that grid, so that the only error is the statistical one.
 //!
-//! Each swaption belongs to one thread, and the parts are fixed beforehand, as in PARSEC's swaptions: with 128 of them a
-//! thread count that does not divide 128 leaves some threads with less to do.
+//! Each swaption belongs to one thread, and the parts are fixed beforehand, as in PARSEC's swaptions: with 128 of
+//! them a thread count that does not divide 128 leaves some threads with less to do.
 
 use crate::math::{exp, normal_pair};
 use crate::random::{fraction, mix};
@@ -75,8 +75,8 @@ impl Swaption {
         }
     }
 
-    /// The drift of the rate with `left` steps to go is half of what the square of the factors' sum over the shorter rates
-    /// grows by: then, step by step, the mean of every discounted bond is its price.
+    /// The drift of the rate with `left` steps to go is half of what the square of the factors' sum over the shorter
+    /// rates grows by: then, step by step, the mean of every discounted bond is its price.
     fn scheme(&self) -> Scheme {
         let root = self.years.sqrt();
         let deviation = self.volatility.map(|factor| factor.map(|v| v * root));

@@ -3,9 +3,9 @@
 //!
 //! The arrays change roles from pass to pass, so that each pass needs the last one. Threads meet after each pass.
 //!
-//! There is no better version than a simple loop: it waits for memory. The naive version, which goes by an index, is slower only
-//! by the bounds that it checks at every element. (Doing several passes on a part while it is in the cache would be faster, and
-//! then the workload would no longer be bound by memory.)
+//! There is no better version than a simple loop: it waits for memory. The naive version, which goes by an index, is
+//! slower only by the bounds that it checks at every element. (Doing several passes on a part while it is in the
+//! cache would be faster, and then the workload would no longer be bound by memory.)
 
 use crate::random::mix;
 use crate::{Size, Tally, WorkloadError, team};

@@ -57,8 +57,8 @@ impl Picture {
         self.pixels[at]
     }
 
-    /// Divides the picture into regions of neighbouring pixels of about one colour, by filling from each pixel that has no
-    /// region yet.
+    /// Divides the picture into regions of neighbouring pixels of about one colour, by filling from each pixel that
+    /// has no region yet.
     pub(super) fn segment(self) -> Segmented {
         const NONE: u16 = u16::MAX;
         let mut regions = vec![NONE; PIXELS];

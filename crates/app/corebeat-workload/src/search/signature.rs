@@ -1,5 +1,5 @@
-//! What is kept of a picture, and how far two pictures are apart: the earth mover's distance of Rubner, Tomasi and Guibas,
-//! *The Earth Mover's Distance as a Metric for Image Retrieval* (2000).
+//! What is kept of a picture, and how far two pictures are apart: the earth mover's distance of Rubner, Tomasi and
+//! Guibas, *The Earth Mover's Distance as a Metric for Image Retrieval* (2000).
 
 use super::picture::{SIDE, Segmented};
 
@@ -98,9 +98,9 @@ impl Signature {
         apart(&self.centre, &other.centre)
     }
 
-    /// Never more than the distance either, and mostly nearer to it: every bit of mass goes the shortest
-    /// way, however much arrives there. The larger of the two directions; the idea of Kusner, Sun, Kolkin and Weinberger,
-    /// *From Word Embeddings to Document Distances* (2015), section 4 (relaxed transport).
+    /// Never more than the distance either, and mostly nearer to it: every bit of mass goes the shortest way, however
+    /// much arrives there. The larger of the two directions; the idea of Kusner, Sun, Kolkin and Weinberger, *From
+    /// Word Embeddings to Document Distances* (2015), section 4 (relaxed transport).
     pub(super) fn tight_bound(&self, other: &Signature) -> u32 {
         let mut back = [u32::MAX; REGIONS_MAX];
         let mut there = 0;
@@ -123,8 +123,8 @@ impl Signature {
     /// The least work that carries one's mass to the other: mass times way, added up.
     ///
     /// Carries along a cheapest way (Dijkstra's algorithm, made possible by potentials that keep all costs from being
-    /// negative) until all is carried: Edmonds and Karp, *Theoretical Improvements in Algorithmic Efficiency for Network
-    /// Flow Problems* (1972), section 1.3.
+    /// negative) until all is carried: Edmonds and Karp, *Theoretical Improvements in Algorithmic Efficiency for
+    /// Network Flow Problems* (1972), section 1.3.
     pub(super) fn distance(&self, other: &Signature) -> u32 {
         let (m, n) = (self.regions, other.regions);
         // Nodes 0..m supply, m..m + n demand. Costs are those of supply to demand; the way back costs as much less.
