@@ -33,6 +33,10 @@ use std::io::BufRead;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+/// On more than so many CPUs, each is sampled less often: a new address costs 10 µs to judge, and a program may show a new
+/// one in every sample.
+const CPUS_AT_FULL_RATE: u64 = 8;
+
 /// Samples a second of each CPU. A prime, so that programs that do something every hundredth of a second are not always
 /// seen doing just that.
 const CPU_HZ: u64 = 97;
@@ -66,6 +70,7 @@ pub(crate) struct Samples {
 #[derive(Debug)]
 pub(crate) struct SpinSampler {
     everybody: bool,
+    burst_hz: u64,
     rings: Vec<Ring>,
     /// Looks since the last burst began.
     looks: u32,
@@ -90,18 +95,20 @@ impl SpinSampler {
 
     /// Samples everything that runs on this host.
     fn everybody() -> Result<Self, Error> {
-        let open = |cpu| Ring::open(Whom::Cpu(cpu), CPU_HZ, CPU_PAGES);
-        Self::of(true, online()?.into_iter().map(open).collect::<Result<_, _>>()?)
+        let cpus = online()?;
+        let hz = for_all(CPU_HZ, cpus.len());
+        let open = |cpu| Ring::open(Whom::Cpu(cpu), hz, CPU_PAGES);
+        Self::of(true, 0, cpus.into_iter().map(open).collect::<Result<_, _>>()?)
     }
 
     /// Samples threads one by one, now and then.
     fn bursts() -> Result<Self, Error> {
         // To learn at once whether it is permitted.
         Ring::open(Whom::Thread(0), BURST_HZ, BURST_PAGES)?;
-        Self::of(false, Vec::new())
+        Self::of(false, for_all(BURST_HZ, online()?.len()), Vec::new())
     }
 
-    fn of(everybody: bool, rings: Vec<Ring>) -> Result<Self, Error> {
+    fn of(everybody: bool, burst_hz: u64, rings: Vec<Ring>) -> Result<Self, Error> {
         if cfg!(not(target_arch = "x86_64")) {
             return Err(Error::Missing {
                 what: "spin time".into(),
@@ -110,6 +117,7 @@ impl SpinSampler {
         }
         Ok(SpinSampler {
             everybody,
+            burst_hz,
             rings,
             looks: 0,
             burst_from: 0,
@@ -141,7 +149,8 @@ impl SpinSampler {
             let tids: Vec<i32> = tids.into_iter().collect();
             let from = if self.burst_from < tids.len() { self.burst_from } else { 0 };
             let burst = tids.iter().skip(from).take(BURST_THREADS_MAX);
-            self.rings.extend(burst.filter_map(|&t| Ring::open(Whom::Thread(t), BURST_HZ, BURST_PAGES).ok()));
+            let open = |&tid| Ring::open(Whom::Thread(tid), self.burst_hz, BURST_PAGES).ok();
+            self.rings.extend(burst.filter_map(open));
             self.burst_from = from + BURST_THREADS_MAX;
         }
         self.looks = self.looks.wrapping_add(1);
@@ -194,6 +203,11 @@ impl SpinSampler {
     }
 }
 
+/// A rate that all CPUs together can be judged at.
+fn for_all(hz: u64, cpus: usize) -> u64 {
+    (hz * CPUS_AT_FULL_RATE / cpus.max(1) as u64).clamp(1, hz)
+}
+
 fn online() -> Result<Vec<u32>, Error> {
     let path = Path::new("/sys/devices/system/cpu/online");
     let read = |source| Error::Read { path: path.into(), source };
@@ -226,10 +240,24 @@ fn read_code(pid: i32, ip: u64) -> Option<(Vec<u8>, u64)> {
 /// own children only.
 #[cfg(target_arch = "x86_64")]
 fn read_memory(pid: i32, start: u64, ip: u64) -> Option<(Vec<u8>, u64)> {
-    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
-    // The page before may not be there.
-    let page = ip - ip % rustix::param::page_size() as u64;
-    [start, page.max(start)].into_iter().find_map(|start| read_from(&memory, start, start, ip))
+    // The page before may not be there, nor the page behind; the kernel copies whole parts, or nothing of a part.
+    let page_bytes = rustix::param::page_size() as u64;
+    let page = ip - ip % page_bytes;
+    [start, page.max(start)].into_iter().find_map(|start| {
+        let until = ip + code::REACH_BYTES;
+        let behind = page.saturating_add(page_bytes).min(until);
+        let part = |from: u64, until: u64| libc::iovec {
+            iov_base: from as *mut libc::c_void,
+            iov_len: (until - from) as usize,
+        };
+        let remote = [part(start, behind), part(behind, until)];
+        let mut code = vec![0u8; (until - start) as usize];
+        let local = libc::iovec { iov_base: code.as_mut_ptr().cast(), iov_len: code.len() };
+        // SAFETY: local describes code, which is ours to write; the kernel checks what lies in the other process.
+        let read = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), 2, 0) };
+        code.truncate(usize::try_from(read).ok()?);
+        (start + code.len() as u64 > ip).then_some((code, start))
+    })
 }
 
 /// From the file that is mapped there: the same bytes, except for code made at run time.
@@ -251,17 +279,11 @@ fn read_file(pid: i32, start: u64, ip: u64) -> Option<(Vec<u8>, u64)> {
         // Where the root cannot be looked at, it is most likely ours.
         let file = File::open(root.join(path)).or_else(|_| File::open(Path::new("/").join(path))).ok()?;
         let start = start.max(from);
-        read_from(&file, offset.checked_add(start - from)?, start, ip)
+        let mut code = vec![0; (ip - start + code::REACH_BYTES) as usize];
+        let read = file.read_at(&mut code, offset.checked_add(start - from)?).ok()?;
+        code.truncate(read);
+        (start + read as u64 > ip).then_some((code, start))
     })
-}
-
-/// Reads what lies from `start` to a reach behind `ip`, or less at the end of a file or mapping, from an offset.
-#[cfg(target_arch = "x86_64")]
-fn read_from(file: &File, offset: u64, start: u64, ip: u64) -> Option<(Vec<u8>, u64)> {
-    let mut code = vec![0; (ip - start + code::REACH_BYTES) as usize];
-    let read = file.read_at(&mut code, offset).ok()?;
-    code.truncate(read);
-    (start + read as u64 > ip).then_some((code, start))
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -81,29 +81,30 @@ struct Step {
 ///
 /// Anything may be in `code`; what cannot be decoded computes. The time this takes is bounded.
 pub(crate) fn waits(code: &[u8], start: u64, ip: u64) -> bool {
-    let steps = follow(code, start, ip);
-    let Some(sampled) = steps.first() else { return false };
-    if sampled.pause || is_behind_pause(code, start, ip) {
+    if is_behind_pause(code, start, ip) {
         return true;
     }
-    let all: HashSet<usize> = (0..steps.len()).collect();
-    let Some(turn) = turn(&steps, 0, &all) else { return false };
-    match judge(&steps, &turn) {
+    // Most code writes or calls something soon, and need not be followed further.
+    let idle = follow(code, start, ip, |step| !step.effect);
+    if idle.first().is_some_and(|sampled| sampled.pause) {
+        return true;
+    }
+    let Some(turn) = turn(&idle, 0, &(0..idle.len()).collect()) else { return false };
+    match judge(&idle, &turn) {
         Verdict::Works => false,
         Verdict::Waits => true,
         Verdict::Counts(counters) => {
-            let body = loop_around(&steps, &turn, &counters);
-            let mut seen: HashSet<usize> = turn.into_iter().collect();
-            for &at in &body {
-                if seen.contains(&at) {
-                    continue;
-                }
-                match self::turn(&steps, at, &body) {
-                    Some(t) if judge(&steps, &t) != Verdict::Works => seen.extend(t),
-                    _ => return false,
-                }
-            }
-            true
+            let steps = follow(code, start, ip, |_| true);
+            let turn: Vec<usize> = turn.iter().filter_map(|&i| position(&steps, idle[i].ip)).collect();
+            let mut seen: HashSet<usize> = turn.iter().copied().collect();
+            let around = loop_around(&steps, &turn, &counters);
+            around.iter().all(|&at| {
+                seen.contains(&at)
+                    || self::turn(&steps, at, &around)
+                        .filter(|turn| judge(&steps, turn) != Verdict::Works)
+                        .map(|turn| seen.extend(turn))
+                        .is_some()
+            })
         }
     }
 }
@@ -116,8 +117,8 @@ fn is_behind_pause(code: &[u8], start: u64, ip: u64) -> bool {
         .is_some_and(|b| b.ends_with(&PAUSE))
 }
 
-/// Decodes what can be reached from `ip`, which becomes step 0.
-fn follow(code: &[u8], start: u64, ip: u64) -> Vec<Step> {
+/// Decodes what can be reached from `ip`, which becomes step 0, but not what lies behind steps that `go_on` denies.
+fn follow(code: &[u8], start: u64, ip: u64, go_on: impl Fn(&Step) -> bool) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut seen = HashSet::from([ip]);
     let mut todo = VecDeque::from([ip]);
@@ -130,7 +131,7 @@ fn follow(code: &[u8], start: u64, ip: u64) -> Vec<Step> {
             continue;
         }
         let step = step(&instruction, &mut factory);
-        for next in step.next.into_iter().flatten() {
+        for next in step.next.into_iter().flatten().filter(|_| go_on(&step)) {
             if seen.len() < INSTRUCTIONS_MAX && seen.insert(next) {
                 todo.push_back(next);
             }
@@ -251,7 +252,7 @@ fn is_immediate(instruction: &iced_x86::Instruction, operand: u32) -> bool {
 
 /// The shortest way from a step back to itself over steps without effect, within `allowed`; in order, `from` first.
 fn turn(steps: &[Step], from: usize, allowed: &HashSet<usize>) -> Option<Vec<usize>> {
-    if steps[from].effect {
+    if steps.get(from)?.effect {
         return None;
     }
     let mut came_from: Vec<Option<usize>> = vec![None; steps.len()];
@@ -276,7 +277,11 @@ fn turn(steps: &[Step], from: usize, allowed: &HashSet<usize>) -> Option<Vec<usi
 }
 
 fn successors(steps: &[Step], at: usize) -> impl Iterator<Item = usize> + '_ {
-    steps[at].next.into_iter().flatten().filter_map(|ip| steps.iter().position(|s| s.ip == ip))
+    steps[at].next.into_iter().flatten().filter_map(|ip| position(steps, ip))
+}
+
+fn position(steps: &[Step], ip: u64) -> Option<usize> {
+    steps.iter().position(|s| s.ip == ip)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -445,7 +450,7 @@ mod tests {
     #[track_caller]
     fn is_wait((code, start): (&[u8], u64)) {
         let on_loop = |offset: u64| {
-            let mut steps = follow(code, start, start + offset);
+            let mut steps = follow(code, start, start + offset, |_| true);
             steps.iter_mut().for_each(|s| s.effect = false);
             turn(&steps, 0, &(0..steps.len()).collect()).is_some()
         };
