@@ -72,7 +72,7 @@
 //! At most [`THREADS_MAX`] threads and [`SCALE_MAX`] times the full size. Memory grows with the scale for `option`
 //! (90 MB at full size) and hardly for the others (`triad` 100 MB). Below a scale of about 0.03 a workload is still
 //! checked, but too small to behave like the whole. `cluster-spin` with more threads than CPUs takes a scheduler's
-//! slice a barrier, and has 150,000 of them: give it a small scale. Times are of one machine; what a workload stands
+//! slice a barrier, and has 80,000 of them: give it a small scale. Times are of one machine; what a workload stands
 //! for is a pattern of waiting, not the figures of the program that it is named beside.
 
 #![forbid(unsafe_code)]
