@@ -16,9 +16,9 @@
 //! | inherited from the program's first thread, as `perf record` does | 0.4, switched off as well |
 //! | one for each thread | 1.1 for each side of the switch that has one |
 //!
-//! So everybody is sampled all the time where that is permitted, and otherwise threads one by one in bursts: one look of
-//! [`LOOKS_BETWEEN_BURSTS`] long, with as many samples in it. At 20,000 switches a second that is 0.1% of a CPU, or 0.4%.
-//! To open and close an event takes 20 µs, once a second for each thread: at most [`BURST_THREADS_MAX`] of them.
+//! So everybody is sampled all the time where that is permitted, and otherwise threads one by one in bursts of a tenth of
+//! each second, with as many samples in it. At 20,000 switches a second that is 0.1% of a CPU, or 0.4%. To open and close an
+//! event takes 20 µs, once a second for each thread: at most [`BURST_THREADS_MAX`] of them.
 
 #[cfg(target_arch = "x86_64")]
 mod code;
@@ -32,6 +32,7 @@ use std::fs::File;
 use std::io::BufRead;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// On more than so many CPUs, each is sampled less often: a new address costs 10 µs to judge, and a program may show a new
 /// one in every sample.
@@ -47,8 +48,10 @@ const CPU_PAGES: usize = 8;
 const BURST_HZ: u64 = 997;
 /// Room for 170 samples: more than a burst has.
 const BURST_PAGES: usize = 1;
-/// Of so many looks, one has a burst behind it.
-const LOOKS_BETWEEN_BURSTS: u32 = 10;
+/// A burst ends with the first look after this (looks come about every 100 ms, and not to the millisecond).
+const BURST: Duration = Duration::from_millis(80);
+/// From the beginning of a burst to the next.
+const BURST_PERIOD: Duration = Duration::from_millis(980);
 /// A burst has at most so many threads; the next one goes on with those behind.
 const BURST_THREADS_MAX: usize = 256;
 
@@ -72,8 +75,8 @@ pub(crate) struct SpinSampler {
     everybody: bool,
     burst_hz: u64,
     rings: Vec<Ring>,
-    /// Looks since the last burst began.
-    looks: u32,
+    /// When the last burst began.
+    burst_began: Option<Instant>,
     /// Where the next burst goes on among the threads.
     burst_from: usize,
     /// Where a sample of a process was, and whether the code there waits; `None` if it could not be read.
@@ -119,7 +122,7 @@ impl SpinSampler {
             everybody,
             burst_hz,
             rings,
-            looks: 0,
+            burst_began: None,
             burst_from: 0,
             judged: HashMap::new(),
             samples: HashMap::new(),
@@ -143,17 +146,19 @@ impl SpinSampler {
         if self.everybody {
             return;
         }
-        // A burst lasts from one look to the next.
-        self.rings.clear();
-        if self.looks.is_multiple_of(LOOKS_BETWEEN_BURSTS) {
+        let since = self.burst_began.map_or(Duration::MAX, |began| began.elapsed());
+        if since >= BURST {
+            self.rings.clear();
+        }
+        if since >= BURST_PERIOD {
             let tids: Vec<i32> = tids.into_iter().collect();
             let from = if self.burst_from < tids.len() { self.burst_from } else { 0 };
             let burst = tids.iter().skip(from).take(BURST_THREADS_MAX);
             let open = |&tid| Ring::open(Whom::Thread(tid), self.burst_hz, BURST_PAGES).ok();
             self.rings.extend(burst.filter_map(open));
             self.burst_from = from + BURST_THREADS_MAX;
+            self.burst_began = Some(Instant::now());
         }
-        self.looks = self.looks.wrapping_add(1);
     }
 
     /// Hands over what was seen since the last call, by thread number. Threads that did not run in user mode are not
@@ -291,7 +296,6 @@ mod tests {
     use super::*;
     use std::arch::asm;
     use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-    use std::time::{Duration, Instant};
 
     /// Samples a thread that spins and one that computes, until there are enough samples of both.
     fn samples_of_both(mut sampler: SpinSampler) -> [Samples; 2] {
