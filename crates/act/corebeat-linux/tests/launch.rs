@@ -259,7 +259,7 @@ fn signal_to_corebeat_alone_reaches_the_program() {
 
 #[test]
 fn signal_from_the_program_to_its_parent_does_not_come_back() {
-    let (status, _) = Front::start("kill -TERM $PPID; (kill -TERM $PPID); sleep 0.1; exit 4").end();
+    let (status, _) = Front::start("kill -TERM $PPID; (kill -TERM $PPID; sleep 0.2); exit 4").end();
     assert_eq!(status.code(), Some(4));
 }
 

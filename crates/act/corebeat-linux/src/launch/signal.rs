@@ -145,8 +145,6 @@ pub fn exit_as(status: ExitStatus) -> ! {
 struct Beginning {
     mask: libc::sigset_t,
     ignored: [(i32, bool); 2],
-    /// The limit of open files: sensors raise Corebeat's own.
-    files: Option<libc::rlimit>,
 }
 
 static BEGINNING: OnceLock<Beginning> = OnceLock::new();
@@ -167,14 +165,7 @@ impl Beginning {
         let mut mask = set_of([]);
         // SAFETY: with no set given the mask is only read, into a set of the right type.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask) };
-        let mut files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: the limit is written to a struct of the right type.
-        let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut files) } == 0;
-        Beginning {
-            mask,
-            ignored: [libc::SIGPIPE, libc::SIGCHLD].map(|s| (s, is_ignored(s))),
-            files: known.then_some(files),
-        }
+        Beginning { mask, ignored: [libc::SIGPIPE, libc::SIGCHLD].map(|s| (s, is_ignored(s))) }
     }
 }
 
@@ -187,18 +178,14 @@ fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// In the child, before it becomes the program: gives it mask, ignored signals and limit of open files as this process
-/// found them. System calls only: fit for after a fork.
+/// In the child, before it becomes the program: gives it mask and ignored signals as this process found them. System calls
+/// only: fit for after a fork.
 pub(super) fn hand_on() {
     let Some(beginning) = BEGINNING.get() else { return };
     for (signal, ignored) in beginning.ignored {
         let action = if ignored { libc::SIG_IGN } else { libc::SIG_DFL };
         // SAFETY: neither action runs code of ours.
         unsafe { libc::signal(signal, action) };
-    }
-    if let Some(files) = &beginning.files {
-        // SAFETY: the limit is read from a struct of the right type.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, files) };
     }
     set_mask(&beginning.mask);
 }

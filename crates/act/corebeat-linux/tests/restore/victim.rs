@@ -4,19 +4,20 @@
 
 use corebeat_machine::{CpuSet, ThreadId};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const ROLE: &str = "COREBEAT_TEST_ROLE";
 
 /// The arguments of the role that this process was started for, if it is `name`.
-pub fn role(name: &str) -> Option<Vec<String>> {
+pub(crate) fn role(name: &str) -> Option<Vec<String>> {
     let role = std::env::var(ROLE).ok()?;
     let mut parts = role.split(' ').map(str::to_owned);
     (parts.next()? == name).then(|| parts.collect())
 }
 
-/// A process that plays a part of this test. Killed when dropped.
-pub struct Player {
+/// A process that plays a part of this test. Killed when dropped, with all of its process group.
+pub(crate) struct Player {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -24,38 +25,39 @@ pub struct Player {
 
 impl Player {
     /// Starts the test `test`, which plays `role`.
-    pub fn start(test: &str, role: &str) -> Player {
+    pub(crate) fn start(test: &str, role: &str) -> Player {
         let exe = std::env::current_exe().unwrap();
         Self::start_with(Command::new(exe), test, role)
     }
 
     /// Starts a shell.
-    pub fn start_shell(script: &str) -> Player {
+    pub(crate) fn start_shell(script: &str) -> Player {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         Self::spawn(command)
     }
 
     /// As [`Player::start`], where the command is this executable or something that runs it.
-    pub fn start_with(mut command: Command, test: &str, role: &str) -> Player {
+    pub(crate) fn start_with(mut command: Command, test: &str, role: &str) -> Player {
         let args = [test, "--exact", "--nocapture", "--test-threads=1"];
         command.args(args).env(ROLE, role);
         Self::spawn(command)
     }
 
     fn spawn(mut command: Command) -> Player {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Player { child, input, output }
     }
 
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
     /// Waits for a line that begins so, and returns the rest of it.
-    pub fn hear(&mut self, word: &str) -> String {
+    pub(crate) fn hear(&mut self, word: &str) -> String {
         let mut line = String::new();
         loop {
             line.clear();
@@ -67,31 +69,29 @@ impl Player {
         }
     }
 
-    pub fn tell(&mut self, line: &str) {
+    pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.input, "{line}").unwrap();
     }
 
     /// `kill -9`, and waits until it is gone.
-    pub fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
+    pub(crate) fn kill(self) {}
 }
 
 impl Drop for Player {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        // SAFETY: a plain system call. The number is the group's while its first process has not been waited for.
+        unsafe { libc::kill(-self.pid(), libc::SIGKILL) };
         let _ = self.child.wait();
     }
 }
 
 /// Says a line that [`Player::hear`] waits for.
-pub fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     println!("@{line}");
 }
 
 /// Plays a process of `threads` threads; for each line that it is told, one of them starts another.
-pub fn play_victim(threads: usize) {
+pub(crate) fn play_victim(threads: usize) {
     let (more, wanted) = std::sync::mpsc::channel::<()>();
     for _ in 1..threads.saturating_sub(1) {
         std::thread::spawn(|| std::thread::sleep(std::time::Duration::from_secs(600)));
@@ -108,20 +108,22 @@ pub fn play_victim(threads: usize) {
     for _ in std::io::stdin().lines().map_while(Result::ok) {
         more.send(()).unwrap();
     }
+    // Whoever listened has ended: nothing more is to be said.
+    std::process::exit(0)
 }
 
 /// What a thread has, by sources other than Corebeat's code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    pub cpus: CpuSet,
-    pub nice: i32,
-    pub policy: u32,
-    pub slice_ns: u64,
-    pub group: String,
+pub(crate) struct Seen {
+    pub(crate) cpus: CpuSet,
+    pub(crate) nice: i32,
+    pub(crate) policy: u32,
+    pub(crate) slice_ns: u64,
+    pub(crate) group: String,
 }
 
 /// Looks at a thread.
-pub fn look(tid: i32) -> Seen {
+pub(crate) fn look(tid: i32) -> Seen {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/{tid}/{file}")).unwrap();
     let status = read("status");
     let cpus = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap();
@@ -141,7 +143,7 @@ pub fn look(tid: i32) -> Seen {
 }
 
 /// All threads of a process, by number.
-pub fn threads(pid: i32) -> Vec<ThreadId> {
+pub(crate) fn threads(pid: i32) -> Vec<ThreadId> {
     let mut tids: Vec<i32> = std::fs::read_dir(format!("/proc/{pid}/task"))
         .unwrap()
         .map(|e| e.unwrap().file_name().to_str().unwrap().parse().unwrap())
@@ -151,19 +153,19 @@ pub fn threads(pid: i32) -> Vec<ThreadId> {
 }
 
 /// A thread by number and start.
-pub fn identity(tid: i32) -> ThreadId {
+pub(crate) fn identity(tid: i32) -> ThreadId {
     let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();
     let start = stat[stat.rfind(')').unwrap() + 2..].split(' ').nth(22 - 3).unwrap();
     ThreadId { tid, start_ticks: start.parse().unwrap() }
 }
 
 /// What all threads of a process have.
-pub fn look_all(pid: i32) -> Vec<Seen> {
+pub(crate) fn look_all(pid: i32) -> Vec<Seen> {
     threads(pid).into_iter().map(|t| look(t.tid)).collect()
 }
 
 /// A process and all its descendants, it first.
-pub fn tree(pid: i32) -> Vec<i32> {
+pub(crate) fn tree(pid: i32) -> Vec<i32> {
     let children = threads(pid).into_iter().flat_map(|t| {
         let text =
             std::fs::read_to_string(format!("/proc/{pid}/task/{}/children", t.tid)).unwrap_or_default();
@@ -171,10 +173,4 @@ pub fn tree(pid: i32) -> Vec<i32> {
     });
     let below: Vec<i32> = children.flat_map(tree).collect();
     std::iter::once(pid).chain(below).collect()
-}
-
-/// `kill -9`.
-pub fn kill(pid: i32) {
-    // SAFETY: a plain system call.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
 }
