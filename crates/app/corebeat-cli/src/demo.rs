@@ -8,12 +8,18 @@ use crate::tune::{self, Searched};
 use corebeat_linux::exit_as;
 use corebeat_policy::reinforcer::Limits;
 use corebeat_workload::Workload;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::time::Timespec;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
+
+/// A run before is cut after this long: threads that spin for each other on too few CPUs may take hours.
+const PLAIN_MAX: Duration = Duration::from_secs(12);
 
 /// Threads of the run before, for each CPU: a count that suits a machine four times as large.
 const BEFORE_PER_CPU: u32 = 4;
@@ -27,10 +33,17 @@ pub(crate) struct Options {
     scale: f64,
 }
 
-/// A finished run: seconds, and the result that it printed.
-struct Finished {
+/// A run: seconds, and the result that it printed, unless it was cut.
+struct Ran {
     wall_s: f64,
-    checksum: String,
+    checksum: Option<String>,
+}
+
+impl Ran {
+    /// Seconds, or that it took longer than those.
+    fn text(&self) -> String {
+        format!("{}{:.2}", if self.checksum.is_none() { ">" } else { "" }, self.wall_s)
+    }
 }
 
 pub(crate) fn main(options: Options) -> Done {
@@ -87,9 +100,9 @@ pub(crate) fn main(options: Options) -> Done {
             let _ = std::io::stdout().flush();
         };
         let before = plain(&template.command(many))?;
-        show(format!(" {:>11.2}", before.wall_s));
+        show(format!(" {:>11}", before.text()));
         let one_each = plain(&template.command(cpus))?;
-        show(format!(" {:>11.2}", one_each.wall_s));
+        show(format!(" {:>11}", one_each.text()));
         let watch =
             Watch { cpus, window: Duration::from_millis(150), serial_max: Duration::from_millis(2_000) };
         let found = match tune::search(&template, Limits::of(cpus), watch, false)? {
@@ -103,7 +116,8 @@ pub(crate) fn main(options: Options) -> Done {
             "   {:>10.2} {best:>7} {:>6.2}s   {of_many:>6.2}x {of_cpus:>6.2}x\n",
             after.wall_s, found.search_s
         ));
-        if before.checksum != after.checksum || one_each.checksum != after.checksum {
+        let differs = |run: &Ran| run.checksum.as_ref().is_some_and(|c| Some(c) != after.checksum.as_ref());
+        if differs(&before) || differs(&one_each) {
             return Err(Failure::own(format!(
                 "{} gave different results; please report this",
                 workload.name
@@ -128,18 +142,31 @@ fn checksum(text: &str) -> Result<String, Failure> {
         .ok_or_else(|| Failure::own(format!("a workload printed no result but '{}'", text.trim())))
 }
 
-/// Runs a command as it is.
-fn plain(command: &[OsString]) -> Result<Finished, Failure> {
+/// Runs a command as it is, for a bounded time.
+fn plain(command: &[OsString]) -> Result<Ran, Failure> {
+    let failed = |e: std::io::Error| Failure::own(format!("cannot run a workload: {e}"));
     let start_ns = now_ns();
-    let done =
-        Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let mut child = Command::new(&command[0])
+        .args(&command[1..])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
+    let limit = Timespec { tv_sec: PLAIN_MAX.as_secs() as i64, tv_nsec: 0 };
+    let ended = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&limit)).map_err(|e| failed(e.into()))?;
     let wall_s = (now_ns() - start_ns) as f64 / 1e9;
-    let done = done.map_err(|e| Failure::own(format!("cannot run a workload: {e}")))?;
-    Ok(Finished { wall_s, checksum: checksum(&String::from_utf8_lossy(&done.stdout))? })
+    if ended == 0 {
+        child.kill().map_err(failed)?;
+        child.wait().map_err(failed)?;
+        return Ok(Ran { wall_s, checksum: None });
+    }
+    let done = child.wait_with_output().map_err(failed)?;
+    Ok(Ran { wall_s, checksum: Some(checksum(&String::from_utf8_lossy(&done.stdout))?) })
 }
 
 /// Runs a command under all policies.
-fn steered(command: &[OsString]) -> Result<Finished, Failure> {
+fn steered(command: &[OsString]) -> Result<Ran, Failure> {
     let memory = || memfd_create("corebeat-demo", MemfdFlags::CLOEXEC).map(File::from);
     let mut printed =
         memory().map_err(|e| Failure::own(format!("no memory for a workload's output: {e}")))?;
@@ -157,7 +184,7 @@ fn steered(command: &[OsString]) -> Result<Finished, Failure> {
     }
     let mut text = String::new();
     printed.rewind().and_then(|()| printed.read_to_string(&mut text)).map_err(Failure::own)?;
-    Ok(Finished { wall_s: report.wall_s, checksum: checksum(&text)? })
+    Ok(Ran { wall_s: report.wall_s, checksum: Some(checksum(&text)?) })
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ pub(crate) fn run(command: &[OsString], how: How) -> Result<(ExitStatus, Report)
     let (program, args) =
         command.split_first().ok_or_else(|| Failure::usage("which program? Name one after --"))?;
     let signals = Signals::new().map_err(Failure::own)?;
-    let options = Options { counters: true, spin: true, ..Options::default() };
+    let options = Options { counters: true, spin: true, exact_locks: how.exact_locks, ..Options::default() };
     let mut machine = LinuxMachine::new(options)?;
     let cpus = machine.topology().cpus().len();
 
