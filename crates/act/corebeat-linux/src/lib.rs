@@ -20,14 +20,13 @@
 //! # Model
 //!
 //! ```text
-//!   program = processes = threads        what is read of a thread          becomes
-//!   watch(pid) and all descendants       schedstat        1.0 µs, always   running, latency; blocked is the rest
-//!      |                                 stat             3.6 µs, if it    user : system, last CPU
-//!      | observe(), once a second        sched            6.3 µs  ran      switches, migrations
-//!      | glance(), ten times a second    wchan            2.0 µs, if it    lock : sleep
-//!      v                                                          ran, at 16 threads a glance
-//!   Snapshot                             samples of the instruction        spin
-//!                                        pointer; counters                 cache misses, instructions
+//!   program = processes = threads      what is read of a thread            becomes
+//!   watch(pid) and all descendants     schedstat  1.0 µs  always           running, latency; blocked is the rest
+//!      |                               stat       3.6 µs  about 32 that    user : system, last CPU
+//!      | observe(), once a second      sched      6.3 µs  ran, in turn     switches, migrations
+//!      | glance(), ten times a second  wchan      2.0 µs  16 that ran, in  lock : sleep
+//!      v                                                  turn, a glance
+//!   Snapshot                           samples of where it runs; counters  spin; cache misses, instructions
 //! ```
 //!
 //! [`LinuxMachine`] fills snapshots and carries out actions with its [`Hands`], whose journal undoes them however
@@ -39,7 +38,9 @@
 //! sleeping thread in a futex call. Looks of earlier spans count half as much with each span; a thread that was never
 //! found asleep is split as the program's other threads are; below one point of blocked time all of it is sleep.
 //!
-//! Threads that slept through the last span cost one reading in the next, and no glance. New threads and processes are
+//! Threads that slept through the last span cost one reading in the next, and no glance. Where more than 32 ran, run time
+//! and latency of all are read, and the others' user : system ratio and their switches for each time that they came on a
+//! CPU are taken from their last full reading; totals put right what was guessed wrong. New threads and processes are
 //! found by the numbers that the kernel has given out since the last search, or by a walk over those that are known,
 //! whichever is less work.
 //!

@@ -20,6 +20,10 @@ use std::path::{Path, PathBuf};
 /// So many threads are looked at in one glance, in turn: a glance costs the same however many threads there are.
 const GLANCE_THREADS_MAX: usize = 16;
 
+/// About so many threads are read in full in one observation, in turn; the others by schedstat alone, which is exact but
+/// does not say how run time and switches are to be split: that is taken from their last full reading.
+const FULL_READINGS: usize = 32;
+
 /// A thread that ran for less than this in user mode, and was never sampled, is taken not to spin: there are about 97
 /// samples a second.
 const UNSAMPLED_NS_MAX: f64 = 50e6;
@@ -54,6 +58,8 @@ pub struct LinuxMachine {
     newest: Option<u64>,
     /// Where the next glance goes on, in the order of all threads.
     glance_next: usize,
+    /// How many observations there were.
+    turn: usize,
     spin: Option<SpinSampler>,
     /// By thread, the part of its newest samples that was spinning.
     spin_parts: HashMap<ThreadId, f64>,
@@ -104,6 +110,7 @@ impl LinuxMachine {
             own_cpu_ns: own_cpu_ns(),
             newest: None,
             glance_next: 0,
+            turn: 0,
             spin: spin.ok().flatten(),
             spin_parts: HashMap::new(),
             exact: exact.ok().flatten(),
@@ -347,8 +354,16 @@ impl Machine for LinuxMachine {
         let before_ns = self.at_ns;
         let newest = self.host.sample(&mut self.senses.buffer);
         let buffer = &mut self.senses.buffer;
+        let awake = self.programs.values().flat_map(Program::threads).filter(|t| !t.is_quiet()).count();
+        let every = awake.div_ceil(FULL_READINGS).max(1);
+        self.turn = self.turn.wrapping_add(1);
+        let mut count = self.turn;
+        let mut full = || {
+            count = count.wrapping_add(1);
+            count.is_multiple_of(every)
+        };
         let mut threads: BTreeMap<ProgramId, Vec<ThreadSample>> =
-            self.programs.iter_mut().map(|(&id, p)| (id, p.observe(buffer))).collect();
+            self.programs.iter_mut().map(|(&id, p)| (id, p.observe(&mut full, buffer))).collect();
         for (id, found) in self.search(newest, before_ns) {
             let samples = self.meet(id, &found);
             threads.entry(id).or_default().extend(samples);

@@ -184,8 +184,8 @@ impl Process {
         let first = born.then_some(0);
         let since = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before.or(first)?));
         let io_bytes = self.io.read(buffer).ok().and_then(|t| parse_io(&t));
-        let cpu_ticks =
-            self.stat.read(buffer).ok().and_then(|t| thread::parse_stat(&t)).map(|s| s.user + s.system);
+        let ticks = |t: &str| thread::parse_stat(t).map(|s| s.user.saturating_add(s.system));
+        let cpu_ticks = self.stat.read(buffer).ok().and_then(|t| ticks(&t));
         let progress = Progress {
             io_bytes: since(io_bytes, self.io_bytes),
             cpu_ticks: since(cpu_ticks, self.cpu_ticks).unwrap_or(0),

@@ -160,19 +160,27 @@ impl Program {
         self.threads().map(Thread::looks).fold(Looks::default(), Looks::plus).lock_part()
     }
 
-    /// What the threads did since the last observation. Those that have ended are no longer watched.
-    pub(crate) fn observe(&mut self, buffer: &mut Buffer) -> Vec<ThreadSample> {
+    /// What the threads did since the last observation. Those that have ended are no longer watched. `full` says which of
+    /// those that have not slept all the time are to be read in full.
+    pub(crate) fn observe(
+        &mut self,
+        mut full: impl FnMut() -> bool,
+        buffer: &mut Buffer,
+    ) -> Vec<ThreadSample> {
         let lock_part = self.lock_part();
         let mut samples = Vec::new();
         for process in &mut self.processes {
-            process.threads.retain(|_, thread| match thread.observe(lock_part, buffer) {
-                Observed::Lives(sample) => {
-                    samples.push(sample);
-                    true
-                }
-                Observed::Ended(sample) => {
-                    samples.extend(sample);
-                    false
+            process.threads.retain(|_, thread| {
+                let full = thread.is_quiet() || full();
+                match thread.observe(full, lock_part, buffer) {
+                    Observed::Lives(sample) => {
+                        samples.push(sample);
+                        true
+                    }
+                    Observed::Ended(sample) => {
+                        samples.extend(sample);
+                        false
+                    }
                 }
             });
         }
@@ -184,7 +192,7 @@ impl Program {
         let lock_part = self.lock_part();
         let sample = |&(place, tid): &Found| {
             let thread = self.processes.get_mut(place)?.threads.get_mut(&tid)?;
-            match thread.observe(lock_part, buffer) {
+            match thread.observe(true, lock_part, buffer) {
                 Observed::Lives(sample) => Some(sample),
                 Observed::Ended(sample) => sample,
             }

@@ -28,9 +28,9 @@ pub(crate) fn parse_schedstat(text: &str) -> Option<SchedStat> {
 }
 
 /// What is used of `/proc/PID/task/TID/stat`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stat {
-    pub(crate) name: String,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat<'a> {
+    pub(crate) name: &'a str,
     pub(crate) state: char,
     /// CPU time in user mode, in clock ticks.
     pub(crate) user: u64,
@@ -41,12 +41,12 @@ pub(crate) struct Stat {
 }
 
 /// The name in parentheses may hold anything, a parenthesis included, so fields are counted from the last one.
-pub(crate) fn parse_stat(text: &str) -> Option<Stat> {
+pub(crate) fn parse_stat(text: &str) -> Option<Stat<'_>> {
     let (open, close) = (text.find('(')?, text.rfind(')')?);
-    let name = text.get(open + 1..close)?.to_owned();
-    // The first field after the name is number 3 in proc(5).
-    let fields: Vec<&str> = text.get(close + 1..)?.split_ascii_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3);
+    let name = text.get(open + 1..close)?;
+    // By number in proc(5); the first after the name is 3.
+    let mut fields = (3..).zip(text.get(close + 1..)?.split_ascii_whitespace());
+    let mut field = |number: usize| fields.find(|f| f.0 == number).map(|f| f.1);
     Some(Stat {
         name,
         state: field(3)?.chars().next()?,
@@ -138,19 +138,17 @@ impl LookFile {
 /// futex, futex_waitv and futex_wait. The last has the same number on all architectures.
 const FUTEX_CALLS: [i64; 3] = [libc::SYS_futex, libc::SYS_futex_waitv, 455];
 
-/// All that was read of a thread at one moment.
+/// All that is known of a thread at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub(crate) at_ns: u64,
     pub(crate) run_ns: u64,
     /// Unknown on a kernel without schedstat.
     pub(crate) delay_ns: Option<u64>,
-    pub(crate) user_ticks: u64,
-    pub(crate) system_ticks: u64,
     pub(crate) switches: Switches,
     pub(crate) counted: Counted,
     /// Runnable, whether on a CPU or not.
-    pub(crate) runnable: bool,
+    pub(crate) runnable: Option<bool>,
 }
 
 impl Reading {
@@ -160,22 +158,85 @@ impl Reading {
             at_ns,
             run_ns: 0,
             delay_ns: Some(0),
-            user_ticks: 0,
-            system_ticks: 0,
             switches: Switches { voluntary: Some(0), involuntary: Some(0), migrations: Some(0) },
             counted: Counted::default(),
-            runnable: true,
+            runnable: Some(true),
         }
     }
 }
 
-/// Where the time between two readings went. `lock_part` is the part of blocked time that was spent in futex calls.
+/// How a thread splits what schedstat tells only the sum of, as found between its last two full readings.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Habit {
+    /// The part of its run time that it spends in the kernel.
+    system_part: f64,
+    /// Switches and migrations for each time that it is put on a CPU.
+    voluntary: Option<f64>,
+    involuntary: Option<f64>,
+    migrations: Option<f64>,
+}
+
+/// What a habit is made of: the counts of a full reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Full {
+    slices: u64,
+    user_ticks: u64,
+    system_ticks: u64,
+    switches: Switches,
+}
+
+impl Habit {
+    /// The habit that shows between two full readings.
+    ///
+    /// The kernel keeps user and system time in ticks, scaled onto the exact run time. Where none passed between the
+    /// readings, the thread's whole life has to do; a thread without a tick ran in user mode, as the kernel has it too
+    /// (`cputime_adjust`).
+    fn between(before: &Full, after: &Full) -> Habit {
+        let ratio = |user: u64, system: u64| {
+            let all = user as f64 + system as f64;
+            (all > 0.0).then(|| system as f64 / all)
+        };
+        let user_ticks = after.user_ticks.saturating_sub(before.user_ticks);
+        let system_ticks = after.system_ticks.saturating_sub(before.system_ticks);
+        let life = || ratio(after.user_ticks, after.system_ticks);
+        let slices = after.slices.saturating_sub(before.slices).max(1) as f64;
+        let per_slice = |after: Option<u64>, before: Option<u64>| {
+            Some(after?.saturating_sub(before.unwrap_or(0)) as f64 / slices)
+        };
+        Habit {
+            system_part: ratio(user_ticks, system_ticks).or_else(life).unwrap_or(0.0),
+            voluntary: per_slice(after.switches.voluntary, before.switches.voluntary),
+            involuntary: per_slice(after.switches.involuntary, before.switches.involuntary),
+            migrations: per_slice(after.switches.migrations, before.switches.migrations),
+        }
+    }
+
+    /// What `slices` more make of the switches. The next full reading puts right what is wrong: the counts are totals.
+    fn switches_after(&self, before: &Switches, slices: u64) -> Switches {
+        let more = |count: Option<u64>, rate: Option<f64>| {
+            Some(count?.saturating_add((rate? * slices as f64).round() as u64))
+        };
+        Switches {
+            voluntary: more(before.voluntary, self.voluntary),
+            involuntary: more(before.involuntary, self.involuntary),
+            migrations: more(before.migrations, self.migrations),
+        }
+    }
+}
+
+/// Where the time between two readings went. `system_part` is the part of run time that was spent in the kernel,
+/// `lock_part` the part of blocked time that was spent in futex calls.
 ///
 /// Run time and delay are the kernel's own; what they leave of the span is blocked time, with two corrections. A thread
 /// that was runnable at both ends and never gave up its CPU was not blocked at all: what is missing is a wait or a tick
 /// that the kernel has not accounted for yet, and goes to running and waiting in proportion. And where a wait that
 /// began before the span is booked within it, what does not fit is cut off.
-pub(crate) fn shares(before: &Reading, after: &Reading, lock_part: Option<f64>) -> TimeShares {
+pub(crate) fn shares(
+    before: &Reading,
+    after: &Reading,
+    system_part: f64,
+    lock_part: Option<f64>,
+) -> TimeShares {
     let span = after.at_ns.saturating_sub(before.at_ns) as f64;
     if span == 0.0 {
         return TimeShares::default();
@@ -186,8 +247,8 @@ pub(crate) fn shares(before: &Reading, after: &Reading, lock_part: Option<f64>) 
     let mut latency = delay.map(|d| (d / span).min(1.0 - running));
     let gave_up = after.switches.voluntary.is_none() || after.switches.voluntary != before.switches.voluntary;
     if let Some(known) = latency.map(|l| running + l)
-        && before.runnable
-        && after.runnable
+        && before.runnable == Some(true)
+        && after.runnable == Some(true)
         && !gave_up
     {
         running = if known > 0.0 { running / known } else { 0.0 };
@@ -195,15 +256,7 @@ pub(crate) fn shares(before: &Reading, after: &Reading, lock_part: Option<f64>) 
     }
     let blocked = latency.map(|l| (1.0 - running - l).max(0.0));
 
-    // The kernel keeps the split in ticks, scaled onto the exact run time. Over a span without a tick the thread's whole
-    // life has to do; a thread without a tick ran in user mode, as the kernel has it too (`cputime_adjust`).
-    let ratio = |u: f64, s: f64| (u + s > 0.0).then(|| s / (u + s));
-    let system_part =
-        ratio(since(after.user_ticks, before.user_ticks), since(after.system_ticks, before.system_ticks))
-            .or_else(|| ratio(after.user_ticks as f64, after.system_ticks as f64))
-            .unwrap_or(0.0);
-    let system = running * system_part;
-
+    let system = running * system_part.clamp(0.0, 1.0);
     let lock = blocked.and_then(|b| match lock_part {
         _ if b <= BLOCKED_NOISE => Some(0.0),
         part => part.map(|p| b * p.clamp(0.0, 1.0)),
@@ -276,6 +329,9 @@ pub(crate) struct Thread {
     look: ProcFile,
     look_file: LookFile,
     counter: Option<ThreadCounter>,
+    /// The last full reading, and what it showed of the thread's habits; none before the first observation.
+    full: Full,
+    habit: Option<Habit>,
     /// At the last observation, or at birth.
     base: Reading,
     /// What schedstat said at `base`.
@@ -314,22 +370,27 @@ impl Thread {
     ) -> Option<Self> {
         let open = |name: &str| ProcFile::open(format!("/proc/{pid}/task/{tid}/{name}"), keep);
         let stat_file = open("stat");
-        let stat = parse_stat(&stat_file.read(buffer).ok()?)?;
+        let text = stat_file.read(buffer).ok()?;
+        let stat = parse_stat(&text)?;
+        let (id, name, cpu) =
+            (ThreadId { tid, start_ticks: stat.start_ticks }, stat.name.to_owned(), stat.cpu);
         let switches = match open("sched") {
             ProcFile::Closed => open("status"),
             file => file,
         };
         let mut thread = Thread {
-            id: ThreadId { tid, start_ticks: stat.start_ticks },
+            id,
             pid,
-            name: stat.name,
-            cpu: stat.cpu,
+            name,
+            cpu,
             schedstat: open("schedstat"),
             stat: stat_file,
             switches,
             look: open(look_file.name()),
             look_file,
             counter,
+            full: Full::default(),
+            habit: None,
             base: Reading::birth(0),
             base_sched: None,
             glanced: None,
@@ -339,7 +400,8 @@ impl Thread {
             quiet: false,
         };
         thread.base_sched = thread.read_schedstat(buffer);
-        thread.base = thread.read_rest(thread.base_sched, buffer)?;
+        thread.base = thread.read_full(thread.base_sched, buffer)?;
+        thread.habit = None;
         Some(thread)
     }
 
@@ -350,6 +412,7 @@ impl Thread {
         let at_ns = born_ns.min(self.base.at_ns.saturating_sub(lived_ns));
         self.base = Reading { counted: self.base.counted, ..Reading::birth(at_ns) };
         self.base_sched = None;
+        self.full = Full::default();
     }
 
     /// Whether it slept through the last span: then glances are of no use until it runs again.
@@ -374,19 +437,18 @@ impl Thread {
         }
     }
 
-    /// What happened since the last observation. `fallback` splits the blocked time of a thread that was never found
-    /// asleep.
-    pub(crate) fn observe(&mut self, fallback: Option<f64>, buffer: &mut Buffer) -> Observed {
+    /// What happened since the last observation, by a `full` reading or by schedstat and habit. `fallback` splits the
+    /// blocked time of a thread that was never found asleep.
+    pub(crate) fn observe(&mut self, full: bool, fallback: Option<f64>, buffer: &mut Buffer) -> Observed {
         let sched = self.read_schedstat(buffer);
-        self.quiet = sched.is_some() && sched == self.base_sched && !self.base.runnable;
-        let mut after = if self.quiet {
-            Reading { at_ns: now_ns(), ..self.base }
+        self.quiet = sched.is_some() && sched == self.base_sched && self.base.runnable == Some(false);
+        let guess = if full { None } else { self.guess(sched) };
+        let reading = if self.quiet {
+            Some(Reading { at_ns: now_ns(), ..self.base })
         } else {
-            match self.read_rest(sched, buffer) {
-                Some(reading) => reading,
-                None => return Observed::Ended(self.last_words(fallback)),
-            }
+            guess.or_else(|| self.read_full(sched, buffer))
         };
+        let Some(mut after) = reading else { return Observed::Ended(self.last_words(fallback)) };
         if self.looks.lock_part().is_none() {
             self.take_look(sched, buffer);
         }
@@ -412,20 +474,22 @@ impl Thread {
             at_ns,
             run_ns: sched.run_ns,
             delay_ns: Some(sched.delay_ns),
-            runnable: false,
+            runnable: None,
             ..self.base
         };
         Some(self.sample(&last, fallback))
     }
 
     fn sample(&self, after: &Reading, fallback: Option<f64>) -> ThreadSample {
+        let life = || Habit::between(&Full::default(), &self.full);
+        let system_part = self.habit.unwrap_or_else(life).system_part;
         ThreadSample {
             id: self.id,
             pid: self.pid,
             name: self.name.clone(),
             cpu: self.cpu,
             span_ns: after.at_ns.saturating_sub(self.base.at_ns),
-            shares: shares(&self.base, after, self.looks.lock_part().or(fallback)),
+            shares: shares(&self.base, after, system_part, self.looks.lock_part().or(fallback)),
             counters: counters(&self.base, after),
         }
     }
@@ -442,30 +506,58 @@ impl Thread {
         self.schedstat.read(buffer).ok().and_then(|t| parse_schedstat(&t))
     }
 
-    /// All but schedstat, which was read just before. `None` if the thread has ended.
-    fn read_rest(&mut self, sched: Option<SchedStat>, buffer: &mut Buffer) -> Option<Reading> {
+    /// All files but schedstat, which was read just before. `None` if the thread has ended.
+    fn read_full(&mut self, sched: Option<SchedStat>, buffer: &mut Buffer) -> Option<Reading> {
         let at_ns = now_ns();
-        let stat = parse_stat(&self.stat.read(buffer).ok()?)?;
+        let text = self.stat.read(buffer).ok()?;
+        let stat = parse_stat(&text)?;
         // A file that is opened for each reading may show a thread that was given the same number.
         if stat.start_ticks != self.id.start_ticks || matches!(stat.state, 'X' | 'Z') {
             return None;
         }
         if stat.name != self.name {
-            self.name = stat.name;
+            self.name = stat.name.to_owned();
         }
         self.cpu = stat.cpu;
+        let (user_ticks, system_ticks, runnable) = (stat.user, stat.system, stat.state == 'R');
         let switches = self.switches.read(buffer).map(|t| parse_switches(&t)).unwrap_or_default();
-        let ticks_ns = (stat.user + stat.system).saturating_mul(1_000_000_000 / ticks_per_s());
+        let full = Full { slices: sched.map_or(0, |s| s.slices), user_ticks, system_ticks, switches };
+        self.habit = Some(Habit::between(&self.full, &full));
+        self.full = full;
+        let ticks_ns = user_ticks.saturating_add(system_ticks).saturating_mul(1_000_000_000 / ticks_per_s());
         Some(Reading {
             at_ns,
             run_ns: sched.map_or(ticks_ns, |s| s.run_ns),
             delay_ns: sched.map(|s| s.delay_ns),
-            user_ticks: stat.user,
-            system_ticks: stat.system,
             switches,
-            counted: self.counter.as_ref().map(ThreadCounter::read).unwrap_or_default(),
-            runnable: stat.state == 'R',
+            counted: self.counted(),
+            runnable: Some(runnable),
         })
+    }
+
+    /// A reading by schedstat and habit. `None` where that will not do: before there is a habit, where the thread has
+    /// ended, and where only its state tells whether it sleeps or starves.
+    fn guess(&self, sched: Option<SchedStat>) -> Option<Reading> {
+        let (before, sched, habit) = (self.base_sched?, sched?, self.habit?);
+        // Less than before is another thread of the same number.
+        let slices = sched.slices.checked_sub(before.slices)?;
+        if sched == before || sched.run_ns < before.run_ns {
+            return None;
+        }
+        // Who never gives up its CPU stays runnable.
+        let stays = habit.voluntary == Some(0.0) && self.base.runnable == Some(true);
+        Some(Reading {
+            at_ns: now_ns(),
+            run_ns: sched.run_ns,
+            delay_ns: Some(sched.delay_ns),
+            switches: habit.switches_after(&self.base.switches, slices),
+            counted: self.counted(),
+            runnable: stays.then_some(true),
+        })
+    }
+
+    fn counted(&self) -> Counted {
+        self.counter.as_ref().map(ThreadCounter::read).unwrap_or_default()
     }
 }
 
@@ -495,13 +587,13 @@ mod tests {
                         1132560123 1 0 0 17 1 0 0 0 0 0 94394426026736 94394426074980 94395436007424 1 2 3 4 0";
 
     fn reading(at_ns: u64, run_ns: u64, delay_ns: u64) -> Reading {
-        Reading { run_ns, delay_ns: Some(delay_ns), runnable: false, ..Reading::birth(at_ns) }
+        Reading { run_ns, delay_ns: Some(delay_ns), runnable: Some(false), ..Reading::birth(at_ns) }
     }
 
     #[test]
     fn stat_name_with_parentheses_is_kept_whole() {
         let stat = parse_stat(STAT).unwrap();
-        assert_eq!((stat.name.as_str(), stat.state), ("a) b (c", 'S'));
+        assert_eq!((stat.name, stat.state), ("a) b (c", 'S'));
         assert_eq!((stat.user, stat.system, stat.start_ticks), (7, 2, 88838));
         assert_eq!(stat.cpu, Some(CpuId(1)));
     }
@@ -540,48 +632,64 @@ mod tests {
 
     #[test]
     fn shares_split_blocked_time_by_the_looks() {
-        let shares = shares(&reading(0, 0, 0), &reading(1000, 200, 300), Some(0.5));
+        let shares = shares(&reading(0, 0, 0), &reading(1000, 200, 300), 0.0, Some(0.5));
         assert_eq!((shares.user, shares.latency), (Some(0.2), Some(0.3)));
         assert_eq!((shares.lock, shares.sleep), (Some(0.25), Some(0.25)));
     }
 
     #[test]
     fn shares_without_a_look_leave_lock_and_sleep_unknown() {
-        let shares = shares(&reading(0, 0, 0), &reading(1000, 200, 300), None);
+        let shares = shares(&reading(0, 0, 0), &reading(1000, 200, 300), 0.0, None);
         assert_eq!((shares.lock, shares.sleep), (None, None));
         assert_eq!(shares.blocked(), Some(0.5));
     }
 
     #[test]
     fn shares_of_a_thread_that_hardly_blocked_need_no_look() {
-        let shares = shares(&reading(0, 0, 0), &reading(1000, 991, 0), None);
+        let shares = shares(&reading(0, 0, 0), &reading(1000, 991, 0), 0.0, None);
         assert_eq!(shares.lock, Some(0.0));
     }
 
     #[test]
     fn shares_of_a_thread_that_never_gave_up_have_no_blocked_time() {
-        let running = |r: Reading| Reading { runnable: true, ..r };
-        let waits = shares(&running(reading(0, 0, 0)), &running(reading(1000, 300, 300)), None);
+        let running = |r: Reading| Reading { runnable: Some(true), ..r };
+        let waits = shares(&running(reading(0, 0, 0)), &running(reading(1000, 300, 300)), 0.0, None);
         assert_eq!((waits.user, waits.latency, waits.blocked()), (Some(0.5), Some(0.5), Some(0.0)));
-        let starves = shares(&running(reading(0, 0, 0)), &running(reading(1000, 0, 0)), None);
+        let starves = shares(&running(reading(0, 0, 0)), &running(reading(1000, 0, 0)), 0.0, None);
         assert_eq!(starves.latency, Some(1.0));
     }
 
     #[test]
     fn shares_without_schedstat_know_running_only() {
         let blind = |at, run| Reading { delay_ns: None, ..reading(at, run, 0) };
-        let shares = shares(&blind(0, 0), &blind(1000, 300), Some(1.0));
+        let shares = shares(&blind(0, 0), &blind(1000, 300), 0.0, Some(1.0));
         assert_eq!((shares.running(), shares.latency, shares.lock), (Some(0.3), None, None));
     }
 
     #[test]
-    fn shares_user_and_system_follow_the_ticks_of_the_span_then_of_the_life() {
-        let ticks = |r: Reading, user_ticks, system_ticks| Reading { user_ticks, system_ticks, ..r };
-        let before = ticks(reading(0, 0, 0), 3, 1);
-        let with_ticks = shares(&before, &ticks(reading(1000, 400, 0), 4, 2), None);
-        assert_eq!((with_ticks.user, with_ticks.system), (Some(0.2), Some(0.2)));
-        let without = shares(&before, &ticks(reading(1000, 400, 0), 3, 1), None);
-        assert!((without.system.unwrap() - 0.1).abs() < 1e-9);
+    fn shares_split_run_time_by_the_system_part() {
+        let shares = shares(&reading(0, 0, 0), &reading(1000, 500, 0), 0.5, None);
+        assert_eq!((shares.user, shares.system), (Some(0.25), Some(0.25)));
+    }
+
+    fn full(slices: u64, user_ticks: u64, system_ticks: u64, voluntary: u64) -> Full {
+        let switches = Switches { voluntary: Some(voluntary), ..Switches::default() };
+        Full { slices, user_ticks, system_ticks, switches }
+    }
+
+    #[test]
+    fn habit_follows_the_ticks_between_then_those_of_the_life() {
+        assert_eq!(Habit::between(&full(0, 3, 1, 0), &full(0, 4, 2, 0)).system_part, 0.5);
+        assert_eq!(Habit::between(&full(0, 3, 1, 0), &full(0, 3, 1, 0)).system_part, 0.25);
+        assert_eq!(Habit::between(&full(0, 0, 0, 0), &full(0, 0, 0, 0)).system_part, 0.0);
+    }
+
+    #[test]
+    fn habit_foretells_switches_by_slices() {
+        let habit = Habit::between(&full(10, 0, 0, 5), &full(30, 0, 0, 20));
+        let before = Switches { voluntary: Some(20), involuntary: None, migrations: None };
+        let after = habit.switches_after(&before, 100);
+        assert_eq!(after, Switches { voluntary: Some(95), ..before });
     }
 
     #[test]
@@ -600,22 +708,21 @@ mod tests {
     prop_compose! {
         fn any_reading()(
             at_ns in 0u64..1 << 40, run_ns in 0u64..1 << 41, delay_ns in proptest::option::of(0u64..1 << 41),
-            user_ticks in 0u64..1 << 20, system_ticks in 0u64..1 << 20, runnable: bool,
+            runnable: Option<bool>,
             voluntary in proptest::option::of(0u64..3),
         ) -> Reading {
             let switches = Switches { voluntary, ..Switches::default() };
-            Reading {
-                at_ns, run_ns, delay_ns, user_ticks, system_ticks, switches, runnable, counted: Counted::default(),
-            }
+            Reading { at_ns, run_ns, delay_ns, switches, runnable, counted: Counted::default() }
         }
     }
 
     proptest! {
         #[test]
         fn shares_that_are_known_lie_between_0_and_1_and_add_up(
-            before in any_reading(), after in any_reading(), lock_part in proptest::option::of(-0.5f64..1.5),
+            before in any_reading(), after in any_reading(), system_part in -0.5f64..1.5,
+            lock_part in proptest::option::of(-0.5f64..1.5),
         ) {
-            let s = shares(&before, &after, lock_part);
+            let s = shares(&before, &after, system_part, lock_part);
             let parts = [s.user, s.system, s.lock, s.latency, s.sleep];
             for part in parts.iter().flatten() {
                 prop_assert!((0.0..=1.0 + 1e-9).contains(part), "{s:?}");
@@ -643,7 +750,8 @@ mod tests {
             let mut thread =
                 Thread::open(pid, tid, LookFile::of_this_kernel(), keep, None, &mut buffer).unwrap();
             thread.glance(&mut buffer);
-            let Observed::Lives(sample) = thread.observe(None, &mut buffer) else { panic!("we live") };
+            assert!(matches!(thread.observe(false, None, &mut buffer), Observed::Lives(_)));
+            let Observed::Lives(sample) = thread.observe(false, None, &mut buffer) else { panic!("we live") };
             assert_eq!(sample.id.tid, tid);
             assert!(sample.cpu.is_some());
             assert!(sample.shares.running().is_some());
@@ -668,7 +776,7 @@ mod tests {
         // The kernel lets go of a thread a little after it has been joined.
         let gone = (0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
-            matches!(thread.observe(None, &mut buffer), Observed::Ended(_))
+            matches!(thread.observe(false, None, &mut buffer), Observed::Ended(_))
         });
         assert!(gone);
         assert!(Thread::open(pid, number, LookFile::of_this_kernel(), true, None, &mut buffer).is_none());
