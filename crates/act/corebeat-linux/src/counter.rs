@@ -3,11 +3,14 @@
 //! Each switch to or from a counted thread programs the counters anew. On bare metal that takes a fraction of a
 //! microsecond, so what it costs is measured once, and a thread is counted only while it switches rarely enough.
 //!
-//! In a virtual machine nothing is counted: each write to a counter's register may trap. On one (Linux 6.18, AMD EPYC, two
-//! virtual CPUs) a switch of a thread with three counters cost 67 µs, two threads that played ping-pong over a pipe took
-//! 141 µs a round trip against 6.6 µs, and the first switch after a second without any counter took 140 ms.
+//! In a virtual machine threads are not counted: each write to a counter's register may trap. On one (Linux 6.18, AMD EPYC,
+//! two virtual CPUs) a switch of a thread with three counters cost 67 µs, two threads that played ping-pong over a pipe
+//! took 141 µs a round trip against 6.6 µs, and the first switch after a second without any counter took 140 ms. There the
+//! CPUs are counted as wholes, by those who may: such counters are never switched, and the ping-pong did not slow down.
+//! Those 140 ms of system time are still paid once, so they are opened only when there is use for them.
 
 use crate::file::Buffer;
+use corebeat_machine::CpuId;
 use perf_event_open_sys::{bindings, ioctls};
 use std::fs::File;
 use std::io::{self, Read};
@@ -46,7 +49,7 @@ impl Counting {
         if is_virtual(&Buffer::new().read(&File::open("/proc/cpuinfo")?)?) {
             return Err(io::Error::other("in a virtual machine they would slow the program down"));
         }
-        let own = Events::open(0)?;
+        let own = Events::open(Whom::Thread(0))?;
         let mut times = [0.0; ROUNDS];
         for time in &mut times {
             let start = Instant::now();
@@ -65,7 +68,7 @@ impl Counting {
 
     /// Counters for a thread, switched off until it is known to switch rarely. `None` where it is not permitted.
     pub(crate) fn thread(self, tid: i32) -> Option<ThreadCounter> {
-        Some(ThreadCounter { events: Events::open(tid).ok()?, counting: self, on: false })
+        Some(ThreadCounter { events: Events::open(Whom::Thread(tid)).ok()?, counting: self, on: false })
     }
 }
 
@@ -88,11 +91,11 @@ struct Events {
 const GROUP_WORDS: usize = 3 + 3;
 
 impl Events {
-    /// Opens the group on a thread; 0 is the calling one. It starts switched off.
-    fn open(tid: i32) -> io::Result<Self> {
-        let leader = open(bindings::PERF_COUNT_HW_INSTRUCTIONS, tid, None)?;
-        let references = open(bindings::PERF_COUNT_HW_CACHE_REFERENCES, tid, Some(&leader))?;
-        let misses = open(bindings::PERF_COUNT_HW_CACHE_MISSES, tid, Some(&leader))?;
+    /// Opens the group. It starts switched off.
+    fn open(whom: Whom) -> io::Result<Self> {
+        let leader = open(bindings::PERF_COUNT_HW_INSTRUCTIONS, whom, None)?;
+        let references = open(bindings::PERF_COUNT_HW_CACHE_REFERENCES, whom, Some(&leader))?;
+        let misses = open(bindings::PERF_COUNT_HW_CACHE_MISSES, whom, Some(&leader))?;
         Ok(Events { leader, _members: [references, misses] })
     }
 
@@ -117,7 +120,16 @@ impl Events {
     }
 }
 
-fn open(event: u32, tid: i32, leader: Option<&File>) -> io::Result<File> {
+/// Whose events are counted.
+#[derive(Debug, Clone, Copy)]
+enum Whom {
+    /// A thread's, wherever it runs; 0 is the calling one.
+    Thread(i32),
+    /// A CPU's, whoever runs.
+    Cpu(CpuId),
+}
+
+fn open(event: u32, whom: Whom, leader: Option<&File>) -> io::Result<File> {
     let mut attr = bindings::perf_event_attr {
         size: size_of::<bindings::perf_event_attr>() as u32,
         type_: bindings::PERF_TYPE_HARDWARE,
@@ -135,11 +147,15 @@ fn open(event: u32, tid: i32, leader: Option<&File>) -> io::Result<File> {
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
     let group = leader.map_or(-1, AsRawFd::as_raw_fd);
-    const ANY_CPU: i32 = -1;
+    const ANY: i32 = -1;
+    let (tid, cpu) = match whom {
+        Whom::Thread(tid) => (tid, ANY),
+        Whom::Cpu(cpu) => (ANY, cpu.0 as i32),
+    };
     let flags = u64::from(bindings::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: `attr` is valid for the call and says its own size.
     let fd =
-        checked(unsafe { perf_event_open_sys::perf_event_open(&mut attr, tid, ANY_CPU, group, flags as _) })?;
+        checked(unsafe { perf_event_open_sys::perf_event_open(&mut attr, tid, cpu, group, flags as _) })?;
     // SAFETY: the kernel has just opened this descriptor for us alone.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
@@ -194,9 +210,50 @@ fn scaled(
     Counted { references: scale(references), misses: scale(misses), instructions: scale(instructions) }
 }
 
+/// The counters of all CPUs.
+#[derive(Debug)]
+pub(crate) struct HostCounter {
+    cpus: Vec<Events>,
+    before: [u64; 3],
+}
+
+impl HostCounter {
+    /// Counts on these CPUs from now on.
+    ///
+    /// # Errors
+    /// Where they are not there, or not permitted: it takes `CAP_PERFMON`, or `kernel.perf_event_paranoid` at 0 or below.
+    pub(crate) fn open(cpus: impl Iterator<Item = CpuId>) -> io::Result<Self> {
+        let cpus: Vec<Events> = cpus.map(|c| Events::open(Whom::Cpu(c))).collect::<io::Result<_>>()?;
+        cpus.iter().try_for_each(Events::enable)?;
+        Ok(HostCounter { cpus, before: [0; 3] })
+    }
+
+    /// What was counted since the last call, or since the opening.
+    pub(crate) fn take(&mut self) -> Counted {
+        let mut sum = [0; 3];
+        for cpu in &self.cpus {
+            let counted = cpu.read().map(scaled).unwrap_or_default();
+            let Counted {
+                references: Some(references),
+                misses: Some(misses),
+                instructions: Some(instructions),
+            } = counted
+            else {
+                return Counted::default();
+            };
+            let words = [references, misses, instructions];
+            sum.iter_mut().zip(words).for_each(|(s, w): (&mut u64, u64)| *s = s.saturating_add(w));
+        }
+        let before = std::mem::replace(&mut self.before, sum);
+        let new = |i: usize| Some(sum[i].saturating_sub(before[i]));
+        Counted { references: new(0), misses: new(1), instructions: new(2) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn virtual_machines_are_told_by_their_flag() {
@@ -211,6 +268,19 @@ mod tests {
         assert_eq!(counted.instructions, Some(20));
         assert_eq!((counted.references, counted.misses), (Some(8), Some(2)));
         assert_eq!(scaled([3, 0, 0, 0, 0, 0]).misses, Some(0));
+    }
+
+    #[test]
+    fn host_counter_sees_what_this_thread_does() {
+        let Ok(mut host) = HostCounter::open(crate::topology::read(Path::new("/sys")).cpu_set().iter())
+        else {
+            println!("skipped: CPUs may not be counted here");
+            return;
+        };
+        host.take();
+        std::hint::black_box((0..1_000_000u64).fold(0, |a, b| a ^ std::hint::black_box(b)));
+        // Nothing at all is counted where the processor's counters are somebody else's.
+        assert!(host.take().instructions.is_none_or(|i| i > 1_000_000));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! This host, put together from its sensors and hands.
 
-use crate::counter::Counting;
+use crate::counter::{Counting, HostCounter};
 use crate::exact::ExactLocks;
 use crate::file::{self, Buffer};
 use crate::host::{Host, HostTicks};
@@ -10,7 +10,7 @@ use crate::spin::SpinSampler;
 use crate::thread::{self, LookFile, Thread, now_ns};
 use crate::{Error, Hands, Restored, Started, TeamChannel, state_dir, topology};
 use corebeat_machine::{
-    Action, HostSample, Machine, ProgramId, ProgramSample, Snapshot, Target, TeamSample, ThreadId,
+    Action, Counters, HostSample, Machine, ProgramId, ProgramSample, Snapshot, Target, TeamSample, ThreadId,
     ThreadSample, Topology,
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -28,11 +28,16 @@ const FULL_READINGS: usize = 32;
 /// samples a second.
 const UNSAMPLED_NS_MAX: f64 = 50e6;
 
+/// From this part of a program's threads' time spent waiting for a CPU on, the host's CPUs are counted: policies compare
+/// what gets done then.
+const COUNT_LATENCY_MIN: f64 = 0.05;
+
 /// What to look at beyond what costs next to nothing, and where to keep the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Count cache references, cache misses and instructions of threads that switch rarely enough for it. Never in a
-    /// virtual machine, where it would slow them down.
+    /// Count cache references, cache misses and instructions of threads that switch rarely enough for it. In a virtual
+    /// machine, where that would slow them down, of the host's CPUs as wholes, as soon as threads of a program wait for
+    /// a CPU.
     pub counters: bool,
     /// Find out which threads spin, by samples of where they run.
     pub spin: bool,
@@ -63,6 +68,9 @@ pub struct LinuxMachine {
     spin: Option<SpinSampler>,
     /// By thread, the part of its newest samples that was spinning.
     spin_parts: HashMap<ThreadId, f64>,
+    /// Whether the host's CPUs are to be counted once there is use for it, and their counters from then on.
+    counts_host: bool,
+    counter: Option<HostCounter>,
     exact: Option<ExactLocks>,
     /// By thread number, how long it has been blocked in futex calls up to the last observation.
     exact_ns: HashMap<i32, u64>,
@@ -86,8 +94,7 @@ impl LinuxMachine {
         std::fs::metadata(own).map_err(|source| Error::Read { path: own.into(), source })?;
         let mut notes = Vec::new();
         let mut missing = |what: &str, why: &dyn std::fmt::Display| notes.push(format!("{what}: {why}"));
-        let counting = options.counters.then(Counting::probe).transpose();
-        let counting = counting.map_err(|e| missing("cache misses and instructions are not counted", &e));
+        let counting = options.counters.then(|| Counting::probe().ok()).flatten();
         let spin = options.spin.then(SpinSampler::new).transpose();
         let spin = spin.map_err(|e| missing("spin time is not seen", &e));
         let exact = options.exact_locks.then(ExactLocks::attach).transpose();
@@ -98,7 +105,7 @@ impl LinuxMachine {
             senses: Senses {
                 buffer: Buffer::new(),
                 look_file: LookFile::of_this_kernel(),
-                counting: counting.ok().flatten(),
+                counting,
                 descriptors_left: descriptors_max,
             },
             descriptors_max,
@@ -113,6 +120,8 @@ impl LinuxMachine {
             turn: 0,
             spin: spin.ok().flatten(),
             spin_parts: HashMap::new(),
+            counts_host: options.counters && counting.is_none(),
+            counter: None,
             exact: exact.ok().flatten(),
             exact_ns: HashMap::new(),
             hands: None,
@@ -146,6 +155,18 @@ impl LinuxMachine {
     /// Hands over the channel to the OpenMP teams of the program that is started with its environment.
     pub fn set_teams(&mut self, channel: TeamChannel) {
         self.teams = Some(channel);
+    }
+
+    /// Counts cache references, misses and instructions of the host's CPUs from now on, if counters were asked for and
+    /// single threads cannot be counted.
+    pub fn count_host(&mut self) {
+        if !std::mem::take(&mut self.counts_host) {
+            return;
+        }
+        match HostCounter::open(self.topology.cpus().iter().map(|c| c.id)) {
+            Ok(counter) => self.counter = Some(counter),
+            Err(e) => self.notes.push(format!("cache misses and instructions are not counted: {e}")),
+        }
     }
 
     /// Stops watching a program. What was done to it stays until [`restore`](Self::restore).
@@ -331,9 +352,17 @@ impl LinuxMachine {
             programs.iter().map(|p| p.cpus(span_ns, |s| Some(s.running()? + s.latency?))).sum();
         let runnable = self.host.take_runnable();
         (self.ticks, self.own_cpu_ns) = (ticks, own_cpu_ns);
+        let counted = self.counter.as_mut().map(HostCounter::take).unwrap_or_default();
+        let counters = Counters {
+            cache_references: counted.references,
+            cache_misses: counted.misses,
+            instructions: counted.instructions,
+            ..Counters::default()
+        };
         HostSample {
             others_busy,
             others_runnable: runnable.zip(own_runnable).map(|(all, own)| (all - own).max(0.0)),
+            counters,
         }
     }
 
@@ -389,6 +418,10 @@ impl Machine for LinuxMachine {
         }
         self.observe_exact_locks(&mut programs);
         self.observe_spin(&mut programs);
+        let waits = |p: &ProgramSample| p.mean(|s| s.latency).is_some_and(|l| l >= COUNT_LATENCY_MIN);
+        if self.counts_host && programs.iter().any(waits) {
+            self.count_host();
+        }
 
         self.at_ns = now_ns();
         let span_ns = self.at_ns - before_ns;

@@ -1,11 +1,11 @@
 //! `corebeat demo`: what Corebeat brings on the embedded kernels, before and after, side by side.
 
 use crate::failure::{Done, Failure};
-use crate::run::periods;
 use crate::session::{self, How, PolicyName, now_ns};
 use crate::trial::{Template, Watch};
 use crate::tune::{self, Searched};
 use corebeat_linux::exit_as;
+use corebeat_loop::Periods;
 use corebeat_policy::reinforcer::Limits;
 use corebeat_workload::Workload;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -154,7 +154,8 @@ fn plain(command: &[OsString]) -> Result<Ran, Failure> {
         .map_err(failed)?;
     let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
     let limit = Timespec { tv_sec: PLAIN_MAX.as_secs() as i64, tv_nsec: 0 };
-    let ended = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&limit)).map_err(|e| failed(e.into()))?;
+    let ended =
+        poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&limit)).map_err(|e| failed(e.into()))?;
     let wall_s = (now_ns() - start_ns) as f64 / 1e9;
     if ended == 0 {
         child.kill().map_err(failed)?;
@@ -172,7 +173,7 @@ fn steered(command: &[OsString]) -> Result<Ran, Failure> {
         memory().map_err(|e| Failure::own(format!("no memory for a workload's output: {e}")))?;
     let how = How {
         policy: PolicyName::Auto,
-        periods: periods(1000),
+        periods: Periods::default(),
         env: vec![],
         exact_locks: false,
         stdin: None,

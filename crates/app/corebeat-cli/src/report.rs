@@ -14,6 +14,8 @@ pub(crate) struct Report {
     pub(crate) ended: Ended,
     pub(crate) policy: String,
     pub(crate) wall_s: f64,
+    pub(crate) cpu_user_s: f64,
+    pub(crate) cpu_system_s: f64,
     pub(crate) cpus: usize,
     pub(crate) cpus_busy: Option<f64>,
     pub(crate) others_busy: Option<f64>,
@@ -82,6 +84,8 @@ pub(crate) struct Frame {
     pub(crate) policy: String,
     pub(crate) start_ns: u64,
     pub(crate) wall_s: f64,
+    pub(crate) cpu_user_s: f64,
+    pub(crate) cpu_system_s: f64,
     pub(crate) cpus: usize,
     pub(crate) watching_cpu_s: f64,
     pub(crate) notes: Vec<String>,
@@ -92,20 +96,22 @@ impl Report {
     pub(crate) fn new(frame: Frame, tally: &Tally, id: ProgramId) -> Self {
         let program = tally.programs.get(&id);
         let shares = program.map(ProgramTally::shares).unwrap_or_default();
-        let thread_s = program.map_or(0.0, |p| p.thread_ns as f64 / 1e9);
-        let Frame { command, ended, policy, start_ns, wall_s, cpus, watching_cpu_s, notes } = frame;
+        let Frame { command, ended, policy, start_ns, wall_s, cpu_user_s, cpu_system_s, cpus, .. } = frame;
         Report {
             command,
             ended,
             policy,
             wall_s,
+            cpu_user_s,
+            cpu_system_s,
             cpus,
-            cpus_busy: shares.running().filter(|_| wall_s > 0.0).map(|r| r * thread_s / wall_s),
+            cpus_busy: (wall_s > 0.0).then(|| (cpu_user_s + cpu_system_s) / wall_s),
             others_busy: tally.others_busy(),
             threads_seen: program.map_or(0, ProgramTally::threads_seen),
             threads_max: program.map_or(0, |p| p.threads_max),
             shares,
-            counters: program.map(|p| p.counters).unwrap_or_default(),
+            // Of nobody, nothing was counted: that is not the same as 0.
+            counters: program.filter(|p| p.thread_ns > 0).map(|p| p.counters).unwrap_or_default(),
             io_bytes: program.and_then(|p| p.io_bytes),
             regions: program
                 .iter()
@@ -113,8 +119,8 @@ impl Report {
                 .map(|(&size, &(count, ns))| Regions { size, count, time_s: ns as f64 / 1e9 })
                 .collect(),
             deeds: tally.deeds.iter().map(|d| DeedRow::new(d, start_ns)).collect(),
-            watching_cpu_s,
-            notes,
+            watching_cpu_s: frame.watching_cpu_s,
+            notes: frame.notes,
         }
     }
 
@@ -164,9 +170,11 @@ impl fmt::Display for Report {
         let cpus = |c: Option<f64>| c.map_or_else(|| "unknown".into(), |c| format!("{c:.2}"));
         writeln!(
             f,
-            "  CPUs busy   {} of {}, others {}; {} threads, at most {} at once",
+            "  CPUs busy   {} of {} ({:.2} s user, {:.2} s system), others {}; {} threads, at most {} at once",
             cpus(self.cpus_busy),
             self.cpus,
+            self.cpu_user_s,
+            self.cpu_system_s,
             cpus(self.others_busy),
             self.threads_seen,
             self.threads_max
@@ -231,6 +239,8 @@ mod tests {
             policy: "none".into(),
             start_ns: 0,
             wall_s: 0.0,
+            cpu_user_s: 0.0,
+            cpu_system_s: 0.0,
             cpus: 2,
             watching_cpu_s: 0.0,
             notes: vec![],

@@ -20,8 +20,8 @@ pub(crate) struct Options {
     /// Where the report goes, instead of standard error
     #[arg(long, value_name = "FILE")]
     report_file: Option<PathBuf>,
-    /// Milliseconds from one observation to the next; policies look at whole seconds all the same
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(20..=60_000))]
+    /// Milliseconds from one observation to the next
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(20..=60_000))]
     period: u64,
     /// Measure lock times exactly, by BPF; needs privileges, and costs a program that blocks often some 10%
     #[arg(long)]
@@ -43,7 +43,7 @@ pub(crate) enum Format {
 }
 
 /// Periods for a program that is observed every `observe_ms` milliseconds.
-pub(crate) fn periods(observe_ms: u64) -> Periods {
+fn periods(observe_ms: u64) -> Periods {
     Periods { observe_ns: observe_ms * 1_000_000, glance_ns: (observe_ms * 100_000).min(100_000_000) }
 }
 

@@ -86,6 +86,18 @@ fn own_cpu_s() -> f64 {
     t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
+/// CPU time of all children that were waited for so far, and of theirs: user and system, in seconds.
+fn children_cpu_s() -> (f64, f64) {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the call writes a struct of this type, any bytes of which are a value.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    (seconds(usage.ru_utime), seconds(usage.ru_stime))
+}
+
 impl Clock for HostClock {
     fn now_ns(&self) -> u64 {
         now_ns()
@@ -136,16 +148,17 @@ pub(crate) fn run(command: &[OsString], how: How) -> Result<(ExitStatus, Report)
     (launch.stdin, launch.stdout) = (how.stdin, how.stdout);
     let started = launch.start()?;
     let id = machine.watch_launch(&started)?;
-    notes.extend(machine.notes().iter().cloned());
     let clock = HostClock { started, signals, ended: None, failed: None };
     let mut circle = Loop::new(machine, clock, how.policy.policies(cpus as u32), how.periods);
 
-    let (start_ns, start_cpu_s) = (now_ns(), own_cpu_s());
+    let (start_ns, start_cpu_s, children_s) = (now_ns(), own_cpu_s(), children_cpu_s());
     circle.clock().started.release()?;
     circle.run(|_, clock| clock.ended.is_some() || clock.failed.is_some())?;
     let wall_s = now_ns().saturating_sub(start_ns) as f64 / 1e9;
     let watching_cpu_s = own_cpu_s() - start_cpu_s;
+    let (user_s, system_s) = children_cpu_s();
     notes.extend(circle.machine().restore().left.into_iter().map(|l| format!("left alone: {l}")));
+    notes.extend(circle.machine().notes());
     if let Some(e) = circle.clock().failed.take() {
         return Err(e.into());
     }
@@ -156,6 +169,8 @@ pub(crate) fn run(command: &[OsString], how: How) -> Result<(ExitStatus, Report)
         policy: how.policy.text().into(),
         start_ns,
         wall_s,
+        cpu_user_s: user_s - children_s.0,
+        cpu_system_s: system_s - children_s.1,
         cpus,
         watching_cpu_s,
         notes,

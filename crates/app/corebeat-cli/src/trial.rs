@@ -111,8 +111,20 @@ pub(crate) struct Shown {
     pub(crate) interrupted: Option<ExitStatus>,
 }
 
+/// The machine that trials are watched on: one for all of them.
+pub(crate) fn machine() -> Result<LinuxMachine, Failure> {
+    let mut machine = LinuxMachine::new(Options { counters: true, spin: true, ..Options::default() })?;
+    machine.count_host();
+    Ok(machine)
+}
+
 /// Runs the program with a thread count, watches it through one window, and ends it.
-pub(crate) fn run(template: &Template, threads: u32, watch: Watch) -> Result<Shown, Failure> {
+pub(crate) fn run(
+    machine: &mut LinuxMachine,
+    template: &Template,
+    threads: u32,
+    watch: Watch,
+) -> Result<Shown, Failure> {
     let signals = Signals::new().map_err(Failure::own)?;
     let command = template.command(threads);
     let (program, args) =
@@ -123,7 +135,6 @@ pub(crate) fn run(template: &Template, threads: u32, watch: Watch) -> Result<Sho
     launch.stdin = Some(template.open_input()?.map_or_else(nowhere, Ok)?);
     (launch.stdout, launch.stderr) = (Some(nowhere()?), Some(nowhere()?));
     launch.env = template.env(threads).into_iter().map(|(k, v)| (k, Some(v))).collect();
-    let mut machine = LinuxMachine::new(Options { counters: true, spin: true, ..Options::default() })?;
     let mut started = launch.start()?;
     let id = machine.watch_launch(&started)?;
     let start_ns = now_ns();
@@ -148,6 +159,7 @@ pub(crate) fn run(template: &Template, threads: u32, watch: Watch) -> Result<Sho
         Some(status) => status,
         None => run.stop()?,
     };
+    run.machine.unwatch(id);
     Ok(Shown {
         trial: trial(&seen, id, watch.cpus, ended),
         serial_s,
@@ -174,7 +186,7 @@ fn trial(seen: &Snapshot, id: ProgramId, cpus: u32, ended: Option<ExitStatus>) -
         Some(s) if !s.success() => Trial::Failed(format!("exit status {}", s.code().unwrap_or(1))),
         _ => {
             let sample = |p: &&ProgramSample| p.id == id;
-            let profile = seen.programs.iter().find(sample).and_then(|p| Profile::of(p, seen.span_ns, cpus));
+            let profile = seen.programs.iter().find(sample).and_then(|p| Profile::of(p, seen, cpus));
             match profile {
                 Some(profile) => Trial::Ran(profile),
                 None => Trial::Failed("it ended before anything could be seen".into()),
@@ -184,14 +196,14 @@ fn trial(seen: &Snapshot, id: ProgramId, cpus: u32, ended: Option<ExitStatus>) -
 }
 
 /// A trial under way.
-struct Running {
-    machine: LinuxMachine,
+struct Running<'a> {
+    machine: &'a mut LinuxMachine,
     started: Started,
     signals: Signals,
     id: ProgramId,
 }
 
-impl Running {
+impl Running<'_> {
     /// Waits until the program has its threads: more than one, and no more for some looks. Whether it ended meanwhile,
     /// and whether they came.
     fn wait_for_threads(
@@ -205,6 +217,7 @@ impl Running {
             if let Some(status) = self.started.attend(&self.signals, LOOK)? {
                 return Ok((Some(status), count > 1));
             }
+            self.machine.observe()?;
             let now = self.machine.thread_count(self.id);
             steady = if now == count { steady + 1 } else { 0 };
             count = now;

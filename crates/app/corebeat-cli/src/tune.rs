@@ -3,10 +3,10 @@
 use crate::failure::{Done, Failure};
 use crate::plot::{self, Series};
 use crate::report::{Report, percent};
-use crate::run::periods;
 use crate::session::{self, How, PolicyName, now_ns};
 use crate::trial::{self, PLACEHOLDER, Shown, Template, Watch};
 use corebeat_linux::exit_as;
+use corebeat_loop::Periods;
 use corebeat_policy::oversubscription::{Oversubscription, detect};
 use corebeat_policy::reinforcer::{Limits, Profile, Reason, Reinforcer, Step, Thresholds, Trial};
 use serde::Serialize;
@@ -145,7 +145,7 @@ pub(crate) fn main(options: Options) -> Done {
     if !options.search_only {
         let how = How {
             policy: options.policy,
-            periods: periods(1000),
+            periods: Periods::default(),
             env: template.env(best),
             exact_locks: false,
             stdin: template.open_input()?,
@@ -189,6 +189,7 @@ pub(crate) fn search(
 ) -> Result<Searched, Failure> {
     let start_ns = now_ns();
     let mut search = Reinforcer::new(limits, Thresholds::default());
+    let mut machine = trial::machine()?;
     let (mut rows, mut notes): (Vec<Row>, Vec<String>) = (Vec::new(), Vec::new());
     let mut others = Vec::new();
     let (best, reason) = loop {
@@ -197,7 +198,7 @@ pub(crate) fn search(
             Step::Done { best, reason } => break (best, reason),
         };
         progress_line(tell, &format!("trying {threads} thread{} ...", if threads == 1 { "" } else { "s" }));
-        let shown = trial::run(template, threads, watch)?;
+        let shown = trial::run(&mut machine, template, threads, watch)?;
         if let Some(status) = shown.interrupted {
             progress_line(tell, "");
             return Ok(Searched::Interrupted(status));

@@ -186,6 +186,9 @@ pub struct HostSample {
     pub others_busy: Option<f64>,
     /// Threads of everybody else that were running or ready to run, on average over the span.
     pub others_runnable: Option<f64>,
+    /// Counted on all CPUs in user mode, whoever ran, where single threads cannot be counted cheaply. Switches and
+    /// migrations are not.
+    pub counters: Counters,
 }
 
 /// What was seen of all watched programs over a span.

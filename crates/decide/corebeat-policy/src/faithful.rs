@@ -18,10 +18,10 @@
 //!
 //! **Whether it helps.** The gains of the thesis come from involuntary switches that were its scheduler's own doing.
 //! Here a longer slice helps some programs, does nothing for most, and hurts those that spin. So a slice has to prove
-//! itself, in windows of a second each that alternate between the system's slice (A) and its own (B):
+//! itself, in windows of half a second each that alternate between the system's slice (A) and its own (B):
 //!
 //! ```text
-//!  workers   +1 s                                          each B must beat the mean
+//!  workers   +0.5 s                                        each B must beat the mean
 //!  appear                                                  of the two As beside it
 //!    |---------|---A---|---B---|---A---|---B---|---A---| ...
 //!    settling   factor,     gain 1          gain 2
@@ -74,10 +74,10 @@ pub struct FaithFul {
     pub cpus: u32,
     /// How far the factor may move before the slice is changed. Default 0.10 (Algorithm 3, `range`).
     pub band: f64,
-    /// How long is looked before anything is decided, in nanoseconds. Default 1 s (section 5.2.4); snapshots that are
-    /// shorter are put together.
+    /// How long is looked before anything is decided, in nanoseconds. Default 0.5 s, half of what section 5.2.4 has, for
+    /// the sake of programs that run for seconds; snapshots that are shorter are put together.
     pub window_ns: u64,
-    /// How long new worker threads are left alone, in nanoseconds. Default 1 s (Algorithm 3).
+    /// How long new worker threads are left alone, in nanoseconds. Default 0.5 s, half of what Algorithm 3 has.
     pub settle_ns: u64,
     /// Below this share of the threads' time spent waiting for a CPU there is nothing to win. Default 0.05: somebody
     /// who need not wait cannot be helped by taking longer turns.
@@ -114,8 +114,8 @@ impl FaithFul {
         FaithFul {
             cpus: cpus.max(1),
             band: 0.10,
-            window_ns: 1_000_000_000,
-            settle_ns: 1_000_000_000,
+            window_ns: 500_000_000,
+            settle_ns: 500_000_000,
             latency_min: 0.05,
             involuntary_rate_min: 50.0,
             likely_ratio: 3.0,
@@ -182,6 +182,8 @@ struct Window {
     span_ns: u64,
     lock: Ratio,
     miss: Ratio,
+    /// Of the whole host, in the newest snapshot: for where threads are not counted.
+    host_miss: Option<f64>,
     latency: Ratio,
     spin: Ratio,
     involuntary: Ratio,
@@ -195,10 +197,11 @@ struct Window {
 }
 
 impl Window {
-    fn add(&mut self, p: &ProgramSample, span_ns: u64, free: f64) {
+    fn add(&mut self, p: &ProgramSample, seen: &Snapshot, free: f64) {
+        let span_ns = seen.span_ns;
         for (amount, measure) in self.amounts.iter_mut().zip(Measure::ALL) {
             let sum = if self.span_ns == 0 { Some(0.0) } else { *amount };
-            *amount = sum.zip(measure.amount(p)).map(|(sum, more)| sum + more);
+            *amount = sum.zip(measure.amount(p, seen)).map(|(sum, more)| sum + more);
         }
         self.span_ns += span_ns;
         self.free += free * span_ns as f64;
@@ -208,6 +211,12 @@ impl Window {
         self.involuntary.add_rate(p, |t| t.counters.involuntary_switches);
         self.voluntary.add_rate(p, |t| t.counters.voluntary_switches);
         self.miss.add_counts(p, |t| t.counters.cache_misses.zip(t.counters.cache_references));
+        let host = seen.host.counters;
+        self.host_miss = host
+            .cache_misses
+            .zip(host.cache_references)
+            .filter(|c| c.1 > 0)
+            .map(|(m, r)| m as f64 / r as f64);
         self.team = p.team.as_ref().map(|t| t.size);
     }
 
@@ -226,7 +235,7 @@ impl Window {
 
     /// Section 5.2.1, equation 5.1. What is not known is left out; `None` if neither is known.
     fn factor(&self) -> Option<f64> {
-        let miss = self.miss.get().map(|m| m.min(1.0));
+        let miss = self.miss.get().or(self.host_miss).map(|m| m.min(1.0));
         match (miss, self.lock.get()) {
             (None, None) => None,
             (miss, lock) => Some(1.0 - miss.unwrap_or(0.0).max(lock.unwrap_or(0.0))),
@@ -484,7 +493,7 @@ impl Policy for FaithFul {
                 _ => {
                     // At least a tenth of a CPU: where others take all, what little was done is not divided by nothing.
                     let free = f64::from(self.cpus) - seen.host.others_busy.unwrap_or(0.0);
-                    known.window.add(p, seen.span_ns, free.max(0.1));
+                    known.window.add(p, seen, free.max(0.1));
                 }
             }
             if known.window.span_ns >= self.window_ns {
@@ -641,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn decide_waits_a_second_after_the_workers_came() {
+    fn decide_waits_after_the_workers_came() {
         let mut policy = FaithFul::new(8);
         for at in 1..=5 {
             assert_eq!(policy.decide(&snapshot(at, 1, BUSY)), []);
@@ -682,7 +691,7 @@ mod tests {
                 first = first.or(Some(tenth));
             }
         }
-        assert_eq!(first, Some(21), "seen at 1, settled at 11, ten more for a window");
+        assert_eq!(first, Some(11), "seen at 1, settled at 6, five more for a window");
     }
 
     #[test]

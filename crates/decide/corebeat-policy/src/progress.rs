@@ -1,6 +1,6 @@
 //! How much work a program has done, by the best measure that can be had without its help.
 
-use corebeat_machine::{ProgramSample, ThreadSample};
+use corebeat_machine::{ProgramSample, Snapshot, ThreadSample, TimeShares};
 use serde::Serialize;
 
 /// A measure of progress, the best first. Amounts of one measure may be compared with each other, never with another's.
@@ -9,7 +9,8 @@ use serde::Serialize;
 pub enum Measure {
     /// Parallel regions that ended.
     Regions,
-    /// Instructions in user mode, without the share that was spent spinning. Only where spinning can be told.
+    /// Instructions in user mode, without the share that was spent spinning. Only where spinning can be told. Where the
+    /// host was counted and not its threads: the program's part of them by its part of the CPU time.
     Instructions,
     /// Bytes read and written by system calls.
     Bytes,
@@ -35,7 +36,7 @@ impl Measure {
     }
 
     /// What was done within the sample's span, if this can be told.
-    pub fn amount(self, program: &ProgramSample) -> Option<f64> {
+    pub fn amount(self, program: &ProgramSample, seen: &Snapshot) -> Option<f64> {
         let threads = || program.threads.iter();
         match self {
             Measure::Regions => {
@@ -46,7 +47,8 @@ impl Measure {
                     |user: f64, spin: f64| if user > 0.0 { (1.0 - spin / user).max(0.0) } else { 1.0 };
                 let known = t.counters.instructions.zip(t.shares.user).zip(t.shares.spin);
                 (busy(t), known.map(|((i, user), spin)| i as f64 * useful(user, spin)))
-            })),
+            }))
+            .or_else(|| of_the_host(program, seen)),
             Measure::Bytes => program.io_bytes.map(|b| b as f64),
             Measure::UserTime => nearly_all(threads().map(|t| {
                 let useful = t.shares.user.map(|u| (u - t.shares.spin.unwrap_or(0.0)).max(0.0));
@@ -54,6 +56,18 @@ impl Measure {
             })),
         }
     }
+}
+
+/// Of the instructions that all CPUs completed, those that the program is likely to have completed usefully.
+fn of_the_host(program: &ProgramSample, seen: &Snapshot) -> Option<f64> {
+    let all = seen.host.counters.instructions? as f64;
+    let cpus = |share: fn(&TimeShares) -> Option<f64>| {
+        nearly_all(program.threads.iter().map(|t| (busy(t), share(&t.shares).map(|s| s * t.span_ns as f64))))
+            .map(|ns| ns / seen.span_ns.max(1) as f64)
+    };
+    let (running, user, spin) = (cpus(|s| s.running())?, cpus(|s| s.user)?, cpus(|s| s.spin)?);
+    let part = running / (running + seen.host.others_busy?);
+    (running > 0.0 && user > 0.0).then(|| all * part * (1.0 - spin / user).max(0.0))
 }
 
 /// How much a thread's amount weighs: its time on a CPU, in nanoseconds; all of its time where that is not known.
@@ -84,10 +98,16 @@ mod tests {
     fn instructions_without_known_spin_are_no_measure() {
         let mut p = sample::program();
         sample::thread(&mut p, 0.5, 0.0, 0.5).counters.instructions = Some(1000);
-        assert_eq!(Measure::Instructions.amount(&p), None);
+        let mut seen = Snapshot { span_ns: 1_000_000_000, ..Snapshot::default() };
+        assert_eq!(Measure::Instructions.amount(&p, &seen), None);
         p.threads[0].shares.spin = Some(0.125);
-        assert_eq!(Measure::Instructions.amount(&p), Some(750.0));
-        assert_eq!(Measure::UserTime.amount(&p), Some(0.375));
-        assert_eq!(Measure::Regions.amount(&p), None);
+        assert_eq!(Measure::Instructions.amount(&p, &seen), Some(750.0));
+        assert_eq!(Measure::UserTime.amount(&p, &seen), Some(0.375));
+        assert_eq!(Measure::Regions.amount(&p, &seen), None);
+        // Counted as a whole: others have half a CPU too, and a quarter of the program's user time is spinning.
+        p.threads[0].counters.instructions = None;
+        seen.host.counters.instructions = Some(1000);
+        seen.host.others_busy = Some(0.5);
+        assert_eq!(Measure::Instructions.amount(&p, &seen), Some(375.0));
     }
 }

@@ -27,7 +27,7 @@
 
 use crate::progress::Measure;
 use crate::sign;
-use corebeat_machine::ProgramSample;
+use corebeat_machine::{ProgramSample, Snapshot};
 use serde::Serialize;
 use std::fmt;
 
@@ -53,9 +53,10 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// What a sample shows that was taken over `span_ns` on a machine with `cpus` CPUs. Progress is taken from useful
+    /// What a snapshot shows of one of its programs, on a machine with `cpus` CPUs. Progress is taken from useful
     /// instructions where they are counted; whoever knows better sets it. `None` if nobody can tell what ran.
-    pub fn of(program: &ProgramSample, span_ns: u64, cpus: u32) -> Option<Profile> {
+    pub fn of(program: &ProgramSample, seen: &Snapshot, cpus: u32) -> Option<Profile> {
+        let span_ns = seen.span_ns;
         let useful = program.cpus(span_ns, |s| s.running().map(|r| (r - s.spin.unwrap_or(0.0)).max(0.0)))?;
         Some(Profile {
             cpu_util: (useful / f64::from(cpus.max(1))).min(1.0),
@@ -64,7 +65,7 @@ impl Profile {
             voluntary_rate: sign::rate(program, |t| t.counters.voluntary_switches),
             migration_rate: sign::rate(program, |t| t.counters.migrations),
             progress: Measure::Instructions
-                .amount(program)
+                .amount(program, seen)
                 .filter(|&a| a > 0.0 && span_ns > 0)
                 .map(|a| a / (span_ns as f64 / 1e9)),
         })
@@ -733,7 +734,8 @@ mod tests {
             t.counters.instructions = Some(1000);
         }
         p.threads[0].shares.spin = Some(0.0);
-        let profile = Profile::of(&p, 1_000_000_000, 2).unwrap();
+        let seen = Snapshot { span_ns: 1_000_000_000, ..Snapshot::default() };
+        let profile = Profile::of(&p, &seen, 2).unwrap();
         assert_eq!(
             profile,
             Profile {
@@ -746,7 +748,7 @@ mod tests {
             }
         );
         p.threads[1].shares.user = None;
-        assert_eq!(Profile::of(&p, 1_000_000_000, 2), None);
+        assert_eq!(Profile::of(&p, &seen, 2), None);
     }
 
     prop_compose! {

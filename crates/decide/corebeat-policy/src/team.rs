@@ -308,7 +308,11 @@ mod tests {
                 io_bytes: None,
                 team: Some(team),
             };
-            let host = HostSample { others_busy: Some(self.others), others_runnable: Some(self.others) };
+            let host = HostSample {
+                others_busy: Some(self.others),
+                others_runnable: Some(self.others),
+                ..HostSample::default()
+            };
             Snapshot { at_ns: 0, span_ns, host, programs: vec![program] }
         }
 
