@@ -5,9 +5,10 @@
 //! is on for its children (Linux, Documentation/admin-guide/cgroup-v2.rst, "Threads").
 
 use crate::Error;
-use rustix::fs::{FsWord, statfs};
+use rustix::fs::{FlockOperation, FsWord, Mode, OFlags, statfs};
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -69,14 +70,31 @@ impl Place {
         Group { path: self.dir.join(format!("{PREFIX}{name}")), place: self.clone() }
     }
 
-    /// The directory for whose children the cpu controller has to be switched on (again) by us, and off in the end.
+    /// The directory for whose children the cpu controller has to be switched on by us, and off in the end.
     pub(crate) fn to_enable(&self) -> Option<&Path> {
-        let on = |dir: &Path| {
-            let text = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
-            text.split_ascii_whitespace().any(|c| c == "cpu")
-        };
-        // Another Corebeat may have done so: the last to leave switches it off.
-        (self.v2 && (!on(&self.dir) || has_our_children(&self.dir))).then_some(self.dir.as_path())
+        // Another Corebeat may have switched it on: the last to leave switches it off.
+        (self.v2 && (!is_on(&self.dir) || has_our_children(&self.dir))).then_some(self.dir.as_path())
+    }
+
+    /// Keeps other Corebeats from making and removing groups here, until dropped.
+    pub(crate) fn lock(&self) -> Option<Lock> {
+        Lock::of(&self.dir)
+    }
+}
+
+/// The lock of a control group in which groups of ours are made or removed: whether the cpu controller is on there and
+/// who else wants it must not change in between.
+pub(crate) struct Lock(#[expect(dead_code, reason = "held, not used")] OwnedFd);
+
+impl Lock {
+    /// `None` where there is no group, or none that can be locked: what follows then fails, or is alone anyway.
+    pub(crate) fn of(dir: &Path) -> Option<Lock> {
+        // A journal may name any directory, and waiting for the lock of one could take forever.
+        magic(dir).filter(|m| [MAGIC, MAGIC_V2].contains(m))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(dir, flags, Mode::empty()).ok()?;
+        rustix::fs::flock(&fd, FlockOperation::LockExclusive).ok()?;
+        Some(Lock(fd))
     }
 }
 
@@ -182,12 +200,22 @@ pub(crate) fn dissolve(path: &Path) -> Result<bool, String> {
 }
 
 /// Switches the cpu controller off again for the children of this group, unless somebody's Corebeat still wants it.
+/// Returns whether it was on. The caller holds the group's [`Lock`].
 pub(crate) fn disable(path: &Path) -> Result<bool, String> {
-    if magic(path) != Some(MAGIC_V2) || has_our_children(path) {
+    if magic(path) != Some(MAGIC_V2) || !is_on(path) || has_our_children(path) {
         return Ok(false);
     }
-    fs::write(path.join("cgroup.subtree_control"), "-cpu").map_err(|e| e.to_string())?;
-    Ok(true)
+    match fs::write(path.join("cgroup.subtree_control"), "-cpu") {
+        // Then it was not us who switched it on.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        other => other.map(|()| true).map_err(|e| e.to_string()),
+    }
+}
+
+/// Whether the children of a group of version 2 have the cpu controller.
+fn is_on(dir: &Path) -> bool {
+    let text = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
+    text.split_ascii_whitespace().any(|c| c == "cpu")
 }
 
 fn has_our_children(dir: &Path) -> bool {

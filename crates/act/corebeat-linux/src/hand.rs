@@ -8,7 +8,7 @@ use crate::process::{is_same, thread_id, threads};
 use crate::{Error, memory};
 use corebeat_machine::{Action, ProgramId, Target, ThreadId};
 use setting::{Kind, SLICE_NS_MAX, SLICE_NS_MIN, Setting};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -189,47 +189,56 @@ impl Hands {
         if records.is_empty() {
             return Ok(());
         }
-        let journal = match &mut self.journal {
-            Some(journal) => journal,
-            none => none.insert(Journal::create(&self.dir)?),
-        };
-        journal.announce(&records)?;
+        self.journal()?.announce(&records)?;
         records.iter().for_each(|r| self.ledger.note(r));
         Ok(())
     }
 
+    fn journal(&mut self) -> Result<&mut Journal, Error> {
+        match &mut self.journal {
+            Some(journal) => Ok(journal),
+            none => Ok(none.insert(Journal::create(&self.dir)?)),
+        }
+    }
+
     /// Does what was announced, all or nothing.
     fn carry_out(&mut self, plans: &[Plan]) -> Result<(), Error> {
-        let mut tail = Vec::new();
-        let mut result = Ok(());
+        let mut took = Vec::new();
         for (i, plan) in plans.iter().enumerate().filter(|(_, p)| p.from != p.to) {
             match change(plan.thread, &plan.to) {
                 Ok(Some(value)) if value != plan.to => {
-                    tail.push(Record::Took { tid: plan.thread.tid, start: plan.thread.start_ticks, value });
+                    took.push(Record::Took { tid: plan.thread.tid, start: plan.thread.start_ticks, value });
                 }
                 Ok(_) => {}
                 Err(e) => {
-                    result = Err(explain(plan, e));
-                    for done in plans[..i].iter().rev().filter(|p| p.from != p.to) {
-                        // Whatever does not go back now is in the journal, and goes back in the end.
-                        let _ = change(done.thread, &done.from);
-                    }
-                    break;
+                    self.take_back(&plans[..i], &plans[i..])?;
+                    return Err(explain(plan, e));
                 }
             }
         }
-        if let Some(journal) = self.journal.as_mut().filter(|_| !plans.is_empty()) {
-            tail.push(Record::Done);
-            tail.iter().for_each(|r| self.ledger.note(r));
-            // Not worth failing for: it only tells what can also be found out, if less exactly.
-            let _ = journal.write(&tail);
-            if journal.is_long() {
-                self.ledger.retain(|e| is_same(e.thread));
-                self.programs.values_mut().for_each(|s| s.processes.retain(|p| is_same(*p)));
-                journal.rewrite(&self.ledger.records())?;
-            }
+        let Some(journal) = self.journal.as_mut().filter(|_| !plans.is_empty()) else { return Ok(()) };
+        took.push(Record::Done);
+        took.iter().for_each(|r| self.ledger.note(r));
+        // Not worth failing for: it only tells what can also be found out, if less exactly.
+        let _ = journal.write(&took);
+        if journal.is_long() {
+            self.ledger.retain(|e| is_same(e.thread));
+            self.programs.values_mut().for_each(|s| s.processes.retain(|p| is_same(*p)));
+            journal.rewrite(&self.ledger.records())?;
         }
-        result
+        Ok(())
+    }
+
+    /// After a failure: makes of those that were changed what they were before, and forgets those that we have now never
+    /// changed at all. Kept, they would pass for the creators of threads with whom we have nothing to do.
+    fn take_back(&mut self, done: &[Plan], not_done: &[Plan]) -> Result<(), Error> {
+        let is_back = |p: &&Plan| p.from == p.to || change(p.thread, &p.from).is_ok();
+        let back: Vec<&Plan> = done.iter().rev().filter(is_back).chain(not_done).collect();
+        let untouched = |e: &Entry| back.iter().any(|p| p.thread == e.thread && p.from == e.old);
+        self.ledger.retain(|e| !untouched(e));
+        self.ledger.note(&Record::Done);
+        let records = self.ledger.records();
+        self.journal()?.rewrite(&records)
     }
 
     fn weigh(&mut self, program: ProgramId, weight: u32, threads: &[ThreadId]) -> Result<(), Error> {
@@ -260,9 +269,13 @@ impl Hands {
         threads: &[ThreadId],
         fresh: &mut Vec<Group>,
     ) -> Result<(), Error> {
-        let me = thread_id(std::process::id() as i32).unwrap_or(ThreadId { tid: 0, start_ticks: 0 });
-        let name = format!("{}-{}-{}", me.tid, me.start_ticks, program.0);
-        for process in processes(threads) {
+        let processes = processes(threads);
+        if processes.is_empty() {
+            return Ok(());
+        }
+        // As unique as the journal is, so that nobody else dissolves it.
+        let name = format!("{}-{}", self.journal()?.stem(), program.0);
+        for process in processes {
             let known = self.programs.get(&program).map_or(&[][..], |s| &s.groups);
             let mut groups = known.iter().chain(fresh.iter());
             if groups.clone().any(|g| g.holds(process.tid)) {
@@ -271,6 +284,7 @@ impl Hands {
             let Some(place) = Place::of(process.tid)? else { continue };
             let group = place.group(&name);
             if !groups.any(|g| *g == group) {
+                let _alone = place.lock();
                 let enable = place.to_enable().map(|path| Record::Enable { path: path.into() });
                 let make = Record::Group { path: group.path().into() };
                 self.write_ahead(enable.into_iter().chain([make]).collect())?;
@@ -349,6 +363,9 @@ fn undo(ledger: &Ledger) -> (Restored, bool) {
             note(thread.tid, undo_value(thread, entry), &entry.old);
         }
     }
+    let parents: BTreeSet<&Path> = ledger.groups().iter().filter_map(|g| g.parent()).collect();
+    // In the order of their names, as everybody takes them.
+    let _alone: Vec<_> = parents.into_iter().filter_map(cgroup::Lock::of).collect();
     let groups = ledger.groups().iter().rev().map(|path| (path, cgroup::dissolve(path)));
     let enabled = ledger.enabled().iter().rev().map(|path| (path, cgroup::disable(path)));
     for (path, outcome) in groups.chain(enabled) {
@@ -605,13 +622,21 @@ fn now_ticks() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::restore_all;
     use corebeat_machine::{Class, CpuId, CpuSet};
     use std::sync::mpsc::channel;
+    use std::sync::{Mutex, MutexGuard};
 
     const P: ProgramId = ProgramId(1);
+
+    /// All tests are threads of one process, and so the threads of one pass for heirs of another's: one at a time.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    pub(crate) fn alone() -> MutexGuard<'static, ()> {
+        ALONE.lock().unwrap_or_else(|e| e.into_inner())
+    }
 
     /// A thread that does nothing until this is dropped.
     struct Sleeper {
@@ -656,6 +681,7 @@ mod tests {
 
     #[test]
     fn restore_after_a_kill_between_journal_and_change_has_nothing_to_do() {
+        let _alone = alone();
         let (dir, sleeper) = (tempfile::tempdir().unwrap(), Sleeper::new());
         let before = sleeper.has();
         let mut hands = Hands::new(dir.path());
@@ -670,6 +696,7 @@ mod tests {
 
     #[test]
     fn restore_after_a_kill_amid_changes_undoes_those_that_were_made() {
+        let _alone = alone();
         let (dir, sleepers) = (tempfile::tempdir().unwrap(), [Sleeper::new(), Sleeper::new()]);
         let before = sleepers[0].has();
         let mut hands = Hands::new(dir.path());
@@ -694,6 +721,7 @@ mod tests {
 
     #[test]
     fn apply_of_what_the_kernel_cuts_is_settled_and_undone() {
+        let _alone = alone();
         let (dir, sleeper) = (tempfile::tempdir().unwrap(), Sleeper::new());
         let before = sleeper.has();
         let cpus: CpuSet = [CpuId(0), CpuId(8000)].into_iter().collect();
@@ -710,6 +738,7 @@ mod tests {
 
     #[test]
     fn failing_action_takes_back_what_it_had_done() {
+        let _alone = alone();
         let (dir, sleepers) = (tempfile::tempdir().unwrap(), [Sleeper::new(), Sleeper::new()]);
         let before = sleepers[0].has();
         let ids = sleepers.each_ref().map(|s| s.id);
@@ -727,7 +756,21 @@ mod tests {
     }
 
     #[test]
+    fn action_that_failed_at_once_leaves_no_trace() {
+        let _alone = alone();
+        let (dir, sleeper) = (tempfile::tempdir().unwrap(), Sleeper::new());
+        let nowhere: CpuSet = [CpuId(8000)].into_iter().collect();
+        let action = Action::SetCpus { target: Target::Thread(sleeper.id), cpus: nowhere };
+        let mut hands = Hands::new(dir.path());
+        hands.apply(&action, P, &[]).unwrap_err();
+        assert!(hands.ledger.entries().is_empty());
+        kill(hands);
+        assert_eq!(restore_all(dir.path()).unwrap(), Restored::default());
+    }
+
+    #[test]
     fn journal_stays_short_and_sound_over_many_changes() {
+        let _alone = alone();
         let (dir, sleepers) = (tempfile::tempdir().unwrap(), [Sleeper::new(), Sleeper::new()]);
         let before = sleepers[0].has();
         let ids = sleepers.each_ref().map(|s| s.id);
@@ -752,6 +795,7 @@ mod tests {
 
     #[test]
     fn stranger_who_got_a_recycled_number_is_given_what_its_process_has() {
+        let _alone = alone();
         let sleeper = Sleeper::new();
         let before = sleeper.has();
         let ours = Setting::of_class(Class::Batch);
@@ -764,6 +808,7 @@ mod tests {
 
     #[test]
     fn real_time_thread_is_left_alone() {
+        let _alone = alone();
         let (dir, sleeper) = (tempfile::tempdir().unwrap(), Sleeper::new());
         let param = libc::sched_param { sched_priority: 1 };
         // SAFETY: a plain system call on a struct that lives through it. The thread sleeps: it takes no CPU from anybody.

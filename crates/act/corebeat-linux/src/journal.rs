@@ -250,6 +250,11 @@ impl Journal {
         Ok(journal)
     }
 
+    /// A name that no other journal on this host has.
+    pub(crate) fn stem(&self) -> &str {
+        self.name.strip_suffix(SUFFIX).unwrap_or(&self.name)
+    }
+
     /// Announces changes: returns once they are on disk.
     pub(crate) fn announce(&mut self, records: &[Record]) -> Result<(), Error> {
         self.write(records)?;

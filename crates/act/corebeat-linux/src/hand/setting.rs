@@ -254,6 +254,7 @@ mod tests {
 
     /// Runs on a thread of its own, so that no other test sees what is set.
     fn apart<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+        let _alone = crate::hand::tests::alone();
         std::thread::scope(|s| s.spawn(f).join().unwrap())
     }
 

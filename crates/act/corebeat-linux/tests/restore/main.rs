@@ -4,7 +4,7 @@ mod hostile;
 mod victim;
 
 use corebeat_linux::{Error, Hands, restore_all};
-use corebeat_machine::{Action, Class, CpuId, CpuSet, ProgramId, Target, ThreadId};
+use corebeat_machine::{Action, Class, CpuId, CpuSet, NodeId, ProgramId, Target, ThreadId};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -165,6 +165,8 @@ fn weight_moves_the_program_into_a_group_and_back() {
         other => other.unwrap(),
     }
     assert!(look_all(victim.pid()).iter().all(|s| s.group.contains("/corebeat-")));
+    // Version 1 counts in shares, of which 1024 are a weight of 100.
+    assert!(["300", "3072"].contains(&victim::weight(victim.pid()).as_str()));
     hands.apply(&weight(200), P, &threads(victim.pid())).unwrap();
     victim.tell("more");
     victim.hear("born");
@@ -336,6 +338,27 @@ fn senseless_actions_are_named_and_change_nothing() {
         assert!(matches!(error, Error::Senseless(_)), "{action:?}: {error:?}");
     }
     assert_eq!(look_all(victim.pid()), before);
+}
+
+#[test]
+fn pages_move_to_the_nodes_that_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = victim();
+    let online = std::fs::read_to_string("/sys/devices/system/node/online").unwrap_or_else(|_| "0".into());
+    let nodes: CpuSet = online.parse().unwrap();
+    let nodes: Vec<NodeId> = nodes.iter().map(|n| NodeId(n.0)).collect();
+    let (to, from) = nodes.split_last().unwrap();
+    let from = if from.is_empty() { vec![*to] } else { from.to_vec() };
+    let action = Action::MovePages { program: P, from: from.clone(), to: vec![*to] };
+    match Hands::new(dir.path()).apply(&action, P, &threads(victim.pid())) {
+        Err(Error::Missing { .. }) => return, // a kernel without NUMA
+        other => other.unwrap(),
+    }
+    // Pages that are shared with others stay; the heap is its own.
+    let maps = std::fs::read_to_string(format!("/proc/{}/numa_maps", victim.pid())).unwrap();
+    let heap = maps.lines().find(|l| l.contains(" heap ")).unwrap();
+    assert!(heap.contains(&format!(" N{}=", to.0)), "{heap}");
+    assert!(from.iter().all(|n| n == to || !heap.contains(&format!(" N{}=", n.0))), "{heap}");
 }
 
 /// What somebody without privileges may do and what not. Run as such a user.

@@ -174,3 +174,12 @@ pub(crate) fn tree(pid: i32) -> Vec<i32> {
     let below: Vec<i32> = children.flat_map(tree).collect();
     std::iter::once(pid).chain(below).collect()
 }
+
+/// The weight, or the shares, of the group of ours that a process is in.
+pub(crate) fn weight(pid: i32) -> String {
+    let groups = look(pid).group;
+    let path = groups.lines().find(|l| l.contains("/corebeat-")).unwrap().splitn(3, ':').nth(2).unwrap();
+    let read = |file: &str| std::fs::read_to_string(format!("/sys/fs/cgroup{file}")).ok();
+    let text = read(&format!("{path}/cpu.weight")).or_else(|| read(&format!("/cpu{path}/cpu.shares")));
+    text.unwrap().trim().to_owned()
+}
