@@ -9,9 +9,14 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::time::Timespec;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
-use std::io;
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -27,8 +32,9 @@ pub(crate) fn show(subjects: Subjects, period: Duration) -> Result<(), Failure> 
     let signals = Signals::new().map_err(Failure::own)?;
     let screen = Screen::new(subjects.are_named(), period);
     // From here on a panic restores the terminal as well.
-    let terminal = ratatui::try_init().map_err(no_terminal);
-    let ended = terminal.and_then(|terminal| Live { subjects, screen, seen: None, terminal, signals }.run());
+    let terminal = Tty::open().and_then(|tty| Ok((tty, ratatui::try_init()?))).map_err(no_terminal);
+    let live = |(tty, terminal)| Live { subjects, screen, seen: None, tty, terminal, signals };
+    let ended = terminal.and_then(|t| live(t).run());
     ratatui::restore();
     // A signal that ends us has to be what our parent is told that we ended by.
     match ended? {
@@ -68,17 +74,58 @@ impl Signals {
     }
 }
 
+/// What keys come from. crossterm reads for ever from a terminal that has gone, so it is asked only where there is one.
+struct Tty(OwnedFd);
+
+impl Tty {
+    /// The one that crossterm takes.
+    fn open() -> io::Result<Self> {
+        let stdin = io::stdin();
+        match stdin.is_terminal() {
+            true => stdin.as_fd().try_clone_to_owned(),
+            false => File::open("/dev/tty").map(OwnedFd::from),
+        }
+        .map(Tty)
+    }
+
+    /// Waits until there may be something to read, or a signal has come. Whether the terminal is still there.
+    fn wait(&self, timeout: Duration) -> io::Result<bool> {
+        let mut timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+        loop {
+            let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(_) => {
+                    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+                    return Ok(!fds[0].revents().intersects(gone));
+                }
+                Err(Errno::INTR) => timeout = Timespec::default(),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
 struct Live {
     subjects: Subjects,
     screen: Screen,
     seen: Option<Seen>,
+    tty: Tty,
     terminal: DefaultTerminal,
     signals: Signals,
 }
 
 impl Live {
-    /// Until a key, or the signal that is returned, ends it.
+    /// Until a key, or the signal that is returned, ends it. Where the terminal has gone nobody can be told of anything:
+    /// not even standard error may be there.
     fn run(mut self) -> Result<Option<i32>, Failure> {
+        let ended = self.turn();
+        if !self.tty.wait(Duration::ZERO).is_ok_and(|there| there) {
+            emulate_default_handler(SIGHUP).map_err(Failure::own)?;
+        }
+        ended
+    }
+
+    fn turn(&mut self) -> Result<Option<i32>, Failure> {
         let mut turn = Instant::now() + FIRST.min(self.screen.period);
         self.draw()?;
         loop {
@@ -86,12 +133,17 @@ impl Live {
             let wait = if self.screen.paused { GLANCE } else { left.min(GLANCE) };
             let mut changed = false;
             let (paused, period) = (self.screen.paused, self.screen.period);
-            if event::poll(wait).map_err(no_terminal)? {
+            let mut there = self.tty.wait(wait).map_err(no_terminal)?;
+            while there && event::poll(Duration::ZERO).map_err(no_terminal)? {
                 match self.take_event()? {
                     Some(Wish::Quit) => return Ok(None),
                     Some(Wish::Stop) => self.signals.stop.store(true, Ordering::SeqCst),
                     None => changed = true,
                 }
+                there = self.tty.wait(Duration::ZERO).map_err(no_terminal)?;
+            }
+            if !there {
+                return Ok(Some(SIGHUP));
             }
             if let Some(signal) = self.signals.end() {
                 return Ok(Some(signal));

@@ -190,6 +190,8 @@ fn own_cpu_s() -> f64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::os::unix::process::CommandExt;
+    use std::time::Duration;
 
     proptest! {
         #[test]
@@ -209,6 +211,51 @@ mod tests {
         assert_eq!(kept_name("a-program-with-a-long-name"), b"a-program-with-");
         assert_eq!(kept_name("a-program-withé"), b"a-program-with\xc3");
         assert_eq!(kept_name(""), b"");
+    }
+
+    /// A process by a name of its own, ended when dropped.
+    struct Sleeper(std::process::Child);
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn subjects_by_name_come_and_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = format!("cb-sleep{}", std::process::id());
+        let program = dir.path().join(&name);
+        let sleep = ["/bin/sleep", "/usr/bin/sleep"].into_iter().find(|p| fs::exists(p).unwrap()).unwrap();
+        std::os::unix::fs::symlink(sleep, &program).unwrap();
+        let start = || {
+            // A program that is several by its first argument is told which.
+            let child = std::process::Command::new(&program).arg0("sleep").arg("60").spawn().unwrap();
+            // It gets its name a moment after everything else of a start is done.
+            let named = || has_name(child.id() as i32, |n| n == name.as_bytes());
+            assert!((0..60_000).any(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                named()
+            }));
+            Sleeper(child)
+        };
+        let machine = LinuxMachine::new(corebeat_linux::Options::default()).unwrap();
+        assert!(Subjects::new(std::slice::from_ref(&name), machine).is_err());
+        let mut first = start();
+        let machine = LinuxMachine::new(corebeat_linux::Options::default()).unwrap();
+        let mut subjects = Subjects::new(std::slice::from_ref(&name), machine).unwrap();
+        let mut pids =
+            || -> Vec<u32> { subjects.observe().unwrap().programs.iter().map(|p| p.pid as u32).collect() };
+        assert_eq!(pids(), [first.0.id()]);
+        let second = start();
+        pids();
+        assert_eq!(pids(), [first.0.id(), second.0.id()]);
+        first.0.kill().unwrap();
+        first.0.wait().unwrap();
+        pids();
+        assert_eq!(pids(), [second.0.id()]);
     }
 
     #[test]
