@@ -204,7 +204,9 @@ impl Screen {
     /// The host, what is shown of it, and what that costs.
     pub(crate) fn head(&self, seen: &Seen) -> Line<'static> {
         let cpus = |cpus: Option<f64>| cpus.map_or_else(|| "?".into(), |c| format!("{c:.2}"));
-        let busy = seen.busy.zip(seen.others_busy).map(|(shown, others)| shown + others);
+        // The two come from clocks of different grain.
+        let busy =
+            seen.busy.zip(seen.others_busy).map(|(shown, others)| (shown + others).min(seen.cpus as f64));
         let threads: usize = seen.programs.iter().map(|p| p.threads.len()).sum();
         let own = if seen.span_s > 0.0 { seen.watching_cpu_s / seen.span_s * 100.0 } else { 0.0 };
         Line::from(format!(
