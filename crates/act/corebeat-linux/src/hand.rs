@@ -169,7 +169,8 @@ impl Hands {
         let standing = self.programs.entry(program).or_default();
         let mut plans = Vec::new();
         for &thread in threads {
-            let Some(process) = process_of(thread.tid).filter(|_| is_same(thread)) else { continue };
+            let process = self.ledger.process(thread).or_else(|| process_of(thread.tid));
+            let Some(process) = process.filter(|_| is_same(thread)) else { continue };
             standing.processes.insert(process);
             for want in wants {
                 plans.extend(plan_one(&self.ledger, &standing.processes, thread, process, want)?);

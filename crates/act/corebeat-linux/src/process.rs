@@ -25,7 +25,8 @@ pub(crate) fn state_and_start(stat: &str) -> Option<(char, u64)> {
 
 /// The identity of a thread that is there now.
 pub(crate) fn thread_id(tid: i32) -> Option<ThreadId> {
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    // The file of the thread alone: that of the process adds up the times of all its threads, which takes its time.
+    let stat = fs::read_to_string(format!("/proc/{tid}/task/{tid}/stat")).ok()?;
     state_and_start(&stat).map(|(_, start_ticks)| ThreadId { tid, start_ticks })
 }
 

@@ -116,6 +116,11 @@ impl Ledger {
         self.index.get(&(thread, kind)).map(|&i| &self.entries[i])
     }
 
+    /// The process of a thread that is noted.
+    pub(crate) fn process(&self, thread: ThreadId) -> Option<ThreadId> {
+        Setting::KINDS.into_iter().find_map(|kind| self.entry(thread, kind)).map(|e| e.process)
+    }
+
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }

@@ -93,6 +93,9 @@ fn play() {
             }
         }
     }
+    if let Some(args) = role("full") {
+        full(&args[0], args[1].parse().unwrap());
+    }
     if let Some(args) = role("poor") {
         poor(Path::new(&args[0]));
     }
@@ -278,6 +281,47 @@ fn restore_after_kills_at_any_moment_leaves_all_as_before() {
         assert!(after.iter().all(|s| *s == before), "round {round}: {after:?}\n{restored:?}");
         assert_eq!(journals(dir.path()), 0);
     }
+}
+
+/// Files may not grow any further, as on a disk that is full; then they may again.
+fn full(dir: &str, pid: i32) {
+    let limit = |rlim_cur| {
+        let limit = libc::rlimit { rlim_cur, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: plain system calls on a struct that lives through them; an ignored signal runs no code.
+        unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+        }
+    };
+    let action = Action::SetClass { target: ALL, class: Class::Batch };
+    let mut hands = Hands::new(dir);
+    // Enough for the first lines, and for a part of the next.
+    limit(700);
+    let error = hands.apply(&action, P, &threads(pid)).unwrap_err();
+    assert!(error.to_string().contains("journal"), "{error}");
+    say("refused");
+    std::io::stdin().lines().next();
+    limit(libc::RLIM_INFINITY);
+    hands.apply(&action, P, &threads(pid)).unwrap();
+    say("done");
+    std::thread::sleep(std::time::Duration::from_secs(600));
+}
+
+#[test]
+fn journal_that_cannot_grow_stops_the_change_and_stays_sound() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = victim();
+    let before = look_all(victim.pid());
+    let mut corebeat = Player::start("play", &format!("full {} {}", dir.path().display(), victim.pid()));
+    corebeat.hear("refused");
+    assert_eq!(look_all(victim.pid()), before);
+    corebeat.tell("go on");
+    corebeat.hear("done");
+    assert_ne!(look_all(victim.pid()), before);
+    corebeat.kill();
+    let restored = restore_all(dir.path()).unwrap();
+    assert!(restored.left.is_empty() && !restored.undone.is_empty(), "{restored:?}");
+    assert_eq!(look_all(victim.pid()), before);
 }
 
 #[test]
