@@ -187,7 +187,10 @@ fn program_that_is_dropped_before_its_release_is_gone() {
 fn program_that_cannot_be_started_is_told_apart() {
     let dir = tempfile::tempdir().unwrap();
     let try_it = |program: &Path| -> Error {
-        let mut started: Started = Launch::new(program, []).start().unwrap();
+        let mut launch = Launch::new(program, []);
+        // Without directories that this user may not look into: there, nobody can tell what is missing.
+        launch.env.push(("PATH".into(), Some("/usr/bin:/bin".into())));
+        let mut started: Started = launch.start().unwrap();
         let error = started.release().unwrap_err();
         assert!(error.to_string().contains(program.to_str().unwrap()), "{error}");
         error
