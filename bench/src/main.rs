@@ -1,2 +1,141 @@
-//! placeholder
-fn main() {}
+//! Corebeat side by side with its peers, in one run: `cargo run --release -p bench -- list | NAME...`.
+//!
+//! Place in the loop: beside it; knows Corebeat as users do, by its program, and the workloads. One file a bench:
+//! `linux_watch`, `tune_count`, `run_auto`, `workload_naive`. The book's page `measuring.md` says what each means.
+//!
+//! # Model
+//!
+//! A bench has cases; a case has subjects, which are measured in turn (A B C A B C ...); each subject of a case gives a
+//! [`row::Row`]. What is measured runs as a child process ([`child::Running`]), so that all of it can be ended.
+//!
+//! # Invariants
+//!
+//! 1. No child outlives its limit, or this program (`running_past_its_limit_is_ended`; each asks the kernel to be ended
+//!    with its parent).
+//! 2. Times are never asserted; results are: a checksum that differs from the other subjects', or a status that is not
+//!    success, fails the bench (`proof_that_differs_is_refused`).
+//! 3. What is not on this machine is left out with a line that says how to get it, and is no failure.
+
+mod child;
+mod corebeat;
+mod input;
+mod kernel;
+mod lever;
+mod line;
+mod linux_watch;
+mod list;
+mod load;
+mod program;
+mod round;
+mod row;
+mod run_auto;
+mod session;
+mod tool;
+mod tune_count;
+mod workload_naive;
+
+use clap::{Parser, Subcommand};
+use session::Session;
+use std::process::ExitCode;
+use tool::Tool;
+
+/// Something that is measured.
+struct Bench {
+    /// What users call it; begins with the short name of the crate that it is about.
+    name: &'static str,
+    /// What it measures, in a clause.
+    summary: &'static str,
+    /// Whom Corebeat stands beside.
+    peers: &'static [&'static str],
+    /// What peers and programs come from; cases that want a missing one are left out.
+    tools: &'static [Tool],
+    cases: fn(&Session) -> Vec<String>,
+    run: fn(&Session) -> Result<(), String>,
+}
+
+const BENCHES: [Bench; 4] = [linux_watch::BENCH, tune_count::BENCH, run_auto::BENCH, workload_naive::BENCH];
+
+/// Measures Corebeat beside its peers, in one run.
+#[derive(Parser)]
+#[command(name = "bench", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    part: Option<Part>,
+}
+
+#[derive(clap::Args)]
+struct Options {
+    /// Which benches; 'list' says which there are, their cases and peers, and what is missing here
+    #[arg(required = true)]
+    name: Vec<String>,
+    /// One short round of each case: a trial whether all of it works
+    #[arg(long)]
+    quick: bool,
+    /// One JSON object a line instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Only cases whose name has this in it
+    #[arg(long, value_name = "SUBSTRING")]
+    filter: Option<String>,
+}
+
+/// What benches start in processes of their own.
+#[derive(Subcommand)]
+enum Part {
+    #[command(hide = true)]
+    Load(load::Options),
+    #[command(hide = true)]
+    Lever(lever::Options),
+    #[command(hide = true)]
+    Kernel(kernel::Options),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.part {
+        Some(Part::Load(options)) => load::main(&options),
+        Some(Part::Lever(options)) => lever::main(&options),
+        Some(Part::Kernel(options)) => kernel::main(&options),
+        None => measure(cli.options),
+    };
+    done.unwrap_or_else(|why| {
+        eprintln!("bench: {why}");
+        ExitCode::FAILURE
+    })
+}
+
+fn measure(options: Options) -> Result<ExitCode, String> {
+    let session = Session::new(options.quick, options.json, options.filter)?;
+    if options.name == ["list"] {
+        list::print(&session, &BENCHES);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut chosen = Vec::new();
+    for name in &options.name {
+        match BENCHES.iter().find(|b| b.name == name) {
+            Some(bench) => chosen.push(bench),
+            None => {
+                eprintln!("bench: there is no bench '{name}'; 'bench list' names those there are");
+                return Ok(ExitCode::from(2));
+            }
+        }
+    }
+    if cfg!(debug_assertions) && !session.quick {
+        return Err("built without optimisation, figures mean nothing; use cargo run --release".into());
+    }
+    for bench in chosen {
+        if !(bench.cases)(&session).iter().any(|case| session.wants(case)) {
+            session.complain(format!("no case of {} has the filter's text in its name", bench.name));
+        }
+        if let Err(why) = (bench.run)(&session) {
+            session.complain(format!("{}: {why}", bench.name));
+        }
+    }
+    let complaints = session.complaints();
+    for complaint in &complaints {
+        eprintln!("bench: FAILED: {complaint}");
+    }
+    Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

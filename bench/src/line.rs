@@ -1,0 +1,96 @@
+//! What it costs to move a cache line from one core to another and make it visible there.
+//!
+//! Virtual CPUs have regimes that last for minutes (here: about 50 ns, or about 215 ns) and shift every figure in which
+//! threads wait for each other by 2 to 4 times: a result is worth little without this one beside it.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Round trips that are timed together.
+const BATCH: u32 = 200;
+const BATCHES_MAX: usize = 50;
+const TIME_MAX: Duration = Duration::from_millis(30);
+/// Tells the other side to stop; even, so that it is never answered.
+const STOP: u32 = u32::MAX - 1;
+
+/// A line of its own, also where two are fetched together.
+#[repr(align(128))]
+struct Line(AtomicU32);
+
+/// Nanoseconds for one move, half a round trip, between the first two CPUs that this process may use: the median of
+/// batches. `None` where it may use only one, or not choose, or where others leave it no time to measure in.
+pub(crate) fn cost_ns() -> Option<f64> {
+    let allowed = sched_getaffinity(None).ok()?;
+    let mut cpus = (0..CpuSet::MAX_CPU).filter(|&c| allowed.is_set(c));
+    let (here, there) = (cpus.next()?, cpus.next()?);
+    let line = Line(AtomicU32::new(0));
+    // Relaxed: nothing else is passed on by the line, and the order of writes to one place is always kept.
+    std::thread::scope(|scope| {
+        let answer = scope.spawn(|| {
+            let pinned = pin(there);
+            let mut last = 0;
+            loop {
+                let seen = line.0.load(Ordering::Relaxed);
+                if seen == STOP {
+                    return pinned;
+                }
+                if seen != last && seen % 2 == 1 {
+                    last = seen + 1;
+                    line.0.store(last, Ordering::Relaxed);
+                }
+                std::hint::spin_loop();
+            }
+        });
+        let ask = scope.spawn(|| {
+            let pinned = pin(here);
+            let (begin, mut next, mut batches) = (Instant::now(), 1, Vec::new());
+            'all: while batches.len() < BATCHES_MAX && begin.elapsed() < TIME_MAX {
+                let start = Instant::now();
+                for _ in 0..BATCH {
+                    line.0.store(next, Ordering::Relaxed);
+                    let mut looks = 0u32;
+                    while line.0.load(Ordering::Relaxed) == next {
+                        std::hint::spin_loop();
+                        looks += 1;
+                        // So many are looked at only when the other side does not run.
+                        if looks.is_multiple_of(4096) && begin.elapsed() > TIME_MAX {
+                            break 'all;
+                        }
+                    }
+                    next += 2;
+                }
+                batches.push(start.elapsed().as_nanos() as f64 / f64::from(2 * BATCH));
+            }
+            line.0.store(STOP, Ordering::Relaxed);
+            (pinned, batches)
+        });
+        let (asked, batches) = ask.join().ok()?;
+        let answered = answer.join().ok()?;
+        // The first batch meets a thread that is not there yet.
+        let warm = batches.get(1..).unwrap_or_default();
+        if asked && answered { crate::row::median(warm) } else { None }
+    })
+}
+
+/// Keeps the calling thread on one CPU. Whether that worked.
+pub(crate) fn pin(cpu: usize) -> bool {
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    sched_setaffinity(None, &one).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cost_is_a_time_where_there_are_two_cpus() {
+        let cpus = sched_getaffinity(None).unwrap().count();
+        match cost_ns() {
+            Some(ns) => assert!(cpus > 1 && ns > 0.0),
+            // On a machine that is busy enough there is none either.
+            None => assert!(cpus > 0),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What it costs to watch a program: CPU time of the watcher, as a share of one core.
+
+use crate::Bench;
+use crate::child::Running;
+use crate::load::READY;
+use crate::round::{Measured, Subject, interleave};
+use crate::row::{Better, Series, Table};
+use crate::session::Session;
+use crate::tool::{PERF, PIDSTAT, TOP, Tool};
+use std::cell::RefCell;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+pub(crate) const BENCH: Bench = Bench {
+    name: "linux.watch",
+    summary: "CPU time of a watcher of many threads, once a second, in % of one core",
+    peers: &["top -H -b -d 1", "pidstat -t 1", "perf trace -s"],
+    tools: &[TOP, PIDSTAT, PERF],
+    cases: |_| THREADS.map(case).into(),
+    run,
+};
+
+const THREADS: [usize; 2] = [64, 1024];
+
+/// A load and a watcher may take this long to start.
+const START_MAX: Duration = Duration::from_secs(30);
+
+fn case(threads: usize) -> String {
+    format!("{threads} threads")
+}
+
+/// How long each watcher is watched.
+#[derive(Clone, Copy)]
+struct Span {
+    /// Until it has found all threads.
+    warm_up: Duration,
+    measured: Duration,
+}
+
+impl Span {
+    fn of(session: &Session) -> Span {
+        let (warm_up, measured) = if session.quick { (300, 1_000) } else { (2_000, 10_000) };
+        Span { warm_up: Duration::from_millis(warm_up), measured: Duration::from_millis(measured) }
+    }
+
+    /// No load and no watcher lives longer.
+    fn all(self) -> Duration {
+        self.warm_up + self.measured + 3 * START_MAX
+    }
+
+    /// What a watcher used over the time that is measured, in % of one core.
+    fn measure(self, watcher: &Running) -> Result<f64, String> {
+        std::thread::sleep(self.warm_up);
+        let (begin, before) = (Instant::now(), watcher.cpu_s()?);
+        std::thread::sleep(self.measured);
+        let used = watcher.cpu_s()? - before;
+        Ok(used / begin.elapsed().as_secs_f64() * 100.0)
+    }
+}
+
+fn run(session: &Session) -> Result<(), String> {
+    let corebeat = session.corebeat()?.to_string_lossy().into_owned();
+    let myself = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
+    let span = Span::of(session);
+    let peers: Vec<Tool> =
+        BENCH.tools.iter().copied().filter(|&t| session.has(t) && works(session, t)).collect();
+    for threads in THREADS.into_iter().filter(|&t| session.wants(&case(t))) {
+        let load = [
+            myself.to_string_lossy().into_owned(),
+            "load".into(),
+            format!("--threads={threads}"),
+            format!("--seconds={}", span.all().as_secs()),
+        ];
+        let own = RefCell::new(Vec::new());
+        let mut subjects = vec![Subject::new("corebeat", || {
+            let mut command = Command::new(&corebeat);
+            command.args(["run", "--policy", "none", "--report", "json", "--"]).args(&load);
+            let (outside, inside) = watched_by_corebeat(command, threads, span)?;
+            own.borrow_mut().push(inside);
+            Ok(Measured::Value(outside))
+        })];
+        for tool in &peers {
+            let load = &load;
+            subjects.push(Subject::new(tool.program, move || {
+                let usage = watched_by(tool.program, load, threads, span)?;
+                Ok(Measured::Value(usage))
+            }));
+        }
+        let rounds = interleave(session, &case(threads), "% of one core", subjects);
+        let mut series = rounds.series;
+        series.push(Series {
+            subject: "corebeat, by its own figure".into(),
+            values: own.take(),
+            cut_runs: 0,
+        });
+        session.emit(&Table {
+            bench: BENCH.name,
+            case: case(threads),
+            unit: "% of one core",
+            better: Better::Lower,
+            series,
+            line_ns: rounds.line_ns,
+        });
+    }
+    Ok(())
+}
+
+/// Whether a peer may do here what it does: perf wants privileges.
+fn works(session: &Session, tool: Tool) -> bool {
+    if tool != PERF {
+        return true;
+    }
+    let mut command = Command::new(tool.program);
+    command.args(["trace", "-s", "true"]);
+    let tried =
+        Running::start(command, false).and_then(|r| r.wait(START_MAX)).and_then(|ended| ended.check());
+    if let Err(why) = &tried {
+        session.skip(format!("perf trace does not work here ({why}); try as root"));
+    }
+    tried.is_ok()
+}
+
+/// Corebeat starts the load itself. What it used, seen from outside and by its own report.
+fn watched_by_corebeat(command: Command, threads: usize, span: Span) -> Result<(f64, f64), String> {
+    let mut watcher = Running::start(command, true)?;
+    watcher.wait_for(READY, START_MAX)?;
+    let outside = span.measure(&watcher)?;
+    watcher.close_input();
+    let ended = watcher.wait(span.all())?;
+    ended.check()?;
+    let report = ended.stderr.lines().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let report = report.ok_or_else(|| format!("no report in '{}'", ended.stderr.trim()))?;
+    if report["threads_max"].as_u64().is_none_or(|seen| seen < threads as u64) {
+        return Err(format!("it saw {} of {threads} threads", report["threads_max"]));
+    }
+    let share = |used: f64, wall: f64| used / wall * 100.0;
+    let inside = report["watching_cpu_s"].as_f64().zip(report["wall_s"].as_f64());
+    Ok((outside, inside.map(|(used, wall)| share(used, wall)).ok_or("its report lacks watching_cpu_s")?))
+}
+
+/// A peer is pointed at the load. What it used.
+fn watched_by(peer: &str, load: &[String], threads: usize, span: Span) -> Result<f64, String> {
+    let mut command = Command::new(&load[0]);
+    command.args(&load[1..]);
+    let load = Running::start(command, true)?;
+    load.wait_for(READY, START_MAX)?;
+    let pid = load.pid().to_string();
+    let mut command = Command::new(peer);
+    match peer {
+        "top" => command.args(["-H", "-b", "-d", "1", "-p", &pid]),
+        "pidstat" => command.args(["-t", "-p", &pid, "1"]),
+        _ => command.args(["trace", "-s", "-p", &pid]),
+    };
+    let watcher = Running::start(command, false)?;
+    if peer == "perf" {
+        attached(&watcher, threads)?;
+    }
+    let usage = span.measure(&watcher)?;
+    watcher.interrupt();
+    let ended = watcher.wait(span.all())?;
+    // What an interrupt does to the status differs; what is printed shows whether it watched.
+    let lines = ended.stdout.lines().count() + ended.stderr.lines().count();
+    // perf trace names only threads that made a system call: about a quarter.
+    let expected = if peer == "perf" { threads / 8 } else { threads };
+    if lines < expected {
+        return Err(format!("it printed {lines} lines on {threads} threads: {}", ended.stderr.trim()));
+    }
+    Ok(usage)
+}
+
+/// Waits until perf has opened its files, at least one for each thread, which takes it seconds: until there come no more.
+fn attached(perf: &Running, threads: usize) -> Result<(), String> {
+    let folder = format!("/proc/{}/fd", perf.pid());
+    let begin = Instant::now();
+    let (mut last, mut since) = (0, Instant::now());
+    loop {
+        let files = std::fs::read_dir(&folder).map_or(0, Iterator::count);
+        if files != last {
+            (last, since) = (files, Instant::now());
+        }
+        if files >= threads && since.elapsed() > Duration::from_millis(300) {
+            return Ok(());
+        }
+        if perf.has_ended() {
+            return Ok(()); // What it said is told by whoever measures it.
+        }
+        if begin.elapsed() > START_MAX {
+            return Err(format!("it had opened {files} files for {threads} threads after {START_MAX:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

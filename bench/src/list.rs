@@ -1,0 +1,38 @@
+//! `bench list`: what there is to measure, beside whom, and what is missing for that.
+
+use crate::Bench;
+use crate::session::Session;
+use serde_json::json;
+use std::io::Write;
+
+pub(crate) fn print(session: &Session, benches: &[Bench]) {
+    let mut out = std::io::stdout();
+    for bench in benches {
+        let cases = (bench.cases)(session);
+        let missing: Vec<_> = bench.tools.iter().filter(|t| t.path().is_none()).collect();
+        // If nobody reads on, nobody wants the rest.
+        let _ = if session.json {
+            let tools: Vec<_> = bench
+                .tools
+                .iter()
+                .map(|t| json!({"program": t.program, "package": t.package, "here": !missing.contains(&t)}))
+                .collect();
+            let object = json!({
+                "bench": bench.name, "summary": bench.summary, "cases": cases, "peers": bench.peers, "tools": tools
+            });
+            writeln!(out, "{object}")
+        } else {
+            let gaps: String = missing.iter().map(|t| format!("\n  missing  {}", t.advice())).collect();
+            let tools: Vec<_> = bench.tools.iter().map(|t| t.program).collect();
+            writeln!(
+                out,
+                "{}  {}\n  cases    {}\n  beside   {}\n  uses     {}{gaps}\n",
+                bench.name,
+                bench.summary,
+                cases.join("; "),
+                bench.peers.join("; "),
+                if tools.is_empty() { "nothing of others".into() } else { tools.join(", ") },
+            )
+        };
+    }
+}

@@ -1,0 +1,98 @@
+//! Subjects measured in turn: A B C A B C, so that what changes on the machine meanwhile meets all of them.
+
+use crate::line;
+use crate::row::{Series, figure};
+use crate::session::Session;
+
+/// One measurement.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Measured {
+    Value(f64),
+    /// Ended at its limit; the true value is larger.
+    Over(f64),
+}
+
+/// Somebody who is measured.
+pub(crate) struct Subject<'a> {
+    name: String,
+    measure: Box<dyn FnMut() -> Result<Measured, String> + 'a>,
+}
+
+impl<'a> Subject<'a> {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        measure: impl FnMut() -> Result<Measured, String> + 'a,
+    ) -> Self {
+        Subject { name: name.into(), measure: Box::new(measure) }
+    }
+}
+
+/// What was measured of all subjects, in their order, and what a cache line cost before each round.
+pub(crate) struct Rounds {
+    pub(crate) series: Vec<Series>,
+    pub(crate) line_ns: Vec<f64>,
+}
+
+/// Measures each subject once a round. One that failed, or was ended at its limit, is not measured again in this case:
+/// the first tells, and the rest would only take its time.
+pub(crate) fn interleave(session: &Session, case: &str, unit: &str, mut subjects: Vec<Subject>) -> Rounds {
+    let mut series: Vec<Series> =
+        subjects.iter().map(|s| Series { subject: s.name.clone(), ..Series::default() }).collect();
+    let mut out = vec![false; subjects.len()];
+    let mut line_ns = Vec::new();
+    for round in 1..=session.rounds() {
+        line_ns.extend(line::cost_ns());
+        for (i, subject) in subjects.iter_mut().enumerate().filter(|(i, _)| !out[*i]).collect::<Vec<_>>() {
+            let measured = (subject.measure)();
+            let shown = match measured {
+                Ok(Measured::Value(value)) => {
+                    series[i].values.push(value);
+                    format!("{} {unit}", figure(value))
+                }
+                Ok(Measured::Over(value)) => {
+                    series[i].values.push(value);
+                    series[i].cut_runs += 1;
+                    out[i] = true;
+                    format!("over {} {unit}", figure(value))
+                }
+                Err(why) => {
+                    out[i] = true;
+                    session.complain(format!("{case}, {}: {why}", subject.name));
+                    continue;
+                }
+            };
+            session.tell(&format!("{case}, round {round} of {}: {} {shown}", session.rounds(), subject.name));
+        }
+    }
+    Rounds { series, line_ns }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn interleave_takes_turns_and_drops_who_failed_or_was_cut() {
+        let session = Session::new(false, true, None).unwrap();
+        let order = RefCell::new(String::new());
+        let subject = |name: &'static str, measured: Result<Measured, String>| {
+            let order = &order;
+            Subject::new(name, move || {
+                order.borrow_mut().push_str(name);
+                measured.clone()
+            })
+        };
+        let subjects = vec![
+            subject("a", Ok(Measured::Value(1.0))),
+            subject("b", Ok(Measured::Over(20.0))),
+            subject("c", Err("wrong".into())),
+            subject("d", Ok(Measured::Value(2.0))),
+        ];
+        let rounds = interleave(&session, "case", "s", subjects);
+        assert_eq!(order.take(), "abcdadadadad");
+        assert_eq!((rounds.series[0].values.len(), rounds.series[1].cut_runs), (5, 1));
+        assert!(rounds.series[2].values.is_empty());
+        assert_eq!(session.complaints(), ["case, c: wrong"]);
+    }
+}

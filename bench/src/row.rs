@@ -1,0 +1,221 @@
+//! What a case gave: one row a subject, as JSON or as a table.
+
+use serde::Serialize;
+use std::fmt;
+
+/// Which values are good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Better {
+    Lower,
+    /// The value describes, and is neither good nor bad.
+    Neither,
+}
+
+/// What was measured of one subject.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Series {
+    pub(crate) subject: String,
+    pub(crate) values: Vec<f64>,
+    /// So many of the values are of runs that were ended at their limit: the true ones are larger.
+    pub(crate) cut_runs: usize,
+}
+
+/// One line of JSON.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Row<'a> {
+    bench: &'a str,
+    case: &'a str,
+    subject: &'a str,
+    unit: &'a str,
+    better: Better,
+    median: f64,
+    min: f64,
+    max: f64,
+    runs: usize,
+    /// Absent where it is 0.
+    #[serde(skip_serializing_if = "is_zero")]
+    cut_runs: usize,
+    /// What moving a cache line between two cores cost meanwhile; absent where there is one core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line_ns: Option<f64>,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+/// All rows of a case.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Table {
+    pub(crate) bench: &'static str,
+    pub(crate) case: String,
+    pub(crate) unit: &'static str,
+    pub(crate) better: Better,
+    /// Corebeat first.
+    pub(crate) series: Vec<Series>,
+    /// The cost of moving a cache line, before each round.
+    pub(crate) line_ns: Vec<f64>,
+}
+
+/// The middle one, or the mean of the two in the middle. `None` if there are none.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+impl Series {
+    /// Whether the median is only a lower bound: a run that was ended is at least as long as all that were not, so more
+    /// than half of the values must be known.
+    fn is_cut(&self) -> bool {
+        self.cut_runs * 2 >= self.values.len() && self.cut_runs > 0
+    }
+}
+
+impl Table {
+    fn row<'a>(&'a self, series: &'a Series) -> Option<Row<'a>> {
+        Some(Row {
+            bench: self.bench,
+            case: &self.case,
+            subject: &series.subject,
+            unit: self.unit,
+            better: self.better,
+            median: median(&series.values)?,
+            min: series.values.iter().copied().reduce(f64::min)?,
+            max: series.values.iter().copied().reduce(f64::max)?,
+            runs: series.values.len(),
+            cut_runs: series.cut_runs,
+            line_ns: median(&self.line_ns),
+        })
+    }
+
+    /// One object a line. A subject without a value has no row.
+    pub(crate) fn json(&self) -> String {
+        let rows = self.series.iter().filter_map(|s| self.row(s));
+        rows.map(|row| serde_json::to_string(&row).expect("a row has only texts and numbers") + "\n")
+            .collect()
+    }
+}
+
+/// Three digits that matter.
+pub(crate) fn figure(x: f64) -> String {
+    match x.abs() {
+        a if a >= 100.0 => format!("{x:.0}"),
+        a if a >= 10.0 => format!("{x:.1}"),
+        a if a >= 1.0 || a == 0.0 => format!("{x:.2}"),
+        a if a >= 0.1 => format!("{x:.3}"),
+        _ => format!("{x:.4}"),
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  {}  [{}]", self.bench, self.case, self.unit)?;
+        if let Some(middle) = median(&self.line_ns) {
+            let least = self.line_ns.iter().copied().fold(middle, f64::min);
+            let most = self.line_ns.iter().copied().fold(middle, f64::max);
+            write!(f, "  a cache line moves in {middle:.0} ns ({least:.0} to {most:.0})")?;
+        }
+        writeln!(f)?;
+        let reference = self.series.first().and_then(|s| Some((s, median(&s.values).filter(|&m| m > 0.0)?)));
+        let best =
+            self.series.iter().filter(|s| !s.is_cut()).filter_map(|s| median(&s.values)).reduce(f64::min);
+        writeln!(f, "  {:<28} {:>9} {:>9} {:>9} {:>5}", "", "median", "min", "max", "runs")?;
+        for series in &self.series {
+            let Some(row) = self.row(series) else {
+                writeln!(f, "  {:<28} {:>9}", series.subject, "failed")?;
+                continue;
+            };
+            let over = |x: f64, cut: bool| if cut { format!("over {}", figure(x)) } else { figure(x) };
+            let cut = series.cut_runs > 0;
+            write!(
+                f,
+                "  {:<28} {:>9} {:>9} {:>9} {:>5}",
+                series.subject,
+                over(row.median, series.is_cut()),
+                over(row.min, series.cut_runs == row.runs),
+                over(row.max, cut),
+                row.runs
+            )?;
+            if let Some((first, reference)) = reference.filter(|_| self.better == Better::Lower) {
+                let ratio = format!("{:.3}", row.median / reference);
+                match (std::ptr::eq(first, series), first.is_cut(), series.is_cut()) {
+                    (true, ..) => {}
+                    (_, true, true) => write!(f, "   neither ended")?,
+                    (_, true, false) => write!(f, "   less than {ratio} of {}", first.subject)?,
+                    (_, false, true) => write!(f, "   over {ratio} of {}", first.subject)?,
+                    (_, false, false) => write!(f, "   {ratio} of {}", first.subject)?,
+                }
+                if best == Some(row.median) && !series.is_cut() {
+                    write!(f, "   best")?;
+                }
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(subject: &str, values: &[f64], cut_runs: usize) -> Series {
+        Series { subject: subject.into(), values: values.into(), cut_runs }
+    }
+
+    fn table(series: Vec<Series>) -> Table {
+        Table {
+            bench: "run.auto",
+            case: "lu 2x".into(),
+            unit: "s",
+            better: Better::Lower,
+            series,
+            line_ns: vec![50.0, 215.0],
+        }
+    }
+
+    #[test]
+    fn median_of_none_one_and_two() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[1.0, 2.0]), Some(1.5));
+    }
+
+    #[test]
+    fn row_json_has_the_documented_fields() {
+        let table = table(vec![series("corebeat", &[1.0, 3.0, 2.0], 0), series("plain", &[20.0], 1)]);
+        let rows: Vec<serde_json::Value> =
+            table.json().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let expected = serde_json::json!({
+            "bench": "run.auto", "case": "lu 2x", "subject": "corebeat", "unit": "s", "better": "lower",
+            "median": 2.0, "min": 1.0, "max": 3.0, "runs": 3, "line_ns": 132.5
+        });
+        assert_eq!(rows[0], expected);
+        assert_eq!(rows[1]["cut_runs"], 1);
+    }
+
+    #[test]
+    fn table_shows_a_peer_that_wins_and_one_that_never_ended() {
+        let text = table(vec![
+            series("corebeat", &[2.0], 0),
+            series("plain", &[20.0, 20.0], 2),
+            series("by hand", &[1.5], 0),
+            series("gone", &[], 0),
+        ])
+        .to_string();
+        let line = |name: &str| text.lines().find(|l| l.contains(name)).unwrap().to_owned();
+        assert!(line("by hand").ends_with("0.750 of corebeat   best"), "{text}");
+        assert!(
+            line("plain").contains("over 20.0") && line("plain").ends_with("over 10.000 of corebeat"),
+            "{text}"
+        );
+        assert!(line("gone").ends_with("failed"), "{text}");
+    }
+}

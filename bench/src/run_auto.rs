@@ -1,0 +1,153 @@
+//! What `corebeat run --policy auto` brings to programs that nobody changes, beside what one can try by hand.
+
+use crate::Bench;
+use crate::child::Running;
+use crate::program::{Agreement, DEBIAN, OPENMP, Program, Told, threads, workloads};
+use crate::round::{Subject, interleave};
+use crate::row::{Better, Table};
+use crate::session::Session;
+use crate::tool::{GCC, PBZIP2, SEVEN_ZIP, XZ};
+use std::process::Command;
+use std::time::Duration;
+
+pub(crate) const BENCH: Bench = Bench {
+    name: "run.auto",
+    summary: "programs with 1, 2, 4 and 8 threads a CPU, steered by corebeat run --policy auto",
+    peers: &[
+        "plain",
+        "slices of 3, 20 and 100 ms",
+        "SCHED_BATCH",
+        "SCHED_BATCH with 20 and 100 ms",
+        "one CPU a thread",
+        "OpenMP: each thread count up to the CPUs",
+    ],
+    tools: &[GCC, XZ, PBZIP2, SEVEN_ZIP],
+    cases: |session| names().flat_map(|name| factors(session).iter().map(move |&f| case(name, f))).collect(),
+    run,
+};
+
+/// What is tried by hand on programs that cannot change their thread count.
+const LEVERS: [(&str, &[&str]); 7] = [
+    ("slice 3 ms", &["--slice-ms=3"]),
+    ("slice 20 ms", &["--slice-ms=20"]),
+    ("slice 100 ms", &["--slice-ms=100"]),
+    ("batch", &["--batch"]),
+    ("batch, slice 20 ms", &["--batch", "--slice-ms=20"]),
+    ("batch, slice 100 ms", &["--batch", "--slice-ms=100"]),
+    ("one CPU a thread", &["--pin"]),
+];
+
+/// A run on all CPUs with as many threads as CPUs.
+const RUN_S: f64 = 5.0;
+/// The launcher's trial is ended after this.
+const TRIAL_MAX: Duration = Duration::from_secs(10);
+/// A machine of many CPUs has about so many counts tried by hand.
+const COUNTS_MAX: usize = 4;
+
+/// By how much less a workload that spins at barriers is given with more threads than CPUs, for each factor squared: a
+/// barrier then takes slices instead of microseconds, and no run would end within its limit.
+const SPIN_SHARE: f64 = 1.0 / 15.0;
+
+fn factors(session: &Session) -> &'static [usize] {
+    if session.quick { &[1, 4] } else { &[1, 2, 4, 8] }
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    workloads().chain(OPENMP).chain(DEBIAN.iter().map(|d| d.0).filter(|&name| name != "sysbench"))
+}
+
+fn case(name: &str, factor: usize) -> String {
+    format!("{name} {factor}x")
+}
+
+fn run(session: &Session) -> Result<(), String> {
+    let levers = levers(session)?;
+    for name in names() {
+        let factors: Vec<usize> =
+            factors(session).iter().copied().filter(|&f| session.wants(&case(name, f))).collect();
+        if factors.is_empty() {
+            continue;
+        }
+        for factor in factors {
+            let Some(program) = program(session, name, factor)? else { continue };
+            measure(session, &program, factor, &levers)?;
+        }
+    }
+    Ok(())
+}
+
+/// A program, sized for a case. `None` if something for it is missing.
+fn program(session: &Session, name: &'static str, factor: usize) -> Result<Option<Program>, String> {
+    let core_s = session.core_s(RUN_S);
+    if OPENMP.contains(&name) {
+        return Program::openmp(session, name, core_s);
+    }
+    if !workloads().any(|w| w == name) {
+        return Program::debian(session, name, core_s);
+    }
+    let spins = name == "cluster-spin" && factor > 1;
+    let share = if spins { SPIN_SHARE / (factor * factor) as f64 } else { 1.0 };
+    Program::workload(session, name, core_s * share).map(Some)
+}
+
+/// The levers that work here, as words before a command.
+fn levers(session: &Session) -> Result<Vec<(&'static str, Vec<String>)>, String> {
+    let myself = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
+    let myself = myself.to_string_lossy().into_owned();
+    let mut levers = Vec::new();
+    for (name, flags) in LEVERS {
+        let flags = flags.iter().map(|&f| f.to_owned());
+        let starter: Vec<String> =
+            [myself.clone(), "lever".into()].into_iter().chain(flags).chain(["--".into()]).collect();
+        let mut command = Command::new(&starter[0]);
+        command.args(&starter[1..]).arg("true");
+        let tried = Running::start(command, false)?.wait(TRIAL_MAX)?;
+        match tried.check() {
+            Ok(()) => levers.push((name, starter)),
+            Err(why) => session.skip(format!("{name}: {why}")),
+        }
+    }
+    Ok(levers)
+}
+
+fn measure(
+    session: &Session,
+    program: &Program,
+    factor: usize,
+    levers: &[(&'static str, Vec<String>)],
+) -> Result<(), String> {
+    let case = case(program.name, factor);
+    let count = factor * session.cpus;
+    let corebeat = session.corebeat()?.to_string_lossy().into_owned();
+    let corebeat = [&corebeat, "run", "--policy", "auto", "--report", "none", "--"].map(str::to_owned);
+    let agreement = Agreement::default();
+    let timed =
+        |starter: &[String], count: usize| program.timed(starter, count, session.run_max(), &agreement);
+    let mut subjects = vec![
+        Subject::new("corebeat", || timed(&corebeat, count)),
+        Subject::new("plain", || timed(&[], count)),
+    ];
+    if program.told == Told::ByOpenMp {
+        let step = session.cpus.div_ceil(COUNTS_MAX);
+        let by_hand = (1..=session.cpus).filter(|n| *n == 1 || *n == session.cpus || n % step == 0);
+        for by_hand in by_hand.filter(|&n| n != count) {
+            let timed = &timed;
+            subjects.push(Subject::new(format!("{} by hand", threads(by_hand)), move || timed(&[], by_hand)));
+        }
+    } else if factor > 1 {
+        for (name, starter) in levers {
+            let timed = &timed;
+            subjects.push(Subject::new(*name, move || timed(starter, count)));
+        }
+    }
+    let rounds = interleave(session, &case, "s", subjects);
+    session.emit(&Table {
+        bench: BENCH.name,
+        case,
+        unit: "s",
+        better: Better::Lower,
+        series: rounds.series,
+        line_ns: rounds.line_ns,
+    });
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! One run of this program: what was asked for, where rows go, what went wrong.
+
+use crate::corebeat;
+use crate::row::Table;
+use crate::tool::Tool;
+use std::cell::{OnceCell, RefCell};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Rounds of a case at full size.
+const ROUNDS: usize = 5;
+
+/// What all benches of a run share.
+pub(crate) struct Session {
+    pub(crate) quick: bool,
+    pub(crate) json: bool,
+    /// CPUs that this process may use.
+    pub(crate) cpus: usize,
+    filter: Option<String>,
+    folder: tempfile::TempDir,
+    corebeat: OnceCell<Result<PathBuf, String>>,
+    skipped: RefCell<Vec<String>>,
+    complaints: RefCell<Vec<String>>,
+}
+
+impl Session {
+    pub(crate) fn new(quick: bool, json: bool, filter: Option<String>) -> Result<Self, String> {
+        let folder = tempfile::Builder::new().prefix("corebeat-bench-").tempdir();
+        Ok(Session {
+            quick,
+            json,
+            cpus: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            filter,
+            folder: folder.map_err(|e| format!("no temporary folder: {e}"))?,
+            corebeat: OnceCell::new(),
+            skipped: RefCell::default(),
+            complaints: RefCell::default(),
+        })
+    }
+
+    /// How often each subject of a case is measured.
+    pub(crate) fn rounds(&self) -> usize {
+        if self.quick { 1 } else { ROUNDS }
+    }
+
+    /// How much work a program is given that is to keep all CPUs busy for `wall_s` seconds, in seconds of one core.
+    pub(crate) fn core_s(&self, wall_s: f64) -> f64 {
+        match (self.quick, cfg!(debug_assertions)) {
+            (false, _) => wall_s * self.cpus as f64,
+            (true, false) => wall_s * self.cpus as f64 / 25.0,
+            // As little as programs take: code that is not optimised runs twenty times as long.
+            (true, true) => 1e-5,
+        }
+    }
+
+    /// A run of a program is ended after this, and counts as longer.
+    pub(crate) fn run_max(&self) -> Duration {
+        Duration::from_secs(if self.quick { 1 } else { 20 })
+    }
+
+    /// Whether the filter lets a case pass.
+    pub(crate) fn wants(&self, case: &str) -> bool {
+        self.filter.as_ref().is_none_or(|f| case.contains(f))
+    }
+
+    /// A folder for files, gone at the end.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The program `corebeat`, built on the first call.
+    pub(crate) fn corebeat(&self) -> Result<&Path, String> {
+        self.corebeat.get_or_init(corebeat::build).as_deref().map_err(Clone::clone)
+    }
+
+    /// Whether a tool is here; says so, once, where it is not.
+    pub(crate) fn has(&self, tool: Tool) -> bool {
+        let here = tool.path().is_some();
+        if !here {
+            self.skip(tool.advice());
+        }
+        here
+    }
+
+    /// Says, once, that something is left out.
+    pub(crate) fn skip(&self, why: String) {
+        let mut skipped = self.skipped.borrow_mut();
+        if !skipped.contains(&why) {
+            self.tell(&format!("left out: {why}"));
+            skipped.push(why);
+        }
+    }
+
+    /// A line about how far we are.
+    pub(crate) fn tell(&self, text: &str) {
+        let _ = writeln!(std::io::stderr(), "bench: {text}");
+    }
+
+    /// Remembers that something was wrong; the run goes on, and fails at its end.
+    pub(crate) fn complain(&self, what: String) {
+        self.tell(&format!("FAILED: {what}"));
+        self.complaints.borrow_mut().push(what);
+    }
+
+    /// What was wrong so far.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        self.complaints.borrow().clone()
+    }
+
+    /// Prints the rows of a case.
+    pub(crate) fn emit(&self, table: &Table) {
+        let text = if self.json { table.json() } else { format!("{table}\n") };
+        let mut out = std::io::stdout();
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    }
+}

@@ -1,0 +1,103 @@
+//! Each bench at its quick size: it works, its results are right, and its rows are what the book says.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::{Command, Output};
+use std::sync::Mutex;
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bench")).args(args).output().unwrap()
+}
+
+fn objects(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"))).collect()
+}
+
+/// One bench at a time: programs that spin take many times as long beside others.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Runs a bench and gives its rows.
+fn rows(args: &[&str]) -> Vec<Value> {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let output = bench(&[args, &["--quick", "--json"]].concat());
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    // What is missing on this machine is worth a line in the test's output.
+    told.lines().filter(|line| line.contains("left out")).for_each(|line| println!("{line}"));
+    let rows = objects(&output);
+    for row in &rows {
+        for text in ["bench", "case", "subject", "unit"] {
+            assert!(row[text].as_str().is_some_and(|t| !t.is_empty()), "{text} of {row}");
+        }
+        assert!(["lower", "neither"].contains(&row["better"].as_str().unwrap()), "{row}");
+        let figure = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name} of {row}"));
+        assert!(figure("min") <= figure("median") && figure("median") <= figure("max"), "{row}");
+        assert!(row["runs"].as_u64().is_some_and(|n| n > 0), "{row}");
+    }
+    assert!(rows.iter().any(|r| r["subject"] == "corebeat"), "{told}");
+    rows
+}
+
+fn cases(rows: &[Value]) -> BTreeSet<&str> {
+    rows.iter().map(|r| r["case"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn list_names_benches_cases_peers_and_what_is_missing() {
+    let listed = objects(&bench(&["list", "--json"]));
+    let names: Vec<&str> = listed.iter().map(|b| b["bench"].as_str().unwrap()).collect();
+    assert_eq!(names, ["linux.watch", "tune.count", "run.auto", "workload.naive"]);
+    for bench in &listed {
+        assert!(
+            !bench["cases"].as_array().unwrap().is_empty() && !bench["peers"].as_array().unwrap().is_empty()
+        );
+        for tool in bench["tools"].as_array().unwrap() {
+            assert!(tool["here"].is_boolean() && tool["package"].is_string(), "{tool}");
+        }
+    }
+    let text = bench(&["list"]);
+    assert!(text.status.success() && String::from_utf8_lossy(&text.stdout).contains("run.auto"));
+}
+
+#[test]
+fn bench_that_is_unknown_or_matches_nothing_is_told() {
+    let unknown = bench(&["run.otto"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("bench list"));
+    assert_eq!(bench(&[]).status.code(), Some(2));
+    assert_eq!(bench(&["workload.naive", "--quick", "--filter", "no such"]).status.code(), Some(1));
+}
+
+#[test]
+fn watch_quick_measures_corebeat_from_outside_and_by_its_own_figure() {
+    let rows = rows(&["linux.watch"]);
+    assert_eq!(cases(&rows), BTreeSet::from(["64 threads", "1024 threads"]));
+    assert_eq!(rows.iter().filter(|r| r["subject"] == "corebeat, by its own figure").count(), 2);
+}
+
+#[test]
+fn count_quick_compares_what_is_found_with_a_sweep() {
+    let rows = rows(&["tune.count"]);
+    let ratios: Vec<&Value> =
+        rows.iter().filter(|r| r["unit"] == "x of best" && r["subject"] == "corebeat").collect();
+    assert!(ratios.len() >= 7, "{ratios:?}");
+    assert!(ratios.iter().all(|r| r["min"].as_f64().unwrap() >= 1.0), "{ratios:?}");
+}
+
+#[test]
+fn auto_quick_runs_every_program_plain_and_steered() {
+    let rows = rows(&["run.auto"]);
+    for case in cases(&rows) {
+        let subjects: Vec<&str> =
+            rows.iter().filter(|r| r["case"] == case).map(|r| r["subject"].as_str().unwrap()).collect();
+        assert!(subjects.starts_with(&["corebeat", "plain"]), "{case}: {subjects:?}");
+    }
+}
+
+#[test]
+fn naive_quick_gives_the_same_results() {
+    let rows = rows(&["workload.naive"]);
+    assert_eq!(rows.len() % 2, 0);
+    assert!(cases(&rows).contains("triad, 1 thread"));
+}
