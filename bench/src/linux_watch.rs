@@ -72,13 +72,19 @@ fn run(session: &Session) -> Result<(), String> {
             format!("--seconds={}", span.all().as_secs()),
         ];
         let own = RefCell::new(Vec::new());
-        let mut subjects = vec![Subject::new("corebeat", || {
+        let by_corebeat = |period: &[&str]| {
             let mut command = Command::new(&corebeat);
-            command.args(["run", "--policy", "none", "--report", "json", "--"]).args(&load);
-            let (outside, inside) = watched_by_corebeat(command, threads, span)?;
-            own.borrow_mut().push(inside);
-            Ok(Measured::Value(outside))
-        })];
+            command.args(["run", "--policy", "none", "--report", "json"]).args(period).arg("--").args(&load);
+            watched_by_corebeat(command, threads, span)
+        };
+        let mut subjects = vec![
+            Subject::new("corebeat", || {
+                let (outside, inside) = by_corebeat(&["--period", "1000"])?;
+                own.borrow_mut().push(inside);
+                Ok(Measured::Value(outside))
+            }),
+            Subject::new("corebeat, default period", || Ok(Measured::Value(by_corebeat(&[])?.0))),
+        ];
         for tool in &peers {
             let load = &load;
             subjects.push(Subject::new(tool.program, move || {

@@ -125,6 +125,7 @@ fn measure(options: Options) -> Result<ExitCode, String> {
     if cfg!(debug_assertions) && !session.quick {
         return Err("built without optimisation, figures mean nothing; use cargo run --release".into());
     }
+    session.tell(&surroundings(session.cpus));
     for bench in chosen {
         if !(bench.cases)(&session).iter().any(|case| session.wants(case)) {
             session.complain(format!("no case of {} has the filter's text in its name", bench.name));
@@ -138,4 +139,16 @@ fn measure(options: Options) -> Result<ExitCode, String> {
         eprintln!("bench: FAILED: {complaint}");
     }
     Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Where this is measured, and whether others are at work here.
+fn surroundings(cpus: usize) -> String {
+    let first = |path: &str| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.split_whitespace().next().unwrap_or("unknown").to_owned()
+    };
+    let load = first("/proc/loadavg");
+    let busy = load.parse::<f64>().is_ok_and(|l| l > 0.3);
+    let advice = if busy { ": others are at work, wait until it is quiet" } else { "" };
+    format!("{cpus} CPUs, Linux {}, load {load}{advice}", first("/proc/sys/kernel/osrelease"))
 }
