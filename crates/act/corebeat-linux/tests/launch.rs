@@ -60,7 +60,18 @@ struct Front {
 
 impl Front {
     fn start(script: &str) -> Front {
-        Self::prepared(script, |_| {})
+        // Whoever runs the tests in the background, or under nohup, ignores some of these; a shell cannot trap those then.
+        let listen = || {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                // SAFETY: the default action runs no code of ours.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+            }
+            Ok(())
+        };
+        Self::prepared(script, |command| {
+            // SAFETY: the hook makes system calls only.
+            unsafe { command.pre_exec(listen) };
+        })
     }
 
     fn prepared(script: &str, prepare: impl FnOnce(&mut Command)) -> Front {
