@@ -1,6 +1,6 @@
 //! What one can try by hand on a program that nobody changes: a slice, the batch class, one CPU for each thread.
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::HashSet;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -83,6 +83,10 @@ fn schedule(slice_ms: Option<u64>, batch: bool) -> Result<(), String> {
 fn run_pinned(mut command: Command) -> Result<ExitCode, String> {
     let allowed = sched_getaffinity(None).map_err(|e| format!("sched_getaffinity: {e}"))?;
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&c| allowed.is_set(c)).collect();
+    // SAFETY: between fork and exec the closure makes one system call, and allocates nothing.
+    unsafe {
+        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
+    }
     let mut child = command.spawn().map_err(|e| format!("cannot start the program: {e}"))?;
     let tasks = format!("/proc/{}/task", child.id());
     let mut seen = HashSet::new();
