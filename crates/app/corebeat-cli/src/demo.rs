@@ -103,8 +103,12 @@ pub(crate) fn main(options: Options) -> Done {
         show(format!(" {:>11}", before.text()));
         let one_each = plain(&template.command(cpus))?;
         show(format!(" {:>11}", one_each.text()));
-        let watch =
-            Watch { cpus, window: Duration::from_millis(150), serial_max: Duration::from_millis(2_000) };
+        let watch = Watch {
+            cpus,
+            window: Duration::from_millis(150),
+            serial_max: Duration::from_millis(2_000),
+            skip: Duration::ZERO,
+        };
         let found = match tune::search(&template, Limits::of(cpus), watch, false)? {
             Searched::Found(found) => found,
             Searched::Interrupted(status) => exit_as(status),

@@ -91,6 +91,8 @@ pub(crate) struct Watch {
     pub(crate) window: Duration,
     /// How long it may take until it is parallel.
     pub(crate) serial_max: Duration,
+    /// How long one thread alone, whose start cannot be told from its work, is let run before the window begins.
+    pub(crate) skip: Duration,
 }
 
 /// What a trial showed, and what is worth a note.
@@ -141,7 +143,7 @@ pub(crate) fn run(
     started.release()?;
 
     let mut run = Running { machine, started, signals, id };
-    let (mut ended, grew) = run.wait_for_threads(threads, watch.serial_max)?;
+    let (mut ended, grew) = run.wait_for_threads(threads, watch)?;
     let serial_s = seconds_since(start_ns);
     if ended.is_none() {
         // What was seen until now is the start, not the program.
@@ -206,11 +208,7 @@ struct Running<'a> {
 impl Running<'_> {
     /// Waits until the program has its threads: more than one, and no more for some looks. Whether it ended meanwhile,
     /// and whether they came.
-    fn wait_for_threads(
-        &mut self,
-        wanted: u32,
-        longest: Duration,
-    ) -> Result<(Option<ExitStatus>, bool), Failure> {
+    fn wait_for_threads(&mut self, wanted: u32, watch: Watch) -> Result<(Option<ExitStatus>, bool), Failure> {
         let start_ns = now_ns();
         let (mut count, mut steady) = (0, 0);
         loop {
@@ -221,8 +219,9 @@ impl Running<'_> {
             let now = self.machine.thread_count(self.id);
             steady = if now == count { steady + 1 } else { 0 };
             count = now;
-            let parallel = count > 1 || wanted <= 1;
-            if (parallel && steady >= STEADY_LOOKS) || now_ns() - start_ns > longest.as_nanos() as u64 {
+            let waited = Duration::from_nanos(now_ns() - start_ns);
+            let parallel = if wanted > 1 { count > 1 } else { waited >= watch.skip };
+            if (parallel && steady >= STEADY_LOOKS) || waited > watch.serial_max {
                 return Ok((None, count > 1));
             }
         }

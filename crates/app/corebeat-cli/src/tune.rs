@@ -121,6 +121,7 @@ pub(crate) fn main(options: Options) -> Done {
         cpus,
         window: Duration::from_millis(options.window),
         serial_max: Duration::from_millis(options.serial),
+        skip: Duration::ZERO,
     };
     let found = match search(&template, limits, watch, true)? {
         Searched::Found(found) => found,
@@ -192,14 +193,37 @@ pub(crate) fn search(
     let mut machine = trial::machine()?;
     let (mut rows, mut notes): (Vec<Row>, Vec<String>) = (Vec::new(), Vec::new());
     let mut others = Vec::new();
+    let mut ahead: Option<(u32, Shown)> = None;
     let (best, reason) = loop {
         let threads = match search.next() {
             Step::Try(threads) => threads,
             Step::Done { best, reason } => break (best, reason),
         };
-        progress_line(tell, &format!("trying {threads} thread{} ...", if threads == 1 { "" } else { "s" }));
-        let shown = trial::run(&mut machine, template, threads, watch)?;
-        if let Some(status) = shown.interrupted {
+        let mut run = |threads: u32, watch| {
+            progress_line(
+                tell,
+                &format!("trying {threads} thread{} ...", if threads == 1 { "" } else { "s" }),
+            );
+            trial::run(&mut machine, template, threads, watch)
+        };
+        // How long a program's serial start is shows only where threads come after it; so the run with one thread, which
+        // is to be compared with those, is made after the first of them.
+        let next = threads.saturating_add(limits.step).min(limits.max);
+        if threads == 1 && next > 1 {
+            ahead = Some((next, run(next, watch)?));
+        }
+        let skip = match &ahead {
+            Some((_, shown)) if threads == 1 && !shown.stayed_serial => {
+                Duration::from_secs_f64(shown.serial_s)
+            }
+            _ => watch.skip,
+        };
+        let shown = match ahead.take_if(|(n, _)| *n == threads) {
+            Some((_, shown)) => shown,
+            None => run(threads, Watch { skip, ..watch })?,
+        };
+        let interrupted = ahead.as_ref().and_then(|(_, shown)| shown.interrupted);
+        if let Some(status) = shown.interrupted.or(interrupted) {
             progress_line(tell, "");
             return Ok(Searched::Interrupted(status));
         }
