@@ -106,7 +106,10 @@ impl Hands {
                     |us: u32| Setting::SliceNs((u64::from(us) * 1000).clamp(SLICE_NS_MIN, SLICE_NS_MAX));
                 (*target, slice_us.map_or(Want::Original(Kind::Slice), |us| Want::Value(cut(us))))
             }
-            Action::SetClass { target, class } => (*target, Want::Value(Setting::of_class(*class))),
+            Action::SetClass { target, class } => {
+                let of = |class| Want::Value(Setting::of_class(class));
+                (*target, class.map_or(Want::Original(Kind::Policy), of))
+            }
             Action::SetNice { nice, .. } if !(-20..=19).contains(nice) => {
                 return Err(Error::Senseless(format!("nice goes from -20 to 19; {nice} does not")));
             }
@@ -744,7 +747,9 @@ pub(crate) mod tests {
         let before = sleepers[0].has();
         let ids = sleepers.each_ref().map(|s| s.id);
         let mut hands = Hands::new(dir.path());
-        hands.apply(&Action::SetClass { target: Target::Program(P), class: Class::Batch }, P, &ids).unwrap();
+        hands
+            .apply(&Action::SetClass { target: Target::Program(P), class: Some(Class::Batch) }, P, &ids)
+            .unwrap();
         let mut plans = hands.plan(P, &ids, &[Want::Value(Setting::of_class(Class::Normal))]).unwrap();
         // No CPU of these is there.
         let nowhere: CpuSet = [CpuId(8000)].into_iter().collect();
@@ -818,7 +823,7 @@ pub(crate) mod tests {
         }
         let mut hands = Hands::new(dir.path());
         let target = Target::Thread(sleeper.id);
-        hands.apply(&Action::SetClass { target, class: Class::Batch }, P, &[]).unwrap();
+        hands.apply(&Action::SetClass { target, class: Some(Class::Batch) }, P, &[]).unwrap();
         hands.apply(&Action::SetNice { target, nice: 3 }, P, &[]).unwrap();
         // SAFETY: a plain system call.
         assert_eq!(unsafe { libc::sched_getscheduler(sleeper.id.tid) }, libc::SCHED_RR);

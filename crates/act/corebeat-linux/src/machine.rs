@@ -28,16 +28,18 @@ const FULL_READINGS: usize = 32;
 /// samples a second.
 const UNSAMPLED_NS_MAX: f64 = 50e6;
 
-/// From this part of a program's threads' time spent waiting for a CPU on, the host's CPUs are counted: policies compare
-/// what gets done then.
+/// The host's CPUs are counted from the moment on that some program has been watched for this long, and its threads wait for
+/// CPUs for at least [`COUNT_LATENCY_MIN`] of their time: policies compare what gets done then. The kernel takes some 140 ms
+/// of CPU time to begin with it, half a per cent of so long a run.
+const COUNT_AFTER_NS: u64 = 20_000_000_000;
 const COUNT_LATENCY_MIN: f64 = 0.05;
 
 /// What to look at beyond what costs next to nothing, and where to keep the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
     /// Count cache references, cache misses and instructions of threads that switch rarely enough for it. In a virtual
-    /// machine, where that would slow them down, of the host's CPUs as wholes, as soon as threads of a program wait for
-    /// a CPU.
+    /// machine, where that would slow them down, of the host's CPUs as wholes, after a while and where threads wait for
+    /// CPUs, or as soon as [`LinuxMachine::count_host`] says.
     pub counters: bool,
     /// Find out which threads spin, by samples of where they run.
     pub spin: bool,
@@ -68,6 +70,7 @@ pub struct LinuxMachine {
     spin: Option<SpinSampler>,
     /// By thread, the part of its newest samples that was spinning.
     spin_parts: HashMap<ThreadId, f64>,
+    start_ns: u64,
     /// Whether the host's CPUs are to be counted once there is use for it, and their counters from then on.
     counts_host: bool,
     counter: Option<HostCounter>,
@@ -120,6 +123,7 @@ impl LinuxMachine {
             turn: 0,
             spin: spin.ok().flatten(),
             spin_parts: HashMap::new(),
+            start_ns: now_ns(),
             counts_host: options.counters && counting.is_none(),
             counter: None,
             exact: exact.ok().flatten(),
@@ -419,7 +423,7 @@ impl Machine for LinuxMachine {
         self.observe_exact_locks(&mut programs);
         self.observe_spin(&mut programs);
         let waits = |p: &ProgramSample| p.mean(|s| s.latency).is_some_and(|l| l >= COUNT_LATENCY_MIN);
-        if self.counts_host && programs.iter().any(waits) {
+        if self.counts_host && self.at_ns > self.start_ns + COUNT_AFTER_NS && programs.iter().any(waits) {
             self.count_host();
         }
 

@@ -56,7 +56,7 @@ fn actions_reach_threads_that_start_later_and_are_undone() {
     let mut started = shell("i=0; while [ $i -lt 99 ]; do i=$((i+1)); sleep 0.2; done").start().unwrap();
     let id = machine.watch_launch(&started).unwrap();
     started.release().unwrap();
-    machine.act(&Action::SetClass { target: Target::Program(id), class: Class::Batch }).unwrap();
+    machine.act(&Action::SetClass { target: Target::Program(id), class: Some(Class::Batch) }).unwrap();
     let policy = |pid: i32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // Field 41, the 39th after the name.
@@ -86,9 +86,9 @@ fn actions_on_what_has_ended_or_was_never_there_are_no_error() {
     let id = machine.watch_launch(&started).unwrap();
     started.release().unwrap();
     assert!(until(&mut machine, |seen| seen.programs[0].threads.is_empty()));
-    machine.act(&Action::SetClass { target: Target::Program(id), class: Class::Batch }).unwrap();
+    machine.act(&Action::SetClass { target: Target::Program(id), class: Some(Class::Batch) }).unwrap();
     machine.unwatch(id);
-    machine.act(&Action::SetClass { target: Target::Program(id), class: Class::Batch }).unwrap();
+    machine.act(&Action::SetClass { target: Target::Program(id), class: Some(Class::Batch) }).unwrap();
 }
 
 #[test]

@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn loop_failed_action_is_told() {
-        let class = Action::SetClass { target: Target::Program(ProgramId(0)), class: Class::Batch };
+        let class = Action::SetClass { target: Target::Program(ProgramId(0)), class: Some(Class::Batch) };
         let mut c = circle(vec![Box::new(Always(vec![class, slice(1)]))]);
         c.turn(true).unwrap();
         assert_eq!(c.tally().deeds[0].failed.as_deref(), Some("no"));

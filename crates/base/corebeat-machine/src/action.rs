@@ -43,12 +43,12 @@ pub enum Action {
         /// The slice in microseconds, or the default.
         slice_us: Option<u32>,
     },
-    /// Sets the scheduling class.
+    /// Sets the scheduling class; `None` gives each thread back the class it had.
     SetClass {
         /// Whom.
         target: Target,
-        /// The class.
-        class: Class,
+        /// The class, or the one before.
+        class: Option<Class>,
     },
     /// Sets the nice value.
     SetNice {

@@ -15,7 +15,7 @@
 //!     fn decide(&mut self, seen: &Snapshot) -> Vec<Decision> {
 //!         let waits = |p: &&corebeat_machine::ProgramSample| p.mean(|s| s.latency).is_some_and(|l| l > 0.1);
 //!         seen.programs.iter().filter(waits).map(|p| Decision {
-//!             action: Action::SetClass { target: Target::Program(p.id), class: Class::Batch },
+//!             action: Action::SetClass { target: Target::Program(p.id), class: Some(Class::Batch) },
 //!             why: "threads wait for a CPU".into(),
 //!         }).collect()
 //!     }

@@ -32,7 +32,7 @@
 //!    forbids them; `search_ends_within_bounds_and_repeats_itself`, `decide_repeats_itself`).
 //! 2. No unsafe code (`forbid(unsafe_code)`).
 //! 3. A search ends, and stays within its limits (`search_ends_within_bounds_and_repeats_itself`).
-//! 4. What does not help is taken back (`decide_where_the_slice_does_not_help_leaves_nothing_set`), and changes are
+//! 4. What does not help is taken back (`decide_where_it_hurts_takes_it_back_and_rests`), and changes are
 //!    bounded (`decide_changes_are_bounded`).
 //!
 //! # Failure

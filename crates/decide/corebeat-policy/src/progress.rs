@@ -30,7 +30,8 @@ impl Measure {
         match self {
             Measure::Regions => 100.0,
             Measure::Instructions => 1e6,
-            Measure::Bytes => 1e6,
+            // Programs read and write in blocks, of a megabyte or so.
+            Measure::Bytes => 64e6,
             Measure::UserTime => 0.1,
         }
     }

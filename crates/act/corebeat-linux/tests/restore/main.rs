@@ -33,7 +33,7 @@ fn one_cpu() -> CpuSet {
 fn actions() -> Vec<Action> {
     let mut all = vec![
         Action::SetCpus { target: ALL, cpus: one_cpu() },
-        Action::SetClass { target: ALL, class: Class::Batch },
+        Action::SetClass { target: ALL, class: Some(Class::Batch) },
     ];
     if look(std::process::id() as i32).slice_ns > 0 {
         all.push(Action::SetSlice { target: ALL, slice_us: Some(20_000) });
@@ -186,7 +186,7 @@ fn adopt_brings_a_new_thread_in_line_and_undo_takes_it_back() {
     let before = look(victim.pid());
     let mut hands = Hands::new(dir.path());
     let old = threads(victim.pid());
-    hands.apply(&Action::SetClass { target: ALL, class: Class::Batch }, P, &old).unwrap();
+    hands.apply(&Action::SetClass { target: ALL, class: Some(Class::Batch) }, P, &old).unwrap();
     // For one thread alone, here the one that starts others.
     let maker = Target::Thread(*old.last().unwrap());
     hands.apply(&Action::SetCpus { target: maker, cpus: one_cpu() }, P, &old).unwrap();
@@ -293,7 +293,7 @@ fn full(dir: &str, pid: i32) {
             assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
         }
     };
-    let action = Action::SetClass { target: ALL, class: Class::Batch };
+    let action = Action::SetClass { target: ALL, class: Some(Class::Batch) };
     let mut hands = Hands::new(dir);
     // Enough for the first lines, and for a part of the next.
     limit(700);
@@ -330,7 +330,7 @@ fn value_that_somebody_else_changed_since_is_left_alone() {
     let victim = victim();
     let all = threads(victim.pid());
     let mut hands = Hands::new(dir.path());
-    hands.apply(&Action::SetClass { target: ALL, class: Class::Batch }, P, &all).unwrap();
+    hands.apply(&Action::SetClass { target: ALL, class: Some(Class::Batch) }, P, &all).unwrap();
     let zero = libc::sched_param { sched_priority: 0 };
     // SAFETY: a plain system call on a struct that lives through it.
     assert_eq!(unsafe { libc::sched_setscheduler(all[1].tid, libc::SCHED_IDLE, &zero) }, 0);
@@ -415,17 +415,19 @@ fn poor(dir: &Path) {
     denied(hands.apply(&Action::SetNice { target: ALL, nice: -5 }, P, &all).unwrap_err());
     // Allowed by the kernel, but without a way back.
     denied(hands.apply(&Action::SetNice { target: ALL, nice: 5 }, P, &all).unwrap_err());
-    denied(hands.apply(&Action::SetClass { target: ALL, class: Class::Idle }, P, &all).unwrap_err());
+    denied(hands.apply(&Action::SetClass { target: ALL, class: Some(Class::Idle) }, P, &all).unwrap_err());
     match hands.apply(&Action::SetWeight { program: P, weight: 50 }, P, &all) {
         Ok(()) | Err(Error::Denied { .. } | Error::Missing { .. }) => {}
         Err(e) => panic!("{e:?}"),
     }
     // Somebody else's process.
     denied(
-        hands.apply(&Action::SetClass { target: ALL, class: Class::Batch }, P, &[identity(1)]).unwrap_err(),
+        hands
+            .apply(&Action::SetClass { target: ALL, class: Some(Class::Batch) }, P, &[identity(1)])
+            .unwrap_err(),
     );
     assert_eq!(look_all(mine.pid()), before);
-    hands.apply(&Action::SetClass { target: ALL, class: Class::Batch }, P, &all).unwrap();
+    hands.apply(&Action::SetClass { target: ALL, class: Some(Class::Batch) }, P, &all).unwrap();
     hands.apply(&Action::SetCpus { target: ALL, cpus: one_cpu() }, P, &all).unwrap();
     assert_ne!(look_all(mine.pid()), before);
     assert!(hands.undo_all().left.is_empty());
