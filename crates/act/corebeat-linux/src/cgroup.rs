@@ -5,7 +5,8 @@
 //! is on for its children (Linux, Documentation/admin-guide/cgroup-v2.rst, "Threads").
 
 use crate::Error;
-use rustix::fs::{FlockOperation, FsWord, Mode, OFlags, statfs};
+use crate::file::lock_within;
+use rustix::fs::{FsWord, Mode, OFlags, statfs};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,6 +18,8 @@ const PREFIX: &str = "corebeat-";
 /// `CGROUP_SUPER_MAGIC` and `CGROUP2_SUPER_MAGIC` of linux/magic.h.
 const MAGIC: FsWord = 0x0027_e0eb;
 const MAGIC_V2: FsWord = 0x6367_7270;
+/// Longer than a Corebeat holds the lock of a group. Everybody may open groups, and so lock them for ever.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// Rounds of emptying a group: a process may fork while it is moved.
 const ROUNDS_MAX: u32 = 64;
 
@@ -65,6 +68,16 @@ impl Place {
         Ok(Some(Place { dir: mount.point.join(below), v2: mount.v2, cpuset: mount.cpuset }))
     }
 
+    /// The directory of the group.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// 1 or 2.
+    pub(crate) fn version(&self) -> u32 {
+        if self.v2 { 2 } else { 1 }
+    }
+
     /// The group of this name below.
     pub(crate) fn group(&self, name: &str) -> Group {
         Group { path: self.dir.join(format!("{PREFIX}{name}")), place: self.clone() }
@@ -87,13 +100,13 @@ impl Place {
 pub(crate) struct Lock(#[expect(dead_code, reason = "held, not used")] OwnedFd);
 
 impl Lock {
-    /// `None` where there is no group, or none that can be locked: what follows then fails, or is alone anyway.
+    /// `None` where there is no group, or none that can be locked: what follows then fails, or is alone in all likelihood.
     pub(crate) fn of(dir: &Path) -> Option<Lock> {
-        // A journal may name any directory, and waiting for the lock of one could take forever.
+        // A journal may name any directory.
         magic(dir).filter(|m| [MAGIC, MAGIC_V2].contains(m))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(dir, flags, Mode::empty()).ok()?;
-        rustix::fs::flock(&fd, FlockOperation::LockExclusive).ok()?;
+        lock_within(&fd, LOCK_PATIENCE).ok()?;
         Some(Lock(fd))
     }
 }

@@ -71,6 +71,11 @@ fn either(yes: bool, if_yes: &str, if_no: &str) -> (Offer, String) {
     if yes { (Offer::Yes, if_yes.to_owned()) } else { (Offer::No, if_no.to_owned()) }
 }
 
+/// Such as `1 core` and `2 cores`.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 fn cpus() -> Fact {
     let root = Path::new(topology::SYS);
     let topology = topology::read(root);
@@ -83,10 +88,10 @@ fn cpus() -> Fact {
     };
     let found = if root.join("cpu/online").exists() {
         let (cores, caches, packages) = (count(|c| c.core), count(|c| c.cache), count(|c| c.package));
-        let text = format!("{} CPUs, {cores} cores, {caches} caches, {packages} packages", cpus.len());
-        (Offer::Yes, text)
+        let parts = [(cpus.len(), "CPU"), (cores, "core"), (caches, "cache"), (packages, "package")];
+        (Offer::Yes, parts.map(|(n, what)| counted(n, what)).join(", "))
     } else {
-        (Offer::Limited, format!("{} CPUs; nothing is said of cores and caches", cpus.len()))
+        (Offer::Limited, format!("{}; nothing is said of cores and caches", counted(cpus.len(), "CPU")))
     };
     fact(
         "CPU topology",
@@ -246,7 +251,8 @@ fn pidfd() -> Fact {
     fact(
         "pidfd",
         either(there, "numbers of processes cannot be mistaken", "missing"),
-        "a process number that is used again within a moment may be taken for the old one's",
+        "'corebeat run' and 'tune' cannot start programs, and a process number that is used again within a moment may be \
+         taken for the old one's",
         "Linux 5.3 or later; a container's seccomp filter may have to permit pidfd_open",
     )
 }
@@ -260,10 +266,12 @@ fn parse_hidepid(mountinfo: &str) -> Option<&str> {
 }
 
 fn hidden_processes() -> Fact {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let found = match parse_hidepid(&mounts) {
-        None | Some("0" | "off") => (Offer::Yes, "/proc shows all processes".to_owned()),
-        Some(value) => (Offer::Limited, format!("/proc is mounted with hidepid={value}")),
+    let found = match fs::read_to_string("/proc/self/mountinfo") {
+        Err(e) => (Offer::No, format!("/proc cannot be read: {e}")),
+        Ok(mounts) => match parse_hidepid(&mounts) {
+            None | Some("0" | "off") => (Offer::Yes, "/proc shows all processes".to_owned()),
+            Some(value) => (Offer::Limited, format!("/proc is mounted with hidepid={value}")),
+        },
     };
     fact(
         "processes of others",
@@ -301,9 +309,7 @@ fn slices() -> Fact {
 fn groups() -> Fact {
     let found = match Place::of(std::process::id() as i32) {
         Ok(Some(place)) => {
-            let group = place.group("");
-            let dir = group.path().parent().unwrap_or(group.path());
-            let version = if dir.join("cgroup.controllers").exists() { 2 } else { 1 };
+            let (dir, version) = (place.dir(), place.version());
             let writable = rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok();
             match writable {
                 true => (Offer::Yes, format!("version {version}, at {}", dir.display())),
@@ -369,6 +375,11 @@ mod tests {
             assert!(!fact.detail.is_empty() && !fact.cost.is_empty() && !fact.how.is_empty(), "{fact:?}");
             assert!(!fact.detail.contains('\n'), "{fact:?}");
         }
+    }
+
+    #[test]
+    fn counted_one_is_singular() {
+        assert_eq!((counted(1, "cache").as_str(), counted(2, "core").as_str()), ("1 cache", "2 cores"));
     }
 
     #[test]

@@ -1,15 +1,36 @@
 //! Files under `/proc` that are read again and again.
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::borrow::Cow;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 /// Longest text that is read. `/proc/TID/sched` with all statistics switched on is the longest, at about 5 KiB.
 const TEXT_LEN_MAX: usize = 16 * 1024;
 
 /// Descriptors that Corebeat leaves for everything but kept files: standard streams, sockets, journals, terminals.
 const DESCRIPTORS_SPARE: u64 = 256;
+
+/// Locks an open file or directory for this process alone, and gives up after a while: whoever may open it may lock it, and
+/// never let go.
+///
+/// # Errors
+/// `WOULDBLOCK` where somebody else holds the lock all the time.
+pub(crate) fn lock_within(fd: impl AsFd, patience: Duration) -> rustix::io::Result<()> {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let until = Instant::now() + patience;
+    loop {
+        match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(PAUSE),
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
 
 /// One buffer for all reads, so that a look allocates nothing.
 #[derive(Debug)]
@@ -102,6 +123,17 @@ mod tests {
             assert_eq!(file.read(&mut buffer).unwrap(), "Linux\n");
             assert_eq!(file.read(&mut buffer).unwrap(), "Linux\n");
         }
+    }
+
+    #[test]
+    fn lock_that_somebody_holds_is_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || File::open(dir.path()).unwrap();
+        let held = open();
+        lock_within(&held, Duration::ZERO).unwrap();
+        assert_eq!(lock_within(open(), Duration::from_millis(20)), Err(Errno::WOULDBLOCK));
+        drop(held);
+        assert_eq!(lock_within(open(), Duration::ZERO), Ok(()));
     }
 
     #[test]

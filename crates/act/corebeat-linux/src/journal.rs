@@ -19,6 +19,7 @@ mod ledger;
 pub(crate) use ledger::{Entry, Ledger};
 
 use crate::Error;
+use crate::file::lock_within;
 use crate::hand::setting::Setting;
 use corebeat_machine::ThreadId;
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
@@ -29,6 +30,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// A journal longer than this is not read; a live one is rewritten long before ([`REWRITE_BYTES`]).
 const BYTES_MAX: u64 = 64 << 20;
@@ -36,6 +38,10 @@ const BYTES_MAX: u64 = 64 << 20;
 const REWRITE_BYTES: u64 = 1 << 20;
 const SUFFIX: &str = ".journal";
 const VERSION: u32 = 1;
+/// Undoing what others left behind takes a second for each control group, at worst.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+/// Ends the name of a journal that is being rewritten.
+const REWRITTEN_SUFFIX: &str = ".journal.new";
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -195,7 +201,10 @@ impl Directory {
                 source: io::ErrorKind::PermissionDenied.into(),
             });
         }
-        fs::flock(&fd, FlockOperation::LockExclusive).map_err(|e| refused(e.into()))?;
+        lock_within(&fd, LOCK_PATIENCE).map_err(|e| Error::Refused {
+            what: format!("lock {0} (somebody else keeps it locked? see 'fuser -v {0}')", path.display()),
+            source: e.into(),
+        })?;
         Ok(Some(Directory { fd, path: path.to_owned() }))
     }
 
@@ -281,7 +290,7 @@ impl Journal {
     /// Puts these records in the place of all others.
     pub(crate) fn rewrite(&mut self, records: &[Record]) -> Result<(), Error> {
         let directory = Directory::make(&self.dir)?;
-        let new = format!("{}.new", self.name);
+        let new = format!("{}{REWRITTEN_SUFFIX}", self.stem());
         let _ = fs::unlinkat(&directory.fd, &new, AtFlags::empty());
         let file = directory.create(&new)?;
         let mut next =
@@ -321,6 +330,10 @@ pub(crate) fn for_each_left(dir: &Path, mut undo: impl FnMut(&Path, Left) -> boo
     let entries = std::fs::read_dir(dir).map_err(|source| Error::Read { path: dir.to_owned(), source })?;
     let mut names: Vec<_> = entries.flatten().map(|e| e.file_name()).collect();
     names.sort();
+    // Their writers held the directory's lock, which is ours now: they were killed at it.
+    for name in names.iter().filter(|n| n.as_bytes().ends_with(REWRITTEN_SUFFIX.as_bytes())) {
+        let _ = fs::unlinkat(&directory.fd, name.as_os_str(), AtFlags::empty());
+    }
     for name in names.into_iter().filter(|n| n.as_bytes().ends_with(SUFFIX.as_bytes())) {
         let path = dir.join(&name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -98,6 +98,15 @@ fn journal_of_a_recycled_number_changes_nothing() {
 }
 
 #[test]
+fn journal_half_rewritten_goes_and_the_whole_one_is_followed() {
+    let scene = Scene::new();
+    scene.write("a.journal", was_batch(scene.thread));
+    scene.write("a.journal.new", here());
+    assert_eq!(restore_all(scene.dir.path()).unwrap().undone.len(), 1);
+    assert_eq!(fs::read_dir(scene.dir.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn journal_of_before_a_reboot_is_void() {
     let scene = Scene::new();
     let text = was_batch(scene.thread).replace(&here(), &start("another-boot"));
