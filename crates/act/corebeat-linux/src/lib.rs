@@ -36,7 +36,8 @@
 //! The kernel accounts run time and run delay in nanoseconds for everybody's own threads, without privileges. What they
 //! leave of a span is blocked time. Which part of it was spent on locks is sampled: the part of the glances that find a
 //! sleeping thread in a futex call. Looks of earlier spans count half as much with each span; a thread that was never
-//! found asleep is split as the program's other threads are; below one point of blocked time all of it is sleep.
+//! found asleep is split as the program's other threads are, unless the kernel does not tell what it sleeps in: then lock
+//! and sleep are unknown; below one point of blocked time all of it is sleep.
 //!
 //! Threads that slept through the last span cost one reading in the next, and no glance. Where more than 32 ran, run time
 //! and latency of all are read, and the others' user : system ratio and their switches for each time that they came on a

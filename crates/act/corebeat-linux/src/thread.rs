@@ -37,6 +37,9 @@ pub(crate) struct Stat<'a> {
     /// CPU time in the kernel, in clock ticks.
     pub(crate) system: u64,
     pub(crate) start_ticks: u64,
+    /// The kernel does not tell this process what the thread sleeps in, where it runs and the like (ptrace(2), "Ptrace
+    /// access mode checking"): then the start of the code reads 1, and `wchan` reads as if the thread were awake.
+    pub(crate) hidden: bool,
     pub(crate) cpu: Option<CpuId>,
 }
 
@@ -53,6 +56,7 @@ pub(crate) fn parse_stat(text: &str) -> Option<Stat<'_>> {
         user: field(14)?.parse().ok()?,
         system: field(15)?.parse().ok()?,
         start_ticks: field(22)?.parse().ok()?,
+        hidden: field(26) == Some("1"),
         cpu: field(39).and_then(|f| f.parse().ok()).map(CpuId),
     })
 }
@@ -342,6 +346,8 @@ pub(crate) struct Thread {
     /// What schedstat said at the last look: while it says the same, so would another look.
     look_sched: Option<SchedStat>,
     looks: Looks,
+    /// What it sleeps in is not to be known.
+    hidden: bool,
     /// Slept through the last span.
     quiet: bool,
 }
@@ -372,8 +378,8 @@ impl Thread {
         let stat_file = open("stat");
         let text = stat_file.read(buffer).ok()?;
         let stat = parse_stat(&text)?;
-        let (id, name, cpu) =
-            (ThreadId { tid, start_ticks: stat.start_ticks }, stat.name.to_owned(), stat.cpu);
+        let id = ThreadId { tid, start_ticks: stat.start_ticks };
+        let (name, cpu, hidden) = (stat.name.to_owned(), stat.cpu, stat.hidden);
         let switches = match open("sched") {
             ProcFile::Closed => open("status"),
             file => file,
@@ -397,6 +403,7 @@ impl Thread {
             last_look: Look::Awake,
             look_sched: None,
             looks: Looks::default(),
+            hidden,
             quiet: false,
         };
         thread.base_sched = thread.read_schedstat(buffer);
@@ -408,7 +415,7 @@ impl Thread {
     /// Accounts for the thread from its birth on, which was at `born_ns`, or before if it has run and waited for longer
     /// than that.
     pub(crate) fn count_from_birth(&mut self, born_ns: u64) {
-        let lived_ns = self.base.run_ns + self.base.delay_ns.unwrap_or(0);
+        let lived_ns = self.base.run_ns.saturating_add(self.base.delay_ns.unwrap_or(0));
         let at_ns = born_ns.min(self.base.at_ns.saturating_sub(lived_ns));
         self.base = Reading { counted: self.base.counted, ..Reading::birth(at_ns) };
         self.base_sched = None;
@@ -438,7 +445,7 @@ impl Thread {
     }
 
     /// What happened since the last observation, by a `full` reading or by schedstat and habit. `fallback` splits the
-    /// blocked time of a thread that was never found asleep.
+    /// blocked time of a thread that was never found asleep, if it could have been.
     pub(crate) fn observe(&mut self, full: bool, fallback: Option<f64>, buffer: &mut Buffer) -> Observed {
         let sched = self.read_schedstat(buffer);
         self.quiet = sched.is_some() && sched == self.base_sched && self.base.runnable == Some(false);
@@ -483,18 +490,22 @@ impl Thread {
     fn sample(&self, after: &Reading, fallback: Option<f64>) -> ThreadSample {
         let life = || Habit::between(&Full::default(), &self.full);
         let system_part = self.habit.unwrap_or_else(life).system_part;
+        let lock_part = self.looks.lock_part().or(fallback).filter(|_| !self.hidden);
         ThreadSample {
             id: self.id,
             pid: self.pid,
             name: self.name.clone(),
             cpu: self.cpu,
             span_ns: after.at_ns.saturating_sub(self.base.at_ns),
-            shares: shares(&self.base, after, system_part, self.looks.lock_part().or(fallback)),
+            shares: shares(&self.base, after, system_part, lock_part),
             counters: counters(&self.base, after),
         }
     }
 
     fn take_look(&mut self, sched: Option<SchedStat>, buffer: &mut Buffer) {
+        if self.hidden {
+            return;
+        }
         if sched.is_none() || sched != self.look_sched {
             self.last_look = self.look.read(buffer).map_or(Look::Awake, |t| self.look_file.parse(&t));
             self.look_sched = sched;
@@ -518,7 +529,7 @@ impl Thread {
         if stat.name != self.name {
             self.name = stat.name.to_owned();
         }
-        self.cpu = stat.cpu;
+        (self.cpu, self.hidden) = (stat.cpu, stat.hidden);
         let (user_ticks, system_ticks, runnable) = (stat.user, stat.system, stat.state == 'R');
         let switches = self.switches.read(buffer).map(|t| parse_switches(&t)).unwrap_or_default();
         let full = Full { slices: sched.map_or(0, |s| s.slices), user_ticks, system_ticks, switches };
@@ -595,7 +606,14 @@ mod tests {
         let stat = parse_stat(STAT).unwrap();
         assert_eq!((stat.name, stat.state), ("a) b (c", 'S'));
         assert_eq!((stat.user, stat.system, stat.start_ticks), (7, 2, 88838));
-        assert_eq!(stat.cpu, Some(CpuId(1)));
+        assert_eq!((stat.cpu, stat.hidden), (Some(CpuId(1)), false));
+    }
+
+    #[test]
+    fn stat_of_a_thread_that_may_not_be_looked_at_is_hidden() {
+        assert!(parse_stat(&STAT.replace("94394425004032", "1")).unwrap().hidden);
+        let own = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        assert!(!parse_stat(&own).unwrap().hidden);
     }
 
     #[test]
