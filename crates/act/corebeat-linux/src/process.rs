@@ -12,22 +12,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// The state letter and start time of a thread, from the text of `/proc/PID/task/TID/stat` (or `/proc/PID/stat`).
-///
-/// The name in parentheses may hold anything, a parenthesis included, so fields are counted from the last one.
-pub(crate) fn state_and_start(stat: &str) -> Option<(char, u64)> {
-    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    // Field 22 is the start time; field 3, the state, is the first after the name.
-    let start = fields.nth(22 - 4)?.parse().ok()?;
-    Some((state, start))
-}
-
 /// The identity of a thread that is there now.
 pub(crate) fn thread_id(tid: i32) -> Option<ThreadId> {
     // The file of the thread alone: that of the process adds up the times of all its threads, which takes its time.
     let stat = fs::read_to_string(format!("/proc/{tid}/task/{tid}/stat")).ok()?;
-    state_and_start(&stat).map(|(_, start_ticks)| ThreadId { tid, start_ticks })
+    thread::parse_stat(&stat).map(|s| ThreadId { tid, start_ticks: s.start_ticks })
 }
 
 /// Whether the thread is there and still the one that was meant: numbers are used again.
@@ -215,14 +204,6 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn state_and_start_name_with_parentheses_is_skipped() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1 1";
-        assert_eq!(state_and_start(stat), Some(('S', 4242)));
-        assert_eq!(state_and_start("7 (cut"), None);
-        assert_eq!(state_and_start("7 (cut) S 1"), None);
-    }
-
-    #[test]
     fn thread_id_of_this_thread_stays_the_same() {
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         assert!(is_same(thread_id(tid).unwrap()));
@@ -247,7 +228,7 @@ mod tests {
     proptest! {
         #[test]
         fn process_parsers_never_panic(text in "\\PC{0,60}", io in "(rchar|wchar|x|:| |\n|[0-9]){0,20}") {
-            let _ = (parse_children(&text), parse_parent(&text), state_and_start(&text));
+            let _ = (parse_children(&text), parse_parent(&text));
             let _ = parse_io(&io);
         }
     }

@@ -39,12 +39,12 @@
 //! | all else | relaxed | | numbers, each for itself |
 
 use crate::Error;
+use crate::thread::now_ns;
 use corebeat_machine::{RegionSample, TeamSample};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, open};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Pid, geteuid, getpid, test_kill_process};
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -338,11 +338,6 @@ fn sample(slot: &Slot, seen: &mut Seen, owner: u32) -> TeamSample {
         fixed: slot.fixed.load(Relaxed) != 0 && slot.consent.load(Relaxed) == 0,
         regions,
     }
-}
-
-fn now_ns() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 /// `LD_PRELOAD` with the library in front: some users preload an OpenMP runtime. Another version of the library, of a

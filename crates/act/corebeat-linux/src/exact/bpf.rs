@@ -1,6 +1,7 @@
 //! The two programs in the kernel, written by hand (no compiler for BPF is needed), and the tables that they fill.
 
 use crate::Error;
+use crate::thread::now_ns;
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::io;
@@ -46,8 +47,7 @@ impl Counter {
         let mut sum: HashMap<i32, u64> =
             rows::<u32, u64>(&self.blocked_ns)?.into_iter().map(|(tid, ns)| (tid as i32, ns)).collect();
         let asleep = rows::<u64, Asleep>(&self.asleep)?;
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        let now_ns = now_ns();
         for (_, Asleep { since_ns, tid }) in asleep {
             if since_ns != 0 {
                 *sum.entry(tid as i32).or_default() += now_ns.saturating_sub(since_ns);
