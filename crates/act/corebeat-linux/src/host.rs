@@ -61,7 +61,7 @@ impl Host {
     /// Takes one sample of how many threads want to run, and returns the newest process number.
     pub(crate) fn sample(&mut self, buffer: &mut Buffer) -> Option<u64> {
         let load = parse_loadavg(&self.loadavg.read(buffer).ok()?)?;
-        self.runnable_sum += load.runnable;
+        self.runnable_sum = self.runnable_sum.saturating_add(load.runnable);
         self.samples += 1;
         Some(load.newest)
     }

@@ -28,11 +28,14 @@ const FULL_READINGS: usize = 32;
 /// samples a second.
 const UNSAMPLED_NS_MAX: f64 = 50e6;
 
-/// The host's CPUs are counted from the moment on that some program has been watched for this long, and its threads wait for
-/// CPUs for at least [`COUNT_LATENCY_MIN`] of their time: policies compare what gets done then. The kernel takes some 140 ms
+/// The host's CPUs are counted once this has watched for so long, and the threads of some program wait for CPUs for at
+/// least [`COUNT_LATENCY_MIN`] of their time: policies compare what gets done then. The kernel takes some 140 ms
 /// of CPU time to begin with it, half a per cent of so long a run.
 const COUNT_AFTER_NS: u64 = 20_000_000_000;
 const COUNT_LATENCY_MIN: f64 = 0.05;
+
+/// So many notes are kept: what goes wrong with one new thread may go wrong with thousands.
+const NOTES_MAX: usize = 16;
 
 /// What to look at beyond what costs next to nothing, and where to keep the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -225,7 +228,7 @@ impl LinuxMachine {
         let mut name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         name.truncate(name.trim_end_matches('\n').len());
         self.programs.insert(id, Program::new(name, process, takes_orphans));
-        self.walk(id, Since::Now);
+        self.walk_over(&[id], Since::Now);
         // The other programs may have new threads as well: search again soon.
         self.newest = None;
         Ok(id)
@@ -233,10 +236,7 @@ impl LinuxMachine {
 
     /// The process out of the program that it belongs to.
     fn take(&mut self, wanted: ThreadId) -> Option<Process> {
-        self.programs.values_mut().find_map(|program| {
-            let at = program.processes.iter().position(|p| p.id == wanted)?;
-            Some(program.processes.remove(at))
-        })
+        self.programs.values_mut().find_map(|program| program.take(wanted))
     }
 
     fn count_descriptors(&mut self) {
@@ -246,12 +246,17 @@ impl LinuxMachine {
         self.senses.descriptors_left = self.descriptors_max.saturating_sub(taken);
     }
 
-    fn walk(&mut self, id: ProgramId, since: Since) -> Vec<Found> {
+    /// Looks for new threads and processes of these programs by walking over those that are known.
+    fn walk_over(&mut self, ids: &[ProgramId], since: Since) -> BTreeMap<ProgramId, Vec<Found>> {
         self.count_descriptors();
         let mut claimed: HashSet<i32> =
             self.programs.values().flat_map(|p| &p.processes).map(|p| p.id.tid).collect();
-        let Some(program) = self.programs.get_mut(&id) else { return Vec::new() };
-        program.walk(&mut claimed, &Children::now(), since, &mut self.senses)
+        let children = Children::now();
+        let walk = |&id: &ProgramId| {
+            let program = self.programs.get_mut(&id)?;
+            Some((id, program.walk(&mut claimed, &children, since, &mut self.senses)))
+        };
+        ids.iter().filter_map(walk).collect()
     }
 
     /// Looks for new threads and processes of all programs, which are accounted for from `since_ns` on.
@@ -277,7 +282,7 @@ impl LinuxMachine {
             }
             _ => {
                 let ids: Vec<ProgramId> = self.programs.keys().copied().collect();
-                ids.into_iter().map(|id| (id, self.walk(id, since))).collect()
+                self.walk_over(&ids, since)
             }
         }
     }
@@ -293,7 +298,9 @@ impl LinuxMachine {
                 return Some((id, program.add_thread(place, tid, since, senses)?));
             }
         }
-        let belongs = |p: &Program| place(p, parent).is_some() || (p.takes_orphans && parent == own);
+        // A parent that has ended is another one of the same number.
+        let is_parent = |p: &Program| place(p, parent).is_some_and(|at| p.processes[at].is_alive());
+        let belongs = |p: &Program| is_parent(p) || (p.takes_orphans && parent == own);
         let (id, program) = self.programs.iter_mut().find(|(_, p)| tid == pid && belongs(p))?;
         let place = program.add_process(pid, senses)?;
         Some((*id, program.add_thread(place, tid, since, senses)?))
@@ -347,7 +354,10 @@ impl LinuxMachine {
         let ticks = self.host.ticks(&mut self.senses.buffer);
         let own_cpu_ns = own_cpu_ns();
         let tick_ns = 1e9 / thread::ticks_per_s() as f64;
-        let ourselves = own_cpu_ns.saturating_sub(self.own_cpu_ns) as f64;
+        // Where Corebeat is watched itself, its time is the program's already.
+        let own_pid = std::process::id() as i32;
+        let watched = self.programs.values().flat_map(|p| &p.processes).any(|p| p.id.tid == own_pid);
+        let ourselves = if watched { 0.0 } else { own_cpu_ns.saturating_sub(self.own_cpu_ns) as f64 };
         let others_busy = ticks.zip(self.ticks).filter(|_| span_ns > 0).map(|(now, before)| {
             let busy = now.busy.saturating_sub(before.busy).saturating_sub(own_ticks) as f64 * tick_ns;
             ((busy - ourselves) / span_ns as f64).max(0.0)
@@ -403,7 +413,7 @@ impl Machine for LinuxMachine {
         }
         let mut teams = self.observe_teams();
 
-        let mut own_ticks = 0;
+        let mut own_ticks = 0u64;
         let mut programs = Vec::with_capacity(self.programs.len());
         for (&id, program) in &mut self.programs {
             let mut threads = threads.remove(&id).unwrap_or_default();
@@ -417,7 +427,7 @@ impl Machine for LinuxMachine {
             }
             let team = busiest(program.processes.iter().filter_map(|p| teams.remove(&p.id.tid)));
             let (io_bytes, cpu_ticks) = program.progress(&mut self.senses.buffer);
-            own_ticks += cpu_ticks;
+            own_ticks = own_ticks.saturating_add(cpu_ticks);
             programs.push(ProgramSample { id, name: program.name.clone(), threads, io_bytes, team });
         }
         self.observe_exact_locks(&mut programs);
@@ -497,7 +507,7 @@ impl LinuxMachine {
             let new: Vec<ThreadId> = samples.iter().map(|s| s.id).collect();
             if let Err(e) = hands.adopt(id, &new) {
                 let note = format!("new threads of {} do not get what was set for it: {e}", program.name);
-                if !self.notes.contains(&note) {
+                if self.notes.len() < NOTES_MAX && !self.notes.contains(&note) {
                     self.notes.push(note);
                 }
             }

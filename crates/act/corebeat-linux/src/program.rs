@@ -4,7 +4,7 @@ use crate::counter::{Counting, DESCRIPTORS_PER_COUNTER};
 use crate::file::Buffer;
 use crate::process::{self, Children, Process};
 use crate::thread::{self, DESCRIPTORS_PER_THREAD, LookFile, Looks, Observed, Thread, now_ns};
-use corebeat_machine::ThreadSample;
+use corebeat_machine::{ThreadId, ThreadSample};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashSet;
 use std::fs::File;
@@ -85,6 +85,14 @@ impl Program {
         self.processes.iter_mut().flat_map(|p| p.threads.values_mut())
     }
 
+    /// The process, out of this program if it belongs to it.
+    pub(crate) fn take(&mut self, wanted: ThreadId) -> Option<Process> {
+        let place = self.processes.iter().position(|p| p.id == wanted)?;
+        // Those behind it move up.
+        self.known -= usize::from(place < self.known);
+        Some(self.processes.remove(place))
+    }
+
     /// Begins to watch a process, without its threads. One that has ended meanwhile is none.
     pub(crate) fn add_process(&mut self, pid: i32, senses: &mut Senses) -> Option<usize> {
         self.processes.push(Process::open(pid, senses.keep()).ok()?);
@@ -107,6 +115,10 @@ impl Program {
         let counter = senses.counting.filter(|_| keep).and_then(|c| c.thread(tid));
         let buffer = &mut senses.buffer;
         let mut thread = Thread::open(process.id.tid, tid, senses.look_file, keep, counter, buffer)?;
+        // Alive still, so that its number has been its own up to now: this is no thread of a later process.
+        if !process.is_alive() {
+            return None;
+        }
         since.apply(&mut thread);
         process.threads.insert(tid, thread);
         Some((place, tid))
@@ -141,7 +153,11 @@ impl Program {
             found.extend(tids.iter().filter_map(|&tid| self.add_thread(place, tid, since, senses)));
             let threads = &self.processes[place].threads;
             tids.retain(|tid| !threads.get(tid).is_some_and(Thread::is_quiet));
-            self.claim(children.of(pid, &tids), claimed, senses);
+            let children = children.of(pid, &tids);
+            // As for threads: the children of a later process of this number are nobody's.
+            if self.processes[place].is_alive() {
+                self.claim(children, claimed, senses);
+            }
             place += 1;
         }
         found
@@ -203,10 +219,10 @@ impl Program {
     /// Bytes that the processes have read and written and their CPU time in clock ticks, since the last call. Processes
     /// that have ended are no longer watched.
     pub(crate) fn progress(&mut self, buffer: &mut Buffer) -> (Option<u64>, u64) {
-        let (mut io_bytes, mut cpu_ticks) = (Some(0u64), 0);
+        let (mut io_bytes, mut cpu_ticks) = (Some(0u64), 0u64);
         for (place, process) in self.processes.iter_mut().enumerate() {
             let progress = process.progress(place >= self.known, buffer);
-            cpu_ticks += progress.cpu_ticks;
+            cpu_ticks = progress.cpu_ticks.saturating_add(cpu_ticks);
             io_bytes = match progress.io_bytes {
                 Some(bytes) => io_bytes.map(|sum| sum.saturating_add(bytes)),
                 None if process.hides_io() => None,
