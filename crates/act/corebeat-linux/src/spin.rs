@@ -29,7 +29,7 @@ mod ring;
 use crate::Error;
 use corebeat_machine::CpuSet;
 use ring::{Record, Ring, Whom};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::BufRead;
 use std::os::unix::fs::FileExt;
@@ -59,6 +59,10 @@ const BURST_PERIOD_MAX: Duration = Duration::from_millis(3_980);
 const SPINNING_ONE_IN: u32 = 16;
 /// A burst has at most so many threads; the next one goes on with those behind.
 const BURST_THREADS_MAX: usize = 256;
+
+/// So many mappings of a process are looked through for the file that an address is in.
+#[cfg(target_arch = "x86_64")]
+const MAPPINGS_MAX: usize = 1 << 12;
 
 /// So many judged addresses are remembered; then all are forgotten.
 const JUDGED_MAX: usize = 1 << 14;
@@ -184,7 +188,7 @@ impl SpinSampler {
 
     fn judge_rings(&mut self, wanted: impl Fn(i32) -> bool) {
         let SpinSampler { rings, judged, samples, burst, lost, unread, buffer, .. } = self;
-        let mut changed = Vec::new();
+        let mut changed = HashSet::new();
         for ring in rings {
             buffer.clear();
             *lost += u64::from(!ring.take(buffer));
@@ -204,7 +208,7 @@ impl SpinSampler {
                     }
                 }
                 Record::Sample { .. } => {}
-                Record::Forget { pid } => changed.push(pid),
+                Record::Forget { pid } => _ = changed.insert(pid),
                 Record::Lost(records) => *lost += records,
             });
         }
@@ -285,7 +289,8 @@ fn read_memory(pid: i32, start: u64, ip: u64) -> Option<(Vec<u8>, u64)> {
 #[cfg(target_arch = "x86_64")]
 fn read_file(pid: i32, start: u64, ip: u64) -> Option<(Vec<u8>, u64)> {
     let maps = File::open(format!("/proc/{pid}/maps")).ok()?;
-    std::io::BufReader::new(maps).lines().map_while(Result::ok).find_map(|line| {
+    let lines = std::io::BufReader::new(maps).lines().map_while(Result::ok);
+    lines.take(MAPPINGS_MAX).find_map(|line| {
         // 55d0c0a00000-55d0c0a21000 r-xp 00001000 fd:00 1234                    /usr/bin/name
         let mut fields = line.splitn(6, ' ');
         let (from, until) = fields.next()?.split_once('-')?;
@@ -298,13 +303,26 @@ fn read_file(pid: i32, start: u64, ip: u64) -> Option<(Vec<u8>, u64)> {
         let path = fields.nth(2)?.trim_start().strip_prefix('/')?;
         let root = PathBuf::from(format!("/proc/{pid}/root"));
         // Where the root cannot be looked at, it is most likely ours.
-        let file = File::open(root.join(path)).or_else(|_| File::open(Path::new("/").join(path))).ok()?;
+        let file = open_plain(&root.join(path)).or_else(|_| open_plain(&Path::new("/").join(path))).ok()?;
         let start = start.max(from);
         let mut code = vec![0; (ip - start + code::REACH_BYTES) as usize];
         let read = file.read_at(&mut code, offset.checked_add(start - from)?).ok()?;
         code.truncate(read);
         (start + read as u64 > ip).then_some((code, start))
     })
+}
+
+/// Opens a plain file. What a process has mapped from a path may have made room there for a pipe, which would keep us
+/// waiting, or for a device, which may mind being opened.
+#[cfg(target_arch = "x86_64")]
+fn open_plain(path: &Path) -> std::io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    use std::os::fd::AsRawFd;
+    let place = File::from(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+    match place.metadata()?.is_file() {
+        true => File::open(format!("/proc/self/fd/{}", place.as_raw_fd())),
+        false => Err(std::io::ErrorKind::InvalidInput.into()),
+    }
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
