@@ -214,7 +214,8 @@ fn scaled(
 #[derive(Debug)]
 pub(crate) struct HostCounter {
     cpus: Vec<Events>,
-    before: [u64; 3],
+    /// The sums at the last call, if they were known.
+    before: Option<[u64; 3]>,
 }
 
 impl HostCounter {
@@ -225,12 +226,20 @@ impl HostCounter {
     pub(crate) fn open(cpus: impl Iterator<Item = CpuId>) -> io::Result<Self> {
         let cpus: Vec<Events> = cpus.map(|c| Events::open(Whom::Cpu(c))).collect::<io::Result<_>>()?;
         cpus.iter().try_for_each(Events::enable)?;
-        Ok(HostCounter { cpus, before: [0; 3] })
+        Ok(HostCounter { cpus, before: Some([0; 3]) })
     }
 
     /// What was counted since the last call, or since the opening.
     pub(crate) fn take(&mut self) -> Counted {
-        let mut sum = [0; 3];
+        let now = self.sums();
+        let before = std::mem::replace(&mut self.before, now);
+        let new = |i: usize| now.zip(before).map(|(now, before)| now[i].saturating_sub(before[i]));
+        Counted { references: new(0), misses: new(1), instructions: new(2) }
+    }
+
+    /// References, misses and instructions of all CPUs since the opening; `None` if those of one are not known.
+    fn sums(&self) -> Option<[u64; 3]> {
+        let mut sums = [0u64; 3];
         for cpu in &self.cpus {
             let counted = cpu.read().map(scaled).unwrap_or_default();
             let Counted {
@@ -239,14 +248,12 @@ impl HostCounter {
                 instructions: Some(instructions),
             } = counted
             else {
-                return Counted::default();
+                return None;
             };
             let words = [references, misses, instructions];
-            sum.iter_mut().zip(words).for_each(|(s, w): (&mut u64, u64)| *s = s.saturating_add(w));
+            sums.iter_mut().zip(words).for_each(|(s, w)| *s = s.saturating_add(w));
         }
-        let before = std::mem::replace(&mut self.before, sum);
-        let new = |i: usize| Some(sum[i].saturating_sub(before[i]));
-        Counted { references: new(0), misses: new(1), instructions: new(2) }
+        Some(sums)
     }
 }
 
