@@ -36,6 +36,14 @@ impl ExactLocks {
     /// [`Error::Missing`] where this is not permitted or not possible.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn attach() -> Result<Self, Error> {
+        /// The kernel's `PROC_PID_INIT_INO`: programs in it know threads by the host's numbers, not by a container's.
+        const HOST_PIDS: &str = "pid:[4026531836]";
+        if std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != HOST_PIDS) {
+            return Err(Error::Missing {
+                what: "exact lock time (BPF)".into(),
+                how: "run Corebeat outside the container, which has process numbers of its own".into(),
+            });
+        }
         Ok(ExactLocks { counter: bpf::Counter::attach()?, told_ns: HashMap::new() })
     }
 
