@@ -1,18 +1,16 @@
 //! What was seen and done, added up.
 
 use corebeat_machine::{Counters, Decision, ProgramId, ProgramSample, Snapshot, ThreadId, TimeShares};
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Something that was done, or tried.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deed {
     /// When, in nanoseconds on the machine's clock.
     pub at_ns: u64,
     /// Which policy wanted it.
     pub policy: &'static str,
     /// What, and why.
-    #[serde(flatten)]
     pub decision: Decision,
     /// Why it could not be done, if it could not.
     pub failed: Option<String>,
@@ -21,8 +19,6 @@ pub struct Deed {
 /// Everything that was seen and done since the loop began.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// Time watched, in nanoseconds.
-    pub span_ns: u64,
     /// CPUs that others kept busy, times nanoseconds, where it could be told, and the time for which it could.
     others_busy: (f64, u64),
     /// The programs seen.
@@ -34,10 +30,10 @@ pub struct Tally {
 /// One program over all snapshots.
 #[derive(Debug, Clone)]
 pub struct ProgramTally {
-    /// Its name.
-    pub name: String,
-    /// Every thread that was ever seen.
+    /// The threads of the last snapshot, and how many were ever seen. All of them are not kept: some programs start
+    /// thousands a second.
     threads: BTreeSet<ThreadId>,
+    threads_seen: usize,
     /// The most threads in one snapshot.
     pub threads_max: usize,
     /// Thread time: the sum of all threads' spans, in nanoseconds.
@@ -55,13 +51,12 @@ pub struct ProgramTally {
 impl Tally {
     /// Adds a snapshot.
     pub(crate) fn see(&mut self, seen: &Snapshot) {
-        self.span_ns += seen.span_ns;
         if let Some(busy) = seen.host.others_busy {
             self.others_busy.0 += busy * seen.span_ns as f64;
             self.others_busy.1 += seen.span_ns;
         }
         for program in &seen.programs {
-            self.programs.entry(program.id).or_insert_with(|| ProgramTally::new(&program.name)).see(program);
+            self.programs.entry(program.id).or_insert_with(ProgramTally::new).see(program);
         }
     }
 
@@ -72,11 +67,11 @@ impl Tally {
 }
 
 impl ProgramTally {
-    fn new(name: &str) -> Self {
+    fn new() -> Self {
         let zero = Some(0.0);
         ProgramTally {
-            name: name.to_owned(),
             threads: BTreeSet::new(),
+            threads_seen: 0,
             threads_max: 0,
             thread_ns: 0,
             sums_ns: TimeShares {
@@ -95,8 +90,10 @@ impl ProgramTally {
 
     fn see(&mut self, program: &ProgramSample) {
         self.threads_max = self.threads_max.max(program.threads.len());
+        let threads: BTreeSet<ThreadId> = program.threads.iter().map(|t| t.id).collect();
+        self.threads_seen += threads.difference(&self.threads).count();
+        self.threads = threads;
         for thread in &program.threads {
-            self.threads.insert(thread.id);
             // A thread that was there for no time has nothing to say, not even that it does not know.
             if thread.span_ns == 0 {
                 continue;
@@ -123,7 +120,7 @@ impl ProgramTally {
 
     /// How many threads were ever seen.
     pub fn threads_seen(&self) -> usize {
-        self.threads.len()
+        self.threads_seen
     }
 
     /// The mean shares over all thread time. Unknown where one thread's was, and where no thread was seen.
@@ -180,6 +177,20 @@ mod tests {
             prop_assert_eq!(p.counters.migrations, Some(2 * spans.len() as u64));
             prop_assert_eq!(p.threads_seen(), 1);
         }
+    }
+
+    #[test]
+    fn tally_counts_a_thread_once_however_long_it_stays() {
+        let mut tally = Tally::default();
+        for tids in [&[1, 2][..], &[2, 3], &[3]] {
+            let mut seen = snapshot(10, None);
+            let thread = seen.programs[0].threads.remove(0);
+            let of = |&tid| ThreadSample { id: ThreadId { tid, start_ticks: 1 }, ..thread.clone() };
+            seen.programs[0].threads = tids.iter().map(of).collect();
+            tally.see(&seen);
+        }
+        let p = &tally.programs[&ProgramId(0)];
+        assert_eq!((p.threads_seen(), p.threads_max), (3, 2));
     }
 
     #[test]
