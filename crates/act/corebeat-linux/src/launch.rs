@@ -188,6 +188,8 @@ impl Started {
         let until = Instant::now() + timeout;
         loop {
             if let Some(status) = self.look()? {
+                // One that is left unread would hit this process as soon as it takes its signals back.
+                signals.pass_on(self.pidfd.as_fd());
                 return Ok(Some(status));
             }
             let left = until.saturating_duration_since(Instant::now());

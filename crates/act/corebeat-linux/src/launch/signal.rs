@@ -2,6 +2,7 @@
 
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::process::{Signal, pidfd_send_signal};
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::marker::PhantomData;
@@ -24,6 +25,9 @@ const PASSED: [i32; 9] = [
     libc::SIGWINCH,
 ];
 
+/// Those of [`PASSED`] that ask a process to end.
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
 /// The signals of this process, as a queue to be read rather than as interruptions.
 ///
 /// Make it before other threads are started: they inherit that the signals are blocked, and one that does not would be
@@ -32,6 +36,7 @@ const PASSED: [i32; 9] = [
 pub struct Signals {
     queue: File,
     before: libc::sigset_t,
+    asked_to_end: Cell<Option<i32>>,
     /// The signals are blocked on the thread that made it.
     here: PhantomData<*const ()>,
 }
@@ -60,7 +65,13 @@ impl Signals {
         }
         // SAFETY: the descriptor was just made and is nobody else's.
         let queue = unsafe { OwnedFd::from_raw_fd(fd) }.into();
-        Ok(Signals { queue, before, here: PhantomData })
+        Ok(Signals { queue, before, asked_to_end: Cell::new(None), here: PhantomData })
+    }
+
+    /// The last signal that asked for the end (INT, TERM, HUP, QUIT) and did not come from the program itself, by libc's
+    /// number. Whoever runs one program need not look: it decides what its signals mean.
+    pub fn asked_to_end(&self) -> Option<i32> {
+        self.asked_to_end.get()
     }
 
     /// Passes on what has come to those whom it has not reached: a terminal signals all of its foreground group, the
@@ -73,7 +84,13 @@ impl Signals {
             let info = unsafe { bytes.as_ptr().cast::<libc::signalfd_siginfo>().read_unaligned() };
             let signal = info.ssi_signo as i32;
             let to_group = info.ssi_code == libc::SI_KERNEL;
-            if PASSED.contains(&signal) && !to_group && !is_descendant(info.ssi_pid as i32) {
+            if !PASSED.contains(&signal) || is_descendant(info.ssi_pid as i32) {
+                continue;
+            }
+            if ENDING.contains(&signal) {
+                self.asked_to_end.set(Some(signal));
+            }
+            if !to_group {
                 // SAFETY: the number is one of `PASSED`, all of which are signals.
                 let signal = unsafe { Signal::from_raw_unchecked(signal) };
                 // A program that has ended needs no signals.
