@@ -7,7 +7,7 @@ use crate::tune::{self, Searched};
 use corebeat_linux::exit_as;
 use corebeat_loop::Periods;
 use corebeat_policy::reinforcer::Limits;
-use corebeat_workload::Workload;
+use corebeat_workload::{THREADS_MAX, Workload};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -59,7 +59,8 @@ pub(crate) fn main(options: Options) -> Done {
     };
     let myself = std::env::current_exe().map_err(Failure::own)?;
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    let many = cpus * BEFORE_PER_CPU;
+    let cpus = cpus.min(THREADS_MAX as u32);
+    let many = (cpus * BEFORE_PER_CPU).min(THREADS_MAX as u32);
     println!(
         "Each kernel: {many} threads and {cpus} threads as they are, then the count that Corebeat finds, under its"
     );
@@ -180,7 +181,7 @@ fn steered(command: &[OsString]) -> Result<Ran, Failure> {
         periods: Periods::default(),
         env: vec![],
         exact_locks: false,
-        stdin: None,
+        input: None,
         stdout: Some(printed.try_clone().map_err(Failure::own)?),
     };
     let (status, report) = session::run(command, how)?;

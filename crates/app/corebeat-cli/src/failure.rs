@@ -2,6 +2,7 @@
 
 use corebeat_linux::Error;
 use std::fmt;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// A failure: its line, and its exit status.
@@ -24,7 +25,7 @@ impl Failure {
 
     /// Prints the line. The status to exit with.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("corebeat: {}", self.line);
+        tell(format_args!("corebeat: {}\n", self.line));
         ExitCode::from(self.status)
     }
 }
@@ -45,6 +46,17 @@ impl From<Error> for Failure {
         };
         Failure { status, line: error.to_string() }
     }
+}
+
+/// Says something on standard error. If nobody can hear it, what Corebeat does stays the same.
+pub(crate) fn tell(text: impl fmt::Display) {
+    let _ = std::io::stderr().write_all(text.to_string().as_bytes());
+}
+
+/// Prints on standard output.
+pub(crate) fn print(text: impl fmt::Display) -> Result<(), Failure> {
+    let printed = std::io::stdout().write_all(text.to_string().as_bytes());
+    printed.map_err(|e| Failure::own(format!("cannot print: {e}")))
 }
 
 /// Lets a reader that goes away (`corebeat doctor | head`) end this process as it ends others: the standard library

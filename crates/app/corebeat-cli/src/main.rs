@@ -8,6 +8,7 @@
 mod demo;
 mod doctor;
 mod failure;
+mod output;
 mod plot;
 mod report;
 mod restore;
@@ -48,9 +49,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // A reader that goes away (`corebeat doctor | head`) ends us like any other program, not with a panic.
-    failure::die_of_broken_pipe();
-    let done = match Cli::parse().command {
+    let command = Cli::parse().command;
+    // Who gives a program's exit status back does so even if nobody reads the report.
+    if !matches!(command, Command::Run(_) | Command::Tune(_)) {
+        failure::die_of_broken_pipe();
+    }
+    let done = match command {
         Command::Run(options) => run::main(options),
         Command::Tune(options) => tune::main(options),
         Command::Top(options) => top::main(options),

@@ -1,10 +1,10 @@
 //! The plot of a search: what each thread count showed, for a terminal and as SVG.
 
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::report::bar;
 use plotters::prelude::*;
 use std::fmt::Write as _;
-use std::path::Path;
 
 /// One line of a plot: a name, and a value from 0 to 1 for each thread count.
 pub(crate) struct Series {
@@ -28,11 +28,10 @@ pub(crate) fn terminal(series: &[Series]) -> String {
 ///
 /// # Errors
 /// If the file cannot be written.
-pub(crate) fn svg(path: &Path, title: &str, series: &[Series]) -> Result<(), Failure> {
-    let failed = |why: String| Failure::own(format!("cannot write the plot to {}: {why}", path.display()));
+pub(crate) fn svg(file: Output, title: &str, series: &[Series]) -> Result<(), Failure> {
     let mut text = String::new();
-    draw(&mut text, title, series).map_err(|e| failed(e.to_string()))?;
-    std::fs::write(path, text).map_err(|e| failed(e.to_string()))
+    draw(&mut text, title, series).map_err(|e| Failure::own(format!("cannot draw the plot: {e}")))?;
+    file.write(&text)
 }
 
 fn draw(text: &mut String, title: &str, series: &[Series]) -> Result<(), Box<dyn std::error::Error>> {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// The report of one run. The book's page `report.md` explains each field.
+/// The report of one run. The book's page `run.md` explains each field.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) command: Vec<String>,

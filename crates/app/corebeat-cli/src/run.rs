@@ -1,13 +1,13 @@
 //! `corebeat run`: a program, watched and steered, and a report.
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Done, Failure, tell};
+use crate::output::Output;
 use crate::report::Report;
 use crate::session::{self, How, PolicyName};
 use corebeat_linux::exit_as;
 use corebeat_loop::Periods;
 use std::ffi::OsString;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -33,7 +33,7 @@ pub(crate) struct Options {
 
 /// How a report is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Format {
+enum Format {
     /// For people
     Table,
     /// For programs: one JSON object
@@ -48,32 +48,34 @@ fn periods(observe_ms: u64) -> Periods {
 }
 
 pub(crate) fn main(options: Options) -> Done {
+    let file = options.report_file.as_deref().map(Output::create).transpose()?;
     let how = How {
         policy: options.policy,
         periods: periods(options.period),
         env: vec![],
         exact_locks: options.exact_locks,
-        stdin: None,
+        input: None,
         stdout: None,
     };
     let (status, report) = session::run(&options.command, how)?;
-    write(&report, options.report, options.report_file.as_deref())?;
+    // The program's exit status goes before ours.
+    if let Err(failure) = write(&report, options.report, file) {
+        failure.report();
+    }
     exit_as(status)
 }
 
 /// Writes a report.
-pub(crate) fn write(report: &Report, format: Format, file: Option<&Path>) -> Result<(), Failure> {
+fn write(report: &Report, format: Format, file: Option<Output>) -> Result<(), Failure> {
     let text = match format {
         Format::Table => report.to_string(),
         Format::Json => serde_json::to_string(report).map_err(Failure::own)? + "\n",
         Format::None => return Ok(()),
     };
     match file {
-        Some(path) => std::fs::write(path, text)
-            .map_err(|e| Failure::own(format!("cannot write the report to {}: {e}", path.display()))),
-        // If nobody reads standard error, nobody wants the report.
+        Some(file) => file.write(&text),
         None => {
-            let _ = std::io::stderr().write_all(text.as_bytes());
+            tell(text);
             Ok(())
         }
     }

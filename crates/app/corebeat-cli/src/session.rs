@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::report::{Frame, Report};
+use crate::trial::Input;
 use corebeat_linux::{Launch, LinuxMachine, Options, Signals, Started, TeamChannel, restore_all, state_dir};
 use corebeat_loop::{Loop, Periods};
 use corebeat_machine::{Clock, Machine, Policy};
@@ -61,7 +62,7 @@ pub(crate) struct How {
     /// Exact lock times, by BPF.
     pub(crate) exact_locks: bool,
     /// Standard input, where it is not Corebeat's own.
-    pub(crate) stdin: Option<File>,
+    pub(crate) input: Option<Input>,
     /// Standard output, likewise.
     pub(crate) stdout: Option<File>,
 }
@@ -145,7 +146,11 @@ pub(crate) fn run(command: &[OsString], how: How) -> Result<(ExitStatus, Report)
             Err(e) => notes.push(format!("OpenMP teams are left alone: {e}")),
         }
     }
-    (launch.stdin, launch.stdout) = (how.stdin, how.stdout);
+    if let Some(input) = how.input {
+        input.watch(&mut machine);
+        launch.stdin = Some(input.file);
+    }
+    launch.stdout = how.stdout;
     let started = launch.start()?;
     let id = machine.watch_launch(&started)?;
     let clock = HostClock { started, signals, ended: None, failed: None };

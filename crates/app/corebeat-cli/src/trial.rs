@@ -52,7 +52,7 @@ impl Template {
     }
 
     /// A fresh copy of the program's input, if it has one of its own.
-    pub(crate) fn open_input(&self) -> Result<Option<File>, Failure> {
+    pub(crate) fn open_input(&self) -> Result<Option<Input>, Failure> {
         let Some(shell) = &self.input else { return Ok(None) };
         let failed = |e| Failure::own(format!("cannot run the input command '{shell}': {e}"));
         let mut child = Command::new("/bin/sh")
@@ -63,7 +63,22 @@ impl Template {
             .map_err(failed)?;
         // It ends by itself, or by SIGPIPE when the program does; whoever reaps orphans reaps it.
         let out = child.stdout.take().expect("it was asked for");
-        Ok(Some(File::from(OwnedFd::from(out))))
+        Ok(Some(Input { pid: child.id() as i32, file: File::from(OwnedFd::from(out)) }))
+    }
+}
+
+/// The output of a command that a program reads.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) file: File,
+    pid: i32,
+}
+
+impl Input {
+    /// Watches the command as a program of its own, so that its processes are not taken for those of the program that
+    /// reads: both are children of Corebeat. `None` if it has ended already.
+    pub(crate) fn watch(&self, machine: &mut LinuxMachine) -> Option<ProgramId> {
+        machine.watch(self.pid).ok()
     }
 }
 
@@ -109,7 +124,7 @@ pub(crate) struct Shown {
     pub(crate) stayed_serial: bool,
     /// CPUs that others kept busy.
     pub(crate) others_busy: Option<f64>,
-    /// The program was ended by a signal that was meant for all of us.
+    /// Corebeat was asked to end, whatever the program made of it: the status of who dies of that signal.
     pub(crate) interrupted: Option<ExitStatus>,
 }
 
@@ -127,6 +142,8 @@ pub(crate) fn run(
     threads: u32,
     watch: Watch,
 ) -> Result<Shown, Failure> {
+    // Before signals are taken: the command inherits what is blocked.
+    let input = template.open_input()?;
     let signals = Signals::new().map_err(Failure::own)?;
     let command = template.command(threads);
     let (program, args) =
@@ -134,15 +151,16 @@ pub(crate) fn run(
     let mut launch = Launch::new(program, args.iter().cloned());
     launch.keep_orphans = true;
     let nowhere = || File::options().read(true).write(true).open("/dev/null").map_err(Failure::own);
-    launch.stdin = Some(template.open_input()?.map_or_else(nowhere, Ok)?);
+    let feeder = input.as_ref().and_then(|i| i.watch(machine));
+    launch.stdin = Some(input.map_or_else(nowhere, |i| Ok(i.file))?);
     (launch.stdout, launch.stderr) = (Some(nowhere()?), Some(nowhere()?));
     launch.env = template.env(threads).into_iter().map(|(k, v)| (k, Some(v))).collect();
-    let mut started = launch.start()?;
+    let started = launch.start()?;
     let id = machine.watch_launch(&started)?;
+    let mut run = Running { machine, started, signals, id, feeder };
     let start_ns = now_ns();
-    started.release()?;
+    run.started.release()?;
 
-    let mut run = Running { machine, started, signals, id };
     let (mut ended, grew) = run.wait_for_threads(threads, watch)?;
     let serial_s = seconds_since(start_ns);
     if ended.is_none() {
@@ -150,26 +168,28 @@ pub(crate) fn run(
         run.machine.observe()?;
     }
     let window_ns = now_ns();
-    while ended.is_none() && now_ns() - window_ns < watch.window.as_nanos() as u64 {
+    while ended.is_none()
+        && run.signals.asked_to_end().is_none()
+        && now_ns() - window_ns < watch.window.as_nanos() as u64
+    {
         let left = watch.window.saturating_sub(Duration::from_nanos(now_ns() - window_ns));
         ended = run.started.attend(&run.signals, left.min(2 * LOOK))?;
         run.machine.glance();
     }
     let seen = run.machine.observe()?;
     let window_s = seconds_since(window_ns);
-    let stopped = match ended {
-        Some(status) => status,
-        None => run.stop()?,
-    };
-    run.machine.unwatch(id);
+    let whole_s = seconds_since(start_ns);
+    if ended.is_none() {
+        run.stop()?;
+    }
     Ok(Shown {
-        trial: trial(&seen, id, watch.cpus, ended),
+        trial: trial(&seen, id, watch.cpus, ended.map(|status| (status, whole_s))),
         serial_s,
         window_s,
         ended: ended.is_some(),
         stayed_serial: threads > 1 && !grew,
         others_busy: seen.host.others_busy,
-        interrupted: Some(stopped).filter(|s| ended.is_some() && is_for_all(*s)),
+        interrupted: run.signals.asked_to_end().map(ExitStatus::from_raw),
     })
 }
 
@@ -177,21 +197,27 @@ fn seconds_since(ns: u64) -> f64 {
     (now_ns() - ns) as f64 / 1e9
 }
 
-/// Whether it looks as if somebody wanted to end us and not just the program.
-fn is_for_all(status: ExitStatus) -> bool {
-    matches!(status.signal(), Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT))
-}
-
-fn trial(seen: &Snapshot, id: ProgramId, cpus: u32, ended: Option<ExitStatus>) -> Trial {
-    match ended {
+/// What a trial came to. `ended` says how the program ended, if it did, and after how many seconds.
+fn trial(seen: &Snapshot, id: ProgramId, cpus: u32, ended: Option<(ExitStatus, f64)>) -> Trial {
+    match ended.map(|(status, _)| status) {
         Some(s) if s.signal().is_some() => Trial::Failed(format!("signal {}", s.signal().unwrap_or(0))),
         Some(s) if !s.success() => Trial::Failed(format!("exit status {}", s.code().unwrap_or(1))),
         _ => {
             let sample = |p: &&ProgramSample| p.id == id;
-            let profile = seen.programs.iter().find(sample).and_then(|p| Profile::of(p, seen, cpus));
+            let program = seen.programs.iter().find(sample);
+            // Of one that ended well before anything could be seen, its time is all there is.
+            let unseen = ended.map(|_| Profile::default());
+            let profile = program.and_then(|p| Profile::of(p, seen, cpus)).or(unseen);
             match profile {
-                Some(profile) => Trial::Ran(profile),
-                None => Trial::Failed("it ended before anything could be seen".into()),
+                Some(profile) => {
+                    // Progress is told in one unit in all trials: by instructions wherever those are counted.
+                    let counted = seen.host.counters.instructions.is_some()
+                        || program
+                            .is_some_and(|p| p.threads.iter().any(|t| t.counters.instructions.is_some()));
+                    let whole = ended.filter(|&(_, s)| !counted && s > 0.0).map(|(_, s)| 1.0 / s);
+                    Trial::Ran(Profile { progress: profile.progress.or(whole), ..profile })
+                }
+                None => Trial::Failed("nothing of it could be seen".into()),
             }
         }
     }
@@ -203,6 +229,18 @@ struct Running<'a> {
     started: Started,
     signals: Signals,
     id: ProgramId,
+    /// The command that makes its input.
+    feeder: Option<ProgramId>,
+}
+
+impl Drop for Running<'_> {
+    /// Nothing of a trial goes on beside the next one, however the trial ended.
+    fn drop(&mut self) {
+        for id in self.feeder.into_iter().chain([self.id]) {
+            self.machine.signal(id, libc::SIGKILL);
+            self.machine.unwatch(id);
+        }
+    }
 }
 
 impl Running<'_> {
@@ -219,6 +257,9 @@ impl Running<'_> {
             let now = self.machine.thread_count(self.id);
             steady = if now == count { steady + 1 } else { 0 };
             count = now;
+            if self.signals.asked_to_end().is_some() {
+                return Ok((None, count > 1));
+            }
             let waited = Duration::from_nanos(now_ns() - start_ns);
             let parallel = if wanted > 1 { count > 1 } else { waited >= watch.skip };
             if (parallel && steady >= STEADY_LOOKS) || waited > watch.serial_max {
@@ -228,18 +269,17 @@ impl Running<'_> {
     }
 
     /// Ends the program and all its processes.
-    fn stop(&mut self) -> Result<ExitStatus, Failure> {
+    fn stop(&mut self) -> Result<(), Failure> {
         self.machine.signal(self.id, libc::SIGTERM);
         let deadline_ns = now_ns() + GRACE.as_nanos() as u64;
-        let mut status = None;
-        while status.is_none() && now_ns() < deadline_ns {
-            status = self.started.attend(&self.signals, LOOK)?;
+        while now_ns() < deadline_ns {
+            if self.started.attend(&self.signals, LOOK)?.is_some() {
+                return Ok(());
+            }
         }
         self.machine.signal(self.id, libc::SIGKILL);
-        match status {
-            Some(status) => Ok(status),
-            None => Ok(self.started.wait()?),
-        }
+        self.started.wait()?;
+        Ok(())
     }
 }
 

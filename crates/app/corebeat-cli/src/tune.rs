@@ -1,6 +1,7 @@
 //! `corebeat tune`: Thread Reinforcer. Short runs with growing thread counts, then the full run with the best.
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Done, Failure, print, tell};
+use crate::output::Output;
 use crate::plot::{self, Series};
 use crate::report::{Report, percent};
 use crate::session::{self, How, PolicyName, now_ns};
@@ -12,7 +13,7 @@ use corebeat_policy::reinforcer::{Limits, Profile, Reason, Reinforcer, Step, Thr
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
@@ -123,19 +124,18 @@ pub(crate) fn main(options: Options) -> Done {
         serial_max: Duration::from_millis(options.serial),
         skip: Duration::ZERO,
     };
+    let plot = options.plot.as_deref().map(Output::create).transpose()?;
     let found = match search(&template, limits, watch, true)? {
         Searched::Found(found) => found,
         Searched::Interrupted(status) => exit_as(status),
     };
     let series = series(&found);
-    if let Some(path) = &options.plot {
-        plot::svg(path, &template.command(found.best.unwrap_or(limits.min))[0].to_string_lossy(), &series)?;
-    }
+    let drawn = plot.map_or(Ok(()), |file| {
+        plot::svg(file, &template.command(found.best.unwrap_or(limits.min))[0].to_string_lossy(), &series)
+    });
     if !options.json {
-        eprint!("{}", found.table());
-        eprint!("{}", plot::terminal(&series));
+        tell(found.table() + &plot::terminal(&series));
     }
-    let Some(best) = found.best else { return Err(Failure::own(&found.reason)) };
     let mut tuned = Tuned {
         command: template.command.iter().map(|c| c.to_string_lossy().into_owned()).collect(),
         found,
@@ -143,35 +143,41 @@ pub(crate) fn main(options: Options) -> Done {
         search_share: None,
     };
     let mut ended = None;
-    if !options.search_only {
+    if let Some(best) = tuned.found.best.filter(|_| !options.search_only) {
         let how = How {
             policy: options.policy,
             periods: Periods::default(),
             env: template.env(best),
             exact_locks: false,
-            stdin: template.open_input()?,
+            input: template.open_input()?,
             stdout: if options.json { Some(standard_error()?) } else { None },
         };
         let (status, report) = session::run(&template.command(best), how)?;
         tuned.search_share = Some(tuned.found.search_s / (tuned.found.search_s + report.wall_s));
         if !options.json {
-            eprint!("{report}");
-            eprintln!(
-                "  the search  took {:.2} s, {} of all",
+            tell(format_args!(
+                "{report}  the search  took {:.2} s, {} of all\n",
                 tuned.found.search_s,
                 percent(tuned.search_share)
-            );
+            ));
         }
         tuned.run = Some(report);
         ended = Some(status);
     }
-    if options.json {
-        let text = serde_json::to_string(&tuned).map_err(Failure::own)?;
-        writeln!(std::io::stdout(), "{text}").map_err(Failure::own)?;
-    }
+    let printed = match options.json {
+        true => serde_json::to_string(&tuned).map_err(Failure::own).and_then(|text| print(text + "\n")),
+        false => Ok(()),
+    };
     match ended {
-        Some(status) => exit_as(status),
-        None => Ok(ExitCode::SUCCESS),
+        // The program's exit status goes before ours.
+        Some(status) => {
+            drawn.err().into_iter().chain(printed.err()).for_each(|failure| {
+                failure.report();
+            });
+            exit_as(status)
+        }
+        None if tuned.found.best.is_none() => Err(Failure::own(&tuned.found.reason)),
+        None => drawn.and(printed).map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -186,7 +192,7 @@ pub(crate) fn search(
     template: &Template,
     limits: Limits,
     watch: Watch,
-    tell: bool,
+    shows: bool,
 ) -> Result<Searched, Failure> {
     let start_ns = now_ns();
     let mut search = Reinforcer::new(limits, Thresholds::default());
@@ -201,7 +207,7 @@ pub(crate) fn search(
         };
         let mut run = |threads: u32, watch| {
             progress_line(
-                tell,
+                shows,
                 &format!("trying {threads} thread{} ...", if threads == 1 { "" } else { "s" }),
             );
             trial::run(&mut machine, template, threads, watch)
@@ -210,7 +216,12 @@ pub(crate) fn search(
         // is to be compared with those, is made after the first of them.
         let next = threads.saturating_add(limits.step).min(limits.max);
         if threads == 1 && next > 1 {
-            ahead = Some((next, run(next, watch)?));
+            let shown = run(next, watch)?;
+            if let Some(status) = shown.interrupted {
+                progress_line(shows, "");
+                return Ok(Searched::Interrupted(status));
+            }
+            ahead = Some((next, shown));
         }
         let skip = match &ahead {
             Some((_, shown)) if threads == 1 && !shown.stayed_serial => {
@@ -222,9 +233,8 @@ pub(crate) fn search(
             Some((_, shown)) => shown,
             None => run(threads, Watch { skip, ..watch })?,
         };
-        let interrupted = ahead.as_ref().and_then(|(_, shown)| shown.interrupted);
-        if let Some(status) = shown.interrupted.or(interrupted) {
-            progress_line(tell, "");
+        if let Some(status) = shown.interrupted {
+            progress_line(shows, "");
             return Ok(Searched::Interrupted(status));
         }
         notes.extend(remarks(&shown, threads, watch));
@@ -238,7 +248,7 @@ pub(crate) fn search(
             verdict: verdict.to_string(),
         });
     };
-    progress_line(tell, "");
+    progress_line(shows, "");
     let busy = others.iter().sum::<f64>() / others.len().max(1) as f64;
     if busy > 0.25 {
         notes.push(format!("other programs kept {busy:.1} CPUs busy meanwhile; the count found is for now"));
@@ -288,9 +298,9 @@ fn remarks(shown: &Shown, threads: u32, watch: Watch) -> Vec<String> {
 }
 
 /// A line on the terminal that the next one takes the place of.
-fn progress_line(tell: bool, text: &str) {
-    if tell && std::io::stderr().is_terminal() {
-        eprint!("\r\x1b[2K{text}");
+fn progress_line(shows: bool, text: &str) {
+    if shows && std::io::stderr().is_terminal() {
+        tell(format_args!("\r\x1b[2K{text}"));
     }
 }
 

@@ -1,7 +1,7 @@
 //! `corebeat workload`: one of the embedded kernels, as a program of its own.
 
-use crate::failure::{Done, Failure};
-use corebeat_workload::{Size, Workload};
+use crate::failure::{Done, Failure, print};
+use corebeat_workload::{Size, Workload, WorkloadError};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ pub(crate) struct Options {
 pub(crate) fn main(options: Options) -> Done {
     let Some(name) = options.name else {
         for w in Workload::all() {
-            println!("{:<14} {} (stands for {})", w.name, w.summary, w.stands_for);
+            print(format_args!("{:<14} {} (stands for {})\n", w.name, w.summary, w.stands_for))?;
         }
         return Ok(ExitCode::SUCCESS);
     };
@@ -28,14 +28,17 @@ pub(crate) fn main(options: Options) -> Done {
         Failure::usage(format!("there is no workload '{name}'; 'corebeat workload' lists those there are"))
     })?;
     let size = Size::scaled(options.scale).map_err(Failure::usage)?;
-    let outcome = workload.run(options.threads, size).map_err(Failure::own)?;
-    println!(
-        "{name}: checksum {:016x}, {} {} with {} threads in {:.3} s",
+    let outcome = workload.run(options.threads, size).map_err(|e| match e {
+        WorkloadError::Spawn { .. } => Failure::own(e),
+        WorkloadError::Scale(_) | WorkloadError::Threads(_) => Failure::usage(e),
+    })?;
+    print(format_args!(
+        "{name}: checksum {:016x}, {} {} with {} threads in {:.3} s\n",
         outcome.checksum,
         outcome.work,
         workload.unit,
         options.threads,
         outcome.elapsed.as_secs_f64()
-    );
+    ))?;
     Ok(ExitCode::SUCCESS)
 }
