@@ -47,12 +47,12 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Pid, geteuid, getpid, test_kill_process};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, Permissions};
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -177,15 +177,17 @@ pub struct TeamChannel {
 }
 
 impl TeamChannel {
-    /// Makes a channel: a file in memory (`$XDG_RUNTIME_DIR`, `/dev/shm`, or where temporary files go) that is removed
-    /// when the channel is dropped, and the library in a cache directory, where it stays: late children of the program
+    /// Makes a channel: a file in memory (in `$XDG_RUNTIME_DIR` but for root, `/dev/shm`, or where temporary files go) that
+    /// is removed when the channel is dropped, and the library in a cache directory, where it stays: late children of the program
     /// still name it in `LD_PRELOAD`, and the dynamic linker complains about a file that is missing.
     ///
     /// # Errors
     /// Where neither can be written.
     pub fn create() -> Result<Self, Error> {
         let library = library_path()?;
-        let dirs = [std::env::var_os("XDG_RUNTIME_DIR").unwrap_or_default(), "/dev/shm".into()];
+        // For root it may be a user's, who may swap the file for another.
+        let run = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !geteuid().is_root());
+        let dirs = [run.unwrap_or_default(), "/dev/shm".into()];
         let mut dirs: Vec<PathBuf> = dirs.into_iter().map(PathBuf::from).collect();
         dirs.push(std::env::temp_dir());
         let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -444,7 +446,10 @@ fn library_in(dir: &Path, name: &str) -> io::Result<PathBuf> {
     if !dir.is_absolute() || dir.as_os_str().as_bytes().iter().any(|b| b": $".contains(b)) {
         return refuse("LD_PRELOAD cannot name it");
     }
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    // Processes that root's programs start as other users are told of the library as well, and complain if they may not
+    // read it.
+    let (dir_mode, mode) = if geteuid().is_root() { (0o755, 0o644) } else { (0o700, 0o600) };
+    fs::DirBuilder::new().recursive(true).mode(dir_mode).create(dir)?;
     let meta = fs::symlink_metadata(dir)?;
     if !meta.is_dir() || meta.uid() != geteuid().as_raw() || meta.mode() & 0o022 != 0 {
         return refuse("others may write to it");
@@ -458,7 +463,12 @@ fn library_in(dir: &Path, name: &str) -> io::Result<PathBuf> {
     }
     // Whole or not at all: others may be starting programs with it.
     let part = dir.join(format!("{name}.{}-{:x}", getpid().as_raw_nonzero(), now_ns()));
-    fs::write(&part, LIBRARY).and_then(|()| fs::rename(&part, &path)).inspect_err(|_| {
+    let write = || {
+        fs::write(&part, LIBRARY)?;
+        fs::set_permissions(&part, Permissions::from_mode(mode))?;
+        fs::rename(&part, &path)
+    };
+    write().inspect_err(|_| {
         let _ = fs::remove_file(&part);
     })?;
     Ok(path)
