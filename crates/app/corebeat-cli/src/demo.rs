@@ -1,6 +1,6 @@
 //! `corebeat demo`: what Corebeat brings on the embedded kernels, before and after, side by side.
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Done, Failure, print};
 use crate::session::{self, How, PolicyName, now_ns};
 use crate::trial::{Template, Watch};
 use crate::tune::{self, Searched};
@@ -61,15 +61,10 @@ pub(crate) fn main(options: Options) -> Done {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let cpus = cpus.min(THREADS_MAX as u32);
     let many = (cpus * BEFORE_PER_CPU).min(THREADS_MAX as u32);
-    println!(
-        "Each kernel: {many} threads and {cpus} threads as they are, then the count that Corebeat finds, under its"
-    );
-    println!(
-        "policies. {cpus} CPUs; seconds from start to end; 'of {many}' and 'of {cpus}' compare Corebeat's run with those."
-    );
-    println!();
-    println!(
-        "{:<18} {:>11} {:>11}   {:>10} {:>7} {:>7}   {:>7} {:>7}",
+    print(format_args!(
+        "Each kernel: {many} threads and {cpus} threads as they are, then the count that Corebeat finds, under its\n\
+         policies. {cpus} CPUs; seconds from start to end; 'of {many}' and 'of {cpus}' compare Corebeat's run with those.\n\n\
+         {:<18} {:>11} {:>11}   {:>10} {:>7} {:>7}   {:>7} {:>7}\n",
         "",
         format!("{many} threads"),
         format!("{cpus} threads"),
@@ -78,7 +73,7 @@ pub(crate) fn main(options: Options) -> Done {
         "search",
         format!("of {many}"),
         format!("of {cpus}")
-    );
+    ))?;
     let mut logs = (0.0, 0.0);
     for workload in &chosen {
         let template = Template {
@@ -95,15 +90,12 @@ pub(crate) fn main(options: Options) -> Done {
             env: vec![],
             input: None,
         };
-        print!("{:<18}", workload.name);
-        let show = |text: String| {
-            print!("{text}");
-            let _ = std::io::stdout().flush();
-        };
+        let show = |text: String| print(text).and_then(|()| std::io::stdout().flush().map_err(Failure::own));
+        show(format!("{:<18}", workload.name))?;
         let before = plain(&template.command(many))?;
-        show(format!(" {:>11}", before.text()));
+        show(format!(" {:>11}", before.text()))?;
         let one_each = plain(&template.command(cpus))?;
-        show(format!(" {:>11}", one_each.text()));
+        show(format!(" {:>11}", one_each.text()))?;
         let watch = Watch {
             cpus,
             window: Duration::from_millis(150),
@@ -120,7 +112,7 @@ pub(crate) fn main(options: Options) -> Done {
         show(format!(
             "   {:>10.2} {best:>7} {:>6.2}s   {of_many:>6.2}x {of_cpus:>6.2}x\n",
             after.wall_s, found.search_s
-        ));
+        ))?;
         let differs = |run: &Ran| run.checksum.as_ref().is_some_and(|c| Some(c) != after.checksum.as_ref());
         if differs(&before) || differs(&one_each) {
             return Err(Failure::own(format!(
@@ -131,11 +123,13 @@ pub(crate) fn main(options: Options) -> Done {
         logs = (logs.0 + of_many.ln(), logs.1 + of_cpus.ln());
     }
     let n = chosen.len() as f64;
-    println!();
-    println!("{:<76} {:>6.2}x {:>6.2}x", "geometric mean", (logs.0 / n).exp(), (logs.1 / n).exp());
-    println!(
-        "All results were the same in each run. One run each; 'cargo run --release -p bench' repeats and spreads."
-    );
+    print(format_args!(
+        "\n{:<76} {:>6.2}x {:>6.2}x\n\
+         All results were the same in each run. One run each; 'cargo run --release -p bench' repeats and spreads.\n",
+        "geometric mean",
+        (logs.0 / n).exp(),
+        (logs.1 / n).exp()
+    ))?;
     Ok(ExitCode::SUCCESS)
 }
 

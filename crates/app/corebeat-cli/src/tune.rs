@@ -59,6 +59,11 @@ pub(crate) struct Options {
     command: Vec<OsString>,
 }
 
+/// CPUs that others keep busy are worth a note from here on, where they were looked at for so many seconds: the kernel
+/// counts in ticks of up to 10 ms.
+const OTHERS_BUSY: f64 = 0.25;
+const OTHERS_MIN_S: f64 = 0.1;
+
 /// One short run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
@@ -198,7 +203,8 @@ pub(crate) fn search(
     let mut search = Reinforcer::new(limits, Thresholds::default());
     let mut machine = trial::machine()?;
     let (mut rows, mut notes): (Vec<Row>, Vec<String>) = (Vec::new(), Vec::new());
-    let mut others = Vec::new();
+    // CPU seconds that others took, and the seconds in which that was looked at.
+    let mut others = (0.0, 0.0);
     let mut ahead: Option<(u32, Shown)> = None;
     let (best, reason) = loop {
         let threads = match search.next() {
@@ -206,10 +212,7 @@ pub(crate) fn search(
             Step::Done { best, reason } => break (best, reason),
         };
         let mut run = |threads: u32, watch| {
-            progress_line(
-                shows,
-                &format!("trying {threads} thread{} ...", if threads == 1 { "" } else { "s" }),
-            );
+            progress_line(shows, &format!("trying {} ...", count(threads)));
             trial::run(&mut machine, template, threads, watch)
         };
         // How long a program's serial start is shows only where threads come after it; so the run with one thread, which
@@ -238,7 +241,9 @@ pub(crate) fn search(
             return Ok(Searched::Interrupted(status));
         }
         notes.extend(remarks(&shown, threads, watch));
-        others.extend(shown.others_busy);
+        if let Some(busy) = shown.others_busy {
+            others = (others.0 + busy * shown.window_s, others.1 + shown.window_s);
+        }
         let verdict = search.record(threads, shown.trial.clone());
         rows.push(Row {
             threads,
@@ -249,8 +254,8 @@ pub(crate) fn search(
         });
     };
     progress_line(shows, "");
-    let busy = others.iter().sum::<f64>() / others.len().max(1) as f64;
-    if busy > 0.25 {
+    let busy = (others.0 / others.1).min(f64::from(limits.cpus));
+    if others.1 >= OTHERS_MIN_S && busy > OTHERS_BUSY {
         notes.push(format!("other programs kept {busy:.1} CPUs busy meanwhile; the count found is for now"));
     }
     let times: Vec<(u32, f64)> =
@@ -270,29 +275,32 @@ pub(crate) fn search(
     Ok(Searched::Found(Found { cpus: limits.cpus, rows, best, reason, search_s, oversubscription, notes }))
 }
 
+/// `1 thread`, `2 threads`.
+fn count(threads: u32) -> String {
+    format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
+}
+
 /// What a user should know about a trial that was not as one expects.
 fn remarks(shown: &Shown, threads: u32, watch: Watch) -> Vec<String> {
     let mut notes = Vec::new();
+    let with = count(threads);
     if let Trial::Failed(why) = &shown.trial {
-        notes.push(format!("with {threads} threads the program failed ({why}); this count is left out"));
+        notes.push(format!("with {with} the program failed ({why}); this count is left out"));
     } else if shown.ended && shown.window_s < watch.window.as_secs_f64() {
         notes.push(format!(
-            "with {threads} threads the program ended {:.0} ms into the window of {} ms; that much was measured",
+            "with {with} the program ended {:.0} ms into the window of {} ms; that much was measured",
             shown.window_s * 1e3,
             watch.window.as_millis()
         ));
     }
     if shown.stayed_serial && !shown.ended {
         notes.push(format!(
-            "with {threads} threads it had still one after {:.1} s: a serial start, or the count is not taken; that was \
+            "with {with} it had still one after {:.1} s: a serial start, or the count is not taken; that was \
              measured. --serial MS waits longer",
             shown.serial_s
         ));
     } else if threads > 1 && shown.serial_s > 0.2 {
-        notes.push(format!(
-            "with {threads} threads it had a serial start of {:.1} s, left out",
-            shown.serial_s
-        ));
+        notes.push(format!("with {with} it had a serial start of {:.1} s, left out", shown.serial_s));
     }
     notes
 }

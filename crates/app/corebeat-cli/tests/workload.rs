@@ -54,3 +54,13 @@ fn demo_shows_each_kernel_that_is_named() {
     assert!(table.lines().any(|l| l.starts_with("swaption ")), "{table}");
     assert!(table.contains("geometric mean"), "{table}");
 }
+
+#[test]
+fn workload_and_demo_whose_output_is_full_do_not_panic() {
+    for args in [&["workload"][..], &["workload", "triad", "--scale", "0.0001"], &["demo", "triad"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let done = Command::new(env!("CARGO_BIN_EXE_corebeat")).args(args).stdout(full).output().unwrap();
+        assert_eq!(done.status.code(), Some(125), "{args:?}");
+        assert_eq!(String::from_utf8_lossy(&done.stderr).lines().count(), 1, "{args:?}");
+    }
+}
