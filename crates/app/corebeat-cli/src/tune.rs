@@ -359,7 +359,7 @@ impl Found {
             text += &format!("  note: {note}\n");
         }
         if let Some(best) = self.best {
-            text += &format!("  best: {best} threads, found in {:.2} s\n", self.search_s);
+            text += &format!("  best: {}, found in {:.2} s\n", count(best), self.search_s);
         }
         text
     }

@@ -170,7 +170,8 @@ impl ProgramSample {
     pub fn cpus(&self, span_ns: u64, share: impl Fn(&TimeShares) -> Option<f64>) -> Option<f64> {
         let sum: Option<f64> =
             self.threads.iter().map(|t| share(&t.shares).map(|s| s * t.span_ns as f64)).sum();
-        sum.filter(|_| span_ns > 0).map(|s| s / span_ns as f64)
+        // The sum of nothing is -0.0, which + 0.0 makes 0.0.
+        sum.filter(|_| span_ns > 0).map(|s| s / span_ns as f64 + 0.0)
     }
 
     /// The threads' counters together.
@@ -235,6 +236,7 @@ mod tests {
     fn mean_with_one_unknown_is_unknown() {
         assert_eq!(program(vec![thread(1, Some(1.0)), thread(1, None)]).mean(|s| s.lock), None);
         assert_eq!(program(vec![]).mean(|s| s.lock), None);
+        assert!(program(vec![]).cpus(1, |s| s.lock).is_some_and(f64::is_sign_positive));
     }
 
     #[test]
