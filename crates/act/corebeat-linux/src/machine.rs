@@ -360,7 +360,7 @@ impl LinuxMachine {
         let ourselves = if watched { 0.0 } else { own_cpu_ns.saturating_sub(self.own_cpu_ns) as f64 };
         let others_busy = ticks.zip(self.ticks).filter(|_| span_ns > 0).map(|(now, before)| {
             let busy = now.busy.saturating_sub(before.busy).saturating_sub(own_ticks) as f64 * tick_ns;
-            ((busy - ourselves) / span_ns as f64).max(0.0)
+            ((busy - ourselves) / span_ns as f64).clamp(0.0, self.topology.cpus().len() as f64)
         });
         let own_runnable: Option<f64> =
             programs.iter().map(|p| p.cpus(span_ns, |s| Some(s.running()? + s.latency?))).sum();

@@ -10,11 +10,12 @@ use corebeat_policy::reinforcer::Limits;
 use corebeat_workload::{THREADS_MAX, Workload};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
 use rustix::time::Timespec;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -98,7 +99,7 @@ pub(crate) fn main(options: Options) -> Done {
         show(format!(" {:>11}", one_each.text()))?;
         let watch = Watch {
             cpus,
-            window: Duration::from_millis(150),
+            window: Duration::from_millis(100),
             serial_max: Duration::from_millis(2_000),
             skip: Duration::ZERO,
         };
@@ -145,12 +146,12 @@ fn checksum(text: &str) -> Result<String, Failure> {
 fn plain(command: &[OsString]) -> Result<Ran, Failure> {
     let failed = |e: std::io::Error| Failure::own(format!("cannot run a workload: {e}"));
     let start_ns = now_ns();
-    let mut child = Command::new(&command[0])
-        .args(&command[1..])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
+    let mut plain = Command::new(&command[0]);
+    plain.args(&command[1..]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let with_us = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
+    // SAFETY: the hook makes one system call. Without it, a run that takes hours would outlive a demo that is killed.
+    unsafe { plain.pre_exec(with_us) };
+    let mut child = plain.spawn().map_err(failed)?;
     let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
     let limit = Timespec { tv_sec: PLAIN_MAX.as_secs() as i64, tv_nsec: 0 };
     let ended =
@@ -175,6 +176,7 @@ fn steered(command: &[OsString]) -> Result<Ran, Failure> {
         periods: Periods::default(),
         env: vec![],
         exact_locks: false,
+        memory: None,
         input: None,
         stdout: Some(printed.try_clone().map_err(Failure::own)?),
     };

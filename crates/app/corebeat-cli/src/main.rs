@@ -48,8 +48,22 @@ enum Command {
     Workload(workload::Options),
 }
 
+/// What the parser says in several lines, in one: the mistake, its details, and where to look.
+fn one_line(mistake: &str) -> String {
+    let lines = mistake.lines().map(str::trim).filter(|l| !l.is_empty());
+    let said: Vec<&str> =
+        lines.take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more")).collect();
+    let said = said.join(" ");
+    format!("{}; see 'corebeat --help'", said.trim_start_matches("error: "))
+}
+
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        // Help and version are answers, not mistakes.
+        Err(answer) if !answer.use_stderr() => answer.exit(),
+        Err(mistake) => return failure::Failure::usage(one_line(&mistake.to_string())).report(),
+    };
     // Who gives a program's exit status back does so even if nobody reads the report.
     if !matches!(command, Command::Run(_) | Command::Tune(_)) {
         failure::die_of_broken_pipe();

@@ -3,7 +3,9 @@
 use crate::failure::Failure;
 use crate::report::{Frame, Report};
 use crate::trial::Input;
-use corebeat_linux::{Launch, LinuxMachine, Options, Signals, Started, TeamChannel, restore_all, state_dir};
+use corebeat_linux::{
+    Launch, LinuxMachine, MemoryPolicy, Options, Signals, Started, TeamChannel, restore_all, state_dir,
+};
 use corebeat_loop::{Loop, Periods};
 use corebeat_machine::{Clock, Machine, Policy};
 use corebeat_policy::{faithful::FaithFul, team::Team, team::TeamSettings};
@@ -61,6 +63,8 @@ pub(crate) struct How {
     pub(crate) env: Vec<(OsString, OsString)>,
     /// Exact lock times, by BPF.
     pub(crate) exact_locks: bool,
+    /// Where the program's memory is placed, if not as usual.
+    pub(crate) memory: Option<MemoryPolicy>,
     /// Standard input, where it is not Corebeat's own.
     pub(crate) input: Option<Input>,
     /// Standard output, likewise.
@@ -134,6 +138,7 @@ pub(crate) fn run(command: &[OsString], how: How) -> Result<(ExitStatus, Report)
 
     let mut launch = Launch::new(program, args.iter().cloned());
     launch.keep_orphans = true;
+    launch.memory = how.memory;
     launch.env = how.env.iter().map(|(k, v)| (k.clone(), Some(v.clone()))).collect();
     if how.policy.sizes_teams() {
         match TeamChannel::create() {

@@ -31,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     step: Option<u32>,
     /// Milliseconds that each short run is watched once its threads are there
-    #[arg(long, value_name = "MS", default_value_t = 150, value_parser = clap::value_parser!(u64).range(20..=600_000))]
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(20..=600_000))]
     window: u64,
     /// Milliseconds that a short run may take until its threads are there
     #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(20..=600_000))]
@@ -154,6 +154,7 @@ pub(crate) fn main(options: Options) -> Done {
             periods: Periods::default(),
             env: template.env(best),
             exact_locks: false,
+            memory: None,
             input: template.open_input()?,
             stdout: if options.json { Some(standard_error()?) } else { None },
         };
