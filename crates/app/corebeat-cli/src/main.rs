@@ -19,6 +19,7 @@ mod trial;
 mod tune;
 mod workload;
 
+use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -60,8 +61,10 @@ fn one_line(mistake: &str) -> String {
 fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
-        // Help and version are answers, not mistakes.
-        Err(answer) if !answer.use_stderr() => answer.exit(),
+        // Help and version are answers, not mistakes; and who says nothing wants help.
+        Err(answer) if !answer.use_stderr() || answer.kind() == DisplayHelpOnMissingArgumentOrSubcommand => {
+            answer.exit()
+        }
         Err(mistake) => return failure::Failure::usage(one_line(&mistake.to_string())).report(),
     };
     // Who gives a program's exit status back does so even if nobody reads the report.
