@@ -22,7 +22,7 @@ use crate::{Error, MemoryPolicy};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, wait, waitpid};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -223,9 +223,10 @@ impl Started {
     /// Takes up what has happened to the program, and to orphans.
     fn look(&mut self) -> Result<Option<ExitStatus>, Error> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
-        let whom = (!self.keep_orphans).then_some(self.pid);
+        // Of any process group: a program may have left ours, as `timeout`, shells and daemons do.
+        let next = || if self.keep_orphans { wait(options) } else { waitpid(Some(self.pid), options) };
         while self.ended.is_none() || self.keep_orphans {
-            match waitpid(whom, options) {
+            match next() {
                 Ok(Some((pid, status))) if pid == self.pid => match status.stopping_signal() {
                     Some(signal) => signal::stop_like(signal),
                     None => self.ended = Some(ExitStatus::from_raw(status.as_raw())),

@@ -278,6 +278,13 @@ fn signal_from_the_program_to_its_parent_does_not_come_back() {
 }
 
 #[test]
+fn program_in_a_process_group_of_its_own_is_waited_for() {
+    let (status, output) = Front::start("exec timeout 60 sh -c 'sleep 0.2; echo @end; exit 5'").end();
+    assert_eq!(status.code(), Some(5));
+    assert!(output.contains("@end"));
+}
+
+#[test]
 fn orphans_are_reaped() {
     let script = "for i in 1 2 3; do sh -c 'sleep 0.01 & sleep 0.02 &'; done; sleep 0.2; exit 0";
     let mut front = Front::start(script);
