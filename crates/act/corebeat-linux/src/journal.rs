@@ -411,13 +411,12 @@ mod tests {
 
     /// Any records, about few threads, so that they meet.
     fn record() -> impl Strategy<Value = Record> {
-        let set = (1..4i32, 1..3u64, 0..9u64, setting(), setting()).prop_filter_map(
-            "two values of one kind",
-            |(tid, start, at, old, new)| {
-                let set = Set { tid, start, pid: 1, pid_start: 1, at, old, new };
-                (set.old.kind() == set.new.kind()).then_some(Record::Set(set))
-            },
-        );
+        let news = proptest::collection::vec(setting(), 8);
+        let set = (1..4i32, 1..3u64, 0..9u64, setting(), news).prop_map(|(tid, start, at, old, news)| {
+            // Two values of one kind; the same one, where none of the candidates is of it.
+            let new = news.into_iter().find(|n| n.kind() == old.kind()).unwrap_or_else(|| old.clone());
+            Record::Set(Set { tid, start, pid: 1, pid_start: 1, at, old, new })
+        });
         prop_oneof![
             4 => set,
             1 => (1..4i32, 1..3u64, setting())

@@ -28,6 +28,9 @@ const FULL_READINGS: usize = 32;
 /// samples a second.
 const UNSAMPLED_NS_MAX: f64 = 50e6;
 
+/// What others kept busy is told of spans of so many ticks or more: it is accounted by ticks.
+const TICKS_MIN: f64 = 5.0;
+
 /// The host's CPUs are counted once this has watched for so long, and the threads of some program wait for CPUs for at
 /// least [`COUNT_LATENCY_MIN`] of their time: policies compare what gets done then. The kernel takes some 140 ms
 /// of CPU time to begin with it, half a per cent of so long a run.
@@ -358,10 +361,11 @@ impl LinuxMachine {
         let own_pid = std::process::id() as i32;
         let watched = self.programs.values().flat_map(|p| &p.processes).any(|p| p.id.tid == own_pid);
         let ourselves = if watched { 0.0 } else { own_cpu_ns.saturating_sub(self.own_cpu_ns) as f64 };
-        let others_busy = ticks.zip(self.ticks).filter(|_| span_ns > 0).map(|(now, before)| {
-            let busy = now.busy.saturating_sub(before.busy).saturating_sub(own_ticks) as f64 * tick_ns;
-            ((busy - ourselves) / span_ns as f64).clamp(0.0, self.topology.cpus().len() as f64)
-        });
+        let others_busy =
+            ticks.zip(self.ticks).filter(|_| span_ns as f64 >= TICKS_MIN * tick_ns).map(|(now, before)| {
+                let busy = now.busy.saturating_sub(before.busy).saturating_sub(own_ticks) as f64 * tick_ns;
+                ((busy - ourselves) / span_ns as f64).clamp(0.0, self.topology.cpus().len() as f64)
+            });
         let own_runnable: Option<f64> =
             programs.iter().map(|p| p.cpus(span_ns, |s| Some(s.running()? + s.latency?))).sum();
         let runnable = self.host.take_runnable();

@@ -77,6 +77,10 @@ impl DeedRow {
     }
 }
 
+/// Shares are told where at least this part of the program's CPU time was seen, and with a note below the second figure.
+const PART_MIN: f64 = 0.5;
+const PART_NOTED: f64 = 0.9;
+
 /// What only the command that ran the program knows.
 pub(crate) struct Frame {
     pub(crate) command: Vec<String>,
@@ -93,10 +97,38 @@ pub(crate) struct Frame {
 
 impl Report {
     /// Puts together what the loop added up and what the command knows.
-    pub(crate) fn new(frame: Frame, tally: &Tally, id: ProgramId) -> Self {
+    pub(crate) fn new(mut frame: Frame, tally: &Tally, id: ProgramId) -> Self {
         let program = tally.programs.get(&id);
-        let shares = program.map(ProgramTally::shares).unwrap_or_default();
-        let Frame { command, ended, policy, start_ns, wall_s, cpu_user_s, cpu_system_s, cpus, .. } = frame;
+        let mut notes = std::mem::take(&mut frame.notes);
+        let mut program_shares = program.map(ProgramTally::shares).unwrap_or_default();
+        let mut counters = program.filter(|p| p.thread_ns > 0).map(|p| p.counters).unwrap_or_default();
+        let thread_s = program.map_or(0.0, |p| p.thread_ns as f64 / 1e9);
+        let (seen_s, used_s) =
+            (program_shares.running().unwrap_or(0.0) * thread_s, frame.cpu_user_s + frame.cpu_system_s);
+        let part = if used_s > 0.0 { seen_s / used_s } else { 1.0 };
+        if part < PART_NOTED {
+            let less =
+                if part < PART_MIN { "so no shares are told" } else { "and the shares are of the rest" };
+            notes.push(format!(
+                "{:.0}% of its CPU time was in threads that came and went between two looks, {less}",
+                (1.0 - part) * 100.0
+            ));
+        }
+        if part < PART_MIN {
+            (program_shares, counters) = (TimeShares::default(), Counters::default());
+        }
+        let Frame {
+            command,
+            ended,
+            policy,
+            start_ns,
+            wall_s,
+            cpu_user_s,
+            cpu_system_s,
+            cpus,
+            watching_cpu_s,
+            ..
+        } = frame;
         Report {
             command,
             ended,
@@ -109,9 +141,8 @@ impl Report {
             others_busy: tally.others_busy(),
             threads_seen: program.map_or(0, ProgramTally::threads_seen),
             threads_max: program.map_or(0, |p| p.threads_max),
-            shares,
-            // Of nobody, nothing was counted: that is not the same as 0.
-            counters: program.filter(|p| p.thread_ns > 0).map(|p| p.counters).unwrap_or_default(),
+            shares: program_shares,
+            counters,
             io_bytes: program.and_then(|p| p.io_bytes),
             regions: program
                 .iter()
@@ -119,8 +150,8 @@ impl Report {
                 .map(|(&size, &(count, ns))| Regions { size, count, time_s: ns as f64 / 1e9 })
                 .collect(),
             deeds: tally.deeds.iter().map(|d| DeedRow::new(d, start_ns)).collect(),
-            watching_cpu_s: frame.watching_cpu_s,
-            notes: frame.notes,
+            watching_cpu_s,
+            notes,
         }
     }
 
@@ -171,7 +202,7 @@ impl fmt::Display for Report {
         let cpus = |c: Option<f64>| c.map_or_else(|| "unknown".into(), |c| format!("{c:.2}"));
         writeln!(
             f,
-            "  CPUs busy   {} of {} ({:.2} s user, {:.2} s system), others {}; {} threads, at most {} at once",
+            "  CPUs busy   {} of {} ({:.2} s user, {:.2} s system), others {}; threads: {} in all, {} at once",
             cpus(self.cpus_busy),
             self.cpus,
             self.cpu_user_s,

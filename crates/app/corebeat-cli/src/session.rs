@@ -123,7 +123,7 @@ impl Clock for HostClock {
 /// Where it cannot be started or watched. What was changed on the host is as before.
 pub(crate) fn run(command: &[OsString], how: How) -> Result<(ExitStatus, Report), Failure> {
     let mut notes = Vec::new();
-    match restore_all(&state_dir()?) {
+    match state_dir().and_then(|dir| restore_all(&dir)) {
         Ok(restored) => {
             notes.extend(restored.undone.iter().map(|u| format!("restored from a killed run: {u}")))
         }
