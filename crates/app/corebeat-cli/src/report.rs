@@ -97,26 +97,7 @@ pub(crate) struct Frame {
 
 impl Report {
     /// Puts together what the loop added up and what the command knows.
-    pub(crate) fn new(mut frame: Frame, tally: &Tally, id: ProgramId) -> Self {
-        let program = tally.programs.get(&id);
-        let mut notes = std::mem::take(&mut frame.notes);
-        let mut program_shares = program.map(ProgramTally::shares).unwrap_or_default();
-        let mut counters = program.filter(|p| p.thread_ns > 0).map(|p| p.counters).unwrap_or_default();
-        let thread_s = program.map_or(0.0, |p| p.thread_ns as f64 / 1e9);
-        let (seen_s, used_s) =
-            (program_shares.running().unwrap_or(0.0) * thread_s, frame.cpu_user_s + frame.cpu_system_s);
-        let part = if used_s > 0.0 { seen_s / used_s } else { 1.0 };
-        if part < PART_NOTED {
-            let less =
-                if part < PART_MIN { "so no shares are told" } else { "and the shares are of the rest" };
-            notes.push(format!(
-                "{:.0}% of its CPU time was in threads that came and went between two looks, {less}",
-                (1.0 - part) * 100.0
-            ));
-        }
-        if part < PART_MIN {
-            (program_shares, counters) = (TimeShares::default(), Counters::default());
-        }
+    pub(crate) fn new(frame: Frame, tally: &Tally, id: ProgramId) -> Self {
         let Frame {
             command,
             ended,
@@ -127,8 +108,25 @@ impl Report {
             cpu_system_s,
             cpus,
             watching_cpu_s,
-            ..
+            mut notes,
         } = frame;
+        let program = tally.programs.get(&id);
+        let mut shares = program.map(ProgramTally::shares).unwrap_or_default();
+        let mut counters = program.filter(|p| p.thread_ns > 0).map(|p| p.counters).unwrap_or_default();
+        let thread_s = program.map_or(0.0, |p| p.thread_ns as f64 / 1e9);
+        let (seen_s, used_s) = (shares.running().unwrap_or(0.0) * thread_s, cpu_user_s + cpu_system_s);
+        let part = if used_s > 0.0 { seen_s / used_s } else { 1.0 };
+        if part < PART_NOTED {
+            let less =
+                if part < PART_MIN { "so no shares are told" } else { "and the shares are of the rest" };
+            notes.push(format!(
+                "{:.0}% of its CPU time was in threads that came and went between two looks, {less}",
+                (1.0 - part) * 100.0
+            ));
+        }
+        if part < PART_MIN {
+            (shares, counters) = (TimeShares::default(), Counters::default());
+        }
         Report {
             command,
             ended,
@@ -137,11 +135,11 @@ impl Report {
             cpu_user_s,
             cpu_system_s,
             cpus,
-            cpus_busy: (wall_s > 0.0).then(|| (cpu_user_s + cpu_system_s) / wall_s),
+            cpus_busy: (wall_s > 0.0).then(|| used_s / wall_s),
             others_busy: tally.others_busy(),
             threads_seen: program.map_or(0, ProgramTally::threads_seen),
             threads_max: program.map_or(0, |p| p.threads_max),
-            shares: program_shares,
+            shares,
             counters,
             io_bytes: program.and_then(|p| p.io_bytes),
             regions: program

@@ -22,7 +22,7 @@ pub(crate) enum PolicyName {
     Auto,
     /// Watch only
     None,
-    /// Time slices by lock time and cache misses (FaithFul), kept where they prove to help
+    /// Threads that do not preempt each other, and long time slices (FaithFul), taken back where they do not help
     Faithful,
     /// The size of OpenMP teams, by the time of the program's own parallel regions
     Team,
