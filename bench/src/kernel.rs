@@ -1,8 +1,7 @@
 //! An embedded kernel or its naive version, in a process of its own: it can be ended, and begins with fresh memory.
 
-use crate::line::pin;
+use crate::line::{cpus, pin};
 use corebeat_workload::{Size, Workload};
-use rustix::thread::{CpuSet, sched_getaffinity};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
@@ -22,8 +21,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     let workload = Workload::by_name(&options.name).ok_or("there is no such workload")?;
     let size = Size::scaled(options.scale).map_err(|e| e.to_string())?;
     if options.naive || options.threads.get() == 1 {
-        let first = sched_getaffinity(None).ok().and_then(|a| (0..CpuSet::MAX_CPU).find(|&c| a.is_set(c)));
-        first.map(pin);
+        cpus().first().map(|&cpu| pin(cpu));
     }
     let outcome = match options.naive {
         true => workload.run_naive(size),

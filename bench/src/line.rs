@@ -21,9 +21,7 @@ struct Line(AtomicU32);
 /// Nanoseconds for one move, half a round trip, between the first two CPUs that this process may use: the median of
 /// batches. `None` where it may use only one, or not choose, or where others leave it no time to measure in.
 pub(crate) fn cost_ns() -> Option<f64> {
-    let allowed = sched_getaffinity(None).ok()?;
-    let mut cpus = (0..CpuSet::MAX_CPU).filter(|&c| allowed.is_set(c));
-    let (here, there) = (cpus.next()?, cpus.next()?);
+    let [here, there, ..] = cpus()[..] else { return None };
     let line = Line(AtomicU32::new(0));
     // Relaxed: nothing else is passed on by the line, and the order of writes to one place is always kept.
     std::thread::scope(|scope| {
@@ -73,6 +71,12 @@ pub(crate) fn cost_ns() -> Option<f64> {
     })
 }
 
+/// The CPUs that the calling thread may use.
+pub(crate) fn cpus() -> Vec<usize> {
+    let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|&c| allowed.is_set(c)).collect()
+}
+
 /// Keeps the calling thread on one CPU. Whether that worked.
 pub(crate) fn pin(cpu: usize) -> bool {
     let mut one = CpuSet::new();
@@ -86,7 +90,7 @@ mod tests {
 
     #[test]
     fn cost_is_a_time_where_there_are_two_cpus() {
-        let cpus = sched_getaffinity(None).unwrap().count();
+        let cpus = cpus().len();
         match cost_ns() {
             Some(ns) => assert!(cpus > 1 && ns > 0.0),
             // On a machine that is busy enough there is none either.

@@ -5,7 +5,7 @@ use crate::session::Session;
 use serde_json::json;
 use std::io::Write;
 
-pub(crate) fn print(session: &Session, benches: &[Bench]) {
+pub(crate) fn print(session: &Session, benches: impl Iterator<Item = &'static Bench>) {
     let mut out = std::io::stdout();
     for bench in benches {
         let cases = (bench.cases)(session);

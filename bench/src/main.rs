@@ -1,7 +1,8 @@
 //! Corebeat side by side with its peers, in one run: `cargo run --release -p bench -- list | NAME...`.
 //!
-//! Place in the loop: beside it; knows Corebeat as users do, by its program, and the workloads. One file a bench:
-//! `linux_watch`, `tune_count`, `run_auto`, `workload_naive`. The book's page `measuring.md` says what each means.
+//! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
+//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`; and `lpel` for those that share their peers.
+//! The book's page `measuring.md` says what each means.
 //!
 //! # Model
 //!
@@ -25,6 +26,7 @@ mod line;
 mod linux_watch;
 mod list;
 mod load;
+mod lpel;
 mod program;
 mod round;
 mod row;
@@ -53,7 +55,11 @@ struct Bench {
     run: fn(&Session) -> Result<(), String>,
 }
 
-const BENCHES: [Bench; 4] = [linux_watch::BENCH, tune_count::BENCH, run_auto::BENCH, workload_naive::BENCH];
+fn benches() -> impl Iterator<Item = &'static Bench> {
+    const PROGRAMS: [Bench; 4] =
+        [linux_watch::BENCH, tune_count::BENCH, run_auto::BENCH, workload_naive::BENCH];
+    PROGRAMS.iter().chain(&lpel::BENCHES)
+}
 
 /// Measures Corebeat beside its peers, in one run.
 #[derive(Parser)]
@@ -90,6 +96,8 @@ enum Part {
     Lever(lever::Options),
     #[command(hide = true)]
     Kernel(kernel::Options),
+    #[command(hide = true)]
+    Lpel(lpel::Options),
 }
 
 fn main() -> ExitCode {
@@ -98,6 +106,7 @@ fn main() -> ExitCode {
         Some(Part::Load(options)) => load::main(&options),
         Some(Part::Lever(options)) => lever::main(&options),
         Some(Part::Kernel(options)) => kernel::main(&options),
+        Some(Part::Lpel(options)) => lpel::main(&options),
         None => measure(cli.options),
     };
     done.unwrap_or_else(|why| {
@@ -109,12 +118,12 @@ fn main() -> ExitCode {
 fn measure(options: Options) -> Result<ExitCode, String> {
     let session = Session::new(options.quick, options.json, options.filter)?;
     if options.name == ["list"] {
-        list::print(&session, &BENCHES);
+        list::print(&session, benches());
         return Ok(ExitCode::SUCCESS);
     }
     let mut chosen = Vec::new();
     for name in &options.name {
-        match BENCHES.iter().find(|b| b.name == name) {
+        match benches().find(|b| b.name == name) {
             Some(bench) => chosen.push(bench),
             None => {
                 eprintln!("bench: there is no bench '{name}'; 'bench list' names those there are");

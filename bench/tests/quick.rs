@@ -17,8 +17,15 @@ fn objects(output: &Output) -> Vec<Value> {
 /// One bench at a time: programs that spin take many times as long beside others.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs a bench and gives its rows.
+/// Runs a bench that Corebeat has a part in, and gives its rows.
 fn rows(args: &[&str]) -> Vec<Value> {
+    let rows = measured(args);
+    assert!(rows.iter().any(|r| r["subject"] == "corebeat"), "{rows:?}");
+    rows
+}
+
+/// Runs benches and gives their rows.
+fn measured(args: &[&str]) -> Vec<Value> {
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
     let output = bench(&[args, &["--quick", "--json"]].concat());
     let told = String::from_utf8_lossy(&output.stderr);
@@ -35,7 +42,6 @@ fn rows(args: &[&str]) -> Vec<Value> {
         assert!(figure("min") <= figure("median") && figure("median") <= figure("max"), "{row}");
         assert!(row["runs"].as_u64().is_some_and(|n| n > 0), "{row}");
     }
-    assert!(rows.iter().any(|r| r["subject"] == "corebeat"), "{told}");
     rows
 }
 
@@ -43,11 +49,16 @@ fn cases(rows: &[Value]) -> BTreeSet<&str> {
     rows.iter().map(|r| r["case"].as_str().unwrap()).collect()
 }
 
+/// The benches of tasks and streams.
+const LPEL: [&str; 6] =
+    ["lpel.pipeline", "lpel.pingpong", "lpel.stream", "lpel.spawn", "lpel.memory", "lpel.idle"];
+
 #[test]
 fn list_names_benches_cases_peers_and_what_is_missing() {
     let listed = objects(&bench(&["list", "--json"]));
     let names: Vec<&str> = listed.iter().map(|b| b["bench"].as_str().unwrap()).collect();
-    assert_eq!(names, ["linux.watch", "tune.count", "run.auto", "workload.naive"]);
+    assert_eq!(names[..4], ["linux.watch", "tune.count", "run.auto", "workload.naive"]);
+    assert_eq!(names[4..], LPEL);
     for bench in &listed {
         assert!(
             !bench["cases"].as_array().unwrap().is_empty() && !bench["peers"].as_array().unwrap().is_empty()
@@ -100,4 +111,18 @@ fn naive_quick_gives_the_same_results() {
     let rows = rows(&["workload.naive"]);
     assert_eq!(rows.len() % 2, 0);
     assert!(cases(&rows).contains("triad, 1 thread"));
+}
+
+#[test]
+fn lpel_quick_gives_every_case_of_every_bench() {
+    let rows = measured(&LPEL);
+    let listed = objects(&bench(&["list", "--json", "--quick"]));
+    for name in LPEL {
+        let of_bench: Vec<Value> = rows.iter().filter(|r| r["bench"] == name).cloned().collect();
+        let bench = listed.iter().find(|b| b["bench"] == name).unwrap();
+        let expected: BTreeSet<&str> =
+            bench["cases"].as_array().unwrap().iter().map(|c| c.as_str().unwrap()).collect();
+        assert_eq!(cases(&of_bench), expected);
+        assert!(of_bench.iter().any(|r| r["subject"] == "tokio"), "{of_bench:?}");
+    }
 }

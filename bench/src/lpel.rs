@@ -1,0 +1,262 @@
+//! Tasks and streams beside those of others: what passing a record on, waiting, spawning and being there costs.
+//!
+//! Each subject does the same work ([`load`]) in a process of its own, which times itself in laps ([`lap`]) and prints
+//! a value and a checksum. One file a subject.
+
+mod go;
+mod lap;
+mod load;
+mod may;
+mod memory;
+mod ring;
+mod subject;
+mod thread;
+mod tokio;
+
+use crate::Bench;
+use crate::child::{Running, last_line};
+use crate::line::{cpus, pin};
+use crate::program::word_after;
+use crate::round::{Measured, Subject as Turn, interleave};
+use crate::row::{Better, Table};
+use crate::session::Session;
+use crate::tool::GO;
+use load::{Load, READY, Work};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+use subject::Subject;
+
+/// A run is ended after this.
+const RUN_MAX: Duration = Duration::from_secs(60);
+/// Of a run so much is measured, and at least one lap.
+const LEAST_MS: u64 = 300;
+/// Until a runtime whose tasks are all blocked has come to rest.
+const SETTLE: Duration = Duration::from_millis(200);
+
+pub(crate) const BENCHES: [Bench; 6] = [
+    Bench {
+        name: "lpel.pipeline",
+        summary: "time for a hop from stage to stage of a deep pipeline",
+        peers: &["tokio", "may", "may, unbounded", "threads + crossbeam (depth 1000)", "go"],
+        tools: &[GO],
+        cases: |session| names(&pipeline(session)),
+        run: |session| measure(session, "lpel.pipeline", "ns/hop", &pipeline(session)),
+    },
+    Bench {
+        name: "lpel.pingpong",
+        summary: "time for a round trip between two tasks",
+        peers: &["tokio", "may", "threads + crossbeam", "go"],
+        tools: &[GO],
+        cases: |session| names(&pingpong(session)),
+        run: |session| measure(session, "lpel.pingpong", "ns/round trip", &pingpong(session)),
+    },
+    Bench {
+        name: "lpel.stream",
+        summary: "time for an item of one stream from core to core, and of the ring alone",
+        peers: &["tokio", "may", "may, unbounded", "threads + crossbeam", "go", "rtrb (ring alone)"],
+        tools: &[GO],
+        cases: |session| names(&stream(session)),
+        run: |session| measure(session, "lpel.stream", "ns/item", &stream(session)),
+    },
+    Bench {
+        name: "lpel.spawn",
+        summary: "time to spawn a task, run it to its end, and join it",
+        peers: &["tokio", "may", "threads + crossbeam", "go"],
+        tools: &[GO],
+        cases: |session| names(&spawn(session)),
+        run: |session| measure(session, "lpel.spawn", "ns/task", &spawn(session)),
+    },
+    Bench {
+        name: "lpel.memory",
+        summary: "memory that a blocked task and its stream take",
+        peers: &["tokio", "may", "threads + crossbeam", "go"],
+        tools: &[GO],
+        cases: |session| names(&memory(session)),
+        run: |session| measure(session, "lpel.memory", "bytes/task", &memory(session)),
+    },
+    Bench {
+        name: "lpel.idle",
+        summary: "CPU time used while every task is blocked, in % of one core",
+        peers: &["tokio", "may", "go"],
+        tools: &[GO],
+        cases: |session| names(&idle(session)),
+        run: |session| measure(session, "lpel.idle", "% of one core", &idle(session)),
+    },
+];
+
+/// A name and the work behind it.
+type Case = (String, Load);
+
+fn pipeline(session: &Session) -> Vec<Case> {
+    let (depths, records) = if session.quick { ([200, 20], 20) } else { ([10_000, 1000], 1000) };
+    let mut cases = Vec::new();
+    for depth in depths {
+        for (work, name) in [(Work::Plain, "plain"), (Work::Leave, "leave")] {
+            for workers in [1, 2] {
+                let name = format!("{name}, depth {depth}, {}", count_workers(workers));
+                cases.push((name, Load { depth, ..load(session, work, workers, records, records) }));
+            }
+        }
+    }
+    cases
+}
+
+fn pingpong(session: &Session) -> Vec<Case> {
+    [1, 2].map(|n| (count_workers(n), load(session, Work::Pingpong, n, 20_000, 50))).into()
+}
+
+fn stream(session: &Session) -> Vec<Case> {
+    [
+        ("one at a time, 2 workers", Work::Stream),
+        ("in batches, 2 workers", Work::Batch),
+        ("ring alone, one at a time", Work::Ring),
+        ("ring alone, in batches", Work::RingBatch),
+    ]
+    .map(|(name, work)| (name.into(), load(session, work, 2, 1_000_000, 2_000)))
+    .into()
+}
+
+fn spawn(session: &Session) -> Vec<Case> {
+    [1, 2].map(|n| (count_workers(n), load(session, Work::Spawn, n, 20_000, 200))).into()
+}
+
+fn memory(session: &Session) -> Vec<Case> {
+    let counts: &[u64] = if session.quick { &[500] } else { &[100_000, 1_000_000] };
+    counts.iter().map(|&n| (format!("{n} blocked tasks"), load(session, Work::Memory, 1, n, n))).collect()
+}
+
+fn idle(session: &Session) -> Vec<Case> {
+    vec![("1000 blocked tasks, 2 workers".into(), load(session, Work::Idle, 2, 1000, 1000))]
+}
+
+fn load(session: &Session, work: Work, workers: usize, count: u64, quick: u64) -> Load {
+    let (count, least_ms) = if session.quick { (quick, 0) } else { (count, LEAST_MS) };
+    Load { work, workers, count, depth: 0, least_ms }
+}
+
+fn count_workers(n: usize) -> String {
+    if n == 1 { "1 worker".into() } else { format!("{n} workers") }
+}
+
+fn names(cases: &[Case]) -> Vec<String> {
+    cases.iter().map(|(name, _)| name.clone()).collect()
+}
+
+fn measure(session: &Session, bench: &'static str, unit: &'static str, cases: &[Case]) -> Result<(), String> {
+    let myself = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
+    for (case, load) in cases.iter().filter(|(name, _)| session.wants(name)) {
+        let mut turns = Vec::new();
+        for subject in Subject::of(load) {
+            let program = if subject == Subject::Go { go::program(session)? } else { None };
+            if subject == Subject::Go && program.is_none() {
+                continue;
+            }
+            let (load, name) = limited(subject, load);
+            let (myself, quick) = (&myself, session.quick);
+            turns.push(Turn::new(name, move || run(myself, subject, program.as_deref(), &load, quick)));
+        }
+        let rounds = interleave(session, case, unit, turns);
+        session.emit(&Table {
+            bench,
+            case: case.clone(),
+            unit,
+            better: Better::Lower,
+            series: rounds.series,
+            line_ns: rounds.line_ns,
+        });
+    }
+    Ok(())
+}
+
+/// Fewer tasks for who cannot hold so many, and a name that says so. What is told is for one task.
+fn limited(subject: Subject, load: &Load) -> (Load, String) {
+    let most = subject.tasks_max();
+    if load.work == Work::Memory && load.count > most {
+        (Load { count: most, ..*load }, format!("{}, {most} tasks", subject.name()))
+    } else {
+        (*load, subject.name().into())
+    }
+}
+
+/// Runs a subject once, and checks its result.
+fn run(
+    myself: &Path,
+    subject: Subject,
+    program: Option<&Path>,
+    load: &Load,
+    quick: bool,
+) -> Result<Measured, String> {
+    let mut command = Command::new(myself);
+    command.arg("lpel");
+    if let Some(program) = program {
+        command.arg("--program").arg(program);
+    }
+    command.arg(format!("--subject={}", name_of(subject))).args(load.arguments());
+    let is_idle = load.work == Work::Idle;
+    let mut running = Running::start(command, is_idle)?;
+    let mut used = None;
+    if is_idle {
+        running.wait_for(READY, RUN_MAX)?;
+        used = Some(used_at_rest(&running, quick)?);
+        running.close_input();
+    }
+    let ended = running.wait(RUN_MAX)?;
+    if ended.status.is_none() {
+        return Err(format!("it did not end within {RUN_MAX:?}"));
+    }
+    ended.check()?;
+    let word = |before| {
+        word_after(&ended.stdout, before)
+            .ok_or_else(|| format!("it printed no '{before}' but: {}", last_line(&ended.stdout)))
+    };
+    let (checksum, expected) = (word("checksum ")?, format!("{:016x}", load.checksum()));
+    if checksum != expected {
+        return Err(format!("its checksum is {checksum}, not {expected}"));
+    }
+    let value = word("value ")?;
+    let value = value.parse().map_err(|_| format!("'{value}' is no number"))?;
+    Ok(Measured::Value(used.unwrap_or(value)))
+}
+
+/// CPU time of a child that has nothing to do, in % of one core.
+fn used_at_rest(running: &Running, quick: bool) -> Result<f64, String> {
+    let span = Duration::from_millis(if quick { 100 } else { 2000 });
+    std::thread::sleep(SETTLE);
+    let (begin, before) = (Instant::now(), running.cpu_s()?);
+    std::thread::sleep(span);
+    let used = running.cpu_s()? - before;
+    Ok(used / begin.elapsed().as_secs_f64() * 100.0)
+}
+
+fn name_of(subject: Subject) -> String {
+    use clap::ValueEnum;
+    subject.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
+}
+
+/// One subject at one work.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[arg(long)]
+    subject: Subject,
+    /// The subject, where it is a program of its own
+    #[arg(long)]
+    program: Option<PathBuf>,
+    #[command(flatten)]
+    load: Load,
+}
+
+/// The child's side.
+pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+    let Options { subject, program, load } = options;
+    if load.workers == 1 {
+        cpus().first().map(|&cpu| pin(cpu));
+    }
+    if *subject == Subject::Go {
+        return Err(go::become_it(program.as_deref(), load));
+    }
+    let outcome = subject.run(load).map_err(|why| format!("{}: {why}", subject.name()))?;
+    println!("value {} checksum {:016x}", outcome.value, outcome.checksum);
+    // Tasks that wait for more are left where they are.
+    std::process::exit(0);
+}

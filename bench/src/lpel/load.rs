@@ -1,0 +1,175 @@
+//! What a subject of the lpel benches is given to do, the same for all, and what must come of it.
+
+use clap::ValueEnum;
+use std::io::{Read, Write};
+use std::time::Duration;
+
+/// Records between two stages of a pipeline.
+pub(crate) const BUFFER: usize = 10;
+/// Items that the one stream of `stream` and `batch`, and the rings, hold.
+pub(crate) const CAPACITY: usize = 1024;
+/// Items that are passed together.
+pub(crate) const BATCH: usize = 64;
+/// Tasks that are spawned before the first of them is joined.
+pub(crate) const CROWD: u64 = 1000;
+/// What a child says when all its tasks are blocked.
+pub(crate) const READY: &str = "ready";
+
+const SEED: u64 = 0x636f_7265_6265_6174;
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Work {
+    /// Records pass all stages of a pipeline.
+    Plain,
+    /// Records carry a counter, which each stage takes one from; at 0 they leave to a collector of all stages.
+    Leave,
+    /// Two tasks pass a number back and forth.
+    Pingpong,
+    /// One task writes to another, one item at a time.
+    Stream,
+    /// One task writes to another, many items at a time.
+    Batch,
+    /// As `Stream`, but two threads that spin, with nothing but the ring between them.
+    Ring,
+    /// As `Ring`, many items at a time.
+    RingBatch,
+    /// Tasks are spawned and joined, a crowd at a time.
+    Spawn,
+    /// Tasks wait, each on its own stream.
+    Memory,
+    /// As `Memory`, until the input ends.
+    Idle,
+}
+
+/// A work, with its size.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Load {
+    pub(crate) work: Work,
+    #[arg(long)]
+    pub(crate) workers: usize,
+    /// Records, round trips, items, or tasks, in one lap
+    #[arg(long)]
+    pub(crate) count: u64,
+    /// Stages of a pipeline
+    #[arg(long, default_value_t = 0)]
+    pub(crate) depth: u64,
+    /// Laps are made until so much time was measured
+    #[arg(long, default_value_t = 0)]
+    pub(crate) least_ms: u64,
+}
+
+impl Load {
+    /// Itself as a child's arguments; the peers in other languages read the same.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let work = self.work.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
+        vec![
+            work,
+            format!("--workers={}", self.workers),
+            format!("--count={}", self.count),
+            format!("--depth={}", self.depth),
+            format!("--least-ms={}", self.least_ms),
+        ]
+    }
+
+    pub(crate) fn least(&self) -> Duration {
+        Duration::from_millis(self.least_ms)
+    }
+
+    /// The record of this number as the source of a pipeline sends it: its number, and below that its counter.
+    pub(crate) fn record(&self, number: u64) -> u64 {
+        let counter = if self.work == Work::Leave { mix(SEED.wrapping_add(number)) % self.depth } else { 0 };
+        number << 32 | counter
+    }
+
+    /// How many operations a lap is; the time of one is told.
+    pub(crate) fn operations(&self) -> u64 {
+        match self.work {
+            Work::Plain => self.count * self.depth,
+            Work::Leave => (0..self.count).map(|i| counter(self.record(i)) + 1).sum(),
+            _ => self.count,
+        }
+    }
+
+    /// The checksum of a lap.
+    pub(crate) fn checksum(&self) -> u64 {
+        match self.work {
+            Work::Plain => (0..self.count).fold(0, |sum, i| ordered(sum, self.record(i) + self.depth)),
+            // The stage that a record leaves at is what its counter was.
+            Work::Leave => (0..self.count).fold(0, |sum, i| unordered(sum, self.record(i))),
+            Work::Pingpong => self.count,
+            Work::Stream | Work::Batch | Work::Ring | Work::RingBatch => (0..self.count).fold(0, ordered),
+            Work::Spawn | Work::Memory | Work::Idle => (0..self.count).sum(),
+        }
+    }
+}
+
+/// What a record's counter stands at.
+pub(crate) fn counter(record: u64) -> u64 {
+    record & 0xffff_ffff
+}
+
+/// A sum of items that another order changes.
+pub(crate) fn ordered(sum: u64, item: u64) -> u64 {
+    sum.rotate_left(5) ^ item
+}
+
+/// A sum of items that come in any order.
+pub(crate) fn unordered(sum: u64, item: u64) -> u64 {
+    sum.wrapping_add(mix(item))
+}
+
+/// Steele, Lea and Flood, *Fast Splittable Pseudorandom Number Generators* (2014): the output function of SplitMix64.
+fn mix(state: u64) -> u64 {
+    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Says that all is as it should be while CPU time is measured, and waits until it was: until the input ends.
+pub(crate) fn hold() {
+    println!("{READY}");
+    let _ = std::io::stdout().flush();
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn load(work: Work) -> Load {
+        Load { work, workers: 1, count: 5, depth: 7, least_ms: 3 }
+    }
+
+    #[test]
+    fn arguments_are_read_back() {
+        #[derive(Parser)]
+        struct Cli {
+            #[command(flatten)]
+            load: Load,
+        }
+        for work in Work::value_variants() {
+            let words = [vec!["bench".to_owned()], load(*work).arguments()].concat();
+            let read = Cli::parse_from(words).load;
+            assert_eq!((read.work, read.workers, read.count), (*work, 1, 5));
+            assert_eq!((read.depth, read.least_ms), (7, 3));
+        }
+    }
+
+    #[test]
+    fn leave_draws_counters_below_the_depth() {
+        let load = load(Work::Leave);
+        let counters: Vec<u64> = (0..load.count).map(|i| counter(load.record(i))).collect();
+        assert!(counters.iter().all(|&c| c < load.depth), "{counters:?}");
+        assert_eq!(load.operations(), counters.iter().sum::<u64>() + load.count);
+    }
+
+    #[test]
+    fn checksum_tells_order_only_where_order_is_kept() {
+        assert_ne!(ordered(ordered(0, 1), 2), ordered(ordered(0, 2), 1));
+        assert_eq!(unordered(unordered(0, 1), 2), unordered(unordered(0, 2), 1));
+        assert_ne!(load(Work::Plain).checksum(), load(Work::Leave).checksum());
+    }
+}

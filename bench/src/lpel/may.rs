@@ -1,0 +1,247 @@
+//! may: stackful coroutines that move between workers, and its channels, which know no bound.
+//!
+//! A bound is laid on by hand: a semaphore beside the channel counts the places that are free.
+
+use super::lap::{Laps, Outcome};
+use super::load::{BUFFER, CAPACITY, CROWD, Load, Work, counter, hold, ordered, unordered};
+use super::memory;
+use may::coroutine::JoinHandle;
+use may::go;
+use may::sync::{Semphore, mpsc, spsc};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Whether streams are bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bound {
+    ByHand,
+    None,
+}
+
+pub(crate) fn run(load: &Load, bound: Bound) -> Result<Outcome, String> {
+    let load = *load;
+    may::config().set_workers(load.workers);
+    let main = match load.work {
+        // It holds up the thread that it runs on, which therefore must be no worker.
+        Work::Memory | Work::Idle => return Ok(blocked(load)),
+        Work::Plain => go!(move || plain(load, bound)),
+        Work::Leave => go!(move || leave(load, bound)),
+        Work::Pingpong => go!(move || pingpong(load)),
+        Work::Stream => go!(move || stream(load, bound)),
+        Work::Spawn => go!(move || crowd(load)),
+        _ => return Err("has no batches, and no ring alone".into()),
+    };
+    main.join().map_err(|_| "panicked".into())
+}
+
+/// The places of a channel that are free; none has no bound.
+#[derive(Clone)]
+struct Places(Option<Arc<Semphore>>);
+
+impl Places {
+    fn take(&self) {
+        if let Some(free) = &self.0 {
+            free.wait();
+        }
+    }
+
+    fn give(&self) {
+        if let Some(free) = &self.0 {
+            free.post();
+        }
+    }
+}
+
+impl Bound {
+    fn places(self, capacity: usize) -> Places {
+        Places((self == Bound::ByHand).then(|| Arc::new(Semphore::new(capacity))))
+    }
+
+    fn stream(self, capacity: usize) -> (Writer, Reader) {
+        let (to, from) = spsc::channel();
+        let places = self.places(capacity);
+        (Writer { to, places: places.clone() }, Reader { from, places })
+    }
+}
+
+struct Writer {
+    to: spsc::Sender<u64>,
+    places: Places,
+}
+
+impl Writer {
+    fn write(&self, item: u64) -> bool {
+        self.places.take();
+        self.to.send(item).is_ok()
+    }
+}
+
+struct Reader {
+    from: spsc::Receiver<u64>,
+    places: Places,
+}
+
+impl Reader {
+    fn read(&self) -> Option<u64> {
+        let item = self.from.recv().ok()?;
+        self.places.give();
+        Some(item)
+    }
+}
+
+/// Sends the records of a lap each time it is told to.
+fn source(load: Load, lap: &spsc::Receiver<()>, to: &Writer) {
+    while lap.recv().is_ok() {
+        for i in 0..load.count {
+            if !to.write(load.record(i)) {
+                return;
+            }
+        }
+    }
+}
+
+fn plain(load: Load, bound: Bound) -> Outcome {
+    let (go, lap) = spsc::channel();
+    let (to, mut from) = bound.stream(BUFFER);
+    go!(move || source(load, &lap, &to));
+    for _ in 0..load.depth {
+        let (to, next) = bound.stream(BUFFER);
+        let before = std::mem::replace(&mut from, next);
+        go!(move || while let Some(record) = before.read() {
+            if !to.write(record + 1) {
+                return;
+            }
+        });
+    }
+    let mut laps = Laps::new(load);
+    while laps.begin() {
+        let _ = go.send(());
+        let mut sum = 0;
+        for _ in 0..load.count {
+            sum = ordered(sum, from.read().unwrap_or(0));
+        }
+        laps.end(sum);
+    }
+    laps.outcome()
+}
+
+/// All stages share the way out, as one would do it with these channels.
+fn leave(load: Load, bound: Bound) -> Outcome {
+    let (go, lap) = spsc::channel();
+    let (to, mut from) = bound.stream(BUFFER);
+    let (out, left) = mpsc::channel();
+    let out_places = bound.places(BUFFER);
+    go!(move || source(load, &lap, &to));
+    for stage in 0..load.depth {
+        let (to, next) = bound.stream(BUFFER);
+        let before = std::mem::replace(&mut from, next);
+        let (out, out_places) = (out.clone(), out_places.clone());
+        go!(move || while let Some(record) = before.read() {
+            let sent = match counter(record) {
+                0 => {
+                    out_places.take();
+                    out.send(record + stage).is_ok()
+                }
+                _ => to.write(record - 1),
+            };
+            if !sent {
+                return;
+            }
+        });
+    }
+    let mut laps = Laps::new(load);
+    while laps.begin() {
+        let _ = go.send(());
+        let mut sum = 0;
+        for _ in 0..load.count {
+            sum = unordered(sum, left.recv().unwrap_or(0));
+            out_places.give();
+        }
+        laps.end(sum);
+    }
+    laps.outcome()
+}
+
+/// With one number under way no bound is needed.
+fn pingpong(load: Load) -> Outcome {
+    let (there, arrived) = spsc::channel();
+    let (back, returned) = spsc::channel();
+    go!(move || while let Ok(n) = arrived.recv() {
+        let _ = back.send(n + 1);
+    });
+    let mut laps = Laps::new(load);
+    while laps.begin() {
+        let mut n = 0u64;
+        for _ in 0..load.count {
+            let _ = there.send(n);
+            n = returned.recv().unwrap_or(0);
+        }
+        laps.end(n);
+    }
+    laps.outcome()
+}
+
+fn stream(load: Load, bound: Bound) -> Outcome {
+    let (to, from) = bound.stream(CAPACITY);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    go!(move || while !stopped.load(Ordering::SeqCst) {
+        for i in 0..load.count {
+            to.write(i);
+        }
+    });
+    let mut laps = Laps::new(load);
+    while laps.begin() {
+        let mut sum = 0;
+        for _ in 0..load.count {
+            sum = ordered(sum, from.read().unwrap_or(0));
+        }
+        laps.end(sum);
+    }
+    stop.store(true, Ordering::SeqCst);
+    while from.read().is_some() {}
+    laps.outcome()
+}
+
+fn crowd(load: Load) -> Outcome {
+    let mut laps = Laps::new(load);
+    let mut tasks: Vec<JoinHandle<u64>> = Vec::with_capacity(CROWD as usize);
+    while laps.begin() {
+        let mut sum = 0;
+        for begin in (0..load.count).step_by(CROWD as usize) {
+            let end = load.count.min(begin + CROWD);
+            tasks.extend((begin..end).map(|i| go!(move || i)));
+            sum += tasks.drain(..).map(|task| task.join().unwrap_or(0)).sum::<u64>();
+        }
+        laps.end(sum);
+    }
+    laps.outcome()
+}
+
+fn blocked(load: Load) -> Outcome {
+    let before = memory::held();
+    let started = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::with_capacity(load.count as usize);
+    for _ in 0..load.count {
+        let (to, from) = spsc::channel::<u64>();
+        let started = started.clone();
+        let task = go!(move || {
+            started.fetch_add(1, Ordering::SeqCst);
+            from.recv().unwrap_or(0)
+        });
+        tasks.push((to, task));
+    }
+    while started.load(Ordering::SeqCst) < load.count {
+        std::thread::yield_now();
+    }
+    let after = memory::held();
+    if load.work == Work::Idle {
+        hold();
+    }
+    let mut sum = 0;
+    for (i, (to, task)) in (0..).zip(tasks) {
+        let _ = to.send(i);
+        sum += task.join().unwrap_or(0);
+    }
+    memory::outcome(&load, before, after, sum)
+}

@@ -1,0 +1,74 @@
+//! Who is measured by the lpel benches.
+
+use super::lap::Outcome;
+use super::load::{Load, Work};
+use super::may::Bound;
+use super::{may, ring, thread, tokio};
+use clap::ValueEnum;
+
+/// Each is a process of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Subject {
+    Tokio,
+    May,
+    MayUnbounded,
+    Thread,
+    Rtrb,
+    Go,
+}
+
+impl Subject {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Subject::Tokio => "tokio",
+            Subject::May => "may",
+            Subject::MayUnbounded => "may, unbounded",
+            Subject::Thread => "threads + crossbeam",
+            Subject::Rtrb => "rtrb",
+            Subject::Go => "go",
+        }
+    }
+
+    /// A machine at its default limits gives it no more: a stack is two mappings, and threads are counted as well.
+    pub(crate) fn tasks_max(self) -> u64 {
+        match self {
+            Subject::May | Subject::MayUnbounded => 30_000,
+            Subject::Thread => 10_000,
+            _ => u64::MAX,
+        }
+    }
+
+    /// Whom to measure at a work.
+    pub(crate) fn of(load: &Load) -> Vec<Subject> {
+        use Subject::*;
+        let mut all = match load.work {
+            Work::Plain | Work::Leave | Work::Stream => vec![Tokio, May, MayUnbounded, Thread, Go],
+            Work::Pingpong | Work::Spawn | Work::Memory => vec![Tokio, May, Thread, Go],
+            Work::Batch => vec![Tokio],
+            Work::Ring | Work::RingBatch => vec![Rtrb],
+            Work::Idle => vec![Tokio, May, Go],
+        };
+        if load.depth > Self::THREADED_DEPTH_MAX {
+            all.retain(|&s| s != Thread);
+        }
+        if load.work == Work::Memory {
+            all.retain(|s| s.tasks_max() >= load.count / 10);
+        }
+        all
+    }
+
+    /// A pipeline of threads is no deeper.
+    pub(crate) const THREADED_DEPTH_MAX: u64 = 1000;
+
+    /// Does the work, in this process.
+    pub(crate) fn run(self, load: &Load) -> Result<Outcome, String> {
+        match self {
+            Subject::Tokio => tokio::run(load),
+            Subject::May => may::run(load, Bound::ByHand),
+            Subject::MayUnbounded => may::run(load, Bound::None),
+            Subject::Thread => thread::run(load),
+            Subject::Rtrb => ring::run(load),
+            Subject::Go => Err("is a program of its own".into()),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Tokio: a current-thread runtime for one worker, a multi-thread runtime for more, and its bounded channels.
+
+use super::lap::{Laps, Outcome};
+use super::load::{BATCH, BUFFER, CAPACITY, CROWD, Load, Work, counter, hold, ordered, unordered};
+use super::memory;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
+    let load = *load;
+    let runtime = match load.workers {
+        1 => tokio::runtime::Builder::new_current_thread().build(),
+        n => tokio::runtime::Builder::new_multi_thread().worker_threads(n).build(),
+    };
+    let runtime = runtime.map_err(|e| format!("no runtime: {e}"))?;
+    runtime.block_on(async {
+        match load.work {
+            // They hold up the thread that they run on, which therefore must be none of the workers.
+            Work::Memory | Work::Idle => return Ok(blocked(load).await),
+            Work::Plain => tokio::spawn(plain(load)),
+            Work::Leave => tokio::spawn(leave(load)),
+            Work::Pingpong => tokio::spawn(pingpong(load)),
+            Work::Stream => tokio::spawn(stream(load)),
+            Work::Batch => tokio::spawn(batch(load)),
+            Work::Spawn => tokio::spawn(crowd(load)),
+            Work::Ring | Work::RingBatch => return Err("has no ring alone".into()),
+        }
+        .await
+        .map_err(|e| e.to_string())
+    })
+}
+
+/// Sends the records of a lap each time it is told to.
+async fn source(load: Load, mut lap: Receiver<()>, to: Sender<u64>) {
+    while lap.recv().await.is_some() {
+        for i in 0..load.count {
+            if to.send(load.record(i)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+async fn plain(load: Load) -> Outcome {
+    let (go, lap) = channel(1);
+    let (to, mut from) = channel(BUFFER);
+    tokio::spawn(source(load, lap, to));
+    for _ in 0..load.depth {
+        let (to, next) = channel(BUFFER);
+        let mut before = std::mem::replace(&mut from, next);
+        tokio::spawn(async move {
+            while let Some(record) = before.recv().await {
+                if to.send(record + 1).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    let mut laps = Laps::new(load);
+    while laps.begin() {
+        let _ = go.send(()).await;
+        let mut sum = 0;
+        for _ in 0..load.count {
+            sum = ordered(sum, from.recv().await.unwrap_or(0));
+        }
+        laps.end(sum);
+    }
+    laps.outcome()
+}
+
+/// All stages share the way out, as one would do it with these channels.
+async fn leave(load: Load) -> Outcome {
+    let (go, lap) = channel(1);
+    let (to, mut from) = channel(BUFFER);
+    let (out, mut left) = channel(BUFFER);
+    tokio::spawn(source(load, lap, to));
+    for stage in 0..load.depth {
+        let (to, next) = channel(BUFFER);
+        let (mut before, out) = (std::mem::replace(&mut from, next), out.clone());
+        tokio::spawn(async move {
+            while let Some(record) = before.recv().await {
+                let sent = match counter(record) {
+                    0 => out.send(record + stage).await,
+                    _ => to.send(record - 1).await,
+                };
+                if sent.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    let mut laps = Laps::new(load);
+    while laps.begin() {
+        let _ = go.send(()).await;
+        let mut sum = 0;
+        for _ in 0..load.count {
+            sum = unordered(sum, left.recv().await.unwrap_or(0));
+        }
+        laps.end(sum);
+    }
+    laps.outcome()
+}
+
+async fn pingpong(load: Load) -> Outcome {
+    let (there, mut arrived) = channel(1);
+    let (back, mut returned) = channel(1);
+    tokio::spawn(async move {
+        while let Some(n) = arrived.recv().await {
+            let _ = back.send(n + 1).await;
+        }
+    });
+    let mut laps = Laps::new(load);
+    while laps.begin() {
+        let mut n = 0;
+        for _ in 0..load.count {
+            let _ = there.send(n).await;
+            n = returned.recv().await.unwrap_or(0);
+        }
+        laps.end(n);
+    }
+    laps.outcome()
+}
+
+async fn stream(load: Load) -> Outcome {
+    let (to, mut from) = channel(CAPACITY);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    tokio::spawn(async move {
+        while !stopped.load(Ordering::SeqCst) {
+            for i in 0..load.count {
+                let _ = to.send(i).await;
+            }
+        }
+    });
+    let mut laps = Laps::new(load);
+    while laps.begin() {
+        let mut sum = 0;
+        for _ in 0..load.count {
+            sum = ordered(sum, from.recv().await.unwrap_or(0));
+        }
+        laps.end(sum);
+    }
+    stop.store(true, Ordering::SeqCst);
+    while from.recv().await.is_some() {}
+    laps.outcome()
+}
+
+async fn batch(load: Load) -> Outcome {
+    let (to, mut from) = channel(CAPACITY);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    tokio::spawn(async move {
+        while !stopped.load(Ordering::SeqCst) {
+            let mut i = 0;
+            while i < load.count {
+                let n = (load.count - i).min(BATCH as u64);
+                let Ok(places) = to.reserve_many(n as usize).await else { return };
+                for (place, item) in places.zip(i..) {
+                    place.send(item);
+                }
+                i += n;
+            }
+        }
+    });
+    let mut laps = Laps::new(load);
+    let mut items = Vec::with_capacity(BATCH);
+    while laps.begin() {
+        let (mut sum, mut missing) = (0, load.count as usize);
+        while missing > 0 {
+            missing -= from.recv_many(&mut items, missing.min(BATCH)).await;
+            sum = items.drain(..).fold(sum, ordered);
+        }
+        laps.end(sum);
+    }
+    stop.store(true, Ordering::SeqCst);
+    while from.recv_many(&mut items, BATCH).await > 0 {
+        items.clear();
+    }
+    laps.outcome()
+}
+
+async fn crowd(load: Load) -> Outcome {
+    let mut laps = Laps::new(load);
+    let mut tasks = Vec::with_capacity(CROWD as usize);
+    while laps.begin() {
+        let mut sum = 0;
+        for begin in (0..load.count).step_by(CROWD as usize) {
+            let end = load.count.min(begin + CROWD);
+            tasks.extend((begin..end).map(|i| tokio::spawn(async move { i })));
+            for task in tasks.drain(..) {
+                sum += task.await.unwrap_or(0);
+            }
+        }
+        laps.end(sum);
+    }
+    laps.outcome()
+}
+
+async fn blocked(load: Load) -> Outcome {
+    let before = memory::held();
+    let started = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::with_capacity(load.count as usize);
+    for _ in 0..load.count {
+        let (to, mut from) = channel::<u64>(1);
+        let started = started.clone();
+        let task = tokio::spawn(async move {
+            started.fetch_add(1, Ordering::SeqCst);
+            from.recv().await.unwrap_or(0)
+        });
+        tasks.push((to, task));
+    }
+    while started.load(Ordering::SeqCst) < load.count {
+        tokio::task::yield_now().await;
+    }
+    let after = memory::held();
+    if load.work == Work::Idle {
+        hold();
+    }
+    let mut sum = 0;
+    for (i, (to, task)) in (0..).zip(tasks) {
+        let _ = to.send(i).await;
+        sum += task.await.unwrap_or(0);
+    }
+    memory::outcome(&load, before, after, sum)
+}
