@@ -1,4 +1,4 @@
-//! One facade for atomics, locks and threads: the standard library's, or loom's model of them under `cfg(loom)`.
+//! One facade for atomics, fences, locks and threads: the standard library's, or loom's model of them under `cfg(loom)`.
 //!
 //! Place in the loop: base; stands on nothing of ours.
 //!
@@ -18,27 +18,73 @@
 //!
 //! # Limits
 //!
-//! loom does not model every `SeqCst` access: use fences there.
+//! loom does not model every `SeqCst` access: use fences there. [`asymmetric`] needs Linux to be free for its light side.
 
-/// Atomic types and memory orderings.
+pub mod asymmetric;
+
+/// Atomic types, fences and memory orderings.
 pub mod atomic {
     #[cfg(loom)]
-    pub use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    pub use loom::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
     #[cfg(not(loom))]
-    pub use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    pub use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
 }
 
-/// Threads, and the hint that one is spinning.
+/// Memory that several threads share under rules of their own.
+pub mod cell {
+    #[cfg(loom)]
+    pub use loom::cell::UnsafeCell;
+
+    /// As `std::cell::UnsafeCell`, with accesses in closures, so that a model knows when each begins and ends.
+    #[cfg(not(loom))]
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub struct UnsafeCell<T: ?Sized>(std::cell::UnsafeCell<T>);
+
+    #[cfg(not(loom))]
+    impl<T> UnsafeCell<T> {
+        /// Holds `value`.
+        #[inline(always)]
+        pub const fn new(value: T) -> Self {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+    }
+
+    #[cfg(not(loom))]
+    impl<T: ?Sized> UnsafeCell<T> {
+        /// Reads it: nobody may write meanwhile.
+        #[inline(always)]
+        pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            read(self.0.get())
+        }
+
+        /// Writes it: nobody may read or write meanwhile.
+        #[inline(always)]
+        pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+            write(self.0.get())
+        }
+    }
+}
+
+/// Threads, parking, and the hint that one is spinning.
 pub mod thread {
     #[cfg(loom)]
-    pub use loom::thread::{JoinHandle, spawn, yield_now};
+    pub use loom::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
     #[cfg(not(loom))]
-    pub use std::thread::{JoinHandle, spawn, yield_now};
+    pub use std::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
 }
 
 #[cfg(loom)]
 pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+#[cfg(loom)]
+pub use loom::thread_local;
 #[cfg(not(loom))]
 pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+#[cfg(not(loom))]
+pub use std::thread_local;
 
 pub use crossbeam_utils::CachePadded;

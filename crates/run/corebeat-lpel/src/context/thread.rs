@@ -1,0 +1,116 @@
+//! Carriers as threads that take turns with their worker, for Miri and ThreadSanitizer, which do not know coroutines.
+
+use super::carry;
+use crate::current;
+use crate::stack::Stack;
+use crate::task::{Header, Outcome};
+use crate::worker::Worker;
+use std::cell::RefCell;
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Whose turn it is, and what goes from one to the other with it.
+#[derive(Default)]
+struct Baton {
+    turn: Mutex<Turn>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Turn {
+    carrier_runs: bool,
+    worker: usize,
+    task: usize,
+    stamp: u64,
+    outcome: Option<Outcome>,
+}
+
+impl Baton {
+    /// Gives the turn away and waits until it comes back.
+    fn pass(&self, to_carrier: bool) -> (usize, usize, u64, Outcome) {
+        let mine = current::with(|c| {
+            (
+                c.worker.get().expose_provenance(),
+                c.task.get().expose_provenance(),
+                c.stamp.get(),
+                c.outcome.get(),
+            )
+        });
+        let mut turn = self.turn.lock().unwrap_or_else(|e| e.into_inner());
+        (turn.worker, turn.task, turn.stamp, turn.outcome) = (mine.0, mine.1, mine.2, Some(mine.3));
+        turn.carrier_runs = to_carrier;
+        self.changed.notify_all();
+        while turn.carrier_runs == to_carrier {
+            turn = self.changed.wait(turn).unwrap_or_else(|e| e.into_inner());
+        }
+        (turn.worker, turn.task, turn.stamp, turn.outcome.unwrap_or(Outcome::Ended))
+    }
+
+    /// On the carrier's side: waits for the next turn and becomes what the worker's thread is.
+    fn adopt(&self, passed: (usize, usize, u64, Outcome)) {
+        current::with(|c| {
+            c.worker.set(std::ptr::with_exposed_provenance::<Worker>(passed.0));
+            c.task.set(std::ptr::with_exposed_provenance::<Header>(passed.1));
+            c.stamp.set(passed.2);
+        });
+    }
+
+    fn await_first_turn(&self) -> (usize, usize, u64, Outcome) {
+        let mut turn = self.turn.lock().unwrap_or_else(|e| e.into_inner());
+        while !turn.carrier_runs {
+            turn = self.changed.wait(turn).unwrap_or_else(|e| e.into_inner());
+        }
+        (turn.worker, turn.task, turn.stamp, Outcome::Ended)
+    }
+}
+
+thread_local! {
+    static BATON: RefCell<Option<Arc<Baton>>> = const { RefCell::new(None) };
+}
+
+pub(crate) struct Carrier {
+    baton: Arc<Baton>,
+    thread: std::thread::JoinHandle<()>,
+    stack: Stack,
+}
+
+impl Carrier {
+    pub(crate) fn new(stack: Stack) -> std::io::Result<Carrier> {
+        let baton = Arc::new(Baton::default());
+        let own = baton.clone();
+        let thread = std::thread::Builder::new().spawn(move || {
+            let passed = own.await_first_turn();
+            own.adopt(passed);
+            BATON.set(Some(own.clone()));
+            while carry() {
+                let passed = own.pass(false);
+                own.adopt(passed);
+            }
+            let mut turn = own.turn.lock().unwrap_or_else(|e| e.into_inner());
+            turn.carrier_runs = false;
+            own.changed.notify_all();
+        })?;
+        Ok(Carrier { baton, thread, stack })
+    }
+
+    pub(crate) fn resume(&mut self) {
+        let passed = self.baton.pass(true);
+        current::with(|c| c.outcome.set(passed.3));
+    }
+
+    pub(crate) fn end(mut self) -> Stack {
+        self.resume();
+        let _ = self.thread.join();
+        self.stack
+    }
+
+    pub(crate) fn guard(&self) -> usize {
+        self.stack.limit().get()
+    }
+}
+
+pub(crate) fn suspend(outcome: Outcome) {
+    current::with(|c| c.outcome.set(outcome));
+    let baton = BATON.with_borrow(|b| b.clone()).expect("only tasks suspend, and they run on carriers");
+    let passed = baton.pass(false);
+    baton.adopt(passed);
+}

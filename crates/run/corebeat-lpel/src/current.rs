@@ -1,0 +1,316 @@
+//! Who runs on this thread: a worker and its task, or just a thread.
+
+use crate::context;
+use crate::error::Failure;
+use crate::runtime::Inner;
+use crate::set::SetCore;
+use crate::stream::Core;
+use crate::task::{self, Header, Kind, Outcome, Status, TaskRef, Unwind, Vtable};
+use crate::waiter::{self, Token, Word};
+use crate::worker::Worker;
+use corebeat_sync::atomic::{AtomicBool, Ordering};
+use corebeat_sync::{thread, thread_local};
+use std::cell::{Cell, OnceCell};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// Bits of a stamp below its home.
+const HOME_SHIFT: u32 = 40;
+
+/// What is known of this thread. Its fields are constants or plain cells, so that reading one is one instruction.
+pub(crate) struct Current {
+    pub(crate) worker: Cell<*const Worker>,
+    /// The running task; null between tasks, and on threads that are no workers.
+    pub(crate) task: Cell<*const Header>,
+    /// Changes whenever another task runs here, and with each dispatch while streams are monitored.
+    pub(crate) stamp: Cell<u64>,
+    /// How the task came back.
+    pub(crate) outcome: Cell<Outcome>,
+    /// How it gets back.
+    pub(crate) way_back: Cell<*const ()>,
+}
+
+thread_local! {
+    static CURRENT: Current = const {
+        Current {
+            worker: Cell::new(ptr::null()),
+            task: Cell::new(ptr::null()),
+            stamp: Cell::new(0),
+            outcome: Cell::new(Outcome::Ended),
+            way_back: Cell::new(ptr::null()),
+        }
+    };
+    /// What stands for this thread when it waits.
+    static THREAD: OnceCell<TaskRef> = const { OnceCell::new() };
+}
+
+#[inline(always)]
+pub(crate) fn with<R>(f: impl FnOnce(&Current) -> R) -> R {
+    CURRENT.with(f)
+}
+
+/// An address space that is all this process's: workers, and threads that use streams. 0 is nobody.
+pub(crate) fn new_home() -> u64 {
+    static HOMES: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: only unique. It wraps after 2^24 threads; then two threads may take each other for one, and see below.
+    let home = HOMES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    assert!(home < 1 << (64 - HOME_SHIFT), "more than 16 million threads and workers have used streams");
+    home
+}
+
+/// A stamp for something that runs at `home`.
+pub(crate) fn stamp(home: u64, number: u64) -> u64 {
+    home << HOME_SHIFT | number & ((1 << HOME_SHIFT) - 1)
+}
+
+/// Where something with this stamp runs.
+pub(crate) fn home_of(stamp: u64) -> u64 {
+    stamp >> HOME_SHIFT
+}
+
+/// The stamp of who runs now; never 0.
+#[inline(always)]
+pub(crate) fn current_stamp() -> u64 {
+    with(|c| c.stamp.get())
+}
+
+/// As [`current_stamp`], for a thread that may not have one yet.
+pub(crate) fn make_stamp() -> u64 {
+    with(|c| {
+        if c.stamp.get() == 0 {
+            c.stamp.set(stamp(new_home(), 0));
+        }
+        c.stamp.get()
+    })
+}
+
+/// The worker of this thread, if it is one.
+pub(crate) fn worker() -> Option<&'static Worker> {
+    let worker = with(|c| c.worker.get());
+    // SAFETY: set by the worker's thread while it runs, and nothing that runs there keeps it for longer than that.
+    unsafe { worker.as_ref() }
+}
+
+/// What waits when this waits: the running task, or the thread.
+pub(crate) fn waiter() -> *const Header {
+    let task = with(|c| c.task.get());
+    if task.is_null() { THREAD.with(|t| t.get_or_init(|| new_thread(None, None, 0)).as_ptr()) } else { task }
+}
+
+/// The task's number; 0 for a thread that is no wrapper.
+pub(crate) fn task_id() -> u64 {
+    // SAFETY: whoever runs is alive.
+    unsafe { (*waiter()).id }
+}
+
+/// Whether whoever runs may wait now. Not if it is unwinding: its worker would run others in the midst of a panic. If it
+/// is to end early, this is where it does.
+pub(crate) fn may_block() -> bool {
+    if std::thread::panicking() {
+        return false;
+    }
+    // SAFETY: whoever runs is alive.
+    if unsafe { (*waiter()).is_cancelled() } {
+        std::panic::resume_unwind(Box::new(Unwind::Cancel));
+    }
+    true
+}
+
+/// Suspends whoever runs, whose token is in `word`, until it was taken and so woken; or until it is to end early, and
+/// then the token is not in the word any more.
+pub(crate) fn block(word: &Word, token: Token, status: Status, on: *const Core, on_task: u64) {
+    let me = waiter();
+    // SAFETY: whoever runs is alive.
+    let me = unsafe { &*me };
+    // Release: pairs with the acquire of a dump that follows the pointer.
+    me.on.store(on.cast_mut(), Ordering::Release);
+    me.on_task.store(on_task, Ordering::Relaxed);
+    match me.kind {
+        Kind::Thread => block_thread(me, word, token, status),
+        Kind::Stackful | Kind::Async => loop {
+            suspend(me, status);
+            if me.delivered.replace(false) || waiter::withdraw(word, token) {
+                break;
+            }
+            // To end early, but somebody has taken the token: what it delivers has to arrive first.
+        },
+    }
+    me.on.store(ptr::null_mut(), Ordering::Release);
+    me.on_task.store(0, Ordering::Relaxed);
+    me.set_status(Status::Running);
+}
+
+/// As [`block`], for the owner of a set.
+pub(crate) fn block_on_set(set: &Arc<SetCore>, token: Token) {
+    // SAFETY: whoever runs is alive.
+    let on_set = unsafe { &(*waiter()).on_set };
+    // Release: pairs with the acquire of a dump that follows the pointer.
+    on_set.store(Arc::as_ptr(set).cast_mut(), Ordering::Release);
+    block(&set.word, token, Status::Polling, ptr::null(), 0);
+    on_set.store(ptr::null_mut(), Ordering::Release);
+}
+
+/// The running async task is going to await a stream.
+pub(crate) fn note_await(core: &Core) {
+    let task = with(|c| c.task.get());
+    // SAFETY: the running task is alive.
+    let Some(task) = (unsafe { task.as_ref() }) else { return };
+    if !task.on.swap(ptr::from_ref(core).cast_mut(), Ordering::AcqRel).is_null() {
+        task.opaque.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The runtime whose task runs here.
+pub(crate) fn runtime() -> Option<Arc<Inner>> {
+    if let Some(worker) = worker() {
+        return Some(worker.inner().keep());
+    }
+    THREAD.with(|t| {
+        let header = t.get()?.as_ptr();
+        // SAFETY: threads have such blocks.
+        unsafe { &*header.cast::<ThreadCells>() }.inner.clone()
+    })
+}
+
+/// Whether a task runs here, and no thread of its own.
+pub(crate) fn is_task() -> bool {
+    with(|c| !c.task.get().is_null())
+}
+
+/// Whether a task or a wrapper runs here.
+pub(crate) fn is_task_or_wrapper() -> bool {
+    is_task() || runtime().is_some()
+}
+
+/// Lets the worker's other tasks run.
+pub(crate) fn yield_task() {
+    // SAFETY: the running task is alive.
+    suspend(unsafe { &*waiter() }, Status::Ready);
+}
+
+/// Suspends the running task for that time.
+pub(crate) fn sleep_task(time_ns: u64) {
+    let me = waiter();
+    let worker = worker().expect("tasks run on workers");
+    worker.set_timer(worker.inner().now_ns().saturating_add(time_ns), me);
+    // SAFETY: the running task is alive.
+    let me = unsafe { &*me };
+    while !me.delivered.replace(false) {
+        suspend(me, Status::Sleeping);
+    }
+}
+
+/// Gives the worker back its thread until the task is dispatched again.
+pub(crate) fn suspend(me: &Header, status: Status) {
+    me.set_status(status);
+    context::suspend(if status == Status::Ready { Outcome::Yielded } else { Outcome::Blocked });
+}
+
+/// The block of a thread that waits.
+#[repr(C)]
+struct ThreadCells {
+    header: Header,
+    thread: thread::Thread,
+    woken: AtomicBool,
+    /// Of a wrapper: its runtime, which counts it as active while it does not wait.
+    inner: Option<Arc<Inner>>,
+}
+
+static THREAD_VTABLE: Vtable = task::thread_vtable(|header| {
+    // SAFETY: made by `new_thread` from such a box.
+    drop(unsafe { Box::from_raw(header.cast::<ThreadCells>()) });
+});
+
+fn new_thread(inner: Option<Arc<Inner>>, name: Option<Arc<str>>, id: u64) -> TaskRef {
+    let cells = Box::new(ThreadCells {
+        header: Header::new(id, name, Kind::Thread, &THREAD_VTABLE),
+        thread: thread::current(),
+        woken: AtomicBool::new(false),
+        inner,
+    });
+    cells.header.set_status(Status::Running);
+    // SAFETY: a header begins with one reference.
+    unsafe { TaskRef::from_raw(Box::into_raw(cells).cast()) }
+}
+
+/// Makes this thread a wrapper: known by name to dumps and to the search for deadlocks.
+pub(crate) fn become_wrapper(inner: Arc<Inner>, name: Option<Arc<str>>, id: u64) -> TaskRef {
+    let me = new_thread(Some(inner), name, id);
+    THREAD.with(|t| {
+        let _ = t.set(me.clone());
+    });
+    me
+}
+
+fn block_thread(me: &Header, word: &Word, token: Token, status: Status) {
+    // SAFETY: threads have such blocks.
+    let cells = unsafe { &*ptr::from_ref(me).cast::<ThreadCells>() };
+    me.set_status(status);
+    if let Some(inner) = &cells.inner {
+        inner.rest();
+    }
+    // Acquire: pairs with the release in `deliver`.
+    while !cells.woken.swap(false, Ordering::Acquire) {
+        if me.is_cancelled() && waiter::withdraw(word, token) {
+            if let Some(inner) = &cells.inner {
+                inner.rouse();
+            }
+            return;
+        }
+        thread::park();
+    }
+}
+
+/// Has a thread look again whether it is to end early.
+pub(crate) fn nudge(thread: &Header) {
+    // SAFETY: threads have such blocks.
+    unsafe { &*ptr::from_ref(thread).cast::<ThreadCells>() }.thread.unpark();
+}
+
+/// Makes a task or thread ready whose token was taken.
+///
+/// # Safety
+///
+/// The caller took the token, or ended the task's awaiting.
+pub(crate) unsafe fn deliver(task: *const Header) {
+    // SAFETY: not woken yet, so alive. Relaxed: written before the task first left a token.
+    let header = unsafe { &*task };
+    let worker = header.worker.load(Ordering::Relaxed).cast_const();
+    if worker.is_null() {
+        // SAFETY: threads have such blocks.
+        let cells = unsafe { &*task.cast::<ThreadCells>() };
+        if let Some(inner) = &cells.inner {
+            inner.rouse();
+        }
+        let thread = cells.thread.clone();
+        // Release: what we did is visible to who wakes. From here on the thread may end, and its block with it.
+        cells.woken.store(true, Ordering::Release);
+        thread.unpark();
+        return;
+    }
+    // SAFETY: a worker lives as long as its tasks, and this one is not woken yet.
+    let worker = unsafe { &*worker };
+    if with(|c| ptr::eq(c.worker.get(), worker)) {
+        header.delivered.set(true);
+        worker.make_ready(task);
+    } else {
+        worker.send(task);
+    }
+}
+
+/// Why a task that was cancelled has no result.
+pub(crate) fn cancellation(task: &Header) -> Failure {
+    let worker = task.worker.load(Ordering::Relaxed);
+    let inner = if worker.is_null() {
+        // SAFETY: threads have such blocks.
+        unsafe { &*ptr::from_ref(task).cast::<ThreadCells>() }.inner.as_deref()
+    } else {
+        // SAFETY: a worker lives as long as its tasks.
+        Some(unsafe { &*worker }.inner())
+    };
+    match (task.cancel.load(Ordering::Acquire), inner.and_then(|i| i.verdict())) {
+        (task::CANCEL_DEADLOCK, Some(deadlock)) => Failure::Deadlock(deadlock),
+        _ => Failure::Cancelled,
+    }
+}

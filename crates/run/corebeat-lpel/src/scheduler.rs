@@ -1,0 +1,140 @@
+//! Which of a worker's ready tasks runs next: the thesis' PUT-READY and FETCH-READY as a trait.
+//!
+//! Source: Prokesch, A Light-Weight Parallel Execution Layer for Shared-Memory Stream Processing, 2011, 4.2.3 and 6.2.2.
+
+use crate::task::{Header, Priority};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+/// A ready task, in the hands of a scheduler.
+pub struct Ready(pub(crate) *const Header);
+
+// SAFETY: a ready task belongs to its scheduler's worker, and both move between threads only before the worker starts.
+unsafe impl Send for Ready {}
+
+impl Ready {
+    fn header(&self) -> &Header {
+        // SAFETY: a ready task lives until it is dispatched, and it is not before the scheduler hands it out.
+        unsafe { &*self.0 }
+    }
+
+    /// The task's number.
+    pub fn id(&self) -> u64 {
+        self.header().id
+    }
+
+    /// The task's name, if it was given one.
+    pub fn name(&self) -> Option<&str> {
+        self.header().name.as_deref()
+    }
+
+    /// How urgent it is.
+    pub fn priority(&self) -> Priority {
+        Priority(self.header().priority)
+    }
+
+    /// How often it was dispatched.
+    pub fn dispatches(&self) -> u64 {
+        self.header().dispatches.get()
+    }
+}
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ready({})", self.id())
+    }
+}
+
+/// A worker's ready set, touched by that worker alone.
+pub trait Scheduler: Send {
+    /// A task became ready.
+    fn put(&mut self, task: Ready);
+    /// The task that runs next; `None` only if there is none. What was put must be fetched some day.
+    fn fetch(&mut self) -> Option<Ready>;
+    /// How many tasks are in it.
+    fn len(&self) -> usize;
+    /// Whether none is.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// First in, first out: what workers use if nothing is said.
+#[derive(Debug, Default)]
+pub struct Fifo(VecDeque<Ready>);
+
+impl Scheduler for Fifo {
+    #[inline]
+    fn put(&mut self, task: Ready) {
+        self.0.push_back(task);
+    }
+
+    #[inline]
+    fn fetch(&mut self) -> Option<Ready> {
+        let task = self.0.pop_front();
+        if let Some(next) = self.0.get(1) {
+            prefetch(next.0);
+        }
+        task
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Asks for a task's header, so that it is in the cache when its turn comes: with thousands of tasks it is not.
+#[inline(always)]
+fn prefetch(task: *const Header) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint, for any address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(task.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = task;
+}
+
+/// Last in, first out: what was touched last is still in the cache, but a task may wait for long.
+#[derive(Debug, Default)]
+pub struct Lifo(Vec<Ready>);
+
+impl Scheduler for Lifo {
+    fn put(&mut self, task: Ready) {
+        self.0.push(task);
+    }
+
+    fn fetch(&mut self) -> Option<Ready> {
+        self.0.pop()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// By [`Priority`], and first in, first out among equals. A stream of urgent tasks holds up all others.
+#[derive(Debug, Default)]
+pub struct Prioritised {
+    levels: BTreeMap<Priority, VecDeque<Ready>>,
+    len: usize,
+}
+
+impl Scheduler for Prioritised {
+    fn put(&mut self, task: Ready) {
+        self.len += 1;
+        self.levels.entry(task.priority()).or_default().push_back(task);
+    }
+
+    fn fetch(&mut self) -> Option<Ready> {
+        // Levels stay when they are empty: there are few, and they will be used again.
+        let task = self.levels.values_mut().find_map(|level| level.pop_front())?;
+        self.len -= 1;
+        Some(task)
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}

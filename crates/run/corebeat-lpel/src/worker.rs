@@ -1,0 +1,750 @@
+//! Workers: each runs its tasks, one after another, and reads its mail in between.
+//!
+//! The loop is that of Prokesch, A Light-Weight Parallel Execution Layer for Shared-Memory Stream Processing, 2011, 4.2.1:
+//! pick a ready task, switch to it, come back, record, read the mail, again. What is new:
+//!
+//! - A task that has not started may be taken by a worker that has nothing to do.
+//! - Before a worker sleeps it looks around for a few microseconds, because waking a thread takes longer.
+//! - One `heavy` fence before it sleeps stands against every way in which others may have given it work at that moment
+//!   (mail, tasks to steal, changed slots), so that none of them needs a fence of its own:
+//!
+//! | worker | who has news |
+//! | --- | --- |
+//! | says that it sleeps | posts them |
+//! | `heavy` | `light` |
+//! | looks everywhere again | sleeping? wakes it |
+
+use crate::context::Carrier;
+use crate::counter::Counts;
+use crate::current;
+use crate::doubt::{Doubt, Kept};
+use crate::error::Failure;
+use crate::inbox::Inbox;
+use crate::monitor::{Direction, Touched, Watch};
+use crate::runtime::Inner;
+use crate::scheduler::{Ready, Scheduler};
+use crate::stack::Pool;
+use crate::stream::{Core, Shared};
+use crate::table::Table;
+use crate::task::{self, Header, Kind, Outcome, Status, TaskRef};
+use corebeat_sync::CachePadded;
+use corebeat_sync::asymmetric::{heavy, light};
+use corebeat_sync::atomic::{AtomicBool, Ordering};
+use crossbeam_deque::{Steal, Stealer};
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Mail and stealable tasks apart, a worker looks at these each so many turns.
+const TIMER_TURNS: u64 = 32;
+const DOUBT_TURNS: u64 = 64;
+const INJECTOR_TURNS: u64 = 61;
+/// So many free carriers a size are kept when a worker goes to sleep; the memory of more is given back.
+const SPARE_MAX: usize = 1024;
+
+/// Where a worker's thread can be woken.
+#[derive(Default)]
+pub(crate) struct Sleep {
+    /// It sleeps, or is about to.
+    asleep: AtomicBool,
+    thread: OnceLock<std::thread::Thread>,
+}
+
+/// One of a runtime's workers.
+pub(crate) struct Worker {
+    pub(crate) index: usize,
+    home: u64,
+    inner: OnceLock<*const Inner>,
+    inbox: CachePadded<Inbox<Header>>,
+    pub(crate) sleep: CachePadded<Sleep>,
+    pub(crate) stealer: Stealer<TaskRef>,
+    pub(crate) table: Table,
+    pub(crate) counts: CachePadded<Counts>,
+    /// Touched by the worker's thread alone.
+    own: Own,
+}
+
+// SAFETY: `own` is touched by the thread that turns the worker alone; the rest is Sync or said to be so at its place.
+unsafe impl Sync for Worker {}
+// SAFETY: as above.
+unsafe impl Send for Worker {}
+
+struct Own {
+    scheduler: RefCell<Box<dyn Scheduler>>,
+    /// Tasks that have not started.
+    fresh: crossbeam_deque::Worker<TaskRef>,
+    /// At most so many are there; others may have taken some.
+    fresh_max: Cell<usize>,
+    doubts: RefCell<Vec<Kept>>,
+    timers: RefCell<BinaryHeap<Reverse<Timer>>>,
+    /// Free carriers and stacks, by stack size.
+    sizes: RefCell<Vec<Size>>,
+    turns: Cell<u64>,
+    /// Ids that it may give to tasks and dispatches.
+    ids: Cell<std::ops::Range<u64>>,
+    watch: Option<Watch>,
+    dispatch_stamp: Cell<u64>,
+    spin_iterations: u32,
+    /// The last call that it has heard.
+    heard: Cell<u64>,
+}
+
+struct Size {
+    pool: Pool,
+    spare: Vec<Box<Carrier>>,
+}
+
+/// A task that sleeps.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Timer {
+    due_ns: u64,
+    /// First set, first woken.
+    number: u64,
+    task: *const Header,
+}
+
+/// What a worker is made with.
+pub(crate) struct Plan {
+    pub(crate) index: usize,
+    pub(crate) scheduler: Box<dyn Scheduler>,
+    pub(crate) watch: Option<Watch>,
+    pub(crate) spin_iterations: u32,
+}
+
+impl Worker {
+    pub(crate) fn new(plan: Plan) -> Worker {
+        let fresh = crossbeam_deque::Worker::new_fifo();
+        Worker {
+            index: plan.index,
+            home: current::new_home(),
+            inner: OnceLock::new(),
+            inbox: CachePadded::new(Inbox::new()),
+            sleep: CachePadded::default(),
+            stealer: fresh.stealer(),
+            table: Table::new(),
+            counts: CachePadded::default(),
+            own: Own {
+                scheduler: RefCell::new(plan.scheduler),
+                fresh,
+                fresh_max: Cell::new(0),
+                doubts: RefCell::default(),
+                timers: RefCell::default(),
+                sizes: RefCell::default(),
+                turns: Cell::new(0),
+                ids: Cell::new(0..0),
+                watch: plan.watch,
+                dispatch_stamp: Cell::new(0),
+                spin_iterations: plan.spin_iterations,
+                heard: Cell::new(0),
+            },
+        }
+    }
+
+    pub(crate) fn attach(&self, inner: *const Inner) {
+        let _ = self.inner.set(inner);
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        let inner = *self.inner.get().expect("attached before anything runs");
+        // SAFETY: the workers are part of it.
+        unsafe { &*inner }
+    }
+
+    pub(crate) fn home(&self) -> u64 {
+        self.home
+    }
+
+    // ---- what others do
+
+    /// Sends a task that belongs to this worker, from another thread.
+    pub(crate) fn send(&self, task: *const Header) {
+        // A thread from outside must keep the runtime: the task, once sent, may be its last.
+        let stranger = current::worker().is_none_or(|w| !std::ptr::eq(w.inner(), self.inner()));
+        let keep = stranger.then(|| self.inner().keep());
+        // SAFETY: created just now, or its only token was taken; so it is in no inbox, and lives.
+        unsafe { self.inbox.push(task) };
+        light();
+        self.rouse();
+        drop(keep);
+    }
+
+    /// Wakes the worker if it sleeps. What it is to see was posted before a `light`.
+    pub(crate) fn rouse(&self) -> bool {
+        // Relaxed: ordered by the fences, see the module's text. AcqRel: one wins.
+        let roused =
+            self.sleep.asleep.load(Ordering::Relaxed) && self.sleep.asleep.swap(false, Ordering::AcqRel);
+        if roused {
+            self.inner().wakes_a_sleeper();
+            if let Some(thread) = self.sleep.thread.get() {
+                thread.unpark();
+            }
+        }
+        roused
+    }
+
+    // ---- what its tasks do
+
+    /// A task of this worker, which is running, became ready.
+    #[inline]
+    pub(crate) fn make_ready(&self, task: *const Header) {
+        // SAFETY: it was woken, or yields, so it lives.
+        let header = unsafe { &*task };
+        if !header.queued.replace(true) {
+            header.set_status(Status::Ready);
+            self.counts.wakeups.add(1);
+            self.own.scheduler.borrow_mut().put(Ready(task));
+        }
+    }
+
+    /// A new task begins its life here.
+    pub(crate) fn adopt(&self, task: TaskRef) {
+        self.counts.spawned.add(1);
+        if task.header().stealable.get() && self.inner().workers.len() > 1 {
+            self.own.fresh.push(task);
+            self.own.fresh_max.set(self.own.fresh_max.get() + 1);
+            light();
+            self.inner().rouse_one();
+        } else {
+            self.queue_new(task);
+        }
+    }
+
+    fn queue_new(&self, task: TaskRef) {
+        let task = task.into_raw();
+        // SAFETY: the ready set has the runtime's reference now.
+        unsafe { (*task).queued.set(true) };
+        self.own.scheduler.borrow_mut().put(Ready(task));
+    }
+
+    /// A number for a task.
+    pub(crate) fn new_id(&self) -> u64 {
+        let mut ids = self.own.ids.take();
+        let id = ids.next().unwrap_or_else(|| {
+            ids = self.inner().new_ids();
+            ids.next().expect("ids come in blocks")
+        });
+        self.own.ids.set(ids);
+        id
+    }
+
+    /// Has the running task woken at that time.
+    pub(crate) fn set_timer(&self, due_ns: u64, task: *const Header) {
+        let number = self.new_id();
+        self.own.timers.borrow_mut().push(Reverse(Timer { due_ns, number, task }));
+    }
+
+    pub(crate) fn cancel_timer(&self, task: *const Header) {
+        self.own.timers.borrow_mut().retain(|t| !std::ptr::eq(t.0.task, task));
+    }
+
+    /// Keeps a doubt until the next `heavy`.
+    pub(crate) fn doubt<T: Send + 'static>(&self, doubt: Doubt<&Arc<Shared<T>>>) {
+        self.own.doubts.borrow_mut().push(doubt.keep());
+    }
+
+    /// Whether it has nothing to do but what it does.
+    fn is_hungry(&self) -> bool {
+        self.inbox.is_empty()
+            && self.own.scheduler.borrow().is_empty()
+            && self.own.fresh_max.get() == 0
+            && self.own.timers.borrow().is_empty()
+    }
+
+    /// For ends: the running task uses a stream. Where the monitor keeps what it does there.
+    pub(crate) fn touch(&self, core: &Core, direction: Direction, opened: bool, items: u64) -> *mut Touched {
+        match &self.own.watch {
+            Some(watch) if self.watches_streams() => watch.touch(core, direction, opened, items),
+            _ => std::ptr::null_mut(),
+        }
+    }
+
+    /// Whether the monitor wants to know what the running task does with streams.
+    pub(crate) fn watches_streams(&self) -> bool {
+        let Some(watch) = &self.own.watch else { return false };
+        let task = current::with(|c| c.task.get());
+        // SAFETY: the running task is alive.
+        !task.is_null() && watch.watches_streams(unsafe { (*task).marked })
+    }
+
+    // ---- what it does
+
+    /// One turn of the loop. False: there was nothing to do.
+    pub(crate) fn turn(&self) -> bool {
+        if !self.inbox.is_empty() {
+            self.read_mail();
+        }
+        let turns = self.own.turns.get() + 1;
+        self.own.turns.set(turns);
+        if turns % TIMER_TURNS == 0 {
+            self.run_timers();
+            self.heed();
+        }
+        if turns % DOUBT_TURNS == 0 && !self.own.doubts.borrow().is_empty() {
+            heavy();
+            self.resolve_doubts();
+        }
+        if self.own.fresh_max.get() > 0 {
+            self.let_in();
+        }
+        if turns % INJECTOR_TURNS == 0 {
+            self.steal_from_outside();
+        }
+        let next = self.own.scheduler.borrow_mut().fetch();
+        match next {
+            Some(Ready(task)) => {
+                self.dispatch(task);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn read_mail(&self) {
+        for task in self.inbox.take() {
+            // SAFETY: it was sent here, and lives until it has run.
+            let header = unsafe { &*task };
+            if header.worker.load(Ordering::Relaxed).is_null() {
+                // SAFETY: the sender gave us the runtime's reference.
+                self.queue_new(unsafe { TaskRef::from_raw(task) });
+            } else {
+                header.delivered.set(true);
+                self.counts.mails.add(1);
+                self.make_ready(task);
+            }
+        }
+        self.heed();
+    }
+
+    /// Has tasks end early, if there was a call.
+    pub(crate) fn heed(&self) {
+        let calls = self.inner().calls();
+        if self.own.heard.replace(calls) == calls {
+            return;
+        }
+        let ending = self.inner().is_ending();
+        for task in self.table.tasks() {
+            // SAFETY: a task in our own table lives.
+            let header = unsafe { &*task };
+            if ending {
+                header.cancel.store(task::CANCEL_ENDING, Ordering::Release);
+            }
+            if !header.is_cancelled() {
+                continue;
+            }
+            match header.status() {
+                Status::Awaiting if header.take_await() => self.make_ready(task),
+                Status::Awaiting => {}
+                Status::Sleeping => {
+                    self.cancel_timer(task);
+                    header.delivered.set(true);
+                    self.make_ready(task);
+                }
+                status if status.is_blocked() => self.make_ready(task),
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets one task in that has not started.
+    fn let_in(&self) {
+        match self.own.fresh.pop() {
+            Some(task) => {
+                self.own.fresh_max.set(self.own.fresh_max.get() - 1);
+                self.queue_new(task);
+            }
+            None => self.own.fresh_max.set(0),
+        }
+    }
+
+    fn run_timers(&self) {
+        let mut timers = self.own.timers.borrow_mut();
+        if timers.is_empty() {
+            return;
+        }
+        let now_ns = self.inner().now_ns();
+        while let Some(Reverse(timer)) = timers.peek() {
+            if timer.due_ns > now_ns {
+                return;
+            }
+            // SAFETY: it sleeps, so it lives.
+            unsafe { (*timer.task).delivered.set(true) };
+            self.make_ready(timer.task);
+            timers.pop();
+        }
+    }
+
+    /// When the next timer is due.
+    pub(crate) fn next_due_ns(&self) -> Option<u64> {
+        self.own.timers.borrow().peek().map(|t| t.0.due_ns)
+    }
+
+    /// After a `heavy`.
+    fn resolve_doubts(&self) {
+        let mut doubts = self.own.doubts.take();
+        for doubt in &doubts {
+            doubt.resolve();
+        }
+        doubts.clear();
+        self.own.doubts.replace(doubts);
+    }
+
+    fn steal_from_outside(&self) -> bool {
+        self.take_stolen(|| self.inner().injector.steal_batch_and_pop(&self.own.fresh))
+    }
+
+    fn steal_from(&self, victim: &Worker) -> bool {
+        let stolen = self.take_stolen(|| victim.stealer.steal_batch_and_pop(&self.own.fresh));
+        if stolen {
+            self.counts.steals.add(1);
+        }
+        stolen
+    }
+
+    fn take_stolen(&self, steal: impl Fn() -> Steal<TaskRef>) -> bool {
+        loop {
+            match steal() {
+                Steal::Success(task) => {
+                    self.own.fresh_max.set(self.own.fresh.len());
+                    self.queue_new(task);
+                    return true;
+                }
+                Steal::Empty => return false,
+                Steal::Retry => {}
+            }
+        }
+    }
+
+    fn steal(&self) -> bool {
+        if self.steal_from_outside() {
+            return true;
+        }
+        let workers = &self.inner().workers;
+        let others = (1..workers.len()).map(|i| &workers[(self.index + i) % workers.len()]);
+        others.into_iter().any(|victim| !victim.stealer.is_empty() && self.steal_from(victim))
+    }
+
+    fn dispatch(&self, task: *const Header) {
+        // SAFETY: it was in our ready set, so it lives until it ends, which is at the end of this function.
+        let header = unsafe { &*task };
+        header.queued.set(false);
+        let carrier = match header.carrier.take() {
+            Some(carrier) => carrier,
+            None => match self.begin(header) {
+                Some(carrier) => carrier,
+                None => return,
+            },
+        };
+        header.set_status(Status::Running);
+        header.dispatches.set(header.dispatches.get() + 1);
+        self.counts.dispatches.add(1);
+        let mut stamp = header.stamp.get();
+        if let Some(watch) = &self.own.watch {
+            if watch.watches_streams(header.marked) {
+                let number = self.own.dispatch_stamp.get() + 1;
+                self.own.dispatch_stamp.set(number);
+                stamp = current::stamp(self.home, DISPATCH_STAMPS | number);
+            }
+        }
+        let mut carrier = carrier;
+        current::with(|c| {
+            c.task.set(task);
+            c.stamp.set(stamp);
+        });
+        carrier.resume();
+        let outcome = current::with(|c| {
+            c.task.set(std::ptr::null());
+            c.outcome.get()
+        });
+        if let Some(watch) = &self.own.watch {
+            let status = match outcome {
+                Outcome::Ended => Status::Zombie,
+                Outcome::Awaits => Status::Awaiting,
+                Outcome::Yielded => Status::Ready,
+                Outcome::Blocked => header.status(),
+            };
+            watch.dispatched(header, status);
+        }
+        match outcome {
+            Outcome::Blocked => header.carrier.set(Some(carrier)),
+            Outcome::Yielded => {
+                header.carrier.set(Some(carrier));
+                header.queued.set(true);
+                self.own.scheduler.borrow_mut().put(Ready(task));
+            }
+            Outcome::Awaits => {
+                self.release(header, carrier);
+                header.set_status(Status::Awaiting);
+                if !header.begin_await() {
+                    self.make_ready(task);
+                }
+            }
+            Outcome::Ended => {
+                self.release(header, carrier);
+                self.end(task);
+            }
+        }
+    }
+
+    /// A task is dispatched without a stack: for the first time, or after it awaited.
+    fn begin(&self, header: &Header) -> Option<Box<Carrier>> {
+        let task = std::ptr::from_ref(header);
+        if header.worker.load(Ordering::Relaxed).is_null() {
+            // Relaxed: published with the first token that it leaves.
+            header.worker.store(std::ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
+            header.stamp.set(current::stamp(self.home, header.id));
+            header.place.set(self.table.insert(task));
+            if self.inner().is_ending() {
+                self.abandon(task, Failure::Cancelled);
+                return None;
+            }
+        } else if header.kind == Kind::Async {
+            header.on.store(std::ptr::null_mut(), Ordering::Release);
+            header.opaque.store(false, Ordering::Relaxed);
+            header.end_await();
+        }
+        match self.borrow_carrier(header.stack_size as usize) {
+            Ok(carrier) => {
+                header.guard.set(carrier.guard());
+                Some(carrier)
+            }
+            Err(why) => {
+                self.abandon(task, Failure::NoStack(why));
+                None
+            }
+        }
+    }
+
+    /// Ends a task without running it.
+    fn abandon(&self, task: *const Header, why: Failure) {
+        // SAFETY: we own it, and it does not run.
+        unsafe { task::fail(task, why) };
+        self.end(task);
+    }
+
+    fn end(&self, task: *const Header) {
+        // SAFETY: we have the runtime's reference.
+        let task = unsafe { TaskRef::from_raw(task) };
+        self.table.remove(task.header().place.get());
+        self.counts.ended.add(1);
+        task::publish_end(task.header());
+    }
+
+    fn borrow_carrier(&self, stack_size: usize) -> std::io::Result<Box<Carrier>> {
+        let mut sizes = self.own.sizes.borrow_mut();
+        let at = match sizes.iter().position(|s| s.pool.stack_size() == stack_size) {
+            Some(at) => at,
+            None => {
+                sizes.push(Size { pool: Pool::new(stack_size), spare: Vec::new() });
+                sizes.len() - 1
+            }
+        };
+        let size = &mut sizes[at];
+        if let Some(carrier) = size.spare.pop() {
+            return Ok(carrier);
+        }
+        let carrier = Box::new(Carrier::new(size.pool.take()?)?);
+        self.counts.stacks.add(1);
+        Ok(carrier)
+    }
+
+    fn release(&self, header: &Header, carrier: Box<Carrier>) {
+        let mut sizes = self.own.sizes.borrow_mut();
+        let size = sizes.iter_mut().find(|s| s.pool.stack_size() == header.stack_size as usize);
+        size.expect("it was borrowed from there").spare.push(carrier);
+    }
+
+    /// Gives back the memory of all free carriers but `keep` a size.
+    fn trim(&self, keep: usize) {
+        let mut sizes = self.own.sizes.borrow_mut();
+        for size in sizes.iter_mut() {
+            while size.spare.len() > keep {
+                let carrier = size.spare.pop().expect("there are more");
+                size.pool.give_back(carrier.end());
+                self.counts.stacks.add(u64::MAX);
+            }
+        }
+    }
+
+    /// The monitor's time, if there is a monitor.
+    pub(crate) fn monitor_ns(&self) -> u64 {
+        self.own.watch.as_ref().map_or(0, |w| w.now_ns())
+    }
+
+    /// For the end of a runtime, when nobody turns its workers: tasks that were sent and did not arrive.
+    pub(crate) fn unsent(&self) -> impl Iterator<Item = TaskRef> {
+        // SAFETY: only new tasks are left, with the runtime's reference.
+        let mail = self.inbox.take().map(|task| unsafe { TaskRef::from_raw(task) });
+        mail.chain(std::iter::from_fn(|| self.own.fresh.pop()))
+    }
+
+    // ---- its thread
+
+    /// The whole life of a worker with a thread of its own.
+    pub(crate) fn run(&self) {
+        let _ = self.sleep.thread.set(std::thread::current());
+        self.enter();
+        loop {
+            while self.turn() {}
+            if self.inner().is_over() && self.table.tasks().next().is_none() && self.inbox.is_empty() {
+                break;
+            }
+            self.idle();
+        }
+        self.leave();
+    }
+
+    /// This thread turns the worker from here on.
+    pub(crate) fn enter(&self) {
+        current::with(|c| {
+            c.worker.set(self);
+            c.stamp.set(current::stamp(self.home, 0));
+        });
+        if let Some(watch) = &self.own.watch {
+            watch.restart();
+        }
+    }
+
+    /// This thread does not turn it any more; at its end.
+    pub(crate) fn leave(&self) {
+        // Doubts that are left are of tasks that are gone.
+        self.own.doubts.take();
+        self.trim(0);
+        if let Some(watch) = &self.own.watch {
+            watch.ended(self.index);
+        }
+        self.step_out();
+    }
+
+    /// This thread is no worker any more.
+    pub(crate) fn step_out(&self) {
+        current::with(|c| {
+            c.worker.set(std::ptr::null());
+            c.stamp.set(0);
+        });
+    }
+
+    /// Looks for work, for a moment with the processor busy, then asleep.
+    fn idle(&self) {
+        let mut hunger = Hunger::new(self);
+        let inner = self.inner();
+        inner.hunters.fetch_add(1, Ordering::Relaxed);
+        let mut found = self.run_timers_and_look();
+        while !found && hunger.goes_on() {
+            found = self.steal();
+        }
+        inner.hunters.fetch_sub(1, Ordering::Relaxed);
+        if found || !self.inbox.is_empty() || self.steal() {
+            // There may be more than we can eat.
+            inner.rouse_one();
+            return;
+        }
+        self.trim(SPARE_MAX);
+        let begin_ns = self.own.watch.as_ref().map(|w| w.now_ns());
+        self.counts.waits.add(1);
+        self.sleep();
+        if let (Some(watch), Some(begin_ns)) = (&self.own.watch, begin_ns) {
+            watch.waited(self.index, begin_ns);
+            watch.restart();
+        }
+    }
+
+    fn run_timers_and_look(&self) -> bool {
+        self.run_timers();
+        !self.own.scheduler.borrow().is_empty()
+    }
+
+    fn sleep(&self) {
+        let inner = self.inner();
+        // Relaxed: ordered by the fence.
+        self.sleep.asleep.store(true, Ordering::Relaxed);
+        inner.sleepers.fetch_add(1, Ordering::Relaxed);
+        heavy();
+        self.resolve_doubts();
+        self.heed();
+        let awake = !self.inbox.is_empty()
+            || !self.own.scheduler.borrow().is_empty()
+            || !inner.injector.is_empty()
+            || inner.workers.iter().any(|w| !w.stealer.is_empty())
+            || inner.is_over();
+        let due_ns = self.next_due_ns();
+        if awake || due_ns.is_some() {
+            if !awake {
+                self.doze(due_ns.unwrap_or(0));
+            }
+            if self.sleep.asleep.swap(false, Ordering::AcqRel) {
+                inner.sleepers.fetch_sub(1, Ordering::Relaxed);
+            } else {
+                // Who roused us has counted us as active, and we were all the time.
+                inner.rest();
+            }
+            return;
+        }
+        inner.rest();
+        // Acquire: pairs with the release of who roused us.
+        while self.sleep.asleep.load(Ordering::Acquire) {
+            // Looking for circles, in `rest` or below, may have made a task of ours ready.
+            if !self.own.scheduler.borrow().is_empty() {
+                self.rouse();
+                break;
+            }
+            match inner.nap() {
+                Some(nap) => {
+                    std::thread::park_timeout(nap);
+                    inner.resolve_circles();
+                }
+                None => std::thread::park(),
+            }
+        }
+    }
+
+    /// Sleeps until a timer is due, or somebody has news.
+    fn doze(&self, due_ns: u64) {
+        while self.sleep.asleep.load(Ordering::Acquire) {
+            let now_ns = self.inner().now_ns();
+            if now_ns >= due_ns {
+                return;
+            }
+            std::thread::park_timeout(Duration::from_nanos(due_ns - now_ns));
+        }
+    }
+
+    // ---- without a thread of its own
+
+    /// For a deterministic runtime, after a turn in which there was nothing to do: whether anything can be found.
+    pub(crate) fn look_around(&self) -> bool {
+        heavy();
+        self.resolve_doubts();
+        self.heed();
+        self.run_timers();
+        self.steal();
+        !self.own.scheduler.borrow().is_empty() || !self.inbox.is_empty()
+    }
+}
+
+/// Set in stamps that are of one dispatch, not of one task.
+const DISPATCH_STAMPS: u64 = 1 << 39;
+
+/// How long a worker with nothing to do keeps its processor busy.
+pub(crate) struct Hunger<'a> {
+    worker: &'a Worker,
+    left: u32,
+}
+
+impl<'a> Hunger<'a> {
+    pub(crate) fn new(worker: &'a Worker) -> Self {
+        Hunger { worker, left: worker.own.spin_iterations }
+    }
+
+    /// Spins a little. False: there is something to do, or it is time to sleep.
+    #[inline]
+    pub(crate) fn goes_on(&mut self) -> bool {
+        if self.left == 0 || !self.worker.is_hungry() {
+            return false;
+        }
+        self.left -= 1;
+        std::hint::spin_loop();
+        true
+    }
+}
