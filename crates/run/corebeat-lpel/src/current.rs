@@ -4,7 +4,7 @@ use crate::context;
 use crate::error::Failure;
 use crate::runtime::Inner;
 use crate::set::SetCore;
-use crate::stream::Core;
+use crate::stream::{Core, Side};
 use crate::task::{self, Header, Kind, Outcome, Status, TaskRef, Unwind, Vtable};
 use crate::waiter::{self, Token, Word};
 use crate::worker::Worker;
@@ -86,6 +86,7 @@ pub(crate) fn make_stamp() -> u64 {
 }
 
 /// The worker of this thread, if it is one.
+#[inline]
 pub(crate) fn worker() -> Option<&'static Worker> {
     let worker = with(|c| c.worker.get());
     // SAFETY: set by the worker's thread while it runs, and nothing that runs there keeps it for longer than that.
@@ -93,9 +94,15 @@ pub(crate) fn worker() -> Option<&'static Worker> {
 }
 
 /// What waits when this waits: the running task, or the thread.
+#[inline]
 pub(crate) fn waiter() -> *const Header {
     let task = with(|c| c.task.get());
-    if task.is_null() { THREAD.with(|t| t.get_or_init(|| new_thread(None, None, 0)).as_ptr()) } else { task }
+    if task.is_null() { this_thread() } else { task }
+}
+
+#[cold]
+fn this_thread() -> *const Header {
+    THREAD.with(|t| t.get_or_init(|| new_thread(None, None, 0)).as_ptr())
 }
 
 /// The task's number; 0 for a thread that is no wrapper.
@@ -106,39 +113,47 @@ pub(crate) fn task_id() -> u64 {
 
 /// Whether whoever runs may wait now. Not if it is unwinding: its worker would run others in the midst of a panic. If it
 /// is to end early, this is where it does.
+#[inline]
 pub(crate) fn may_block() -> bool {
     if std::thread::panicking() {
         return false;
     }
     // SAFETY: whoever runs is alive.
     if unsafe { (*waiter()).is_cancelled() } {
-        std::panic::resume_unwind(Box::new(Unwind::Cancel));
+        unwind();
     }
     true
 }
 
+#[cold]
+fn unwind() -> ! {
+    std::panic::resume_unwind(Box::new(Unwind::Cancel));
+}
+
 /// Suspends whoever runs, whose token is in `word`, until it was taken and so woken; or until it is to end early, and
 /// then the token is not in the word any more.
-pub(crate) fn block(word: &Word, token: Token, status: Status, on: *const Core, on_task: u64) {
-    let me = waiter();
+pub(crate) fn block(word: &Word, token: Token, status: Status, on: *const Core) {
+    let task = with(|c| c.task.get());
     // SAFETY: whoever runs is alive.
-    let me = unsafe { &*me };
+    let Some(me) = (unsafe { task.as_ref() }) else { return block_thread(word, token, status, on) };
     // Release: pairs with the acquire of a dump that follows the pointer.
     me.on.store(on.cast_mut(), Ordering::Release);
-    me.on_task.store(on_task, Ordering::Relaxed);
-    match me.kind {
-        Kind::Thread => block_thread(me, word, token, status),
-        Kind::Stackful | Kind::Async => loop {
-            suspend(me, status);
-            if me.delivered.replace(false) || waiter::withdraw(word, token) {
-                break;
-            }
-            // To end early, but somebody has taken the token: what it delivers has to arrive first.
-        },
+    me.last_on.set(on);
+    loop {
+        suspend(me, status);
+        if me.delivered.replace(false) || waiter::withdraw(word, token) {
+            break;
+        }
+        // To end early, but somebody has taken the token: what it delivers has to arrive first.
     }
     me.on.store(ptr::null_mut(), Ordering::Release);
-    me.on_task.store(0, Ordering::Relaxed);
-    me.set_status(Status::Running);
+}
+
+/// As [`block`], for who waits for the end of a task.
+pub(crate) fn block_on_task(word: &Word, token: Token, task: u64) {
+    // SAFETY: whoever runs is alive.
+    unsafe { &(*waiter()).on_task }.store(task, Ordering::Relaxed);
+    block(word, token, Status::Joining, ptr::null());
 }
 
 /// As [`block`], for the owner of a set.
@@ -147,7 +162,7 @@ pub(crate) fn block_on_set(set: &Arc<SetCore>, token: Token) {
     let on_set = unsafe { &(*waiter()).on_set };
     // Release: pairs with the acquire of a dump that follows the pointer.
     on_set.store(Arc::as_ptr(set).cast_mut(), Ordering::Release);
-    block(&set.word, token, Status::Polling, ptr::null(), 0);
+    block(&set.word, token, Status::Polling, ptr::null());
     on_set.store(ptr::null_mut(), Ordering::Release);
 }
 
@@ -201,8 +216,37 @@ pub(crate) fn sleep_task(time_ns: u64) {
     }
 }
 
+/// Where the other side of a stream was last used, seen from here.
+pub(crate) enum Other {
+    /// On this worker, so not at this moment.
+    Here(&'static Worker),
+    /// On another worker or thread, or nowhere yet; this is a worker.
+    Elsewhere(&'static Worker),
+    /// This is no worker.
+    Outside,
+}
+
+#[inline(always)]
+pub(crate) fn other(side: &Side) -> Other {
+    with(|c| {
+        let worker = c.worker.get();
+        // SAFETY: as in `worker`.
+        match unsafe { worker.as_ref() } {
+            // Relaxed: see `End::enter`.
+            Some(worker) if side.home.load(Ordering::Relaxed) == home_of(c.stamp.get()) => {
+                Other::Here(worker)
+            }
+            Some(worker) => Other::Elsewhere(worker),
+            None => Other::Outside,
+        }
+    })
+}
+
 /// Gives the worker back its thread until the task is dispatched again.
+#[inline]
 pub(crate) fn suspend(me: &Header, status: Status) {
+    let here = 0u8;
+    me.frame.set(&raw const here);
     me.set_status(status);
     context::suspend(if status == Status::Ready { Outcome::Yielded } else { Outcome::Blocked });
 }
@@ -243,9 +287,12 @@ pub(crate) fn become_wrapper(inner: Arc<Inner>, name: Option<Arc<str>>, id: u64)
     me
 }
 
-fn block_thread(me: &Header, word: &Word, token: Token, status: Status) {
-    // SAFETY: threads have such blocks.
-    let cells = unsafe { &*ptr::from_ref(me).cast::<ThreadCells>() };
+#[cold]
+fn block_thread(word: &Word, token: Token, status: Status, on: *const Core) {
+    // SAFETY: this thread's own block; threads have such blocks.
+    let cells = unsafe { &*waiter().cast::<ThreadCells>() };
+    let me = &cells.header;
+    me.on.store(on.cast_mut(), Ordering::Release);
     me.set_status(status);
     if let Some(inner) = &cells.inner {
         inner.rest();
@@ -256,10 +303,12 @@ fn block_thread(me: &Header, word: &Word, token: Token, status: Status) {
             if let Some(inner) = &cells.inner {
                 inner.rouse();
             }
-            return;
+            break;
         }
         thread::park();
     }
+    me.on.store(ptr::null_mut(), Ordering::Release);
+    me.set_status(Status::Running);
 }
 
 /// Has a thread look again whether it is to end early.
@@ -292,8 +341,7 @@ pub(crate) unsafe fn deliver(task: *const Header) {
     // SAFETY: a worker lives as long as its tasks, and this one is not woken yet.
     let worker = unsafe { &*worker };
     if with(|c| ptr::eq(c.worker.get(), worker)) {
-        header.delivered.set(true);
-        worker.make_ready(task);
+        worker.wake(task);
     } else {
         worker.send(task);
     }

@@ -2,6 +2,7 @@
 //!
 //! Place in the loop: run; stands on base.
 
+mod block;
 mod context;
 mod counter;
 mod current;

@@ -5,7 +5,7 @@
 //! slept. Nothing is shared between workers, and nothing is formatted here: [`TextLog`](crate::TextLog) does that.
 
 use crate::stream::Core;
-use crate::task::Status;
+use crate::task::{Header, Status};
 use std::cell::{Cell, RefCell};
 
 /// How much is recorded: the thesis' levels (5.4.3, a to d), each with all of the ones before.
@@ -129,44 +129,62 @@ pub(crate) struct Watch {
     begin: u64,
     /// When the worker last looked at the clock: a dispatch begins where the one before has ended.
     last_ns: Cell<u64>,
-    /// Ends used in this dispatch. Boxed, so that ends can point to their entry.
-    touched: RefCell<Chunks>,
+    touches: Touches,
     waits: Cell<u64>,
     wait_ns: Cell<u64>,
 }
 
-/// Entries at stable addresses.
-#[derive(Default)]
-struct Chunks {
-    entries: Vec<Touched>,
-    /// Full rows, used again.
-    rows: Vec<Box<[Touched; ROW]>>,
-    used: usize,
+/// Ends used in this dispatch, at addresses that stay: the ends point to their entries and change them. Few tasks use more
+/// ends at once than a row has entries.
+struct Touches {
+    used: Cell<usize>,
+    first: Row,
+    /// Rows are used again in later dispatches.
+    more: RefCell<Vec<Row>>,
+    /// For the listener: a copy, which no end points to.
+    copy: Vec<Touched>,
 }
 
 const ROW: usize = 32;
 
-impl Chunks {
-    fn push(&mut self, touched: Touched) -> *mut Touched {
-        let (row, at) = (self.used / ROW, self.used % ROW);
-        if row == self.rows.len() {
-            self.rows.push(Box::new([touched; ROW]));
+type Row = Box<[Cell<Touched>; ROW]>;
+
+fn row() -> Row {
+    const UNUSED: Touched = Touched {
+        stream: 0,
+        direction: Direction::Read,
+        opened: false,
+        closed: false,
+        blocked: false,
+        woke: false,
+        moved: false,
+        items: 0,
+    };
+    Box::new([const { Cell::new(UNUSED) }; ROW])
+}
+
+impl Touches {
+    #[inline]
+    fn push(&self, touched: Touched) -> *mut Touched {
+        let at = self.used.replace(self.used.get() + 1);
+        match self.first.get(at) {
+            Some(entry) => {
+                entry.set(touched);
+                entry.as_ptr()
+            }
+            None => self.push_further(at - ROW, touched),
         }
-        self.used += 1;
-        let entry = &mut self.rows[row][at];
-        *entry = touched;
-        entry
     }
 
-    /// All entries in a row.
-    fn gather(&mut self) -> &[Touched] {
-        if self.used <= ROW {
-            return self.rows.first().map_or(&[], |row| &row[..self.used]);
+    #[cold]
+    fn push_further(&self, at: usize, touched: Touched) -> *mut Touched {
+        let mut more = self.more.borrow_mut();
+        if at / ROW == more.len() {
+            more.push(row());
         }
-        self.entries.clear();
-        let all = self.rows.iter().flat_map(|row| row.iter());
-        self.entries.extend(all.take(self.used));
-        &self.entries
+        let entry = &more[at / ROW][at % ROW];
+        entry.set(touched);
+        entry.as_ptr()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::monitor::{Monitor, Watch};
 use crate::overflow;
 use crate::placement::{Place, Placement, TaskInfo};
 use crate::random::{Random, RandomOrder};
-use crate::scheduler::{Fifo, Scheduler};
+use crate::scheduler::{Fifo, Order, Scheduler};
 use crate::stream::GROWABLE;
 use crate::task::{
     self, Awaited, Body, CANCEL_DEADLOCK, CANCEL_ENDING, JoinHandle, Plain, Priority, Seed, Status, TaskRef,
@@ -19,6 +19,7 @@ use corebeat_sync::CachePadded;
 use corebeat_sync::asymmetric::light;
 use corebeat_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crossbeam_deque::Injector;
+use std::cell::{RefCell, UnsafeCell};
 use std::future::Future;
 use std::io;
 use std::ops::Range;
@@ -661,10 +662,13 @@ impl Builder {
         let random = self.seed.map(Random::new);
         let plan = |index: usize| Plan {
             index,
-            scheduler: match (&self.scheduler, &random) {
-                (Some(make), _) => make(index),
-                (None, Some(random)) => Box::new(RandomOrder::new(random.fork(index as u64))),
-                (None, None) => Box::new(Fifo::default()),
+            order: match (&self.scheduler, &random) {
+                (Some(make), _) => Order::Other(RefCell::new(make(index))),
+                (None, Some(random)) => {
+                    let order = RandomOrder::new(random.fork(index as u64));
+                    Order::Other(RefCell::new(Box::new(order)))
+                }
+                (None, None) => Order::Fifo(UnsafeCell::new(Fifo::default())),
             },
             watch: self
                 .monitor
@@ -878,9 +882,10 @@ impl Task<'_> {
     }
 
     fn with<R>(&self, f: impl FnOnce(&Inner) -> Result<R, Error>) -> Result<R, Error> {
-        match self.runtime {
-            Some(inner) => f(inner),
-            None => f(&*current::runtime().ok_or(Error::NoRuntime)?),
+        match (self.runtime, current::worker()) {
+            (Some(inner), _) => f(inner),
+            (None, Some(worker)) => f(worker.inner()),
+            (None, None) => f(&*current::runtime().ok_or(Error::NoRuntime)?),
         }
     }
 

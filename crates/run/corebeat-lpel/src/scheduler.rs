@@ -3,8 +3,9 @@
 //! Source: Prokesch, A Light-Weight Parallel Execution Layer for Shared-Memory Stream Processing, 2011, 4.2.3 and 6.2.2.
 
 use crate::task::{Header, Priority};
+use std::cell::{RefCell, UnsafeCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
+use std::{fmt, ptr};
 
 /// A ready task, in the hands of a scheduler.
 pub struct Ready(pub(crate) *const Header);
@@ -59,6 +60,41 @@ pub trait Scheduler: Send {
     }
 }
 
+/// A worker's ready set: the usual one without a detour, or another.
+pub(crate) enum Order {
+    Fifo(UnsafeCell<Fifo>),
+    Other(RefCell<Box<dyn Scheduler>>),
+}
+
+impl Order {
+    #[inline]
+    pub(crate) fn put(&self, task: Ready) {
+        match self {
+            // SAFETY: only the worker's thread comes here, and `Fifo` calls nobody.
+            Order::Fifo(fifo) => unsafe { (*fifo.get()).put(task) },
+            Order::Other(other) => other.borrow_mut().put(task),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn fetch(&self) -> Option<Ready> {
+        match self {
+            // SAFETY: as in `put`.
+            Order::Fifo(fifo) => unsafe { (*fifo.get()).fetch() },
+            Order::Other(other) => other.borrow_mut().fetch(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            // SAFETY: as in `put`.
+            Order::Fifo(fifo) => unsafe { (*fifo.get()).is_empty() },
+            Order::Other(other) => other.borrow().is_empty(),
+        }
+    }
+}
+
 /// First in, first out: what workers use if nothing is said.
 #[derive(Debug, Default)]
 pub struct Fifo(VecDeque<Ready>);
@@ -71,11 +107,14 @@ impl Scheduler for Fifo {
 
     #[inline]
     fn fetch(&mut self) -> Option<Ready> {
-        let task = self.0.pop_front();
-        if let Some(next) = self.0.get(1) {
-            prefetch(next.0);
+        let task = self.0.pop_front()?;
+        if let Some(far) = self.0.get(2) {
+            prefetch(far.0.cast(), 2 * LINE);
         }
-        task
+        if let Some(near) = self.0.front() {
+            prefetch_task(near.header());
+        }
+        Some(task)
     }
 
     fn len(&self) -> usize {
@@ -83,17 +122,38 @@ impl Scheduler for Fifo {
     }
 }
 
-/// Asks for a task's header, so that it is in the cache when its turn comes: with thousands of tasks it is not.
+/// Bytes of a line of the cache.
+const LINE: usize = 64;
+/// What is fetched of a suspended task's stack: from where it stands, this many bytes up.
+const FRAMES: usize = 512;
+/// ... and of an async task's block, where its future is.
+const BLOCK: usize = 384;
+
+/// Asks for memory, so that it is in the cache when it is used: with thousands of tasks in turn, nothing of the next one
+/// is. Not more than a hint.
 #[inline(always)]
-fn prefetch(task: *const Header) {
+fn prefetch(start: *const u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, for any address.
-    unsafe {
+    for offset in (0..bytes).step_by(LINE) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(task.cast());
+        // SAFETY: any address may be asked for.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(offset).cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = task;
+    let _ = (start, bytes, LINE);
+}
+
+/// What a task will touch when it runs, except its header, which is read here.
+#[inline(always)]
+fn prefetch_task(task: &Header) {
+    let frame = task.frame.get();
+    if frame.is_null() {
+        prefetch(ptr::from_ref(task).cast(), BLOCK);
+    } else {
+        prefetch(frame.wrapping_sub(LINE), FRAMES);
+        prefetch(task.carrier.get().cast(), LINE);
+        prefetch(task.last_on.get().cast(), 2 * LINE);
+    }
 }
 
 /// Last in, first out: what was touched last is still in the cache, but a task may wait for long.

@@ -23,7 +23,7 @@
 //! A word that is closed says that its side is gone. Whoever closes does it with a full fence, before looking at the
 //! other's word.
 
-use crate::current;
+use crate::current::{self, Other};
 use crate::doubt::Doubt;
 use crate::error::{Closed, TryReadError, TryWriteError};
 use crate::inbox::Linked;
@@ -33,7 +33,7 @@ use crate::ring::{Cursor, Segment};
 use crate::set::{self, SetCore};
 use crate::task::Status;
 use crate::waiter::{self, ARMED, CLOSED, NOBODY, Token, Word};
-use crate::worker::Hunger;
+use crate::worker::{Hunger, Worker};
 use corebeat_sync::asymmetric::{heavy, light};
 use corebeat_sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use corebeat_sync::cell::UnsafeCell;
@@ -105,6 +105,7 @@ fn pair<T: Send + 'static>(capacity: usize, growing: bool) -> (Writer<T>, Reader
 }
 
 /// What one side of a stream shows to the other.
+#[repr(C)]
 pub(crate) struct Side {
     /// Its token if it waits; `CLOSED` if it is gone. Read by the other side for every item.
     pub(crate) word: Word,
@@ -126,8 +127,8 @@ pub(crate) struct Membership {
     pub(crate) key: usize,
 }
 
-/// What is known of a stream without the type of its items: one line, of which little changes while items flow.
-#[repr(C, align(64))]
+/// What is known of a stream without the type of its items: little of it changes while items flow.
+#[repr(C)]
 pub(crate) struct Core {
     pub(crate) reader: Side,
     pub(crate) writer: Side,
@@ -150,24 +151,40 @@ unsafe impl Linked for Core {
 
 impl Core {
     /// Something is there to read, or the end: tells whoever waits for that.
-    #[cold]
+    #[inline]
     pub(crate) fn call_reader(&self) {
         // Acquire: with ARMED comes what the reader wrote to `set`.
         let word = self.reader.word.load(Ordering::Acquire);
-        if word == ARMED {
+        if waiter::is_token(word) {
+            self.reader.call(word, true);
+        } else if word == ARMED {
             set::announce(self);
-        } else if waiter::is_token(word) {
-            waiter::wake_at(&self.reader.word, word);
         }
     }
 
     /// There is room to write, or nobody to write for: tells the writer if it waits.
-    #[cold]
+    #[inline]
     pub(crate) fn call_writer(&self) {
         let word = self.writer.word.load(Ordering::Relaxed);
         if waiter::is_token(word) {
-            waiter::wake_at(&self.writer.word, word);
+            // Who lets a stream grow takes writers' tokens, from any thread.
+            self.writer.call(word, !self.growing);
         }
+    }
+}
+
+impl Side {
+    /// Wakes the owner of a token that was seen in the word. `alone`: only the other end, which is the caller's, takes tokens.
+    #[inline]
+    fn call(&self, token: Token, alone: bool) {
+        if alone && waiter::is_blocking(token) {
+            if let Other::Here(worker) = current::other(self) {
+                // The owner is a task of this worker, and who else could take the token, a doubt, is this worker's too.
+                self.word.store(NOBODY, Ordering::Relaxed);
+                return worker.wake(token);
+            }
+        }
+        waiter::wake_at(&self.word, token);
     }
 }
 
@@ -228,6 +245,8 @@ impl<T> End<T> {
     }
 
     /// This end is used for the first time by this task (or in this dispatch, if streams are monitored).
+    #[cold]
+    #[inline(never)]
     fn enter(&mut self, side: fn(&Core) -> &Side, direction: Direction) {
         let stamp = current::make_stamp();
         let home = current::home_of(stamp);
@@ -387,23 +406,30 @@ impl<T: Send + 'static> Writer<T> {
     }
 
     #[cold]
+    #[inline(never)]
     fn answer(&mut self) -> Result<(), Closed<T>> {
         // Acquire: with CLOSED, the reader's slots are ours.
         if self.end.core().reader.word.load(Ordering::Acquire) == CLOSED {
-            self.end.cursor.retreat();
-            self.end.items -= 1;
-            let slot = self.end.cursor.slot();
-            if slot.is_full() {
-                // SAFETY: the reader is gone, and it is full.
-                return Err(Closed(unsafe { slot.take() }));
-            }
-            // It was read just before the reader went.
-            self.end.cursor.advance();
-            self.end.items += 1;
-            return Ok(());
+            return self.take_back();
         }
         self.end.note(|t| t.woke = true);
         self.end.core().call_reader();
+        Ok(())
+    }
+
+    /// The reader is gone: the item that was written last is ours again.
+    #[cold]
+    fn take_back(&mut self) -> Result<(), Closed<T>> {
+        self.end.cursor.retreat();
+        self.end.items -= 1;
+        let slot = self.end.cursor.slot();
+        if slot.is_full() {
+            // SAFETY: the reader is gone, and it is full.
+            return Err(Closed(unsafe { slot.take() }));
+        }
+        // It was read just before the reader went.
+        self.end.cursor.advance();
+        self.end.items += 1;
         Ok(())
     }
 
@@ -420,10 +446,12 @@ impl<T: Send + 'static> Writer<T> {
             if core.reader.word.load(Ordering::Acquire) == CLOSED {
                 return false;
             }
-            // Half of the buffer: if we went on at the first free slot, the two sides would meet at each item.
-            let half = end.cursor.slot_ahead(end.cursor.capacity() / 2);
-            if spin(&core.reader, || !half.is_full()) {
-                continue;
+            if let Other::Elsewhere(worker) = current::other(&core.reader) {
+                // Half of the buffer: if we went on at the first free slot, the two sides would meet at each item.
+                let half = end.cursor.slot_ahead(end.cursor.capacity() / 2);
+                if spin(worker, || !half.is_full()) {
+                    continue;
+                }
             }
             if !current::may_block() {
                 return false;
@@ -437,10 +465,9 @@ impl<T: Send + 'static> Writer<T> {
             }
             leave_token(&core.writer.word, token);
             let flag = end.cursor.slot().flag();
-            let doubt = Doubt::new(&end.shared, false, token, flag);
-            if settle(&core.reader, doubt) {
+            if settle(&core.reader, || Doubt::new(&end.shared, false, token, flag)) {
                 end.note(|t| t.blocked = true);
-                current::block(&core.writer.word, token, Status::Writing, core, 0);
+                current::block(&core.writer.word, token, Status::Writing, core);
             }
             if core.growing {
                 GROWABLE.fetch_sub(1, Ordering::SeqCst);
@@ -493,14 +520,9 @@ impl<T> Drop for Rest<'_, T> {
     }
 }
 
-/// Waits a little with the processor busy, if the other side runs elsewhere and this worker has nothing else to do. True
-/// if it was worth it.
-fn spin(other: &Side, ready: impl Fn() -> bool) -> bool {
-    let Some(worker) = current::worker() else { return false };
-    // Relaxed: a hint.
-    if other.home.load(Ordering::Relaxed) == worker.home() {
-        return false;
-    }
+/// Waits a little with the processor busy, if this worker has nothing else to do. True if it was worth it.
+#[inline(never)]
+fn spin(worker: &Worker, ready: impl Fn() -> bool) -> bool {
     let mut hunger = Hunger::new(worker);
     while hunger.goes_on() {
         if ready() {
@@ -511,30 +533,34 @@ fn spin(other: &Side, ready: impl Fn() -> bool) -> bool {
 }
 
 /// Leaves the running waiter's token in its own side's word, which holds no other.
+#[inline]
 fn leave_token(word: &Word, token: Token) {
     // Release: pairs with the acquire of who takes it.
     word.store(token, Ordering::Release);
 }
 
-/// The second half of blocking, see the module's text. `other` is the other side. True: block. False: the token is
+/// The second half of blocking, see the module's text. `side` is the other side. True: block. False: the token is
 /// withdrawn, look again.
-fn settle<T: Send + 'static>(other: &Side, doubt: Doubt<&Arc<Shared<T>>>) -> bool {
+#[inline(always)]
+fn settle<'a, T: Send + 'static>(side: &Side, doubt: impl FnOnce() -> Doubt<&'a Arc<Shared<T>>>) -> bool {
     light();
-    match current::worker() {
-        // The other side runs on this worker, so not now. Relaxed: see `End::enter`.
-        Some(worker) if other.home.load(Ordering::Relaxed) == worker.home() => true,
-        Some(worker) => {
-            if doubt.is_true() && waiter::withdraw(doubt.word(), doubt.token()) {
-                return false;
-            }
-            worker.doubt(doubt);
-            true
-        }
-        None => {
-            heavy();
-            !(doubt.is_true() && waiter::withdraw(doubt.word(), doubt.token()))
-        }
+    if let Other::Here(_) = current::other(side) { true } else { settle_elsewhere(doubt()) }
+}
+
+#[cold]
+#[inline(never)]
+fn settle_elsewhere<T: Send + 'static>(doubt: Doubt<&Arc<Shared<T>>>) -> bool {
+    let worker = current::worker();
+    if worker.is_none() {
+        heavy();
     }
+    if doubt.is_true() && waiter::withdraw(doubt.word(), doubt.token()) {
+        return false;
+    }
+    if let Some(worker) = worker {
+        worker.doubt(doubt);
+    }
+    true
 }
 
 impl<T: Send + 'static> Reader<T> {
@@ -629,9 +655,15 @@ impl<T: Send + 'static> Reader<T> {
         light();
         // Relaxed: ordered by the fences; whoever acts on it looks again.
         if waiter::is_token(self.end.core().writer.word.load(Ordering::Relaxed)) {
-            self.end.note(|t| t.woke = true);
-            self.end.core().call_writer();
+            self.answer();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn answer(&mut self) {
+        self.end.note(|t| t.woke = true);
+        self.end.core().call_writer();
     }
 
     /// Whether there is an item, will be one, or none any more.
@@ -640,12 +672,12 @@ impl<T: Send + 'static> Reader<T> {
         if self.end.cursor.slot().is_full() { Ok(()) } else { self.look_closely() }
     }
 
-    #[cold]
+    #[inline]
     fn look_closely(&mut self) -> Result<(), TryReadError> {
         let end = &mut self.end;
         // Acquire: all that was written before is visible, so look again after.
         let closed = end.shared.core.writer.word.load(Ordering::Acquire) == CLOSED;
-        while end.cursor.follow() {}
+        while end.shared.core.growing && end.cursor.follow() {}
         match (end.cursor.slot().is_full(), closed) {
             (true, _) => Ok(()),
             (false, true) => Err(TryReadError::Closed),
@@ -655,9 +687,10 @@ impl<T: Send + 'static> Reader<T> {
 
     /// Until there is an item. False: there will be none, or we may not wait.
     #[cold]
+    #[inline(never)]
     fn wait(&mut self) -> bool {
         loop {
-            match self.look() {
+            match self.look_closely() {
                 Ok(()) => return true,
                 Err(TryReadError::Closed) => return false,
                 Err(TryReadError::Empty) => {}
@@ -665,17 +698,19 @@ impl<T: Send + 'static> Reader<T> {
             let end = &mut self.end;
             let core = &end.shared.core;
             let slot = end.cursor.slot();
-            if spin(&core.writer, || slot.is_full()) {
-                continue;
+            if let Other::Elsewhere(worker) = current::other(&core.writer) {
+                if spin(worker, || slot.is_full()) {
+                    continue;
+                }
             }
             if !current::may_block() {
                 return false;
             }
             let token = waiter::blocking_token();
             leave_token(&core.reader.word, token);
-            if settle(&core.writer, Doubt::new(&end.shared, true, token, slot.flag())) {
+            if settle(&core.writer, || Doubt::new(&end.shared, true, token, slot.flag())) {
                 end.note(|t| t.blocked = true);
-                current::block(&core.reader.word, token, Status::Reading, core, 0);
+                current::block(&core.reader.word, token, Status::Reading, core);
             }
         }
     }
@@ -689,7 +724,7 @@ impl<T: Send + 'static> Reader<T> {
         let core = &self.end.shared.core;
         leave_token(&core.reader.word, ARMED);
         let flag = self.end.cursor.slot().flag();
-        settle(&core.writer, Doubt::new(&self.end.shared, true, ARMED, flag))
+        settle(&core.writer, || Doubt::new(&self.end.shared, true, ARMED, flag))
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -783,16 +818,18 @@ impl<T: Send + 'static> Future for Next<'_, T> {
             let end = &mut this.reader.end;
             let core = &end.shared.core;
             let slot = end.cursor.slot();
-            if spin(&core.writer, || slot.is_full()) {
-                continue;
+            if let Other::Elsewhere(worker) = current::other(&core.writer) {
+                if spin(worker, || slot.is_full()) {
+                    continue;
+                }
             }
             if this.token != NOBODY {
                 waiter::withdraw(&core.reader.word, this.token);
             }
             this.token = waiter::awaiting_token(context.waker());
             leave_token(&core.reader.word, this.token);
-            let doubt = Doubt::new(&end.shared, true, this.token, slot.flag());
-            if settle(&core.writer, doubt) {
+            let token = this.token;
+            if settle(&core.writer, || Doubt::new(&end.shared, true, token, slot.flag())) {
                 current::note_await(core);
                 return Poll::Pending;
             }

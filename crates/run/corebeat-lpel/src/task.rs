@@ -14,6 +14,7 @@
 //!                  +- blocked <-+        or awaiting, for async tasks: the same without a stack
 //! ```
 
+use crate::block;
 use crate::context::Carrier;
 use crate::current;
 use crate::error::Failure;
@@ -25,6 +26,7 @@ use crate::stream::Core;
 use crate::waiter::{self, CLOSED, NOBODY, Word};
 use crate::worker::Worker;
 use corebeat_sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use std::alloc::Layout;
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::future::Future;
@@ -110,14 +112,14 @@ const NOTIFIED: u8 = 1;
 const AWAITS: u8 = 2;
 
 /// The task control block (Prokesch 2011, 4.3.2).
-#[repr(C, align(64))]
+#[repr(C)]
 pub(crate) struct Header {
     // Read by wakers, and by its worker at every dispatch.
     link: AtomicPtr<Header>,
     /// The worker that it belongs to; null until it has started, and for threads.
     pub(crate) worker: AtomicPtr<Worker>,
-    /// Touched by its worker alone, as all `Cell`s here.
-    pub(crate) carrier: Cell<Option<Box<Carrier>>>,
+    /// Its stack, while it has one. Touched by its worker alone, as all `Cell`s here.
+    pub(crate) carrier: Cell<*mut Carrier>,
     /// What ends compare to know that they are used by the same task as before: its worker's home and its number.
     pub(crate) stamp: Cell<u64>,
     pub(crate) dispatches: Cell<u64>,
@@ -148,6 +150,10 @@ pub(crate) struct Header {
     pub(crate) created_ns: Cell<u64>,
     pub(crate) name: Option<Arc<str>>,
     pub(crate) locals: Locals,
+    /// Where its stack stood when it was suspended, as a hint what it will touch first.
+    pub(crate) frame: Cell<*const u8>,
+    /// The stream that it last waited on, as another such hint.
+    pub(crate) last_on: Cell<*const Core>,
     /// Told to grow the stream that it waits to write to; set by who holds its token.
     pub(crate) grow: Cell<bool>,
     /// Where the guard of its stack begins, while it has one.
@@ -193,7 +199,7 @@ impl Header {
         Header {
             link: AtomicPtr::new(ptr::null_mut()),
             worker: AtomicPtr::new(ptr::null_mut()),
-            carrier: Cell::new(None),
+            carrier: Cell::new(ptr::null_mut()),
             stamp: Cell::new(0),
             dispatches: Cell::new(0),
             status: AtomicU8::new(Status::Created as u8),
@@ -215,6 +221,8 @@ impl Header {
             created_ns: Cell::new(0),
             name,
             locals: Locals::default(),
+            frame: Cell::new(ptr::null()),
+            last_on: Cell::new(ptr::null()),
             grow: Cell::new(false),
             guard: Cell::new(0),
             marked: false,
@@ -234,6 +242,7 @@ impl Header {
     }
 
     /// Whether it is to end early.
+    #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
         // Acquire: pairs with the release of who cancels, so the verdict is there.
         self.cancel.load(Ordering::Acquire) != CANCEL_NO
@@ -465,10 +474,12 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
     }
 
     unsafe fn free(task: *mut Header) {
-        // SAFETY: made by `create` from a box of this type.
-        let block = unsafe { Box::from_raw(task.cast::<Cells<B, T>>()) };
+        let cells = task.cast::<Cells<B, T>>();
         // A result that nobody took may panic when dropped; there is nobody to tell.
-        let _ = catch_unwind(AssertUnwindSafe(move || drop(block)));
+        // SAFETY: made by `create` as a block of this type, and nobody refers to it any more.
+        let _ = catch_unwind(AssertUnwindSafe(|| unsafe { ptr::drop_in_place(cells) }));
+        // SAFETY: allocated by `create` for this type.
+        unsafe { block::release(NonNull::new_unchecked(cells.cast()), Layout::new::<Cells<B, T>>()) };
     }
 }
 
@@ -492,12 +503,7 @@ pub(crate) fn create<T: Send + 'static, B: Body<T>>(seed: Seed, body: B) -> Opti
     header.marked = seed.marked;
     header.created_ns = Cell::new(seed.created_ns);
     header.refs = AtomicUsize::new(2);
-    let layout = std::alloc::Layout::new::<Cells<B, T>>();
-    // SAFETY: the layout is not empty, it has the header.
-    let block = unsafe { std::alloc::alloc(layout) }.cast::<Cells<B, T>>();
-    if block.is_null() {
-        return None;
-    }
+    let block = block::allocate(Layout::new::<Cells<B, T>>())?.cast::<Cells<B, T>>().as_ptr();
     // SAFETY: just allocated for this type.
     unsafe {
         block.write(Cells { header, result: UnsafeCell::new(None), body: UnsafeCell::new(Some(body)) });
@@ -585,7 +591,7 @@ impl<T: Send + 'static> JoinHandle<T> {
             let token = waiter::blocking_token();
             // AcqRel: see `waiter`.
             if task.join.compare_exchange(NOBODY, token, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                current::block(&task.join, token, Status::Joining, ptr::null(), task.id);
+                current::block_on_task(&task.join, token, task.id);
             }
         }
         self.take()

@@ -14,6 +14,7 @@
 //! | `heavy` | `light` |
 //! | looks everywhere again | sleeping? wakes it |
 
+use crate::block::Blocks;
 use crate::context::Carrier;
 use crate::counter::Counts;
 use crate::current;
@@ -22,7 +23,7 @@ use crate::error::Failure;
 use crate::inbox::Inbox;
 use crate::monitor::{Direction, Touched, Watch};
 use crate::runtime::Inner;
-use crate::scheduler::{Ready, Scheduler};
+use crate::scheduler::{Order, Ready};
 use crate::stack::Pool;
 use crate::stream::{Core, Shared};
 use crate::table::Table;
@@ -37,10 +38,8 @@ use std::collections::BinaryHeap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Mail and stealable tasks apart, a worker looks at these each so many turns.
-const TIMER_TURNS: u64 = 32;
-const DOUBT_TURNS: u64 = 64;
-const INJECTOR_TURNS: u64 = 61;
+/// Mail and tasks of its own apart, a busy worker looks at everything once in so many turns.
+const CHORE_TURNS: u32 = 64;
 /// So many free carriers a size are kept when a worker goes to sleep; the memory of more is given back.
 const SPARE_MAX: usize = 1024;
 
@@ -72,7 +71,7 @@ unsafe impl Sync for Worker {}
 unsafe impl Send for Worker {}
 
 struct Own {
-    scheduler: RefCell<Box<dyn Scheduler>>,
+    order: Order,
     /// Tasks that have not started.
     fresh: crossbeam_deque::Worker<TaskRef>,
     /// At most so many are there; others may have taken some.
@@ -81,7 +80,9 @@ struct Own {
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     /// Free carriers and stacks, by stack size.
     sizes: RefCell<Vec<Size>>,
-    turns: Cell<u64>,
+    /// Turns until the next chores.
+    turns: Cell<u32>,
+    blocks: Blocks,
     /// Ids that it may give to tasks and dispatches.
     ids: Cell<std::ops::Range<u64>>,
     watch: Option<Watch>,
@@ -108,7 +109,7 @@ struct Timer {
 /// What a worker is made with.
 pub(crate) struct Plan {
     pub(crate) index: usize,
-    pub(crate) scheduler: Box<dyn Scheduler>,
+    pub(crate) order: Order,
     pub(crate) watch: Option<Watch>,
     pub(crate) spin_iterations: u32,
 }
@@ -126,13 +127,14 @@ impl Worker {
             table: Table::new(),
             counts: CachePadded::default(),
             own: Own {
-                scheduler: RefCell::new(plan.scheduler),
+                order: plan.order,
                 fresh,
                 fresh_max: Cell::new(0),
                 doubts: RefCell::default(),
                 timers: RefCell::default(),
                 sizes: RefCell::default(),
-                turns: Cell::new(0),
+                turns: Cell::new(CHORE_TURNS),
+                blocks: Blocks::default(),
                 ids: Cell::new(0..0),
                 watch: plan.watch,
                 dispatch_stamp: Cell::new(0),
@@ -150,10 +152,6 @@ impl Worker {
         let inner = *self.inner.get().expect("attached before anything runs");
         // SAFETY: the workers are part of it.
         unsafe { &*inner }
-    }
-
-    pub(crate) fn home(&self) -> u64 {
-        self.home
     }
 
     // ---- what others do
@@ -194,8 +192,16 @@ impl Worker {
         if !header.queued.replace(true) {
             header.set_status(Status::Ready);
             self.counts.wakeups.add(1);
-            self.own.scheduler.borrow_mut().put(Ready(task));
+            self.own.order.put(Ready(task));
         }
+    }
+
+    /// Wakes the owner of a blocking token, a task of this worker, which is running.
+    #[inline]
+    pub(crate) fn wake(&self, task: *const Header) {
+        // SAFETY: it was blocked until now.
+        unsafe { (*task).delivered.set(true) };
+        self.make_ready(task);
     }
 
     /// A new task begins its life here.
@@ -215,7 +221,12 @@ impl Worker {
         let task = task.into_raw();
         // SAFETY: the ready set has the runtime's reference now.
         unsafe { (*task).queued.set(true) };
-        self.own.scheduler.borrow_mut().put(Ready(task));
+        self.own.order.put(Ready(task));
+    }
+
+    /// For tasks' memory.
+    pub(crate) fn blocks(&self) -> &Blocks {
+        &self.own.blocks
     }
 
     /// A number for a task.
@@ -247,7 +258,7 @@ impl Worker {
     /// Whether it has nothing to do but what it does.
     fn is_hungry(&self) -> bool {
         self.inbox.is_empty()
-            && self.own.scheduler.borrow().is_empty()
+            && self.own.order.is_empty()
             && self.own.fresh_max.get() == 0
             && self.own.timers.borrow().is_empty()
     }
@@ -275,29 +286,32 @@ impl Worker {
         if !self.inbox.is_empty() {
             self.read_mail();
         }
-        let turns = self.own.turns.get() + 1;
+        let turns = self.own.turns.get() - 1;
         self.own.turns.set(turns);
-        if turns % TIMER_TURNS == 0 {
-            self.run_timers();
-            self.heed();
-        }
-        if turns % DOUBT_TURNS == 0 && !self.own.doubts.borrow().is_empty() {
-            heavy();
-            self.resolve_doubts();
+        if turns == 0 {
+            self.do_chores();
         }
         if self.own.fresh_max.get() > 0 {
             self.let_in();
         }
-        if turns % INJECTOR_TURNS == 0 {
-            self.steal_from_outside();
-        }
-        let next = self.own.scheduler.borrow_mut().fetch();
-        match next {
+        match self.own.order.fetch() {
             Some(Ready(task)) => {
                 self.dispatch(task);
                 true
             }
             None => false,
+        }
+    }
+
+    #[cold]
+    fn do_chores(&self) {
+        self.own.turns.set(CHORE_TURNS);
+        self.run_timers();
+        self.heed();
+        self.steal_from_outside();
+        if !self.own.doubts.borrow().is_empty() {
+            heavy();
+            self.resolve_doubts();
         }
     }
 
@@ -429,31 +443,25 @@ impl Worker {
         // SAFETY: it was in our ready set, so it lives until it ends, which is at the end of this function.
         let header = unsafe { &*task };
         header.queued.set(false);
-        let carrier = match header.carrier.take() {
-            Some(carrier) => carrier,
-            None => match self.begin(header) {
-                Some(carrier) => carrier,
-                None => return,
-            },
-        };
+        if header.carrier.get().is_null() && !self.begin(header) {
+            return;
+        }
         header.set_status(Status::Running);
         header.dispatches.set(header.dispatches.get() + 1);
         self.counts.dispatches.add(1);
-        let mut stamp = header.stamp.get();
-        if let Some(watch) = &self.own.watch {
-            if watch.watches_streams(header.marked) {
+        let stamp = match &self.own.watch {
+            Some(watch) if watch.watches_streams(header.marked) => {
                 let number = self.own.dispatch_stamp.get() + 1;
                 self.own.dispatch_stamp.set(number);
-                stamp = current::stamp(self.home, DISPATCH_STAMPS | number);
+                current::stamp(self.home, DISPATCH_STAMPS | number)
             }
-        }
-        let mut carrier = carrier;
-        current::with(|c| {
+            _ => header.stamp.get(),
+        };
+        let outcome = current::with(|c| {
             c.task.set(task);
             c.stamp.set(stamp);
-        });
-        carrier.resume();
-        let outcome = current::with(|c| {
+            // SAFETY: it has a carrier, which nobody else resumes.
+            unsafe { (*header.carrier.get()).resume() };
             c.task.set(std::ptr::null());
             c.outcome.get()
         });
@@ -467,28 +475,27 @@ impl Worker {
             watch.dispatched(header, status);
         }
         match outcome {
-            Outcome::Blocked => header.carrier.set(Some(carrier)),
+            Outcome::Blocked => {}
             Outcome::Yielded => {
-                header.carrier.set(Some(carrier));
                 header.queued.set(true);
-                self.own.scheduler.borrow_mut().put(Ready(task));
+                self.own.order.put(Ready(task));
             }
             Outcome::Awaits => {
-                self.release(header, carrier);
+                self.release(header);
                 header.set_status(Status::Awaiting);
                 if !header.begin_await() {
                     self.make_ready(task);
                 }
             }
             Outcome::Ended => {
-                self.release(header, carrier);
+                self.release(header);
                 self.end(task);
             }
         }
     }
 
-    /// A task is dispatched without a stack: for the first time, or after it awaited.
-    fn begin(&self, header: &Header) -> Option<Box<Carrier>> {
+    /// A task is dispatched without a stack: for the first time, or after it awaited. False: it has ended instead.
+    fn begin(&self, header: &Header) -> bool {
         let task = std::ptr::from_ref(header);
         if header.worker.load(Ordering::Relaxed).is_null() {
             // Relaxed: published with the first token that it leaves.
@@ -497,7 +504,7 @@ impl Worker {
             header.place.set(self.table.insert(task));
             if self.inner().is_ending() {
                 self.abandon(task, Failure::Cancelled);
-                return None;
+                return false;
             }
         } else if header.kind == Kind::Async {
             header.on.store(std::ptr::null_mut(), Ordering::Release);
@@ -507,11 +514,12 @@ impl Worker {
         match self.borrow_carrier(header.stack_size as usize) {
             Ok(carrier) => {
                 header.guard.set(carrier.guard());
-                Some(carrier)
+                header.carrier.set(Box::into_raw(carrier));
+                true
             }
             Err(why) => {
                 self.abandon(task, Failure::NoStack(why));
-                None
+                false
             }
         }
     }
@@ -549,7 +557,10 @@ impl Worker {
         Ok(carrier)
     }
 
-    fn release(&self, header: &Header, carrier: Box<Carrier>) {
+    /// Takes a task's carrier back.
+    fn release(&self, header: &Header) {
+        // SAFETY: from `begin`, and the task does not use it any more.
+        let carrier = unsafe { Box::from_raw(header.carrier.replace(std::ptr::null_mut())) };
         let mut sizes = self.own.sizes.borrow_mut();
         let size = sizes.iter_mut().find(|s| s.pool.stack_size() == header.stack_size as usize);
         size.expect("it was borrowed from there").spare.push(carrier);
@@ -652,7 +663,7 @@ impl Worker {
 
     fn run_timers_and_look(&self) -> bool {
         self.run_timers();
-        !self.own.scheduler.borrow().is_empty()
+        !self.own.order.is_empty()
     }
 
     fn sleep(&self) {
@@ -664,7 +675,7 @@ impl Worker {
         self.resolve_doubts();
         self.heed();
         let awake = !self.inbox.is_empty()
-            || !self.own.scheduler.borrow().is_empty()
+            || !self.own.order.is_empty()
             || !inner.injector.is_empty()
             || inner.workers.iter().any(|w| !w.stealer.is_empty())
             || inner.is_over();
@@ -685,7 +696,7 @@ impl Worker {
         // Acquire: pairs with the release of who roused us.
         while self.sleep.asleep.load(Ordering::Acquire) {
             // Looking for circles, in `rest` or below, may have made a task of ours ready.
-            if !self.own.scheduler.borrow().is_empty() {
+            if !self.own.order.is_empty() {
                 self.rouse();
                 break;
             }
@@ -719,7 +730,7 @@ impl Worker {
         self.heed();
         self.run_timers();
         self.steal();
-        !self.own.scheduler.borrow().is_empty() || !self.inbox.is_empty()
+        !self.own.order.is_empty() || !self.inbox.is_empty()
     }
 }
 

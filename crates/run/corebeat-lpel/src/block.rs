@@ -1,0 +1,75 @@
+//! Memory for tasks: freed blocks are kept by workers, because tasks come and go in thousands.
+
+use crate::current;
+use std::alloc::{Layout, alloc, dealloc};
+use std::cell::RefCell;
+use std::ptr::NonNull;
+
+/// Blocks are multiples of this, in bytes.
+const UNIT: usize = 64;
+/// Larger blocks are not kept.
+const UNITS_MAX: usize = 16;
+/// A worker keeps at most so many of a size.
+const KEPT_MAX: usize = 4096;
+
+/// A worker's free blocks, by units.
+#[derive(Default)]
+pub(crate) struct Blocks(RefCell<[Vec<NonNull<u8>>; UNITS_MAX + 1]>);
+
+/// What is asked of the system for a layout, and how many units that is.
+fn round(layout: Layout) -> (Layout, usize) {
+    let units = layout.size().div_ceil(UNIT);
+    let align = layout.align().max(align_of::<usize>());
+    (Layout::from_size_align(units * UNIT, align).unwrap_or(layout), units)
+}
+
+/// Only usual blocks are kept.
+fn is_kept(layout: Layout, units: usize) -> bool {
+    units <= UNITS_MAX && layout.align() <= align_of::<usize>()
+}
+
+/// A block for this layout, which is not empty; `None` if there is no memory.
+pub(crate) fn allocate(layout: Layout) -> Option<NonNull<u8>> {
+    let (layout, units) = round(layout);
+    if is_kept(layout, units) {
+        if let Some(block) = current::worker().and_then(|w| w.blocks().0.borrow_mut()[units].pop()) {
+            return Some(block);
+        }
+    }
+    // SAFETY: not empty.
+    NonNull::new(unsafe { alloc(layout) })
+}
+
+/// Gives a block back.
+///
+/// # Safety
+///
+/// It is from [`allocate`] for the same layout, and not used any more.
+pub(crate) unsafe fn release(block: NonNull<u8>, layout: Layout) {
+    let (layout, units) = round(layout);
+    if is_kept(layout, units) {
+        if let Some(worker) = current::worker() {
+            let mut kept = worker.blocks().0.borrow_mut();
+            if kept[units].len() < KEPT_MAX {
+                kept[units].push(block);
+                return;
+            }
+        }
+    }
+    // SAFETY: the caller's word.
+    unsafe { dealloc(block.as_ptr(), layout) };
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        for (units, kept) in self.0.get_mut().iter_mut().enumerate() {
+            for block in kept.drain(..) {
+                // SAFETY: kept blocks have this layout.
+                unsafe {
+                    let layout = Layout::from_size_align_unchecked(units * UNIT, align_of::<usize>());
+                    dealloc(block.as_ptr(), layout);
+                }
+            }
+        }
+    }
+}
