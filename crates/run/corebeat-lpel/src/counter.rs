@@ -33,12 +33,13 @@ pub(crate) struct Count(AtomicU64);
 impl Count {
     #[inline(always)]
     pub(crate) fn add(&self, n: u64) {
-        // Relaxed, and no atomic addition: one writer, and readers want no order.
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        // No atomic addition: one writer. Release: who has read this reads of what came before no less than that.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Release);
     }
 
     pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        // Acquire: pairs with the release in `add`.
+        self.0.load(Ordering::Acquire)
     }
 }
 

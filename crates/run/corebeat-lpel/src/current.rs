@@ -111,14 +111,29 @@ pub(crate) fn task_id() -> u64 {
     unsafe { (*waiter()).id }
 }
 
-/// Whether whoever runs may wait now. Not if it is unwinding: its worker would run others in the midst of a panic. If it
-/// is to end early, this is where it does.
+/// Whether whoever runs may wait now. Not if it is unwinding: its worker would run others in the midst of a panic. Not if it
+/// is a worker's own loop. If it is to end early, this is where it does.
 #[inline]
 pub(crate) fn may_block() -> bool {
     if std::thread::panicking() {
         return false;
     }
+    let task = with(|c| c.task.get());
     // SAFETY: whoever runs is alive.
+    match unsafe { task.as_ref() } {
+        Some(task) if task.is_cancelled() => unwind(),
+        Some(_) => true,
+        None => may_block_outside(),
+    }
+}
+
+#[cold]
+fn may_block_outside() -> bool {
+    // A worker between two tasks runs what others left behind, such as destructors: it cannot wait for its own tasks.
+    if worker().is_some() {
+        return false;
+    }
+    // SAFETY: this thread's own block.
     if unsafe { (*waiter()).is_cancelled() } {
         unwind();
     }
@@ -281,6 +296,7 @@ fn new_thread(inner: Option<Arc<Inner>>, name: Option<Arc<str>>, id: u64) -> Tas
 /// Makes this thread a wrapper: known by name to dumps and to the search for deadlocks.
 pub(crate) fn become_wrapper(inner: Arc<Inner>, name: Option<Arc<str>>, id: u64) -> TaskRef {
     let me = new_thread(Some(inner), name, id);
+    me.header().stamp.set(make_stamp());
     THREAD.with(|t| {
         let _ = t.set(me.clone());
     });

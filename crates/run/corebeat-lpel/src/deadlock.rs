@@ -8,8 +8,9 @@
 //! nothing moves any more; or, while a task waits for room on a stream that may grow, by workers that are idle.
 //!
 //! A task is *stuck* if all that could wake it are stuck: the largest set for which this holds. It is found by taking
-//! out, again and again, who waits for somebody that is not in the set.
+//! out who waits for somebody that is not stuck, and then whoever waits for those.
 
+use crate::current;
 use crate::dump::{TaskDump, WaitsFor};
 use crate::limbo::Look;
 use crate::monitor::Direction;
@@ -18,7 +19,7 @@ use crate::stream::Core;
 use crate::task::{Header, Status};
 use crate::waiter;
 use corebeat_sync::atomic::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -51,14 +52,6 @@ pub(crate) struct Stuck {
     _look: Look,
 }
 
-/// Who could wake a task.
-enum Wakers {
-    /// All of these are tasks; 0 for one that is not known.
-    Tasks(Vec<u64>),
-    /// Somebody outside.
-    Outside,
-}
-
 /// Finds who is stuck.
 ///
 /// An end that no task has used is somewhere: in a task that will use it, or outside. In a `closed` world nobody outside
@@ -66,79 +59,109 @@ enum Wakers {
 /// said about it.
 pub(crate) fn search(inner: &Inner, closed: bool) -> Stuck {
     let look = Look::new();
+    let mut world = World { closed, living: HashSet::new(), homes: HashSet::new() };
     let mut tasks: Vec<(*const Header, TaskDump)> = Vec::new();
-    let started = inner.workers.iter().flat_map(|w| w.table.tasks().map(|task| (task, Some(w.index))));
-    // SAFETY: found while looking.
-    tasks.extend(started.map(|(task, worker)| (task, unsafe { TaskDump::of(task, worker) })));
-    for wrapper in lock(&inner.wrappers).iter() {
-        // SAFETY: the list has a reference; it is only followed while the task is in a table, or for its cancel mark below.
-        tasks.push((wrapper.as_ptr(), unsafe { TaskDump::of(wrapper.as_ptr(), None) }));
-    }
-    tasks.retain(|(task, dump)| {
-        // SAFETY: found while looking.
-        let opaque = unsafe { (**task).opaque.load(Ordering::Relaxed) };
-        dump.status.is_blocked() && dump.status != Status::Sleeping && !opaque && dump.waits_for.is_some()
-    });
-    tasks.sort_by_key(|(_, dump)| dump.id);
-    loop {
-        let numbers: HashMap<u64, ()> = tasks.iter().map(|(_, dump)| (dump.id, ())).collect();
-        let before = tasks.len();
-        tasks.retain(|(task, dump)| match wakers(*task, dump) {
-            Wakers::Outside => false,
-            Wakers::Tasks(ids) => ids.iter().all(|id| match id {
-                0 => closed,
-                id => numbers.contains_key(id) || closed && !lives(inner, *id),
-            }),
-        });
-        if tasks.len() == before {
-            return Stuck { tasks, _look: look };
+    let mut take = |task: *const Header, worker| {
+        // SAFETY: found while looking; the list of wrappers has references.
+        let (header, dump) = unsafe { (&*task, TaskDump::of(task, worker)) };
+        world.living.insert(dump.id);
+        let opaque = header.is_opaque();
+        if dump.status.is_blocked() && dump.waits_for.is_some() && !opaque {
+            tasks.push((task, dump));
         }
-    }
-}
-
-/// Whether a task has started and not ended. Its last end may be elsewhere when it has.
-fn lives(inner: &Inner, id: u64) -> bool {
-    // SAFETY: the caller looks.
-    let in_tables = inner.workers.iter().any(|w| w.table.tasks().any(|task| unsafe { (*task).id } == id));
-    in_tables || lock(&inner.wrappers).iter().any(|w| w.header().id == id)
-}
-
-fn wakers(task: *const Header, dump: &TaskDump) -> Wakers {
-    // SAFETY: found while looking.
-    let header = unsafe { &*task };
-    match &dump.waits_for {
-        None => Wakers::Outside,
-        Some(WaitsFor::Task(id)) => Wakers::Tasks(vec![*id]),
-        Some(WaitsFor::Stream(stream)) => {
-            // SAFETY: found while looking.
-            let core = unsafe { header.on.load(Ordering::Acquire).as_ref() };
-            match core {
-                Some(core) if used_outside(core, stream.direction) => Wakers::Outside,
-                Some(_) => Wakers::Tasks(vec![stream.other.unwrap_or(0)]),
-                // It goes on just now.
-                None => Wakers::Outside,
-            }
-        }
-        Some(WaitsFor::Any(streams)) => {
-            // SAFETY: found while looking.
-            let Some(set) = (unsafe { header.on_set.load(Ordering::Acquire).as_ref() }) else {
-                return Wakers::Outside;
-            };
-            if lock(&set.members).iter().any(|(_, s)| used_outside(s.core(), Direction::Read)) {
-                return Wakers::Outside;
-            }
-            Wakers::Tasks(streams.iter().map(|s| s.other.unwrap_or(0)).collect())
-        }
-    }
-}
-
-/// Whether the other end was last used by a thread that is no task.
-fn used_outside(core: &Core, direction: Direction) -> bool {
-    let other = match direction {
-        Direction::Read => &core.writer,
-        Direction::Write => &core.reader,
     };
-    other.home.load(Ordering::Relaxed) != 0 && other.task.load(Ordering::Relaxed) == 0
+    for worker in &inner.workers {
+        worker.table.tasks().for_each(|task| take(task, Some(worker.index)));
+    }
+    let wrappers = lock(&inner.wrappers);
+    wrappers.iter().for_each(|wrapper| take(wrapper.as_ptr(), None));
+    world.homes.extend(inner.workers.iter().map(|w| w.home()));
+    world.homes.extend(wrappers.iter().map(|w| current::home_of(w.header().stamp.get())));
+    drop(wrappers);
+    tasks.sort_by_key(|(_, dump)| dump.id);
+    let stuck = world.stuck(&tasks);
+    let mut stuck = stuck.into_iter();
+    tasks.retain(|_| stuck.next() == Some(true));
+    Stuck { tasks, _look: look }
+}
+
+/// What decides who may wake whom.
+struct World {
+    closed: bool,
+    /// Tasks that have started and not ended.
+    living: HashSet<u64>,
+    /// Where they run.
+    homes: HashSet<u64>,
+}
+
+impl World {
+    /// For each task, whether it is stuck.
+    fn stuck(&self, tasks: &[(*const Header, TaskDump)]) -> Vec<bool> {
+        let place: HashMap<u64, usize> = tasks.iter().enumerate().map(|(n, (_, t))| (t.id, n)).collect();
+        let mut waits_for_it: Vec<Vec<usize>> = vec![Vec::new(); tasks.len()];
+        let mut stuck = vec![true; tasks.len()];
+        let mut free = Vec::new();
+        for (n, (task, dump)) in tasks.iter().enumerate() {
+            let waits = self.wakers(*task, dump).is_some_and(|wakers| {
+                wakers.iter().all(|waker| match waker {
+                    // Somebody who has the end and has not used it.
+                    None => self.closed,
+                    Some(id) => match place.get(id) {
+                        Some(&waker) => {
+                            waits_for_it[waker].push(n);
+                            true
+                        }
+                        // It has ended, so somebody else has the end; or it lives and does not wait.
+                        None => self.closed && !self.living.contains(id),
+                    },
+                })
+            });
+            if !waits {
+                stuck[n] = false;
+                free.push(n);
+            }
+        }
+        while let Some(n) = free.pop() {
+            for &waiting in &waits_for_it[n] {
+                if std::mem::replace(&mut stuck[waiting], false) {
+                    free.push(waiting);
+                }
+            }
+        }
+        stuck
+    }
+
+    /// Who can wake a task, one of these; `None` if that is somebody outside.
+    fn wakers(&self, task: *const Header, dump: &TaskDump) -> Option<Vec<Option<u64>>> {
+        // SAFETY: found while looking.
+        let header = unsafe { &*task };
+        match dump.waits_for.as_ref()? {
+            // Who has ended would have woken it.
+            WaitsFor::Task(id) => self.living.contains(id).then(|| vec![Some(*id)]),
+            WaitsFor::Stream(stream) => {
+                // SAFETY: found while looking. If it is gone, the task goes on just now.
+                let core = unsafe { header.on.load(Ordering::Acquire).as_ref() }?;
+                self.is_inside(core, stream.direction).then(|| vec![stream.other])
+            }
+            WaitsFor::Any(streams) => {
+                // SAFETY: as above.
+                let set = unsafe { header.on_set.load(Ordering::Acquire).as_ref() }?;
+                let members = lock(&set.members);
+                let inside = members.iter().all(|(_, s)| self.is_inside(s.core(), Direction::Read));
+                inside.then(|| streams.iter().map(|s| s.other).collect())
+            }
+        }
+    }
+
+    /// Whether the other end was not last used by a thread that is no task, or a task of another runtime.
+    fn is_inside(&self, core: &Core, direction: Direction) -> bool {
+        let other = match direction {
+            Direction::Read => &core.writer,
+            Direction::Write => &core.reader,
+        };
+        let home = other.home.load(Ordering::Relaxed);
+        home == 0 || self.homes.contains(&home) && other.task.load(Ordering::Relaxed) != 0
+    }
 }
 
 impl Stuck {

@@ -31,6 +31,8 @@ use std::time::{Duration, Instant};
 pub const STACK_SIZE: usize = 64 << 10;
 /// How long a worker looks around before it sleeps: about what waking a thread costs (measured: 6 µs).
 const SPIN: Duration = Duration::from_micros(5);
+/// The next number of a task.
+static IDS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 /// Numbers are handed to workers in blocks of this size.
 const ID_BLOCK: u64 = 256;
 /// While a task waits for room on a stream that may grow, an idle worker looks for circles this often.
@@ -62,7 +64,6 @@ pub(crate) struct Inner {
     runs: AtomicUsize,
     pub(crate) wrappers: Mutex<Vec<TaskRef>>,
     placement: Option<Mutex<Box<dyn Placement>>>,
-    ids: AtomicU64,
     next_worker: AtomicUsize,
     /// Of threads that are no workers.
     outside: Mutex<Counts>,
@@ -88,7 +89,7 @@ impl Inner {
 
     pub(crate) fn new_ids(&self) -> Range<u64> {
         // Relaxed: only unique.
-        let first = self.ids.fetch_add(ID_BLOCK, Ordering::Relaxed);
+        let first = IDS.fetch_add(ID_BLOCK, Ordering::Relaxed);
         first..first + ID_BLOCK
     }
 
@@ -124,9 +125,21 @@ impl Inner {
     }
 
     /// A worker or wrapper will not move until it is woken.
-    pub(crate) fn rest(&self) {
-        if self.active.fetch_sub(1, Ordering::SeqCst) == 1 {
+    ///
+    /// Nothing may move now. A worker that rests looks into that after a while (`judge_late`), because mostly somebody
+    /// outside has it move again soon, and looking takes time for each task.
+    pub(crate) fn rest(&self) -> bool {
+        let last = self.active.fetch_sub(1, Ordering::SeqCst) == 1;
+        if last {
             self.quiesce();
+        }
+        last
+    }
+
+    /// Nothing has moved for a while, it seems.
+    pub(crate) fn judge_late(&self) {
+        if self.active.load(Ordering::SeqCst) == 0 && self.living() > 0 {
+            self.judge();
         }
     }
 
@@ -157,7 +170,9 @@ impl Inner {
             }
             self.is_quiet.notify_all();
         }
-        if self.living() > 0 {
+        // No worker rests now that could look into it later, or tasks wait for room on a stream that may grow.
+        let soon = current::worker().is_none() || GROWABLE.load(Ordering::Relaxed) > 0;
+        if soon && self.living() > 0 {
             self.judge();
         }
     }
@@ -226,7 +241,7 @@ impl Inner {
         let here = current::worker().filter(|w| std::ptr::eq(w.inner(), self));
         let id = match here {
             Some(worker) => worker.new_id(),
-            None => self.ids.fetch_add(1, Ordering::Relaxed),
+            None => IDS.fetch_add(1, Ordering::Relaxed),
         };
         let workers = self.workers.len();
         let place = match (task.worker, &self.placement) {
@@ -302,7 +317,7 @@ impl Inner {
         task: &Task<'_>,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> Result<JoinHandle<T>, Error> {
-        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
         let seed = Seed {
             id,
             name: task.name.clone(),
@@ -695,7 +710,6 @@ impl Builder {
             runs: AtomicUsize::new(0),
             wrappers: Mutex::default(),
             placement: self.placement.map(Mutex::new),
-            ids: AtomicU64::new(1),
             next_worker: AtomicUsize::new(0),
             outside: Mutex::new(Counts::default()),
             growths: AtomicU64::new(0),

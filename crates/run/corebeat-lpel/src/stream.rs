@@ -174,6 +174,18 @@ impl Core {
 }
 
 impl Side {
+    /// After the word was closed, before a look at the other side's.
+    fn leave(&self) {
+        // Relaxed: see `End::enter`.
+        let home = self.home.load(Ordering::Relaxed);
+        if home == 0 || home == current::home_of(current::current_stamp()) {
+            fence(Ordering::SeqCst);
+        } else {
+            // The other side may be blocking there at this moment, and rely on us being there as well.
+            heavy();
+        }
+    }
+
     /// Wakes the owner of a token that was seen in the word. `alone`: only the other end, which is the caller's, takes tokens.
     #[inline]
     fn call(&self, token: Token, alone: bool) {
@@ -267,6 +279,14 @@ impl<T> End<T> {
         self.stamp = stamp;
         self.touched = current::worker()
             .map_or(ptr::null_mut(), |worker| worker.touch(core, direction, opened, self.items));
+    }
+
+    /// The task was dispatched again, in the midst of using this end.
+    #[inline(always)]
+    fn resume(&mut self, side: fn(&Core) -> &Side, direction: Direction) {
+        if self.stamp != current::current_stamp() {
+            self.enter(side, direction);
+        }
     }
 
     #[inline(always)]
@@ -468,7 +488,9 @@ impl<T: Send + 'static> Writer<T> {
             if settle(&core.reader, || Doubt::new(&end.shared, false, token, flag)) {
                 end.note(|t| t.blocked = true);
                 current::block(&core.writer.word, token, Status::Writing, core);
+                end.resume(|core| &core.writer, Direction::Write);
             }
+            let core = &end.shared.core;
             if core.growing {
                 GROWABLE.fetch_sub(1, Ordering::SeqCst);
                 // Acquire: pairs with the release of who told us.
@@ -711,6 +733,7 @@ impl<T: Send + 'static> Reader<T> {
             if settle(&core.writer, || Doubt::new(&end.shared, true, token, slot.flag())) {
                 end.note(|t| t.blocked = true);
                 current::block(&core.reader.word, token, Status::Reading, core);
+                end.resume(|core| &core.reader, Direction::Read);
             }
         }
     }
@@ -759,9 +782,9 @@ impl<T: Send + 'static> Drop for Writer<T> {
     fn drop(&mut self) {
         self.end.note_close(|core| &core.writer, Direction::Write);
         let core = self.end.core();
-        // Release: all that we wrote comes before. The fence orders it before our look at the reader's word.
+        // Release: all that we wrote comes before.
         core.writer.word.store(CLOSED, Ordering::Release);
-        fence(Ordering::SeqCst);
+        core.writer.leave();
         core.call_reader();
         keep_for_dumps(&self.end.shared);
     }
@@ -769,21 +792,32 @@ impl<T: Send + 'static> Drop for Writer<T> {
 
 impl<T: Send + 'static> Drop for Reader<T> {
     fn drop(&mut self) {
+        /// Goes also if an item's destructor panics.
+        struct Close<'a, T: Send + 'static>(&'a Arc<Shared<T>>);
+
+        impl<T: Send + 'static> Drop for Close<'_, T> {
+            fn drop(&mut self) {
+                let core = &self.0.core;
+                // AcqRel: our reads come before; the token of a future that was leaked is ours.
+                let before = core.reader.word.swap(CLOSED, Ordering::AcqRel);
+                core.reader.leave();
+                // SAFETY: taken out just now.
+                unsafe { waiter::forget(before) };
+                core.call_writer();
+                keep_for_dumps(self.0);
+            }
+        }
+
         self.end.note_close(|core| &core.reader, Direction::Read);
+        let shared = self.end.shared.clone();
+        let _close = Close(&shared);
         // What is in the buffer would else live as long as the writer, and may hold ends of other streams.
         while self.look().is_ok() {
             // SAFETY: seen full, and we are the reader.
-            drop(unsafe { self.end.cursor.slot().take() });
+            let item = unsafe { self.end.cursor.slot().take() };
             self.end.cursor.advance();
+            drop(item);
         }
-        let core = self.end.core();
-        // AcqRel: our reads come before; the token of a future that was leaked is ours.
-        let before = core.reader.word.swap(CLOSED, Ordering::AcqRel);
-        fence(Ordering::SeqCst);
-        // SAFETY: taken out just now.
-        unsafe { waiter::forget(before) };
-        core.call_writer();
-        keep_for_dumps(&self.end.shared);
     }
 }
 

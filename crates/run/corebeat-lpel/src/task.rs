@@ -241,6 +241,11 @@ impl Header {
         Status::from_u8(self.status.load(Ordering::Relaxed))
     }
 
+    /// Whether it awaits what a dump cannot see.
+    pub(crate) fn is_opaque(&self) -> bool {
+        self.opaque.load(Ordering::Relaxed)
+    }
+
     /// Whether it is to end early.
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {

@@ -40,6 +40,8 @@ use std::time::Duration;
 
 /// Mail and tasks of its own apart, a busy worker looks at everything once in so many turns.
 const CHORE_TURNS: u32 = 64;
+/// When nothing has moved for so long, it is time to look for a deadlock.
+const JUDGE_AFTER: Duration = Duration::from_millis(5);
 /// So many free carriers a size are kept when a worker goes to sleep; the memory of more is given back.
 const SPARE_MAX: usize = 1024;
 
@@ -154,6 +156,10 @@ impl Worker {
         unsafe { &*inner }
     }
 
+    pub(crate) fn home(&self) -> u64 {
+        self.home
+    }
+
     // ---- what others do
 
     /// Sends a task that belongs to this worker, from another thread.
@@ -246,10 +252,6 @@ impl Worker {
         self.own.timers.borrow_mut().push(Reverse(Timer { due_ns, number, task }));
     }
 
-    pub(crate) fn cancel_timer(&self, task: *const Header) {
-        self.own.timers.borrow_mut().retain(|t| !std::ptr::eq(t.0.task, task));
-    }
-
     /// Keeps a doubt until the next `heavy`.
     pub(crate) fn doubt<T: Send + 'static>(&self, doubt: Doubt<&Arc<Shared<T>>>) {
         self.own.doubts.borrow_mut().push(doubt.keep());
@@ -338,6 +340,7 @@ impl Worker {
             return;
         }
         let ending = self.inner().is_ending();
+        let mut sleepers = false;
         for task in self.table.tasks() {
             // SAFETY: a task in our own table lives.
             let header = unsafe { &*task };
@@ -351,13 +354,16 @@ impl Worker {
                 Status::Awaiting if header.take_await() => self.make_ready(task),
                 Status::Awaiting => {}
                 Status::Sleeping => {
-                    self.cancel_timer(task);
-                    header.delivered.set(true);
-                    self.make_ready(task);
+                    sleepers = true;
+                    self.wake(task);
                 }
                 status if status.is_blocked() => self.make_ready(task),
                 _ => {}
             }
+        }
+        if sleepers {
+            // SAFETY: who has a timer has slept until now, and has not run yet.
+            self.own.timers.borrow_mut().retain(|t| unsafe { !(*t.0.task).is_cancelled() });
         }
     }
 
@@ -692,7 +698,7 @@ impl Worker {
             }
             return;
         }
-        inner.rest();
+        let mut judges = inner.rest();
         // Acquire: pairs with the release of who roused us.
         while self.sleep.asleep.load(Ordering::Acquire) {
             // Looking for circles, in `rest` or below, may have made a task of ours ready.
@@ -704,6 +710,11 @@ impl Worker {
                 Some(nap) => {
                     std::thread::park_timeout(nap);
                     inner.resolve_circles();
+                }
+                None if judges => {
+                    std::thread::park_timeout(JUDGE_AFTER);
+                    judges = false;
+                    inner.judge_late();
                 }
                 None => std::thread::park(),
             }
