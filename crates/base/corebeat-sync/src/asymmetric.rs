@@ -6,7 +6,53 @@
 //! full fence (Linux, `membarrier` with `PRIVATE_EXPEDITED`): of a `light` and a `heavy` one is always before the other,
 //! just as with two `SeqCst` fences. Where the system cannot do this, both are that fence.
 
-#[cfg(any(loom, miri, not(target_os = "linux")))]
+/// What the two promise, and no more: two `light` ones order nothing, which two fences would.
+///
+/// Each thread has a place. `light` goes through its own, `heavy` through all: whoever comes second to a place sees what
+/// the first did before. A thread gets its place at its first `light`, from a count that `heavy` goes through first: so
+/// either `heavy` knows the place, or the thread, getting it later, sees what was done before `heavy`.
+#[cfg(loom)]
+mod imp {
+    use crate::fault::{Kind, is_planted};
+    use loom::sync::atomic::{AtomicUsize, Ordering, fence};
+    use std::panic::Location;
+
+    #[derive(Default)]
+    struct Places {
+        count: AtomicUsize,
+        places: [AtomicUsize; loom::MAX_THREADS],
+    }
+
+    loom::lazy_static! {
+        static ref PLACES: Places = Places::default();
+    }
+
+    loom::thread_local! {
+        static MINE: usize = PLACES.count.fetch_add(1, Ordering::Acquire);
+    }
+
+    #[track_caller]
+    pub(super) fn light() {
+        if !is_planted(Kind::Light, Location::caller()) {
+            MINE.with(|&mine| PLACES.places[mine].fetch_add(1, Ordering::AcqRel));
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn heavy() {
+        if is_planted(Kind::Heavy, Location::caller()) {
+            return;
+        }
+        let count = PLACES.count.fetch_add(0, Ordering::Release);
+        for place in &PLACES.places[..count] {
+            place.fetch_add(1, Ordering::AcqRel);
+        }
+        // Two `heavy` ones meet nowhere if nobody has a place.
+        fence(Ordering::SeqCst);
+    }
+}
+
+#[cfg(all(not(loom), any(miri, not(target_os = "linux"))))]
 mod imp {
     use crate::atomic::{Ordering, fence};
 
@@ -38,7 +84,6 @@ mod imp {
 
     #[cold]
     fn choose() -> u8 {
-        // ThreadSanitizer does not know what membarrier does, and a fence is always right.
         let here = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
             && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
         let how = if here { MEMBARRIER } else { FENCE };
@@ -71,12 +116,65 @@ mod imp {
 
 /// The fence of the side that is in a hurry: free on Linux, where it only keeps the compiler from reordering.
 #[inline(always)]
+#[cfg_attr(loom, track_caller)]
 pub fn light() {
     imp::light();
 }
 
 /// The fence of the side that has time: about a microsecond on Linux, and a short interruption of every other thread of
 /// this process that is running.
+#[cfg_attr(loom, track_caller)]
 pub fn heavy() {
     imp::heavy();
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::atomic::{AtomicBool, Ordering};
+    use crate::fault::{self, Fault};
+    use crate::{Arc, thread};
+    use std::sync::atomic::{AtomicBool as Plain, Ordering::Relaxed as Loose};
+
+    /// Two threads write a word each and read the other's: whether both can miss what the other wrote.
+    fn both_miss(one: fn(), other: fn()) -> bool {
+        let missed = std::sync::Arc::new(Plain::new(false));
+        let seen = missed.clone();
+        loom::model(move || {
+            heavy();
+            let words = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+            let own = words.clone();
+            let thread = thread::spawn(move || {
+                own[0].store(true, Ordering::Relaxed);
+                one();
+                own[1].load(Ordering::Relaxed)
+            });
+            words[1].store(true, Ordering::Relaxed);
+            other();
+            let sees = words[0].load(Ordering::Relaxed);
+            if !(sees | thread.join().unwrap()) {
+                seen.store(true, Loose);
+            }
+        });
+        missed.load(Loose)
+    }
+
+    #[test]
+    fn loom_light_and_heavy_are_ordered() {
+        assert!(!both_miss(light, heavy));
+        assert!(!both_miss(heavy, heavy));
+    }
+
+    #[test]
+    fn loom_two_light_ones_are_not_ordered() {
+        assert!(both_miss(light, light));
+    }
+
+    #[test]
+    fn loom_planted_fault_takes_a_fence_out() {
+        for (fault, missed) in [("heavy asymmetric.rs", true), ("light asymmetric.rs:1", false)] {
+            fault::plant(Some(fault.parse::<Fault>().unwrap()));
+            assert_eq!(both_miss(light, || heavy()), missed, "{fault}");
+        }
+    }
 }

@@ -16,16 +16,25 @@
 //! }
 //! ```
 //!
+//! # Planted bugs
+//!
+//! Under loom there is a module `fault`: it weakens orderings and leaves out fences, by kind and place. A model is worth
+//! something if it fails then.
+//!
 //! # Limits
 //!
 //! loom does not model every `SeqCst` access: use fences there. [`asymmetric`] needs Linux to be free for its light side.
 
 pub mod asymmetric;
+#[cfg(loom)]
+pub mod fault;
+#[cfg(loom)]
+mod model;
 
 /// Atomic types, fences and memory orderings.
 pub mod atomic {
     #[cfg(loom)]
-    pub use loom::sync::atomic::{
+    pub use crate::model::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
     #[cfg(not(loom))]

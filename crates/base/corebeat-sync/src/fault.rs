@@ -1,0 +1,127 @@
+//! Planted bugs, for models only: a model that would not notice them proves nothing.
+//!
+//! A fault weakens the memory ordering of accesses, or leaves fences out. It needs no change to the code that is modelled,
+//! which goes through this crate for both; it is named by what is missing, and where:
+//!
+//! ```text
+//!   light stream.rs          no light fence in that file is there
+//!   release inbox.rs:57      what that line would release is relaxed
+//! ```
+
+use loom::sync::atomic::Ordering;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::panic::Location;
+use std::str::FromStr;
+
+/// What can be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Loads, and the loads of exchanges, acquire nothing.
+    Acquire,
+    /// Stores, and the stores of exchanges, release nothing.
+    Release,
+    /// Fences are not there.
+    Fence,
+    /// Light fences are not there.
+    Light,
+    /// Heavy fences are not there.
+    Heavy,
+}
+
+const KINDS: [(Kind, &str); 5] = [
+    (Kind::Acquire, "acquire"),
+    (Kind::Release, "release"),
+    (Kind::Fence, "fence"),
+    (Kind::Light, "light"),
+    (Kind::Heavy, "heavy"),
+];
+
+/// Something that is missing somewhere.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fault {
+    /// What.
+    pub kind: Kind,
+    /// The file's name, without folders.
+    pub file: String,
+    /// Where in the file; `None` is everywhere.
+    pub line: Option<u32>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = KINDS.iter().find(|(kind, _)| *kind == self.kind).map_or("", |(_, name)| name);
+        write!(f, "{name} {}", self.file)?;
+        self.line.map_or(Ok(()), |line| write!(f, ":{line}"))
+    }
+}
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Fault, String> {
+        let wrong = || format!("'{text}' is no fault: write 'KIND FILE' or 'KIND FILE:LINE'");
+        let (kind, place) = text.split_once(' ').ok_or_else(wrong)?;
+        let kind = KINDS.iter().find(|(_, name)| *name == kind).ok_or_else(wrong)?.0;
+        let (file, line) = match place.split_once(':') {
+            Some((file, line)) => (file, Some(line.parse().map_err(|_| wrong())?)),
+            None => (place, None),
+        };
+        Ok(Fault { kind, file: file.into(), line })
+    }
+}
+
+// A model runs on one thread of the system.
+thread_local! {
+    static PLANTED: RefCell<Option<Fault>> = const { RefCell::new(None) };
+    static SURVEYED: Cell<bool> = const { Cell::new(false) };
+    static MET: RefCell<BTreeSet<(Kind, &'static str, u32)>> = const { RefCell::new(BTreeSet::new()) };
+}
+
+/// Plants a fault for the models of this thread, in the place of another.
+pub fn plant(fault: Option<Fault>) {
+    PLANTED.set(fault);
+}
+
+/// Runs models, and lists where they could have had faults.
+pub fn survey(models: impl FnOnce()) -> Vec<Fault> {
+    SURVEYED.set(true);
+    models();
+    SURVEYED.set(false);
+    let met = MET.take();
+    met.into_iter().map(|(kind, file, line)| Fault { kind, file: name(file).into(), line: Some(line) }).collect()
+}
+
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Whether it is missing here.
+pub(crate) fn is_planted(kind: Kind, place: &'static Location<'static>) -> bool {
+    if SURVEYED.get() {
+        MET.with_borrow_mut(|met| met.insert((kind, place.file(), place.line())));
+    }
+    PLANTED.with_borrow(|planted| {
+        planted.as_ref().is_some_and(|fault| {
+            fault.kind == kind
+                && fault.line.is_none_or(|line| line == place.line())
+                && fault.file == name(place.file())
+        })
+    })
+}
+
+/// What is left of the ordering of an access.
+pub(crate) fn weaken(ordering: Ordering, place: &'static Location<'static>) -> Ordering {
+    use Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+    let acquires = matches!(ordering, Acquire | AcqRel | SeqCst);
+    let releases = matches!(ordering, Release | AcqRel | SeqCst);
+    let still_acquires = acquires && !is_planted(Kind::Acquire, place);
+    let still_releases = releases && !is_planted(Kind::Release, place);
+    match (still_acquires, still_releases) {
+        _ if (acquires, releases) == (still_acquires, still_releases) => ordering,
+        (true, _) => Acquire,
+        (_, true) => Release,
+        _ => Relaxed,
+    }
+}
