@@ -33,8 +33,13 @@ mod imp {
 
     #[track_caller]
     pub(super) fn light() {
-        if !is_planted(Kind::Light, Location::caller()) {
-            MINE.with(|&mine| PLACES.places[mine].fetch_add(1, Ordering::AcqRel));
+        if is_planted(Kind::Light, Location::caller()) {
+            return;
+        }
+        let went = MINE.try_with(|&mine| PLACES.places[mine].fetch_add(1, Ordering::AcqRel));
+        if went.is_err() {
+            // The thread is at its end, and has no place any more.
+            fence(Ordering::SeqCst);
         }
     }
 

@@ -90,10 +90,20 @@ pub mod thread {
 #[cfg(loom)]
 pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 #[cfg(loom)]
-pub use loom::thread_local;
+#[doc(hidden)]
+pub use loom;
 #[cfg(not(loom))]
 pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub use std::thread_local;
 
 pub use crossbeam_utils::CachePadded;
+
+/// As the standard library's, of a model's threads.
+#[cfg(loom)]
+#[macro_export]
+macro_rules! thread_local {
+    ($($(#[$attribute:meta])* $visible:vis static $name:ident: $type:ty = const $value:block;)*) => {
+        $crate::loom::thread_local! { $($(#[$attribute])* $visible static $name: $type = $value;)* }
+    };
+}
