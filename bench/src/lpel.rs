@@ -3,6 +3,7 @@
 //! Each subject does the same work ([`load`]) in a process of its own, which times itself in laps ([`lap`]) and prints
 //! a value and a checksum. One file a subject.
 
+mod corebeat;
 mod go;
 mod lap;
 mod load;
@@ -21,7 +22,8 @@ use crate::round::{Measured, Subject as Turn, interleave};
 use crate::row::{Better, Table};
 use crate::session::Session;
 use crate::tool::GO;
-use load::{Load, READY, Work};
+use clap::ValueEnum;
+use load::{Load, READY, Watched, Work, word};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -34,7 +36,7 @@ const LEAST_MS: u64 = 300;
 /// Until a runtime whose tasks are all blocked has come to rest.
 const SETTLE: Duration = Duration::from_millis(200);
 
-pub(crate) const BENCHES: [Bench; 6] = [
+pub(crate) const BENCHES: [Bench; 7] = [
     Bench {
         name: "lpel.pipeline",
         summary: "time for a hop from stage to stage of a deep pipeline",
@@ -83,10 +85,33 @@ pub(crate) const BENCHES: [Bench; 6] = [
         cases: |session| names(&idle(session)),
         run: |session| measure(session, "lpel.idle", "% of one core", &idle(session)),
     },
+    Bench {
+        name: "lpel.monitor",
+        summary: "time for a hop while somebody listens to the workers",
+        peers: &["nobody listens"],
+        tools: &[],
+        cases: |session| names(&monitor(session)),
+        run: |session| measure(session, "lpel.monitor", "ns/hop", &monitor(session)),
+    },
 ];
 
-/// A name and the work behind it.
-type Case = (String, Load);
+/// The same work for several.
+struct Case {
+    name: String,
+    /// Who, each with the name that is shown, and what it is given: perhaps less.
+    subjects: Vec<(String, Subject, Load)>,
+}
+
+impl Case {
+    /// With all who can do the work.
+    fn new(name: impl Into<String>, load: Load) -> Case {
+        let subjects = Subject::of(&load).into_iter().map(|subject| {
+            let (load, name) = limited(subject, &load);
+            (name, subject, load)
+        });
+        Case { name: name.into(), subjects: subjects.collect() }
+    }
+}
 
 fn pipeline(session: &Session) -> Vec<Case> {
     let (depths, records) = if session.quick { ([200, 20], 20) } else { ([10_000, 1000], 1000) };
@@ -95,7 +120,7 @@ fn pipeline(session: &Session) -> Vec<Case> {
         for (work, name) in [(Work::Plain, "plain"), (Work::Leave, "leave")] {
             for workers in [1, 2] {
                 let name = format!("{name}, depth {depth}, {}", count_workers(workers));
-                cases.push((name, Load { depth, ..load(session, work, workers, records, records) }));
+                cases.push(Case::new(name, Load { depth, ..load(session, work, workers, records, records) }));
             }
         }
     }
@@ -103,7 +128,7 @@ fn pipeline(session: &Session) -> Vec<Case> {
 }
 
 fn pingpong(session: &Session) -> Vec<Case> {
-    [1, 2].map(|n| (count_workers(n), load(session, Work::Pingpong, n, 20_000, 50))).into()
+    [1, 2].map(|n| Case::new(count_workers(n), load(session, Work::Pingpong, n, 20_000, 50))).into()
 }
 
 fn stream(session: &Session) -> Vec<Case> {
@@ -113,26 +138,47 @@ fn stream(session: &Session) -> Vec<Case> {
         ("ring alone, one at a time", Work::Ring),
         ("ring alone, in batches", Work::RingBatch),
     ]
-    .map(|(name, work)| (name.into(), load(session, work, 2, 1_000_000, 2_000)))
+    .map(|(name, work)| Case::new(name, load(session, work, 2, 1_000_000, 2_000)))
     .into()
 }
 
 fn spawn(session: &Session) -> Vec<Case> {
-    [1, 2].map(|n| (count_workers(n), load(session, Work::Spawn, n, 20_000, 200))).into()
+    [1, 2].map(|n| Case::new(count_workers(n), load(session, Work::Spawn, n, 20_000, 200))).into()
 }
 
 fn memory(session: &Session) -> Vec<Case> {
     let counts: &[u64] = if session.quick { &[500] } else { &[100_000, 1_000_000] };
-    counts.iter().map(|&n| (format!("{n} blocked tasks"), load(session, Work::Memory, 1, n, n))).collect()
+    let case = |&n: &u64| Case::new(format!("{n} blocked tasks"), load(session, Work::Memory, 1, n, n));
+    counts.iter().map(case).collect()
 }
 
 fn idle(session: &Session) -> Vec<Case> {
-    vec![("1000 blocked tasks, 2 workers".into(), load(session, Work::Idle, 2, 1000, 1000))]
+    vec![Case::new("1000 blocked tasks, 2 workers", load(session, Work::Idle, 2, 1000, 1000))]
+}
+
+fn monitor(session: &Session) -> Vec<Case> {
+    let (depth, records) = if session.quick { (200, 20) } else { (10_000, 1000) };
+    let by_workers = |workers| {
+        let plain = Load { depth, ..load(session, Work::Plain, workers, records, records) };
+        let watched = |watched: &Watched| {
+            (
+                format!("level {}", word(*watched)),
+                Subject::Corebeat,
+                Load { watched: Some(*watched), ..plain },
+            )
+        };
+        let off = ("corebeat".to_owned(), Subject::Corebeat, plain);
+        Case {
+            name: format!("plain, depth {depth}, {}", count_workers(workers)),
+            subjects: std::iter::once(off).chain(Watched::value_variants().iter().map(watched)).collect(),
+        }
+    };
+    [1, 2].map(by_workers).into()
 }
 
 fn load(session: &Session, work: Work, workers: usize, count: u64, quick: u64) -> Load {
     let (count, least_ms) = if session.quick { (quick, 0) } else { (count, LEAST_MS) };
-    Load { work, workers, count, depth: 0, least_ms }
+    Load { work, workers, count, depth: 0, least_ms, watched: None }
 }
 
 fn count_workers(n: usize) -> String {
@@ -140,26 +186,25 @@ fn count_workers(n: usize) -> String {
 }
 
 fn names(cases: &[Case]) -> Vec<String> {
-    cases.iter().map(|(name, _)| name.clone()).collect()
+    cases.iter().map(|case| case.name.clone()).collect()
 }
 
 fn measure(session: &Session, bench: &'static str, unit: &'static str, cases: &[Case]) -> Result<(), String> {
     let myself = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
-    for (case, load) in cases.iter().filter(|(name, _)| session.wants(name)) {
+    for case in cases.iter().filter(|case| session.wants(&case.name)) {
         let mut turns = Vec::new();
-        for subject in Subject::of(load) {
-            let program = if subject == Subject::Go { go::program(session)? } else { None };
-            if subject == Subject::Go && program.is_none() {
+        for (name, subject, load) in &case.subjects {
+            let program = if *subject == Subject::Go { go::program(session)? } else { None };
+            if *subject == Subject::Go && program.is_none() {
                 continue;
             }
-            let (load, name) = limited(subject, load);
             let (myself, quick) = (&myself, session.quick);
-            turns.push(Turn::new(name, move || run(myself, subject, program.as_deref(), &load, quick)));
+            turns.push(Turn::new(name, move || run(myself, *subject, program.as_deref(), load, quick)));
         }
-        let rounds = interleave(session, case, unit, turns);
+        let rounds = interleave(session, &case.name, unit, turns);
         session.emit(&Table {
             bench,
-            case: case.clone(),
+            case: case.name.clone(),
             unit,
             better: Better::Lower,
             series: rounds.series,
@@ -173,7 +218,7 @@ fn measure(session: &Session, bench: &'static str, unit: &'static str, cases: &[
 fn limited(subject: Subject, load: &Load) -> (Load, String) {
     let most = subject.tasks_max();
     if load.work == Work::Memory && load.count > most {
-        (Load { count: most, ..*load }, format!("{}, {most} tasks", subject.name()))
+        (Load { count: most, ..*load }, format!("{}, {most}", subject.name()))
     } else {
         (*load, subject.name().into())
     }
@@ -192,7 +237,7 @@ fn run(
     if let Some(program) = program {
         command.arg("--program").arg(program);
     }
-    command.arg(format!("--subject={}", name_of(subject))).args(load.arguments());
+    command.arg(format!("--subject={}", word(subject))).args(load.arguments());
     let is_idle = load.work == Work::Idle;
     let mut running = Running::start(command, is_idle)?;
     let mut used = None;
@@ -227,11 +272,6 @@ fn used_at_rest(running: &Running, quick: bool) -> Result<f64, String> {
     std::thread::sleep(span);
     let used = running.cpu_s()? - before;
     Ok(used / begin.elapsed().as_secs_f64() * 100.0)
-}
-
-fn name_of(subject: Subject) -> String {
-    use clap::ValueEnum;
-    subject.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
 }
 
 /// One subject at one work.

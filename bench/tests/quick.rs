@@ -17,15 +17,8 @@ fn objects(output: &Output) -> Vec<Value> {
 /// One bench at a time: programs that spin take many times as long beside others.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs a bench that Corebeat has a part in, and gives its rows.
-fn rows(args: &[&str]) -> Vec<Value> {
-    let rows = measured(args);
-    assert!(rows.iter().any(|r| r["subject"] == "corebeat"), "{rows:?}");
-    rows
-}
-
 /// Runs benches and gives their rows.
-fn measured(args: &[&str]) -> Vec<Value> {
+fn rows(args: &[&str]) -> Vec<Value> {
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
     let output = bench(&[args, &["--quick", "--json"]].concat());
     let told = String::from_utf8_lossy(&output.stderr);
@@ -42,6 +35,7 @@ fn measured(args: &[&str]) -> Vec<Value> {
         assert!(figure("min") <= figure("median") && figure("median") <= figure("max"), "{row}");
         assert!(row["runs"].as_u64().is_some_and(|n| n > 0), "{row}");
     }
+    assert!(rows.iter().any(|r| r["subject"] == "corebeat"), "{told}");
     rows
 }
 
@@ -50,8 +44,15 @@ fn cases(rows: &[Value]) -> BTreeSet<&str> {
 }
 
 /// The benches of tasks and streams.
-const LPEL: [&str; 6] =
-    ["lpel.pipeline", "lpel.pingpong", "lpel.stream", "lpel.spawn", "lpel.memory", "lpel.idle"];
+const LPEL: [&str; 7] = [
+    "lpel.pipeline",
+    "lpel.pingpong",
+    "lpel.stream",
+    "lpel.spawn",
+    "lpel.memory",
+    "lpel.idle",
+    "lpel.monitor",
+];
 
 #[test]
 fn list_names_benches_cases_peers_and_what_is_missing() {
@@ -115,7 +116,7 @@ fn naive_quick_gives_the_same_results() {
 
 #[test]
 fn lpel_quick_gives_every_case_of_every_bench() {
-    let rows = measured(&LPEL);
+    let rows = rows(&LPEL);
     let listed = objects(&bench(&["list", "--json", "--quick"]));
     for name in LPEL {
         let of_bench: Vec<Value> = rows.iter().filter(|r| r["bench"] == name).cloned().collect();
@@ -123,6 +124,8 @@ fn lpel_quick_gives_every_case_of_every_bench() {
         let expected: BTreeSet<&str> =
             bench["cases"].as_array().unwrap().iter().map(|c| c.as_str().unwrap()).collect();
         assert_eq!(cases(&of_bench), expected);
-        assert!(of_bench.iter().any(|r| r["subject"] == "tokio"), "{of_bench:?}");
+        for subject in ["corebeat", if name == "lpel.monitor" { "level d" } else { "tokio" }] {
+            assert!(of_bench.iter().any(|r| r["subject"] == subject), "{subject} in {of_bench:?}");
+        }
     }
 }

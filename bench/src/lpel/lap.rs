@@ -4,7 +4,7 @@ use super::load::Load;
 use std::time::{Duration, Instant};
 
 /// What a child gives.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Outcome {
     /// Nanoseconds for an operation, or bytes for a task.
     pub(crate) value: f64,
@@ -64,9 +64,11 @@ mod tests {
     use super::super::load::Work;
     use super::*;
 
+    const LOAD: Load =
+        Load { work: Work::Pingpong, workers: 1, count: 7, depth: 0, least_ms: 0, watched: None };
+
     fn laps(checksums: &[u64]) -> Outcome {
-        let load = Load { work: Work::Pingpong, workers: 1, count: 7, depth: 0, least_ms: 0 };
-        let mut laps = Laps::new(load);
+        let mut laps = Laps::new(LOAD);
         for &checksum in checksums {
             laps.begin();
             laps.end(checksum);
@@ -76,8 +78,7 @@ mod tests {
 
     #[test]
     fn laps_are_two_where_no_time_is_asked_for() {
-        let load = Load { work: Work::Pingpong, workers: 1, count: 7, depth: 0, least_ms: 0 };
-        let mut laps = Laps::new(load);
+        let mut laps = Laps::new(LOAD);
         let mut count = 0;
         while laps.begin() {
             laps.end(7);

@@ -42,6 +42,16 @@ pub(crate) enum Work {
     Idle,
 }
 
+/// Who listens to Corebeat's workers: the levels of Prokesch, *A Light-Weight Parallel Execution Layer for Shared-Memory
+/// Stream Processing* (2011), section 5.4.3, heard by one who adds up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Watched {
+    A,
+    B,
+    C,
+    D,
+}
+
 /// A work, with its size.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Load {
@@ -57,19 +67,27 @@ pub(crate) struct Load {
     /// Laps are made until so much time was measured
     #[arg(long, default_value_t = 0)]
     pub(crate) least_ms: u64,
+    #[arg(long)]
+    pub(crate) watched: Option<Watched>,
+}
+
+/// What a value is called on the command line.
+pub(crate) fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
 }
 
 impl Load {
     /// Itself as a child's arguments; the peers in other languages read the same.
     pub(crate) fn arguments(&self) -> Vec<String> {
-        let work = self.work.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
-        vec![
-            work,
+        let mut arguments = vec![
+            word(self.work),
             format!("--workers={}", self.workers),
             format!("--count={}", self.count),
             format!("--depth={}", self.depth),
             format!("--least-ms={}", self.least_ms),
-        ]
+        ];
+        arguments.extend(self.watched.map(|w| format!("--watched={}", word(w))));
+        arguments
     }
 
     pub(crate) fn least(&self) -> Duration {
@@ -140,7 +158,7 @@ mod tests {
     use clap::Parser;
 
     fn load(work: Work) -> Load {
-        Load { work, workers: 1, count: 5, depth: 7, least_ms: 3 }
+        Load { work, workers: 1, count: 5, depth: 7, least_ms: 3, watched: Some(Watched::D) }
     }
 
     #[test]
@@ -154,7 +172,7 @@ mod tests {
             let words = [vec!["bench".to_owned()], load(*work).arguments()].concat();
             let read = Cli::parse_from(words).load;
             assert_eq!((read.work, read.workers, read.count), (*work, 1, 5));
-            assert_eq!((read.depth, read.least_ms), (7, 3));
+            assert_eq!((read.depth, read.least_ms, read.watched), (7, 3, Some(Watched::D)));
         }
     }
 

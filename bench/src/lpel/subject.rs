@@ -1,14 +1,18 @@
 //! Who is measured by the lpel benches.
 
+use super::corebeat::Form;
 use super::lap::Outcome;
 use super::load::{Load, Work};
 use super::may::Bound;
-use super::{may, ring, thread, tokio};
+use super::{corebeat, may, ring, thread, tokio};
 use clap::ValueEnum;
 
 /// Each is a process of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Subject {
+    Corebeat,
+    CorebeatBlocks,
+    CorebeatAsync,
     Tokio,
     May,
     MayUnbounded,
@@ -20,6 +24,9 @@ pub(crate) enum Subject {
 impl Subject {
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Subject::Corebeat => "corebeat",
+            Subject::CorebeatBlocks => "corebeat, in blocks",
+            Subject::CorebeatAsync => "corebeat, async",
             Subject::Tokio => "tokio",
             Subject::May => "may",
             Subject::MayUnbounded => "may, unbounded",
@@ -42,14 +49,23 @@ impl Subject {
     pub(crate) fn of(load: &Load) -> Vec<Subject> {
         use Subject::*;
         let mut all = match load.work {
-            Work::Plain | Work::Leave | Work::Stream => vec![Tokio, May, MayUnbounded, Thread, Go],
-            Work::Pingpong | Work::Spawn | Work::Memory => vec![Tokio, May, Thread, Go],
-            Work::Batch => vec![Tokio],
-            Work::Ring | Work::RingBatch => vec![Rtrb],
-            Work::Idle => vec![Tokio, May, Go],
+            Work::Plain | Work::Leave => {
+                vec![Corebeat, CorebeatBlocks, CorebeatAsync, Tokio, May, MayUnbounded, Thread, Go]
+            }
+            Work::Stream => vec![Corebeat, CorebeatAsync, Tokio, May, MayUnbounded, Thread, Go],
+            Work::Pingpong | Work::Spawn | Work::Memory => {
+                vec![Corebeat, CorebeatAsync, Tokio, May, Thread, Go]
+            }
+            Work::Batch => vec![Corebeat, Tokio],
+            Work::Ring => vec![Corebeat, Rtrb],
+            Work::RingBatch => vec![Rtrb],
+            Work::Idle => vec![Corebeat, CorebeatAsync, Tokio, May, Go],
         };
         if load.depth > Self::THREADED_DEPTH_MAX {
             all.retain(|&s| s != Thread);
+        }
+        if load.workers == 1 {
+            all.retain(|&s| s != CorebeatBlocks);
         }
         if load.work == Work::Memory {
             all.retain(|s| s.tasks_max() >= load.count / 10);
@@ -63,6 +79,9 @@ impl Subject {
     /// Does the work, in this process.
     pub(crate) fn run(self, load: &Load) -> Result<Outcome, String> {
         match self {
+            Subject::Corebeat => corebeat::run(load, Form::Stackful),
+            Subject::CorebeatBlocks => corebeat::run(load, Form::Blocks),
+            Subject::CorebeatAsync => corebeat::run(load, Form::Async),
             Subject::Tokio => tokio::run(load),
             Subject::May => may::run(load, Bound::ByHand),
             Subject::MayUnbounded => may::run(load, Bound::None),

@@ -1,0 +1,431 @@
+//! Corebeat's own: tasks with a stack, and async tasks, which hold none while they wait.
+
+use super::lap::{Laps, Outcome};
+use super::load::{BATCH, BUFFER, CAPACITY, CROWD, Load, Watched, Work, counter, hold, ordered, unordered};
+use super::memory;
+use super::ring::Spin;
+use corebeat_lpel::monitor::{Dispatch, End, Listener, Wait};
+use corebeat_lpel::{
+    Event, JoinHandle, Level, Monitor, Reader, Runtime, StreamSet, Task, TryReadError, TryWriteError, Writer,
+    spawn, spawn_async, stream as new_stream, yield_now,
+};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Neighbours in a pipeline that are placed together. A lap's records stand in as many stages as there are records for a
+/// stream, 100: larger blocks would keep one worker busy after the other.
+const BLOCK: u64 = 100;
+
+/// Which tasks do the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Stackful,
+    /// The stages of a pipeline are placed: each worker gets a block of neighbours.
+    Blocks,
+    Async,
+}
+
+pub(crate) fn run(load: &Load, form: Form) -> Result<Outcome, String> {
+    let load = *load;
+    let mut builder = Runtime::builder().workers(load.workers);
+    builder = match load.watched {
+        None => builder,
+        Some(Watched::A) => builder.monitor(Sum(Level::Marked)),
+        Some(Watched::B) => builder.monitor(Sum(Level::MarkedStreams)),
+        Some(Watched::C) => builder.monitor(Sum(Level::All)),
+        Some(Watched::D) => builder.monitor(Sum(Level::Workers)),
+    };
+    let runtime = builder.build().map_err(|e| e.to_string())?;
+    let outcome = match load.work {
+        Work::Plain => runtime.run(move || plain(load, form)),
+        Work::Leave => runtime.run(move || leave(load, form)),
+        Work::Pingpong => runtime.run(move || pingpong(load, form)),
+        Work::Stream => runtime.run(move || stream(load, form)),
+        Work::Batch => runtime.run(move || batch(load)),
+        Work::Ring => runtime.run(move || ring(load)),
+        Work::Spawn => runtime.run(move || crowd(load, form)),
+        Work::Memory => runtime.run(move || blocked(load, form)),
+        Work::Idle => return idle(&runtime, load, form),
+        Work::RingBatch => return Err("has no batches that do not wait".into()),
+    };
+    outcome.map_err(|why| why.to_string())
+}
+
+/// Listens, and only adds up.
+struct Sum(Level);
+
+/// What one worker's tasks did.
+#[derive(Default)]
+struct Added {
+    execution_ns: u64,
+    items: u64,
+    wait_ns: u64,
+}
+
+impl Monitor for Sum {
+    fn level(&self) -> Level {
+        self.0
+    }
+
+    fn listener(&self, _: usize) -> Box<dyn Listener> {
+        Box::<Added>::default()
+    }
+}
+
+impl Listener for Added {
+    fn dispatched(&mut self, dispatch: &Dispatch<'_>) {
+        self.execution_ns += dispatch.execution_ns;
+        self.items = dispatch.streams.iter().fold(self.items, |sum, s| sum.wrapping_add(s.items));
+    }
+
+    fn waited(&mut self, wait: &Wait) {
+        self.wait_ns += wait.wait_ns;
+    }
+
+    fn ended(&mut self, _: &End) {
+        std::hint::black_box((self.execution_ns, self.items, self.wait_ns));
+    }
+}
+
+/// A task on a worker, the last one if there are not so many.
+fn on<T: Send + 'static>(
+    load: Load,
+    worker: usize,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> Option<JoinHandle<T>> {
+    Task::new().worker(worker.min(load.workers - 1)).spawn(f).ok()
+}
+
+/// The same for an async one.
+fn async_on<T: Send + 'static>(
+    load: Load,
+    worker: usize,
+    future: impl Future<Output = T> + Send + 'static,
+) -> Option<JoinHandle<T>> {
+    Task::new().worker(worker.min(load.workers - 1)).spawn_async(future).ok()
+}
+
+/// A stage of a pipeline, which monitors record, on the worker that the form gives it to.
+fn stage(load: Load, form: Form, number: u64) -> Task<'static> {
+    let task = Task::new().mark();
+    match form {
+        Form::Blocks => task.worker((number / BLOCK) as usize % load.workers),
+        Form::Stackful | Form::Async => task,
+    }
+}
+
+/// Reads all records, and passes each on.
+fn spawn_stage(
+    task: Task<'_>,
+    form: Form,
+    mut from: Reader<u64>,
+    mut pass: impl FnMut(u64) -> bool + Send + 'static,
+) {
+    let spawned = match form {
+        Form::Stackful | Form::Blocks => task.spawn(move || while from.read().is_some_and(&mut pass) {}),
+        Form::Async => task.spawn_async(async move { while from.next().await.is_some_and(&mut pass) {} }),
+    };
+    // Who cannot be spawned is missed by the collector.
+    drop(spawned);
+}
+
+/// Sends the records of a lap each time it is told to.
+fn source(load: Load, lap: Reader<()>, mut to: Writer<u64>) {
+    for () in lap {
+        for i in 0..load.count {
+            if to.write(load.record(i)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn plain(load: Load, form: Form) -> Outcome {
+    let (mut go, lap) = new_stream(1);
+    let (to, mut from) = new_stream(BUFFER);
+    spawn(move || source(load, lap, to));
+    for i in 0..load.depth {
+        let (mut to, next) = new_stream(BUFFER);
+        let before = std::mem::replace(&mut from, next);
+        spawn_stage(stage(load, form, i), form, before, move |record| to.write(record + 1).is_ok());
+    }
+    let mut laps = Laps::new(load);
+    while laps.begin() {
+        let _ = go.write(());
+        let mut sum = 0;
+        for _ in 0..load.count {
+            sum = ordered(sum, from.read().unwrap_or(0));
+        }
+        laps.end(sum);
+    }
+    laps.outcome()
+}
+
+fn leave(load: Load, form: Form) -> Outcome {
+    let (mut go, lap) = new_stream(1);
+    let (to, mut from) = new_stream(BUFFER);
+    let mut left = StreamSet::new();
+    spawn(move || source(load, lap, to));
+    for i in 0..load.depth {
+        let (mut to, next) = new_stream(BUFFER);
+        let before = std::mem::replace(&mut from, next);
+        let (mut out, way_out) = new_stream(BUFFER);
+        left.add(way_out);
+        spawn_stage(stage(load, form, i), form, before, move |record| match counter(record) {
+            0 => out.write(record + i).is_ok(),
+            _ => to.write(record - 1).is_ok(),
+        });
+    }
+    let mut laps = Laps::new(load);
+    while laps.begin() {
+        let _ = go.write(());
+        let (mut sum, mut missing) = (0, load.count);
+        while missing > 0 {
+            match left.read() {
+                Some((_, Event::Item(record))) => {
+                    sum = unordered(sum, record);
+                    missing -= 1;
+                }
+                Some((_, Event::End)) => {}
+                None => break,
+            }
+        }
+        laps.end(sum);
+    }
+    laps.outcome()
+}
+
+fn pingpong(load: Load, form: Form) -> Outcome {
+    let (mut there, mut arrived) = new_stream(1);
+    let (mut back, mut returned) = new_stream(1);
+    let mut laps = Laps::new(load);
+    let asker = match form {
+        Form::Stackful | Form::Blocks => {
+            on(load, 1, move || {
+                while let Some(n) = arrived.read() {
+                    let _ = back.write(n + 1);
+                }
+            });
+            on(load, 0, move || {
+                while laps.begin() {
+                    let mut n = 0;
+                    for _ in 0..load.count {
+                        let _ = there.write(n);
+                        n = returned.read().unwrap_or(0);
+                    }
+                    laps.end(n);
+                }
+                laps.outcome()
+            })
+        }
+        Form::Async => {
+            async_on(load, 1, async move {
+                while let Some(n) = arrived.next().await {
+                    let _ = back.write(n + 1);
+                }
+            });
+            async_on(load, 0, async move {
+                while laps.begin() {
+                    let mut n = 0;
+                    for _ in 0..load.count {
+                        let _ = there.write(n);
+                        n = returned.next().await.unwrap_or(0);
+                    }
+                    laps.end(n);
+                }
+                laps.outcome()
+            })
+        }
+    };
+    result(asker)
+}
+
+/// What a task gave.
+fn result(task: Option<JoinHandle<Outcome>>) -> Outcome {
+    task.and_then(|task| task.join().ok()).unwrap_or_default()
+}
+
+/// Writes laps of numbers until it is told to stop.
+fn writer(load: Load, stop: Arc<AtomicBool>, mut to: Writer<u64>) {
+    while !stop.load(Ordering::SeqCst) {
+        for i in 0..load.count {
+            let _ = to.write(i);
+        }
+    }
+}
+
+fn stream(load: Load, form: Form) -> Outcome {
+    let (to, mut from) = new_stream(CAPACITY);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    on(load, 1, move || writer(load, stopped, to));
+    let mut laps = Laps::new(load);
+    let reader = match form {
+        Form::Stackful | Form::Blocks => on(load, 0, move || {
+            while laps.begin() {
+                let mut sum = 0;
+                for _ in 0..load.count {
+                    sum = ordered(sum, from.read().unwrap_or(0));
+                }
+                laps.end(sum);
+            }
+            stop.store(true, Ordering::SeqCst);
+            while from.read().is_some() {}
+            laps.outcome()
+        }),
+        Form::Async => async_on(load, 0, async move {
+            while laps.begin() {
+                let mut sum = 0;
+                for _ in 0..load.count {
+                    sum = ordered(sum, from.next().await.unwrap_or(0));
+                }
+                laps.end(sum);
+            }
+            stop.store(true, Ordering::SeqCst);
+            while from.next().await.is_some() {}
+            laps.outcome()
+        }),
+    };
+    result(reader)
+}
+
+fn batch(load: Load) -> Outcome {
+    let (mut to, mut from) = new_stream(CAPACITY);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    on(load, 1, move || {
+        let mut items = Vec::with_capacity(BATCH);
+        while !stopped.load(Ordering::SeqCst) {
+            for begin in (0..load.count).step_by(BATCH) {
+                items.extend(begin..load.count.min(begin + BATCH as u64));
+                let _ = to.write_batch(&mut items);
+            }
+        }
+    });
+    let reader = on(load, 0, move || {
+        let mut laps = Laps::new(load);
+        let mut items = Vec::with_capacity(BATCH);
+        while laps.begin() {
+            let (mut sum, mut missing) = (0, load.count as usize);
+            while missing > 0 {
+                missing -= from.read_batch(&mut items, missing.min(BATCH));
+                sum = items.drain(..).fold(sum, ordered);
+            }
+            laps.end(sum);
+        }
+        stop.store(true, Ordering::SeqCst);
+        while from.read_batch(&mut items, BATCH) > 0 {
+            items.clear();
+        }
+        laps.outcome()
+    });
+    result(reader)
+}
+
+/// Two tasks that never wait, but try again.
+fn ring(load: Load) -> Outcome {
+    let (mut to, mut from) = new_stream(CAPACITY);
+    on(load, 1, move || {
+        loop {
+            for mut item in 0..load.count {
+                let mut spin = Spin::default();
+                while let Err(refused) = to.try_write(item) {
+                    let TryWriteError::Full(again) = refused else { return };
+                    item = again;
+                    spin.wait();
+                }
+            }
+        }
+    });
+    let reader = on(load, 0, move || {
+        let mut laps = Laps::new(load);
+        while laps.begin() {
+            let mut sum = 0;
+            for _ in 0..load.count {
+                let mut spin = Spin::default();
+                sum = loop {
+                    match from.try_read() {
+                        Ok(item) => break ordered(sum, item),
+                        Err(TryReadError::Empty) => spin.wait(),
+                        Err(TryReadError::Closed) => break sum,
+                    }
+                };
+            }
+            laps.end(sum);
+        }
+        laps.outcome()
+    });
+    result(reader)
+}
+
+fn crowd(load: Load, form: Form) -> Outcome {
+    let mut laps = Laps::new(load);
+    let mut tasks: Vec<JoinHandle<u64>> = Vec::with_capacity(CROWD as usize);
+    while laps.begin() {
+        let mut sum = 0;
+        for begin in (0..load.count).step_by(CROWD as usize) {
+            let crowd = begin..load.count.min(begin + CROWD);
+            match form {
+                Form::Stackful | Form::Blocks => tasks.extend(crowd.map(|i| spawn(move || i))),
+                Form::Async => tasks.extend(crowd.map(|i| spawn_async(async move { i }))),
+            }
+            sum += tasks.drain(..).map(|task| task.join().unwrap_or(0)).sum::<u64>();
+        }
+        laps.end(sum);
+    }
+    laps.outcome()
+}
+
+fn blocked(load: Load, form: Form) -> Outcome {
+    let before = memory::held();
+    let started = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..load.count)
+        .map(|_| {
+            let (to, mut from) = new_stream::<u64>(1);
+            let started = started.clone();
+            let task = match form {
+                Form::Stackful | Form::Blocks => spawn(move || {
+                    started.fetch_add(1, Ordering::SeqCst);
+                    from.read().unwrap_or(0)
+                }),
+                Form::Async => spawn_async(async move {
+                    started.fetch_add(1, Ordering::SeqCst);
+                    from.next().await.unwrap_or(0)
+                }),
+            };
+            (to, task)
+        })
+        .collect();
+    while started.load(Ordering::SeqCst) < load.count {
+        yield_now();
+    }
+    let after = memory::held();
+    memory::outcome(&load, before, after, release(tasks))
+}
+
+/// Sends each task a number, and adds up what they return.
+fn release(tasks: Vec<(Writer<u64>, JoinHandle<u64>)>) -> u64 {
+    let mut sum = 0;
+    for (i, (mut to, task)) in (0..).zip(tasks) {
+        let _ = to.write(i);
+        sum += task.join().unwrap_or(0);
+    }
+    sum
+}
+
+/// This thread is no task: it holds the streams' other ends.
+fn idle(runtime: &Runtime, load: Load, form: Form) -> Result<Outcome, String> {
+    let tasks = (0..load.count)
+        .map(|_| {
+            let (to, mut from) = new_stream::<u64>(1);
+            let task = match form {
+                Form::Stackful | Form::Blocks => runtime.spawn(move || from.read().unwrap_or(0)),
+                Form::Async => runtime.spawn_async(async move { from.next().await.unwrap_or(0) }),
+            };
+            (to, task)
+        })
+        .collect();
+    hold();
+    Ok(Outcome { value: 0.0, checksum: release(tasks) })
+}
