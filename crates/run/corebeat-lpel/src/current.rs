@@ -181,13 +181,29 @@ pub(crate) fn block_on_set(set: &Arc<SetCore>, token: Token) {
     on_set.store(ptr::null_mut(), Ordering::Release);
 }
 
-/// The running async task is going to await a stream.
-pub(crate) fn note_await(core: &Core) {
+/// What an async task awaits.
+pub(crate) enum Awaits<'a> {
+    Stream(&'a Core),
+    Set(&'a Arc<SetCore>),
+    Task(u64),
+}
+
+/// The running async task is going to await something: before it leaves its token there. For dumps and the search for
+/// deadlocks, which believe it if that is its only token; when the token is taken out, so is the note (`forget_await`).
+pub(crate) fn note_await(token: Token, what: Awaits<'_>) {
     let task = with(|c| c.task.get());
+    if !waiter::is_awaiting(token, task) {
+        // The future is polled by somebody else's executor, with its own wakers.
+        return;
+    }
     // SAFETY: the running task is alive.
-    let Some(task) = (unsafe { task.as_ref() }) else { return };
-    if !task.on.swap(ptr::from_ref(core).cast_mut(), Ordering::AcqRel).is_null() {
-        task.opaque.store(true, Ordering::Relaxed);
+    let task = unsafe { &*task };
+    task.forget_await();
+    // Release: pairs with the acquire of a dump that follows the pointer.
+    match what {
+        Awaits::Stream(core) => task.on.store(ptr::from_ref(core).cast_mut(), Ordering::Release),
+        Awaits::Set(set) => task.on_set.store(Arc::as_ptr(set).cast_mut(), Ordering::Release),
+        Awaits::Task(id) => task.on_task.store(id, Ordering::Relaxed),
     }
 }
 
@@ -363,17 +379,11 @@ pub(crate) unsafe fn deliver(task: *const Header) {
     }
 }
 
-/// Why a task that was cancelled has no result.
-pub(crate) fn cancellation(task: &Header) -> Failure {
-    let worker = task.worker.load(Ordering::Relaxed);
-    let inner = if worker.is_null() {
-        // SAFETY: threads have such blocks.
-        unsafe { &*ptr::from_ref(task).cast::<ThreadCells>() }.inner.as_deref()
-    } else {
-        // SAFETY: a worker lives as long as its tasks.
-        Some(unsafe { &*worker }.inner())
-    };
-    match (task.cancel.load(Ordering::Acquire), inner.and_then(|i| i.verdict())) {
+/// Why the running task, or wrapper, which was cancelled, has no result.
+pub(crate) fn cancellation() -> Failure {
+    // SAFETY: whoever runs is alive.
+    let why = unsafe { &(*waiter()).cancel }.load(Ordering::Acquire);
+    match (why, runtime().and_then(|inner| inner.verdict())) {
         (task::CANCEL_DEADLOCK, Some(deadlock)) => Failure::Deadlock(deadlock),
         _ => Failure::Cancelled,
     }

@@ -55,18 +55,17 @@ pub(crate) struct Stuck {
 /// Finds who is stuck.
 ///
 /// An end that no task has used is somewhere: in a task that will use it, or outside. In a `closed` world nobody outside
-/// has ends that were never used, and so whoever waits for such a one waits for a task that is not running; else nothing is
-/// said about it.
+/// has ends that were never used, and so whoever waits for such a one is stuck if all tasks are; else nothing is said
+/// about it.
 pub(crate) fn search(inner: &Inner, closed: bool) -> Stuck {
     let look = Look::new();
     let mut world = World { closed, living: HashSet::new(), homes: HashSet::new() };
     let mut tasks: Vec<(*const Header, TaskDump)> = Vec::new();
     let mut take = |task: *const Header, worker| {
         // SAFETY: found while looking; the list of wrappers has references.
-        let (header, dump) = unsafe { (&*task, TaskDump::of(task, worker)) };
+        let dump = unsafe { TaskDump::of(task, worker) };
         world.living.insert(dump.id);
-        let opaque = header.is_opaque();
-        if dump.status.is_blocked() && dump.waits_for.is_some() && !opaque {
+        if dump.waits_for.is_some() {
             tasks.push((task, dump));
         }
     };
@@ -79,7 +78,12 @@ pub(crate) fn search(inner: &Inner, closed: bool) -> Stuck {
     world.homes.extend(wrappers.iter().map(|w| current::home_of(w.header().stamp.get())));
     drop(wrappers);
     tasks.sort_by_key(|(_, dump)| dump.id);
-    let stuck = world.stuck(&tasks);
+    let mut stuck = world.stuck(&tasks);
+    if closed && stuck.iter().filter(|stuck| **stuck).count() < world.living.len() {
+        // Somebody is not stuck, and may have the ends that no task has used.
+        world.closed = false;
+        stuck = world.stuck(&tasks);
+    }
     let mut stuck = stuck.into_iter();
     tasks.retain(|_| stuck.next() == Some(true));
     Stuck { tasks, _look: look }

@@ -3,6 +3,7 @@
 use crate::limbo::Look;
 use crate::monitor::Direction;
 use crate::runtime::{Inner, lock};
+use crate::set::SetCore;
 use crate::stream::Core;
 use crate::task::{Header, Status};
 use corebeat_sync::atomic::Ordering;
@@ -86,14 +87,22 @@ impl TaskDump {
         // SAFETY: streams and sets that are found while looking are not freed either.
         let (on, set) = unsafe { (on.as_ref(), set.as_ref()) };
         let read = |core: &Core| StreamDump::of(core, Direction::Read);
+        let any = |set: &SetCore| {
+            let members = lock(&set.members);
+            WaitsFor::Any(members.iter().map(|(_, stream)| read(stream.core())).collect())
+        };
         let waits_for = match status {
-            Status::Reading | Status::Awaiting => on.map(|core| WaitsFor::Stream(read(core))),
+            Status::Reading => on.map(|core| WaitsFor::Stream(read(core))),
             Status::Writing => on.map(|core| WaitsFor::Stream(StreamDump::of(core, Direction::Write))),
-            Status::Polling => set.map(|set| {
-                let members = lock(&set.members);
-                WaitsFor::Any(members.iter().map(|(_, stream)| read(stream.core())).collect())
-            }),
+            Status::Polling => set.map(any),
             Status::Joining => Some(WaitsFor::Task(header.on_task.load(Ordering::Relaxed))),
+            // Where there are other wakers than that of what it noted, any of them may wake it.
+            Status::Awaiting if header.wakers() == 1 => match (on, set, header.on_task.load(Ordering::Relaxed)) {
+                (Some(core), ..) => Some(WaitsFor::Stream(read(core))),
+                (_, Some(set), _) => Some(any(set)),
+                (_, _, 0) => None,
+                (_, _, task) => Some(WaitsFor::Task(task)),
+            },
             _ => None,
         };
         TaskDump { id: header.id, name: header.name.clone(), worker, status, waits_for }

@@ -14,7 +14,7 @@
 //! looks at the list. If the owner's token came first, it is found; if not, the exchange on the token's word has made the
 //! push visible.
 
-use crate::current;
+use crate::current::{self, Awaits};
 use crate::error::TryReadError;
 use crate::inbox::Inbox;
 use crate::limbo;
@@ -295,6 +295,7 @@ impl<T: Send + 'static> Future for NextOf<'_, T> {
                 return Poll::Ready(None);
             }
             this.token = waiter::awaiting_token(context.waker());
+            current::note_await(this.token, Awaits::Set(&this.set.core));
             if this.set.leave(this.token) {
                 return Poll::Pending;
             }

@@ -23,7 +23,7 @@
 //! A word that is closed says that its side is gone. Whoever closes does it with a full fence, before looking at the
 //! other's word.
 
-use crate::current::{self, Other};
+use crate::current::{self, Awaits, Other};
 use crate::doubt::Doubt;
 use crate::error::{Closed, TryReadError, TryWriteError};
 use crate::inbox::Linked;
@@ -554,11 +554,16 @@ fn spin(worker: &Worker, ready: impl Fn() -> bool) -> bool {
     false
 }
 
-/// Leaves the running waiter's token in its own side's word, which holds no other.
+/// Leaves the running waiter's token in its own side's word.
 #[inline]
 fn leave_token(word: &Word, token: Token) {
-    // Release: pairs with the acquire of who takes it.
-    word.store(token, Ordering::Release);
+    if word.load(Ordering::Relaxed) == NOBODY {
+        // Release: pairs with the acquire of who takes it.
+        word.store(token, Ordering::Release);
+    } else {
+        // SAFETY: taken just now; the token of a future that was leaked.
+        unsafe { waiter::forget(word.swap(token, Ordering::AcqRel)) };
+    }
 }
 
 /// The second half of blocking, see the module's text. `side` is the other side. True: block. False: the token is
@@ -861,10 +866,10 @@ impl<T: Send + 'static> Future for Next<'_, T> {
                 waiter::withdraw(&core.reader.word, this.token);
             }
             this.token = waiter::awaiting_token(context.waker());
+            current::note_await(this.token, Awaits::Stream(core));
             leave_token(&core.reader.word, this.token);
             let token = this.token;
             if settle(&core.writer, || Doubt::new(&end.shared, true, token, slot.flag())) {
-                current::note_await(core);
                 return Poll::Pending;
             }
             this.token = NOBODY;

@@ -16,7 +16,7 @@
 
 use crate::block;
 use crate::context::Carrier;
-use crate::current;
+use crate::current::{self, Awaits};
 use crate::error::Failure;
 use crate::inbox::Linked;
 use crate::limbo;
@@ -160,8 +160,8 @@ pub(crate) struct Header {
     pub(crate) guard: Cell<usize>,
     /// For the monitor.
     pub(crate) marked: bool,
-    /// It awaits what a dump cannot see: something that is no stream, or several things.
-    pub(crate) opaque: AtomicBool,
+    /// There is a handle, which counts as one of the references.
+    handled: AtomicBool,
     /// The set that it waits on, for dumps.
     pub(crate) on_set: AtomicPtr<SetCore>,
 }
@@ -226,7 +226,7 @@ impl Header {
             grow: Cell::new(false),
             guard: Cell::new(0),
             marked: false,
-            opaque: AtomicBool::new(false),
+            handled: AtomicBool::new(false),
             on_set: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -239,11 +239,6 @@ impl Header {
 
     pub(crate) fn status(&self) -> Status {
         Status::from_u8(self.status.load(Ordering::Relaxed))
-    }
-
-    /// Whether it awaits what a dump cannot see.
-    pub(crate) fn is_opaque(&self) -> bool {
-        self.opaque.load(Ordering::Relaxed)
     }
 
     /// Whether it is to end early.
@@ -263,6 +258,22 @@ impl Header {
     pub(crate) fn end_await(&self) {
         // AcqRel: what was done before a notification is visible to the poll.
         self.notified.swap(RUNS, Ordering::AcqRel);
+    }
+
+    /// How many could wake an async task that awaits: tokens that it has left, and wakers in the hands of others.
+    pub(crate) fn wakers(&self) -> usize {
+        // Acquire: the handle's mark, which is taken away before its reference, is read after.
+        let references = self.refs.load(Ordering::Acquire);
+        let others = 1 + usize::from(self.handled.load(Ordering::Relaxed));
+        references.saturating_sub(others)
+    }
+
+    /// Async tasks: whom it could name as what it awaits may be gone from here on, for one of its tokens is.
+    pub(crate) fn forget_await(&self) {
+        // Release: before the memory is freed, which whoever took the token sees to later.
+        self.on.store(ptr::null_mut(), Ordering::Release);
+        self.on_set.store(ptr::null_mut(), Ordering::Release);
+        self.on_task.store(0, Ordering::Relaxed);
     }
 
     /// Async tasks: something has happened that it may await. True if the caller must deliver it to its worker.
@@ -404,8 +415,6 @@ static WAKER: RawWakerVTable = RawWakerVTable::new(
     |data| {
         // SAFETY: data is a task that the waker owns a reference to.
         let task = ManuallyDrop::new(unsafe { TaskRef::from_raw(data.cast()) });
-        // Streams take their references by `of_waker`, so this is for somebody else.
-        task.header().opaque.store(true, Ordering::Relaxed);
         RawWaker::new(TaskRef::clone(&task).into_raw().cast(), &WAKER)
     },
     // SAFETY: as above; this one takes the reference over.
@@ -422,11 +431,11 @@ pub(crate) enum Unwind {
     Cancel,
 }
 
-fn failure(task: &Header, with: Box<dyn Any + Send>) -> Failure {
+fn failure(with: Box<dyn Any + Send>) -> Failure {
     match with.downcast::<Unwind>() {
         Ok(unwind) => match *unwind {
             Unwind::Exit => Failure::Exited,
-            Unwind::Cancel => current::cancellation(task),
+            Unwind::Cancel => current::cancellation(),
         },
         Err(with) => Failure::Panicked(with),
     }
@@ -454,7 +463,7 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
             Ok(None) => return Outcome::Awaits,
             Ok(Some(result)) => Ok(result),
             Err(with) => {
-                let why = failure(&cells.header, with);
+                let why = failure(with);
                 // A future that panicked is still there, and its destructor may panic as well.
                 // SAFETY: as above.
                 let body = AssertUnwindSafe(unsafe { &mut *cells.body.get() });
@@ -508,6 +517,7 @@ pub(crate) fn create<T: Send + 'static, B: Body<T>>(seed: Seed, body: B) -> Opti
     header.marked = seed.marked;
     header.created_ns = Cell::new(seed.created_ns);
     header.refs = AtomicUsize::new(2);
+    header.handled = AtomicBool::new(true);
     let block = block::allocate(Layout::new::<Cells<B, T>>())?.cast::<Cells<B, T>>().as_ptr();
     // SAFETY: just allocated for this type.
     unsafe {
@@ -594,8 +604,8 @@ impl<T: Send + 'static> JoinHandle<T> {
                 return Err(Failure::Cancelled);
             }
             let token = waiter::blocking_token();
-            // AcqRel: see `waiter`.
-            if task.join.compare_exchange(NOBODY, token, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            // In the place of a waker's, if it was polled before.
+            if waiter::leave(&task.join, token) {
                 current::block_on_task(&task.join, token, task.id);
             }
         }
@@ -630,11 +640,25 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
         if task.join.load(Ordering::Acquire) == CLOSED {
             return Poll::Ready(self.take());
         }
-        if waiter::leave(&task.join, waiter::awaiting_token(context.waker())) {
+        let token = waiter::awaiting_token(context.waker());
+        current::note_await(token, Awaits::Task(task.id));
+        if waiter::leave(&task.join, token) {
             Poll::Pending
         } else {
             Poll::Ready(self.take())
         }
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        let task = self.task.header();
+        let token = task.join.load(Ordering::Relaxed);
+        if waiter::is_token(token) {
+            waiter::withdraw(&task.join, token);
+        }
+        // Relaxed: ordered before the reference goes by the release there; see `wakers`.
+        task.handled.store(false, Ordering::Relaxed);
     }
 }
 

@@ -18,6 +18,7 @@
 use crate::current;
 use crate::task::{Header, TaskRef};
 use corebeat_sync::atomic::{AtomicPtr, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::task::Waker;
 
@@ -67,6 +68,11 @@ pub(crate) fn awaiting_token(waker: &Waker) -> Token {
     }
 }
 
+/// Whether this is the token of that task, awaiting.
+pub(crate) fn is_awaiting(token: Token, task: *const Header) -> bool {
+    token.addr() == task.addr() | AWAITS
+}
+
 /// What a token owns.
 enum Owner {
     Blocked(*const Header),
@@ -80,8 +86,12 @@ enum Owner {
 unsafe fn owner(token: Token) -> Owner {
     let address = token.map_addr(|a| a & !TAGS);
     match token.addr() & TAGS {
-        // SAFETY: made by `awaiting_token`, which counted a reference.
-        AWAITS => Owner::Awaits(unsafe { TaskRef::from_raw(address) }),
+        AWAITS => {
+            // SAFETY: made by `awaiting_token`, which counted a reference.
+            let task = unsafe { TaskRef::from_raw(address) };
+            task.header().forget_await();
+            Owner::Awaits(task)
+        }
         // SAFETY: made by `awaiting_token` from a box.
         FOREIGN => Owner::Foreign(unsafe { Box::from_raw(address.cast()) }),
         _ => Owner::Blocked(address),
@@ -99,7 +109,10 @@ pub(crate) unsafe fn wake(token: Token) {
         // SAFETY: whoever is blocked cannot go on, and so not end, before it is woken.
         Owner::Blocked(task) => unsafe { current::deliver(task) },
         Owner::Awaits(task) => task.notify(),
-        Owner::Foreign(waker) => waker.wake(),
+        Owner::Foreign(waker) => {
+            // A panic there is not ours: it must end neither the task that runs here nor, between tasks, the worker.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        }
     }
 }
 

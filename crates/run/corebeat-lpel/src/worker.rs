@@ -513,8 +513,7 @@ impl Worker {
                 return false;
             }
         } else if header.kind == Kind::Async {
-            header.on.store(std::ptr::null_mut(), Ordering::Release);
-            header.opaque.store(false, Ordering::Relaxed);
+            header.forget_await();
             header.end_await();
         }
         match self.borrow_carrier(header.stack_size as usize) {

@@ -1,0 +1,550 @@
+//! Futures: tasks that await, and executors of others that await our streams and tasks.
+
+use corebeat_lpel::*;
+use futures_util::future::{Either, join_all, select};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+fn runtime(workers: usize) -> Runtime {
+    Runtime::builder().workers(workers).build().unwrap()
+}
+
+/// An executor of one future, on a thread that knows nothing of runtimes.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return result;
+        }
+        thread::park();
+    }
+}
+
+/// An event of somebody else's: set once, and wakes who awaits it. Keeps a waker as long as it is the right one, as most
+/// such things do.
+#[derive(Clone, Default)]
+struct Bell(Arc<Mutex<(bool, Option<Waker>)>>);
+
+impl Bell {
+    fn ring(&self) {
+        let waker = {
+            let mut state = self.0.lock().unwrap();
+            state.0 = true;
+            state.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Wakes without a reason.
+    fn shake(&self) {
+        let state = self.0.lock().unwrap();
+        if let Some(waker) = &state.1 {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.0.lock().unwrap().1.is_some()
+    }
+}
+
+impl Future for Bell {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.0.lock().unwrap();
+        if state.0 {
+            return Poll::Ready(());
+        }
+        if !state.1.as_ref().is_some_and(|w| w.will_wake(context.waker())) {
+            state.1 = Some(context.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+#[test]
+fn async_task_with_many_awaits_yields_its_result() {
+    for workers in [1, 2] {
+        let sum = runtime(workers).run(|| {
+            let tasks: Vec<_> = (0..100u64)
+                .map(|n| {
+                    let (mut writer, mut reader) = stream(1);
+                    spawn_async(async move { writer.write(n).unwrap() });
+                    spawn_async(async move { reader.next().await.unwrap() })
+                })
+                .collect();
+            tasks.into_iter().map(|t| t.join().unwrap()).sum::<u64>()
+        });
+        assert_eq!(sum.unwrap(), 4950);
+    }
+}
+
+#[test]
+fn join_handle_awaited_gives_result_and_failure() {
+    for workers in [1, 2] {
+        let got = runtime(workers).run(|| {
+            spawn_async(async {
+                let good = spawn(|| 1).await.unwrap();
+                let asynchronous = spawn_async(async { 2 }).await.unwrap();
+                let bad = spawn(|| -> u8 { panic!("no") }).await.unwrap_err().to_string();
+                (good, asynchronous, bad)
+            })
+            .join()
+            .unwrap()
+        });
+        assert_eq!(got.unwrap(), (1, 2, "the task panicked: no".to_owned()));
+    }
+}
+
+#[test]
+fn join_handle_polled_and_then_joined_gives_result() {
+    for workers in [1, 2] {
+        let got = runtime(workers).run(|| {
+            let (mut go, mut wait) = stream(1);
+            let mut handle = spawn(move || wait.read().unwrap());
+            let polled = Pin::new(&mut handle).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+            go.write(7).unwrap();
+            handle.join().unwrap()
+        });
+        assert_eq!(got.unwrap(), 7);
+    }
+}
+
+#[test]
+fn join_handle_polled_twice_wakes_the_later() {
+    let rt = runtime(1);
+    let (mut go, mut wait) = stream(1);
+    let mut handle = rt.spawn(move || wait.read());
+    let polled = Pin::new(&mut handle).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending());
+    let other = thread::spawn(move || block_on(handle).unwrap());
+    go.write(3).unwrap();
+    assert_eq!(other.join().unwrap(), Some(3));
+}
+
+#[test]
+fn foreign_waker_wakes_async_task() {
+    for workers in [1, 2] {
+        let rt = runtime(workers);
+        let bell = Bell::default();
+        let heard = rt.spawn_async(bell.clone());
+        let ringer = thread::spawn(move || {
+            while !bell.is_awaited() {
+                thread::yield_now();
+            }
+            bell.shake();
+            bell.ring();
+        });
+        heard.join().unwrap();
+        ringer.join().unwrap();
+    }
+}
+
+#[test]
+fn run_waits_for_foreign_event() {
+    // Nothing moves while the task awaits, but that is no deadlock: a thread will wake it.
+    let rt = runtime(2);
+    let bell = Bell::default();
+    let ringer = thread::spawn({
+        let bell = bell.clone();
+        move || {
+            while !bell.is_awaited() {
+                thread::yield_now();
+            }
+            bell.ring();
+        }
+    });
+    let told = rt.run(move || spawn_async(bell).join());
+    assert!(matches!(told, Ok(Ok(()))), "{told:?}");
+    ringer.join().unwrap();
+}
+
+#[test]
+fn foreign_event_awaited_beside_a_stuck_stream_is_no_deadlock() {
+    // `a` awaits an event from outside, or an item that never comes because its writer waits for `a`. The second poll
+    // finds its waker where it left it, and does not clone it again.
+    let rt = runtime(1);
+    let bell = Bell::default();
+    let (go, may_go) = std::sync::mpsc::channel::<()>();
+    let ringer = thread::spawn({
+        let bell = bell.clone();
+        move || {
+            may_go.recv().unwrap();
+            for _ in 0..3 {
+                while !bell.is_awaited() {
+                    thread::yield_now();
+                }
+                bell.shake();
+            }
+            // By now the runtime stands still, or soon will: if it calls this a deadlock, the bell is in vain.
+            thread::sleep(std::time::Duration::from_millis(30));
+            bell.ring();
+        }
+    });
+    let told = rt.run(move || {
+        let (mut w, mut r) = stream::<u8>(1);
+        let (mut w2, mut r2) = stream::<u8>(1);
+        let a = spawn_async(async move {
+            let by = match select(bell, pin!(r.next())).await {
+                Either::Left(_) => "bell",
+                Either::Right(_) => "stream",
+            };
+            w2.write(1).unwrap();
+            by
+        });
+        let b = spawn(move || {
+            let _ = r2.read();
+            let _ = w.write(1);
+        });
+        go.send(()).unwrap();
+        let told = a.join().map_err(|why| why.to_string());
+        b.join().unwrap();
+        told
+    });
+    ringer.join().unwrap();
+    assert_eq!(told.unwrap(), Ok("bell"));
+}
+
+#[test]
+fn select_takes_what_comes_and_leaves_the_rest() {
+    for workers in [1, 2] {
+        let got = runtime(workers).run(|| {
+            spawn_async(async {
+                let (mut fast, mut r1) = stream(4);
+                let (mut slow, mut r2) = stream(4);
+                spawn_async(async move {
+                    for n in 0..10 {
+                        fast.write(n).unwrap();
+                    }
+                    slow.write(100).unwrap();
+                });
+                let mut got = Vec::new();
+                loop {
+                    match select(pin!(r1.next()), pin!(r2.next())).await {
+                        Either::Left((Some(n), _)) | Either::Right((Some(n), _)) => got.push(n),
+                        Either::Left((None, _)) | Either::Right((None, _)) => break,
+                    }
+                }
+                while let Some(n) = r1.next().await {
+                    got.push(n);
+                }
+                while let Some(n) = r2.next().await {
+                    got.push(n);
+                }
+                got.sort();
+                got
+            })
+            .join()
+            .unwrap()
+        });
+        let expected: Vec<_> = (0..10).chain([100]).collect();
+        assert_eq!(got.unwrap(), expected);
+    }
+}
+
+#[test]
+fn futures_of_others_combine_streams_and_tasks() {
+    for workers in [1, 2] {
+        let sum = runtime(workers).run(|| {
+            spawn_async(async {
+                let all: FuturesUnordered<_> = (0..50u64)
+                    .map(|n| {
+                        let (mut writer, mut reader) = stream(1);
+                        spawn(move || {
+                            yield_now();
+                            writer.write(n).unwrap();
+                        });
+                        async move {
+                            let first = reader.next().await.unwrap();
+                            assert_eq!(reader.next().await, None);
+                            first
+                        }
+                    })
+                    .collect();
+                let unordered = all.fold(0, |sum, n| async move { sum + n }).await;
+                let joined = join_all((0..50u64).map(|n| spawn(move || n))).await;
+                unordered + joined.into_iter().map(|n| n.unwrap()).sum::<u64>()
+            })
+            .join()
+            .unwrap()
+        });
+        assert_eq!(sum.unwrap(), 2450);
+    }
+}
+
+#[test]
+fn reader_polled_by_a_foreign_executor_gets_all() {
+    for workers in [1, 2] {
+        let rt = runtime(workers);
+        let (mut writer, mut reader) = stream(2);
+        rt.spawn(move || {
+            for n in 0..1000u64 {
+                writer.write(n).unwrap();
+            }
+        });
+        let sum = block_on(async move {
+            let mut sum = 0;
+            while let Some(n) = reader.next().await {
+                sum += n;
+            }
+            sum
+        });
+        assert_eq!(sum, 499_500);
+    }
+}
+
+#[test]
+fn reader_polled_by_one_thread_after_another_gets_all() {
+    let rt = runtime(1);
+    let (mut writer, mut reader) = stream(1);
+    let (mut go, mut wait) = stream(1);
+    rt.spawn(move || {
+        while let Some(n) = wait.read() {
+            writer.write(n).unwrap();
+        }
+    });
+    let mut next: Pin<Box<dyn Future<Output = Vec<u32>> + Send>> = Box::pin(async move {
+        let mut got = Vec::new();
+        while let Some(n) = reader.next().await {
+            got.push(n);
+        }
+        got
+    });
+    for n in 0..20 {
+        next = thread::spawn(move || {
+            assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            next
+        })
+        .join()
+        .unwrap();
+        go.write(n).unwrap();
+    }
+    drop(go);
+    assert_eq!(block_on(next), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn set_awaited_gives_all_events() {
+    for workers in [1, 2] {
+        let (items, ends) = runtime(workers)
+            .run(|| {
+                let mut set = StreamSet::new();
+                for n in 0..20u64 {
+                    let (mut writer, reader) = stream(2);
+                    set.add(reader);
+                    spawn(move || (0..n).for_each(|_| writer.write(1u64).unwrap()));
+                }
+                spawn_async(async move {
+                    let (mut items, mut ends) = (0, 0);
+                    while let Some((_, event)) = set.next().await {
+                        match event {
+                            Event::Item(n) => items += n,
+                            Event::End => ends += 1,
+                        }
+                    }
+                    (items, ends)
+                })
+                .join()
+                .unwrap()
+            })
+            .unwrap();
+        assert_eq!((items, ends), (190, 20));
+    }
+}
+
+#[test]
+fn async_task_that_blocks_keeps_its_place() {
+    for workers in [1, 2] {
+        let got = runtime(workers).run(|| {
+            let (mut writer, mut reader) = stream(1);
+            let task = spawn_async(async move {
+                let mut got = Vec::new();
+                // Once with a stack, once without.
+                while let Some(n) = reader.read() {
+                    got.push(n);
+                    got.extend(reader.next().await);
+                    yield_now();
+                }
+                got
+            });
+            (0..100).for_each(|n| writer.write(n).unwrap());
+            drop(writer);
+            task.join().unwrap()
+        });
+        assert_eq!(got.unwrap(), (0..100).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn awaiting_tasks_hold_no_stack() {
+    const TASKS: usize = 500;
+    let rt = runtime(1);
+    let stacks = rt.run(|| {
+        let mut ends = Vec::new();
+        for _ in 0..TASKS {
+            let (writer, mut reader) = stream::<u8>(1);
+            spawn_async(async move { reader.next().await });
+            ends.push(writer);
+        }
+        // All of them have run when this one's turn comes again.
+        yield_now();
+        yield_now();
+        ends
+    });
+    drop(stacks);
+    let counters = rt.counters();
+    assert!(counters.stacks < 10, "{counters:?}");
+}
+
+#[test]
+fn waker_outlives_its_task() {
+    let bell = Bell::default();
+    let rt = runtime(2);
+    let task = rt.spawn_async({
+        let bell = bell.clone();
+        async move {
+            let mut bell = bell;
+            // Leaves its waker there and ends.
+            poll_fn(|context| {
+                assert!(Pin::new(&mut bell).poll(context).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+        }
+    });
+    task.join().unwrap();
+    bell.shake();
+    drop(rt);
+    bell.shake();
+    bell.ring();
+}
+
+#[test]
+fn wakers_are_counted() {
+    // Wakers that are cloned, woken by value, by reference and dropped, while the task runs and while it awaits.
+    let rt = runtime(2);
+    for _ in 0..50 {
+        let mut wakers = Vec::new();
+        let polls = Arc::new(AtomicUsize::new(0));
+        let (tell, told) = std::sync::mpsc::channel();
+        let task = rt.spawn_async({
+            let polls = polls.clone();
+            poll_fn(move |context| {
+                let waker = context.waker().clone();
+                waker.wake_by_ref();
+                let _ = tell.send(waker.clone());
+                waker.wake();
+                if polls.fetch_add(1, Ordering::Relaxed) < 5 { Poll::Pending } else { Poll::Ready(()) }
+            })
+        });
+        while let Ok(waker) = told.recv() {
+            waker.wake_by_ref();
+            wakers.push(waker);
+        }
+        task.join().unwrap();
+        wakers.drain(..3).for_each(Waker::wake);
+    }
+    let counters = rt.counters();
+    assert_eq!(counters.spawned, counters.ended);
+}
+
+#[test]
+fn waker_that_panics_does_not_harm_the_runtime() {
+    struct Bad;
+    impl Wake for Bad {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that panics");
+        }
+    }
+    let waker = Waker::from(Arc::new(Bad));
+    for workers in [1, 2] {
+        let rt = runtime(workers);
+        // Woken by a task, in the midst of its write.
+        let (mut writer, mut reader) = stream(1);
+        let mut next = pin!(reader.next());
+        assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(rt.spawn(move || writer.write(1)).join().unwrap().is_ok());
+        assert_eq!(block_on(next), Some(1));
+        // Woken by a worker, between two tasks.
+        let (mut go, mut wait) = stream::<u8>(1);
+        let mut handle = rt.spawn(move || wait.read());
+        assert!(Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)).is_pending());
+        go.write(1).unwrap();
+        while !handle.is_finished() {
+            thread::yield_now();
+        }
+        assert_eq!(rt.run(|| 5).unwrap(), 5);
+    }
+}
+
+#[test]
+fn leaked_future_of_a_stream_leaves_the_stream_usable() {
+    let got = runtime(2).run(|| {
+        let (mut writer, mut reader) = stream(1);
+        spawn_async(async move {
+            for _ in 0..3 {
+                poll_fn(|context| {
+                    let mut next = Box::pin(reader.next());
+                    assert!(next.as_mut().poll(context).is_pending());
+                    std::mem::forget(next);
+                    Poll::Ready(())
+                })
+                .await;
+            }
+            spawn(move || writer.write(1).unwrap());
+            reader.read().into_iter().chain(reader.next().await).collect::<Vec<_>>()
+        })
+        .join()
+        .unwrap()
+    });
+    assert_eq!(got.unwrap(), [1]);
+}
+
+#[test]
+fn dump_after_an_abandoned_await_names_no_dead_stream() {
+    // In one poll: awaits a stream, gives up, drops both of its ends, and awaits something else.
+    let rt = runtime(1);
+    let bell = Bell::default();
+    let task = rt.spawn_async({
+        let bell = bell.clone();
+        async move {
+            {
+                let (_writer, mut reader) = stream::<u8>(1);
+                poll_fn(|context| {
+                    assert!(pin!(reader.next()).poll(context).is_pending());
+                    Poll::Ready(())
+                })
+                .await;
+            }
+            bell.await;
+        }
+    });
+    while !bell.is_awaited() {
+        thread::yield_now();
+    }
+    let dump = loop {
+        let dump = rt.dump();
+        if dump.tasks.iter().any(|t| t.status == Status::Awaiting) {
+            break dump;
+        }
+    };
+    assert_eq!(dump.tasks[0].waits_for, None, "{dump}");
+    bell.ring();
+    task.join().unwrap();
+}
