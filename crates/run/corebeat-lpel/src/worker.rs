@@ -583,6 +583,11 @@ impl Worker {
         }
     }
 
+    /// What was done up to now is no task's.
+    pub(crate) fn restart_watch(&self) {
+        self.own.watch.iter().for_each(Watch::restart);
+    }
+
     /// The monitor's time, if there is a monitor.
     pub(crate) fn monitor_ns(&self) -> u64 {
         self.own.watch.as_ref().map_or(0, |w| w.now_ns())
