@@ -31,6 +31,10 @@ mod imp {
         static MINE: usize = PLACES.count.fetch_add(1, Ordering::Acquire);
     }
 
+    pub(super) fn is_free() -> bool {
+        false
+    }
+
     #[track_caller]
     pub(super) fn light() {
         if is_planted(Kind::Light, Location::caller()) {
@@ -60,6 +64,10 @@ mod imp {
 #[cfg(all(not(loom), any(miri, not(target_os = "linux"))))]
 mod imp {
     use crate::atomic::{Ordering, fence};
+
+    pub(super) fn is_free() -> bool {
+        false
+    }
 
     #[inline(always)]
     pub(super) fn light() {
@@ -94,6 +102,10 @@ mod imp {
         let how = if here { MEMBARRIER } else { FENCE };
         HOW.store(how, Ordering::SeqCst);
         how
+    }
+
+    pub(super) fn is_free() -> bool {
+        HOW.load(Ordering::Relaxed) == MEMBARRIER
     }
 
     #[inline(always)]
@@ -131,6 +143,11 @@ pub fn light() {
 #[cfg_attr(loom, track_caller)]
 pub fn heavy() {
     imp::heavy();
+}
+
+/// Whether [`light`] is free in this process. Once it is, it stays so, and a compiler fence is enough in its place.
+pub fn is_free() -> bool {
+    imp::is_free()
 }
 
 #[cfg(all(test, loom))]

@@ -90,7 +90,9 @@ pub fn survey(models: impl FnOnce()) -> Vec<Fault> {
     models();
     SURVEYED.set(false);
     let met = MET.take();
-    met.into_iter().map(|(kind, file, line)| Fault { kind, file: name(file).into(), line: Some(line) }).collect()
+    met.into_iter()
+        .map(|(kind, file, line)| Fault { kind, file: name(file).into(), line: Some(line) })
+        .collect()
 }
 
 fn name(path: &str) -> &str {

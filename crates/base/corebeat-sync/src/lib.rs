@@ -82,18 +82,24 @@ pub mod cell {
 /// Threads, parking, and the hint that one is spinning.
 pub mod thread {
     #[cfg(loom)]
-    pub use loom::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
+    pub use loom::thread::{Builder, JoinHandle, Thread, current, park, spawn, yield_now};
     #[cfg(not(loom))]
-    pub use std::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
+    pub use std::thread::{Builder, JoinHandle, Thread, current, park, park_timeout, spawn, yield_now};
+
+    /// There is no time in a model: others run, and then it is over.
+    #[cfg(loom)]
+    pub fn park_timeout(_: std::time::Duration) {
+        yield_now();
+    }
 }
 
 #[cfg(loom)]
-pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
-#[cfg(loom)]
 #[doc(hidden)]
 pub use loom;
+#[cfg(loom)]
+pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 #[cfg(not(loom))]
-pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+pub use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 #[cfg(not(loom))]
 pub use std::thread_local;
 

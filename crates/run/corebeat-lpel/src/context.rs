@@ -13,14 +13,14 @@
 //!
 //! A started task stays on its worker's thread for ever: compiled code keeps addresses of thread-local data over a switch.
 
-#[cfg(any(miri, loom, corebeat_threads))]
+#[cfg(any(miri, corebeat_threads))]
 mod thread;
-#[cfg(any(miri, loom, corebeat_threads))]
+#[cfg(any(miri, corebeat_threads))]
 pub(crate) use thread::{Carrier, suspend};
 
-#[cfg(not(any(miri, loom, corebeat_threads)))]
+#[cfg(not(any(miri, corebeat_threads)))]
 mod coroutine;
-#[cfg(not(any(miri, loom, corebeat_threads)))]
+#[cfg(not(any(miri, corebeat_threads)))]
 pub(crate) use coroutine::{Carrier, suspend};
 
 use crate::current;

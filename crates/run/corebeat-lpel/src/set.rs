@@ -21,12 +21,12 @@ use crate::limbo;
 use crate::stream::{AnyStream, Core, Membership, Reader};
 use crate::waiter::{self, ARMED, NOBODY, Token, Word};
 use corebeat_sync::atomic::Ordering;
-use corebeat_sync::thread;
+use corebeat_sync::{Mutex, thread};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// The part of a set that writers know.
