@@ -2,7 +2,7 @@
 
 use crate::current;
 use std::alloc::{Layout, alloc, dealloc};
-use std::cell::RefCell;
+use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 
 /// Blocks are multiples of this, in bytes.
@@ -14,9 +14,20 @@ const KEPT_MAX: usize = 4096;
 
 /// A worker's free blocks, by units.
 #[derive(Default)]
-pub(crate) struct Blocks(RefCell<[Vec<NonNull<u8>>; UNITS_MAX + 1]>);
+pub(crate) struct Blocks(UnsafeCell<[Vec<NonNull<u8>>; UNITS_MAX + 1]>);
+
+impl Blocks {
+    /// Only for the worker's thread, and not while it is borrowed: nothing here calls others.
+    #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "see above")]
+    fn of_size(&self, units: usize) -> &mut Vec<NonNull<u8>> {
+        // SAFETY: as said above.
+        unsafe { &mut (*self.0.get())[units] }
+    }
+}
 
 /// What is asked of the system for a layout, and how many units that is.
+#[inline(always)]
 fn round(layout: Layout) -> (Layout, usize) {
     let units = layout.size().div_ceil(UNIT);
     let align = layout.align().max(align_of::<usize>());
@@ -24,15 +35,17 @@ fn round(layout: Layout) -> (Layout, usize) {
 }
 
 /// Only usual blocks are kept.
+#[inline(always)]
 fn is_kept(layout: Layout, units: usize) -> bool {
     units <= UNITS_MAX && layout.align() <= align_of::<usize>()
 }
 
 /// A block for this layout, which is not empty; `None` if there is no memory.
+#[inline(always)]
 pub(crate) fn allocate(layout: Layout) -> Option<NonNull<u8>> {
     let (layout, units) = round(layout);
     if is_kept(layout, units) {
-        if let Some(block) = current::worker().and_then(|w| w.blocks().0.borrow_mut()[units].pop()) {
+        if let Some(block) = current::worker().and_then(|w| w.blocks().of_size(units).pop()) {
             return Some(block);
         }
     }
@@ -45,13 +58,14 @@ pub(crate) fn allocate(layout: Layout) -> Option<NonNull<u8>> {
 /// # Safety
 ///
 /// It is from [`allocate`] for the same layout, and not used any more.
+#[inline(always)]
 pub(crate) unsafe fn release(block: NonNull<u8>, layout: Layout) {
     let (layout, units) = round(layout);
     if is_kept(layout, units) {
         if let Some(worker) = current::worker() {
-            let mut kept = worker.blocks().0.borrow_mut();
-            if kept[units].len() < KEPT_MAX {
-                kept[units].push(block);
+            let kept = worker.blocks().of_size(units);
+            if kept.len() < KEPT_MAX {
+                kept.push(block);
                 return;
             }
         }

@@ -113,7 +113,7 @@ pub(crate) fn task_id() -> u64 {
 
 /// Whether whoever runs may wait now. Not if it is unwinding: its worker would run others in the midst of a panic. Not if it
 /// is a worker's own loop. If it is to end early, this is where it does.
-#[inline]
+#[inline(always)]
 pub(crate) fn may_block() -> bool {
     if std::thread::panicking() {
         return false;
@@ -147,6 +147,10 @@ fn unwind() -> ! {
 
 /// Suspends whoever runs, whose token is in `word`, until it was taken and so woken; or until it is to end early, and
 /// then the token is not in the word any more.
+///
+/// All on the way from a stream's `read` to the switch is inlined: each call on it would return after the switch, where
+/// the processor cannot predict it.
+#[inline(always)]
 pub(crate) fn block(word: &Word, token: Token, status: Status, on: *const Core) {
     let task = with(|c| c.task.get());
     // SAFETY: whoever runs is alive.
@@ -274,7 +278,7 @@ pub(crate) fn other(side: &Side) -> Other {
 }
 
 /// Gives the worker back its thread until the task is dispatched again.
-#[inline]
+#[inline(always)]
 pub(crate) fn suspend(me: &Header, status: Status) {
     let here = 0u8;
     me.frame.set(&raw const here);

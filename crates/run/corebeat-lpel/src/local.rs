@@ -76,7 +76,15 @@ impl Locals {
     }
 
     /// Drops all values, also those that are made by dropping others, up to a bound.
+    #[inline]
     pub(crate) fn clear(&self) {
+        if self.0.borrow().is_some() {
+            self.clear_all();
+        }
+    }
+
+    #[cold]
+    fn clear_all(&self) {
         const ROUNDS_MAX: usize = 8;
         for _ in 0..ROUNDS_MAX {
             let Some(values) = self.0.borrow_mut().take() else { return };

@@ -84,10 +84,12 @@ impl<T> Segment<T> {
     /// Empty, with room for `capacity` items, at least 1.
     pub(crate) fn new(capacity: usize) -> Box<Self> {
         let slot = || Slot { full: AtomicBool::new(false), item: UnsafeCell::new(MaybeUninit::uninit()) };
-        Box::new(Segment {
-            next: AtomicPtr::new(ptr::null_mut()),
-            slots: (0..capacity).map(|_| slot()).collect(),
-        })
+        let mut slots = Vec::new();
+        if slots.try_reserve_exact(capacity).is_err() {
+            panic!("no memory for a stream with room for {capacity} items");
+        }
+        slots.extend((0..capacity).map(|_| slot()));
+        Box::new(Segment { next: AtomicPtr::new(ptr::null_mut()), slots: slots.into_boxed_slice() })
     }
 }
 
@@ -102,57 +104,65 @@ impl<T> Drop for Segment<T> {
     }
 }
 
-/// Where one side stands.
+/// Where one side stands: at `slot`, of those from `first` up to `end`.
 pub(crate) struct Cursor<T> {
+    slot: *const Slot<T>,
+    end: *const Slot<T>,
+    first: *const Slot<T>,
     segment: *const Segment<T>,
-    slots: *const Slot<T>,
-    at: usize,
-    capacity: usize,
 }
 
 impl<T> Cursor<T> {
     /// At the begin of `segment`, which outlives the cursor.
     pub(crate) fn new(segment: *const Segment<T>) -> Self {
         // SAFETY: the caller keeps the segment alive.
-        let slots = unsafe { &(*segment).slots };
-        Cursor { segment, slots: slots.as_ptr(), at: 0, capacity: slots.len() }
+        let slots = unsafe { &(*segment).slots }.as_ptr_range();
+        Cursor { slot: slots.start, end: slots.end, first: slots.start, segment }
     }
 
     #[inline(always)]
     pub(crate) fn slot(&self) -> &Slot<T> {
-        // SAFETY: `at` is below `capacity`, the number of slots there, and the segment outlives us.
-        unsafe { &*self.slots.add(self.at) }
+        // SAFETY: one of the segment's slots, which outlives us.
+        unsafe { &*self.slot }
     }
 
     /// The slot `ahead` of ours, less than the capacity.
     pub(crate) fn slot_ahead(&self, ahead: usize) -> &Slot<T> {
-        let at = self.at + ahead;
-        let at = if at >= self.capacity { at - self.capacity } else { at };
-        assert!(at < self.capacity);
-        // SAFETY: checked above.
-        unsafe { &*self.slots.add(at) }
+        // SAFETY: both in the same row of slots.
+        let at = unsafe { self.slot.offset_from_unsigned(self.first) } + ahead;
+        let capacity = self.capacity();
+        let at = if at >= capacity { at - capacity } else { at };
+        assert!(at < capacity);
+        // SAFETY: checked just now.
+        unsafe { &*self.first.add(at) }
     }
 
     #[inline(always)]
     pub(crate) fn advance(&mut self) {
-        self.at += 1;
-        if self.at == self.capacity {
-            self.at = 0;
+        // SAFETY: at most one past the last.
+        self.slot = unsafe { self.slot.add(1) };
+        if self.slot == self.end {
+            self.slot = self.first;
         }
     }
 
     /// Back to the slot before.
     pub(crate) fn retreat(&mut self) {
-        self.at = self.at.checked_sub(1).unwrap_or(self.capacity - 1);
+        if self.slot == self.first {
+            self.slot = self.end;
+        }
+        // SAFETY: there is at least one slot, so there is one before the end, and before one that is not the first.
+        self.slot = unsafe { self.slot.sub(1) };
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.capacity
+        // SAFETY: the two ends of one row of slots. A slot has a flag, so its size is not 0.
+        unsafe { self.end.offset_from_unsigned(self.first) }
     }
 
     /// For the writer, whose slot is full: goes on in a new segment of twice the size.
     pub(crate) fn grow(&mut self) {
-        let larger = Box::into_raw(Segment::new(self.capacity * 2));
+        let larger = Box::into_raw(Segment::new(self.capacity() * 2));
         // SAFETY: the segment outlives us. Release: pairs with the acquire in `follow`, so the new segment is there.
         unsafe { &(*self.segment).next }.store(larger, Ordering::Release);
         *self = Cursor::new(larger);

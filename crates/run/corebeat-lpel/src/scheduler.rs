@@ -108,11 +108,9 @@ impl Scheduler for Fifo {
     #[inline]
     fn fetch(&mut self) -> Option<Ready> {
         let task = self.0.pop_front()?;
-        if let Some(far) = self.0.get(2) {
-            prefetch(far.0.cast(), 2 * LINE);
-        }
-        if let Some(near) = self.0.front() {
-            prefetch_task(near.header());
+        if self.0.len() > FEW {
+            prefetch(self.0[2].0.cast(), 2 * LINE);
+            prefetch_task(self.0[0].header());
         }
         Some(task)
     }
@@ -122,6 +120,8 @@ impl Scheduler for Fifo {
     }
 }
 
+/// So few tasks stay in the cache without help.
+const FEW: usize = 16;
 /// Bytes of a line of the cache.
 const LINE: usize = 64;
 /// What is fetched of a suspended task's stack: from where it stands, this many bytes up.

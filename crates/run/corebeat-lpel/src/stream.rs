@@ -34,7 +34,7 @@ use crate::set::{self, SetCore};
 use crate::task::Status;
 use crate::waiter::{self, ARMED, CLOSED, NOBODY, Token, Word};
 use crate::worker::{Hunger, Worker};
-use corebeat_sync::asymmetric::{heavy, light};
+use corebeat_sync::asymmetric::{heavy, is_free, light};
 use corebeat_sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use corebeat_sync::cell::UnsafeCell;
 use std::future::Future;
@@ -42,13 +42,14 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::compiler_fence;
 use std::task::{Context, Poll};
 
 /// Makes a stream with room for `capacity` items.
 ///
 /// Each end belongs to one task at a time: it can be moved into a task, or sent over another stream, but not shared.
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// let (writer, _reader) = corebeat_lpel::stream::<u32>(8);
 /// let (a, b) = (&writer, &writer);
 /// std::thread::scope(|s| {
@@ -99,6 +100,7 @@ fn pair<T: Send + 'static>(capacity: usize, growing: bool) -> (Writer<T>, Reader
         stamp: u64::MAX,
         items: 0,
         touched: ptr::null_mut(),
+        rare: FENCES,
         alone: PhantomData,
     };
     (Writer { end: end(shared.clone()) }, Reader { end: end(shared) })
@@ -234,16 +236,23 @@ impl<T: Send> AnyStream for Shared<T> {
     }
 }
 
+/// The monitor wants to know how many items go through.
+const COUNTS: u8 = 1;
+/// `light` is not free here.
+const FENCES: u8 = 2;
+
 /// What both ends are made of.
 struct End<T> {
     shared: Arc<Shared<T>>,
     cursor: Cursor<T>,
     /// Who used it last.
     stamp: u64,
-    /// How many items went through.
+    /// How many items went through while somebody counted.
     items: u64,
     /// Where the monitor, if there is one, has what was done here in this dispatch: valid while the stamp is the current one.
     touched: *mut Touched,
+    /// What is to be done with each item, beside moving it: `COUNTS`, `FENCES`, mostly nothing.
+    rare: u8,
     /// One task at a time: not Sync.
     alone: PhantomData<std::cell::Cell<()>>,
 }
@@ -279,6 +288,7 @@ impl<T> End<T> {
         self.stamp = stamp;
         self.touched = current::worker()
             .map_or(ptr::null_mut(), |worker| worker.touch(core, direction, opened, self.items));
+        self.rare = if self.touched.is_null() { 0 } else { COUNTS } | if is_free() { 0 } else { FENCES };
     }
 
     /// The task was dispatched again, in the midst of using this end.
@@ -289,16 +299,27 @@ impl<T> End<T> {
         }
     }
 
+    /// After items went through, before a look at the other side.
     #[inline(always)]
-    fn count(&mut self, items: u64) {
-        self.items += items;
-        if !self.touched.is_null() {
-            // SAFETY: whoever counts has entered in this dispatch.
-            unsafe {
-                (*self.touched).items = self.items;
-                (*self.touched).moved = true;
-            }
+    fn fence(&mut self, items: u64) {
+        // One look at memory of our own for two rare things.
+        if self.rare == 0 {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            self.do_rare(items);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn do_rare(&mut self, items: u64) {
+        if self.rare & COUNTS != 0 {
+            self.items += items;
+            // SAFETY: entered in this dispatch, see `note`.
+            let touched = unsafe { &mut *self.touched };
+            (touched.items, touched.moved) = (self.items, true);
+        }
+        light();
     }
 
     /// Tells the monitor, if there is one. The end must have been entered.
@@ -352,8 +373,7 @@ impl<T: Send + 'static> Writer<T> {
         // SAFETY: the slot was seen empty, and we are the writer.
         unsafe { self.end.cursor.slot().fill(item) };
         self.end.cursor.advance();
-        self.end.count(1);
-        self.after_write()
+        self.after_write(1)
     }
 
     /// Writes an item if there is room.
@@ -374,8 +394,7 @@ impl<T: Send + 'static> Writer<T> {
         // SAFETY: the slot was seen empty, and we are the writer.
         unsafe { self.end.cursor.slot().fill(item) };
         self.end.cursor.advance();
-        self.end.count(1);
-        self.after_write().map_err(|Closed(item)| TryWriteError::Closed(item))
+        self.after_write(1).map_err(|Closed(item)| TryWriteError::Closed(item))
     }
 
     /// Writes all items in order, and empties the list; waits as [`Writer::write`] does. One look at the reader's side
@@ -401,9 +420,8 @@ impl<T: Send + 'static> Writer<T> {
                 self.end.cursor.advance();
                 written += 1;
             }
-            self.end.count(written);
             if written > 0 {
-                if let Err(Closed(item)) = self.after_write() {
+                if let Err(Closed(item)) = self.after_write(written) {
                     // Only the last was taken back; the others of this round are lost with the reader, as any in the buffer.
                     rest.from -= 1;
                     // SAFETY: this place was read from, and gets its item back.
@@ -419,8 +437,8 @@ impl<T: Send + 'static> Writer<T> {
 
     /// After the slot was filled: the second half of the protocol.
     #[inline(always)]
-    fn after_write(&mut self) -> Result<(), Closed<T>> {
-        light();
+    fn after_write(&mut self, items: u64) -> Result<(), Closed<T>> {
+        self.end.fence(items);
         // Relaxed: ordered by the fences; whoever acts on it looks again.
         if self.end.core().reader.word.load(Ordering::Relaxed) == NOBODY { Ok(()) } else { self.answer() }
     }
@@ -441,7 +459,6 @@ impl<T: Send + 'static> Writer<T> {
     #[cold]
     fn take_back(&mut self) -> Result<(), Closed<T>> {
         self.end.cursor.retreat();
-        self.end.items -= 1;
         let slot = self.end.cursor.slot();
         if slot.is_full() {
             // SAFETY: the reader is gone, and it is full.
@@ -449,7 +466,6 @@ impl<T: Send + 'static> Writer<T> {
         }
         // It was read just before the reader went.
         self.end.cursor.advance();
-        self.end.items += 1;
         Ok(())
     }
 
@@ -615,7 +631,7 @@ impl<T: Send + 'static> Reader<T> {
     /// # Errors
     ///
     /// There is none now, or there will be none.
-    #[inline]
+    #[inline(always)]
     pub fn try_read(&mut self) -> Result<T, TryReadError> {
         self.enter();
         self.look()?;
@@ -649,8 +665,7 @@ impl<T: Send + 'static> Reader<T> {
             self.end.cursor.advance();
             read += 1;
         }
-        self.end.count(read as u64);
-        self.after_read();
+        self.after_read(read as u64);
         read
     }
 
@@ -671,15 +686,14 @@ impl<T: Send + 'static> Reader<T> {
         // SAFETY: the caller's word; we are the reader.
         let item = unsafe { self.end.cursor.slot().take() };
         self.end.cursor.advance();
-        self.end.count(1);
-        self.after_read();
+        self.after_read(1);
         item
     }
 
     /// After a slot was emptied: the second half of the protocol.
     #[inline(always)]
-    fn after_read(&mut self) {
-        light();
+    fn after_read(&mut self, items: u64) {
+        self.end.fence(items);
         // Relaxed: ordered by the fences; whoever acts on it looks again.
         if waiter::is_token(self.end.core().writer.word.load(Ordering::Relaxed)) {
             self.answer();
@@ -699,8 +713,14 @@ impl<T: Send + 'static> Reader<T> {
         if self.end.cursor.slot().is_full() { Ok(()) } else { self.look_closely() }
     }
 
-    #[inline]
+    #[cold]
+    #[inline(never)]
     fn look_closely(&mut self) -> Result<(), TryReadError> {
+        self.look_once_more()
+    }
+
+    #[inline(always)]
+    fn look_once_more(&mut self) -> Result<(), TryReadError> {
         let end = &mut self.end;
         // Acquire: all that was written before is visible, so look again after.
         let closed = end.shared.core.writer.word.load(Ordering::Acquire) == CLOSED;
@@ -717,7 +737,7 @@ impl<T: Send + 'static> Reader<T> {
     #[inline(never)]
     fn wait(&mut self) -> bool {
         loop {
-            match self.look_closely() {
+            match self.look_once_more() {
                 Ok(()) => return true,
                 Err(TryReadError::Closed) => return false,
                 Err(TryReadError::Empty) => {}
@@ -846,8 +866,23 @@ unsafe impl<T: Send> Send for Next<'_, T> {}
 impl<T: Send + 'static> Future for Next<'_, T> {
     type Output = Option<T>;
 
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         let this = self.get_mut();
+        match this.reader.try_read() {
+            Ok(item) => Poll::Ready(Some(item)),
+            Err(TryReadError::Closed) => Poll::Ready(None),
+            Err(TryReadError::Empty) => this.wait(context),
+        }
+    }
+}
+
+impl<T: Send + 'static> Next<'_, T> {
+    /// Leaves a token, unless there is something now.
+    #[cold]
+    #[inline(never)]
+    fn wait(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
+        let this = self;
         loop {
             match this.reader.try_read() {
                 Ok(item) => return Poll::Ready(Some(item)),
@@ -878,6 +913,7 @@ impl<T: Send + 'static> Future for Next<'_, T> {
 }
 
 impl<T: Send + 'static> Drop for Next<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         if self.token != NOBODY {
             waiter::withdraw(&self.reader.end.core().reader.word, self.token);

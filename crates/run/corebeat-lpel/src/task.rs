@@ -23,6 +23,7 @@ use crate::limbo;
 use crate::local::Locals;
 use crate::set::SetCore;
 use crate::stream::Core;
+use crate::table::Place;
 use crate::waiter::{self, CLOSED, NOBODY, Word};
 use crate::worker::Worker;
 use corebeat_sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
@@ -146,7 +147,7 @@ pub(crate) struct Header {
     pub(crate) id: u64,
     pub(crate) stack_size: u32,
     /// Where its worker's table has it.
-    pub(crate) place: Cell<usize>,
+    pub(crate) place: Cell<*const Place>,
     pub(crate) created_ns: Cell<u64>,
     pub(crate) name: Option<Arc<str>>,
     pub(crate) locals: Locals,
@@ -217,7 +218,7 @@ impl Header {
             on_task: AtomicU64::new(0),
             id,
             stack_size: 0,
-            place: Cell::new(0),
+            place: Cell::new(ptr::null()),
             created_ns: Cell::new(0),
             name,
             locals: Locals::default(),
@@ -642,11 +643,7 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
         }
         let token = waiter::awaiting_token(context.waker());
         current::note_await(token, Awaits::Task(task.id));
-        if waiter::leave(&task.join, token) {
-            Poll::Pending
-        } else {
-            Poll::Ready(self.take())
-        }
+        if waiter::leave(&task.join, token) { Poll::Pending } else { Poll::Ready(self.take()) }
     }
 }
 

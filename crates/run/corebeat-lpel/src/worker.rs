@@ -18,6 +18,7 @@ use crate::block::Blocks;
 use crate::context::Carrier;
 use crate::counter::Counts;
 use crate::current;
+use crate::deque::{self, Steal, Stealer};
 use crate::doubt::{Doubt, Kept};
 use crate::error::Failure;
 use crate::inbox::Inbox;
@@ -31,7 +32,7 @@ use crate::task::{self, Header, Kind, Outcome, Status, TaskRef};
 use corebeat_sync::CachePadded;
 use corebeat_sync::asymmetric::{heavy, light};
 use corebeat_sync::atomic::{AtomicBool, Ordering};
-use crossbeam_deque::{Steal, Stealer};
+use corebeat_sync::thread;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -50,7 +51,7 @@ const SPARE_MAX: usize = 1024;
 pub(crate) struct Sleep {
     /// It sleeps, or is about to.
     asleep: AtomicBool,
-    thread: OnceLock<std::thread::Thread>,
+    thread: OnceLock<thread::Thread>,
 }
 
 /// One of a runtime's workers.
@@ -75,7 +76,7 @@ unsafe impl Send for Worker {}
 struct Own {
     order: Order,
     /// Tasks that have not started.
-    fresh: crossbeam_deque::Worker<TaskRef>,
+    fresh: deque::Worker<TaskRef>,
     /// At most so many are there; others may have taken some.
     fresh_max: Cell<usize>,
     doubts: RefCell<Vec<Kept>>,
@@ -84,6 +85,9 @@ struct Own {
     sizes: RefCell<Vec<Size>>,
     /// Turns until the next chores.
     turns: Cell<u32>,
+    /// The carrier that came back last, if nobody has borrowed it yet: an async task borrows one for each poll.
+    hot: Cell<*mut Carrier>,
+    hot_size: Cell<u32>,
     blocks: Blocks,
     /// Ids that it may give to tasks and dispatches.
     ids: Cell<std::ops::Range<u64>>,
@@ -118,7 +122,7 @@ pub(crate) struct Plan {
 
 impl Worker {
     pub(crate) fn new(plan: Plan) -> Worker {
-        let fresh = crossbeam_deque::Worker::new_fifo();
+        let fresh = deque::Worker::new_fifo();
         Worker {
             index: plan.index,
             home: current::new_home(),
@@ -136,6 +140,8 @@ impl Worker {
                 timers: RefCell::default(),
                 sizes: RefCell::default(),
                 turns: Cell::new(CHORE_TURNS),
+                hot: Cell::new(std::ptr::null_mut()),
+                hot_size: Cell::new(0),
                 blocks: Blocks::default(),
                 ids: Cell::new(0..0),
                 watch: plan.watch,
@@ -284,6 +290,7 @@ impl Worker {
     // ---- what it does
 
     /// One turn of the loop. False: there was nothing to do.
+    #[inline(always)]
     pub(crate) fn turn(&self) -> bool {
         if !self.inbox.is_empty() {
             self.read_mail();
@@ -317,6 +324,8 @@ impl Worker {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn read_mail(&self) {
         for task in self.inbox.take() {
             // SAFETY: it was sent here, and lives until it has run.
@@ -368,6 +377,8 @@ impl Worker {
     }
 
     /// Lets one task in that has not started.
+    #[cold]
+    #[inline(never)]
     fn let_in(&self) {
         match self.own.fresh.pop() {
             Some(task) => {
@@ -445,6 +456,7 @@ impl Worker {
         others.into_iter().any(|victim| !victim.stealer.is_empty() && self.steal_from(victim))
     }
 
+    #[inline(always)]
     fn dispatch(&self, task: *const Header) {
         // SAFETY: it was in our ready set, so it lives until it ends, which is at the end of this function.
         let header = unsafe { &*task };
@@ -501,6 +513,7 @@ impl Worker {
     }
 
     /// A task is dispatched without a stack: for the first time, or after it awaited. False: it has ended instead.
+    #[inline(never)]
     fn begin(&self, header: &Header) -> bool {
         let task = std::ptr::from_ref(header);
         if header.worker.load(Ordering::Relaxed).is_null() {
@@ -516,10 +529,11 @@ impl Worker {
             header.forget_await();
             header.end_await();
         }
-        match self.borrow_carrier(header.stack_size as usize) {
+        match self.borrow_carrier(header.stack_size) {
             Ok(carrier) => {
-                header.guard.set(carrier.guard());
-                header.carrier.set(Box::into_raw(carrier));
+                // SAFETY: on loan to this task now.
+                header.guard.set(unsafe { (*carrier).guard() });
+                header.carrier.set(carrier);
                 true
             }
             Err(why) => {
@@ -536,6 +550,7 @@ impl Worker {
         self.end(task);
     }
 
+    #[inline]
     fn end(&self, task: *const Header) {
         // SAFETY: we have the runtime's reference.
         let task = unsafe { TaskRef::from_raw(task) };
@@ -544,7 +559,17 @@ impl Worker {
         task::publish_end(task.header());
     }
 
-    fn borrow_carrier(&self, stack_size: usize) -> std::io::Result<Box<Carrier>> {
+    #[inline]
+    fn borrow_carrier(&self, stack_size: u32) -> std::io::Result<*mut Carrier> {
+        let hot = self.own.hot.get();
+        if self.own.hot_size.get() == stack_size && !hot.is_null() {
+            self.own.hot.set(std::ptr::null_mut());
+            return Ok(hot);
+        }
+        self.borrow_cold_carrier(stack_size as usize).map(Box::into_raw)
+    }
+
+    fn borrow_cold_carrier(&self, stack_size: usize) -> std::io::Result<Box<Carrier>> {
         let mut sizes = self.own.sizes.borrow_mut();
         let at = match sizes.iter().position(|s| s.pool.stack_size() == stack_size) {
             Some(at) => at,
@@ -563,16 +588,29 @@ impl Worker {
     }
 
     /// Takes a task's carrier back.
+    #[inline(never)]
     fn release(&self, header: &Header) {
-        // SAFETY: from `begin`, and the task does not use it any more.
-        let carrier = unsafe { Box::from_raw(header.carrier.replace(std::ptr::null_mut())) };
+        let before = self.own.hot.replace(header.carrier.replace(std::ptr::null_mut()));
+        let before_size = self.own.hot_size.replace(header.stack_size);
+        if !before.is_null() {
+            self.put_by(before, before_size);
+        }
+    }
+
+    fn put_by(&self, carrier: *mut Carrier, stack_size: u32) {
+        // SAFETY: from `borrow_carrier`, and on loan to nobody.
+        let carrier = unsafe { Box::from_raw(carrier) };
         let mut sizes = self.own.sizes.borrow_mut();
-        let size = sizes.iter_mut().find(|s| s.pool.stack_size() == header.stack_size as usize);
+        let size = sizes.iter_mut().find(|s| s.pool.stack_size() == stack_size as usize);
         size.expect("it was borrowed from there").spare.push(carrier);
     }
 
     /// Gives back the memory of all free carriers but `keep` a size.
-    fn trim(&self, keep: usize) {
+    pub(crate) fn trim(&self, keep: usize) {
+        let hot = self.own.hot.replace(std::ptr::null_mut());
+        if !hot.is_null() {
+            self.put_by(hot, self.own.hot_size.get());
+        }
         let mut sizes = self.own.sizes.borrow_mut();
         for size in sizes.iter_mut() {
             while size.spare.len() > keep {
@@ -604,8 +642,9 @@ impl Worker {
 
     /// The whole life of a worker with a thread of its own.
     pub(crate) fn run(&self) {
-        let _ = self.sleep.thread.set(std::thread::current());
+        let _ = self.sleep.thread.set(thread::current());
         self.enter();
+        let ruin = Ruin;
         loop {
             while self.turn() {}
             if self.inner().is_over() && self.table.tasks().next().is_none() && self.inbox.is_empty() {
@@ -614,6 +653,7 @@ impl Worker {
             self.idle();
         }
         self.leave();
+        std::mem::forget(ruin);
     }
 
     /// This thread turns the worker from here on.
@@ -712,15 +752,15 @@ impl Worker {
             }
             match inner.nap() {
                 Some(nap) => {
-                    std::thread::park_timeout(nap);
+                    thread::park_timeout(nap);
                     inner.resolve_circles();
                 }
                 None if judges => {
-                    std::thread::park_timeout(JUDGE_AFTER);
+                    thread::park_timeout(JUDGE_AFTER);
                     judges = false;
                     inner.judge_late();
                 }
-                None => std::thread::park(),
+                None => thread::park(),
             }
         }
     }
@@ -732,7 +772,7 @@ impl Worker {
             if now_ns >= due_ns {
                 return;
             }
-            std::thread::park_timeout(Duration::from_nanos(due_ns - now_ns));
+            thread::park_timeout(Duration::from_nanos(due_ns - now_ns));
         }
     }
 
@@ -746,6 +786,19 @@ impl Worker {
         self.run_timers();
         self.steal();
         !self.own.order.is_empty() || !self.inbox.is_empty()
+    }
+}
+
+/// Ends the program when it is dropped, which happens while a panic leaves the loop of a worker: its tasks could never go
+/// on, and nothing would say so.
+pub(crate) struct Ruin;
+
+impl Drop for Ruin {
+    fn drop(&mut self) {
+        eprintln!(
+            "corebeat-lpel: a worker has panicked between two tasks, in its scheduler, its listener, or a destructor"
+        );
+        std::process::abort();
     }
 }
 

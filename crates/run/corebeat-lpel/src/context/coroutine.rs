@@ -40,7 +40,7 @@ impl Carrier {
     }
 
     /// Runs it until it gives way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn resume(&mut self) {
         current::with(|c| c.way_back.set(self.way_back.get()));
         self.coroutine.resume(());
@@ -61,7 +61,7 @@ impl Carrier {
 }
 
 /// Gives way to the worker in the midst of a task.
-#[inline]
+#[inline(always)]
 pub(crate) fn suspend(outcome: Outcome) {
     let yielder = current::with(|c| {
         c.outcome.set(outcome);
