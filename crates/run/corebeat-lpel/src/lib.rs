@@ -28,11 +28,11 @@
 //! # use corebeat_lpel::{Runtime, spawn_async, stream};
 //! # let runtime = Runtime::new()?;
 //! # let doubled = runtime.run(|| {
-//! let (mut numbers, mut to_double) = stream(16);
+//! let (mut numbers, mut to_double) = stream::<u64>(16);
 //! let (mut doubles, last) = stream(16);
 //! spawn_async(async move {
 //!     while let Some(n) = to_double.next().await { // holds no stack here
-//!         doubles.write(n + n).unwrap(); // blocks like any other task; keeps a borrowed stack meanwhile
+//!         doubles.write(2 * n).unwrap(); // blocks like any other task; keeps a borrowed stack meanwhile
 //!     }
 //! });
 //! # corebeat_lpel::spawn(move || (1..=3).for_each(|n| numbers.write(n).unwrap()));
