@@ -127,6 +127,21 @@ pub(crate) fn may_block() -> bool {
     }
 }
 
+/// Where whoever was blocked goes on: not if it is to end early, although there may be news for it. Those who end before
+/// it close their streams.
+#[inline(always)]
+pub(crate) fn unblocked() {
+    let task = with(|c| c.task.get());
+    // SAFETY: whoever runs is alive.
+    match unsafe { task.as_ref() } {
+        Some(task) if task.is_cancelled() => unwind(),
+        Some(_) => {}
+        None => {
+            may_block_outside();
+        }
+    }
+}
+
 #[cold]
 fn may_block_outside() -> bool {
     // A worker between two tasks runs what others left behind, such as destructors: it cannot wait for its own tasks.
@@ -173,6 +188,7 @@ pub(crate) fn block_on_task(word: &Word, token: Token, task: u64) {
     // SAFETY: whoever runs is alive.
     unsafe { &(*waiter()).on_task }.store(task, Ordering::Relaxed);
     block(word, token, Status::Joining, ptr::null());
+    unblocked();
 }
 
 /// As [`block`], for the owner of a set.
@@ -183,6 +199,7 @@ pub(crate) fn block_on_set(set: &Arc<SetCore>, token: Token) {
     on_set.store(Arc::as_ptr(set).cast_mut(), Ordering::Release);
     block(&set.word, token, Status::Polling, ptr::null());
     on_set.store(ptr::null_mut(), Ordering::Release);
+    unblocked();
 }
 
 /// What an async task awaits.

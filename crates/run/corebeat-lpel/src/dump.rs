@@ -97,12 +97,14 @@ impl TaskDump {
             Status::Polling => set.map(any),
             Status::Joining => Some(WaitsFor::Task(header.on_task.load(Ordering::Relaxed))),
             // Where there are other wakers than that of what it noted, any of them may wake it.
-            Status::Awaiting if header.wakers() == 1 => match (on, set, header.on_task.load(Ordering::Relaxed)) {
-                (Some(core), ..) => Some(WaitsFor::Stream(read(core))),
-                (_, Some(set), _) => Some(any(set)),
-                (_, _, 0) => None,
-                (_, _, task) => Some(WaitsFor::Task(task)),
-            },
+            Status::Awaiting if header.wakers() == 1 => {
+                match (on, set, header.on_task.load(Ordering::Relaxed)) {
+                    (Some(core), ..) => Some(WaitsFor::Stream(read(core))),
+                    (_, Some(set), _) => Some(any(set)),
+                    (_, _, 0) => None,
+                    (_, _, task) => Some(WaitsFor::Task(task)),
+                }
+            }
             _ => None,
         };
         TaskDump { id: header.id, name: header.name.clone(), worker, status, waits_for }

@@ -3,6 +3,7 @@
 use crate::counter::{Counters, Counts};
 use crate::current;
 use crate::deadlock::{self, Deadlock};
+use crate::deque::{Injector, Steal};
 use crate::dump::Dump;
 use crate::error::{Error, Failure, STACK_MAX, STACK_MIN, WORKERS_MAX};
 use crate::monitor::{Monitor, Watch};
@@ -14,17 +15,15 @@ use crate::stream::GROWABLE;
 use crate::task::{
     self, Awaited, Body, CANCEL_DEADLOCK, CANCEL_ENDING, JoinHandle, Plain, Priority, Seed, Status, TaskRef,
 };
-use crate::worker::{Plan, Worker};
-use corebeat_sync::CachePadded;
+use crate::worker::{Plan, Ruin, Worker};
 use corebeat_sync::asymmetric::light;
 use corebeat_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use crossbeam_deque::Injector;
+use corebeat_sync::{CachePadded, Condvar, Mutex, MutexGuard, mpsc, thread};
 use std::cell::{RefCell, UnsafeCell};
 use std::future::Future;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
-use std::thread;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Bytes of a task's stack if nothing is said. Only what is touched takes memory: one page, for most tasks.
@@ -260,12 +259,7 @@ impl Inner {
             }
             (None, None) => Place::Anywhere,
         };
-        let stack_size = task.stack_size.unwrap_or(self.stack_size);
-        match stack_size {
-            asked if asked < STACK_MIN => return Err(Error::StackTooSmall { asked }),
-            asked if asked > STACK_MAX => return Err(Error::StackTooLarge { asked }),
-            _ => {}
-        }
+        let stack_size = check_stack_size(task.stack_size.unwrap_or(self.stack_size))?;
         let stealable = place == Place::Anywhere && task.priority.is_none();
         let seed = Seed {
             id,
@@ -317,6 +311,7 @@ impl Inner {
         task: &Task<'_>,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> Result<JoinHandle<T>, Error> {
+        let stack_size = task.stack_size.map(check_stack_size).transpose()?;
         let id = IDS.fetch_add(1, Ordering::Relaxed);
         let seed = Seed {
             id,
@@ -335,8 +330,10 @@ impl Inner {
             return Ok(handle);
         }
         let inner = self.keep();
-        let mut builder = thread::Builder::new().name(task.name.as_deref().unwrap_or("lpel wrapper").into());
-        if let Some(stack_size) = task.stack_size {
+        // A thread's name ends at a NUL.
+        let thread_name = task.name.as_deref().unwrap_or("lpel wrapper").replace('\0', "?");
+        let mut builder = thread::Builder::new().name(thread_name);
+        if let Some(stack_size) = stack_size {
             builder = builder.stack_size(stack_size);
         }
         lock(&self.outside).spawned.add(1);
@@ -368,9 +365,12 @@ impl Inner {
 
     // ---- without threads
 
-    /// Turns all workers, in an order drawn from the seed, until no task is left, or none can go on.
+    /// Turns all workers, in an order drawn from the seed, until no task is left.
     fn drive(&self, random: &Mutex<Random>) {
+        /// While all wait for threads outside, it looks this often whether there is news.
+        const OUTSIDE_PERIOD: Duration = Duration::from_micros(100);
         let mut random = lock(random);
+        let ruin = Ruin;
         let workers = &self.workers;
         let turn = |worker: &Worker, f: fn(&Worker) -> bool| {
             worker.enter();
@@ -394,11 +394,21 @@ impl Inner {
                 idle = 0;
                 continue;
             }
-            if self.living() == 0 || !self.judge() {
-                return;
+            if self.living() == 0 {
+                break;
+            }
+            if !self.judge() {
+                std::thread::sleep(OUTSIDE_PERIOD);
             }
             idle = 0;
         }
+        // Another thread may be the next to turn them, and what has run on a stack belongs to this one.
+        for worker in workers {
+            worker.enter();
+            worker.trim(0);
+            worker.step_out();
+        }
+        std::mem::forget(ruin);
     }
 }
 
@@ -410,7 +420,8 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Workers, and the tasks on them.
 ///
 /// Dropping it ends all tasks: those that have not started never do, those that wait are unwound where they wait, and
-/// those that run are waited for.
+/// those that run are waited for. Wrappers end in the same way, but are not waited for: they may be in a system call. A
+/// runtime may be dropped inside one of its own tasks, and then nothing is waited for.
 pub struct Runtime {
     inner: Arc<Inner>,
     threads: Vec<thread::JoinHandle<()>>,
@@ -443,13 +454,14 @@ impl Runtime {
     ///
     /// # Panics
     ///
-    /// If it is called inside a task.
+    /// If it is called inside a task, or a wrapper of this runtime.
     pub fn run<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+        let inner = &*self.inner;
+        let is_ours = |own: Arc<Inner>| std::ptr::eq(&*own, inner);
         assert!(
-            current::worker().is_none(),
+            current::worker().is_none() && !current::runtime().is_some_and(is_ours),
             "Runtime::run was called inside a task: use spawn and join there"
         );
-        let inner = &*self.inner;
         inner.runs.fetch_add(1, Ordering::SeqCst);
         let handle = self.task().spawn(f).map_err(|e| Failure::NoStack(io::Error::other(e)));
         let handle = match handle {
@@ -538,6 +550,8 @@ impl Drop for Runtime {
                     worker.leave();
                 }
             }
+            // Here the thread of a worker would wait for itself. All ends without it, this task included.
+            None if current::worker().is_some_and(|w| std::ptr::eq(w.inner(), inner)) => {}
             None => {
                 for thread in self.threads.drain(..) {
                     let _ = thread.join();
@@ -558,7 +572,7 @@ impl Drop for Inner {
         for worker in &self.workers {
             worker.unsent().for_each(left);
         }
-        while let crossbeam_deque::Steal::Success(task) = self.injector.steal() {
+        while let Steal::Success(task) = self.injector.steal() {
             left(task);
         }
     }
@@ -659,12 +673,7 @@ impl Builder {
             asked if asked > WORKERS_MAX => return Err(Error::TooManyWorkers { asked }),
             _ => {}
         }
-        let stack_size = self.stack_size.unwrap_or(STACK_SIZE);
-        match stack_size {
-            asked if asked < STACK_MIN => return Err(Error::StackTooSmall { asked }),
-            asked if asked > STACK_MAX => return Err(Error::StackTooLarge { asked }),
-            _ => {}
-        }
+        let stack_size = check_stack_size(self.stack_size.unwrap_or(STACK_SIZE))?;
         overflow::install();
         // Chooses its way before it matters.
         corebeat_sync::asymmetric::heavy();
@@ -748,9 +757,17 @@ impl std::fmt::Debug for Builder {
     }
 }
 
+fn check_stack_size(asked: usize) -> Result<usize, Error> {
+    match asked {
+        _ if asked < STACK_MIN => Err(Error::StackTooSmall { asked }),
+        _ if asked > STACK_MAX => Err(Error::StackTooLarge { asked }),
+        _ => Ok(asked),
+    }
+}
+
 /// Starts a worker's thread, and waits until it is where it should be.
 fn start(inner: &Arc<Inner>, index: usize, cpu: Option<usize>) -> Result<thread::JoinHandle<()>, Error> {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = mpsc::channel();
     let own = inner.clone();
     let body = move || {
         let bound = cpu.map_or(Ok(()), bind);
@@ -789,7 +806,7 @@ fn allowed_cpus() -> Vec<usize> {
             }
         }
     }
-    (0..thread::available_parallelism().map_or(1, |n| n.get())).collect()
+    (0..std::thread::available_parallelism().map_or(1, |n| n.get())).collect()
 }
 
 /// Binds this thread to a CPU.
@@ -982,9 +999,12 @@ pub fn yield_now() {
 
 /// Waits: the task, or the thread if it is none. Not at all if the caller is unwinding.
 pub fn sleep(time: Duration) {
+    if !current::may_block() {
+        return;
+    }
     if !current::is_task() {
-        thread::sleep(time);
-    } else if current::may_block() {
+        std::thread::sleep(time);
+    } else {
         current::sleep_task(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         current::may_block();
     }

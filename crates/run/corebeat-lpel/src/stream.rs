@@ -517,6 +517,7 @@ impl<T: Send + 'static> Writer<T> {
                     core.grown.fetch_add(1, Ordering::Release);
                 }
             }
+            current::unblocked();
         }
     }
 
@@ -759,6 +760,7 @@ impl<T: Send + 'static> Reader<T> {
                 end.note(|t| t.blocked = true);
                 current::block(&core.reader.word, token, Status::Reading, core);
                 end.resume(|core| &core.reader, Direction::Read);
+                current::unblocked();
             }
         }
     }

@@ -1,0 +1,712 @@
+//! What should not be done: each is a clear error, or does what is documented.
+
+use corebeat_lpel::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+fn runtime(workers: usize) -> Runtime {
+    Runtime::builder().workers(workers).build().unwrap()
+}
+
+/// Runs this test again in a process of its own, where `child` does what may end the process. `None` in that process.
+fn in_child(test: &str, env: &[(&str, &str)], child: impl FnOnce()) -> Option<Output> {
+    const CHILD: &str = "COREBEAT_LPEL_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        child();
+        return None;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, "1");
+    Some(command.envs(env.iter().copied()).output().unwrap())
+}
+
+fn signal(output: &Output) -> Option<i32> {
+    use std::os::unix::process::ExitStatusExt;
+    output.status.signal()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What a panic says.
+fn panic_of<T>(f: impl FnOnce() -> T) -> String {
+    let why = catch_unwind(AssertUnwindSafe(f)).map(|_| ()).expect_err("it should panic");
+    Failure::Panicked(why).to_string()
+}
+
+// ---- parameters
+
+#[test]
+fn capacity_of_zero_panics() {
+    let said = panic_of(|| stream::<u8>(0));
+    assert_eq!(said, "the task panicked: a stream needs room for at least one item");
+    assert_eq!(panic_of(|| growing_stream::<u8>(0)), said);
+}
+
+#[test]
+fn capacity_beyond_memory_panics() {
+    for capacity in [1 << 50, usize::MAX] {
+        let said = panic_of(|| stream::<u64>(capacity));
+        assert!(said.contains(&format!("no memory for a stream with room for {capacity} items")), "{said}");
+    }
+}
+
+#[test]
+fn stack_out_of_range_is_an_error() {
+    let rt = runtime(1);
+    for wrapper in [false, true] {
+        let task = |bytes| {
+            let task = rt.task().stack_size(bytes);
+            if wrapper { task.wrapper() } else { task }
+        };
+        for asked in [0, 1, STACK_MIN - 1] {
+            let why = task(asked).spawn(|| ()).unwrap_err().to_string();
+            assert_eq!(why, format!("a stack of {asked} bytes is too small: give it at least {STACK_MIN}"));
+        }
+        for asked in [STACK_MAX + 1, usize::MAX] {
+            let why = task(asked).spawn(|| ()).unwrap_err().to_string();
+            assert_eq!(why, format!("a stack of {asked} bytes is too large: {STACK_MAX} is the most"));
+        }
+        for good in [STACK_MIN, STACK_MIN + 1, STACK_MAX] {
+            task(good).spawn(|| ()).unwrap().join().unwrap();
+        }
+    }
+    assert!(matches!(rt.task().stack_size(1).spawn_async(async {}), Err(Error::StackTooSmall { asked: 1 })));
+    let build = |bytes| Runtime::builder().workers(1).stack_size(bytes).build();
+    assert!(matches!(build(100), Err(Error::StackTooSmall { asked: 100 })));
+    assert!(matches!(build(usize::MAX), Err(Error::StackTooLarge { .. })));
+    assert_eq!(rt.run(|| 1).unwrap(), 1);
+}
+
+#[test]
+fn workers_out_of_range_are_an_error() {
+    let build = |workers| Runtime::builder().workers(workers).build().map(|_| ()).unwrap_err().to_string();
+    assert_eq!(build(0), "a runtime needs at least one worker: leave `workers` out for one a CPU");
+    let asked = WORKERS_MAX + 1;
+    assert_eq!(build(asked), format!("{asked} workers are more than a runtime may have ({WORKERS_MAX})"));
+    let no_cpus = Runtime::builder().cpus([]).build();
+    assert!(matches!(no_cpus, Err(Error::NoWorkers)));
+    assert!(matches!(Runtime::builder().workers(0).deterministic(1).build(), Err(Error::NoWorkers)));
+}
+
+#[test]
+fn worker_that_is_not_there_is_an_error() {
+    let rt = runtime(2);
+    let why = rt.task().worker(2).spawn(|| ()).unwrap_err().to_string();
+    assert_eq!(why, "there is no worker 2: this runtime has 2, counted from 0");
+    let inside = rt.run(|| matches!(Task::new().worker(9).spawn(|| ()), Err(Error::NoSuchWorker { .. })));
+    assert!(inside.unwrap());
+}
+
+#[test]
+fn placement_on_a_worker_that_is_not_there_is_an_error() {
+    struct Far;
+    impl Placement for Far {
+        fn place(&mut self, task: &TaskInfo<'_>, workers: usize) -> Place {
+            if task.name.is_some() { Place::Worker(workers) } else { Place::Anywhere }
+        }
+    }
+    let rt = Runtime::builder().workers(1).placement(Far).build().unwrap();
+    assert!(matches!(rt.task().name("far").spawn(|| ()), Err(Error::NoSuchWorker { asked: 1, workers: 1 })));
+    assert_eq!(rt.run(|| 3).unwrap(), 3);
+}
+
+#[test]
+fn cpu_that_is_not_there_is_an_error() {
+    for cpu in [1000, 100_000, usize::MAX] {
+        let why = Runtime::builder().cpus([cpu]).workers(2).build().unwrap_err().to_string();
+        assert!(why.starts_with(&format!("worker 0 cannot run on CPU {cpu} (")), "{why}");
+        assert!(why.ends_with("name CPUs that this process may use, or set `pin(false)`"), "{why}");
+    }
+    // Not bound, so it does not matter.
+    Runtime::builder().cpus([1000]).pin(false).build().unwrap().run(|| ()).unwrap();
+}
+
+#[test]
+fn name_of_any_text_is_fine() {
+    for name in ["", "a\0b", "\u{1f600}", &"long ".repeat(1000)] {
+        let rt = runtime(1);
+        let got = rt.run({
+            let name = name.to_owned();
+            move || {
+                let plain = Task::new().name(name.clone()).spawn(|| 1).unwrap();
+                let wrapper = Task::new().name(name).wrapper().spawn(|| 2).unwrap();
+                (plain.join().unwrap(), wrapper.join().unwrap())
+            }
+        });
+        assert_eq!(got.unwrap(), (1, 2));
+    }
+}
+
+// ---- streams
+
+#[test]
+fn write_to_a_closed_stream_gives_the_item_back() {
+    let (mut writer, reader) = stream(2);
+    writer.write("lost".to_owned()).unwrap();
+    drop(reader);
+    assert!(writer.is_closed());
+    let Err(Closed(item)) = writer.write("kept".to_owned()) else { panic!("it is closed") };
+    assert_eq!(item, "kept");
+    let TryWriteError::Closed(item) = writer.try_write("kept".to_owned()).unwrap_err() else {
+        panic!("it is closed")
+    };
+    assert_eq!(item, "kept");
+    let mut items = vec!["a".to_owned(), "b".to_owned()];
+    assert!(writer.write_batch(&mut items).is_err());
+    assert_eq!(items.last().unwrap(), "b");
+}
+
+#[test]
+fn writer_blocked_on_a_stream_that_closes_gets_its_item_back() {
+    for workers in [1, 2] {
+        let item = runtime(workers).run(|| {
+            let (mut writer, reader) = stream(1);
+            writer.write(1).unwrap();
+            let blocked = spawn(move || writer.write(2).map_err(|Closed(item)| item));
+            while !dump().unwrap().tasks.iter().any(|t| t.status == Status::Writing) {
+                yield_now();
+            }
+            drop(reader);
+            blocked.join().unwrap()
+        });
+        assert_eq!(item.unwrap(), Err(2));
+    }
+}
+
+#[test]
+fn stream_used_by_threads_alone_blocks_threads() {
+    let (mut writer, reader) = stream(1);
+    let other = thread::spawn(move || reader.sum::<u64>());
+    for n in 0..10_000 {
+        writer.write(n).unwrap();
+    }
+    drop(writer);
+    assert_eq!(other.join().unwrap(), 49_995_000);
+    let mut set = StreamSet::new();
+    let (mut writer, reader) = stream(1);
+    set.add(reader);
+    let other = thread::spawn(move || (0..1000).for_each(|n| writer.write(n).unwrap()));
+    let mut items = 0;
+    while let Some((_, event)) = set.read() {
+        items += u32::from(matches!(event, Event::Item(_)));
+    }
+    assert_eq!(items, 1000);
+    other.join().unwrap();
+}
+
+// ---- calls from outside, and from the wrong side
+
+#[test]
+fn calls_from_a_plain_thread_do_what_they_say() {
+    assert!(matches!(Task::new().spawn(|| ()), Err(Error::NoRuntime)));
+    assert!(matches!(Task::new().wrapper().spawn(|| ()), Err(Error::NoRuntime)));
+    assert!(matches!(Task::new().spawn_async(async {}), Err(Error::NoRuntime)));
+    let said = panic_of(|| spawn(|| ()));
+    let no_runtime = "spawn was called outside a task: call it on a Runtime, or inside Runtime::run";
+    assert!(said.ends_with(no_runtime), "{said}");
+    assert!(panic_of(|| spawn_async(async {})).ends_with(no_runtime));
+    let said = panic_of(|| exit());
+    assert!(said.ends_with("exit was called outside a task: return instead"), "{said}");
+    yield_now();
+    sleep(Duration::from_millis(1));
+    assert!(dump().is_none());
+}
+
+#[test]
+fn plain_thread_has_task_local_data_of_its_own() {
+    static HERE: Local<std::cell::Cell<u32>> = Local::new(|| std::cell::Cell::new(7));
+    HERE.with(|v| v.set(8));
+    assert_eq!(HERE.with(|v| v.get()), 8);
+    assert_eq!(thread::spawn(|| HERE.with(|v| v.get())).join().unwrap(), 7);
+    assert_eq!(runtime(1).run(|| HERE.with(|v| v.get())).unwrap(), 7);
+    assert_eq!(HERE.with(|v| v.get()), 8);
+}
+
+#[test]
+fn run_inside_a_task_panics() {
+    let outer = runtime(2);
+    let inner = Arc::new(runtime(1));
+    let said = outer.run({
+        let inner = inner.clone();
+        move || panic_of(|| inner.run(|| ()))
+    });
+    assert!(
+        said.as_ref().unwrap().ends_with("Runtime::run was called inside a task: use spawn and join there")
+    );
+    assert_eq!(inner.run(|| 1).unwrap(), 1);
+}
+
+#[test]
+fn run_of_its_own_runtime_inside_a_wrapper_panics() {
+    let rt = Arc::new(runtime(1));
+    let own = rt.clone();
+    let said = rt.task().wrapper().spawn(move || panic_of(|| own.run(|| ()))).unwrap().join().unwrap();
+    assert!(said.ends_with("Runtime::run was called inside a task: use spawn and join there"), "{said}");
+    // Another runtime's is fine: the wrapper is a thread.
+    let other = rt.task().wrapper().spawn(|| runtime(1).run(|| 5).unwrap());
+    assert_eq!(other.unwrap().join().unwrap(), 5);
+}
+
+#[test]
+fn tasks_of_two_runtimes_work_together() {
+    let (one, two) = (runtime(1), Arc::new(runtime(2)));
+    let sum = one.run({
+        let two = two.clone();
+        move || {
+            let (mut a, b) = stream(1);
+            let (mut c, d) = stream(1);
+            let adder = two.spawn(move || {
+                for n in b {
+                    // Long enough for the first runtime to find that nothing moves there.
+                    thread::sleep(Duration::from_micros(n));
+                    c.write(n + 1).unwrap();
+                }
+            });
+            let sum = spawn(move || d.sum::<u64>());
+            (0..300).for_each(|n| a.write(n).unwrap());
+            drop(a);
+            adder.join().unwrap();
+            sum.join().unwrap()
+        }
+    });
+    assert_eq!(sum.unwrap(), 45150);
+}
+
+#[test]
+fn runtime_built_and_dropped_inside_a_task_works() {
+    let got = runtime(2).run(|| {
+        let inner = runtime(2);
+        let (_writer, mut reader) = stream::<u8>(1);
+        let stays = inner.spawn(move || reader.read());
+        let result = inner.spawn(|| thread::sleep(Duration::from_millis(20))).join();
+        drop(inner);
+        (result.is_ok(), matches!(stays.join(), Err(Failure::Cancelled)))
+    });
+    assert_eq!(got.unwrap(), (true, true));
+}
+
+#[test]
+fn runtime_dropped_inside_its_own_task_ends() {
+    for workers in [1, 2] {
+        let rt = Arc::new(runtime(workers));
+        let (tell, told) = channel();
+        let (mut go, mut wait) = stream(1);
+        let (_never, mut nothing) = stream::<u8>(1);
+        let waits = rt.spawn(move || nothing.read());
+        let own = rt.clone();
+        let drops = rt.spawn(move || {
+            wait.read();
+            drop(own);
+            tell.send("dropped").unwrap();
+            // It is to end early, as all tasks of this runtime are.
+            wait.read();
+            tell.send("went on").unwrap();
+        });
+        drop(rt);
+        go.write(()).unwrap();
+        assert!(matches!(drops.join(), Err(Failure::Cancelled)));
+        assert!(matches!(waits.join(), Err(Failure::Cancelled)));
+        assert_eq!(told.iter().collect::<Vec<_>>(), ["dropped"]);
+    }
+}
+
+#[test]
+fn runtime_dropped_inside_its_own_wrapper_ends() {
+    let rt = Arc::new(runtime(1));
+    let (mut go, mut wait) = stream(1);
+    let (_never, mut nothing) = stream::<u8>(1);
+    let waits = rt.spawn(move || nothing.read());
+    let own = rt.clone();
+    let drops = rt.task().wrapper().spawn(move || {
+        wait.read();
+        drop(own);
+        7
+    });
+    drop(rt);
+    go.write(()).unwrap();
+    assert_eq!(drops.unwrap().join().unwrap(), 7);
+    assert!(matches!(waits.join(), Err(Failure::Cancelled)));
+}
+
+// ---- destructors
+
+/// Does something when it is dropped.
+struct AtEnd<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn destructor_may_block() {
+    for workers in [1, 2] {
+        let got = runtime(workers).run(|| {
+            let (mut writer, reader) = stream(1);
+            let task = spawn(move || {
+                let _end = AtEnd(move || {
+                    for n in 0..5 {
+                        yield_now();
+                        sleep(Duration::from_micros(1));
+                        writer.write(n).unwrap();
+                    }
+                });
+                10
+            });
+            (reader.collect::<Vec<_>>(), task.join().unwrap())
+        });
+        assert_eq!(got.unwrap(), (vec![0, 1, 2, 3, 4], 10));
+    }
+}
+
+#[test]
+fn destructor_while_unwinding_does_not_block() {
+    for workers in [1, 2] {
+        let got = runtime(workers).run(|| {
+            let (mut writer, mut reader) = stream(1);
+            let (tell, told) = channel();
+            let (other, mut from_other) = stream::<u8>(1);
+            let (kept, _keeps) = stream::<u8>(1);
+            let mut joined = Some(spawn(move || {
+                let _kept = kept;
+                from_other.read()
+            }));
+            let mut set = StreamSet::new();
+            let (_silent, silent) = stream::<u8>(1);
+            set.add(silent);
+            let (_mute, mut mute) = stream::<u8>(1);
+            let task = spawn(move || {
+                writer.write(0).unwrap();
+                let _end = AtEnd(move || {
+                    // There is no room, no item, no end, no event: none of these waits.
+                    let written = writer.write(1);
+                    yield_now();
+                    sleep(Duration::from_secs(3600));
+                    let joined = joined.take().map(|j| matches!(j.join(), Err(Failure::Cancelled)));
+                    tell.send((written.is_err(), mute.read(), joined, set.read().is_none())).unwrap();
+                });
+                panic!("unwinds");
+            });
+            assert!(matches!(task.join(), Err(Failure::Panicked(_))));
+            drop(other);
+            (told.recv().unwrap(), reader.read(), reader.read())
+        });
+        assert_eq!(got.unwrap(), ((true, None, Some(true), true), Some(0), None));
+    }
+}
+
+#[test]
+fn destructor_while_unwinding_still_writes_where_there_is_room() {
+    let got = runtime(1).run(|| {
+        let (mut writer, reader) = stream(4);
+        let task = spawn(move || {
+            let _end = AtEnd(move || writer.write("the end").unwrap());
+            panic!("unwinds");
+        });
+        (reader.collect::<Vec<_>>(), task.join().is_err())
+    });
+    assert_eq!(got.unwrap(), (vec!["the end"], true));
+}
+
+#[test]
+fn result_that_nobody_takes_may_block_when_dropped() {
+    // Such a result is dropped by the worker between two tasks, which cannot wait: it sees a closed stream.
+    for workers in [1, 2] {
+        let rt = runtime(workers);
+        for _ in 0..20 {
+            let (mut writer, mut reader) = stream(1);
+            let (tell, told) = channel();
+            let (mut go, mut wait) = stream(1);
+            drop(rt.spawn(move || {
+                wait.read();
+                AtEnd(move || {
+                    let first = writer.write(1).is_ok();
+                    let second = writer.write(2).is_ok();
+                    sleep(Duration::from_secs(3600));
+                    let _ = tell.send((first, second));
+                })
+            }));
+            go.write(()).unwrap();
+            assert_eq!(told.recv().unwrap(), (true, false));
+            assert_eq!((reader.read(), reader.read()), (Some(1), None));
+        }
+        assert_eq!(rt.run(|| 1).unwrap(), 1);
+    }
+}
+
+#[test]
+fn destructor_of_a_task_that_never_started_may_block() {
+    let rt = runtime(1);
+    let (mut started, mut starts) = stream(1);
+    rt.spawn(move || {
+        started.write(()).unwrap();
+        // Keeps the only worker busy until the runtime is ending: from then on a new task ends at once.
+        while !spawn(|| ()).is_finished() {
+            thread::yield_now();
+        }
+    });
+    starts.read();
+    let (mut writer, mut reader) = stream(1);
+    let end = AtEnd(move || {
+        let _ = (writer.write(1), writer.write(2));
+        sleep(Duration::from_secs(3600));
+    });
+    let never = rt.spawn(move || drop(end));
+    drop(rt);
+    assert!(matches!(never.join(), Err(Failure::Cancelled)));
+    assert_eq!((reader.read(), reader.read()), (Some(1), None));
+}
+
+#[test]
+fn item_that_panics_when_dropped_closes_its_stream_all_the_same() {
+    struct Bad;
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            if !thread::panicking() {
+                panic!("an item that panics when dropped");
+            }
+        }
+    }
+    for workers in [1, 2] {
+        let rt = runtime(workers);
+        let got = rt.run(|| {
+            let (mut writer, reader) = stream(2);
+            writer.write(Some(Bad)).map_err(|_| ()).unwrap();
+            writer.write(None).map_err(|_| ()).unwrap();
+            let drops = spawn(move || drop(reader));
+            let written = spawn(move || {
+                // Waits for room until the reader is gone.
+                while writer.write(None).is_ok() {}
+            });
+            (drops.join().is_err(), written.join().is_ok())
+        });
+        assert_eq!(got.unwrap(), (true, true));
+        assert_eq!(rt.run(|| 1).unwrap(), 1);
+    }
+}
+
+#[test]
+fn panics_in_bodies_results_and_data_reach_nobody_else() {
+    struct Bad;
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            if !thread::panicking() {
+                panic!("a destructor that panics");
+            }
+        }
+    }
+    static LOCAL: Local<Bad> = Local::new(|| Bad);
+    for workers in [1, 2] {
+        let rt = runtime(workers);
+        // In the body, in a result that nobody takes, in a captured variable, in task-local data, in a future.
+        let panics = rt.spawn(|| panic!("{}", "text")).join().map(|()| ()).unwrap_err();
+        assert_eq!(panics.to_string(), "the task panicked: text");
+        let any = rt.spawn(|| std::panic::panic_any(5u8)).join().map(|()| ()).unwrap_err();
+        assert!(matches!(any, Failure::Panicked(with) if *with.downcast_ref::<u8>().unwrap() == 5));
+        drop(rt.spawn(|| Bad));
+        let captured = Bad;
+        assert!(rt.spawn(move || drop(captured)).join().is_err());
+        assert_eq!(rt.spawn(|| LOCAL.with(|_| 6)).join().unwrap(), 6);
+        let captured = Bad;
+        let polled = rt.spawn_async(async move {
+            let _captured = captured;
+            panic!("while it holds one");
+        });
+        assert!(polled.join().map(|()| ()).is_err());
+        assert_eq!(rt.run(|| 1).unwrap(), 1);
+        let counters = rt.counters();
+        assert_eq!(counters.spawned, counters.ended);
+    }
+}
+
+#[test]
+fn exit_unwinds_and_is_told() {
+    for workers in [1, 2] {
+        let rt = runtime(workers);
+        let (mut writer, reader) = stream(1);
+        let exits = rt.spawn(move || {
+            let _end = AtEnd(move || writer.write("unwound").unwrap());
+            exit();
+        });
+        assert!(matches!(exits.join().map(|()| ()), Err(Failure::Exited)));
+        assert_eq!(reader.collect::<Vec<_>>(), ["unwound"]);
+        let wrapper = rt.task().wrapper().spawn(|| exit()).unwrap();
+        assert!(matches!(wrapper.join().map(|()| ()), Err(Failure::Exited)));
+        let future = rt.spawn_async(async { exit() });
+        assert!(matches!(future.join().map(|()| ()), Err(Failure::Exited)));
+        assert!(matches!(rt.run(|| exit()).map(|()| ()), Err(Failure::Exited)));
+    }
+}
+
+#[test]
+fn task_that_joins_itself_is_a_deadlock() {
+    let rt = runtime(1);
+    let got = rt.run(|| {
+        let (mut give, mut take) = stream::<JoinHandle<()>>(1);
+        let handle = spawn(move || {
+            let me = take.read().unwrap();
+            let _ = me.join();
+        });
+        let id = handle.id();
+        give.write(handle).map_err(|_| ()).unwrap();
+        id
+    });
+    assert!(got.is_ok());
+    let counters = rt.counters();
+    assert_eq!(counters.spawned, counters.ended);
+}
+
+// ---- what ends a process
+
+#[test]
+fn overflow_of_a_stack_names_the_task() {
+    fn deeper(n: u64) -> u64 {
+        let row = std::hint::black_box([n; 64]);
+        if n == u64::MAX { 0 } else { deeper(n + 1) + row[3] }
+    }
+    let output = in_child("overflow_of_a_stack_names_the_task", &[], || {
+        let rt = runtime(2);
+        let task = rt.task().name("abyss").stack_size(32 << 10).spawn(|| deeper(0));
+        let _ = task.unwrap().join();
+    });
+    let Some(output) = output else { return };
+    assert_eq!(signal(&output), Some(libc::SIGABRT), "{}", stderr(&output));
+    let line = "'abyss' has overflowed its stack of 32768 bytes: give it more with Task::stack_size";
+    assert!(stderr(&output).contains(line), "{}", stderr(&output));
+}
+
+#[test]
+fn overflow_outside_tasks_is_told_as_ever() {
+    fn deeper(n: u64) -> u64 {
+        let row = std::hint::black_box([n; 64]);
+        if n == u64::MAX { 0 } else { deeper(n + 1) + row[3] }
+    }
+    let output = in_child("overflow_outside_tasks_is_told_as_ever", &[], || {
+        let _rt = runtime(1);
+        let _ = thread::Builder::new().name("deep".into()).spawn(|| deeper(0)).unwrap().join();
+    });
+    let Some(output) = output else { return };
+    assert_eq!(signal(&output), Some(libc::SIGABRT), "{}", stderr(&output));
+    assert!(stderr(&output).contains("thread 'deep'"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("has overflowed its stack"), "{}", stderr(&output));
+}
+
+#[test]
+fn wild_pointer_in_a_task_is_no_overflow() {
+    let output = in_child("wild_pointer_in_a_task_is_no_overflow", &[], || {
+        // SAFETY: nothing is safe about it; the process ends here.
+        let _ = runtime(1).run(|| unsafe { std::ptr::without_provenance::<u8>(4096).read_volatile() });
+    });
+    let Some(output) = output else { return };
+    assert_eq!(signal(&output), Some(libc::SIGSEGV), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("overflowed"), "{}", stderr(&output));
+}
+
+#[test]
+fn panic_with_backtrace_fits_the_default_stack() {
+    for trace in ["1", "full"] {
+        let output =
+            in_child("panic_with_backtrace_fits_the_default_stack", &[("RUST_BACKTRACE", trace)], || {
+                let rt = runtime(1);
+                let why = rt.spawn(|| panic!("{}", "with a trace")).join().map(|()| ()).unwrap_err();
+                assert_eq!(why.to_string(), "the task panicked: with a trace");
+                let awaits = rt.spawn_async(async { panic!("{}", "with a trace") });
+                assert!(awaits.join().map(|()| ()).is_err());
+            });
+        let Some(output) = output else { return };
+        assert!(output.status.success(), "{:?} {}", output.status, stderr(&output));
+        assert!(stderr(&output).contains("with a trace"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("stack backtrace:"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn panic_fits_the_smallest_stack() {
+    let output = in_child("panic_fits_the_smallest_stack", &[("RUST_BACKTRACE", "0")], || {
+        let rt = runtime(1);
+        let small = || rt.task().stack_size(STACK_MIN);
+        let why = small().spawn(|| panic!("{}", "in little room")).unwrap().join().map(|()| ()).unwrap_err();
+        assert_eq!(why.to_string(), "the task panicked: in little room");
+    });
+    let Some(output) = output else { return };
+    assert!(output.status.success(), "{:?} {}", output.status, stderr(&output));
+}
+
+#[test]
+fn more_tasks_than_memory_is_an_error() {
+    const LIMIT: u64 = 512 << 20;
+    let output = in_child("more_tasks_than_memory_is_an_error", &[], || {
+        let rt = runtime(1);
+        rt.run(|| ()).unwrap();
+        let limit = libc::rlimit { rlim_cur: LIMIT, rlim_max: LIMIT };
+        // SAFETY: reads the limit.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+        let (without, others, after) = rt
+            .run(|| {
+                let (mut open, mut gate) = stream::<()>(1);
+                let mut tasks = Vec::new();
+                let (mut without, mut others) = (0, 0);
+                for _ in 0..2000 {
+                    let (hold, mut held) = stream::<()>(1);
+                    let task = Task::new().stack_size(1 << 20).spawn(move || {
+                        held.read();
+                    });
+                    tasks.push((task.unwrap(), hold));
+                    yield_now();
+                }
+                open.write(()).unwrap();
+                gate.read();
+                for (task, hold) in tasks {
+                    drop(hold);
+                    match task.join() {
+                        Ok(()) => {}
+                        Err(Failure::NoStack(why)) => {
+                            without += 1;
+                            assert_eq!(why.raw_os_error(), Some(libc::ENOMEM));
+                        }
+                        Err(_) => others += 1,
+                    }
+                }
+                // What there was is free again.
+                let after = (0..10).all(|n| spawn(move || n).join().is_ok());
+                (without, others, after)
+            })
+            .unwrap();
+        assert!(without > 1000 && others == 0 && after, "{without} {others} {after}");
+    });
+    let Some(output) = output else { return };
+    assert!(output.status.success(), "{:?} {}", output.status, stderr(&output));
+}
+
+#[test]
+fn scheduler_that_panics_ends_the_program() {
+    struct Bad;
+    impl Scheduler for Bad {
+        fn put(&mut self, _: Ready) {}
+        fn fetch(&mut self) -> Option<Ready> {
+            panic!("a scheduler that panics")
+        }
+        fn len(&self) -> usize {
+            0
+        }
+    }
+    const THREADS: &str = "COREBEAT_LPEL_THREADS";
+    for threads in ["of its own", "none"] {
+        let output = in_child("scheduler_that_panics_ends_the_program", &[(THREADS, threads)], || {
+            let builder = Runtime::builder().workers(1).scheduler(|_| Box::new(Bad));
+            let builder =
+                if std::env::var(THREADS).unwrap() == "none" { builder.deterministic(1) } else { builder };
+            let _ = builder.build().unwrap().run(|| ());
+        });
+        let Some(output) = output else { return };
+        assert_eq!(signal(&output), Some(libc::SIGABRT), "{}", stderr(&output));
+        assert!(stderr(&output).contains("a worker has panicked between two tasks"), "{}", stderr(&output));
+    }
+}
