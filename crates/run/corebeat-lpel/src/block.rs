@@ -44,10 +44,10 @@ fn is_kept(layout: Layout, units: usize) -> bool {
 #[inline(always)]
 pub(crate) fn allocate(layout: Layout) -> Option<NonNull<u8>> {
     let (layout, units) = round(layout);
-    if is_kept(layout, units) {
-        if let Some(block) = current::worker().and_then(|w| w.blocks().of_size(units).pop()) {
-            return Some(block);
-        }
+    if is_kept(layout, units)
+        && let Some(block) = current::worker().and_then(|w| w.blocks().of_size(units).pop())
+    {
+        return Some(block);
     }
     // SAFETY: not empty.
     NonNull::new(unsafe { alloc(layout) })
@@ -61,13 +61,13 @@ pub(crate) fn allocate(layout: Layout) -> Option<NonNull<u8>> {
 #[inline(always)]
 pub(crate) unsafe fn release(block: NonNull<u8>, layout: Layout) {
     let (layout, units) = round(layout);
-    if is_kept(layout, units) {
-        if let Some(worker) = current::worker() {
-            let kept = worker.blocks().of_size(units);
-            if kept.len() < KEPT_MAX {
-                kept.push(block);
-                return;
-            }
+    if is_kept(layout, units)
+        && let Some(worker) = current::worker()
+    {
+        let kept = worker.blocks().of_size(units);
+        if kept.len() < KEPT_MAX {
+            kept.push(block);
+            return;
         }
     }
     // SAFETY: the caller's word.

@@ -181,10 +181,10 @@ impl Stuck {
                 continue;
             }
             // SAFETY: found while looking.
-            if let Some(core) = unsafe { (**task).on.load(Ordering::Acquire).as_ref() } {
-                if core.growing {
-                    candidates.push((core.capacity.load(Ordering::Relaxed), *task, core));
-                }
+            if let Some(core) = unsafe { (**task).on.load(Ordering::Acquire).as_ref() }
+                && core.growing
+            {
+                candidates.push((core.capacity.load(Ordering::Relaxed), *task, core));
             }
         }
         candidates.sort_by_key(|(capacity, ..)| *capacity);

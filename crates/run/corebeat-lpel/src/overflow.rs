@@ -67,23 +67,28 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     }
 }
 
+/// Of a name, so many characters are shown.
+const NAME_MAX: usize = 64;
+
 /// Writes one line, without allocating.
 fn tell(task: &Header) {
-    let mut line = Line { text: [0; 256], length: 0 };
+    let mut line = Line { text: [0; 512], length: 0 };
     use std::fmt::Write;
-    let name = task.name.as_deref().unwrap_or("");
-    let name = &name[..name.floor_char_boundary(64)];
+    let _ = write!(line, "corebeat-lpel: task {} '", task.id);
+    for char in task.name.as_deref().unwrap_or("").chars().take(NAME_MAX) {
+        let _ = line.write_char(char);
+    }
     let _ = writeln!(
         line,
-        "corebeat-lpel: task {} '{name}' has overflowed its stack of {} bytes: give it more with Task::stack_size",
-        task.id, task.stack_size
+        "' has overflowed its stack of {} bytes: give it more with Task::stack_size",
+        task.stack_size
     );
     // SAFETY: writes what is there.
     unsafe { libc::write(libc::STDERR_FILENO, line.text.as_ptr().cast(), line.length) };
 }
 
 struct Line {
-    text: [u8; 256],
+    text: [u8; 512],
     length: usize,
 }
 

@@ -191,12 +191,13 @@ impl Side {
     /// Wakes the owner of a token that was seen in the word. `alone`: only the other end, which is the caller's, takes tokens.
     #[inline]
     fn call(&self, token: Token, alone: bool) {
-        if alone && waiter::is_blocking(token) {
-            if let Other::Here(worker) = current::other(self) {
-                // The owner is a task of this worker, and who else could take the token, a doubt, is this worker's too.
-                self.word.store(NOBODY, Ordering::Relaxed);
-                return worker.wake(token);
-            }
+        if alone
+            && waiter::is_blocking(token)
+            && let Other::Here(worker) = current::other(self)
+        {
+            // The owner is a task of this worker, and who else could take the token, a doubt, is this worker's too.
+            self.word.store(NOBODY, Ordering::Relaxed);
+            return worker.wake(token);
         }
         waiter::wake_at(&self.word, token);
     }
@@ -746,10 +747,10 @@ impl<T: Send + 'static> Reader<T> {
             let end = &mut self.end;
             let core = &end.shared.core;
             let slot = end.cursor.slot();
-            if let Other::Elsewhere(worker) = current::other(&core.writer) {
-                if spin(worker, || slot.is_full()) {
-                    continue;
-                }
+            if let Other::Elsewhere(worker) = current::other(&core.writer)
+                && spin(worker, || slot.is_full())
+            {
+                continue;
             }
             if !current::may_block() {
                 return false;
@@ -894,10 +895,10 @@ impl<T: Send + 'static> Next<'_, T> {
             let end = &mut this.reader.end;
             let core = &end.shared.core;
             let slot = end.cursor.slot();
-            if let Other::Elsewhere(worker) = current::other(&core.writer) {
-                if spin(worker, || slot.is_full()) {
-                    continue;
-                }
+            if let Other::Elsewhere(worker) = current::other(&core.writer)
+                && spin(worker, || slot.is_full())
+            {
+                continue;
             }
             if this.token != NOBODY {
                 waiter::withdraw(&core.reader.word, this.token);

@@ -1,15 +1,15 @@
 //! The started tasks of a worker: changed by it alone, read by anybody who looks.
 
 use crate::task::Header;
+use corebeat_sync::OnceLock;
 use corebeat_sync::atomic::{AtomicPtr, Ordering};
 use std::cell::UnsafeCell;
-use std::ptr;
-use std::sync::OnceLock;
+use std::{array, ptr};
 
 /// Places of the first bucket; each further one has twice as many as the one before.
-const FIRST: usize = 64;
+const FIRST: usize = if cfg!(loom) { 1 } else { 64 };
 /// Enough for 2^32 tasks.
-const BUCKETS: usize = 27;
+const BUCKETS: usize = if cfg!(loom) { 3 } else { 27 };
 
 /// Where a task can be found.
 pub(crate) type Place = AtomicPtr<Header>;
@@ -22,7 +22,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new() -> Table {
-        Table { buckets: [const { OnceLock::new() }; BUCKETS], free: UnsafeCell::default() }
+        Table { buckets: array::from_fn(|_| OnceLock::new()), free: UnsafeCell::default() }
     }
 
     /// Only for the worker: puts a task in and returns its place, which is there as long as the table.

@@ -100,6 +100,7 @@ struct Own {
 
 struct Size {
     pool: Pool,
+    #[expect(clippy::vec_box, reason = "a task points to its carrier")]
     spare: Vec<Box<Carrier>>,
 }
 

@@ -60,7 +60,7 @@ fn async_pipeline_passes_all() {
 
 #[test]
 fn panic_reaches_who_joins() {
-    let why = runtime(1).run(|| spawn(|| panic!("oh")).join().map(|()| ())).unwrap().unwrap_err();
+    let why = runtime(1).run(|| spawn(|| panic!("oh")).join()).unwrap().unwrap_err();
     assert_eq!(why.to_string(), "the task panicked: oh");
 }
 
