@@ -134,6 +134,7 @@ mod stack;
 mod stream;
 mod table;
 mod task;
+mod text;
 mod waiter;
 mod worker;
 
@@ -149,3 +150,4 @@ pub use scheduler::{Fifo, Lifo, Prioritised, Ready, Scheduler};
 pub use set::{Event, Key, NextOf, StreamSet};
 pub use stream::{Next, Reader, Writer, growing_stream, stream};
 pub use task::{JoinHandle, Priority, Status};
+pub use text::{LogError, TextLog, WhenFull, Written};

@@ -4,6 +4,8 @@
 //! 5.4.3. After each dispatch of a task the worker hands a [`Dispatch`] to its own [`Listener`], and a [`Wait`] when it has
 //! slept. Nothing is shared between workers, and nothing is formatted here: [`TextLog`](crate::TextLog) does that.
 
+pub use crate::text::costs;
+
 use crate::current;
 use crate::stream::Core;
 use crate::task::{Header, Status};
@@ -239,7 +241,8 @@ const ROW: usize = 32;
 
 struct Row(Box<[UnsafeCell<Touched>; ROW]>);
 
-const UNTOUCHED: Touched = Touched {
+/// What an end was not used for yet.
+pub(crate) const UNTOUCHED: Touched = Touched {
     stream: 0,
     items: 0,
     direction: Direction::Read,

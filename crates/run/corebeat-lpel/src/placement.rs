@@ -62,19 +62,20 @@ impl Placement for RoundRobin {
 /// one kind.
 #[derive(Debug, Clone, Default)]
 pub struct Balanced {
-    next: HashMap<Option<String>, usize>,
+    /// Where the next task of each name goes.
+    next: HashMap<Box<str>, usize>,
+    unnamed: Option<usize>,
 }
 
 impl Placement for Balanced {
     fn place(&mut self, task: &TaskInfo<'_>, workers: usize) -> Place {
         // A new kind begins where the last one did not, so that single tasks of many kinds spread as well.
-        let kinds = self.next.len();
+        let kinds = self.next.len() + usize::from(self.unnamed.is_some());
         let next = match task.name {
-            Some(name) => match self.next.get_mut(&Some(name.to_owned())) {
-                Some(next) => next,
-                None => self.next.entry(Some(name.to_owned())).or_insert(kinds),
-            },
-            None => self.next.entry(None).or_insert(kinds),
+            None => self.unnamed.get_or_insert(kinds),
+            // Asked first, because `entry` would want a copy of the name for each task.
+            Some(name) if self.next.contains_key(name) => self.next.get_mut(name).expect("it is there"),
+            Some(name) => self.next.entry(name.into()).or_insert(kinds),
         };
         let worker = *next % workers;
         *next = worker + 1;
@@ -93,7 +94,7 @@ pub struct Measured {
 
 impl Measured {
     /// `cost_ns`: for each name, how long a task of that name ran in all, on average. A monitor's log of an earlier run
-    /// has this: see [`costs`](crate::monitor::costs).
+    /// has this: see [`monitor::costs`](crate::monitor::costs).
     pub fn new(cost_ns: HashMap<String, u64>) -> Self {
         let mean_ns = cost_ns.values().sum::<u64>().checked_div(cost_ns.len() as u64).unwrap_or(1);
         Measured { cost_ns, mean_ns, load_ns: Vec::new() }
@@ -119,8 +120,9 @@ mod tests {
         TaskInfo { id: 0, name, priority: Priority::NORMAL, spawner: None }
     }
 
+    /// Of two workers; an empty name is none.
     fn places(placement: &mut dyn Placement, names: &[&str]) -> Vec<usize> {
-        let place = |name: &&str| match placement.place(&info(Some(name)), 2) {
+        let place = |name: &&str| match placement.place(&info((!name.is_empty()).then_some(name)), 2) {
             Place::Worker(worker) => worker,
             Place::Anywhere => panic!("placed anywhere"),
         };
@@ -135,6 +137,7 @@ mod tests {
     #[test]
     fn balanced_splits_each_kind() {
         assert_eq!(places(&mut Balanced::default(), &["a", "b", "a", "b", "a", "b"]), [0, 1, 1, 0, 0, 1]);
+        assert_eq!(places(&mut Balanced::default(), &["a", "", "a", "", "c"]), [0, 1, 1, 0, 0]);
     }
 
     #[test]
