@@ -198,8 +198,8 @@ fn measure(session: &Session, bench: &'static str, unit: &'static str, cases: &[
             if *subject == Subject::Go && program.is_none() {
                 continue;
             }
-            let (myself, quick) = (&myself, session.quick);
-            turns.push(Turn::new(name, move || run(myself, *subject, program.as_deref(), load, quick)));
+            let myself = &myself;
+            turns.push(Turn::new(name, move || run(myself, *subject, program.as_deref(), load, session)));
         }
         let rounds = interleave(session, &case.name, unit, turns);
         session.emit(&Table {
@@ -230,10 +230,10 @@ fn run(
     subject: Subject,
     program: Option<&Path>,
     load: &Load,
-    quick: bool,
+    session: &Session,
 ) -> Result<Measured, String> {
     let mut command = Command::new(myself);
-    command.arg("lpel");
+    command.arg("lpel").env("TMPDIR", session.folder());
     if let Some(program) = program {
         command.arg("--program").arg(program);
     }
@@ -243,7 +243,7 @@ fn run(
     let mut used = None;
     if is_idle {
         running.wait_for(READY, RUN_MAX)?;
-        used = Some(used_at_rest(&running, quick)?);
+        used = Some(used_at_rest(&running, session.quick)?);
         running.close_input();
     }
     let ended = running.wait(RUN_MAX)?;
@@ -289,7 +289,8 @@ pub(crate) struct Options {
 /// The child's side.
 pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     let Options { subject, program, load } = options;
-    if load.workers == 1 {
+    // A log's writer may use the other CPUs.
+    if load.workers == 1 && !matches!(load.watched, Some(Watched::Text | Watched::WholeText)) {
         cpus().first().map(|&cpu| pin(cpu));
     }
     if *subject == Subject::Go {

@@ -4,10 +4,11 @@ use super::lap::{Laps, Outcome};
 use super::load::{BATCH, BUFFER, CAPACITY, CROWD, Load, Watched, Work, counter, hold, ordered, unordered};
 use super::memory;
 use super::ring::Spin;
+use crate::line::cpus;
 use corebeat_lpel::monitor::{Dispatch, End, Listener, Wait};
 use corebeat_lpel::{
-    Event, JoinHandle, Level, Monitor, Reader, Runtime, StreamSet, Task, TryReadError, TryWriteError, Writer,
-    spawn, spawn_async, stream as new_stream, yield_now,
+    Builder, Event, JoinHandle, Level, Monitor, Reader, Runtime, StreamSet, Task, TextLog, TryReadError,
+    TryWriteError, WhenFull, Writer, spawn, spawn_async, stream as new_stream, yield_now,
 };
 use std::future::Future;
 use std::sync::Arc;
@@ -16,6 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Neighbours in a pipeline that are placed together. A lap's records stand in as many stages as there are records for a
 /// stream, 100: larger blocks would keep one worker busy after the other.
 const BLOCK: u64 = 100;
+
+/// Bytes of memory for records that are not written yet.
+const LOG_BUFFER: usize = 64 << 20;
 
 /// Which tasks do the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,14 +32,29 @@ pub(crate) enum Form {
 
 pub(crate) fn run(load: &Load, form: Form) -> Result<Outcome, String> {
     let load = *load;
-    let mut builder = Runtime::builder().workers(load.workers);
-    builder = match load.watched {
-        None => builder,
-        Some(Watched::A) => builder.monitor(Sum(Level::Marked)),
-        Some(Watched::B) => builder.monitor(Sum(Level::MarkedStreams)),
-        Some(Watched::C) => builder.monitor(Sum(Level::All)),
-        Some(Watched::D) => builder.monitor(Sum(Level::Workers)),
+    let builder = Runtime::builder().workers(load.workers);
+    let when_full = match load.watched {
+        None => return run_on(builder, load, form),
+        Some(Watched::A) => return run_on(builder.monitor(Sum(Level::Marked)), load, form),
+        Some(Watched::B) => return run_on(builder.monitor(Sum(Level::MarkedStreams)), load, form),
+        Some(Watched::C) => return run_on(builder.monitor(Sum(Level::All)), load, form),
+        Some(Watched::D) => return run_on(builder.monitor(Sum(Level::Workers)), load, form),
+        Some(Watched::Text) => WhenFull::Lose,
+        Some(Watched::WholeText) => WhenFull::Wait,
     };
+    let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+    let log =
+        TextLog::with_buffer(&folder, Level::Workers, LOG_BUFFER, when_full).map_err(|e| e.to_string())?;
+    let builder = builder.cpus(cpus()).monitor(log.clone());
+    let outcome = run_on(builder, load, form)?;
+    let written = log.finish().map_err(|e| e.to_string())?;
+    match (when_full, written.lost) {
+        (WhenFull::Wait, lost) if lost > 0 => Err(format!("its log lost {lost} records")),
+        _ => Ok(outcome),
+    }
+}
+
+fn run_on(builder: Builder, load: Load, form: Form) -> Result<Outcome, String> {
     let runtime = builder.build().map_err(|e| e.to_string())?;
     let outcome = match load.work {
         Work::Plain => runtime.run(move || plain(load, form)),

@@ -43,13 +43,17 @@ pub(crate) enum Work {
 }
 
 /// Who listens to Corebeat's workers: the levels of Prokesch, *A Light-Weight Parallel Execution Layer for Shared-Memory
-/// Stream Processing* (2011), section 5.4.3, heard by one who adds up.
+/// Stream Processing* (2011), section 5.4.3, heard by one who adds up; and the last of them written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Watched {
     A,
     B,
     C,
     D,
+    /// Level D as text. Records that come faster than they are written are lost.
+    Text,
+    /// Level D as text, for which workers wait.
+    WholeText,
 }
 
 /// A work, with its size.
