@@ -191,15 +191,21 @@ impl Side {
     /// Wakes the owner of a token that was seen in the word. `alone`: only the other end, which is the caller's, takes tokens.
     #[inline]
     fn call(&self, token: Token, alone: bool) {
-        if alone
-            && waiter::is_blocking(token)
-            && let Other::Here(worker) = current::other(self)
-        {
-            // The owner is a task of this worker, and who else could take the token, a doubt, is this worker's too.
-            self.word.store(NOBODY, Ordering::Relaxed);
-            return worker.wake(token);
+        match current::other(self) {
+            Other::Here(worker) if alone => {
+                // It was left on this worker, and who else could take it, its owner or a doubt, is this worker's as well.
+                self.word.store(NOBODY, Ordering::Relaxed);
+                if waiter::is_blocking(token) {
+                    worker.wake(token);
+                } else {
+                    // SAFETY: taken just now.
+                    unsafe { waiter::wake(token) };
+                }
+            }
+            _ => {
+                waiter::wake_at(&self.word, token);
+            }
         }
-        waiter::wake_at(&self.word, token);
     }
 }
 
