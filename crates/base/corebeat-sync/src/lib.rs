@@ -98,8 +98,10 @@ pub mod thread {
 pub use loom;
 #[cfg(loom)]
 pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
+#[cfg(loom)]
+pub use model::OnceLock;
 #[cfg(not(loom))]
-pub use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
+pub use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, mpsc};
 #[cfg(not(loom))]
 pub use std::thread_local;
 

@@ -1,4 +1,4 @@
-//! loom's atomic types, with places for planted bugs.
+//! loom's atomic types, with places for planted bugs; and what loom does not have.
 
 use crate::fault::{self, Kind};
 pub use loom::sync::atomic::Ordering;
@@ -104,5 +104,31 @@ impl Default for AtomicBool {
 impl Default for AtomicU64 {
     fn default() -> Self {
         AtomicU64::new(0)
+    }
+}
+
+/// As the standard library's, if one thread at a time comes to fill it.
+#[derive(Debug, Default)]
+pub struct OnceLock<T> {
+    filled: loom::sync::atomic::AtomicBool,
+    value: std::sync::OnceLock<T>,
+}
+
+impl<T> OnceLock<T> {
+    /// Empty.
+    pub fn new() -> Self {
+        OnceLock { filled: loom::sync::atomic::AtomicBool::new(false), value: std::sync::OnceLock::new() }
+    }
+
+    /// As the standard library's.
+    pub fn get(&self) -> Option<&T> {
+        if self.filled.load(Ordering::Acquire) { self.value.get() } else { None }
+    }
+
+    /// As the standard library's.
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        let value = self.value.get_or_init(make);
+        self.filled.store(true, Ordering::Release);
+        value
     }
 }

@@ -351,7 +351,7 @@ fn block_thread(word: &Word, token: Token, status: Status, on: *const Core) {
         inner.rest();
     }
     // Acquire: pairs with the release in `deliver`.
-    while !cells.woken.swap(false, Ordering::Acquire) {
+    while !cells.woken.load(Ordering::Acquire) {
         if me.is_cancelled() && waiter::withdraw(word, token) {
             if let Some(inner) = &cells.inner {
                 inner.rouse();
@@ -360,6 +360,8 @@ fn block_thread(word: &Word, token: Token, status: Status, on: *const Core) {
         }
         thread::park();
     }
+    // Relaxed: nobody wakes us again before we leave the next token.
+    cells.woken.store(false, Ordering::Relaxed);
     me.on.store(ptr::null_mut(), Ordering::Release);
     me.set_status(Status::Running);
 }

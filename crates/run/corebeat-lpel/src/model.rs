@@ -1,20 +1,93 @@
-//! Models of the protocols, over every interleaving of small cases.
+//! Models of the protocols: small cases, over every interleaving and every outcome that the memory orderings allow.
+//!
+//! `cargo xtask ci --only loom` runs them. Threads of a model may be workers with their tasks as well as plain threads; the
+//! light and heavy fences are as weak as they may be (`corebeat_sync::asymmetric`). That a model would notice a mistake is
+//! shown by planted ones: for each fault that a protocol names, one of its models must fail.
 
-mod runtime;
+mod inbox;
+mod limbo;
+mod set;
+mod stream;
+mod task;
+mod worker;
 
-/// Runs a model. Preemptions, beside the switches where a thread cannot go on, are bounded.
+use crate::Runtime;
+use corebeat_sync::fault;
+use corebeat_sync::thread::{self, JoinHandle};
+use std::env;
+use std::process::Command;
+use std::time::Duration;
+
+/// Names a fault for the models of a process.
+const FAULT: &str = "COREBEAT_FAULT";
+/// Has them tell where there could be faults.
+const SURVEY: &str = "COREBEAT_SURVEY";
+
+/// Runs a model. Beside the switches where a thread cannot go on, each execution has at most so many.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    run(preemptions, false, model);
+}
+
+/// As [`check`], for models whose begin and end are of no interest: only what happens from [`begin`] to [`end`] varies.
+fn check_part(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    run(preemptions, true, model);
+}
+
+fn run(preemptions: usize, in_part: bool, model: impl Fn() + Sync + Send + 'static) {
+    fault::plant(env::var(FAULT).ok().map(|f| f.parse().expect("a fault")));
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 20_000;
+    builder.expect_explicit_explore = in_part;
+    builder.max_branches = 10_000;
     let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let c = count.clone();
     let start = std::time::Instant::now();
-    builder.check(move || {
-        c.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        // As a runtime does: threads know how to fence before there are any.
-        corebeat_sync::asymmetric::heavy();
-        model();
-    });
+    let check = || {
+        builder.check(move || {
+            c.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            // As a runtime does, before there are threads.
+            corebeat_sync::asymmetric::heavy();
+            model();
+        });
+    };
+    if env::var_os(SURVEY).is_some() {
+        fault::survey(check).iter().for_each(|fault| println!("SITE {fault}"));
+    } else {
+        check();
+    }
     eprintln!("{} executions, {:?}", count.load(std::sync::atomic::Ordering::Relaxed), start.elapsed());
+}
+
+fn begin() {
+    loom::explore();
+}
+
+fn end() {
+    loom::skip_branch();
+}
+
+/// Whether a model, by its path in this module, fails with a planted bug. It runs in a process of its own, because one
+/// that has failed cannot always clear up.
+fn notices(model: &str, fault: &str) -> bool {
+    let test = format!("model::{model}");
+    let program = env::current_exe().expect("this program");
+    let output = Command::new(program).args(["--exact", &test]).env(FAULT, fault).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("running 1 test"), "there is no {test}: {said}");
+    !output.status.success()
+}
+
+/// Plants each fault, and expects the model beside it to fail.
+fn all_noticed(faults: &[(&str, &str)]) {
+    let missed: Vec<_> = faults.iter().filter(|(model, fault)| !notices(model, fault)).collect();
+    assert!(missed.is_empty(), "planted, and not noticed: {missed:?}");
+}
+
+fn spawn<T: 'static>(f: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
+    thread::spawn(f)
+}
+
+/// Workers that do not spin.
+fn runtime(workers: usize) -> Runtime {
+    Runtime::builder().workers(workers).pin(false).spin(Duration::ZERO).build().expect("it starts")
 }

@@ -20,13 +20,14 @@ pub use cost::costs;
 
 use crate::monitor::{self, Dispatch, End, Level, Listener, Monitor, Wait};
 use crate::runtime::lock;
+use corebeat_sync::{Condvar, Mutex};
 use line::{Line, Lost};
 use packed::{DISPATCH_MAX, NAME_MAX, Packed, Record, TOUCHED_MAX, WORKER_MAX};
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::{mem, thread};
 
 /// Bytes of memory for records that are not written yet, if nothing is said.

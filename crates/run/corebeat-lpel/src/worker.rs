@@ -41,6 +41,8 @@ use std::time::Duration;
 
 /// Mail and tasks of its own apart, a busy worker looks at everything once in so many turns.
 const CHORE_TURNS: u32 = 64;
+/// Every so many times it does so with a `heavy` fence.
+const HEAVY_CHORES: u32 = 64;
 /// When nothing has moved for so long, it is time to look for a deadlock.
 const JUDGE_AFTER: Duration = Duration::from_millis(5);
 /// So many free carriers a size are kept when a worker goes to sleep; the memory of more is given back.
@@ -85,6 +87,7 @@ struct Own {
     sizes: RefCell<Vec<Size>>,
     /// Turns until the next chores.
     turns: Cell<u32>,
+    chores: Cell<u32>,
     /// The carrier that came back last, if nobody has borrowed it yet: an async task borrows one for each poll.
     hot: Cell<*mut Carrier>,
     hot_size: Cell<u32>,
@@ -141,6 +144,7 @@ impl Worker {
                 timers: RefCell::default(),
                 sizes: RefCell::default(),
                 turns: Cell::new(CHORE_TURNS),
+                chores: Cell::new(0),
                 hot: Cell::new(std::ptr::null_mut()),
                 hot_size: Cell::new(0),
                 blocks: Blocks::default(),
@@ -183,9 +187,10 @@ impl Worker {
 
     /// Wakes the worker if it sleeps. What it is to see was posted before a `light`.
     pub(crate) fn rouse(&self) -> bool {
+        let asleep = &self.sleep.asleep;
         // Relaxed: ordered by the fences, see the module's text. AcqRel: one wins.
-        let roused =
-            self.sleep.asleep.load(Ordering::Relaxed) && self.sleep.asleep.swap(false, Ordering::AcqRel);
+        let roused = asleep.load(Ordering::Relaxed)
+            && asleep.compare_exchange(true, false, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if roused {
             self.inner().wakes_a_sleeper();
             if let Some(thread) = self.sleep.thread.get() {
@@ -319,9 +324,18 @@ impl Worker {
         self.run_timers();
         self.heed();
         self.steal_from_outside();
-        if !self.own.doubts.borrow().is_empty() {
+        if self.own.doubts.borrow().is_empty() {
+            return;
+        }
+        // A `heavy` costs as much as many tasks' turns, and disturbs all other workers. Almost always what it would show
+        // can be seen without it by now.
+        let chores = self.own.chores.get() + 1;
+        self.own.chores.set(chores);
+        if chores.is_multiple_of(HEAVY_CHORES) {
             heavy();
             self.resolve_doubts();
+        } else {
+            self.look_at_doubts();
         }
     }
 
@@ -412,13 +426,19 @@ impl Worker {
         self.own.timers.borrow().peek().map(|t| t.0.due_ns)
     }
 
-    /// After a `heavy`.
+    /// Wakes whoever has something to wake up for, as far as can be seen, and forgets who was woken.
+    fn look_at_doubts(&self) {
+        let mut doubts = self.own.doubts.take();
+        doubts.retain(|doubt| !doubt.resolve());
+        self.own.doubts.replace(doubts);
+    }
+
+    /// After a `heavy`: what cannot be seen now, is not there, and whoever brings it sees the token.
     fn resolve_doubts(&self) {
         let mut doubts = self.own.doubts.take();
-        for doubt in &doubts {
+        for doubt in doubts.drain(..) {
             doubt.resolve();
         }
-        doubts.clear();
         self.own.doubts.replace(doubts);
     }
 
