@@ -70,16 +70,19 @@ impl<K: HasCore> Doubt<K> {
             || self.reads && core.grown.load(Ordering::Relaxed) != self.grown
     }
 
-    /// Looks again, and wakes.
-    pub(crate) fn resolve(&self) {
+    /// Looks again, and wakes. True if there is no doubt any more: the token is gone.
+    pub(crate) fn resolve(&self) -> bool {
         // Relaxed: only the exchange in `announce` or `wake_at` acts on it.
-        if self.word().load(Ordering::Relaxed) == self.token && self.is_true() {
-            if self.token == ARMED {
-                set::announce(self.core());
-            } else {
-                waiter::wake_at(self.word(), self.token);
-            }
+        if self.word().load(Ordering::Relaxed) != self.token {
+            return true;
         }
+        let found = self.is_true();
+        if found && self.token == ARMED {
+            set::announce(self.core());
+        } else if found {
+            waiter::wake_at(self.word(), self.token);
+        }
+        found
     }
 }
 
