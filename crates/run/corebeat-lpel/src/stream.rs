@@ -87,7 +87,6 @@ fn pair<T: Send + 'static>(capacity: usize, growing: bool) -> (Writer<T>, Reader
             // Relaxed: only unique.
             id: IDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             capacity: AtomicUsize::new(capacity),
-            grown: AtomicUsize::new(0),
             growing,
             set: UnsafeCell::new(None),
             link: AtomicPtr::new(ptr::null_mut()),
@@ -135,9 +134,8 @@ pub(crate) struct Core {
     pub(crate) reader: Side,
     pub(crate) writer: Side,
     pub(crate) id: u64,
+    /// That of the segment which is written to.
     pub(crate) capacity: AtomicUsize,
-    /// How often it has grown.
-    pub(crate) grown: AtomicUsize,
     pub(crate) growing: bool,
     /// Written by the reader's side while the stream is neither armed nor announced; read by whoever takes `ARMED`.
     pub(crate) set: UnsafeCell<Option<Membership>>,
@@ -167,11 +165,26 @@ impl Core {
     /// There is room to write, or nobody to write for: tells the writer if it waits.
     #[inline]
     pub(crate) fn call_writer(&self) {
-        let word = self.writer.word.load(Ordering::Relaxed);
+        // Acquire: with the token comes where it was left, for `call`.
+        let word = self.writer.word.load(Ordering::Acquire);
         if waiter::is_token(word) {
             // Who lets a stream grow takes writers' tokens, from any thread.
             self.writer.call(word, !self.growing);
         }
+    }
+
+    /// Has the writer whose token this is, if it still waits here, go on with more room.
+    pub(crate) fn let_grow(&self, token: Token) -> bool {
+        // AcqRel: see `waiter`.
+        let taken = self.writer.word.compare_exchange(token, NOBODY, Ordering::AcqRel, Ordering::Relaxed);
+        if taken.is_ok() {
+            // SAFETY: it was blocked there, and we have its token, so it lives and does not run.
+            unsafe {
+                (*waiter::blocked(token)).grow.set(true);
+                waiter::wake(token);
+            }
+        }
+        taken.is_ok()
     }
 }
 
@@ -281,8 +294,11 @@ impl<T> End<T> {
         let core = &self.shared.core;
         let side = side(core);
         let task = current::task_id();
-        let opened = side.task.swap(task, Ordering::Relaxed) != task;
-        // Relaxed: only this side writes it, and it has come here by some synchronisation.
+        // Relaxed: only this side writes these two, and it has come here by some synchronisation.
+        let opened = side.task.load(Ordering::Relaxed) != task;
+        if opened {
+            side.task.store(task, Ordering::Relaxed);
+        }
         let before = side.home.load(Ordering::Relaxed);
         if before != home {
             side.home.store(home, Ordering::Relaxed);
@@ -317,8 +333,7 @@ impl<T> End<T> {
         }
     }
 
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     fn do_rare(&mut self, items: u64) {
         if self.rare & COUNTS != 0 {
             self.items += items;
@@ -507,8 +522,7 @@ impl<T: Send + 'static> Writer<T> {
                 GROWABLE.fetch_add(1, Ordering::SeqCst);
             }
             leave_token(&core.writer.word, token);
-            let flag = end.cursor.slot().flag();
-            if settle(&core.reader, || Doubt::new(&end.shared, false, token, flag)) {
+            if settle(&core.reader, || Doubt::new(&end.shared, false, token, &end.cursor)) {
                 end.note(|t| t.blocked = true);
                 current::block(&core.writer.word, token, Status::Writing, core);
                 end.resume(|core| &core.writer, Direction::Write);
@@ -519,9 +533,8 @@ impl<T: Send + 'static> Writer<T> {
                 // Acquire: pairs with the release of who told us.
                 if grow.replace(false) && end.cursor.slot().is_full() {
                     end.cursor.grow();
-                    core.capacity.store(end.cursor.capacity(), Ordering::Relaxed);
-                    // Release: after the link, for a reader's doubt.
-                    core.grown.fetch_add(1, Ordering::Release);
+                    // Release: after the link. Pairs with the acquire in `Doubt::is_true`.
+                    core.capacity.store(end.cursor.capacity(), Ordering::Release);
                 }
             }
             current::unblocked();
@@ -763,7 +776,7 @@ impl<T: Send + 'static> Reader<T> {
             }
             let token = waiter::blocking_token();
             leave_token(&core.reader.word, token);
-            if settle(&core.writer, || Doubt::new(&end.shared, true, token, slot.flag())) {
+            if settle(&core.writer, || Doubt::new(&end.shared, true, token, &end.cursor)) {
                 end.note(|t| t.blocked = true);
                 current::block(&core.reader.word, token, Status::Reading, core);
                 end.resume(|core| &core.reader, Direction::Read);
@@ -780,8 +793,7 @@ impl<T: Send + 'static> Reader<T> {
         }
         let core = &self.end.shared.core;
         leave_token(&core.reader.word, ARMED);
-        let flag = self.end.cursor.slot().flag();
-        settle(&core.writer, || Doubt::new(&self.end.shared, true, ARMED, flag))
+        settle(&core.writer, || Doubt::new(&self.end.shared, true, ARMED, &self.end.cursor))
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -913,7 +925,7 @@ impl<T: Send + 'static> Next<'_, T> {
             current::note_await(this.token, Awaits::Stream(core));
             leave_token(&core.reader.word, this.token);
             let token = this.token;
-            if settle(&core.writer, || Doubt::new(&end.shared, true, token, slot.flag())) {
+            if settle(&core.writer, || Doubt::new(&end.shared, true, token, &end.cursor)) {
                 return Poll::Pending;
             }
             this.token = NOBODY;
