@@ -271,7 +271,7 @@ pub(crate) fn sleep_task(time_ns: u64) {
 /// Where the other side of a stream was last used, seen from here.
 pub(crate) enum Other {
     /// On this worker, so not at this moment.
-    Here(&'static Worker),
+    Here,
     /// On another worker or thread, or nowhere yet; this is a worker.
     Elsewhere(&'static Worker),
     /// This is no worker.
@@ -285,9 +285,7 @@ pub(crate) fn other(side: &Side) -> Other {
         // SAFETY: as in `worker`.
         match unsafe { worker.as_ref() } {
             // Relaxed: see `End::enter`.
-            Some(worker) if side.home.load(Ordering::Relaxed) == home_of(c.stamp.get()) => {
-                Other::Here(worker)
-            }
+            Some(_) if side.home.load(Ordering::Relaxed) == home_of(c.stamp.get()) => Other::Here,
             Some(worker) => Other::Elsewhere(worker),
             None => Other::Outside,
         }

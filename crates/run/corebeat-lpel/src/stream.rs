@@ -156,7 +156,7 @@ impl Core {
         // Acquire: with ARMED comes what the reader wrote to `set`.
         let word = self.reader.word.load(Ordering::Acquire);
         if waiter::is_token(word) {
-            self.reader.call(word, true);
+            waiter::wake_at(&self.reader.word, word);
         } else if word == ARMED {
             set::announce(self);
         }
@@ -165,11 +165,10 @@ impl Core {
     /// There is room to write, or nobody to write for: tells the writer if it waits.
     #[inline]
     pub(crate) fn call_writer(&self) {
-        // Acquire: with the token comes where it was left, for `call`.
-        let word = self.writer.word.load(Ordering::Acquire);
+        // Relaxed: the exchange in `wake_at` acts on it.
+        let word = self.writer.word.load(Ordering::Relaxed);
         if waiter::is_token(word) {
-            // Who lets a stream grow takes writers' tokens, from any thread.
-            self.writer.call(word, !self.growing);
+            waiter::wake_at(&self.writer.word, word);
         }
     }
 
@@ -198,26 +197,6 @@ impl Side {
         } else {
             // The other side may be blocking there at this moment, and rely on us being there as well.
             heavy();
-        }
-    }
-
-    /// Wakes the owner of a token that was seen in the word. `alone`: only the other end, which is the caller's, takes tokens.
-    #[inline]
-    fn call(&self, token: Token, alone: bool) {
-        match current::other(self) {
-            Other::Here(worker) if alone => {
-                // It was left on this worker, and who else could take it, its owner or a doubt, is this worker's as well.
-                self.word.store(NOBODY, Ordering::Relaxed);
-                if waiter::is_blocking(token) {
-                    worker.wake(token);
-                } else {
-                    // SAFETY: taken just now.
-                    unsafe { waiter::wake(token) };
-                }
-            }
-            _ => {
-                waiter::wake_at(&self.word, token);
-            }
         }
     }
 }
@@ -608,7 +587,7 @@ fn leave_token(word: &Word, token: Token) {
 #[inline(always)]
 fn settle<'a, T: Send + 'static>(side: &Side, doubt: impl FnOnce() -> Doubt<&'a Arc<Shared<T>>>) -> bool {
     light();
-    if let Other::Here(_) = current::other(side) { true } else { settle_elsewhere(doubt()) }
+    if let Other::Here = current::other(side) { true } else { settle_elsewhere(doubt()) }
 }
 
 #[cold]

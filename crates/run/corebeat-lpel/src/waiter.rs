@@ -42,12 +42,6 @@ pub(crate) fn is_token(word: Token) -> bool {
     word.addr() > ARMED.addr()
 }
 
-/// Whether a token is of one who is blocked.
-#[inline(always)]
-pub(crate) fn is_blocking(token: Token) -> bool {
-    token.addr() & TAGS == 0
-}
-
 /// The token of the running task or thread, which is going to block.
 #[inline]
 pub(crate) fn blocking_token() -> Token {
