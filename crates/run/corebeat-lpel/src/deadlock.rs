@@ -17,7 +17,6 @@ use crate::monitor::Direction;
 use crate::runtime::{Inner, lock};
 use crate::stream::Core;
 use crate::task::{Header, Status};
-use crate::waiter;
 use corebeat_sync::atomic::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -188,20 +187,7 @@ impl Stuck {
             }
         }
         candidates.sort_by_key(|(capacity, ..)| *capacity);
-        candidates.into_iter().any(|(_, task, core)| {
-            let token = task.cast_mut();
-            let word = &core.writer.word;
-            // AcqRel: see `waiter`.
-            let taken = word.compare_exchange(token, waiter::NOBODY, Ordering::AcqRel, Ordering::Relaxed);
-            if taken.is_ok() {
-                // SAFETY: it was blocked there, and we have its token, so it lives and does not run.
-                unsafe {
-                    (*task).grow.set(true);
-                    waiter::wake(token);
-                }
-            }
-            taken.is_ok()
-        })
+        candidates.into_iter().any(|(_, task, core)| core.let_grow(task.cast_mut()))
     }
 
     pub(crate) fn verdict(&self) -> Deadlock {

@@ -1,5 +1,6 @@
 //! A task that blocked at a slot which the other side may have changed at that moment.
 
+use crate::ring::Cursor;
 use crate::set;
 use crate::stream::{AnyStream, Core, Shared};
 use crate::waiter::{self, ARMED, CLOSED, Token, Word};
@@ -14,23 +15,17 @@ pub(crate) struct Doubt<K> {
     token: Token,
     /// The flag of the slot.
     flag: *const AtomicBool,
-    grown: usize,
+    /// The capacity of the slot's segment. The next one has more.
+    capacity: usize,
 }
 
 /// One that a worker keeps.
 pub(crate) type Kept = Doubt<Arc<dyn AnyStream>>;
 
 impl<'a, T: Send + 'static> Doubt<&'a Arc<Shared<T>>> {
-    /// The one with this token waits for the flag to become `reads`.
-    pub(crate) fn new(
-        stream: &'a Arc<Shared<T>>,
-        reads: bool,
-        token: Token,
-        flag: *const AtomicBool,
-    ) -> Self {
-        // Acquire: the caller has looked for a next segment before; if another is linked after that, this differs.
-        let grown = stream.core.grown.load(Ordering::Acquire);
-        Doubt { stream, reads, token, flag, grown }
+    /// The one with this token waits at the cursor's slot for it to become full, if it `reads`, or else empty.
+    pub(crate) fn new(stream: &'a Arc<Shared<T>>, reads: bool, token: Token, cursor: &Cursor<T>) -> Self {
+        Doubt { stream, reads, token, flag: cursor.slot().flag(), capacity: cursor.capacity() }
     }
 
     /// For a worker to keep.
@@ -40,7 +35,7 @@ impl<'a, T: Send + 'static> Doubt<&'a Arc<Shared<T>>> {
             reads: self.reads,
             token: self.token,
             flag: self.flag,
-            grown: self.grown,
+            capacity: self.capacity,
         }
     }
 }
@@ -65,9 +60,10 @@ impl<K: HasCore> Doubt<K> {
         let other = if self.reads { &core.writer.word } else { &core.reader.word };
         // SAFETY: segments live as long as the stream. Relaxed: whoever is woken looks again, with acquire.
         let changed = unsafe { &*self.flag }.load(Ordering::Relaxed) == self.reads;
+        // Acquire: pairs with the release of the writer that has grown, so that who is woken finds the next segment.
         changed
             || other.load(Ordering::Relaxed) == CLOSED
-            || self.reads && core.grown.load(Ordering::Relaxed) != self.grown
+            || self.reads && core.capacity.load(Ordering::Acquire) > self.capacity
     }
 
     /// Looks again, and wakes. True if there is no doubt any more: the token is gone.

@@ -1,11 +1,13 @@
 //! One stream between two threads.
 
 use super::{all_noticed, check, spawn};
-use crate::{Closed, TryReadError, stream};
+use crate::{growing_stream, stream, waiter};
+use corebeat_sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 
 /// Writer and reader both wait whenever they must.
-fn pass(capacity: usize, items: usize) {
-    check(3, move || {
+fn pass(preemptions: usize, capacity: usize, items: usize) {
+    check(preemptions, move || {
         let (mut writer, mut reader) = stream(capacity);
         let thread = spawn(move || (0..items).for_each(|n| writer.write(Box::new(n)).unwrap()));
         (0..items).for_each(|n| assert_eq!(reader.read().map(|n| *n), Some(n)));
@@ -16,10 +18,59 @@ fn pass(capacity: usize, items: usize) {
 
 #[test]
 fn loom_stream_of_one_passes_all() {
-    pass(1, 2);
+    pass(2, 1, 2);
 }
 
 #[test]
 fn loom_stream_of_two_passes_all() {
-    pass(2, 3);
+    pass(2, 2, 3);
+}
+
+/// The reader reads one item and goes, while the writer may wait for room. Each item is dropped once.
+#[test]
+fn loom_stream_whose_reader_goes_tells_the_writer() {
+    struct Item(Arc<AtomicUsize>);
+    impl Drop for Item {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    check(3, || {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let count = dropped.clone();
+        let (mut writer, mut reader) = stream(1);
+        // Models do not know the standard library's counts: whoever has joined the others drops the buffer.
+        let buffer = reader.any();
+        let thread = spawn(move || (1..).find(|_| writer.write(Item(count.clone())).is_err()).unwrap());
+        drop(reader.read().unwrap());
+        drop(reader);
+        let written = thread.join().unwrap();
+        drop(buffer);
+        assert_eq!(dropped.load(Ordering::Relaxed), written);
+    });
+}
+
+/// While the writer waits for room, it is told to make some.
+#[test]
+fn loom_stream_that_grows_passes_all() {
+    check(3, || {
+        let (mut writer, mut reader) = growing_stream(1);
+        let stream = reader.any();
+        let threads = [
+            // The writer stays, so that its end does not wake the reader.
+            spawn(move || {
+                (0..2).for_each(|n| writer.write(Box::new(n)).unwrap());
+                Some(writer)
+            }),
+            spawn(move || {
+                let token = stream.core().writer.word.load(Ordering::Relaxed);
+                if waiter::is_token(token) {
+                    stream.core().let_grow(token);
+                }
+                None
+            }),
+        ];
+        (0..2).for_each(|n| assert_eq!(reader.read().map(|n| *n), Some(n)));
+        threads.map(|t| t.join().unwrap());
+    });
 }
