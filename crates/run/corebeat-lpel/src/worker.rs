@@ -547,8 +547,12 @@ impl Worker {
                 return false;
             }
         } else if header.kind == Kind::Async {
+            // What was delivered is this dispatch: the poll may block, and must not take it for its own wake-up.
+            header.delivered.set(false);
             header.forget_await();
             header.end_await();
+            // That was for the await: what the task may block on now has not come.
+            header.delivered.set(false);
         }
         match self.borrow_carrier(header.stack_size) {
             Ok(carrier) => {

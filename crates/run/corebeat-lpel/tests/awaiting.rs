@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
 fn runtime(workers: usize) -> Runtime {
     Runtime::builder().workers(workers).build().unwrap()
@@ -547,4 +548,25 @@ fn dump_after_an_abandoned_await_names_no_dead_stream() {
     assert_eq!(dump.tasks[0].waits_for, None, "{dump}");
     bell.ring();
     task.join().unwrap();
+}
+
+#[test]
+fn sleep_after_await_really_sleeps() {
+    // What woke the task from its await was once taken for the end of its sleep, and the timer was left behind.
+    let runtime = Runtime::builder().workers(1).deterministic(1).build().unwrap();
+    let woken = runtime.run(|| {
+        let (mut writer, mut reader) = stream(1);
+        let (mut late, mut later) = stream(1);
+        spawn_async(async move {
+            reader.next().await;
+            sleep(Duration::from_secs(2));
+            late.write("slept").unwrap();
+        });
+        yield_now();
+        writer.write(()).unwrap();
+        sleep(Duration::from_secs(1));
+        let early = later.try_read().is_ok();
+        (early, later.read())
+    });
+    assert_eq!(woken.unwrap(), (false, Some("slept")));
 }
