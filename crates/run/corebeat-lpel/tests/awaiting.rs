@@ -562,7 +562,7 @@ fn sleep_after_await_really_sleeps() {
             sleep(Duration::from_secs(2));
             late.write("slept").unwrap();
         });
-        yield_now();
+        sleep(Duration::from_secs(1));
         writer.write(()).unwrap();
         sleep(Duration::from_secs(1));
         let early = later.try_read().is_ok();
