@@ -57,7 +57,8 @@ macro_rules! atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                let [success, failure] = [success, failure].map(|o| fault::weaken(o, Location::caller()));
+                let place = Location::caller();
+                let [success, failure] = [success, failure].map(|order| fault::weaken(order, place));
                 self.0.compare_exchange(current, new, success, failure)
             }
 

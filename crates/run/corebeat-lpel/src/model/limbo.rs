@@ -1,1 +1,1 @@
-//! X
+//! Memory that others may look at.
