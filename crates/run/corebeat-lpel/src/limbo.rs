@@ -13,15 +13,23 @@
 //! One of the two fences is first (see [`asymmetric`]): either the owner sees the count, or the one who looks sees no
 //! pointer. Who is not looked at pays for one load.
 
-use corebeat_sync::asymmetric;
+use corebeat_sync::atomic::{AtomicUsize, Ordering};
+use corebeat_sync::{Mutex, asymmetric};
 use std::any::Any;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// How many look.
-static LOOKING: AtomicUsize = AtomicUsize::new(0);
-/// What is freed when the last of them is done.
-static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
+struct Limbo {
+    /// How many look.
+    looking: AtomicUsize,
+    /// What is freed when the last of them is done.
+    left: Mutex<Vec<Left>>,
+}
+
+#[cfg(not(loom))]
+static LIMBO: Limbo = Limbo { looking: AtomicUsize::new(0), left: Mutex::new(Vec::new()) };
+#[cfg(loom)]
+corebeat_sync::loom::lazy_static! {
+    static ref LIMBO: Limbo = Limbo { looking: AtomicUsize::new(0), left: Mutex::new(Vec::new()) };
+}
 
 /// What was left.
 struct Left(#[expect(dead_code, reason = "it is there to be dropped")] Box<dyn Any>);
@@ -37,13 +45,14 @@ unsafe impl Send for Left {}
 #[inline]
 pub(crate) unsafe fn retire<T: 'static>(owned: T) {
     asymmetric::light();
-    // Relaxed: ordered by the fences, see above.
-    if LOOKING.load(Ordering::Relaxed) == 0 { drop(owned) } else { leave(Box::new(owned)) }
+    // That who began to look before is counted, is by the fences, see above. Acquire: pairs with the release of who has
+    // looked, so that we free after it has read.
+    if LIMBO.looking.load(Ordering::Acquire) == 0 { drop(owned) } else { leave(Box::new(owned)) }
 }
 
 #[cold]
 fn leave(owned: Box<dyn Any>) {
-    let mut left = LEFT.lock().unwrap_or_else(|e| e.into_inner());
+    let mut left = LIMBO.left.lock().unwrap_or_else(|e| e.into_inner());
     left.push(Left(owned));
     drop(left);
     // Whoever looked may have swept in between.
@@ -55,7 +64,8 @@ pub(crate) struct Look(());
 
 impl Look {
     pub(crate) fn new() -> Self {
-        LOOKING.fetch_add(1, Ordering::SeqCst);
+        // Relaxed: the fence orders it.
+        LIMBO.looking.fetch_add(1, Ordering::Relaxed);
         asymmetric::heavy();
         Look(())
     }
@@ -63,7 +73,8 @@ impl Look {
 
 impl Drop for Look {
     fn drop(&mut self) {
-        LOOKING.fetch_sub(1, Ordering::SeqCst);
+        // Release: what was found has been read before it may be freed.
+        LIMBO.looking.fetch_sub(1, Ordering::Release);
         sweep();
     }
 }
@@ -71,11 +82,10 @@ impl Drop for Look {
 /// Frees what is left if nobody looks.
 fn sweep() {
     let freed = {
-        let mut left = LEFT.lock().unwrap_or_else(|e| e.into_inner());
-        // What is in the list was taken out of sight before. Pairs with the fence in `heavy`: if we read 0, whoever
-        // starts to look after that finds none of it.
-        fence(Ordering::SeqCst);
-        if LOOKING.load(Ordering::SeqCst) == 0 { std::mem::take(&mut *left) } else { Vec::new() }
+        let mut left = LIMBO.left.lock().unwrap_or_else(|e| e.into_inner());
+        // Whoever left something here had a `light` after it was out of sight. The lock brings us behind that, so this is
+        // as if that owner asked again. Acquire: as in `retire`.
+        if LIMBO.looking.load(Ordering::Acquire) == 0 { std::mem::take(&mut *left) } else { Vec::new() }
     };
     // Outside the lock: dropping may retire more.
     drop(freed);

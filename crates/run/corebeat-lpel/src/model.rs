@@ -12,10 +12,12 @@ mod task;
 mod worker;
 
 use crate::Runtime;
+use corebeat_sync::asymmetric::heavy;
 use corebeat_sync::fault;
 use corebeat_sync::thread::{self, JoinHandle};
 use std::env;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Names a fault for the models of a process.
@@ -42,12 +44,15 @@ fn run(preemptions: usize, in_part: bool, model: impl Fn() + Sync + Send + 'stat
     let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let c = count.clone();
     let start = std::time::Instant::now();
+    let model = Arc::new(model);
     let check = || {
         builder.check(move || {
             c.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             // As a runtime does, before there are threads.
-            corebeat_sync::asymmetric::heavy();
-            model();
+            heavy();
+            let model = model.clone();
+            // What is the first thread's own is dropped too late, after what is static.
+            spawn(move || model()).join().expect("a panic would have ended it");
         });
     };
     if env::var_os(SURVEY).is_some() {

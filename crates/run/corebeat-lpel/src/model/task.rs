@@ -1,1 +1,164 @@
-//! X
+//! The end of a task, and the await of an async one.
+
+use super::{all_noticed, check, spawn};
+use crate::JoinHandle;
+use crate::task::{self, Body, Header, Plain, Priority, Seed, TaskRef};
+use corebeat_sync::atomic::{AtomicBool, Ordering};
+use corebeat_sync::cell::UnsafeCell;
+use corebeat_sync::thread;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering as Plainly};
+use std::task::{Context, Poll, Wake, Waker};
+
+fn create<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> (TaskRef, JoinHandle<T>) {
+    let seed = Seed {
+        id: 1,
+        name: None,
+        priority: Priority::default(),
+        stack_size: 0,
+        stealable: false,
+        marked: false,
+        created_ns: 0,
+    };
+    task::create(seed, Plain(f)).unwrap()
+}
+
+/// Written by whoever has it, dropped by whoever has it last.
+struct Shown(UnsafeCell<u32>);
+
+// SAFETY: the model checks that uses of the cell are ordered.
+unsafe impl Send for Shown {}
+
+impl Shown {
+    fn set(&self, to: u32) {
+        // SAFETY: see above.
+        self.0.with_mut(|n| unsafe { *n = to });
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// A thread runs a task, and ends it.
+fn run(task: TaskRef) -> thread::JoinHandle<()> {
+    spawn(move || {
+        // SAFETY: it is run once, here.
+        unsafe { task::run(task.as_ptr()) };
+        task::publish_end(task.header());
+    })
+}
+
+#[test]
+fn loom_join_waits_for_the_result() {
+    check(3, || {
+        let (task, handle) = create(|| Shown(UnsafeCell::new(1)));
+        let thread = run(task);
+        let result = handle.join().unwrap();
+        result.set(2);
+        thread.join().unwrap();
+    });
+}
+
+/// Counts its calls.
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Plainly::Relaxed);
+    }
+}
+
+/// Polled first, with a waker: it is called once, or there is a result at once. Then joined, or dropped.
+fn poll(join: bool) {
+    check(3, move || {
+        let (task, handle) = create(|| Shown(UnsafeCell::new(1)));
+        let thread = run(task);
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let waker = Waker::from(count.clone());
+        let mut handle = pin!(Some(handle));
+        let polled = handle.as_mut().as_pin_mut().unwrap().poll(&mut Context::from_waker(&waker));
+        match polled {
+            Poll::Ready(result) => result.unwrap().set(2),
+            Poll::Pending if join => {
+                // SAFETY: a handle does not mind where it is.
+                let handle = unsafe { handle.get_unchecked_mut() }.take();
+                handle.unwrap().join().unwrap().set(2);
+            }
+            Poll::Pending => {}
+        }
+        thread.join().unwrap();
+        let calls = count.0.load(Plainly::Relaxed);
+        assert!(calls <= 1, "{calls}");
+    });
+}
+
+#[test]
+fn loom_join_after_a_poll_waits_for_the_result() {
+    poll(true);
+}
+
+#[test]
+fn loom_handle_dropped_after_a_poll_leaves_nothing() {
+    poll(false);
+}
+
+#[test]
+fn loom_join_faults_are_noticed() {
+    let model = "task::loom_join_waits_for_the_result";
+    all_noticed(&[(model, "release task.rs"), (model, "acquire task.rs")]);
+}
+
+/// Two notify an async task, each after what the task waits for; it is polled until it has seen both.
+#[test]
+fn loom_await_misses_no_notification() {
+    /// The words by which a task is dispatched again, and what it waits for.
+    struct World {
+        header: Header,
+        delivered: AtomicBool,
+        worker: thread::Thread,
+        news: [AtomicBool; 2],
+    }
+    check(3, || {
+        static VTABLE: task::Vtable = task::thread_vtable(|_| ());
+        let world = Arc::new(World {
+            header: Header::new(1, None, task::Kind::Async, &VTABLE),
+            delivered: AtomicBool::new(false),
+            worker: thread::current(),
+            news: [AtomicBool::new(false), AtomicBool::new(false)],
+        });
+        let threads = [0, 1].map(|n| {
+            let world = world.clone();
+            spawn(move || {
+                // Relaxed: the notification brings it.
+                world.news[n].store(true, Ordering::Relaxed);
+                if world.header.take_await() {
+                    assert!(!world.delivered.swap(true, Ordering::AcqRel), "delivered twice");
+                    world.worker.unpark();
+                }
+            })
+        });
+        loop {
+            world.header.end_await();
+            if world.news.iter().all(|n| n.load(Ordering::Relaxed)) {
+                break;
+            }
+            if world.header.begin_await() {
+                while !world.delivered.swap(false, Ordering::AcqRel) {
+                    thread::park();
+                }
+            }
+        }
+        threads.map(|t| t.join().unwrap());
+    });
+}
+
+#[test]
+fn loom_await_faults_are_noticed() {
+    let model = "task::loom_await_misses_no_notification";
+    all_noticed(&[(model, "release task.rs"), (model, "acquire task.rs")]);
+}
