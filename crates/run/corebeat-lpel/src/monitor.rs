@@ -93,7 +93,7 @@ pub struct Touched {
     pub woke: bool,
     /// Items went through (`*`).
     pub moved: bool,
-    /// Items that went through this end, ever.
+    /// Items that went through this end so far, while tasks used it that are watched.
     pub items: u64,
 }
 
@@ -131,6 +131,12 @@ pub fn leave_out() {
     if let Some(worker) = current::worker() {
         worker.restart_watch();
     }
+}
+
+/// The processor's cycle counter where it can be used, and the system's clock elsewhere. Miri knows neither counters nor
+/// what processors can do: there it stands still.
+pub(crate) fn clock() -> quanta::Clock {
+    if cfg!(miri) { quanta::Clock::mock().0 } else { quanta::Clock::new() }
 }
 
 /// A worker's part in monitoring.
@@ -373,6 +379,25 @@ mod tests {
         let (mut to, from) = stream(1);
         Task::new().name("writer").mark().spawn(move || (0..3).for_each(|n| to.write(n).unwrap())).unwrap();
         Task::new().name("reader").spawn(move || assert_eq!(from.sum::<i32>(), 3)).unwrap();
+    }
+
+    #[test]
+    fn entries_stay_while_others_are_added() {
+        let touches = Touches::default();
+        for used in [0, 1, ROW, ROW + 1, 3 * ROW, 2] {
+            let push = |stream| touches.push(Touched { stream, ..UNTOUCHED });
+            let entries: Vec<*mut Touched> = (0..used as u64).map(push).collect();
+            for entry in entries {
+                // SAFETY: an entry of this round.
+                unsafe { (*entry).items = (*entry).stream + 1 };
+            }
+            let check = |taken: &[Touched]| {
+                assert_eq!(taken.len(), used);
+                assert!(taken.iter().zip(0..).all(|(t, n)| t.stream == n && t.items == n + 1 && !t.moved));
+            };
+            // SAFETY: nobody has the entries any more.
+            unsafe { touches.take(check) };
+        }
     }
 
     #[test]

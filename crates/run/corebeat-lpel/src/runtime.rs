@@ -6,7 +6,7 @@ use crate::deadlock::{self, Deadlock};
 use crate::deque::{Injector, Steal};
 use crate::dump::Dump;
 use crate::error::{Error, Failure, STACK_MAX, STACK_MIN, WORKERS_MAX};
-use crate::monitor::{Monitor, Watch};
+use crate::monitor::{self, Monitor, Watch};
 use crate::overflow;
 use crate::placement::{Place, Placement, TaskInfo};
 use crate::random::{Random, RandomOrder};
@@ -681,7 +681,7 @@ impl Builder {
         let spin =
             self.spin.unwrap_or(if workers <= allowed.len() && workers > 1 { SPIN } else { Duration::ZERO });
         let spin_iterations = if self.seed.is_some() { 0 } else { spin_iterations(spin) };
-        let monitor_clock = self.monitor.as_ref().map(|_| quanta::Clock::new());
+        let monitor_clock = self.monitor.as_ref().map(|_| monitor::clock());
         let begin = monitor_clock.as_ref().map_or(0, |c| c.raw());
         let random = self.seed.map(Random::new);
         let plan = |index: usize| Plan {

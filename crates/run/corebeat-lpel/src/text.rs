@@ -32,8 +32,10 @@ use std::{mem, thread};
 
 /// Bytes of memory for records that are not written yet, if nothing is said.
 const BUFFER: usize = 64 << 20;
-/// Words of a chunk.
-const CHUNK: usize = 8 << 10;
+/// Words of a chunk. Miri would take minutes to fill one.
+const CHUNK: usize = if cfg!(miri) { 64 } else { 8 << 10 };
+/// So many empty chunks are kept ready, so that no worker has to touch new memory, which is slow.
+const SPARE: usize = 2;
 /// After it found no room, a worker asks again only this many records later.
 const PATIENCE: u64 = 256;
 /// How far the writer's thread stands back, by the system's measure: as far as it goes.
@@ -145,8 +147,9 @@ impl TextLog {
         let queue = Arc::new(Queue::new(bytes));
         let filled = queue.clone();
         let writer = move || {
-            #[cfg(not(miri))]
-            let _ = rustix::process::setpriority_process(None, NICE);
+            if !cfg!(miri) {
+                let _ = rustix::process::setpriority_process(None, NICE);
+            }
             while let Some(chunk) = filled.next() {
                 files.write(&chunk);
                 filled.give_back(chunk);
@@ -317,10 +320,18 @@ impl Queue {
             if state.over {
                 return None;
             }
-            if let Some(chunk) = state.full.pop_front() {
+            if state.free.len() < SPARE && state.left > 0 {
+                state.left -= 1;
+                drop(state);
+                let spare = Packed::touched(CHUNK);
+                state = lock(&self.state);
+                state.free.push(spare);
+                self.emptied.notify_one();
+            } else if let Some(chunk) = state.full.pop_front() {
                 return Some(chunk);
+            } else {
+                state = self.filled.wait(state).unwrap_or_else(|e| e.into_inner());
             }
-            state = self.filled.wait(state).unwrap_or_else(|e| e.into_inner());
         }
     }
 

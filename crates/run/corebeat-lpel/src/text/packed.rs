@@ -58,6 +58,13 @@ impl Packed {
         Packed { words: Vec::with_capacity(words), last_ns: 0 }
     }
 
+    /// As above, of memory that is there: the system hands it out only when it is written to.
+    pub(crate) fn touched(words: usize) -> Packed {
+        let mut packed = Packed { words: vec![1; words], last_ns: 0 };
+        packed.clear();
+        packed
+    }
+
     /// How many words can be added without more memory.
     #[inline]
     pub(crate) fn room(&self) -> usize {
