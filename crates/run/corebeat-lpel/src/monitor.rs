@@ -30,7 +30,7 @@ pub enum Level {
 pub trait Monitor: Send + Sync {
     /// How much is to be recorded.
     fn level(&self) -> Level;
-    /// For the worker of this number. It is used, and dropped, by that worker's thread.
+    /// For the worker of this number, whose thread alone uses it.
     fn listener(&self, worker: usize) -> Box<dyn Listener>;
 }
 

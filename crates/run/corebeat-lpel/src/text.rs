@@ -187,7 +187,14 @@ impl Monitor for TextLog {
 
     fn listener(&self, worker: usize) -> Box<dyn Listener> {
         self.log.queue.enlist();
-        Box::new(Pen { log: self.log.clone(), worker, packed: Packed::default(), lost: 0, patience: 0 })
+        Box::new(Pen {
+            log: self.log.clone(),
+            worker,
+            packed: Packed::default(),
+            lost: 0,
+            patience: 0,
+            ended: false,
+        })
     }
 }
 
@@ -374,6 +381,7 @@ struct Pen {
     lost: u64,
     /// Records to lose before it asks for a chunk again.
     patience: u64,
+    ended: bool,
 }
 
 impl Pen {
@@ -407,6 +415,14 @@ impl Pen {
         self.packed.capacity() > 0
     }
 
+    /// Nothing more is going to come. What keeps the runtime's memory, and so us, does not hold up the log.
+    fn resign(&mut self) {
+        if !mem::replace(&mut self.ended, true) {
+            self.hand_over();
+            self.log.queue.resign();
+        }
+    }
+
     fn hand_over(&mut self) {
         self.log.queue.push(Chunk { worker: self.worker, packed: mem::take(&mut self.packed) });
     }
@@ -438,13 +454,14 @@ impl Listener for Pen {
             self.packed.lost(&Lost { worker: end.worker, end_ns: end.end_ns, records: self.lost });
         }
         self.packed.end(end);
+        self.resign();
     }
 }
 
 impl Drop for Pen {
+    /// Of a runtime that could not be built.
     fn drop(&mut self) {
-        self.hand_over();
-        self.log.queue.resign();
+        self.resign();
     }
 }
 
