@@ -376,9 +376,10 @@ mod tests {
 
     /// A marked task and one that is not, with a stream between them that blocks both.
     fn pair() {
-        let (mut to, from) = stream(1);
+        let (mut to, mut from) = stream(1);
         Task::new().name("writer").mark().spawn(move || (0..3).for_each(|n| to.write(n).unwrap())).unwrap();
-        Task::new().name("reader").spawn(move || assert_eq!(from.sum::<i32>(), 3)).unwrap();
+        let reader = async move { while from.next().await.is_some() {} };
+        Task::new().name("reader").spawn_async(reader).unwrap();
     }
 
     #[test]
@@ -417,6 +418,8 @@ mod tests {
         for blocked in kept.iter().filter(|k| matches!(k.status, Status::Reading | Status::Writing)) {
             assert!(blocked.streams[0].blocked, "{blocked:?}");
         }
+        assert!(reader.len() > 2 && reader[0].status == Status::Awaiting, "{reader:#?}");
+        assert!(reader.iter().all(|k| k.streams[0].blocked == (k.status == Status::Awaiting)));
         assert!(writer.iter().all(|k| k.streams.iter().all(|t| t.direction == Direction::Write)));
     }
 

@@ -905,6 +905,7 @@ impl<T: Send + 'static> Next<'_, T> {
             leave_token(&core.reader.word, this.token);
             let token = this.token;
             if settle(&core.writer, || Doubt::new(&end.shared, true, token, &end.cursor)) {
+                end.note(|t| t.blocked = true);
                 return Poll::Pending;
             }
             this.token = NOBODY;

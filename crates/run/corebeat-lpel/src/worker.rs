@@ -724,6 +724,7 @@ impl Worker {
         if found || !self.inbox.is_empty() || self.steal() {
             // There may be more than we can eat.
             inner.rouse_one();
+            self.restart_watch();
             return;
         }
         self.trim(SPARE_MAX);
