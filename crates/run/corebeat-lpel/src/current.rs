@@ -42,7 +42,47 @@ thread_local! {
         }
     };
     /// What stands for this thread when it waits.
-    static THREAD: OnceCell<TaskRef> = const { OnceCell::new() };
+    static THREAD: OnceCell<ThisThread> = const { OnceCell::new() };
+}
+
+/// A thread's own reference to what stands for it.
+struct ThisThread(TaskRef);
+
+impl Drop for ThisThread {
+    fn drop(&mut self) {
+        // Here, because who drops the last reference may be another thread.
+        self.0.header().locals.clear();
+    }
+}
+
+/// What this thread was before it turned a worker; and becomes again when this is dropped.
+pub(crate) struct Before {
+    worker: *const Worker,
+    task: *const Header,
+    stamp: u64,
+    way_back: *const (),
+}
+
+impl Before {
+    pub(crate) fn of(current: &Current) -> Before {
+        Before {
+            worker: current.worker.get(),
+            task: current.task.get(),
+            stamp: current.stamp.get(),
+            way_back: current.way_back.get(),
+        }
+    }
+}
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        with(|c| {
+            c.worker.set(self.worker);
+            c.task.set(self.task);
+            c.stamp.set(self.stamp);
+            c.way_back.set(self.way_back);
+        });
+    }
 }
 
 #[inline(always)]
@@ -50,13 +90,23 @@ pub(crate) fn with<R>(f: impl FnOnce(&Current) -> R) -> R {
     CURRENT.with(f)
 }
 
-/// An address space that is all this process's: workers, and threads that use streams. 0 is nobody.
+/// The home of all threads that are no workers or wrappers. 0 is nobody's.
+const OUTSIDE: u64 = 1;
+
+/// A home for a worker, or for all wrappers of a runtime.
 pub(crate) fn new_home() -> u64 {
-    static HOMES: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: only unique. It wraps after 2^24 threads; then two threads may take each other for one, and see below.
+    static HOMES: AtomicU64 = AtomicU64::new(OUTSIDE + 1);
+    // Relaxed: only unique.
     let home = HOMES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    assert!(home < 1 << (64 - HOME_SHIFT), "more than 16 million threads and workers have used streams");
+    assert!(home < 1 << (64 - HOME_SHIFT), "more than 16 million workers in one process");
     home
+}
+
+/// A stamp for a thread that is no worker: another for each thread.
+fn new_stamp(home: u64) -> u64 {
+    static NUMBERS: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: only unique, for the first 2^40 threads.
+    stamp(home, NUMBERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
 }
 
 /// A stamp for something that runs at `home`.
@@ -69,7 +119,7 @@ pub(crate) fn home_of(stamp: u64) -> u64 {
     stamp >> HOME_SHIFT
 }
 
-/// The stamp of who runs now; never 0.
+/// The stamp of who runs now; 0 for a thread that has not used a stream yet.
 #[inline(always)]
 pub(crate) fn current_stamp() -> u64 {
     with(|c| c.stamp.get())
@@ -79,7 +129,7 @@ pub(crate) fn current_stamp() -> u64 {
 pub(crate) fn make_stamp() -> u64 {
     with(|c| {
         if c.stamp.get() == 0 {
-            c.stamp.set(stamp(new_home(), 0));
+            c.stamp.set(new_stamp(OUTSIDE));
         }
         c.stamp.get()
     })
@@ -102,7 +152,7 @@ pub(crate) fn waiter() -> *const Header {
 
 #[cold]
 fn this_thread() -> *const Header {
-    THREAD.with(|t| t.get_or_init(|| new_thread(None, None, 0)).as_ptr())
+    THREAD.with(|t| t.get_or_init(|| ThisThread(new_thread(None, None, 0))).0.as_ptr())
 }
 
 /// The task's number; 0 for a thread that is no wrapper.
@@ -188,6 +238,8 @@ pub(crate) fn block_on_task(word: &Word, token: Token, task: u64) {
     // SAFETY: whoever runs is alive.
     unsafe { &(*waiter()).on_task }.store(task, Ordering::Relaxed);
     block(word, token, Status::Joining, ptr::null());
+    // SAFETY: as above.
+    unsafe { &(*waiter()).on_task }.store(0, Ordering::Relaxed);
     unblocked();
 }
 
@@ -234,10 +286,18 @@ pub(crate) fn runtime() -> Option<Arc<Inner>> {
         return Some(worker.inner().keep());
     }
     THREAD.with(|t| {
-        let header = t.get()?.as_ptr();
+        let header = t.get()?.0.as_ptr();
         // SAFETY: threads have such blocks.
         unsafe { &*header.cast::<ThreadCells>() }.inner.clone()
     })
+}
+
+/// For the runtime of whoever runs here, if any: see [`Inner::count_growable`].
+pub(crate) fn count_growable(begins: bool) {
+    match worker() {
+        Some(worker) => worker.inner().count_growable(begins),
+        None => runtime().into_iter().for_each(|inner| inner.count_growable(begins)),
+    }
 }
 
 /// Whether a task runs here, and no thread of its own.
@@ -330,10 +390,13 @@ fn new_thread(inner: Option<Arc<Inner>>, name: Option<Arc<str>>, id: u64) -> Tas
 
 /// Makes this thread a wrapper: known by name to dumps and to the search for deadlocks.
 pub(crate) fn become_wrapper(inner: Arc<Inner>, name: Option<Arc<str>>, id: u64) -> TaskRef {
+    let home = inner.wrapper_home;
     let me = new_thread(Some(inner), name, id);
-    me.header().stamp.set(make_stamp());
+    let stamp = new_stamp(home);
+    with(|c| c.stamp.set(stamp));
+    me.header().stamp.set(stamp);
     THREAD.with(|t| {
-        let _ = t.set(me.clone());
+        let _ = t.set(ThisThread(me.clone()));
     });
     me
 }

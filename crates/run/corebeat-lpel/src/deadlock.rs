@@ -51,12 +51,12 @@ pub(crate) struct Stuck {
     _look: Look,
 }
 
-/// Finds who is stuck.
+/// Finds who is stuck, and whether these are all tasks that there are.
 ///
 /// An end that no task has used is somewhere: in a task that will use it, or outside. In a `closed` world nobody outside
 /// has ends that were never used, and so whoever waits for such a one is stuck if all tasks are; else nothing is said
 /// about it.
-pub(crate) fn search(inner: &Inner, closed: bool) -> Stuck {
+pub(crate) fn search(inner: &Inner, closed: bool) -> (Stuck, bool) {
     let look = Look::new();
     let mut world = World { closed, living: HashSet::new(), homes: HashSet::new() };
     let mut tasks: Vec<(*const Header, TaskDump)> = Vec::new();
@@ -78,14 +78,15 @@ pub(crate) fn search(inner: &Inner, closed: bool) -> Stuck {
     drop(wrappers);
     tasks.sort_by_key(|(_, dump)| dump.id);
     let mut stuck = world.stuck(&tasks);
-    if closed && stuck.iter().filter(|stuck| **stuck).count() < world.living.len() {
+    let all = stuck.iter().filter(|stuck| **stuck).count() as u64 == inner.living();
+    if closed && !all {
         // Somebody is not stuck, and may have the ends that no task has used.
         world.closed = false;
         stuck = world.stuck(&tasks);
     }
     let mut stuck = stuck.into_iter();
     tasks.retain(|_| stuck.next() == Some(true));
-    Stuck { tasks, _look: look }
+    (Stuck { tasks, _look: look }, all)
 }
 
 /// What decides who may wake whom.
@@ -168,10 +169,6 @@ impl World {
 }
 
 impl Stuck {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
-    }
-
     /// Has the writer of the smallest full stream that may grow go on with more room. False if there is none.
     pub(crate) fn grow(&self) -> bool {
         let mut candidates: Vec<(usize, *const Header, &Core)> = Vec::new();

@@ -15,13 +15,13 @@
 //!     let (mut squares, to_add) = stream(16);
 //!     spawn(move || (1..=10).try_for_each(|n| numbers.write(n))); // waits where there is no room
 //!     spawn(move || to_square.into_iter().try_for_each(|n| squares.write(n * n)));
-//!     to_add.sum::<u64>() // until all writers are gone
+//!     to_add.sum::<u64>() // until the writer is gone
 //! })?;
 //! assert_eq!(sum, 385);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A task that only waits for its next item needs no stack while it does: as an async task it is a hundred times smaller.
+//! A task that only waits for its next item needs no stack while it does: as an async task it takes a tenth of the memory.
 //! Both forms use the same streams, in one network.
 //!
 //! ```

@@ -11,7 +11,6 @@ use crate::overflow;
 use crate::placement::{Place, Placement, TaskInfo};
 use crate::random::{Random, RandomOrder};
 use crate::scheduler::{Fifo, Order, Scheduler};
-use crate::stream::GROWABLE;
 use crate::task::{
     self, Awaited, Body, CANCEL_DEADLOCK, CANCEL_ENDING, JoinHandle, Plain, Priority, Seed, Status, TaskRef,
 };
@@ -62,11 +61,15 @@ pub(crate) struct Inner {
     /// Calls of `run` that wait.
     runs: AtomicUsize,
     pub(crate) wrappers: Mutex<Vec<TaskRef>>,
+    /// Where wrappers are, for those who use the other ends of their streams.
+    pub(crate) wrapper_home: u64,
     placement: Option<Mutex<Box<dyn Placement>>>,
     next_worker: AtomicUsize,
     /// Of threads that are no workers.
     outside: Mutex<Counts>,
     growths: AtomicU64,
+    /// Tasks that wait for room on a stream that may grow: only while there are any is it worth to look for circles.
+    growable: AtomicUsize,
     begin: Instant,
     stack_size: usize,
     deterministic: Option<Mutex<Random>>,
@@ -150,9 +153,20 @@ impl Inner {
         }
     }
 
+    /// A task begins, or ends, to wait for room on a stream that may grow.
+    pub(crate) fn count_growable(&self, begins: bool) {
+        if !begins {
+            self.growable.fetch_sub(1, Ordering::SeqCst);
+        } else if self.growable.fetch_add(1, Ordering::SeqCst) == 0 {
+            // Workers that sleep do so without end, and now there is something to look for now and then.
+            light();
+            let _ = self.workers.iter().any(|w| w.rouse());
+        }
+    }
+
     /// How long a sleeping worker may sleep before it looks for circles; `None`: there can be none.
     pub(crate) fn nap(&self) -> Option<Duration> {
-        (GROWABLE.load(Ordering::Relaxed) > 0).then_some(CIRCLE_PERIOD)
+        (self.growable.load(Ordering::Relaxed) > 0).then_some(CIRCLE_PERIOD)
     }
 
     pub(crate) fn living(&self) -> u64 {
@@ -170,7 +184,7 @@ impl Inner {
             self.is_quiet.notify_all();
         }
         // No worker rests now that could look into it later, or tasks wait for room on a stream that may grow.
-        let soon = current::worker().is_none() || GROWABLE.load(Ordering::Relaxed) > 0;
+        let soon = current::worker().is_none() || self.growable.load(Ordering::Relaxed) > 0;
         if soon && self.living() > 0 {
             self.judge();
         }
@@ -180,16 +194,20 @@ impl Inner {
     fn judge(&self) -> bool {
         let _judging = lock(&self.judging);
         let closed = self.runs.load(Ordering::SeqCst) > 0;
-        let stuck = deadlock::search(self, closed);
+        let (stuck, all) = deadlock::search(self, closed);
         if stuck.grow() {
             self.growths.fetch_add(1, Ordering::Relaxed);
             return true;
         }
-        // Somebody from outside may have come in while we looked: then there is no verdict now.
-        if stuck.is_empty() || self.deterministic.is_none() && self.active.load(Ordering::SeqCst) != 0 {
+        // Who is not stuck may have any end, also those that others have used before. And somebody from outside may have come
+        // in while we looked. Then there is no verdict now.
+        if !(closed && all) || self.deterministic.is_none() && self.active.load(Ordering::SeqCst) != 0 {
             return false;
         }
-        *lock(&self.verdict) = Some(stuck.verdict());
+        let verdict = stuck.verdict();
+        // Tasks that nobody joins are in it as well, and nobody else would hear of them.
+        eprintln!("corebeat-lpel: {verdict}");
+        *lock(&self.verdict) = Some(verdict);
         stuck.cancel(CANCEL_DEADLOCK);
         self.call();
         true
@@ -197,11 +215,11 @@ impl Inner {
 
     /// While others move: makes a stream larger that holds up a circle of tasks, if there is one.
     pub(crate) fn resolve_circles(&self) {
-        if GROWABLE.load(Ordering::Relaxed) == 0 {
+        if self.growable.load(Ordering::Relaxed) == 0 {
             return;
         }
         let Ok(_judging) = self.judging.try_lock() else { return };
-        if deadlock::search(self, false).grow() {
+        if deadlock::search(self, false).0.grow() {
             self.growths.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -369,18 +387,20 @@ impl Inner {
     fn drive(&self, random: &Mutex<Random>) {
         /// While all wait for threads outside, it looks this often whether there is news.
         const OUTSIDE_PERIOD: Duration = Duration::from_micros(100);
+        /// A turn takes so much of virtual time: else who yields until a point in time would stop the clock.
+        const TURN_NS: u64 = 100;
         let mut random = lock(random);
         let ruin = Ruin;
         let workers = &self.workers;
         let turn = |worker: &Worker, f: fn(&Worker) -> bool| {
-            worker.enter();
-            let did = f(worker);
-            worker.step_out();
-            did
+            let _here = worker.enter();
+            f(worker)
         };
         let mut idle = 0;
         loop {
             let worker = &workers[random.below(workers.len())];
+            let now_ns = self.virtual_ns.load(Ordering::Relaxed);
+            self.virtual_ns.store(now_ns.saturating_add(TURN_NS), Ordering::Relaxed);
             idle = if turn(worker, Worker::turn) { 0 } else { idle + 1 };
             if idle < 2 * workers.len() {
                 continue;
@@ -404,9 +424,8 @@ impl Inner {
         }
         // Another thread may be the next to turn them, and what has run on a stack belongs to this one.
         for worker in workers {
-            worker.enter();
+            let _here = worker.enter();
             worker.trim(0);
-            worker.step_out();
         }
         std::mem::forget(ruin);
     }
@@ -546,7 +565,7 @@ impl Drop for Runtime {
             Some(random) => {
                 inner.drive(random);
                 for worker in &inner.workers {
-                    worker.enter();
+                    let _here = worker.enter();
                     worker.leave();
                 }
             }
@@ -718,10 +737,12 @@ impl Builder {
             judging: Mutex::new(()),
             runs: AtomicUsize::new(0),
             wrappers: Mutex::default(),
+            wrapper_home: current::new_home(),
             placement: self.placement.map(Mutex::new),
             next_worker: AtomicUsize::new(0),
             outside: Mutex::new(Counts::default()),
             growths: AtomicU64::new(0),
+            growable: AtomicUsize::new(0),
             begin: Instant::now(),
             stack_size,
             deterministic: random.clone().map(Mutex::new),

@@ -3,6 +3,7 @@
 //! Source: Prokesch, A Light-Weight Parallel Execution Layer for Shared-Memory Stream Processing, 2011, 4.2.3 and 6.2.2.
 
 use crate::task::{Header, Priority};
+use crate::worker::Ruin;
 use std::cell::{RefCell, UnsafeCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::{fmt, ptr};
@@ -47,6 +48,9 @@ impl fmt::Debug for Ready {
 }
 
 /// A worker's ready set, touched by that worker alone.
+///
+/// It gives back what was put into it: tasks of one worker do not go to another. It must not spawn, wake or block. If it
+/// panics, or hands out a task of another worker, the program ends.
 pub trait Scheduler: Send {
     /// A task became ready.
     fn put(&mut self, task: Ready);
@@ -72,7 +76,7 @@ impl Order {
         match self {
             // SAFETY: only the worker's thread comes here, and `Fifo` calls nobody.
             Order::Fifo(fifo) => unsafe { (*fifo.get()).put(task) },
-            Order::Other(other) => other.borrow_mut().put(task),
+            Order::Other(other) => guarded(|| other.borrow_mut().put(task)),
         }
     }
 
@@ -81,7 +85,7 @@ impl Order {
         match self {
             // SAFETY: as in `put`.
             Order::Fifo(fifo) => unsafe { (*fifo.get()).fetch() },
-            Order::Other(other) => other.borrow_mut().fetch(),
+            Order::Other(other) => guarded(|| other.borrow_mut().fetch()),
         }
     }
 
@@ -93,6 +97,14 @@ impl Order {
             Order::Other(other) => other.borrow().is_empty(),
         }
     }
+}
+
+/// Ends the program if a scheduler panics: the task in its hands would be lost, and nothing would say so.
+fn guarded<R>(f: impl FnOnce() -> R) -> R {
+    let ruin = Ruin;
+    let result = f();
+    std::mem::forget(ruin);
+    result
 }
 
 /// First in, first out: what workers use if nothing is said.

@@ -57,6 +57,15 @@ pub(crate) fn announce(core: &Core) {
         // SAFETY: taken just now.
         unsafe { waiter::wake(token) };
     }
+    // SAFETY: a clone; its owner keeps it until it is gone itself. A dump may have found it by its owner.
+    unsafe { limbo::retire(set) };
+}
+
+/// True if the stream was armed, and not yet announced.
+fn disarm<T: Send + 'static>(reader: &Reader<T>) -> bool {
+    // AcqRel: as in `announce`.
+    let word = &reader.core().reader.word;
+    word.compare_exchange(ARMED, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
 /// Which stream of a set: given by [`StreamSet::add`], used again after the stream has left the set.
@@ -100,6 +109,8 @@ pub struct StreamSet<T: Send + 'static> {
     members: Slab<Member<T>>,
     /// Who may have something to read, in the order in which they are asked.
     line: VecDeque<usize>,
+    /// Where streams were armed.
+    home: u64,
 }
 
 struct Member<T: Send + 'static> {
@@ -111,7 +122,7 @@ impl<T: Send + 'static> StreamSet<T> {
     /// A set of no streams.
     pub fn new() -> Self {
         let core = SetCore { ready: Inbox::new(), word: Word::new(NOBODY), members: Mutex::default() };
-        StreamSet { core: Arc::new(core), members: Slab::new(), line: VecDeque::new() }
+        StreamSet { core: Arc::new(core), members: Slab::new(), line: VecDeque::new(), home: 0 }
     }
 
     /// Takes a stream in.
@@ -132,10 +143,8 @@ impl<T: Send + 'static> StreamSet<T> {
     pub fn remove(&mut self, key: Key) -> Option<Reader<T>> {
         let Key(key) = key;
         let member = self.members.get(key)?;
-        // AcqRel as in `announce`: disarm it, or wait for who is announcing it just now.
-        let word = &member.reader.core().reader.word;
-        let disarmed = word.compare_exchange(ARMED, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if !disarmed {
+        // Or wait for who is announcing it just now.
+        if !disarm(&member.reader) {
             while !self.members[key].in_line {
                 if !self.collect() {
                     thread::yield_now();
@@ -180,15 +189,31 @@ impl<T: Send + 'static> StreamSet<T> {
         any
     }
 
+    /// The set is used elsewhere than before. Where it was, a worker may have doubts about armed streams, and no time to
+    /// look. So they stand in line again, and are armed from here.
+    #[cold]
+    fn move_to(&mut self, home: u64) {
+        self.home = home;
+        for (key, member) in &mut self.members {
+            if !member.in_line && disarm(&member.reader) {
+                member.in_line = true;
+                self.line.push_back(key);
+            }
+        }
+    }
+
     /// The next event of a stream that has one now; `None` if there is none.
     pub fn try_read(&mut self) -> Option<(Key, Event<T>)> {
+        let home = current::home_of(current::make_stamp());
+        if self.home != home {
+            self.move_to(home);
+        }
         loop {
-            let Some(key) = self.line.pop_front() else {
-                if self.collect() {
-                    continue;
-                }
-                return None;
-            };
+            // Each time, so that one that always has something does not hold up those that come later.
+            if !self.core.ready.is_empty() {
+                self.collect();
+            }
+            let key = self.line.pop_front()?;
             let member = &mut self.members[key];
             match member.reader.try_read() {
                 Ok(item) => {
@@ -293,6 +318,10 @@ impl<T: Send + 'static> Future for NextOf<'_, T> {
             }
             if this.set.is_empty() {
                 return Poll::Ready(None);
+            }
+            // An older token of ours has its note, which goes with it, and would take the new one along.
+            if this.token != NOBODY {
+                waiter::withdraw(&this.set.core.word, this.token);
             }
             this.token = waiter::awaiting_token(context.waker());
             current::note_await(this.token, Awaits::Set(&this.set.core));

@@ -92,6 +92,8 @@ fn pair<T: Send + 'static>(capacity: usize, growing: bool) -> (Writer<T>, Reader
             link: AtomicPtr::new(ptr::null_mut()),
         },
         first,
+        #[cfg(loom)]
+        gone: AtomicUsize::new(0),
     });
     let end = |shared| End {
         shared,
@@ -187,24 +189,13 @@ impl Core {
     }
 }
 
-impl Side {
-    /// After the word was closed, before a look at the other side's.
-    fn leave(&self) {
-        // Relaxed: see `End::enter`.
-        let home = self.home.load(Ordering::Relaxed);
-        if home == 0 || home == current::home_of(current::current_stamp()) {
-            fence(Ordering::SeqCst);
-        } else {
-            // The other side may be blocking there at this moment, and rely on us being there as well.
-            heavy();
-        }
-    }
-}
-
 /// The shared part of a stream.
 pub(crate) struct Shared<T> {
     pub(crate) core: Core,
     first: *const Segment<T>,
+    /// What the counts of `Arc` order, in models, which do not know them.
+    #[cfg(loom)]
+    gone: AtomicUsize,
 }
 
 // SAFETY: slots go from one side to the other by the rules of `ring`, and items are Send; the rest is atomic, or follows
@@ -215,6 +206,8 @@ unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
+        #[cfg(loom)]
+        self.gone.fetch_add(1, Ordering::AcqRel);
         let mut segment = self.first.cast_mut();
         while !segment.is_null() {
             // SAFETY: from `Box::into_raw`, here or in `Cursor::grow`; both ends are gone.
@@ -328,16 +321,6 @@ impl<T> End<T> {
         if !self.touched.is_null() {
             // SAFETY: entered in this dispatch; nobody else has a reference to it while the task runs.
             note(unsafe { &mut *self.touched });
-        }
-    }
-
-    /// Tells the monitor that this end goes.
-    fn note_close(&mut self, side: fn(&Core) -> &Side, direction: Direction) {
-        if current::worker().is_some_and(|w| w.watches_streams()) {
-            if self.stamp != current::current_stamp() {
-                self.enter(side, direction);
-            }
-            self.note(|t| t.closed = true);
         }
     }
 }
@@ -498,7 +481,7 @@ impl<T: Send + 'static> Writer<T> {
             let grow = unsafe { &(*waiter::blocked(token)).grow };
             if core.growing {
                 grow.set(false);
-                GROWABLE.fetch_add(1, Ordering::SeqCst);
+                current::count_growable(true);
             }
             leave_token(&core.writer.word, token);
             if settle(&core.reader, || Doubt::new(&end.shared, false, token, &end.cursor)) {
@@ -508,7 +491,7 @@ impl<T: Send + 'static> Writer<T> {
             }
             let core = &end.shared.core;
             if core.growing {
-                GROWABLE.fetch_sub(1, Ordering::SeqCst);
+                current::count_growable(false);
                 // Acquire: pairs with the release of who told us.
                 if grow.replace(false) && end.cursor.slot().is_full() {
                     end.cursor.grow();
@@ -535,9 +518,6 @@ impl<T: Send + 'static> Writer<T> {
         self.end.core().id
     }
 }
-
-/// Writers that wait for room on streams that may grow: only while there are any is it worth to look for circles.
-pub(crate) static GROWABLE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 /// A list of which the first items have been moved out.
 struct Rest<'a, T> {
@@ -654,6 +634,8 @@ impl<T: Send + 'static> Reader<T> {
         if max == 0 || !self.end.cursor.slot().is_full() && !self.wait() {
             return 0;
         }
+        // A writer that keeps up would keep us here.
+        let max = max.min(self.capacity());
         let mut read = 0;
         while read < max {
             let slot = self.end.cursor.slot();
@@ -805,11 +787,13 @@ impl<T: Send + 'static> Iterator for Reader<T> {
 
 impl<T: Send + 'static> Drop for Writer<T> {
     fn drop(&mut self) {
-        self.end.note_close(|core| &core.writer, Direction::Write);
+        // The other side may rely on us being where this end was last used: see `End::enter`.
+        self.end.resume(|core| &core.writer, Direction::Write);
+        self.end.note(|t| t.closed = true);
         let core = self.end.core();
-        // Release: all that we wrote comes before.
+        // Release: all that we wrote comes before. The fence orders it before our look at the reader's word.
         core.writer.word.store(CLOSED, Ordering::Release);
-        core.writer.leave();
+        fence(Ordering::SeqCst);
         core.call_reader();
         keep_for_dumps(&self.end.shared);
     }
@@ -825,7 +809,7 @@ impl<T: Send + 'static> Drop for Reader<T> {
                 let core = &self.0.core;
                 // AcqRel: our reads come before; the token of a future that was leaked is ours.
                 let before = core.reader.word.swap(CLOSED, Ordering::AcqRel);
-                core.reader.leave();
+                fence(Ordering::SeqCst);
                 // SAFETY: taken out just now.
                 unsafe { waiter::forget(before) };
                 core.call_writer();
@@ -833,11 +817,16 @@ impl<T: Send + 'static> Drop for Reader<T> {
             }
         }
 
-        self.end.note_close(|core| &core.reader, Direction::Read);
+        // As in the writer's.
+        self.end.resume(|core| &core.reader, Direction::Read);
+        self.end.note(|t| t.closed = true);
         let shared = self.end.shared.clone();
         let _close = Close(&shared);
         // What is in the buffer would else live as long as the writer, and may hold ends of other streams.
-        while self.look().is_ok() {
+        for _ in 0..self.capacity() {
+            if self.look().is_err() {
+                break;
+            }
             // SAFETY: seen full, and we are the reader.
             let item = unsafe { self.end.cursor.slot().take() };
             self.end.cursor.advance();
@@ -848,6 +837,8 @@ impl<T: Send + 'static> Drop for Reader<T> {
 
 /// An end is going. A dump that found the stream by a task that waited for it may still read it.
 fn keep_for_dumps<T: Send + 'static>(shared: &Arc<Shared<T>>) {
+    #[cfg(loom)]
+    shared.gone.fetch_add(1, Ordering::AcqRel);
     // SAFETY: a clone keeps the rest; items are Send, so any thread may drop them.
     unsafe { limbo::retire(shared.clone()) };
 }

@@ -641,6 +641,11 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
         if task.join.load(Ordering::Acquire) == CLOSED {
             return Poll::Ready(self.take());
         }
+        // As in `NextOf::poll`.
+        let old = task.join.load(Ordering::Relaxed);
+        if waiter::is_token(old) {
+            waiter::withdraw(&task.join, old);
+        }
         let token = waiter::awaiting_token(context.waker());
         current::note_await(token, Awaits::Task(task.id));
         if waiter::leave(&task.join, token) { Poll::Pending } else { Poll::Ready(self.take()) }

@@ -430,6 +430,8 @@ impl Worker {
     fn look_at_doubts(&self) {
         let mut doubts = self.own.doubts.take();
         doubts.retain(|doubt| !doubt.resolve());
+        // Who was woken, or dropped, may have brought new ones.
+        doubts.append(&mut self.own.doubts.borrow_mut());
         self.own.doubts.replace(doubts);
     }
 
@@ -439,6 +441,7 @@ impl Worker {
         for doubt in doubts.drain(..) {
             doubt.resolve();
         }
+        doubts.append(&mut self.own.doubts.borrow_mut());
         self.own.doubts.replace(doubts);
     }
 
@@ -481,6 +484,11 @@ impl Worker {
     fn dispatch(&self, task: *const Header) {
         // SAFETY: it was in our ready set, so it lives until it ends, which is at the end of this function.
         let header = unsafe { &*task };
+        let worker = header.worker.load(Ordering::Relaxed).cast_const();
+        assert!(
+            worker.is_null() || std::ptr::eq(worker, self),
+            "a scheduler has handed out a task of another worker: it must give back what was put into it"
+        );
         header.queued.set(false);
         if header.carrier.get().is_null() && !self.begin(header) {
             return;
@@ -551,8 +559,6 @@ impl Worker {
             header.delivered.set(false);
             header.forget_await();
             header.end_await();
-            // That was for the await: what the task may block on now has not come.
-            header.delivered.set(false);
         }
         match self.borrow_carrier(header.stack_size) {
             Ok(carrier) => {
@@ -572,6 +578,8 @@ impl Worker {
     fn abandon(&self, task: *const Header, why: Failure) {
         // SAFETY: we own it, and it does not run.
         unsafe { task::fail(task, why) };
+        // SAFETY: as above. It may have run before.
+        unsafe { &(*task).locals }.clear();
         self.end(task);
     }
 
@@ -668,7 +676,7 @@ impl Worker {
     /// The whole life of a worker with a thread of its own.
     pub(crate) fn run(&self) {
         let _ = self.sleep.thread.set(thread::current());
-        self.enter();
+        let _here = self.enter();
         let ruin = Ruin;
         loop {
             while self.turn() {}
@@ -682,33 +690,29 @@ impl Worker {
     }
 
     /// This thread turns the worker from here on.
-    pub(crate) fn enter(&self) {
-        current::with(|c| {
+    pub(crate) fn enter(&self) -> current::Before {
+        let before = current::with(|c| {
+            let before = current::Before::of(c);
             c.worker.set(self);
+            c.task.set(std::ptr::null());
             c.stamp.set(current::stamp(self.home, 0));
+            before
         });
         if let Some(watch) = &self.own.watch {
             watch.restart();
         }
+        before
     }
 
     /// This thread does not turn it any more; at its end.
     pub(crate) fn leave(&self) {
-        // Doubts that are left are of tasks that are gone.
-        self.own.doubts.take();
+        // Of sets that have left the runtime.
+        heavy();
+        self.resolve_doubts();
         self.trim(0);
         if let Some(watch) = &self.own.watch {
             watch.ended(self.index);
         }
-        self.step_out();
-    }
-
-    /// This thread is no worker any more.
-    pub(crate) fn step_out(&self) {
-        current::with(|c| {
-            c.worker.set(std::ptr::null());
-            c.stamp.set(0);
-        });
     }
 
     /// Looks for work, for a moment with the processor busy, then asleep.
