@@ -482,14 +482,10 @@ impl Runtime {
             "Runtime::run was called inside a task: use spawn and join there"
         );
         inner.runs.fetch_add(1, Ordering::SeqCst);
-        let handle = self.task().spawn(f).map_err(|e| Failure::NoStack(io::Error::other(e)));
-        let handle = match handle {
-            Ok(handle) => handle,
-            Err(why) => {
-                inner.runs.fetch_sub(1, Ordering::SeqCst);
-                return Err(why);
-            }
-        };
+        let handle = self.task().spawn(f).unwrap_or_else(|why| {
+            inner.runs.fetch_sub(1, Ordering::SeqCst);
+            panic!("{why}")
+        });
         match &inner.deterministic {
             Some(random) => inner.drive(random),
             None => {
