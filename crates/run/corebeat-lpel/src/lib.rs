@@ -130,6 +130,7 @@ mod ring;
 mod runtime;
 mod scheduler;
 mod set;
+mod sleep;
 mod stack;
 mod stream;
 mod table;

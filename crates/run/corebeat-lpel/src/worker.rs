@@ -6,13 +6,7 @@
 //! - A task that has not started may be taken by a worker that has nothing to do.
 //! - Before a worker sleeps it looks around for a few microseconds, because waking a thread takes longer.
 //! - One `heavy` fence before it sleeps stands against every way in which others may have given it work at that moment
-//!   (mail, tasks to steal, changed slots), so that none of them needs a fence of its own:
-//!
-//! | worker | who has news |
-//! | --- | --- |
-//! | says that it sleeps | posts them |
-//! | `heavy` | `light` |
-//! | looks everywhere again | sleeping? wakes it |
+//!   (mail, tasks to steal, changed slots), so that none of them needs a fence of its own: see [`sleep`](crate::sleep).
 
 use crate::block::Blocks;
 use crate::context::Carrier;
@@ -25,14 +19,14 @@ use crate::inbox::Inbox;
 use crate::monitor::{Direction, Touched, Watch};
 use crate::runtime::Inner;
 use crate::scheduler::{Order, Ready};
+use crate::sleep::Sleep;
 use crate::stack::Pool;
 use crate::stream::{Core, Shared};
 use crate::table::Table;
 use crate::task::{self, Header, Kind, Outcome, Status, TaskRef};
 use corebeat_sync::CachePadded;
 use corebeat_sync::asymmetric::{heavy, light};
-use corebeat_sync::atomic::{AtomicBool, Ordering};
-use corebeat_sync::thread;
+use corebeat_sync::atomic::Ordering;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -47,14 +41,6 @@ const HEAVY_CHORES: u32 = 64;
 const JUDGE_AFTER: Duration = Duration::from_millis(5);
 /// So many free carriers a size are kept when a worker goes to sleep; the memory of more is given back.
 const SPARE_MAX: usize = 1024;
-
-/// Where a worker's thread can be woken.
-#[derive(Default)]
-pub(crate) struct Sleep {
-    /// It sleeps, or is about to.
-    asleep: AtomicBool,
-    thread: OnceLock<thread::Thread>,
-}
 
 /// One of a runtime's workers.
 pub(crate) struct Worker {
@@ -132,7 +118,7 @@ impl Worker {
             home: current::new_home(),
             inner: OnceLock::new(),
             inbox: CachePadded::new(Inbox::new()),
-            sleep: CachePadded::default(),
+            sleep: CachePadded::new(Sleep::new()),
             stealer: fresh.stealer(),
             table: Table::new(),
             counts: CachePadded::default(),
@@ -187,17 +173,7 @@ impl Worker {
 
     /// Wakes the worker if it sleeps. What it is to see was posted before a `light`.
     pub(crate) fn rouse(&self) -> bool {
-        let asleep = &self.sleep.asleep;
-        // Relaxed: ordered by the fences, see the module's text. AcqRel: one wins.
-        let roused = asleep.load(Ordering::Relaxed)
-            && asleep.compare_exchange(true, false, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if roused {
-            self.inner().wakes_a_sleeper();
-            if let Some(thread) = self.sleep.thread.get() {
-                thread.unpark();
-            }
-        }
-        roused
+        self.sleep.rouse(|| self.inner().wakes_a_sleeper())
     }
 
     // ---- what its tasks do
@@ -675,7 +651,7 @@ impl Worker {
 
     /// The whole life of a worker with a thread of its own.
     pub(crate) fn run(&self) {
-        let _ = self.sleep.thread.set(thread::current());
+        self.sleep.settle();
         let _here = self.enter();
         let ruin = Ruin;
         loop {
@@ -748,10 +724,9 @@ impl Worker {
 
     fn sleep(&self) {
         let inner = self.inner();
-        // Relaxed: ordered by the fence.
-        self.sleep.asleep.store(true, Ordering::Relaxed);
+        // Relaxed: ordered by the fence in `begin`.
         inner.sleepers.fetch_add(1, Ordering::Relaxed);
-        heavy();
+        self.sleep.begin();
         self.resolve_doubts();
         self.heed();
         let awake = !self.inbox.is_empty()
@@ -764,7 +739,7 @@ impl Worker {
             if !awake {
                 self.doze(due_ns.unwrap_or(0));
             }
-            if self.sleep.asleep.swap(false, Ordering::AcqRel) {
+            if self.sleep.end() {
                 inner.sleepers.fetch_sub(1, Ordering::Relaxed);
             } else {
                 // Who roused us has counted us as active, and we were all the time.
@@ -773,36 +748,34 @@ impl Worker {
             return;
         }
         let mut judges = inner.rest();
-        // Acquire: pairs with the release of who roused us.
-        while self.sleep.asleep.load(Ordering::Acquire) {
+        while !self.sleep.is_over() {
             // Looking for circles, in `rest` or below, may have made a task of ours ready.
-            if !self.own.order.is_empty() {
-                self.rouse();
+            if !self.own.order.is_empty() && self.rouse() {
                 break;
             }
             match inner.nap() {
                 Some(nap) => {
-                    thread::park_timeout(nap);
+                    self.sleep.wait(Some(nap));
                     inner.resolve_circles();
                 }
                 None if judges => {
-                    thread::park_timeout(JUDGE_AFTER);
+                    self.sleep.wait(Some(JUDGE_AFTER));
                     judges = false;
                     inner.judge_late();
                 }
-                None => thread::park(),
+                None => self.sleep.wait(None),
             }
         }
     }
 
     /// Sleeps until a timer is due, or somebody has news.
     fn doze(&self, due_ns: u64) {
-        while self.sleep.asleep.load(Ordering::Acquire) {
+        while !self.sleep.is_over() {
             let now_ns = self.inner().now_ns();
             if now_ns >= due_ns {
                 return;
             }
-            thread::park_timeout(Duration::from_nanos(due_ns - now_ns));
+            self.sleep.wait(Some(Duration::from_nanos(due_ns - now_ns)));
         }
     }
 
