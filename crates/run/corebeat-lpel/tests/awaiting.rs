@@ -236,11 +236,10 @@ fn select_takes_what_comes_and_leaves_the_rest() {
                     slow.write(100).unwrap();
                 });
                 let mut got = Vec::new();
-                loop {
-                    match select(pin!(r1.next()), pin!(r2.next())).await {
-                        Either::Left((Some(n), _)) | Either::Right((Some(n), _)) => got.push(n),
-                        Either::Left((None, _)) | Either::Right((None, _)) => break,
-                    }
+                while let Either::Left((Some(n), _)) | Either::Right((Some(n), _)) =
+                    select(pin!(r1.next()), pin!(r2.next())).await
+                {
+                    got.push(n);
                 }
                 while let Some(n) = r1.next().await {
                     got.push(n);

@@ -506,9 +506,9 @@ fn panics_in_bodies_results_and_data_reach_nobody_else() {
     for workers in [1, 2] {
         let rt = runtime(workers);
         // In the body, in a result that nobody takes, in a captured variable, in task-local data, in a future.
-        let panics = rt.spawn(|| panic!("{}", "text")).join().map(|()| ()).unwrap_err();
+        let panics = rt.spawn(|| panic!("{}", "text")).join().unwrap_err();
         assert_eq!(panics.to_string(), "the task panicked: text");
-        let any = rt.spawn(|| std::panic::panic_any(5u8)).join().map(|()| ()).unwrap_err();
+        let any = rt.spawn(|| std::panic::panic_any(5u8)).join().unwrap_err();
         assert!(matches!(any, Failure::Panicked(with) if *with.downcast_ref::<u8>().unwrap() == 5));
         drop(rt.spawn(|| Bad));
         let captured = Bad;
@@ -519,7 +519,7 @@ fn panics_in_bodies_results_and_data_reach_nobody_else() {
             let _captured = captured;
             panic!("while it holds one");
         });
-        assert!(polled.join().map(|()| ()).is_err());
+        assert!(polled.join().is_err());
         assert_eq!(rt.run(|| 1).unwrap(), 1);
         let counters = rt.counters();
         assert_eq!(counters.spawned, counters.ended);
@@ -535,13 +535,13 @@ fn exit_unwinds_and_is_told() {
             let _end = AtEnd(move || writer.write("unwound").unwrap());
             exit();
         });
-        assert!(matches!(exits.join().map(|()| ()), Err(Failure::Exited)));
+        assert!(matches!(exits.join(), Err(Failure::Exited)));
         assert_eq!(reader.collect::<Vec<_>>(), ["unwound"]);
         let wrapper = rt.task().wrapper().spawn(|| exit()).unwrap();
-        assert!(matches!(wrapper.join().map(|()| ()), Err(Failure::Exited)));
+        assert!(matches!(wrapper.join(), Err(Failure::Exited)));
         let future = rt.spawn_async(async { exit() });
-        assert!(matches!(future.join().map(|()| ()), Err(Failure::Exited)));
-        assert!(matches!(rt.run(|| exit()).map(|()| ()), Err(Failure::Exited)));
+        assert!(matches!(future.join(), Err(Failure::Exited)));
+        assert!(matches!(rt.run(|| exit()), Err(Failure::Exited)));
     }
 }
 
@@ -615,10 +615,10 @@ fn panic_with_backtrace_fits_the_default_stack() {
         let output =
             in_child("panic_with_backtrace_fits_the_default_stack", &[("RUST_BACKTRACE", trace)], || {
                 let rt = runtime(1);
-                let why = rt.spawn(|| panic!("{}", "with a trace")).join().map(|()| ()).unwrap_err();
+                let why = rt.spawn(|| panic!("{}", "with a trace")).join().unwrap_err();
                 assert_eq!(why.to_string(), "the task panicked: with a trace");
                 let awaits = rt.spawn_async(async { panic!("{}", "with a trace") });
-                assert!(awaits.join().map(|()| ()).is_err());
+                assert!(awaits.join().is_err());
             });
         let Some(output) = output else { return };
         assert!(output.status.success(), "{:?} {}", output.status, stderr(&output));
@@ -632,7 +632,7 @@ fn panic_fits_the_smallest_stack() {
     let output = in_child("panic_fits_the_smallest_stack", &[("RUST_BACKTRACE", "0")], || {
         let rt = runtime(1);
         let small = || rt.task().stack_size(STACK_MIN);
-        let why = small().spawn(|| panic!("{}", "in little room")).unwrap().join().map(|()| ()).unwrap_err();
+        let why = small().spawn(|| panic!("{}", "in little room")).unwrap().join().unwrap_err();
         assert_eq!(why.to_string(), "the task panicked: in little room");
     });
     let Some(output) = output else { return };

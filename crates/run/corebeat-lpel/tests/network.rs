@@ -374,7 +374,7 @@ struct In {
 impl In {
     async fn get(&mut self) -> Option<u64> {
         self.count += 1;
-        if self.count % self.manner.every == 0 {
+        if self.count.is_multiple_of(self.manner.every) {
             match self.manner.pause {
                 Pause::None => {}
                 Pause::Yield => yield_now(),
@@ -411,7 +411,7 @@ impl Out {
     /// False: nobody wants more.
     fn put(&mut self, n: u64) -> bool {
         self.count += 1;
-        if self.loses.is_some_and(|every| self.count % every == 0) {
+        if self.loses.is_some_and(|every| self.count.is_multiple_of(every)) {
             return true;
         }
         let Some(writer) = &mut self.writer else { return false };
@@ -809,7 +809,7 @@ struct Leaky {
 impl Scheduler for Leaky {
     fn put(&mut self, task: Ready) {
         self.count += 1;
-        if self.count % self.every != 0 {
+        if !self.count.is_multiple_of(self.every) {
             self.within.put(task);
         }
     }
