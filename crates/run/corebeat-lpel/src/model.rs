@@ -7,6 +7,7 @@
 mod inbox;
 mod limbo;
 mod set;
+mod sleep;
 mod stream;
 mod task;
 mod worker;
@@ -24,6 +25,10 @@ use std::time::Duration;
 const FAULT: &str = "COREBEAT_FAULT";
 /// Has them tell where there could be faults.
 const SURVEY: &str = "COREBEAT_SURVEY";
+/// For how many minutes `cargo xtask soak` runs: models have one preemption more then, as far as they get.
+const SOAK: &str = "COREBEAT_SOAK";
+/// What a model may take of each of these minutes.
+const MORE_TIME: Duration = Duration::from_secs(2);
 
 /// Runs a model. Beside the switches where a thread cannot go on, each execution has at most so many.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
@@ -39,15 +44,16 @@ fn run(preemptions: usize, in_part: bool, model: impl Fn() + Sync + Send + 'stat
     fault::plant(env::var(FAULT).ok().map(|f| f.parse().expect("a fault")));
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
+    if let Ok(minutes) = env::var(SOAK) {
+        let minutes: u32 = minutes.parse().expect("a number of minutes");
+        builder.preemption_bound = Some(preemptions + 1);
+        builder.max_duration = Some(MORE_TIME * minutes);
+    }
     builder.expect_explicit_explore = in_part;
     builder.max_branches = 10_000;
-    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let c = count.clone();
-    let start = std::time::Instant::now();
     let model = Arc::new(model);
     let check = || {
         builder.check(move || {
-            c.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             // As a runtime does, before there are threads.
             heavy();
             let model = model.clone();
@@ -60,7 +66,6 @@ fn run(preemptions: usize, in_part: bool, model: impl Fn() + Sync + Send + 'stat
     } else {
         check();
     }
-    eprintln!("{} executions, {:?}", count.load(std::sync::atomic::Ordering::Relaxed), start.elapsed());
 }
 
 fn begin() {
@@ -76,7 +81,9 @@ fn end() {
 fn notices(model: &str, fault: &str) -> bool {
     let test = format!("model::{model}");
     let program = env::current_exe().expect("this program");
-    let output = Command::new(program).args(["--exact", &test]).env(FAULT, fault).output().expect("it runs");
+    let mut command = Command::new(program);
+    command.args(["--exact", &test]).env(FAULT, fault).env_remove(SOAK);
+    let output = command.output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("running 1 test"), "there is no {test}: {said}");
     !output.status.success()

@@ -58,7 +58,9 @@ fn loom_inbox_gives_each_node_once_and_in_order() {
         };
         take(true);
         take(false);
-        threads.map(|t| t.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
         take(false);
         assert!(inbox.is_empty());
         let of = |who| got.iter().filter(|l| l.0 == who).map(|l| l.1).collect::<Vec<_>>();

@@ -46,7 +46,9 @@ fn loom_limbo_keeps_what_is_looked_at() {
             // SAFETY: it is out of sight.
             unsafe { retire(Owned(thing.clone())) };
         }
-        lookers.map(|l| l.join().unwrap());
+        for looker in lookers {
+            looker.join().unwrap();
+        }
         // SAFETY: all others are done.
         let freed = things.map(|t| t.is_freed.with(|f| unsafe { *f }));
         assert_eq!(freed, [true, true]);

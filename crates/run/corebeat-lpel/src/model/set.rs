@@ -31,7 +31,9 @@ fn loom_set_of_two_gives_items_and_ends() {
             }
         }
         assert_eq!((sum, ends), (3, 2));
-        threads.map(|t| t.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
 }
 
@@ -111,6 +113,12 @@ fn loom_set_that_moves_misses_nothing() {
 
 #[test]
 fn loom_set_faults_are_noticed() {
-    let model = "set::loom_set_wakes_its_owner_each_time";
-    all_noticed(&[(model, "release set.rs"), (model, "acquire set.rs")]);
+    let wakes = "set::loom_set_wakes_its_owner_each_time";
+    let gives_back = "set::loom_set_gives_back_a_stream_that_is_announced";
+    all_noticed(&[
+        (wakes, "release set.rs"),
+        (wakes, "acquire set.rs"),
+        (wakes, "light stream.rs"),
+        (gives_back, "heavy stream.rs"),
+    ]);
 }

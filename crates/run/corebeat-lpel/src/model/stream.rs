@@ -71,6 +71,24 @@ fn loom_stream_that_grows_passes_all() {
             }),
         ];
         (0..2).for_each(|n| assert_eq!(reader.read().map(|n| *n), Some(n)));
-        threads.map(|t| t.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
+}
+
+#[test]
+fn loom_stream_faults_are_noticed() {
+    let passes = "stream::loom_stream_of_one_passes_all";
+    let goes = "stream::loom_stream_whose_reader_goes_tells_the_writer";
+    all_noticed(&[
+        (passes, "acquire stream.rs"),
+        (passes, "release stream.rs"),
+        (passes, "light stream.rs"),
+        (passes, "heavy stream.rs"),
+        (passes, "fence stream.rs"),
+        (passes, "acquire ring.rs"),
+        (passes, "release ring.rs"),
+        (goes, "acquire waiter.rs"),
+    ]);
 }

@@ -2,7 +2,7 @@
 
 use super::{all_noticed, check, spawn};
 use crate::JoinHandle;
-use crate::task::{self, Body, Header, Plain, Priority, Seed, TaskRef};
+use crate::task::{self, Header, Plain, Priority, Seed, TaskRef};
 use corebeat_sync::atomic::{AtomicBool, Ordering};
 use corebeat_sync::cell::UnsafeCell;
 use corebeat_sync::thread;
@@ -153,7 +153,9 @@ fn loom_await_misses_no_notification() {
                 }
             }
         }
-        threads.map(|t| t.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
 }
 
