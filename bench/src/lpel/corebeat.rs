@@ -5,10 +5,10 @@ use super::load::{BATCH, BUFFER, CAPACITY, CROWD, Load, Watched, Work, counter, 
 use super::memory;
 use super::ring::Spin;
 use crate::line::cpus;
-use corebeat_lpel::monitor::{Dispatch, End, Listener, Wait};
+use corebeat_lpel::monitor::{Dispatch, End, Level, Listener, Monitor, TextLog, Wait, WhenFull};
 use corebeat_lpel::{
-    Builder, Event, JoinHandle, Level, Monitor, Reader, Runtime, StreamSet, Task, TextLog, TryReadError,
-    TryWriteError, WhenFull, Writer, spawn, spawn_async, stream as new_stream, yield_now,
+    Builder, Event, JoinHandle, Reader, Runtime, StreamSet, Task, TryReadError, TryWriteError, Writer, spawn,
+    spawn_async, stream as new_stream, yield_now,
 };
 use std::future::Future;
 use std::sync::Arc;
@@ -143,7 +143,9 @@ fn spawn_stage(
 ) {
     let spawned = match form {
         Form::Stackful | Form::Blocks => task.spawn(move || while from.read().is_some_and(&mut pass) {}),
-        Form::Async => task.spawn_async(async move { while from.next().await.is_some_and(&mut pass) {} }),
+        Form::Async => {
+            task.spawn_async(async move { while from.read_async().await.is_some_and(&mut pass) {} })
+        }
     };
     // Who cannot be spawned is missed by the collector.
     drop(spawned);
@@ -240,7 +242,7 @@ fn pingpong(load: Load, form: Form) -> Outcome {
         }
         Form::Async => {
             async_on(load, 1, async move {
-                while let Some(n) = arrived.next().await {
+                while let Some(n) = arrived.read_async().await {
                     let _ = back.write(n + 1);
                 }
             });
@@ -249,7 +251,7 @@ fn pingpong(load: Load, form: Form) -> Outcome {
                     let mut n = 0;
                     for _ in 0..load.count {
                         let _ = there.write(n);
-                        n = returned.next().await.unwrap_or(0);
+                        n = returned.read_async().await.unwrap_or(0);
                     }
                     laps.end(n);
                 }
@@ -297,12 +299,12 @@ fn stream(load: Load, form: Form) -> Outcome {
             while laps.begin() {
                 let mut sum = 0;
                 for _ in 0..load.count {
-                    sum = ordered(sum, from.next().await.unwrap_or(0));
+                    sum = ordered(sum, from.read_async().await.unwrap_or(0));
                 }
                 laps.end(sum);
             }
             stop.store(true, Ordering::SeqCst);
-            while from.next().await.is_some() {}
+            while from.read_async().await.is_some() {}
             laps.outcome()
         }),
     };
@@ -410,7 +412,7 @@ fn blocked(load: Load, form: Form) -> Outcome {
                 }),
                 Form::Async => spawn_async(async move {
                     started.fetch_add(1, Ordering::SeqCst);
-                    from.next().await.unwrap_or(0)
+                    from.read_async().await.unwrap_or(0)
                 }),
             };
             (to, task)
@@ -440,7 +442,7 @@ fn idle(runtime: &Runtime, load: Load, form: Form) -> Result<Outcome, String> {
             let (to, mut from) = new_stream::<u64>(1);
             let task = match form {
                 Form::Stackful | Form::Blocks => runtime.spawn(move || from.read().unwrap_or(0)),
-                Form::Async => runtime.spawn_async(async move { from.next().await.unwrap_or(0) }),
+                Form::Async => runtime.spawn_async(async move { from.read_async().await.unwrap_or(0) }),
             };
             (to, task)
         })

@@ -14,6 +14,7 @@ use std::cell::{Cell, OnceCell};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
 /// Bits of a stamp below its home.
 const HOME_SHIFT: u32 = 40;
@@ -143,7 +144,7 @@ pub(crate) fn worker() -> Option<&'static Worker> {
     unsafe { worker.as_ref() }
 }
 
-/// What waits when this waits: the running task, or the thread.
+/// What waits when this waits: the running task, or the thread. Null for a thread of which even thread-local data is gone.
 #[inline]
 pub(crate) fn waiter() -> *const Header {
     let task = with(|c| c.task.get());
@@ -152,13 +153,14 @@ pub(crate) fn waiter() -> *const Header {
 
 #[cold]
 fn this_thread() -> *const Header {
-    THREAD.with(|t| t.get_or_init(|| ThisThread(new_thread(None, None, 0))).0.as_ptr())
+    let block = |t: &OnceCell<ThisThread>| t.get_or_init(|| ThisThread(new_thread(None, None, 0))).0.as_ptr();
+    THREAD.try_with(block).unwrap_or(ptr::null())
 }
 
 /// The task's number; 0 for a thread that is no wrapper.
 pub(crate) fn task_id() -> u64 {
     // SAFETY: whoever runs is alive.
-    unsafe { (*waiter()).id }
+    unsafe { waiter().as_ref() }.map_or(0, |waiter| waiter.id)
 }
 
 /// Whether whoever runs may wait now. Not if it is unwinding: its worker would run others in the midst of a panic. Not if it
@@ -199,10 +201,11 @@ fn may_block_outside() -> bool {
         return false;
     }
     // SAFETY: this thread's own block.
-    if unsafe { (*waiter()).is_cancelled() } {
-        unwind();
+    match unsafe { waiter().as_ref() } {
+        Some(thread) if thread.is_cancelled() => unwind(),
+        Some(_) => true,
+        None => false,
     }
-    true
 }
 
 #[cold]
@@ -285,11 +288,12 @@ pub(crate) fn runtime() -> Option<Arc<Inner>> {
     if let Some(worker) = worker() {
         return Some(worker.inner().keep());
     }
-    THREAD.with(|t| {
+    let inner = |t: &OnceCell<ThisThread>| {
         let header = t.get()?.0.as_ptr();
         // SAFETY: threads have such blocks.
         unsafe { &*header.cast::<ThreadCells>() }.inner.clone()
-    })
+    };
+    THREAD.try_with(inner).ok().flatten()
 }
 
 /// For the runtime of whoever runs here, if any: see [`Inner::count_growable`].
@@ -325,6 +329,18 @@ pub(crate) fn sleep_task(time_ns: u64) {
     let me = unsafe { &*me };
     while !me.delivered.replace(false) {
         suspend(me, Status::Sleeping);
+    }
+}
+
+/// Lets this thread sleep for that time, or until it is to end early.
+pub(crate) fn sleep_thread(time: Duration) {
+    let begin = Instant::now();
+    // SAFETY: this thread's own block, which is there: the caller may block.
+    while !unsafe { (*waiter()).is_cancelled() }
+        && let Some(left) = time.checked_sub(begin.elapsed())
+        && !left.is_zero()
+    {
+        thread::park_timeout(left);
     }
 }
 

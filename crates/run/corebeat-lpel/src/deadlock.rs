@@ -37,7 +37,10 @@ impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         /// A network may have very many.
         const SHOWN_MAX: usize = 16;
-        write!(f, "deadlock, {} tasks wait for each other", self.0.len())?;
+        match self.0.len() {
+            1 => write!(f, "deadlock, 1 task waits for ever")?,
+            tasks => write!(f, "deadlock, {tasks} tasks wait for each other")?,
+        }
         for (n, task) in self.0.iter().take(SHOWN_MAX).enumerate() {
             write!(f, "{} {task}", if n == 0 { ":" } else { ";" })?;
         }
@@ -185,6 +188,12 @@ impl Stuck {
         }
         candidates.sort_by_key(|(capacity, ..)| *capacity);
         candidates.into_iter().any(|(_, task, core)| core.let_grow(task.cast_mut()))
+    }
+
+    /// Whether any of them was told to end.
+    pub(crate) fn is_told(&self) -> bool {
+        // SAFETY: found while looking.
+        self.tasks.iter().any(|(task, _)| unsafe { (**task).is_cancelled() })
     }
 
     pub(crate) fn verdict(&self) -> Deadlock {

@@ -58,7 +58,7 @@ pub struct StreamDump {
     pub direction: Direction,
     /// How many items it has room for.
     pub capacity: usize,
-    /// The task that last used the other end; `None` if none has.
+    /// The task that last used the other end; `None` if nobody has, or somebody outside.
     pub other: Option<u64>,
 }
 
@@ -129,7 +129,9 @@ impl Dump {
 
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} tasks, and {} that have not started", self.tasks.len(), self.unstarted)?;
+        let tasks = self.tasks.len();
+        let plural = if tasks == 1 { "" } else { "s" };
+        writeln!(f, "{tasks} task{plural}, and {} not started", self.unstarted)?;
         for task in &self.tasks {
             writeln!(f, "  {task}")?;
         }
@@ -191,7 +193,7 @@ impl fmt::Display for StreamDump {
         write!(f, "waits for {what} stream {} (capacity {}), ", self.id, self.capacity)?;
         match self.other {
             Some(other) => write!(f, "which task {other} {from}"),
-            None => write!(f, "which no task {from} yet"),
+            None => write!(f, "which no task {from}"),
         }
     }
 }

@@ -12,6 +12,9 @@ pub enum Error {
     /// A runtime of no workers.
     #[error("a runtime needs at least one worker: leave `workers` out for one a CPU")]
     NoWorkers,
+    /// Workers were to be bound to CPUs, but to none.
+    #[error("the list of CPUs is empty: leave `cpus` out for all that this process may use")]
+    NoCpus,
     /// More workers than there may be.
     #[error("{asked} workers are more than a runtime may have ({WORKERS_MAX})")]
     TooManyWorkers {
@@ -64,9 +67,9 @@ pub enum Error {
     /// `spawn` was called by a thread that is no task.
     #[error("spawn was called outside a task: call it on a Runtime, or inside Runtime::run")]
     NoRuntime,
-    /// The runtime is being dropped.
-    #[error("the runtime is ending and takes no more tasks")]
-    Ending,
+    /// An async task was to have a thread of its own.
+    #[error("a wrapper has a thread of its own, and nothing to await with: spawn it as a closure")]
+    AsyncWrapper,
 }
 
 /// Most workers of a runtime.
@@ -87,6 +90,8 @@ pub enum Failure {
     Deadlock(Deadlock),
     /// The runtime was dropped before it had ended.
     Cancelled,
+    /// It may go on, but whoever joins it is unwinding, and may not wait.
+    Unwinding,
     /// The system had no memory for its stack.
     NoStack(io::Error),
 }
@@ -102,6 +107,7 @@ impl fmt::Display for Failure {
             Failure::Exited => write!(f, "the task exited without a result"),
             Failure::Deadlock(deadlock) => write!(f, "{deadlock}"),
             Failure::Cancelled => write!(f, "the task was ended with its runtime"),
+            Failure::Unwinding => write!(f, "nobody waited for the task: its joiner is unwinding"),
             Failure::NoStack(why) => write!(
                 f,
                 "no memory for the task's stack ({why}): spawn fewer tasks, smaller stacks, or tasks that await"

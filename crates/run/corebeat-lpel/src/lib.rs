@@ -31,7 +31,7 @@
 //! let (mut numbers, mut to_double) = stream::<u64>(16);
 //! let (mut doubles, last) = stream(16);
 //! spawn_async(async move {
-//!     while let Some(n) = to_double.next().await { // holds no stack here
+//!     while let Some(n) = to_double.read_async().await { // holds no stack here
 //!         doubles.write(2 * n).unwrap(); // blocks like any other task; keeps a borrowed stack meanwhile
 //!     }
 //! });
@@ -59,8 +59,8 @@
 //! - A **stream** ([`stream`]) has one [`Writer`] and one [`Reader`]. Who cannot go on, blocks: the task, not the worker. An
 //!   end that is dropped closes the stream. [`StreamSet`] waits for any of many. A [`growing_stream`] gets more room where
 //!   tasks would else wait for each other for ever.
-//! - A **worker** is a thread that runs its ready tasks in the order of its [`Scheduler`], and sleeps when there are none. A
-//!   [`Placement`] says which worker a new task goes to. A task that has not started may be taken by an idle worker; one
+//! - A **worker** is a thread that runs its ready tasks in the order of its [`Scheduler`](scheduler::Scheduler), and sleeps when there are none. A
+//!   [`Placement`](placement::Placement) says which worker a new task goes to. A task that has not started may be taken by an idle worker; one
 //!   that has stays, because compiled code may keep addresses of thread-local data.
 //! - A **wrapper** ([`Task::wrapper`]) is a task with a thread of its own, for code that blocks the thread. Threads that are
 //!   no tasks may use streams as well; they wait as threads.
@@ -124,11 +124,11 @@ mod local;
 mod model;
 pub mod monitor;
 mod overflow;
-mod placement;
+pub mod placement;
 mod random;
 mod ring;
 mod runtime;
-mod scheduler;
+pub mod scheduler;
 mod set;
 mod sleep;
 mod stack;
@@ -144,11 +144,7 @@ pub use deadlock::Deadlock;
 pub use dump::{Dump, StreamDump, TaskDump, WaitsFor};
 pub use error::{Closed, Error, Failure, STACK_MAX, STACK_MIN, TryReadError, TryWriteError, WORKERS_MAX};
 pub use local::Local;
-pub use monitor::{Direction, Level, Monitor};
-pub use placement::{Balanced, Measured, Nearby, Place, Placement, RoundRobin, TaskInfo};
 pub use runtime::{Builder, Runtime, STACK_SIZE, Task, dump, exit, sleep, spawn, spawn_async, yield_now};
-pub use scheduler::{Fifo, Lifo, Prioritised, Ready, Scheduler};
-pub use set::{Event, Key, NextOf, StreamSet};
-pub use stream::{Next, Reader, Writer, growing_stream, stream};
+pub use set::{Event, Key, ReadAnyAsync, StreamSet};
+pub use stream::{ReadAsync, Reader, Writer, growing_stream, stream};
 pub use task::{JoinHandle, Priority, Status};
-pub use text::{LogError, TextLog, WhenFull, Written};

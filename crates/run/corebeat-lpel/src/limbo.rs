@@ -11,24 +11,39 @@
 //! | reads the count: 0, frees | reads the pointer |
 //!
 //! One of the two fences is first (see [`asymmetric`]): either the owner sees the count, or the one who looks sees no
-//! pointer. Who is not looked at pays for one load.
+//! pointer. Who is not looked at pays for one load. Only one looks at a time: else what is left could grow as long as looks
+//! overlap.
 
 use corebeat_sync::atomic::{AtomicUsize, Ordering};
-use corebeat_sync::{Mutex, asymmetric};
+use corebeat_sync::{Mutex, MutexGuard, asymmetric};
 use std::any::Any;
 
 struct Limbo {
-    /// How many look.
+    /// Held by who looks.
+    turn: Mutex<()>,
+    /// How many look: 0 or 1.
     looking: AtomicUsize,
-    /// What is freed when the last of them is done.
+    /// What is freed when that is done.
     left: Mutex<Vec<Left>>,
 }
 
+impl Limbo {
+    #[cfg(not(loom))]
+    const fn new() -> Self {
+        Limbo { turn: Mutex::new(()), looking: AtomicUsize::new(0), left: Mutex::new(Vec::new()) }
+    }
+
+    #[cfg(loom)]
+    fn new() -> Self {
+        Limbo { turn: Mutex::new(()), looking: AtomicUsize::new(0), left: Mutex::new(Vec::new()) }
+    }
+}
+
 #[cfg(not(loom))]
-static LIMBO: Limbo = Limbo { looking: AtomicUsize::new(0), left: Mutex::new(Vec::new()) };
+static LIMBO: Limbo = Limbo::new();
 #[cfg(loom)]
 corebeat_sync::loom::lazy_static! {
-    static ref LIMBO: Limbo = Limbo { looking: AtomicUsize::new(0), left: Mutex::new(Vec::new()) };
+    static ref LIMBO: Limbo = Limbo::new();
 }
 
 /// What was left.
@@ -55,19 +70,21 @@ fn leave(owned: Box<dyn Any>) {
     let mut left = LIMBO.left.lock().unwrap_or_else(|e| e.into_inner());
     left.push(Left(owned));
     drop(left);
-    // Whoever looked may have swept in between.
-    sweep();
+    // Whoever looked may have swept in between. Outside the lock: dropping may retire more.
+    let left = take_left();
+    drop(left);
 }
 
-/// As long as it lives, what it finds is not freed.
-pub(crate) struct Look(());
+/// As long as it lives, what it finds is not freed. Nobody's code but ours runs meanwhile: it might want to look as well.
+pub(crate) struct Look(Option<MutexGuard<'static, ()>>);
 
 impl Look {
     pub(crate) fn new() -> Self {
+        let turn = LIMBO.turn.lock().unwrap_or_else(|e| e.into_inner());
         // Relaxed: the fence orders it.
         LIMBO.looking.fetch_add(1, Ordering::Relaxed);
         asymmetric::heavy();
-        Look(())
+        Look(Some(turn))
     }
 }
 
@@ -75,18 +92,17 @@ impl Drop for Look {
     fn drop(&mut self) {
         // Release: what was found has been read before it may be freed.
         LIMBO.looking.fetch_sub(1, Ordering::Release);
-        sweep();
+        let left = take_left();
+        self.0 = None;
+        // After our turn: dropping runs destructors of others.
+        drop(left);
     }
 }
 
-/// Frees what is left if nobody looks.
-fn sweep() {
-    let freed = {
-        let mut left = LIMBO.left.lock().unwrap_or_else(|e| e.into_inner());
-        // Whoever left something here had a `light` after it was out of sight. The lock brings us behind that, so this is
-        // as if that owner asked again. Acquire: as in `retire`.
-        if LIMBO.looking.load(Ordering::Acquire) == 0 { std::mem::take(&mut *left) } else { Vec::new() }
-    };
-    // Outside the lock: dropping may retire more.
-    drop(freed);
+/// What may be freed: all that is left, if nobody looks.
+fn take_left() -> Vec<Left> {
+    let mut left = LIMBO.left.lock().unwrap_or_else(|e| e.into_inner());
+    // Whoever left something here had a `light` after it was out of sight. The lock brings us behind that, so this is as if
+    // that owner asked again. Acquire: as in `retire`.
+    if LIMBO.looking.load(Ordering::Acquire) == 0 { std::mem::take(&mut *left) } else { Vec::new() }
 }

@@ -40,10 +40,15 @@ impl<T: 'static> Local<T> {
     }
 
     /// Calls `f` with the running task's value.
+    ///
+    /// # Panics
+    ///
+    /// In the destructor of `thread_local!` data of a thread that is ending.
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         let key = std::ptr::from_ref(self).addr();
         // SAFETY: the waiter is the running task or thread, which lives at least as long as this call.
-        let locals = unsafe { &(*current::waiter()).locals };
+        let waiter = unsafe { current::waiter().as_ref() };
+        let locals = &waiter.expect("this thread is ending, and its values are gone").locals;
         let found = locals.find(key);
         let value = match found {
             Some(value) => value,

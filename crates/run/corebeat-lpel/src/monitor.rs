@@ -2,9 +2,9 @@
 //!
 //! Source: Prokesch, A Light-Weight Parallel Execution Layer for Shared-Memory Stream Processing, 2011, 4.3.4, 4.4.4 and
 //! 5.4.3. After each dispatch of a task the worker hands a [`Dispatch`] to its own [`Listener`], and a [`Wait`] when it has
-//! slept. Nothing is shared between workers, and nothing is formatted here: [`TextLog`](crate::TextLog) does that.
+//! slept. Nothing is shared between workers, and nothing is formatted here: [`TextLog`] does that.
 
-pub use crate::text::costs;
+pub use crate::text::{LogError, TextLog, WhenFull, Written, costs};
 
 use crate::current;
 use crate::stream::Core;
@@ -378,7 +378,7 @@ mod tests {
     fn pair() {
         let (mut to, mut from) = stream(1);
         Task::new().name("writer").mark().spawn(move || (0..3).for_each(|n| to.write(n).unwrap())).unwrap();
-        let reader = async move { while from.next().await.is_some() {} };
+        let reader = async move { while from.read_async().await.is_some() {} };
         Task::new().name("reader").spawn_async(reader).unwrap();
     }
 

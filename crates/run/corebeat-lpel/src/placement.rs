@@ -29,6 +29,8 @@ pub enum Place {
 }
 
 /// Decides where tasks go. A started task never moves.
+///
+/// It is asked by one thread at a time, while others wait for their turn: it must not spawn or block.
 pub trait Placement: Send {
     /// Where this one goes, of `workers` (at least 1).
     fn place(&mut self, task: &TaskInfo<'_>, workers: usize) -> Place;

@@ -195,6 +195,10 @@ impl Inner {
         let _judging = lock(&self.judging);
         let closed = self.runs.load(Ordering::SeqCst) > 0;
         let (stuck, all) = deadlock::search(self, closed);
+        if stuck.is_told() {
+            // By an earlier verdict. They will move.
+            return false;
+        }
         if stuck.grow() {
             self.growths.fetch_add(1, Ordering::Relaxed);
             return true;
@@ -649,7 +653,7 @@ impl Builder {
         self
     }
 
-    /// Where new tasks go: [`Nearby`](crate::Nearby) if nothing is said.
+    /// Where new tasks go: [`Nearby`](crate::placement::Nearby) if nothing is said.
     pub fn placement(mut self, placement: impl Placement + 'static) -> Self {
         self.placement = Some(Box::new(placement));
         self
@@ -678,7 +682,7 @@ impl Builder {
     pub fn build(self) -> Result<Runtime, Error> {
         let allowed = allowed_cpus();
         let cpus = match &self.cpus {
-            Some(cpus) if cpus.is_empty() => return Err(Error::NoWorkers),
+            Some(cpus) if cpus.is_empty() => return Err(Error::NoCpus),
             Some(cpus) => cpus.clone(),
             None => allowed.clone(),
         };
@@ -853,11 +857,15 @@ fn spin_iterations(time: Duration) -> u32 {
     if time.is_zero() {
         return 0;
     }
-    let begin = Instant::now();
-    for _ in 0..TRIAL {
-        std::hint::spin_loop();
-    }
-    let trial_ns = begin.elapsed().as_nanos().max(1);
+    let trial = || {
+        let begin = Instant::now();
+        for _ in 0..TRIAL {
+            std::hint::spin_loop();
+        }
+        begin.elapsed().as_nanos().max(1)
+    };
+    // The shortest: whoever interrupts us makes it longer.
+    let trial_ns = (0..5).map(|_| trial()).min().unwrap_or(1);
     u32::try_from(time.as_nanos() * u128::from(TRIAL) / trial_ns).unwrap_or(u32::MAX)
 }
 
@@ -891,9 +899,9 @@ impl Task<'_> {
         Task::default()
     }
 
-    /// What it is called, in dumps and logs. Tasks of one name are of one kind, for placements.
+    /// What it is called, in dumps and logs. Tasks of one name are of one kind, for placements. An empty name is none.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.name = Some(name.into());
+        self.name = Some(name.into()).filter(|name| !name.is_empty());
         self
     }
 
@@ -903,7 +911,7 @@ impl Task<'_> {
         self
     }
 
-    /// How urgent it is, for [`Prioritised`](crate::Prioritised). Such a task stays on its spawner's worker, unless it is
+    /// How urgent it is, for [`Prioritised`](crate::scheduler::Prioritised). Such a task stays on its spawner's worker, unless it is
     /// placed.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = Some(priority);
@@ -923,7 +931,7 @@ impl Task<'_> {
         self
     }
 
-    /// Marks it for the monitor: see [`Level`](crate::Level).
+    /// Marks it for the monitor: see [`Level`](crate::monitor::Level).
     pub fn mark(mut self) -> Self {
         self.marked = true;
         self
@@ -937,7 +945,8 @@ impl Task<'_> {
         }
     }
 
-    /// Spawns it. A panic in it ends it, and reaches who joins it.
+    /// Spawns it. A panic in it ends it, and reaches who joins it. If its runtime is being dropped it never runs: who joins
+    /// it has [`Failure::Cancelled`].
     ///
     /// # Errors
     ///
@@ -959,12 +968,15 @@ impl Task<'_> {
     ///
     /// # Errors
     ///
-    /// As [`Task::spawn`].
+    /// As [`Task::spawn`]; or it was to be a wrapper.
     pub fn spawn_async<F>(&self, future: F) -> Result<JoinHandle<F::Output>, Error>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        if self.wrapper {
+            return Err(Error::AsyncWrapper);
+        }
         self.with(|inner| inner.spawn(self, Awaited(future)))
     }
 }
@@ -1010,21 +1022,22 @@ pub fn yield_now() {
         thread::yield_now();
     } else if current::may_block() {
         current::yield_task();
-        current::may_block();
     }
+    current::may_block();
 }
 
-/// Waits: the task, or the thread if it is none. Not at all if the caller is unwinding.
+/// Waits: the task, or the thread if it is none. Not at all if the caller is unwinding. An async task keeps its stack
+/// meanwhile.
 pub fn sleep(time: Duration) {
     if !current::may_block() {
         return;
     }
     if !current::is_task() {
-        std::thread::sleep(time);
+        current::sleep_thread(time);
     } else {
         current::sleep_task(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        current::may_block();
     }
+    current::may_block();
 }
 
 /// Ends the running task: its stack is unwound, and who joins it has [`Failure::Exited`].

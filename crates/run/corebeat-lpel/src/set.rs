@@ -68,9 +68,13 @@ fn disarm<T: Send + 'static>(reader: &Reader<T>) -> bool {
     word.compare_exchange(ARMED, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-/// Which stream of a set: given by [`StreamSet::add`], used again after the stream has left the set.
+/// Which stream of a set: given by [`StreamSet::add`], and to no other stream of that set, ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(usize);
+pub struct Key {
+    /// Streams are added in this order.
+    number: u64,
+    place: usize,
+}
 
 /// What a set has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,10 +115,13 @@ pub struct StreamSet<T: Send + 'static> {
     line: VecDeque<usize>,
     /// Where streams were armed.
     home: u64,
+    /// How many streams were added.
+    added: u64,
 }
 
 struct Member<T: Send + 'static> {
     reader: Reader<T>,
+    number: u64,
     in_line: bool,
 }
 
@@ -122,46 +129,48 @@ impl<T: Send + 'static> StreamSet<T> {
     /// A set of no streams.
     pub fn new() -> Self {
         let core = SetCore { ready: Inbox::new(), word: Word::new(NOBODY), members: Mutex::default() };
-        StreamSet { core: Arc::new(core), members: Slab::new(), line: VecDeque::new(), home: 0 }
+        StreamSet { core: Arc::new(core), members: Slab::new(), line: VecDeque::new(), home: 0, added: 0 }
     }
 
     /// Takes a stream in.
     pub fn add(&mut self, reader: Reader<T>) -> Key {
-        let key = {
+        let place = {
             let mut members = self.core.members.lock().unwrap_or_else(|e| e.into_inner());
             members.insert(reader.any())
         };
         // SAFETY: the reader is in no set, so not armed or announced.
-        reader.core().set.with_mut(|m| unsafe { *m = Some(Membership { set: self.core.clone(), key }) });
-        let member = self.members.insert(Member { reader, in_line: true });
-        assert_eq!(member, key, "both slabs see the same insertions and removals");
-        self.line.push_back(key);
-        Key(key)
+        reader.core().set.with_mut(|m| unsafe { *m = Some(Membership { set: self.core.clone(), place }) });
+        let number = self.added;
+        self.added += 1;
+        let member = self.members.insert(Member { reader, number, in_line: true });
+        assert_eq!(member, place, "both slabs see the same insertions and removals");
+        self.line.push_back(place);
+        Key { number, place }
     }
 
-    /// Gives a stream back; `None` if it is not in the set.
+    /// Gives a stream back; `None` if it is not in the set any more, because it was removed or came to its end.
     pub fn remove(&mut self, key: Key) -> Option<Reader<T>> {
-        let Key(key) = key;
-        let member = self.members.get(key)?;
+        let Key { number, place } = key;
+        let member = self.members.get(place).filter(|m| m.number == number)?;
         // Or wait for who is announcing it just now.
         if !disarm(&member.reader) {
-            while !self.members[key].in_line {
+            while !self.members[place].in_line {
                 if !self.collect() {
                     thread::yield_now();
                 }
             }
-            self.line.retain(|k| *k != key);
+            self.line.retain(|p| *p != place);
         }
-        Some(self.take_out(key))
+        Some(self.take_out(place))
     }
 
     /// For a stream that is neither armed nor announced nor in line.
-    fn take_out(&mut self, key: usize) -> Reader<T> {
-        let reader = self.members.remove(key).reader;
+    fn take_out(&mut self, place: usize) -> Reader<T> {
+        let reader = self.members.remove(place).reader;
         // SAFETY: as the caller says.
         reader.core().set.with_mut(|m| unsafe { *m = None });
         let mut members = self.core.members.lock().unwrap_or_else(|e| e.into_inner());
-        members.remove(key);
+        members.remove(place);
         reader
     }
 
@@ -180,10 +189,10 @@ impl<T: Send + 'static> StreamSet<T> {
         let mut any = false;
         for core in self.core.ready.take() {
             // SAFETY: announced streams are members, whose readers we own; the membership is ours while it is not armed.
-            let key = unsafe { (*core).set.with(|m| (*m).as_ref().map(|m| m.key)) };
-            let key = key.expect("an announced stream is in the set");
-            self.members[key].in_line = true;
-            self.line.push_back(key);
+            let place = unsafe { (*core).set.with(|m| (*m).as_ref().map(|m| m.place)) };
+            let place = place.expect("an announced stream is in the set");
+            self.members[place].in_line = true;
+            self.line.push_back(place);
             any = true;
         }
         any
@@ -194,10 +203,10 @@ impl<T: Send + 'static> StreamSet<T> {
     #[cold]
     fn move_to(&mut self, home: u64) {
         self.home = home;
-        for (key, member) in &mut self.members {
+        for (place, member) in &mut self.members {
             if !member.in_line && disarm(&member.reader) {
                 member.in_line = true;
-                self.line.push_back(key);
+                self.line.push_back(place);
             }
         }
     }
@@ -213,22 +222,23 @@ impl<T: Send + 'static> StreamSet<T> {
             if !self.core.ready.is_empty() {
                 self.collect();
             }
-            let key = self.line.pop_front()?;
-            let member = &mut self.members[key];
+            let place = self.line.pop_front()?;
+            let member = &mut self.members[place];
+            let key = Key { number: member.number, place };
             match member.reader.try_read() {
                 Ok(item) => {
-                    self.line.push_back(key);
-                    return Some((Key(key), Event::Item(item)));
+                    self.line.push_back(place);
+                    return Some((key, Event::Item(item)));
                 }
                 Err(TryReadError::Closed) => {
-                    drop(self.take_out(key));
-                    return Some((Key(key), Event::End));
+                    drop(self.take_out(place));
+                    return Some((key, Event::End));
                 }
                 Err(TryReadError::Empty) => {
                     member.in_line = false;
                     if !member.reader.arm() {
                         member.in_line = true;
-                        self.line.push_back(key);
+                        self.line.push_back(place);
                     }
                 }
             }
@@ -253,12 +263,8 @@ impl<T: Send + 'static> StreamSet<T> {
     }
 
     /// As [`StreamSet::read`], without a stack, in an async task.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "it is what an iterator's next would be, for those who await"
-    )]
-    pub fn next(&mut self) -> NextOf<'_, T> {
-        NextOf { set: self, token: NOBODY }
+    pub fn read_async(&mut self) -> ReadAnyAsync<'_, T> {
+        ReadAnyAsync { set: self, token: NOBODY }
     }
 
     /// Leaves the owner's token. False: something was announced, and the token is withdrawn.
@@ -279,15 +285,15 @@ impl<T: Send + 'static> Default for StreamSet<T> {
 
 impl<T: Send + 'static> Drop for StreamSet<T> {
     fn drop(&mut self) {
-        // Announced streams must be collected before their readers go.
-        let keys: Vec<_> = self.members.iter().map(|(key, _)| Key(key)).collect();
-        for key in keys {
-            drop(self.remove(key));
-        }
+        // Announced streams must be collected before their readers go. Those go last: destructors of items may panic.
+        let key = |(place, member): (usize, &Member<T>)| Key { number: member.number, place };
+        let keys: Vec<_> = self.members.iter().map(key).collect();
+        let readers: Vec<_> = keys.into_iter().map(|key| self.remove(key)).collect();
         // SAFETY: the token of a future that was leaked.
         unsafe { waiter::forget(self.core.word.swap(NOBODY, Ordering::AcqRel)) };
         // SAFETY: its owner does not wait any more; any thread may drop it.
         unsafe { limbo::retire(self.core.clone()) };
+        drop(readers);
     }
 }
 
@@ -297,17 +303,17 @@ impl<T: Send + 'static> std::fmt::Debug for StreamSet<T> {
     }
 }
 
-/// The next event of a set, when there is one: what [`StreamSet::next`] returns.
+/// The next event of a set, when there is one: what [`StreamSet::read_async`] returns.
 #[must_use = "it does nothing unless awaited"]
-pub struct NextOf<'a, T: Send + 'static> {
+pub struct ReadAnyAsync<'a, T: Send + 'static> {
     set: &'a mut StreamSet<T>,
     token: Token,
 }
 
 // SAFETY: the token is only an address to compare with, and to give back.
-unsafe impl<T: Send> Send for NextOf<'_, T> {}
+unsafe impl<T: Send> Send for ReadAnyAsync<'_, T> {}
 
-impl<T: Send + 'static> Future for NextOf<'_, T> {
+impl<T: Send + 'static> Future for ReadAnyAsync<'_, T> {
     type Output = Option<(Key, Event<T>)>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -333,7 +339,7 @@ impl<T: Send + 'static> Future for NextOf<'_, T> {
     }
 }
 
-impl<T: Send + 'static> Drop for NextOf<'_, T> {
+impl<T: Send + 'static> Drop for ReadAnyAsync<'_, T> {
     fn drop(&mut self) {
         if self.token != NOBODY {
             waiter::withdraw(&self.set.core.word, self.token);

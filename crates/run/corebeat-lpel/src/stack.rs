@@ -65,7 +65,8 @@ struct Mapping {
 
 impl Mapping {
     fn new(stack_size: usize) -> io::Result<Box<Mapping>> {
-        let stride = stack_size.next_multiple_of(PAGE) + PAGE;
+        // What is moved down is not taken from what was asked for.
+        let stride = (stack_size + (COLOURS - 1) * COLOUR).next_multiple_of(PAGE) + GUARD;
         let stacks = (MAPPING / stride).clamp(1, STACKS_MAX);
         let (protection, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,

@@ -60,7 +60,7 @@ use std::task::{Context, Poll};
 ///
 /// # Panics
 ///
-/// If `capacity` is 0.
+/// If `capacity` is 0, or there is no memory for so many items.
 pub fn stream<T: Send + 'static>(capacity: usize) -> (Writer<T>, Reader<T>) {
     pair(capacity, false)
 }
@@ -69,9 +69,12 @@ pub fn stream<T: Send + 'static>(capacity: usize) -> (Writer<T>, Reader<T>) {
 /// (Parks, Bounded scheduling of process networks, 1995; Basten, Hoogerbrugge, Efficient execution of process networks,
 /// 2001): of the full ones that hold up such a circle, the smallest is doubled.
 ///
+/// A circle is seen when each of its ends was used once: until then nobody knows which task has which end. Inside
+/// [`Runtime::run`](crate::Runtime::run) one with unused ends is found as well, as soon as all tasks wait.
+///
 /// # Panics
 ///
-/// If `capacity` is 0.
+/// As [`stream`].
 pub fn growing_stream<T: Send + 'static>(capacity: usize) -> (Writer<T>, Reader<T>) {
     pair(capacity, true)
 }
@@ -127,7 +130,7 @@ impl Side {
 /// Membership in a set: where to announce items.
 pub(crate) struct Membership {
     pub(crate) set: Arc<SetCore>,
-    pub(crate) key: usize,
+    pub(crate) place: usize,
 }
 
 /// What is known of a stream without the type of its items: little of it changes while items flow.
@@ -651,13 +654,9 @@ impl<T: Send + 'static> Reader<T> {
         read
     }
 
-    /// Waits for the next item without a stack, in an async task: `None` at the end of the stream.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "it is what the iterator's next is, for those who await"
-    )]
-    pub fn next(&mut self) -> Next<'_, T> {
-        Next { reader: self, token: NOBODY }
+    /// As [`Reader::read`], without a stack while it waits, in an async task. Dropping the future loses no item.
+    pub fn read_async(&mut self) -> ReadAsync<'_, T> {
+        ReadAsync { reader: self, token: NOBODY }
     }
 
     /// # Safety
@@ -843,18 +842,18 @@ fn keep_for_dumps<T: Send + 'static>(shared: &Arc<Shared<T>>) {
     unsafe { limbo::retire(shared.clone()) };
 }
 
-/// The next item of a stream, when there is one: what [`Reader::next`] returns.
+/// The next item of a stream, when there is one: what [`Reader::read_async`] returns.
 #[must_use = "it does nothing unless awaited"]
-pub struct Next<'a, T: Send + 'static> {
+pub struct ReadAsync<'a, T: Send + 'static> {
     reader: &'a mut Reader<T>,
     /// What was left, if anything; another poll replaces it.
     token: Token,
 }
 
 // SAFETY: the token is only an address to compare with, and to give back.
-unsafe impl<T: Send> Send for Next<'_, T> {}
+unsafe impl<T: Send> Send for ReadAsync<'_, T> {}
 
-impl<T: Send + 'static> Future for Next<'_, T> {
+impl<T: Send + 'static> Future for ReadAsync<'_, T> {
     type Output = Option<T>;
 
     #[inline(always)]
@@ -868,7 +867,7 @@ impl<T: Send + 'static> Future for Next<'_, T> {
     }
 }
 
-impl<T: Send + 'static> Next<'_, T> {
+impl<T: Send + 'static> ReadAsync<'_, T> {
     /// Leaves a token, unless there is something now.
     #[cold]
     #[inline(never)]
@@ -904,7 +903,7 @@ impl<T: Send + 'static> Next<'_, T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Next<'_, T> {
+impl<T: Send + 'static> Drop for ReadAsync<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.token != NOBODY {

@@ -562,7 +562,7 @@ pub(crate) fn publish_end(task: &Header) {
     }
 }
 
-/// How urgent a task is: of two that are ready, [`Prioritised`](crate::Prioritised) runs the one with the smaller number first.
+/// How urgent a task is: of two that are ready, [`Prioritised`](crate::scheduler::Prioritised) runs the one with the smaller number first.
 ///
 /// The thesis has two levels, for tasks that do little but keep others waiting and for those that compute (Prokesch 2011,
 /// 6.2.2). A task whose priority was set is not stolen.
@@ -595,14 +595,18 @@ impl<T: Send + 'static> JoinHandle<T> {
     ///
     /// # Errors
     ///
-    /// Why there is no result: the task panicked, exited, was in a deadlock, or was cancelled. If the caller itself may
-    /// not block, because it is unwinding, this is [`Failure::Cancelled`].
+    /// Why there is no result: the task panicked, exited, was in a deadlock, or was cancelled; or the caller is unwinding,
+    /// and the task has not ended.
+    ///
+    /// # Panics
+    ///
+    /// If the handle was awaited before, and has given the result there.
     pub fn join(self) -> Result<T, Failure> {
         let task = self.task.header();
         // Acquire: pairs with the release in `publish_end`, so the result is there.
         while task.join.load(Ordering::Acquire) != CLOSED {
             if !current::may_block() {
-                return Err(Failure::Cancelled);
+                return Err(Failure::Unwinding);
             }
             let token = waiter::blocking_token();
             // In the place of a waker's, if it was polled before.
@@ -618,7 +622,7 @@ impl<T: Send + 'static> JoinHandle<T> {
         // SAFETY: the first two fields do not depend on the body; the task has ended, and only its one handle reads the
         // result, once.
         let result = unsafe { &mut *(&raw const (*cells).result).cast::<UnsafeCell<Option<_>>>().cast_mut() };
-        result.get_mut().take().unwrap_or(Err(Failure::Cancelled))
+        result.get_mut().take().expect("the handle has given the task's result already")
     }
 
     /// Whether the task has ended, so that `join` would not wait.
@@ -635,13 +639,13 @@ impl<T: Send + 'static> JoinHandle<T> {
 impl<T: Send + 'static> Future for JoinHandle<T> {
     type Output = Result<T, Failure>;
 
-    /// Waits without a stack, in an async task.
+    /// Waits without a stack, in an async task. Panics if it is polled again after it has given the result.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let task = self.task.header();
         if task.join.load(Ordering::Acquire) == CLOSED {
             return Poll::Ready(self.take());
         }
-        // As in `NextOf::poll`.
+        // As in `ReadAnyAsync::poll`.
         let old = task.join.load(Ordering::Relaxed);
         if waiter::is_token(old) {
             waiter::withdraw(&task.join, old);

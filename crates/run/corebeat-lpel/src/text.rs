@@ -57,7 +57,9 @@ pub enum WhenFull {
 /// runtime are dropped.
 ///
 /// ```
-/// use corebeat_lpel::{Level, Measured, Runtime, Task, TextLog, monitor};
+/// use corebeat_lpel::monitor::{self, Level, TextLog};
+/// use corebeat_lpel::placement::Measured;
+/// use corebeat_lpel::{Runtime, Task};
 ///
 /// # let folder = tempfile::tempdir()?;
 /// # let folder = folder.path();
@@ -641,7 +643,7 @@ mod tests {
             .spawn(move || (0..50).for_each(|n: u64| to.write(n).unwrap()))
             .unwrap();
         let second = async move {
-            while let Some(n) = from.next().await {
+            while let Some(n) = from.read_async().await {
                 on.write(2 * n).unwrap();
             }
         };

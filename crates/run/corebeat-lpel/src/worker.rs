@@ -39,6 +39,8 @@ const CHORE_TURNS: u32 = 64;
 const HEAVY_CHORES: u32 = 64;
 /// When nothing has moved for so long, it is time to look for a deadlock.
 const JUDGE_AFTER: Duration = Duration::from_millis(5);
+/// An async task for which there is no stack tries again after this time.
+const STACK_RETRY_NS: u64 = 1_000_000;
 /// So many free carriers a size are kept when a worker goes to sleep; the memory of more is given back.
 const SPARE_MAX: usize = 1024;
 
@@ -542,6 +544,12 @@ impl Worker {
                 header.guard.set(unsafe { (*carrier).guard() });
                 header.carrier.set(carrier);
                 true
+            }
+            Err(_) if header.dispatches.get() > 0 && !header.is_cancelled() => {
+                // It is in the midst of its life: others will give their stacks back.
+                header.set_status(Status::Sleeping);
+                self.set_timer(self.inner().now_ns() + STACK_RETRY_NS, task);
+                false
             }
             Err(why) => {
                 self.abandon(task, Failure::NoStack(why));

@@ -86,7 +86,7 @@ fn async_task_with_many_awaits_yields_its_result() {
                 .map(|n| {
                     let (mut writer, mut reader) = stream(1);
                     spawn_async(async move { writer.write(n).unwrap() });
-                    spawn_async(async move { reader.next().await.unwrap() })
+                    spawn_async(async move { reader.read_async().await.unwrap() })
                 })
                 .collect();
             tasks.into_iter().map(|t| t.join().unwrap()).sum::<u64>()
@@ -202,7 +202,7 @@ fn foreign_event_awaited_beside_a_stuck_stream_is_no_deadlock() {
         let (mut w, mut r) = stream::<u8>(1);
         let (mut w2, mut r2) = stream::<u8>(1);
         let a = spawn_async(async move {
-            let by = match select(bell, pin!(r.next())).await {
+            let by = match select(bell, pin!(r.read_async())).await {
                 Either::Left(_) => "bell",
                 Either::Right(_) => "stream",
             };
@@ -237,14 +237,14 @@ fn select_takes_what_comes_and_leaves_the_rest() {
                 });
                 let mut got = Vec::new();
                 while let Either::Left((Some(n), _)) | Either::Right((Some(n), _)) =
-                    select(pin!(r1.next()), pin!(r2.next())).await
+                    select(pin!(r1.read_async()), pin!(r2.read_async())).await
                 {
                     got.push(n);
                 }
-                while let Some(n) = r1.next().await {
+                while let Some(n) = r1.read_async().await {
                     got.push(n);
                 }
-                while let Some(n) = r2.next().await {
+                while let Some(n) = r2.read_async().await {
                     got.push(n);
                 }
                 got.sort();
@@ -271,8 +271,8 @@ fn futures_of_others_combine_streams_and_tasks() {
                             writer.write(n).unwrap();
                         });
                         async move {
-                            let first = reader.next().await.unwrap();
-                            assert_eq!(reader.next().await, None);
+                            let first = reader.read_async().await.unwrap();
+                            assert_eq!(reader.read_async().await, None);
                             first
                         }
                     })
@@ -300,7 +300,7 @@ fn reader_polled_by_a_foreign_executor_gets_all() {
         });
         let sum = block_on(async move {
             let mut sum = 0;
-            while let Some(n) = reader.next().await {
+            while let Some(n) = reader.read_async().await {
                 sum += n;
             }
             sum
@@ -321,7 +321,7 @@ fn reader_polled_by_one_thread_after_another_gets_all() {
     });
     let mut next: Pin<Box<dyn Future<Output = Vec<u32>> + Send>> = Box::pin(async move {
         let mut got = Vec::new();
-        while let Some(n) = reader.next().await {
+        while let Some(n) = reader.read_async().await {
             got.push(n);
         }
         got
@@ -352,7 +352,7 @@ fn set_awaited_gives_all_events() {
                 }
                 spawn_async(async move {
                     let (mut items, mut ends) = (0, 0);
-                    while let Some((_, event)) = set.next().await {
+                    while let Some((_, event)) = set.read_async().await {
                         match event {
                             Event::Item(n) => items += n,
                             Event::End => ends += 1,
@@ -378,7 +378,7 @@ fn async_task_that_blocks_keeps_its_place() {
                 // Once with a stack, once without.
                 while let Some(n) = reader.read() {
                     got.push(n);
-                    got.extend(reader.next().await);
+                    got.extend(reader.read_async().await);
                     yield_now();
                 }
                 got
@@ -399,7 +399,7 @@ fn awaiting_tasks_hold_no_stack() {
         let mut ends = Vec::new();
         for _ in 0..TASKS {
             let (writer, mut reader) = stream::<u8>(1);
-            spawn_async(async move { reader.next().await });
+            spawn_async(async move { reader.read_async().await });
             ends.push(writer);
         }
         // All of them have run when this one's turn comes again.
@@ -477,7 +477,7 @@ fn waker_that_panics_does_not_harm_the_runtime() {
         let rt = runtime(workers);
         // Woken by a task, in the midst of its write.
         let (mut writer, mut reader) = stream(1);
-        let mut next = pin!(reader.next());
+        let mut next = pin!(reader.read_async());
         assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         assert!(rt.spawn(move || writer.write(1)).join().unwrap().is_ok());
         assert_eq!(block_on(next), Some(1));
@@ -500,7 +500,7 @@ fn leaked_future_of_a_stream_leaves_the_stream_usable() {
         spawn_async(async move {
             for _ in 0..3 {
                 poll_fn(|context| {
-                    let mut next = Box::pin(reader.next());
+                    let mut next = Box::pin(reader.read_async());
                     assert!(next.as_mut().poll(context).is_pending());
                     std::mem::forget(next);
                     Poll::Ready(())
@@ -508,7 +508,7 @@ fn leaked_future_of_a_stream_leaves_the_stream_usable() {
                 .await;
             }
             spawn(move || writer.write(1).unwrap());
-            reader.read().into_iter().chain(reader.next().await).collect::<Vec<_>>()
+            reader.read().into_iter().chain(reader.read_async().await).collect::<Vec<_>>()
         })
         .join()
         .unwrap()
@@ -527,7 +527,7 @@ fn dump_after_an_abandoned_await_names_no_dead_stream() {
             {
                 let (_writer, mut reader) = stream::<u8>(1);
                 poll_fn(|context| {
-                    assert!(pin!(reader.next()).poll(context).is_pending());
+                    assert!(pin!(reader.read_async()).poll(context).is_pending());
                     Poll::Ready(())
                 })
                 .await;
@@ -557,7 +557,7 @@ fn sleep_after_await_really_sleeps() {
         let (mut writer, mut reader) = stream(1);
         let (mut late, mut later) = stream(1);
         spawn_async(async move {
-            reader.next().await;
+            reader.read_async().await;
             sleep(Duration::from_secs(2));
             late.write("slept").unwrap();
         });

@@ -1,5 +1,7 @@
 //! What should not be done: each is a clear error, or does what is documented.
 
+use corebeat_lpel::placement::{Place, Placement, TaskInfo};
+use corebeat_lpel::scheduler::{Ready, Scheduler};
 use corebeat_lpel::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output};
@@ -90,7 +92,7 @@ fn workers_out_of_range_are_an_error() {
     let asked = WORKERS_MAX + 1;
     assert_eq!(build(asked), format!("{asked} workers are more than a runtime may have ({WORKERS_MAX})"));
     let no_cpus = Runtime::builder().cpus([]).build();
-    assert!(matches!(no_cpus, Err(Error::NoWorkers)));
+    assert!(matches!(no_cpus, Err(Error::NoCpus)));
     assert!(matches!(Runtime::builder().workers(0).deterministic(1).build(), Err(Error::NoWorkers)));
 }
 
@@ -389,7 +391,7 @@ fn destructor_while_unwinding_does_not_block() {
                     let written = writer.write(1);
                     yield_now();
                     sleep(Duration::from_secs(3600));
-                    let joined = joined.take().map(|j| matches!(j.join(), Err(Failure::Cancelled)));
+                    let joined = joined.take().map(|j| matches!(j.join(), Err(Failure::Unwinding)));
                     tell.send((written.is_err(), mute.read(), joined, set.read().is_none())).unwrap();
                 });
                 panic!("unwinds");

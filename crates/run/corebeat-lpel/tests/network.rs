@@ -6,7 +6,9 @@
 //! A plan is a seed and a list of genes of four bytes. `compile` makes nodes of it, and what each is to deliver. A plan that
 //! fails is shrunk and printed with the command that runs it again.
 
-use corebeat_lpel::monitor::{Dispatch, End, Listener, Wait};
+use corebeat_lpel::monitor::{Dispatch, End, Level, Listener, Monitor, Wait};
+use corebeat_lpel::placement::{Balanced, RoundRobin};
+use corebeat_lpel::scheduler::{Fifo, Lifo, Prioritised, Ready, Scheduler};
 use corebeat_lpel::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -383,7 +385,7 @@ impl In {
         }
         match self.manner.style {
             Style::Stackful | Style::Wrapper => self.reader.read(),
-            Style::Async => self.reader.next().await,
+            Style::Async => self.reader.read_async().await,
             Style::Polling => loop {
                 let peeked = self.reader.peek().copied();
                 match self.reader.try_read() {
@@ -596,7 +598,7 @@ impl Ends {
                     }
                     loop {
                         let event = match manner.style {
-                            Style::Async => set.next().await,
+                            Style::Async => set.read_async().await,
                             Style::Polling => set.try_read(),
                             _ => set.read(),
                         };
@@ -716,7 +718,7 @@ impl Ends {
                 }
                 while under_way > 0 {
                     let came = match manner.style {
-                        Style::Async => from_body.next().await,
+                        Style::Async => from_body.read_async().await,
                         _ => from_body.read(),
                     };
                     let (at, n) = came.unwrap();

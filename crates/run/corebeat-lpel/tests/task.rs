@@ -43,13 +43,13 @@ fn async_pipeline_passes_all() {
             }
         });
         rt.spawn_async(async move {
-            while let Some(n) = b.next().await {
+            while let Some(n) = b.read_async().await {
                 c.write(2 * n).unwrap();
             }
         });
         let sum = rt.spawn_async(async move {
             let mut sum = 0;
-            while let Some(n) = d.next().await {
+            while let Some(n) = d.read_async().await {
                 sum += n;
             }
             sum

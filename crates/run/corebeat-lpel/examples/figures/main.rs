@@ -11,7 +11,8 @@
 mod load;
 mod plot;
 
-use corebeat_lpel::{Level, Runtime, TextLog};
+use corebeat_lpel::Runtime;
+use corebeat_lpel::monitor::{Level, TextLog};
 use load::Style;
 use plot::Series;
 use std::fs::{self, File};

@@ -10,7 +10,10 @@ mod fractal;
 mod network;
 
 use corebeat_lpel::{
-    Balanced, Builder, Level, Measured, Place, Placement, Prioritised, Runtime, TaskInfo, TextLog, monitor,
+    Builder, Runtime,
+    monitor::{self, Level, TextLog},
+    placement::{Balanced, Measured, Place, Placement, TaskInfo},
+    scheduler::Prioritised,
 };
 use fractal::{Shades, View};
 use network::{Style, is_box};

@@ -11,9 +11,9 @@ use std::path::Path;
 const LINE_MAX: u64 = 32 << 20;
 
 /// For each name, how long a task of that name ran in all, on average, in nanoseconds: what
-/// [`Measured`](crate::Measured) places tasks by. Tasks without a name are left out.
+/// [`Measured`](crate::placement::Measured) places tasks by. Tasks without a name are left out.
 ///
-/// `folder` is where a [`TextLog`](crate::TextLog) was written to.
+/// `folder` is where a [`TextLog`](crate::monitor::TextLog) was written to.
 ///
 /// # Errors
 ///
