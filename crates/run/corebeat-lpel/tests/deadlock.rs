@@ -190,6 +190,43 @@ fn async_tasks_in_a_circle_are_told() {
 }
 
 #[test]
+fn set_awaited_again_is_still_known_to_be_awaited() {
+    // Beside the set, the task awaits a stream, which has an item: its future asks the set again, and goes on to wait.
+    for workers in [1, 2] {
+        let rt = Runtime::builder().workers(workers).build().unwrap();
+        let mut set = StreamSet::new();
+        let [(mut writer, mut reader), (mut last, member)] = [stream(1), stream(1)];
+        set.add(member);
+        let came = Arc::new(AtomicBool::new(false));
+        let comes = came.clone();
+        let both = rt.spawn_async(async move {
+            let item = async move {
+                let item = reader.read_async().await;
+                comes.store(true, Ordering::Relaxed);
+                item
+            };
+            let (event, item) = futures_util::future::join(set.read_async(), item).await;
+            (event.map(|(_, event)| event), item)
+        });
+        let awaits = || rt.dump().tasks.into_iter().find(|t| t.status == Status::Awaiting);
+        while awaits().is_none() {
+            thread::yield_now();
+        }
+        writer.write(1).unwrap();
+        let waits_for = loop {
+            if came.load(Ordering::Relaxed)
+                && let Some(task) = awaits()
+            {
+                break task.waits_for;
+            }
+        };
+        assert!(matches!(waits_for, Some(WaitsFor::Any(_))), "{waits_for:?}");
+        last.write(2).unwrap();
+        assert_eq!(both.join().unwrap(), (Some(Event::Item(2)), Some(1)));
+    }
+}
+
+#[test]
 fn wrapper_in_a_circle_is_told() {
     for workers in [1, 2] {
         let rt = Runtime::builder().workers(workers).build().unwrap();
@@ -277,6 +314,77 @@ fn end_in_the_hands_of_a_thread_is_no_deadlock() {
             run.join().unwrap()
         });
         assert_eq!((late.unwrap(), waits.join().unwrap()), (5, Some(8)));
+    }
+}
+
+#[test]
+fn end_handed_from_a_task_to_a_thread_is_no_deadlock_outside_run() {
+    // The end was last used by the very task that waits. Who is to say that nobody else has it?
+    for workers in [1, 2] {
+        let rt = Runtime::builder().workers(workers).build().unwrap();
+        let got = rt.spawn(|| {
+            let (mut writer, mut reader) = stream(1);
+            writer.write(0).unwrap();
+            reader.read();
+            let late = thread::spawn(move || {
+                thread::sleep(std::time::Duration::from_millis(20));
+                writer.write(1)
+            });
+            (reader.read(), late.join().unwrap().is_ok())
+        });
+        assert_eq!(got.join().unwrap(), (Some(1), true));
+    }
+}
+
+#[test]
+fn end_handed_to_a_task_that_awaits_something_outside_is_no_deadlock() {
+    // 'b' used the end last and waits for 'a', which waits for that end. But 'c' has it now, and will use it when it is
+    // woken from outside.
+    use std::future::poll_fn;
+    use std::task::{Poll, Waker};
+    for workers in [1, 2] {
+        let rt = Runtime::builder().workers(workers).build().unwrap();
+        let (tell, told) = std::sync::mpsc::channel::<Waker>();
+        let ringer = thread::spawn(move || {
+            let waker = told.recv().unwrap();
+            // By now nothing moves, or soon.
+            thread::sleep(std::time::Duration::from_millis(30));
+            waker.wake();
+        });
+        let got = rt.run(|| {
+            let (mut to_a, mut from_others) = stream(8);
+            let (mut to_b, mut from_a) = stream(8);
+            let (mut give, mut take) = stream::<Writer<u32>>(1);
+            let a = task("a").spawn(move || {
+                from_others.read();
+                to_b.write(0).unwrap();
+                to_b.write(from_others.read().unwrap()).unwrap();
+            });
+            let b = task("b").spawn(move || {
+                to_a.write(1).unwrap();
+                give.write(to_a).unwrap();
+                from_a.read();
+                from_a.read()
+            });
+            let c = task("c").spawn_async(async move {
+                let mut to_a = take.read_async().await.unwrap();
+                let mut polls = 0;
+                poll_fn(|context| {
+                    polls += 1;
+                    if polls == 1 {
+                        tell.send(context.waker().clone()).unwrap();
+                    }
+                    if polls == 1 { Poll::Pending } else { Poll::Ready(()) }
+                })
+                .await;
+                to_a.write(2).unwrap();
+            });
+            a.unwrap().join().unwrap();
+            c.unwrap().join().unwrap();
+            b.unwrap().join().unwrap()
+        });
+        assert_eq!(got.unwrap(), Some(2));
+        ringer.join().unwrap();
     }
 }
 
@@ -379,6 +487,45 @@ fn artificial_deadlock_is_resolved_while_others_are_busy() {
     assert_eq!(sum.unwrap().join().unwrap(), 2450);
     done.store(true, Ordering::Relaxed);
     busy.unwrap().join().unwrap();
+    assert!(rt.counters().growths > 0);
+}
+
+#[test]
+fn artificial_deadlock_beside_a_busy_task_is_resolved_by_a_worker_that_slept() {
+    /// Only a fault takes so long: the task that yields gives up, and then its own worker has time to look.
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
+    let rt = Runtime::builder().workers(2).build().unwrap();
+    while rt.counters().waits < 2 {
+        thread::yield_now();
+    }
+    let done = Arc::new(AtomicBool::new(false));
+    let sum = rt.task().worker(0).spawn(move || {
+        let begin = std::time::Instant::now();
+        let (mut forth, mut forth_r) = growing_stream(1);
+        let (mut back, mut back_r) = growing_stream(1);
+        assert!(back_r.try_read().is_err());
+        let here = || Task::new().worker(0);
+        let stop = done.clone();
+        let yields = here().spawn(move || {
+            while !stop.load(Ordering::Relaxed) && begin.elapsed() < PATIENCE {
+                yield_now();
+            }
+            stop.load(Ordering::Relaxed)
+        });
+        let echo = here().spawn(move || {
+            while let Some(n) = forth_r.read() {
+                back.write(n).unwrap();
+                back.write(n).unwrap();
+            }
+        });
+        echo.unwrap();
+        (0..50).for_each(|n| forth.write(n).unwrap());
+        drop(forth);
+        let sum = back_r.sum::<u64>();
+        done.store(true, Ordering::Relaxed);
+        (sum, yields.unwrap().join().unwrap())
+    });
+    assert_eq!(sum.unwrap().join().unwrap(), (2450, true));
     assert!(rt.counters().growths > 0);
 }
 

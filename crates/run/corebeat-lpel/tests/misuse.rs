@@ -3,10 +3,12 @@
 use corebeat_lpel::placement::{Place, Placement, TaskInfo};
 use corebeat_lpel::scheduler::{Ready, Scheduler};
 use corebeat_lpel::*;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -231,6 +233,80 @@ fn plain_thread_has_task_local_data_of_its_own() {
 }
 
 #[test]
+fn task_local_data_is_dropped_where_it_was_made() {
+    // It need not be Send. One value is made again whenever it is dropped; and threads end while dumps are made.
+    static ELSEWHERE: AtomicUsize = AtomicUsize::new(0);
+    struct Mine(thread::ThreadId, bool);
+    impl Drop for Mine {
+        fn drop(&mut self) {
+            if thread::current().id() != self.0 {
+                ELSEWHERE.fetch_add(1, Ordering::Relaxed);
+            } else if self.1 {
+                AGAIN.with(|_| ());
+            }
+        }
+    }
+    static ONCE: Local<Mine> = Local::new(|| Mine(thread::current().id(), false));
+    static AGAIN: Local<Mine> = Local::new(|| Mine(thread::current().id(), true));
+    let rt = runtime(1);
+    let task = rt.spawn(|| AGAIN.with(|_| ()));
+    let wrapper = rt.task().wrapper().spawn(|| AGAIN.with(|_| ())).unwrap();
+    while !task.is_finished() || !wrapper.is_finished() {
+        thread::yield_now();
+    }
+    let ended = AtomicBool::new(false);
+    thread::scope(|s| {
+        s.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                rt.dump();
+            }
+        });
+        for _ in 0..500 {
+            thread::spawn(|| ONCE.with(|_| ())).join().unwrap();
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    drop(rt);
+    drop((task, wrapper));
+    assert_eq!(ELSEWHERE.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn task_local_data_lives_as_long_as_its_task() {
+    static DROPS: AtomicUsize = AtomicUsize::new(0);
+    struct Counts(std::cell::Cell<u32>);
+    impl Drop for Counts {
+        fn drop(&mut self) {
+            // May still ask for others.
+            assert_eq!(OTHER.with(|v| *v), 5);
+            DROPS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    static OTHER: Local<u32> = Local::new(|| 5);
+    static COUNT: Local<Counts> = Local::new(|| Counts(std::cell::Cell::new(OTHER.with(|v| *v))));
+    let count = || COUNT.with(|c| c.0.replace(c.0.get() + 1));
+    for workers in [1, 2] {
+        let rt = runtime(workers);
+        DROPS.store(0, Ordering::Relaxed);
+        let got = rt.run(move || {
+            let (mut writer, mut reader) = stream(1);
+            let counts = spawn_async(async move {
+                let before = (count(), reader.read_async().await, count());
+                yield_now();
+                (before, count())
+            });
+            let other = spawn(move || (count(), yield_now(), count()));
+            assert_eq!(count(), 5);
+            writer.write(()).unwrap();
+            let got = (counts.join().unwrap(), other.join().unwrap(), count());
+            (got, spawn(|| DROPS.load(Ordering::Relaxed)).join().unwrap())
+        });
+        assert_eq!(got.unwrap(), ((((5, Some(()), 6), 7), (5, (), 6), 6), 2));
+        assert_eq!(DROPS.load(Ordering::Relaxed), 3);
+    }
+}
+
+#[test]
 fn run_inside_a_task_panics() {
     let outer = runtime(2);
     let inner = Arc::new(runtime(1));
@@ -291,6 +367,19 @@ fn runtime_built_and_dropped_inside_a_task_works() {
         (result.is_ok(), matches!(stays.join(), Err(Failure::Cancelled)))
     });
     assert_eq!(got.unwrap(), (true, true));
+}
+
+#[test]
+fn deterministic_runtime_dropped_inside_a_task_leaves_the_task_where_it_was() {
+    for workers in [1, 2] {
+        let got = runtime(workers).run(|| {
+            drop(Runtime::builder().deterministic(1).build().unwrap());
+            yield_now();
+            sleep(Duration::from_micros(1));
+            spawn(|| 7).join().unwrap()
+        });
+        assert_eq!(got.unwrap(), 7);
+    }
 }
 
 #[test]
@@ -711,4 +800,65 @@ fn scheduler_that_panics_ends_the_program() {
         assert_eq!(signal(&output), Some(libc::SIGABRT), "{}", stderr(&output));
         assert!(stderr(&output).contains("a worker has panicked between two tasks"), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn scheduler_that_panics_when_a_task_wakes_another_ends_the_program() {
+    /// Panics when the victim is ready for the second time: when it is woken, in the midst of another task.
+    struct Bad(VecDeque<Ready>);
+    impl Scheduler for Bad {
+        fn put(&mut self, task: Ready) {
+            assert!(task.name() != Some("victim") || task.dispatches() == 0, "a scheduler that panics");
+            self.0.push_back(task);
+        }
+        fn fetch(&mut self) -> Option<Ready> {
+            self.0.pop_front()
+        }
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+    }
+    let output = in_child("scheduler_that_panics_when_a_task_wakes_another_ends_the_program", &[], || {
+        let bad = |_| -> Box<dyn Scheduler> { Box::new(Bad(VecDeque::new())) };
+        let rt = Runtime::builder().workers(1).scheduler(bad).build().unwrap();
+        let (mut writer, mut reader) = stream(1);
+        let victim = rt.task().name("victim").spawn(move || reader.read()).unwrap();
+        while !rt.dump().tasks.iter().any(|t| t.status == Status::Reading) {
+            thread::yield_now();
+        }
+        let _ = rt.spawn(move || writer.write(1)).join();
+        // It should not come so far: the victim is lost, and nobody can wait for it.
+        std::mem::forget((rt, victim));
+    });
+    let Some(output) = output else { return };
+    assert_eq!(signal(&output), Some(libc::SIGABRT), "{}", stderr(&output));
+    assert!(stderr(&output).contains("a worker has panicked between two tasks"), "{}", stderr(&output));
+}
+
+#[test]
+fn scheduler_that_hands_out_a_task_of_another_worker_ends_the_program() {
+    /// One queue for all workers.
+    struct Shared(Arc<Mutex<VecDeque<Ready>>>);
+    impl Scheduler for Shared {
+        fn put(&mut self, task: Ready) {
+            self.0.lock().unwrap().push_back(task);
+        }
+        fn fetch(&mut self) -> Option<Ready> {
+            self.0.lock().unwrap().pop_front()
+        }
+        fn len(&self) -> usize {
+            self.0.lock().unwrap().len()
+        }
+    }
+    let output = in_child("scheduler_that_hands_out_a_task_of_another_worker_ends_the_program", &[], || {
+        let queue = Arc::default();
+        let shared = move |_| -> Box<dyn Scheduler> { Box::new(Shared(Arc::clone(&queue))) };
+        // In an order drawn from a seed, so that both workers surely fetch the task.
+        let rt = Runtime::builder().workers(2).scheduler(shared).deterministic(1).build().unwrap();
+        let _ = rt.run(|| (0..100).for_each(|_| yield_now()));
+    });
+    let Some(output) = output else { return };
+    assert_eq!(signal(&output), Some(libc::SIGABRT), "{}", stderr(&output));
+    let line = "a scheduler has handed out a task of another worker";
+    assert!(stderr(&output).contains(line), "{}", stderr(&output));
 }
