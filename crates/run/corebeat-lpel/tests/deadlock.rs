@@ -498,6 +498,8 @@ fn artificial_deadlock_beside_a_busy_task_is_resolved_by_a_worker_that_slept() {
     while rt.counters().waits < 2 {
         thread::yield_now();
     }
+    // And they sleep for good soon.
+    thread::sleep(std::time::Duration::from_millis(30));
     let done = Arc::new(AtomicBool::new(false));
     let sum = rt.task().worker(0).spawn(move || {
         let begin = std::time::Instant::now();
