@@ -454,10 +454,22 @@ pub(crate) fn nudge(thread: &Header) {
 /// # Safety
 ///
 /// The caller took the token, or ended the task's awaiting.
+#[inline]
 pub(crate) unsafe fn deliver(task: *const Header) {
     // SAFETY: not woken yet, so alive. Relaxed: written before the task first left a token.
-    let header = unsafe { &*task };
-    let worker = header.worker.load(Ordering::Relaxed).cast_const();
+    let worker = unsafe { &*task }.worker.load(Ordering::Relaxed).cast_const();
+    match self::worker() {
+        Some(here) if ptr::eq(here, worker) => here.wake(task),
+        // SAFETY: the caller's word.
+        _ => unsafe { deliver_elsewhere(task, worker) },
+    }
+}
+
+/// # Safety
+///
+/// As for [`deliver`]; it belongs to this worker, or is a thread.
+#[inline(never)]
+unsafe fn deliver_elsewhere(task: *const Header, worker: *const Worker) {
     if worker.is_null() {
         // SAFETY: threads have such blocks.
         let cells = unsafe { &*task.cast::<ThreadCells>() };
@@ -471,12 +483,7 @@ pub(crate) unsafe fn deliver(task: *const Header) {
         return;
     }
     // SAFETY: a worker lives as long as its tasks, and this one is not woken yet.
-    let worker = unsafe { &*worker };
-    if with(|c| ptr::eq(c.worker.get(), worker)) {
-        worker.wake(task);
-    } else {
-        worker.send(task);
-    }
+    unsafe { &*worker }.send(task);
 }
 
 /// Why the running task, or wrapper, which was cancelled, has no result.

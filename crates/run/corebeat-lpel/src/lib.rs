@@ -98,9 +98,16 @@
 //! # Failure
 //!
 //! Errors that a caller can meet: [`Error`] when a runtime is built or a task spawned, [`Failure`] for a task without a
-//! result, [`Closed`] for a write to nobody. Panics: a stream of capacity 0; [`Runtime::run`] inside a task; [`spawn`] outside
-//! of one. A stack overflow ends the program with a line that names the task. A task that is unwinding never waits: what
-//! would block returns as if the stream were closed.
+//! result, [`Closed`] for a write to nobody, [`monitor::LogError`] for a log.
+//!
+//! Panics: a stream of no capacity, or of more than there is memory for; [`Runtime::run`] inside a task; [`spawn`] and [`exit`]
+//! outside of one; asking a [`JoinHandle`] for its result again. A panic in a task ends that task alone: its ends close, and
+//! who joins it is told. What others see of data that it shared is as with threads: locks are poisoned.
+//!
+//! The program ends, with a line that says why, when a task runs over its stack, and when a scheduler or listener panics.
+//!
+//! A task that is unwinding never waits: what would block returns as if the stream were closed. Waiting inside `catch_unwind`
+//! is allowed, but a task that is to end early is unwound through it, and must let that pass.
 //!
 //! # Limits
 //!

@@ -97,7 +97,23 @@ unsafe fn owner(token: Token) -> Owner {
 /// # Safety
 ///
 /// The caller has taken the token out of its word.
+#[inline(always)]
 pub(crate) unsafe fn wake(token: Token) {
+    if token.addr() & TAGS == 0 {
+        // SAFETY: whoever is blocked cannot go on, and so not end, before it is woken.
+        unsafe { current::deliver(token) };
+    } else {
+        // SAFETY: the caller's word.
+        unsafe { wake_owner(token) };
+    }
+}
+
+/// # Safety
+///
+/// As for [`wake`].
+#[cold]
+#[inline(never)]
+unsafe fn wake_owner(token: Token) {
     // SAFETY: the caller's word.
     match unsafe { owner(token) } {
         // SAFETY: whoever is blocked cannot go on, and so not end, before it is woken.
@@ -154,6 +170,7 @@ pub(crate) fn leave(word: &Word, token: Token) -> bool {
 }
 
 /// Takes `token` out of a word, if it is still there, and wakes its owner.
+#[inline]
 pub(crate) fn wake_at(word: &Word, token: Token) -> bool {
     // AcqRel: see `withdraw`.
     let taken = word.compare_exchange(token, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok();
