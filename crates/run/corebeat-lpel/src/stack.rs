@@ -15,6 +15,7 @@
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 /// Bytes of a page.
@@ -64,24 +65,25 @@ struct Mapping {
 }
 
 impl Mapping {
-    fn new(stack_size: usize) -> io::Result<Box<Mapping>> {
+    fn new(stack_size: usize) -> io::Result<Mapping> {
         // What is moved down is not taken from what was asked for.
         let stride = (stack_size + (COLOURS - 1) * COLOUR).next_multiple_of(PAGE) + GUARD;
         let stacks = (MAPPING / stride).clamp(1, STACKS_MAX);
-        let (protection, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-        );
+        let reserve = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | reserve);
         // SAFETY: a new private area, wherever the kernel likes.
         let address = unsafe { libc::mmap(std::ptr::null_mut(), stride * stacks, protection, flags, -1, 0) };
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // Huge pages would give each blocked task 2 MiB.
-        // SAFETY: our area; advice that fails changes nothing.
-        unsafe { libc::madvise(address, stride * stacks, libc::MADV_NOHUGEPAGE) };
+        if !cfg!(miri) {
+            // Huge pages would give each blocked task 2 MiB.
+            // SAFETY: our area; advice that fails changes nothing.
+            unsafe { libc::madvise(address, stride * stacks, libc::MADV_NOHUGEPAGE) };
+        }
         let address = NonNull::new(address.cast()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Box::new(Mapping { address, stride, stacks, used: 0, free: Vec::new() }))
+        Ok(Mapping { address, stride, stacks, used: 0, free: Vec::new() })
     }
 
     fn start(&self, number: usize) -> usize {
@@ -96,7 +98,8 @@ impl Mapping {
         self.used - self.free.len()
     }
 
-    fn take(&mut self) -> io::Result<Stack> {
+    /// Takes a stack out: its number and base.
+    fn take(&mut self) -> io::Result<(usize, usize)> {
         let number = match self.free.pop() {
             Some(number) => number,
             None => {
@@ -107,7 +110,7 @@ impl Mapping {
             }
         };
         let base = self.start(number) + self.stride - (number % COLOURS) * COLOUR;
-        Ok(Stack { mapping: NonNull::from(self), number, base })
+        Ok((number, base))
     }
 }
 
@@ -118,6 +121,38 @@ impl Drop for Mapping {
     }
 }
 
+/// A mapping that a pool owns. No box: stacks point to it as well.
+struct Owned(NonNull<Mapping>);
+
+impl Owned {
+    fn new(mapping: Mapping) -> Owned {
+        Owned(NonNull::from(Box::leak(Box::new(mapping))))
+    }
+}
+
+impl Deref for Owned {
+    type Target = Mapping;
+
+    fn deref(&self) -> &Mapping {
+        // SAFETY: from a box, and ours until it is dropped.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for Owned {
+    fn deref_mut(&mut self) -> &mut Mapping {
+        // SAFETY: as above; stacks look at it only in calls of their own.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: from a box, and dropped once.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
 /// Makes a page fault on every access.
 ///
 /// # Safety
@@ -125,6 +160,10 @@ impl Drop for Mapping {
 /// The page is mapped, and nobody uses it.
 unsafe fn guard(page: *mut u8) -> io::Result<()> {
     const MADV_GUARD_INSTALL: libc::c_int = 102;
+    if cfg!(miri) {
+        // Nothing runs there.
+        return Ok(());
+    }
     // SAFETY: the caller's word.
     if unsafe { libc::madvise(page.cast(), PAGE, MADV_GUARD_INSTALL) } == 0 {
         return Ok(());
@@ -140,8 +179,7 @@ unsafe fn guard(page: *mut u8) -> io::Result<()> {
 pub(crate) struct Pool {
     stack_size: usize,
     /// Those with stacks to lend are at the end.
-    #[expect(clippy::vec_box, reason = "stacks point to their mapping")]
-    mappings: Vec<Box<Mapping>>,
+    mappings: Vec<Owned>,
 }
 
 impl Pool {
@@ -162,10 +200,12 @@ impl Pool {
                     let last = self.mappings.len() - 1;
                     self.mappings.swap(at, last);
                 }
-                None => self.mappings.push(Mapping::new(self.stack_size)?),
+                None => self.mappings.push(Owned::new(Mapping::new(self.stack_size)?)),
             }
         }
-        self.mappings.last_mut().expect("there is one, see above").take()
+        let mapping = self.mappings.last_mut().expect("there is one, see above");
+        let (number, base) = mapping.take()?;
+        Ok(Stack { mapping: mapping.0, number, base })
     }
 
     /// Takes a stack back, whose memory may be given back to the system.
@@ -175,8 +215,7 @@ impl Pool {
         let mapping = unsafe { mapping.as_mut() };
         mapping.free.push(stack.number);
         if mapping.on_loan() == 0 {
-            let gone = std::ptr::from_ref(mapping);
-            self.mappings.retain(|m| !std::ptr::eq(&**m, gone));
+            self.mappings.retain(|m| m.0 != stack.mapping);
         }
     }
 }

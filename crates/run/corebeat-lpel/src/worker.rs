@@ -468,7 +468,7 @@ impl Worker {
             "a scheduler has handed out a task of another worker: it must give back what was put into it"
         );
         header.queued.set(false);
-        if header.carrier.get().is_null() && !self.begin(header) {
+        if header.carrier.get().is_null() && !self.begin(task) {
             return;
         }
         header.set_status(Status::Running);
@@ -521,8 +521,9 @@ impl Worker {
 
     /// A task is dispatched without a stack: for the first time, or after it awaited. False: it has ended instead.
     #[inline(never)]
-    fn begin(&self, header: &Header) -> bool {
-        let task = std::ptr::from_ref(header);
+    fn begin(&self, task: *const Header) -> bool {
+        // SAFETY: it was in the ready set, so it lives.
+        let header = unsafe { &*task };
         if header.worker.load(Ordering::Relaxed).is_null() {
             // Relaxed: published with the first token that it leaves.
             header.worker.store(std::ptr::from_ref(self).cast_mut(), Ordering::Relaxed);

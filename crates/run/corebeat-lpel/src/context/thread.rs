@@ -8,6 +8,9 @@ use crate::worker::Worker;
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex};
 
+/// Bytes of a thread's stack, at least: these tools need more than a task.
+const STACK_SIZE: usize = 2 << 20;
+
 /// Whose turn it is, and what goes from one to the other with it.
 #[derive(Default)]
 struct Baton {
@@ -77,7 +80,8 @@ impl Carrier {
     pub(crate) fn new(stack: Stack) -> std::io::Result<Carrier> {
         let baton = Arc::new(Baton::default());
         let own = baton.clone();
-        let thread = std::thread::Builder::new().spawn(move || {
+        let stack_size = (stack.base().get() - stack.limit().get()).max(STACK_SIZE);
+        let thread = std::thread::Builder::new().stack_size(stack_size).spawn(move || {
             let passed = own.await_first_turn();
             own.adopt(passed);
             BATON.set(Some(own.clone()));
