@@ -128,6 +128,44 @@ fn join_handle_polled_and_then_joined_gives_result() {
 }
 
 #[test]
+fn join_handle_awaited_after_its_result_panics() {
+    let (first, again) = runtime(1)
+        .run(|| {
+            let mut handle = spawn(|| 1);
+            let first = spawn_async(async move { ((&mut handle).await, handle) }).join().unwrap();
+            (first.0, spawn_async(first.1).join())
+        })
+        .unwrap();
+    assert_eq!(first.unwrap(), 1);
+    let why = again.unwrap_err().to_string();
+    assert_eq!(why, "the task panicked: the handle has given the task's result already");
+}
+
+#[test]
+fn join_handle_that_was_awaited_and_given_up_lets_the_task_go_on() {
+    for workers in [1, 2] {
+        let got = runtime(workers).run(|| {
+            let (mut go, mut wait) = stream(1);
+            let (mut tell, mut told) = stream(1);
+            let mut handle = spawn(move || tell.write(wait.read()).unwrap());
+            spawn_async(async move {
+                poll_fn(|context| {
+                    assert!(Pin::new(&mut handle).poll(context).is_pending());
+                    Poll::Ready(())
+                })
+                .await;
+                drop(handle);
+                go.write(5).unwrap();
+                told.read_async().await
+            })
+            .join()
+            .unwrap()
+        });
+        assert_eq!(got.unwrap(), Some(Some(5)));
+    }
+}
+
+#[test]
 fn join_handle_polled_twice_wakes_the_later() {
     let rt = runtime(1);
     let (mut go, mut wait) = stream(1);
@@ -514,6 +552,49 @@ fn leaked_future_of_a_stream_leaves_the_stream_usable() {
         .unwrap()
     });
     assert_eq!(got.unwrap(), [1]);
+}
+
+#[test]
+fn leaked_future_of_a_set_leaves_the_set_usable() {
+    for workers in [1, 2] {
+        let items = runtime(workers).run(|| {
+            let mut set = StreamSet::new();
+            for n in 0..3 {
+                let (mut writer, reader) = stream(1);
+                set.add(reader);
+                spawn(move || {
+                    for _ in 0..20 {
+                        yield_now();
+                        writer.write(n).unwrap();
+                    }
+                });
+            }
+            spawn_async(async move {
+                let mut items = 0;
+                loop {
+                    let polled = poll_fn(|context| {
+                        let mut next = Box::pin(set.read_async());
+                        let polled = next.as_mut().poll(context);
+                        std::mem::forget(next);
+                        Poll::Ready(polled)
+                    });
+                    let event = match polled.await {
+                        Poll::Ready(event) => event,
+                        Poll::Pending if items % 2 == 0 => set.read(),
+                        Poll::Pending => set.read_async().await,
+                    };
+                    match event {
+                        Some((_, Event::Item(_))) => items += 1,
+                        Some((_, Event::End)) => {}
+                        None => return items,
+                    }
+                }
+            })
+            .join()
+            .unwrap()
+        });
+        assert_eq!(items.unwrap(), 60);
+    }
 }
 
 #[test]

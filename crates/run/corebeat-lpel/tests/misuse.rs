@@ -425,6 +425,48 @@ fn runtime_dropped_inside_its_own_wrapper_ends() {
     assert!(matches!(waits.join(), Err(Failure::Cancelled)));
 }
 
+#[test]
+fn task_spawned_while_its_runtime_ends_never_starts() {
+    for workers in [1, 2] {
+        let rt = runtime(workers);
+        let (tell, told) = channel();
+        let (mut started, mut starts) = stream(1);
+        let (_never, mut nothing) = stream::<u8>(1);
+        let waits = rt.spawn(move || {
+            let _end = AtEnd(move || {
+                let late = [Task::new(), Task::new().wrapper()].map(|task| task.spawn(|| ()).unwrap());
+                tell.send(late).unwrap();
+            });
+            started.write(()).unwrap();
+            nothing.read()
+        });
+        starts.read();
+        drop(rt);
+        assert!(matches!(waits.join(), Err(Failure::Cancelled)));
+        for late in told.recv().unwrap() {
+            assert!(matches!(late.join(), Err(Failure::Cancelled)));
+        }
+    }
+}
+
+#[test]
+fn task_that_catches_its_end_ends_where_it_waits_next() {
+    for workers in [1, 2] {
+        let rt = runtime(workers);
+        let (mut started, mut starts) = stream(1);
+        let (never, mut nothing) = stream::<u8>(1);
+        let stubborn = rt.spawn(move || {
+            started.write(()).unwrap();
+            (0..5).filter(|_| catch_unwind(AssertUnwindSafe(|| nothing.read())).is_err()).count()
+        });
+        starts.read();
+        drop(rt);
+        // It went through five waits that ended at once, and has a result.
+        assert_eq!(stubborn.join().unwrap(), 5);
+        assert!(never.is_closed());
+    }
+}
+
 // ---- destructors
 
 /// Does something when it is dropped.
@@ -774,6 +816,21 @@ fn more_tasks_than_memory_is_an_error() {
     });
     let Some(output) = output else { return };
     assert!(output.status.success(), "{:?} {}", output.status, stderr(&output));
+}
+
+#[test]
+fn deadlock_of_tasks_that_nobody_joins_is_told_all_the_same() {
+    let output = in_child("deadlock_of_tasks_that_nobody_joins_is_told_all_the_same", &[], || {
+        let alone = || {
+            let (_writer, mut reader) = stream::<u8>(1);
+            reader.read();
+        };
+        runtime(1).run(move || drop(Task::new().name("lonely").spawn(alone).unwrap())).unwrap();
+    });
+    let Some(output) = output else { return };
+    assert!(output.status.success(), "{:?} {}", output.status, stderr(&output));
+    let line = "corebeat-lpel: deadlock, 1 task";
+    assert!(stderr(&output).contains(line) && stderr(&output).contains("'lonely'"), "{}", stderr(&output));
 }
 
 #[test]
