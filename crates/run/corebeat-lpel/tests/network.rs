@@ -873,9 +873,28 @@ fn run(network: &Arc<Network>, how: How, fault: Fault, stuck_after: Duration) ->
     }
     let rt = Arc::new(builder.build().map_err(|e| e.to_string())?);
     let loses = if let Fault::LosesItems(every) = fault { Some(every) } else { None };
+    run_on(&rt, network, loses, stuck_after)?;
+    if is_audited {
+        let counters = rt.counters();
+        let heard = (auditor.dispatches.load(Ordering::Relaxed), auditor.ended.load(Ordering::Relaxed));
+        // The last records of other workers may still be on their way.
+        if heard.0 > counters.dispatches || heard.1 > counters.ended {
+            return Err(format!("the monitor heard of {heard:?}: {counters:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Runs the network on this runtime.
+fn run_on(
+    rt: &Arc<Runtime>,
+    network: &Arc<Network>,
+    loses: Option<u64>,
+    stuck_after: Duration,
+) -> Result<(), String> {
     let ran = thread::spawn({
         let (rt, network) = (rt.clone(), network.clone());
-        let workers = how.workers();
+        let workers = rt.workers();
         move || {
             rt.run(move || {
                 let mut ends = Ends::new(&network, workers, loses);
@@ -918,13 +937,6 @@ fn run(network: &Arc<Network>, how: How, fault: Fault, stuck_after: Duration) ->
     if counters.spawned != counters.ended {
         return Err(format!("{counters:?}"));
     }
-    if is_audited {
-        let heard = (auditor.dispatches.load(Ordering::Relaxed), auditor.ended.load(Ordering::Relaxed));
-        // The last records of other workers may still be on their way.
-        if heard.0 > counters.dispatches || heard.1 > counters.ended {
-            return Err(format!("the monitor heard of {heard:?}: {counters:?}"));
-        }
-    }
     Ok(())
 }
 
@@ -961,7 +973,7 @@ proptest! {
 
     #[test]
     fn same_seed_gives_same_run(plan in plans()) {
-        eprintln!("{plan}");let network = Arc::new(compile(&plan));
+        let network = Arc::new(compile(&plan));
         let counters = || {
             let builder = Runtime::builder().workers(3).deterministic(plan.seed);
             let rt = builder.build().unwrap();
@@ -1014,4 +1026,90 @@ fn planted_loss_of_items_is_seen() {
 fn planted_loss_of_tasks_is_seen() {
     assert!(plans_until_seen(Fault::LosesTasks(7), How::Threads(2)) < 20);
     assert!(plans_until_seen(Fault::LosesTasks(7), How::Seed(2, 1)) < 20);
+}
+
+// ---- for long
+
+/// What this process has, when no network runs.
+#[derive(Debug, Default)]
+struct Holdings {
+    rss_pages: Vec<usize>,
+    areas: Vec<usize>,
+    stacks: Vec<usize>,
+}
+
+impl Holdings {
+    /// Waits until there are only so many threads: what ran on the others has ended, and so they do.
+    fn note(&mut self, threads: usize, lasting: &Runtime) {
+        let begin = Instant::now();
+        while count_threads() > threads {
+            assert!(begin.elapsed() < STUCK_AFTER, "{} threads, and not {threads}", count_threads());
+            thread::sleep(Duration::from_micros(100));
+        }
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        self.rss_pages.push(pages.split(' ').nth(1).unwrap().parse().unwrap());
+        self.areas.push(std::fs::read_to_string("/proc/self/maps").unwrap().lines().count());
+        self.stacks.push(lasting.counters().stacks as usize);
+    }
+}
+
+fn count_threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+/// Whether the last third is mostly no more than the first was, give or take so much. What leaks grows.
+fn is_flat(values: &[usize], slack: usize) -> bool {
+    let third = values.len() / 3;
+    let median = |part: &[usize]| {
+        let mut part = part.to_vec();
+        part.sort_unstable();
+        part[part.len() / 2]
+    };
+    median(&values[values.len() - third..]) <= median(&values[..third]) * 5 / 4 + slack
+}
+
+/// Some minutes in `cargo xtask soak`, else a few rounds. In a process of its own, where no other test runs.
+#[test]
+fn networks_leave_nothing_behind() {
+    const CHILD: &str = "COREBEAT_LPEL_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "networks_leave_nothing_behind", "--nocapture"]).env(CHILD, "1");
+        assert!(command.status().unwrap().success());
+        return;
+    }
+    let soak: Option<u64> = std::env::var("COREBEAT_SOAK").ok().map(|m| m.parse().expect("minutes"));
+    let (plans_a_round, rounds, time) = match soak {
+        Some(minutes) => (64, 9, Duration::from_secs(30 * minutes)),
+        None => (2, 9, Duration::ZERO),
+    };
+    let lasting = Arc::new(Runtime::builder().workers(2).build().unwrap());
+    let threads = count_threads();
+    let mut runner = TestRunner::default();
+    let mut round = || {
+        for _ in 0..plans_a_round {
+            let plan = plans().new_tree(&mut runner).unwrap().current();
+            check(&plan).unwrap_or_else(|why| panic!("{why}"));
+            run_on(&lasting, &Arc::new(compile(&plan)), None, STUCK_AFTER)
+                .unwrap_or_else(|why| panic!("{plan} on a runtime that has run others: {why}"));
+        }
+    };
+    // The first of all fill pools and caches.
+    (0..rounds).for_each(|_| round());
+    let mut holdings = Holdings::default();
+    let begin = Instant::now();
+    while holdings.stacks.len() < rounds || begin.elapsed() < time {
+        round();
+        holdings.note(threads, &lasting);
+    }
+    println!("{} rounds of {plans_a_round} networks", holdings.stacks.len());
+    assert!(is_flat(&holdings.rss_pages, 2_000), "{holdings:?}");
+    assert!(is_flat(&holdings.areas, 50), "{holdings:?}");
+    assert!(is_flat(&holdings.stacks, 50), "{holdings:?}");
+}
+
+#[test]
+fn leak_is_not_flat() {
+    assert!(is_flat(&[7, 9, 8, 7, 9, 10, 8, 7, 9], 1));
+    assert!(!is_flat(&[10, 11, 12, 13, 14, 15, 16, 17, 18], 1));
 }
