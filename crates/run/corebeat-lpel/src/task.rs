@@ -196,6 +196,7 @@ pub(crate) const fn thread_vtable(free: unsafe fn(*mut Header)) -> Vtable {
 }
 
 impl Header {
+    #[inline(always)]
     pub(crate) fn new(id: u64, name: Option<Arc<str>>, kind: Kind, vtable: &'static Vtable) -> Header {
         Header {
             link: AtomicPtr::new(ptr::null_mut()),
@@ -512,18 +513,22 @@ pub(crate) struct Seed {
 
 /// Makes a task: a reference for the runtime, and one for who joins it. `None` if there is no memory.
 pub(crate) fn create<T: Send + 'static, B: Body<T>>(seed: Seed, body: B) -> Option<(TaskRef, JoinHandle<T>)> {
-    let mut header = Header::new(seed.id, seed.name, B::KIND, &Typed::<B, T>::VTABLE);
-    header.priority = seed.priority.0;
-    header.stack_size = seed.stack_size;
-    header.stealable = Cell::new(seed.stealable);
-    header.marked = seed.marked;
-    header.created_ns = Cell::new(seed.created_ns);
-    header.refs = AtomicUsize::new(2);
-    header.handled = AtomicBool::new(true);
     let block = block::allocate(Layout::new::<Cells<B, T>>())?.cast::<Cells<B, T>>().as_ptr();
     // SAFETY: just allocated for this type.
     unsafe {
-        block.write(Cells { header, result: UnsafeCell::new(None), body: UnsafeCell::new(Some(body)) });
+        // In its place: copying a header takes as long as filling it.
+        (&raw mut (*block).header).write(Header {
+            priority: seed.priority.0,
+            stack_size: seed.stack_size,
+            stealable: Cell::new(seed.stealable),
+            marked: seed.marked,
+            created_ns: Cell::new(seed.created_ns),
+            refs: AtomicUsize::new(2),
+            handled: AtomicBool::new(true),
+            ..Header::new(seed.id, seed.name, B::KIND, &Typed::<B, T>::VTABLE)
+        });
+        (&raw mut (*block).result).write(UnsafeCell::new(None));
+        (&raw mut (*block).body).write(UnsafeCell::new(Some(body)));
     }
     // SAFETY: two references were counted.
     Some(unsafe {

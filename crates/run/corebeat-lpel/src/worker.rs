@@ -149,6 +149,7 @@ impl Worker {
         let _ = self.inner.set(inner);
     }
 
+    #[inline(always)]
     pub(crate) fn inner(&self) -> &Inner {
         let inner = *self.inner.get().expect("attached before anything runs");
         // SAFETY: the workers are part of it.
@@ -226,6 +227,7 @@ impl Worker {
     }
 
     /// A number for a task.
+    #[inline]
     pub(crate) fn new_id(&self) -> u64 {
         let mut ids = self.own.ids.take();
         let id = ids.next().unwrap_or_else(|| {
