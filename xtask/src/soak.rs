@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Cases of each property test: 256 is proptest's default.
-const CASES: &str = "20000";
+/// Cases of each property test for each minute, and at most. Without us there are 256, as proptest has it.
+const CASES: u32 = 1_000;
+const CASES_MAX: u32 = 20_000;
 /// Tells tests for how many minutes we run: they use larger sizes then, or take a part of that time.
 const SOAK: &str = "COREBEAT_SOAK";
 /// Tests that ask for [`SOAK`].
@@ -28,10 +29,11 @@ const RACES_TARGET: &str = "x86_64-unknown-linux-gnu";
 pub(crate) fn run(minutes: u32) -> Result<(), String> {
     let workspace = Workspace::read()?;
     let end = Instant::now() + Duration::from_secs(60 * u64::from(minutes));
+    let cases = CASES.saturating_mul(minutes.max(1)).min(CASES_MAX).to_string();
     let minutes = minutes.to_string();
     let tests = ["test", "--workspace", "--release", "--all-targets"];
     println!("\n==== many cases");
-    run_cargo(&tests, &[("PROPTEST_CASES", CASES)])?;
+    run_cargo(&tests, &[("PROPTEST_CASES", &cases)])?;
     println!("\n==== large sizes");
     for test in LARGE {
         run_cargo(&[&["test", "--release"], test, &["--", "--nocapture"]].concat(), &[(SOAK, &minutes)])?;
