@@ -16,7 +16,7 @@ pub struct Counters {
     pub wakeups: u64,
     /// How often such news went to another worker by mail.
     pub mails: u64,
-    /// Tasks that were started by another worker than that where they were spawned.
+    /// How often an idle worker took tasks that had not started, one or some at a time, from another.
     pub steals: u64,
     /// How often a worker went to sleep because it had nothing to do.
     pub waits: u64,

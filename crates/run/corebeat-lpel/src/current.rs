@@ -203,7 +203,8 @@ fn may_block_outside() -> bool {
     // SAFETY: this thread's own block.
     match unsafe { waiter().as_ref() } {
         Some(thread) if thread.is_cancelled() => unwind(),
-        Some(_) => true,
+        // A wrapper that has ended runs destructors of its thread's data: it is not counted any more.
+        Some(thread) => thread.status() != Status::Zombie,
         None => false,
     }
 }

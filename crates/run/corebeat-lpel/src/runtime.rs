@@ -20,7 +20,7 @@ use corebeat_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use corebeat_sync::{CachePadded, Condvar, Mutex, MutexGuard, mpsc, thread};
 use std::cell::{RefCell, UnsafeCell};
 use std::future::Future;
-use std::io;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -70,6 +70,8 @@ pub(crate) struct Inner {
     growths: AtomicU64,
     /// Tasks that wait for room on a stream that may grow: only while there are any is it worth to look for circles.
     growable: AtomicUsize,
+    /// When a busy worker looks for circles again.
+    next_look_ns: AtomicU64,
     begin: Instant,
     stack_size: usize,
     deterministic: Option<Mutex<Random>>,
@@ -192,7 +194,7 @@ impl Inner {
 
     /// Nothing moves, and there are tasks: makes a stream larger, or finds a deadlock. True if something moves now.
     fn judge(&self) -> bool {
-        let _judging = lock(&self.judging);
+        let judging = lock(&self.judging);
         let closed = self.runs.load(Ordering::SeqCst) > 0;
         let (stuck, all) = deadlock::search(self, closed);
         if stuck.is_told() {
@@ -209,23 +211,50 @@ impl Inner {
             return false;
         }
         let verdict = stuck.verdict();
-        // Tasks that nobody joins are in it as well, and nobody else would hear of them.
-        eprintln!("corebeat-lpel: {verdict}");
-        *lock(&self.verdict) = Some(verdict);
+        *lock(&self.verdict) = Some(verdict.clone());
         stuck.cancel(CANCEL_DEADLOCK);
+        drop((stuck, judging));
+        // Tasks that nobody joins are in it as well, and nobody else would hear of them. Without locks of ours: whoever holds
+        // the lock of the standard error may want one. If it is closed, so be it.
+        let _ = writeln!(io::stderr(), "corebeat-lpel: {verdict}");
         self.call();
         true
     }
 
-    /// While others move: makes a stream larger that holds up a circle of tasks, if there is one.
-    pub(crate) fn resolve_circles(&self) {
+    /// While others move: makes a stream larger that holds up a circle of tasks. False if there is none.
+    pub(crate) fn resolve_circles(&self) -> bool {
         if self.growable.load(Ordering::Relaxed) == 0 {
-            return;
+            return false;
         }
-        let Ok(_judging) = self.judging.try_lock() else { return };
-        if deadlock::search(self, false).0.grow() {
+        let Ok(_judging) = self.judging.try_lock() else { return false };
+        let grown = deadlock::search(self, false).0.grow();
+        if grown {
             self.growths.fetch_add(1, Ordering::Relaxed);
         }
+        grown
+    }
+
+    /// The same, for a worker that has other things to do: where all are busy, nobody else looks.
+    #[inline]
+    pub(crate) fn resolve_circles_in_passing(&self) {
+        if self.growable.load(Ordering::Relaxed) > 0 {
+            self.resolve_circles_sparingly();
+        }
+    }
+
+    #[cold]
+    fn resolve_circles_sparingly(&self) {
+        /// Of the time, it takes at most one part in so many.
+        const SPARINGLY: u64 = 50;
+        let begin_ns = self.now_ns();
+        // Relaxed: at worst, two look.
+        if begin_ns < self.next_look_ns.load(Ordering::Relaxed) {
+            return;
+        }
+        self.resolve_circles();
+        let end_ns = self.now_ns();
+        let pause_ns = (SPARINGLY * (end_ns - begin_ns)).max(CIRCLE_PERIOD.as_nanos() as u64);
+        self.next_look_ns.store(end_ns + pause_ns, Ordering::Relaxed);
     }
 
     /// Has every worker and wrapper look who is to end early.
@@ -414,6 +443,10 @@ impl Inner {
                 continue;
             }
             if let Some(due_ns) = workers.iter().filter_map(|w| w.next_due_ns()).min() {
+                if self.resolve_circles() {
+                    idle = 0;
+                    continue;
+                }
                 self.virtual_ns.fetch_max(due_ns, Ordering::Relaxed);
                 idle = 0;
                 continue;
@@ -743,6 +776,7 @@ impl Builder {
             outside: Mutex::new(Counts::default()),
             growths: AtomicU64::new(0),
             growable: AtomicUsize::new(0),
+            next_look_ns: AtomicU64::new(0),
             begin: Instant::now(),
             stack_size,
             deterministic: random.clone().map(Mutex::new),

@@ -151,17 +151,24 @@ impl<T: Send + 'static> StreamSet<T> {
     /// Gives a stream back; `None` if it is not in the set any more, because it was removed or came to its end.
     pub fn remove(&mut self, key: Key) -> Option<Reader<T>> {
         let Key { number, place } = key;
-        let member = self.members.get(place).filter(|m| m.number == number)?;
-        // Or wait for who is announcing it just now.
-        if !disarm(&member.reader) {
+        self.members.get(place).filter(|m| m.number == number)?;
+        self.settle(place);
+        if self.members[place].in_line {
+            self.line.retain(|p| *p != place);
+        }
+        Some(self.take_out(place))
+    }
+
+    /// Has a stream neither armed nor announced: in line, or not.
+    fn settle(&mut self, place: usize) {
+        if !disarm(&self.members[place].reader) {
+            // Somebody may be announcing it just now.
             while !self.members[place].in_line {
                 if !self.collect() {
                     thread::yield_now();
                 }
             }
-            self.line.retain(|p| *p != place);
         }
-        Some(self.take_out(place))
     }
 
     /// For a stream that is neither armed nor announced nor in line.
@@ -286,9 +293,9 @@ impl<T: Send + 'static> Default for StreamSet<T> {
 impl<T: Send + 'static> Drop for StreamSet<T> {
     fn drop(&mut self) {
         // Announced streams must be collected before their readers go. Those go last: destructors of items may panic.
-        let key = |(place, member): (usize, &Member<T>)| Key { number: member.number, place };
-        let keys: Vec<_> = self.members.iter().map(key).collect();
-        let readers: Vec<_> = keys.into_iter().map(|key| self.remove(key)).collect();
+        let places: Vec<_> = self.members.iter().map(|(place, _)| place).collect();
+        places.iter().for_each(|&place| self.settle(place));
+        let readers: Vec<_> = places.into_iter().map(|place| self.take_out(place)).collect();
         // SAFETY: the token of a future that was leaked.
         unsafe { waiter::forget(self.core.word.swap(NOBODY, Ordering::AcqRel)) };
         // SAFETY: its owner does not wait any more; any thread may drop it.

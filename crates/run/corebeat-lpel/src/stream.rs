@@ -39,6 +39,7 @@ use corebeat_sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use corebeat_sync::cell::UnsafeCell;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
@@ -216,6 +217,9 @@ impl<T> Drop for Shared<T> {
             // SAFETY: from `Box::into_raw`, here or in `Cursor::grow`; both ends are gone.
             let owned = unsafe { Box::from_raw(segment) };
             segment = owned.next.load(Ordering::Acquire);
+            // What was written while the reader went is still in it. If its destructor panics, that is nobody's affair: we may
+            // be in a worker's own loop.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(owned)));
         }
     }
 }

@@ -304,6 +304,7 @@ impl Worker {
         self.run_timers();
         self.heed();
         self.steal_from_outside();
+        self.inner().resolve_circles_in_passing();
         if self.own.doubts.borrow().is_empty() {
             return;
         }
@@ -781,12 +782,21 @@ impl Worker {
 
     /// Sleeps until a timer is due, or somebody has news.
     fn doze(&self, due_ns: u64) {
-        while !self.sleep.is_over() {
-            let now_ns = self.inner().now_ns();
+        let inner = self.inner();
+        // Looking for circles may have made a task of ours ready.
+        while !self.sleep.is_over() && self.own.order.is_empty() {
+            let now_ns = inner.now_ns();
             if now_ns >= due_ns {
                 return;
             }
-            self.sleep.wait(Some(Duration::from_nanos(due_ns - now_ns)));
+            let left = Duration::from_nanos(due_ns - now_ns);
+            match inner.nap() {
+                Some(nap) => {
+                    self.sleep.wait(Some(nap.min(left)));
+                    inner.resolve_circles();
+                }
+                None => self.sleep.wait(Some(left)),
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use corebeat_lpel::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 fn runtimes() -> impl Iterator<Item = (String, Runtime)> {
     let threads = (1..=3).map(|n| (format!("{n} workers"), Runtime::builder().workers(n)));
@@ -488,6 +489,54 @@ fn artificial_deadlock_is_resolved_while_others_are_busy() {
     done.store(true, Ordering::Relaxed);
     busy.unwrap().join().unwrap();
     assert!(rt.counters().growths > 0);
+}
+
+/// A circle on the one worker that there is, beside a task that never lets it rest for good.
+fn circle_beside(others: fn()) {
+    let threads = Runtime::builder().workers(1).build().unwrap();
+    let seed = Runtime::builder().workers(1).deterministic(1).build().unwrap();
+    for rt in [threads, seed] {
+        let done = Arc::new(AtomicBool::new(false));
+        rt.run(move || {
+            let is_done = done.clone();
+            spawn(move || {
+                while !is_done.load(Ordering::Relaxed) {
+                    others();
+                }
+            });
+            let (mut a, mut from_a) = growing_stream(1);
+            let (mut b, mut from_b) = growing_stream(1);
+            // Each end is used once before.
+            let one = spawn(move || {
+                a.write(0).unwrap();
+                from_b.read();
+                (1..5).for_each(|n| a.write(n).unwrap());
+                from_b.count()
+            });
+            let two = spawn(move || {
+                b.write(0).unwrap();
+                from_a.read();
+                (1..5).for_each(|n| b.write(n).unwrap());
+                drop(b);
+                from_a.count()
+            });
+            two.join().unwrap();
+            one.join().unwrap();
+            done.store(true, Ordering::Relaxed);
+        })
+        .unwrap();
+        assert!(rt.counters().growths > 0);
+    }
+}
+
+#[test]
+fn artificial_deadlock_beside_a_sleeper_is_resolved() {
+    circle_beside(|| sleep(Duration::from_millis(1)));
+}
+
+#[test]
+fn artificial_deadlock_beside_a_busy_task_on_its_worker_is_resolved() {
+    circle_beside(yield_now);
 }
 
 #[test]

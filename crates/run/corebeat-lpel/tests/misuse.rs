@@ -6,7 +6,7 @@ use corebeat_lpel::*;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -918,4 +918,70 @@ fn scheduler_that_hands_out_a_task_of_another_worker_ends_the_program() {
     assert_eq!(signal(&output), Some(libc::SIGABRT), "{}", stderr(&output));
     let line = "a scheduler has handed out a task of another worker";
     assert!(stderr(&output).contains(line), "{}", stderr(&output));
+}
+
+#[test]
+fn destructor_of_a_wrappers_thread_local_data_does_not_wait() {
+    use std::cell::Cell;
+    use std::sync::mpsc;
+
+    struct Last(Option<Reader<u8>>, mpsc::Sender<Option<u8>>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let _ = self.1.send(self.0.take().and_then(|mut r| r.read()));
+        }
+    }
+    thread_local!(static LAST: Cell<Option<Last>> = const { Cell::new(None) });
+    let rt = runtime(1);
+    let (writer, reader) = stream(1);
+    let (tell, told) = mpsc::channel();
+    let body = move || LAST.set(Some(Last(Some(reader), tell)));
+    rt.run(|| Task::new().wrapper().spawn(body).unwrap().join().unwrap()).unwrap();
+    assert_eq!(told.recv(), Ok(None));
+    // All are counted as before.
+    assert_eq!(rt.run(|| 1).unwrap(), 1);
+    drop(writer);
+}
+
+#[test]
+fn items_left_by_both_ends_may_panic_when_dropped() {
+    struct Item(bool);
+    impl Drop for Item {
+        fn drop(&mut self) {
+            if self.0 {
+                panic!("expected");
+            }
+        }
+    }
+    static STEP: AtomicU32 = AtomicU32::new(0);
+    let wait_for = |step| {
+        while STEP.load(Ordering::SeqCst) < step {
+            thread::yield_now();
+        }
+    };
+    let rt = Runtime::builder().workers(1).spin(Duration::ZERO).build().unwrap();
+    let (mut writer, mut reader) = stream(8);
+    let task = rt.spawn(move || {
+        // It runs while the reader waits, so that its worker keeps a doubt about the stream.
+        let other = spawn(move || {
+            STEP.store(1, Ordering::SeqCst);
+            wait_for(2);
+        });
+        drop(reader.read());
+        drop(reader);
+        STEP.store(3, Ordering::SeqCst);
+        wait_for(4);
+        other.join().unwrap();
+    });
+    wait_for(1);
+    assert!(writer.write(Item(false)).is_ok());
+    STEP.store(2, Ordering::SeqCst);
+    wait_for(3);
+    let mut items: Vec<_> = (0..3).map(|n| Item(n == 0)).collect();
+    assert!(writer.write_batch(&mut items).is_err());
+    std::mem::forget(items);
+    drop(writer);
+    STEP.store(4, Ordering::SeqCst);
+    task.join().unwrap();
+    assert_eq!(rt.run(|| 1).unwrap(), 1);
 }
