@@ -22,7 +22,11 @@ fn lengths(words: Vec<String>) -> Result<BTreeMap<usize, usize>, Box<dyn std::er
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    for (length, count) in lengths(std::env::args().skip(1).collect())? {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    if words.is_empty() {
+        println!("give it words, and it counts them by length: network to be or not to be");
+    }
+    for (length, count) in lengths(words)? {
         println!("{count} of {length} letters");
     }
     Ok(())

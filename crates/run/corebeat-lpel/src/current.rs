@@ -12,8 +12,8 @@ use corebeat_sync::atomic::{AtomicBool, Ordering};
 use corebeat_sync::{thread, thread_local};
 use std::cell::{Cell, OnceCell};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Bits of a stamp below its home.
@@ -94,13 +94,24 @@ pub(crate) fn with<R>(f: impl FnOnce(&Current) -> R) -> R {
 /// The home of all threads that are no workers or wrappers. 0 is nobody's.
 const OUTSIDE: u64 = 1;
 
+/// Homes that were given back.
+static FREE_HOMES: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
 /// A home for a worker, or for all wrappers of a runtime.
 pub(crate) fn new_home() -> u64 {
     static HOMES: AtomicU64 = AtomicU64::new(OUTSIDE + 1);
+    if let Some(home) = FREE_HOMES.lock().unwrap_or_else(|e| e.into_inner()).pop() {
+        return home;
+    }
     // Relaxed: only unique.
     let home = HOMES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    assert!(home < 1 << (64 - HOME_SHIFT), "more than 16 million workers in one process");
+    assert!(home < 1 << (64 - HOME_SHIFT), "more than 16 million workers at a time");
     home
+}
+
+/// Nobody lives there any more. Ends that were last used there tell so before they are used elsewhere, as always.
+pub(crate) fn give_home_back(home: u64) {
+    FREE_HOMES.lock().unwrap_or_else(|e| e.into_inner()).push(home);
 }
 
 /// A stamp for a thread that is no worker: another for each thread.
@@ -203,8 +214,9 @@ fn may_block_outside() -> bool {
     // SAFETY: this thread's own block.
     match unsafe { waiter().as_ref() } {
         Some(thread) if thread.is_cancelled() => unwind(),
-        // A wrapper that has ended runs destructors of its thread's data: it is not counted any more.
-        Some(thread) => thread.status() != Status::Zombie,
+        // A wrapper that has ended runs destructors of its thread's data, and is not counted any more. One that is about to wait
+        // may look for deadlocks first, and run what that has left.
+        Some(thread) => thread.status() == Status::Running,
         None => false,
     }
 }
@@ -444,10 +456,10 @@ fn block_thread(word: &Word, token: Token, status: Status, on: *const Core) {
     me.set_status(Status::Running);
 }
 
-/// Has a thread look again whether it is to end early.
-pub(crate) fn nudge(thread: &Header) {
+/// Has a wrapper look again whether it is to end early.
+pub(crate) fn nudge(wrapper: &TaskRef) {
     // SAFETY: threads have such blocks.
-    unsafe { &*ptr::from_ref(thread).cast::<ThreadCells>() }.thread.unpark();
+    unsafe { &*wrapper.as_ptr().cast::<ThreadCells>() }.thread.unpark();
 }
 
 /// Makes a task or thread ready whose token was taken.

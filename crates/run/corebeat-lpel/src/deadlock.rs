@@ -11,7 +11,7 @@
 //! out who waits for somebody that is not stuck, and then whoever waits for those.
 
 use crate::current;
-use crate::dump::{TaskDump, WaitsFor};
+use crate::dump::{OtherEnd, StreamDump, TaskDump, WaitsFor};
 use crate::limbo::Look;
 use crate::monitor::Direction;
 use crate::runtime::{Inner, lock};
@@ -44,7 +44,18 @@ impl fmt::Display for Deadlock {
         for (n, task) in self.0.iter().take(SHOWN_MAX).enumerate() {
             write!(f, "{} {task}", if n == 0 { ":" } else { ";" })?;
         }
-        if self.0.len() > SHOWN_MAX { write!(f, "; ...") } else { Ok(()) }
+        if self.0.len() > SHOWN_MAX {
+            write!(f, "; ...")?;
+        }
+        let unused = |task: &TaskDump| match &task.waits_for {
+            Some(WaitsFor::Stream(stream)) => stream.other == OtherEnd::Unused,
+            Some(WaitsFor::Any(streams)) => streams.iter().any(|s| s.other == OtherEnd::Unused),
+            _ => false,
+        };
+        if self.0.iter().any(unused) {
+            write!(f, "; if a thread holds an end not used yet, make it a Task::wrapper")?;
+        }
+        Ok(())
     }
 }
 
@@ -140,6 +151,10 @@ impl World {
 
     /// Who can wake a task, one of these; `None` if that is somebody outside.
     fn wakers(&self, task: *const Header, dump: &TaskDump) -> Option<Vec<Option<u64>>> {
+        let user = |stream: &StreamDump| match stream.other {
+            OtherEnd::Task(id) => Some(id),
+            OtherEnd::Unused | OtherEnd::Outside => None,
+        };
         // SAFETY: found while looking.
         let header = unsafe { &*task };
         match dump.waits_for.as_ref()? {
@@ -148,14 +163,14 @@ impl World {
             WaitsFor::Stream(stream) => {
                 // SAFETY: found while looking. If it is gone, the task goes on just now.
                 let core = unsafe { header.on.load(Ordering::Acquire).as_ref() }?;
-                self.is_inside(core, stream.direction).then(|| vec![stream.other])
+                self.is_inside(core, stream.direction).then(|| vec![user(stream)])
             }
             WaitsFor::Any(streams) => {
                 // SAFETY: as above.
                 let set = unsafe { header.on_set.load(Ordering::Acquire).as_ref() }?;
                 let members = lock(&set.members);
                 let inside = members.iter().all(|(_, s)| self.is_inside(s.core(), Direction::Read));
-                inside.then(|| streams.iter().map(|s| s.other).collect())
+                inside.then(|| streams.iter().map(user).collect())
             }
         }
     }

@@ -58,18 +58,33 @@ pub struct StreamDump {
     pub direction: Direction,
     /// How many items it has room for.
     pub capacity: usize,
-    /// The task that last used the other end; `None` if nobody has, or somebody outside.
-    pub other: Option<u64>,
+    /// Who last used the other end.
+    pub other: OtherEnd,
+}
+
+/// Who last used the other end of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OtherEnd {
+    /// Nobody yet.
+    Unused,
+    /// The task with this number.
+    Task(u64),
+    /// A thread that is no task.
+    Outside,
 }
 
 impl StreamDump {
     pub(crate) fn of(core: &Core, direction: Direction) -> StreamDump {
         let other = match direction {
-            Direction::Read => &core.writer.task,
-            Direction::Write => &core.reader.task,
+            Direction::Read => &core.writer,
+            Direction::Write => &core.reader,
         };
         // Relaxed: each is a fact of its own.
-        let other = Some(other.load(Ordering::Relaxed)).filter(|&id| id != 0);
+        let other = match (other.task.load(Ordering::Relaxed), other.home.load(Ordering::Relaxed)) {
+            (0, 0) => OtherEnd::Unused,
+            (0, _) => OtherEnd::Outside,
+            (task, _) => OtherEnd::Task(task),
+        };
         StreamDump { id: core.id, direction, capacity: core.capacity.load(Ordering::Relaxed), other }
     }
 }
@@ -143,7 +158,7 @@ impl fmt::Display for TaskDump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "task {}", self.id)?;
         if let Some(name) = &self.name {
-            write!(f, " '{name}'")?;
+            write!(f, " '{}'", name.escape_debug())?;
         }
         match self.worker {
             Some(worker) => write!(f, " on worker {worker} ")?,
@@ -174,7 +189,7 @@ impl fmt::Display for WaitsFor {
                 write!(f, "waits for any of {} streams", streams.len())?;
                 for (n, stream) in streams.iter().take(SHOWN_MAX).enumerate() {
                     write!(f, "{} {}", if n == 0 { ":" } else { "," }, stream.id)?;
-                    if let Some(other) = stream.other {
+                    if let OtherEnd::Task(other) = stream.other {
                         write!(f, " (task {other})")?;
                     }
                 }
@@ -186,14 +201,15 @@ impl fmt::Display for WaitsFor {
 
 impl fmt::Display for StreamDump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, from) = match self.direction {
-            Direction::Read => ("an item on", "writes"),
-            Direction::Write => ("room on", "reads"),
+        let (what, does, done) = match self.direction {
+            Direction::Read => ("an item on", "writes", "written to"),
+            Direction::Write => ("room on", "reads", "read from"),
         };
         write!(f, "waits for {what} stream {} (capacity {}), ", self.id, self.capacity)?;
         match self.other {
-            Some(other) => write!(f, "which task {other} {from}"),
-            None => write!(f, "which no task {from}"),
+            OtherEnd::Task(other) => write!(f, "which task {other} {does}"),
+            OtherEnd::Outside => write!(f, "which a thread outside {does}"),
+            OtherEnd::Unused => write!(f, "which nobody has {done} yet"),
         }
     }
 }

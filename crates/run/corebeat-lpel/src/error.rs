@@ -82,8 +82,8 @@ pub const STACK_MAX: usize = 1 << 30;
 /// Why a task has no result.
 #[non_exhaustive]
 pub enum Failure {
-    /// It panicked; this is what it panicked with.
-    Panicked(Box<dyn Any + Send>),
+    /// It panicked.
+    Panicked(Panic),
     /// It called [`exit`](crate::exit).
     Exited,
     /// It waited for others that waited for it.
@@ -99,10 +99,9 @@ pub enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Panicked(with) => match (with.downcast_ref::<&str>(), with.downcast_ref::<String>()) {
-                (Some(text), _) => write!(f, "the task panicked: {text}"),
-                (_, Some(text)) => write!(f, "the task panicked: {text}"),
-                _ => write!(f, "the task panicked"),
+            Failure::Panicked(panic) => match panic.message() {
+                Some(message) => write!(f, "the task panicked: {message}"),
+                None => write!(f, "the task panicked"),
             },
             Failure::Exited => write!(f, "the task exited without a result"),
             Failure::Deadlock(deadlock) => write!(f, "{deadlock}"),
@@ -122,7 +121,47 @@ impl fmt::Debug for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Failure::NoStack(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+/// What a task panicked with.
+pub struct Panic {
+    payload: Box<dyn Any + Send>,
+    message: Option<String>,
+}
+
+// SAFETY: the payload is handed out by value only, so two threads cannot have references to it.
+unsafe impl Sync for Panic {}
+
+impl Panic {
+    pub(crate) fn new(payload: Box<dyn Any + Send>) -> Panic {
+        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let message = text.or_else(|| payload.downcast_ref::<String>().cloned());
+        Panic { payload, message }
+    }
+
+    /// The text, if it was one, as with `panic!`.
+    pub fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
+    /// The payload, for [`resume_unwind`](std::panic::resume_unwind) or a downcast.
+    pub fn into_payload(self) -> Box<dyn Any + Send> {
+        self.payload
+    }
+}
+
+impl fmt::Debug for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Panic({:?})", self.message)
+    }
+}
 
 /// The reader is gone; here is the item back.
 #[derive(Clone, Copy, PartialEq, Eq, Error)]

@@ -63,7 +63,8 @@
 //!   [`Placement`](placement::Placement) says which worker a new task goes to. A task that has not started may be taken by an idle worker; one
 //!   that has stays, because compiled code may keep addresses of thread-local data.
 //! - A **wrapper** ([`Task::wrapper`]) is a task with a thread of its own, for code that blocks the thread. Threads that are
-//!   no tasks may use streams as well; they wait as threads.
+//!   no tasks may use streams as well, and wait as threads. But an end that nobody has used yet is taken to be with a task: in a
+//!   network that waits for its first item from such a thread, all seem to wait for each other. Let a wrapper feed it.
 //! - [`Runtime::run`] ends when no task is left. If those that are left wait for each other, it says so: [`Deadlock`] lists who waits
 //!   for whom. [`Runtime::dump`] does that at any time.
 //! - A **monitor** ([`monitor`]) hears of every dispatch, what it did on streams, and of waits. [`Counters`] are always on.
@@ -102,18 +103,23 @@
 //!
 //! Panics: a stream of no capacity, or of more than there is memory for; [`Runtime::run`] inside a task; [`spawn`] and [`exit`]
 //! outside of one; asking a [`JoinHandle`] for its result again. A panic in a task ends that task alone: its ends close, and
-//! who joins it is told. What others see of data that it shared is as with threads: locks are poisoned.
+//! who joins it is told. To those who read from it this looks like the end of its stream: join your stages, where it matters
+//! whether they have done all. What others see of data that it shared is as with threads: locks are poisoned.
 //!
 //! The program ends, with a line that says why, when a task runs over its stack, and when a scheduler or listener panics.
 //!
 //! A task that is unwinding never waits: what would block returns as if the stream were closed. Waiting inside `catch_unwind`
-//! is allowed, but a task that is to end early is unwound through it, and must let that pass.
+//! is allowed, but a task that is to end early is unwound through it, and must let that pass; and there is no way through
+//! frames of C. With `panic = "abort"` all of this ends the program instead.
 //!
 //! # Limits
 //!
-//! Linux on x86-64 and what else corosensei knows; guards inside mappings, and so more than some 32,000 tasks with stacks
+//! Linux on x86-64 and other processors of 64 bits that corosensei knows, with pages of 4 KiB; guards inside mappings, and so more than some 32,000 tasks with stacks
 //! at a time, need Linux 6.13. At most [`WORKERS_MAX`] workers. A task that computes for long holds up the started tasks of its worker:
 //! [`yield_now`] lets them in. There is no I/O here: use a wrapper.
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("corebeat-lpel counts in 64 bits, and needs a processor that does");
 
 mod block;
 mod context;
@@ -148,8 +154,10 @@ mod worker;
 
 pub use counter::Counters;
 pub use deadlock::Deadlock;
-pub use dump::{Dump, StreamDump, TaskDump, WaitsFor};
-pub use error::{Closed, Error, Failure, STACK_MAX, STACK_MIN, TryReadError, TryWriteError, WORKERS_MAX};
+pub use dump::{Dump, OtherEnd, StreamDump, TaskDump, WaitsFor};
+pub use error::{
+    Closed, Error, Failure, Panic, STACK_MAX, STACK_MIN, TryReadError, TryWriteError, WORKERS_MAX,
+};
 pub use local::Local;
 pub use runtime::{Builder, Runtime, STACK_SIZE, Task, dump, exit, sleep, spawn, spawn_async, yield_now};
 pub use set::{Event, Key, ReadAnyAsync, StreamSet};

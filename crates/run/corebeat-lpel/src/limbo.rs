@@ -14,6 +14,7 @@
 //! pointer. Who is not looked at pays for one load. Only one looks at a time: else what is left could grow as long as looks
 //! overlap.
 
+use crate::task::quietly;
 use corebeat_sync::atomic::{AtomicUsize, Ordering};
 use corebeat_sync::{Mutex, MutexGuard, asymmetric};
 use std::any::Any;
@@ -95,7 +96,7 @@ impl Drop for Look {
         let left = take_left();
         self.0 = None;
         // After our turn: dropping runs destructors of others.
-        drop(left);
+        left.into_iter().for_each(|left| quietly(|| drop(left)));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Data that belongs to a task, as `thread_local!` data belongs to a thread.
 
 use crate::current;
+use crate::task::quietly;
 use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -94,7 +95,7 @@ impl Locals {
         const ROUNDS_MAX: usize = 8;
         for _ in 0..ROUNDS_MAX {
             let Some(values) = self.0.borrow_mut().take() else { return };
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(values)));
+            quietly(|| drop(values));
         }
         // Destructors that ask for their own value again, and again. It may not be dropped by another thread, so never.
         std::mem::forget(self.0.take());

@@ -128,7 +128,7 @@ pub struct End {
 /// For listeners: leaves the time up to now out of the next task's. A dispatch begins where the one before has ended, so
 /// what a listener does counts, a few nanoseconds as a rule, unless it waits for something and says so here.
 pub fn leave_out() {
-    if let Some(worker) = current::worker() {
+    if let Some(worker) = current::worker().filter(|_| !current::is_task()) {
         worker.restart_watch();
     }
 }

@@ -74,13 +74,17 @@ const NAME_MAX: usize = 64;
 fn tell(task: &Header) {
     let mut line = Line { text: [0; 512], length: 0 };
     use std::fmt::Write;
-    let _ = write!(line, "corebeat-lpel: task {} '", task.id);
-    for char in task.name.as_deref().unwrap_or("").chars().take(NAME_MAX) {
-        let _ = line.write_char(char);
+    let _ = write!(line, "corebeat-lpel: task {}", task.id);
+    if let Some(name) = task.name.as_deref() {
+        let _ = line.write_str(" '");
+        for char in name.chars().take(NAME_MAX) {
+            let _ = line.write_char(char);
+        }
+        let _ = line.write_char('\'');
     }
     let _ = writeln!(
         line,
-        "' has overflowed its stack of {} bytes: give it more with Task::stack_size",
+        " has overflowed its stack of {} bytes: give it more with Task::stack_size",
         task.stack_size
     );
     // SAFETY: writes what is there.

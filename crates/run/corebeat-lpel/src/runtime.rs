@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 pub const STACK_SIZE: usize = 64 << 10;
 /// How long a worker looks around before it sleeps: about what waking a thread costs (measured: 6 µs).
 const SPIN: Duration = Duration::from_micros(5);
+/// More would keep `run` from returning.
+const SPIN_MAX: Duration = Duration::from_millis(1);
 /// The next number of a task.
 static IDS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 /// Numbers are handed to workers in blocks of this size.
@@ -54,6 +56,8 @@ pub(crate) struct Inner {
     ending: AtomicBool,
     over: AtomicBool,
     verdict: Mutex<Option<Deadlock>>,
+    /// What went wrong with tasks that nobody may join, and nobody was told yet.
+    untold: Mutex<Option<String>>,
     /// For `run`: changed when nothing moves.
     quiet: Mutex<()>,
     is_quiet: Condvar,
@@ -173,7 +177,7 @@ impl Inner {
 
     pub(crate) fn living(&self) -> u64 {
         let counters = self.counters();
-        counters.spawned - counters.ended
+        counters.spawned.saturating_sub(counters.ended)
     }
 
     #[cold]
@@ -197,28 +201,41 @@ impl Inner {
         let judging = lock(&self.judging);
         let closed = self.runs.load(Ordering::SeqCst) > 0;
         let (stuck, all) = deadlock::search(self, closed);
-        if stuck.is_told() {
-            // By an earlier verdict. They will move.
-            return false;
-        }
-        if stuck.grow() {
-            self.growths.fetch_add(1, Ordering::Relaxed);
-            return true;
-        }
+        // Those of an earlier verdict will move.
+        let grown = !stuck.is_told() && stuck.grow();
         // Who is not stuck may have any end, also those that others have used before. And somebody from outside may have come
         // in while we looked. Then there is no verdict now.
-        if !(closed && all) || self.deterministic.is_none() && self.active.load(Ordering::SeqCst) != 0 {
-            return false;
+        let outside_moves = self.deterministic.is_none() && self.active.load(Ordering::SeqCst) != 0;
+        let judged = !grown && !stuck.is_told() && closed && all && !outside_moves;
+        if judged {
+            let verdict = stuck.verdict();
+            self.leave_untold(|| verdict.to_string());
+            *lock(&self.verdict) = Some(verdict);
+            stuck.cancel(CANCEL_DEADLOCK);
         }
-        let verdict = stuck.verdict();
-        *lock(&self.verdict) = Some(verdict.clone());
-        stuck.cancel(CANCEL_DEADLOCK);
-        drop((stuck, judging));
-        // Tasks that nobody joins are in it as well, and nobody else would hear of them. Without locks of ours: whoever holds
-        // the lock of the standard error may want one. If it is closed, so be it.
-        let _ = writeln!(io::stderr(), "corebeat-lpel: {verdict}");
-        self.call();
-        true
+        // The lock first: what was left while we looked has destructors.
+        drop(judging);
+        drop(stuck);
+        if grown {
+            self.growths.fetch_add(1, Ordering::Relaxed);
+        }
+        if judged {
+            self.call();
+        }
+        grown || judged
+    }
+
+    /// Something has gone wrong with tasks that perhaps nobody joins. The first such thing is told at the end of `run`, or of the
+    /// runtime, and not here: the thread that waits for that may hold the lock of the standard error.
+    pub(crate) fn leave_untold(&self, what: impl FnOnce() -> String) {
+        lock(&self.untold).get_or_insert_with(what);
+    }
+
+    fn tell(&self) {
+        if let Some(what) = lock(&self.untold).take() {
+            // If it is closed, so be it.
+            let _ = writeln!(io::stderr(), "corebeat-lpel: {what}");
+        }
     }
 
     /// While others move: makes a stream larger that holds up a circle of tasks. False if there is none.
@@ -266,7 +283,7 @@ impl Inner {
             worker.rouse();
         }
         for wrapper in lock(&self.wrappers).iter() {
-            current::nudge(wrapper.header());
+            current::nudge(wrapper);
         }
     }
 
@@ -323,9 +340,7 @@ impl Inner {
         };
         let (new, handle) = task::create(seed, body).ok_or(Error::NoMemory)?;
         if self.is_ending() {
-            // SAFETY: nobody else has it yet.
-            unsafe { task::fail(new.as_ptr(), Failure::Cancelled) };
-            task::publish_end(new.header());
+            task::end_unstarted(new);
             return Ok(handle);
         }
         match (place, here) {
@@ -348,6 +363,13 @@ impl Inner {
             }
         }
         Ok(handle)
+    }
+
+    /// A worker that looked for circles now and then has something else to do.
+    pub(crate) fn pass_nap(&self) {
+        if self.nap().is_some() {
+            let _ = self.workers.iter().any(|w| w.rouse());
+        }
     }
 
     fn count_spawned(&self, here: Option<&Worker>) {
@@ -375,9 +397,7 @@ impl Inner {
         };
         let (new, handle) = task::create(seed, Plain(f)).ok_or(Error::NoMemory)?;
         if self.is_ending() {
-            // SAFETY: nobody else has it yet.
-            unsafe { task::fail(new.as_ptr(), Failure::Cancelled) };
-            task::publish_end(new.header());
+            task::end_unstarted(new);
             return Ok(handle);
         }
         let inner = self.keep();
@@ -399,6 +419,7 @@ impl Inner {
             // SAFETY: this thread is the one that runs it.
             unsafe { task::run(new.as_ptr()) };
             lock(&inner.wrappers).retain(|w| w.as_ptr() != me.as_ptr());
+            me.header().locals.clear();
             me.header().set_status(Status::Zombie);
             task::publish_end(new.header());
             lock(&inner.outside).ended.add(1);
@@ -502,15 +523,16 @@ impl Runtime {
     ///
     /// Tasks that wait here are expected to wait for tasks and wrappers, or for threads that have used their end of a
     /// stream already. If all that is left waits for each other, that is a deadlock: those tasks are unwound, and each has
-    /// [`Failure::Deadlock`], with a list of who waits for what.
+    /// [`Failure::Deadlock`], with a list of who waits for what. A line on the standard error tells it as well: `f` itself may
+    /// have ended well, and nobody join the others.
     ///
     /// # Errors
     ///
-    /// Why the task has no result.
+    /// Why `f` has no result.
     ///
     /// # Panics
     ///
-    /// If it is called inside a task, or a wrapper of this runtime.
+    /// If it is called inside a task, or a wrapper of this runtime; also if the task cannot be spawned, see [`Task::spawn`].
     pub fn run<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
         let inner = &*self.inner;
         let is_ours = |own: Arc<Inner>| std::ptr::eq(&*own, inner);
@@ -533,6 +555,7 @@ impl Runtime {
             }
         }
         inner.runs.fetch_sub(1, Ordering::SeqCst);
+        inner.tell();
         handle.join()
     }
 
@@ -568,7 +591,8 @@ impl Runtime {
         self.inner.counters()
     }
 
-    /// What every task does or waits for now. It stops nobody, waits for nobody, and works while workers are stuck.
+    /// What every task does or waits for now. It stops nobody, waits for no task or worker, and works while those are stuck.
+    /// Only one looks at a time.
     pub fn dump(&self) -> Dump {
         Dump::of(&self.inner)
     }
@@ -603,29 +627,25 @@ impl Drop for Runtime {
                 }
             }
             // Here the thread of a worker would wait for itself. All ends without it, this task included.
-            None if current::worker().is_some_and(|w| std::ptr::eq(w.inner(), inner)) => {}
-            None => {
-                for thread in self.threads.drain(..) {
-                    let _ = thread.join();
-                }
-            }
+            None => match current::worker().filter(|w| std::ptr::eq(w.inner(), inner)) {
+                Some(own) => own.heed(),
+                None => self.threads.drain(..).for_each(|thread| drop(thread.join())),
+            },
         }
+        inner.tell();
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Sent while the workers were ending.
-        let left = |task: TaskRef| {
-            // SAFETY: no worker is left to start it.
-            unsafe { task::fail(task.as_ptr(), Failure::Cancelled) };
-            task::publish_end(task.header());
-        };
+        let homes = self.workers.iter().map(|w| w.home());
+        homes.chain([self.wrapper_home]).for_each(current::give_home_back);
         for worker in &self.workers {
-            worker.unsent().for_each(left);
+            // Sent while the workers were ending.
+            worker.unsent().for_each(task::end_unstarted);
         }
         while let Steal::Success(task) = self.injector.steal() {
-            left(task);
+            task::end_unstarted(task);
         }
     }
 }
@@ -673,8 +693,8 @@ impl Builder {
         self
     }
 
-    /// How long a worker with nothing to do looks around before it sleeps: 5 µs if nothing is said, and not at all where
-    /// there are more workers than CPUs.
+    /// How long a worker with nothing to do looks around before it sleeps, at most a millisecond: 5 µs if nothing is said, and
+    /// not at all where there is one worker, or are more than CPUs.
     pub fn spin(mut self, time: Duration) -> Self {
         self.spin = Some(time);
         self
@@ -700,7 +720,7 @@ impl Builder {
 
     /// No threads: [`Runtime::run`] turns all workers on the calling thread, in an order drawn from `seed`, and each
     /// worker runs its ready tasks in an order drawn from it, unless a scheduler was given. The same seed gives the same
-    /// run. Time is virtual: it goes on to the next timer when all wait. Wrappers are ordinary tasks. Tasks move during
+    /// run. Time is virtual: each turn takes 100 ns of it, and it goes on to the next timer when all wait. Wrappers are ordinary tasks. Tasks move during
     /// `run` only, so joining one from outside before that waits for ever.
     pub fn deterministic(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -730,9 +750,12 @@ impl Builder {
         // Chooses its way before it matters.
         corebeat_sync::asymmetric::heavy();
         let pin = self.pin.unwrap_or(self.cpus.is_some() || workers == cpus.len());
-        let spin =
-            self.spin.unwrap_or(if workers <= allowed.len() && workers > 1 { SPIN } else { Duration::ZERO });
-        let spin_iterations = if self.seed.is_some() { 0 } else { spin_iterations(spin) };
+        let spin = match self.spin {
+            _ if self.seed.is_some() => Duration::ZERO,
+            Some(spin) => spin.min(SPIN_MAX),
+            None if workers <= allowed.len() && workers > 1 => SPIN,
+            None => Duration::ZERO,
+        };
         let monitor_clock = self.monitor.as_ref().map(|_| monitor::clock());
         let begin = monitor_clock.as_ref().map_or(0, |c| c.raw());
         let random = self.seed.map(Random::new);
@@ -751,7 +774,7 @@ impl Builder {
                 .as_ref()
                 .zip(monitor_clock.clone())
                 .map(|(monitor, clock)| Watch::new(&**monitor, index, clock, begin)),
-            spin_iterations,
+            spin,
         };
         let threads_of_own = self.seed.is_none();
         let inner = Arc::new_cyclic(|me| Inner {
@@ -765,6 +788,7 @@ impl Builder {
             ending: AtomicBool::new(false),
             over: AtomicBool::new(false),
             verdict: Mutex::new(None),
+            untold: Mutex::new(None),
             quiet: Mutex::new(()),
             is_quiet: Condvar::new(),
             judging: Mutex::new(()),
@@ -885,24 +909,6 @@ fn bind(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// How often a processor spins in that time.
-fn spin_iterations(time: Duration) -> u32 {
-    const TRIAL: u32 = 1000;
-    if time.is_zero() {
-        return 0;
-    }
-    let trial = || {
-        let begin = Instant::now();
-        for _ in 0..TRIAL {
-            std::hint::spin_loop();
-        }
-        begin.elapsed().as_nanos().max(1)
-    };
-    // The shortest: whoever interrupts us makes it longer.
-    let trial_ns = (0..5).map(|_| trial()).min().unwrap_or(1);
-    u32::try_from(time.as_nanos() * u128::from(TRIAL) / trial_ns).unwrap_or(u32::MAX)
-}
-
 /// A task that is going to be spawned.
 ///
 /// ```
@@ -959,7 +965,8 @@ impl Task<'_> {
     }
 
     /// Gives it a thread of its own, bound to no CPU, so that it may call what blocks the thread. It uses streams like any
-    /// other. Its stack is a thread's; a worker and a priority have no meaning for it.
+    /// other. Its stack is a thread's; a worker and a priority have no meaning for it. It ends with its closure: destructors of
+    /// its `thread_local!` data run later, and cannot wait.
     pub fn wrapper(mut self) -> Self {
         self.wrapper = true;
         self

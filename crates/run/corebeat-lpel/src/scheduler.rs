@@ -49,8 +49,8 @@ impl fmt::Debug for Ready {
 
 /// A worker's ready set, touched by that worker alone.
 ///
-/// It gives back what was put into it: tasks of one worker do not go to another. It must not spawn, wake or block. If it
-/// panics, or hands out a task of another worker, the program ends.
+/// It gives back what was put into it: tasks of one worker do not go to another. It must not spawn, wake, block, or ask for
+/// a dump. If it panics, or hands out a task of another worker, the program ends.
 pub trait Scheduler: Send {
     /// A task became ready.
     fn put(&mut self, task: Ready);

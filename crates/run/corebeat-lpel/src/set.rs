@@ -27,6 +27,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 
 /// The part of a set that writers know.
@@ -68,13 +69,16 @@ fn disarm<T: Send + 'static>(reader: &Reader<T>) -> bool {
     word.compare_exchange(ARMED, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-/// Which stream of a set: given by [`StreamSet::add`], and to no other stream of that set, ever.
+/// Which stream of a set: given by [`StreamSet::add`], and to no other stream, ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Streams are added in this order.
+    /// Unique in this process; streams are added in this order.
     number: u64,
     place: usize,
 }
+
+/// The next key.
+static KEYS: AtomicU64 = AtomicU64::new(0);
 
 /// What a set has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,8 +119,6 @@ pub struct StreamSet<T: Send + 'static> {
     line: VecDeque<usize>,
     /// Where streams were armed.
     home: u64,
-    /// How many streams were added.
-    added: u64,
 }
 
 struct Member<T: Send + 'static> {
@@ -129,7 +131,7 @@ impl<T: Send + 'static> StreamSet<T> {
     /// A set of no streams.
     pub fn new() -> Self {
         let core = SetCore { ready: Inbox::new(), word: Word::new(NOBODY), members: Mutex::default() };
-        StreamSet { core: Arc::new(core), members: Slab::new(), line: VecDeque::new(), home: 0, added: 0 }
+        StreamSet { core: Arc::new(core), members: Slab::new(), line: VecDeque::new(), home: 0 }
     }
 
     /// Takes a stream in.
@@ -140,15 +142,16 @@ impl<T: Send + 'static> StreamSet<T> {
         };
         // SAFETY: the reader is in no set, so not armed or announced.
         reader.core().set.with_mut(|m| unsafe { *m = Some(Membership { set: self.core.clone(), place }) });
-        let number = self.added;
-        self.added += 1;
+        // Relaxed: only unique.
+        let number = KEYS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let member = self.members.insert(Member { reader, number, in_line: true });
         assert_eq!(member, place, "both slabs see the same insertions and removals");
         self.line.push_back(place);
         Key { number, place }
     }
 
-    /// Gives a stream back; `None` if it is not in the set any more, because it was removed or came to its end.
+    /// Gives a stream back; `None` if it is not in the set any more, because it was removed or came to its end. It takes time
+    /// for each stream that has something to read.
     pub fn remove(&mut self, key: Key) -> Option<Reader<T>> {
         let Key { number, place } = key;
         self.members.get(place).filter(|m| m.number == number)?;

@@ -90,6 +90,15 @@ impl Mapping {
         self.address.as_ptr().addr() + number * self.stride
     }
 
+    /// Gives the pages of a stack that nobody uses back to the system.
+    fn discard(&self, number: usize) {
+        let stack = (self.start(number) + GUARD - self.address.as_ptr().addr(), self.stride - GUARD);
+        if !cfg!(miri) {
+            // SAFETY: inside our area, above the guard, and not on loan. Advice that fails changes nothing.
+            unsafe { libc::madvise(self.address.as_ptr().add(stack.0).cast(), stack.1, libc::MADV_DONTNEED) };
+        }
+    }
+
     fn is_exhausted(&self) -> bool {
         self.free.is_empty() && self.used == self.stacks
     }
@@ -216,6 +225,8 @@ impl Pool {
         mapping.free.push(stack.number);
         if mapping.on_loan() == 0 {
             self.mappings.retain(|m| m.0 != stack.mapping);
+        } else {
+            mapping.discard(stack.number);
         }
     }
 }

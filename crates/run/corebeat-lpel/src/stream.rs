@@ -31,7 +31,7 @@ use crate::limbo;
 use crate::monitor::{Direction, Touched};
 use crate::ring::{Cursor, Segment};
 use crate::set::{self, SetCore};
-use crate::task::Status;
+use crate::task::{Status, quietly};
 use crate::waiter::{self, ARMED, CLOSED, NOBODY, Token, Word};
 use crate::worker::{Hunger, Worker};
 use corebeat_sync::asymmetric::{heavy, is_free, light};
@@ -39,7 +39,6 @@ use corebeat_sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use corebeat_sync::cell::UnsafeCell;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
@@ -217,9 +216,8 @@ impl<T> Drop for Shared<T> {
             // SAFETY: from `Box::into_raw`, here or in `Cursor::grow`; both ends are gone.
             let owned = unsafe { Box::from_raw(segment) };
             segment = owned.next.load(Ordering::Acquire);
-            // What was written while the reader went is still in it. If its destructor panics, that is nobody's affair: we may
-            // be in a worker's own loop.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(owned)));
+            // What was written while the reader went is still in it.
+            quietly(|| drop(owned));
         }
     }
 }

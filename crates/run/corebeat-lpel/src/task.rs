@@ -17,7 +17,7 @@
 use crate::block;
 use crate::context::Carrier;
 use crate::current::{self, Awaits};
-use crate::error::Failure;
+use crate::error::{Failure, Panic};
 use crate::inbox::Linked;
 use crate::limbo;
 use crate::local::Locals;
@@ -434,13 +434,22 @@ pub(crate) enum Unwind {
     Cancel,
 }
 
+/// Runs code of others, mostly destructors, of which nobody would hear that it panicked: it must end neither the task that
+/// happens to run here nor, between tasks, the worker.
+pub(crate) fn quietly(f: impl FnOnce()) {
+    if let Err(with) = catch_unwind(AssertUnwindSafe(f)) {
+        // Its destructor may panic as well.
+        std::mem::forget(with);
+    }
+}
+
 fn failure(with: Box<dyn Any + Send>) -> Failure {
     match with.downcast::<Unwind>() {
         Ok(unwind) => match *unwind {
             Unwind::Exit => Failure::Exited,
             Unwind::Cancel => current::cancellation(),
         },
-        Err(with) => Failure::Panicked(with),
+        Err(with) => Failure::Panicked(Panic::new(with)),
     }
 }
 
@@ -469,8 +478,7 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
                 let why = failure(with);
                 // A future that panicked is still there, and its destructor may panic as well.
                 // SAFETY: as above.
-                let body = AssertUnwindSafe(unsafe { &mut *cells.body.get() });
-                let _ = catch_unwind(move || *{ body }.0 = None);
+                quietly(|| unsafe { *cells.body.get() = None });
                 Err(why)
             }
         };
@@ -484,8 +492,7 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
         // SAFETY: as in `run`; it does not run, and never will.
         let cells = unsafe { &*task.cast::<Cells<B, T>>() };
         // SAFETY: as in `run`.
-        let body = AssertUnwindSafe(unsafe { &mut *cells.body.get() });
-        let _ = catch_unwind(move || *{ body }.0 = None);
+        quietly(|| unsafe { *cells.body.get() = None });
         // SAFETY: as in `run`.
         unsafe { *cells.result.get() = Some(Err(why)) };
     }
@@ -494,7 +501,7 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
         let cells = task.cast::<Cells<B, T>>();
         // A result that nobody took may panic when dropped; there is nobody to tell.
         // SAFETY: made by `create` as a block of this type, and nobody refers to it any more.
-        let _ = catch_unwind(AssertUnwindSafe(|| unsafe { ptr::drop_in_place(cells) }));
+        quietly(|| unsafe { ptr::drop_in_place(cells) });
         // SAFETY: allocated by `create` for this type.
         unsafe { block::release(NonNull::new_unchecked(cells.cast()), Layout::new::<Cells<B, T>>()) };
     }
@@ -555,6 +562,13 @@ pub(crate) unsafe fn run(task: *const Header) -> Outcome {
 pub(crate) unsafe fn fail(task: *const Header, why: Failure) {
     // SAFETY: the caller's word.
     unsafe { ((*task).vtable.fail)(task, why) };
+}
+
+/// Ends a task that nobody else has yet.
+pub(crate) fn end_unstarted(task: TaskRef) {
+    // SAFETY: as said, so nobody starts it.
+    unsafe { fail(task.as_ptr(), Failure::Cancelled) };
+    publish_end(task.header());
 }
 
 /// Publishes the end of a task and wakes who waits for it.

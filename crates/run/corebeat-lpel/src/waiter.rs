@@ -16,9 +16,8 @@
 //! | address + 2 | a waker of somebody else's, in a box that the word owns |
 
 use crate::current;
-use crate::task::{Header, TaskRef};
+use crate::task::{Header, TaskRef, quietly};
 use corebeat_sync::atomic::{AtomicPtr, Ordering};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::task::Waker;
 
@@ -120,8 +119,7 @@ unsafe fn wake_owner(token: Token) {
         Owner::Blocked(task) => unsafe { current::deliver(task) },
         Owner::Awaits(task) => task.notify(),
         Owner::Foreign(waker) => {
-            // A panic there is not ours: it must end neither the task that runs here nor, between tasks, the worker.
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            quietly(|| waker.wake());
         }
     }
 }

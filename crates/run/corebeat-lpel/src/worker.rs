@@ -16,6 +16,7 @@ use crate::deque::{self, Steal, Stealer};
 use crate::doubt::{Doubt, Kept};
 use crate::error::Failure;
 use crate::inbox::Inbox;
+use crate::limbo;
 use crate::monitor::{Direction, Touched, Watch};
 use crate::runtime::Inner;
 use crate::scheduler::{Order, Ready};
@@ -31,7 +32,7 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Mail and tasks of its own apart, a busy worker looks at everything once in so many turns.
 const CHORE_TURNS: u32 = 64;
@@ -84,7 +85,8 @@ struct Own {
     ids: Cell<std::ops::Range<u64>>,
     watch: Option<Watch>,
     dispatch_stamp: Cell<u64>,
-    spin_iterations: u32,
+    /// How long it looks around before it sleeps.
+    spin: Duration,
     /// The last call that it has heard.
     heard: Cell<u64>,
 }
@@ -109,7 +111,7 @@ pub(crate) struct Plan {
     pub(crate) index: usize,
     pub(crate) order: Order,
     pub(crate) watch: Option<Watch>,
-    pub(crate) spin_iterations: u32,
+    pub(crate) spin: Duration,
 }
 
 impl Worker {
@@ -139,7 +141,7 @@ impl Worker {
                 ids: Cell::new(0..0),
                 watch: plan.watch,
                 dispatch_stamp: Cell::new(0),
-                spin_iterations: plan.spin_iterations,
+                spin: plan.spin,
                 heard: Cell::new(0),
             },
         }
@@ -410,7 +412,7 @@ impl Worker {
     /// Wakes whoever has something to wake up for, as far as can be seen, and forgets who was woken.
     fn look_at_doubts(&self) {
         let mut doubts = self.own.doubts.take();
-        doubts.retain(|doubt| !doubt.resolve());
+        doubts.extract_if(.., |doubt| doubt.resolve()).for_each(retire);
         // Who was woken, or dropped, may have brought new ones.
         doubts.append(&mut self.own.doubts.borrow_mut());
         self.own.doubts.replace(doubts);
@@ -421,6 +423,7 @@ impl Worker {
         let mut doubts = self.own.doubts.take();
         for doubt in doubts.drain(..) {
             doubt.resolve();
+            retire(doubt);
         }
         doubts.append(&mut self.own.doubts.borrow_mut());
         self.own.doubts.replace(doubts);
@@ -556,7 +559,10 @@ impl Worker {
                 false
             }
             Err(why) => {
-                self.abandon(task, Failure::NoStack(why));
+                let why = Failure::NoStack(why);
+                self.inner()
+                    .leave_untold(|| format!("task {} did not run, and perhaps others: {why}", header.id));
+                self.abandon(task, why);
                 false
             }
         }
@@ -778,6 +784,7 @@ impl Worker {
                 None => self.sleep.wait(None),
             }
         }
+        inner.pass_nap();
     }
 
     /// Sleeps until a timer is due, or somebody has news.
@@ -826,28 +833,46 @@ impl Drop for Ruin {
     }
 }
 
+/// A dump may have found the doubt's stream by a task that still says that it waits there, and its ends may be gone.
+fn retire(doubt: Kept) {
+    // SAFETY: only the worker had it, and items are Send, so any thread may drop it.
+    unsafe { limbo::retire(doubt) };
+}
+
 /// Set in stamps that are of one dispatch, not of one task.
 const DISPATCH_STAMPS: u64 = 1 << 39;
 
 /// How long a worker with nothing to do keeps its processor busy.
 pub(crate) struct Hunger<'a> {
     worker: &'a Worker,
-    left: u32,
+    /// Rounds until it looks at the clock.
+    rounds: u32,
+    /// When it first did.
+    begin: Option<Instant>,
 }
 
 impl<'a> Hunger<'a> {
+    /// The clock takes as long as a few rounds.
+    const ROUNDS: u32 = 32;
+
     pub(crate) fn new(worker: &'a Worker) -> Self {
-        Hunger { worker, left: worker.own.spin_iterations }
+        Hunger { worker, rounds: Self::ROUNDS, begin: None }
     }
 
     /// Spins a little. False: there is something to do, or it is time to sleep.
     #[inline]
     pub(crate) fn goes_on(&mut self) -> bool {
-        if self.left == 0 || !self.worker.is_hungry() {
+        if self.worker.own.spin.is_zero() || !self.worker.is_hungry() || self.rounds == 0 && self.is_over() {
             return false;
         }
-        self.left -= 1;
+        self.rounds -= 1;
         std::hint::spin_loop();
         true
+    }
+
+    #[cold]
+    fn is_over(&mut self) -> bool {
+        self.rounds = Self::ROUNDS;
+        self.begin.get_or_insert_with(Instant::now).elapsed() >= self.worker.own.spin
     }
 }

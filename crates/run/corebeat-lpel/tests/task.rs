@@ -375,11 +375,11 @@ fn dump_tells_what_each_task_does() {
         for line in [
             "9 tasks, and 1 not started",
             &format!(
-                "'reads' on worker 0 waits for an item on stream {} (capacity 3), which no task writes",
+                "'reads' on worker 0 waits for an item on stream {} (capacity 3), which nobody has written to yet",
                 streams[0]
             ),
             &format!(
-                "'writes' on worker 0 waits for room on stream {} (capacity 1), which no task reads",
+                "'writes' on worker 0 waits for room on stream {} (capacity 1), which nobody has read from yet",
                 streams[1]
             ),
             &format!("'polls' on worker 0 waits for any of 1 streams: {}", streams[2]),
