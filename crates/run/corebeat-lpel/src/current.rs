@@ -138,6 +138,7 @@ pub(crate) fn current_stamp() -> u64 {
 }
 
 /// As [`current_stamp`], for a thread that may not have one yet.
+#[inline(always)]
 pub(crate) fn make_stamp() -> u64 {
     with(|c| {
         if c.stamp.get() == 0 {
@@ -169,6 +170,7 @@ fn this_thread() -> *const Header {
 }
 
 /// The task's number; 0 for a thread that is no wrapper.
+#[inline(always)]
 pub(crate) fn task_id() -> u64 {
     // SAFETY: whoever runs is alive.
     unsafe { waiter().as_ref() }.map_or(0, |waiter| waiter.id)

@@ -318,7 +318,7 @@ impl<T> End<T> {
             let touched = unsafe { &mut *self.touched };
             (touched.items, touched.moved) = (self.items, true);
         }
-        light();
+        if self.rare & FENCES == 0 { compiler_fence(Ordering::SeqCst) } else { light() }
     }
 
     /// Tells the monitor, if there is one. The end must have been entered.

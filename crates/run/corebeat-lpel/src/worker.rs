@@ -260,6 +260,7 @@ impl Worker {
     }
 
     /// For ends: the running task uses a stream. Where the monitor keeps what it does there.
+    #[inline(always)]
     pub(crate) fn touch(&self, core: &Core, direction: Direction, opened: bool, items: u64) -> *mut Touched {
         match &self.own.watch {
             Some(watch) if self.watches_streams() => watch.touch(core, direction, opened, items),
@@ -268,6 +269,7 @@ impl Worker {
     }
 
     /// Whether the monitor wants to know what the running task does with streams.
+    #[inline(always)]
     pub(crate) fn watches_streams(&self) -> bool {
         let Some(watch) = &self.own.watch else { return false };
         let task = current::with(|c| c.task.get());
