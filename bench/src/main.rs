@@ -134,11 +134,19 @@ fn measure(options: Options) -> Result<ExitCode, String> {
     if cfg!(debug_assertions) && !session.quick {
         return Err("built without optimisation, figures mean nothing; use cargo run --release".into());
     }
+    for bench in &chosen {
+        let cases = (bench.cases)(&session);
+        if !cases.iter().any(|case| session.wants(case)) {
+            eprintln!(
+                "bench: no case of {} has the filter's text in its name: there are '{}'",
+                bench.name,
+                cases.join("', '")
+            );
+            return Ok(ExitCode::from(2));
+        }
+    }
     session.tell(&surroundings(session.cpus));
     for bench in chosen {
-        if !(bench.cases)(&session).iter().any(|case| session.wants(case)) {
-            session.complain(format!("no case of {} has the filter's text in its name", bench.name));
-        }
         if let Err(why) = (bench.run)(&session) {
             session.complain(format!("{}: {why}", bench.name));
         }
