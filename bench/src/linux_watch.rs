@@ -35,12 +35,15 @@ struct Span {
     /// Until it has found all threads.
     warm_up: Duration,
     measured: Duration,
+    /// In a short trial on a busy machine a watcher may come too late to see all threads.
+    sees_all: bool,
 }
 
 impl Span {
     fn of(session: &Session) -> Span {
         let (warm_up, measured) = if session.quick { (300, 1_000) } else { (2_000, 10_000) };
-        Span { warm_up: Duration::from_millis(warm_up), measured: Duration::from_millis(measured) }
+        let [warm_up, measured] = [warm_up, measured].map(Duration::from_millis);
+        Span { warm_up, measured, sees_all: !session.quick }
     }
 
     /// No load and no watcher lives longer.
@@ -136,7 +139,7 @@ fn watched_by_corebeat(command: Command, threads: usize, span: Span) -> Result<(
     ended.check()?;
     let report = ended.stderr.lines().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let report = report.ok_or_else(|| format!("no report in '{}'", ended.stderr.trim()))?;
-    if report["threads_max"].as_u64().is_none_or(|seen| seen < threads as u64) {
+    if span.sees_all && report["threads_max"].as_u64().is_none_or(|seen| seen < threads as u64) {
         return Err(format!("it saw {} of {threads} threads", report["threads_max"]));
     }
     let share = |used: f64, wall: f64| used / wall * 100.0;

@@ -78,7 +78,7 @@ fn bench_that_is_unknown_or_matches_nothing_is_told() {
     assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("bench list"));
     assert_eq!(bench(&[]).status.code(), Some(2));
-    assert_eq!(bench(&["workload.naive", "--quick", "--filter", "no such"]).status.code(), Some(1));
+    assert_eq!(bench(&["workload.naive", "--quick", "--filter", "no such"]).status.code(), Some(2));
 }
 
 #[test]
