@@ -365,13 +365,6 @@ impl Inner {
         Ok(handle)
     }
 
-    /// A worker that looked for circles now and then has something else to do.
-    pub(crate) fn pass_nap(&self) {
-        if self.nap().is_some() {
-            let _ = self.workers.iter().any(|w| w.rouse());
-        }
-    }
-
     fn count_spawned(&self, here: Option<&Worker>) {
         match here {
             Some(worker) => worker.counts.spawned.add(1),

@@ -786,7 +786,6 @@ impl Worker {
                 None => self.sleep.wait(None),
             }
         }
-        inner.pass_nap();
     }
 
     /// Sleeps until a timer is due, or somebody has news.
