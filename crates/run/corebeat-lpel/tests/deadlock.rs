@@ -432,16 +432,22 @@ fn end_that_nobody_used_yet_may_be_with_a_task_that_goes_on() {
     }
 }
 
+/// A task that writes each item that it reads twice.
+fn write_twice(task: &Task<'_>, mut from: Reader<u64>, mut to: Writer<u64>) {
+    let body = move || {
+        while let Some(n) = from.read() {
+            to.write(n).unwrap();
+            to.write(n).unwrap();
+        }
+    };
+    task.spawn(body).unwrap();
+}
+
 /// A loop over streams of one item, which stands still unless one of them grows.
 fn tight_loop(items: u64) -> u64 {
-    let (mut forth, mut forth_r) = growing_stream(1);
-    let (mut back, back_r) = growing_stream(1);
-    spawn(move || {
-        while let Some(n) = forth_r.read() {
-            back.write(n).unwrap();
-            back.write(n).unwrap();
-        }
-    });
+    let (mut forth, forth_r) = growing_stream(1);
+    let (back, back_r) = growing_stream(1);
+    write_twice(&Task::new(), forth_r, back);
     (0..items).for_each(|n| forth.write(n).unwrap());
     drop(forth);
     back_r.sum()
@@ -470,17 +476,11 @@ fn artificial_deadlock_is_resolved_while_others_are_busy() {
     });
     let sum = rt.task().worker(1).spawn(|| {
         // Its tasks are not to be started by the other worker, and wait for it.
-        let (mut forth, mut forth_r) = growing_stream(1);
-        let (mut back, mut back_r) = growing_stream(1);
+        let (mut forth, forth_r) = growing_stream(1);
+        let (back, mut back_r) = growing_stream(1);
         // An end that nobody has used might be with the task that is busy: then nothing is sure.
         assert!(back_r.try_read().is_err());
-        let echo = Task::new().worker(1).spawn(move || {
-            while let Some(n) = forth_r.read() {
-                back.write(n).unwrap();
-                back.write(n).unwrap();
-            }
-        });
-        echo.unwrap();
+        write_twice(&Task::new().worker(1), forth_r, back);
         (0..50).for_each(|n| forth.write(n).unwrap());
         drop(forth);
         back_r.sum::<u64>()
@@ -552,8 +552,8 @@ fn artificial_deadlock_beside_a_busy_task_is_resolved_by_a_worker_that_slept() {
     let done = Arc::new(AtomicBool::new(false));
     let sum = rt.task().worker(0).spawn(move || {
         let begin = std::time::Instant::now();
-        let (mut forth, mut forth_r) = growing_stream(1);
-        let (mut back, mut back_r) = growing_stream(1);
+        let (mut forth, forth_r) = growing_stream(1);
+        let (back, mut back_r) = growing_stream(1);
         assert!(back_r.try_read().is_err());
         let here = || Task::new().worker(0);
         let stop = done.clone();
@@ -563,13 +563,7 @@ fn artificial_deadlock_beside_a_busy_task_is_resolved_by_a_worker_that_slept() {
             }
             stop.load(Ordering::Relaxed)
         });
-        let echo = here().spawn(move || {
-            while let Some(n) = forth_r.read() {
-                back.write(n).unwrap();
-                back.write(n).unwrap();
-            }
-        });
-        echo.unwrap();
+        write_twice(&here(), forth_r, back);
         (0..50).for_each(|n| forth.write(n).unwrap());
         drop(forth);
         let sum = back_r.sum::<u64>();
