@@ -14,6 +14,7 @@
 //! pointer. Who is not looked at pays for one load. Only one looks at a time: else what is left could grow as long as looks
 //! overlap.
 
+use crate::runtime::lock;
 use crate::task::quietly;
 use corebeat_sync::atomic::{AtomicUsize, Ordering};
 use corebeat_sync::{Mutex, MutexGuard, asymmetric};
@@ -68,7 +69,7 @@ pub(crate) unsafe fn retire<T: 'static>(owned: T) {
 
 #[cold]
 fn leave(owned: Box<dyn Any>) {
-    let mut left = LIMBO.left.lock().unwrap_or_else(|e| e.into_inner());
+    let mut left = lock(&LIMBO.left);
     left.push(Left(owned));
     drop(left);
     // Whoever looked may have swept in between. Outside the lock: dropping may retire more.
@@ -81,7 +82,7 @@ pub(crate) struct Look(Option<MutexGuard<'static, ()>>);
 
 impl Look {
     pub(crate) fn new() -> Self {
-        let turn = LIMBO.turn.lock().unwrap_or_else(|e| e.into_inner());
+        let turn = lock(&LIMBO.turn);
         // Relaxed: the fence orders it.
         LIMBO.looking.fetch_add(1, Ordering::Relaxed);
         asymmetric::heavy();
@@ -102,7 +103,7 @@ impl Drop for Look {
 
 /// What may be freed: all that is left, if nobody looks.
 fn take_left() -> Vec<Left> {
-    let mut left = LIMBO.left.lock().unwrap_or_else(|e| e.into_inner());
+    let mut left = lock(&LIMBO.left);
     // Whoever left something here had a `light` after it was out of sight. The lock brings us behind that, so this is as if
     // that owner asked again. Acquire: as in `retire`.
     if LIMBO.looking.load(Ordering::Acquire) == 0 { std::mem::take(&mut *left) } else { Vec::new() }

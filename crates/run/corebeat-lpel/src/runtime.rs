@@ -202,11 +202,12 @@ impl Inner {
         let closed = self.runs.load(Ordering::SeqCst) > 0;
         let (stuck, all) = deadlock::search(self, closed);
         // Those of an earlier verdict will move.
-        let grown = !stuck.is_told() && stuck.grow();
+        let told = stuck.is_told();
+        let grown = !told && stuck.grow();
         // Who is not stuck may have any end, also those that others have used before. And somebody from outside may have come
         // in while we looked. Then there is no verdict now.
         let outside_moves = self.deterministic.is_none() && self.active.load(Ordering::SeqCst) != 0;
-        let judged = !grown && !stuck.is_told() && closed && all && !outside_moves;
+        let judged = !grown && !told && closed && all && !outside_moves;
         if judged {
             let verdict = stuck.verdict();
             self.leave_untold(|| verdict.to_string());
@@ -252,17 +253,12 @@ impl Inner {
     }
 
     /// The same, for a worker that has other things to do: where all are busy, nobody else looks.
-    #[inline]
-    pub(crate) fn resolve_circles_in_passing(&self) {
-        if self.growable.load(Ordering::Relaxed) > 0 {
-            self.resolve_circles_sparingly();
-        }
-    }
-
-    #[cold]
-    fn resolve_circles_sparingly(&self) {
+    pub(crate) fn resolve_circles_sparingly(&self) {
         /// Of the time, it takes at most one part in so many.
         const SPARINGLY: u64 = 50;
+        if self.growable.load(Ordering::Relaxed) == 0 {
+            return;
+        }
         let begin_ns = self.now_ns();
         // Relaxed: at worst, two look.
         if begin_ns < self.next_look_ns.load(Ordering::Relaxed) {

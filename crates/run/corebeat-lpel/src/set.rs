@@ -18,6 +18,7 @@ use crate::current::{self, Awaits};
 use crate::error::TryReadError;
 use crate::inbox::Inbox;
 use crate::limbo;
+use crate::runtime::lock;
 use crate::stream::{AnyStream, Core, Membership, Reader};
 use crate::waiter::{self, ARMED, NOBODY, Token, Word};
 use corebeat_sync::atomic::Ordering;
@@ -137,7 +138,7 @@ impl<T: Send + 'static> StreamSet<T> {
     /// Takes a stream in.
     pub fn add(&mut self, reader: Reader<T>) -> Key {
         let place = {
-            let mut members = self.core.members.lock().unwrap_or_else(|e| e.into_inner());
+            let mut members = lock(&self.core.members);
             members.insert(reader.any())
         };
         // SAFETY: the reader is in no set, so not armed or announced.
@@ -179,7 +180,7 @@ impl<T: Send + 'static> StreamSet<T> {
         let reader = self.members.remove(place).reader;
         // SAFETY: as the caller says.
         reader.core().set.with_mut(|m| unsafe { *m = None });
-        let mut members = self.core.members.lock().unwrap_or_else(|e| e.into_inner());
+        let mut members = lock(&self.core.members);
         members.remove(place);
         reader
     }

@@ -92,10 +92,10 @@ impl Mapping {
 
     /// Gives the pages of a stack that nobody uses back to the system.
     fn discard(&self, number: usize) {
-        let stack = (self.start(number) + GUARD - self.address.as_ptr().addr(), self.stride - GUARD);
+        let (offset, bytes) = (number * self.stride + GUARD, self.stride - GUARD);
         if !cfg!(miri) {
             // SAFETY: inside our area, above the guard, and not on loan. Advice that fails changes nothing.
-            unsafe { libc::madvise(self.address.as_ptr().add(stack.0).cast(), stack.1, libc::MADV_DONTNEED) };
+            unsafe { libc::madvise(self.address.as_ptr().add(offset).cast(), bytes, libc::MADV_DONTNEED) };
         }
     }
 

@@ -308,7 +308,7 @@ impl Worker {
         self.run_timers();
         self.heed();
         self.steal_from_outside();
-        self.inner().resolve_circles_in_passing();
+        self.inner().resolve_circles_sparingly();
         if self.own.doubts.borrow().is_empty() {
             return;
         }
@@ -316,12 +316,11 @@ impl Worker {
         // can be seen without it by now.
         let chores = self.own.chores.get() + 1;
         self.own.chores.set(chores);
-        if chores.is_multiple_of(HEAVY_CHORES) {
+        let is_heavy = chores.is_multiple_of(HEAVY_CHORES);
+        if is_heavy {
             heavy();
-            self.resolve_doubts();
-        } else {
-            self.look_at_doubts();
         }
+        self.resolve_doubts(is_heavy);
     }
 
     #[cold]
@@ -411,22 +410,12 @@ impl Worker {
         self.own.timers.borrow().peek().map(|t| t.0.due_ns)
     }
 
-    /// Wakes whoever has something to wake up for, as far as can be seen, and forgets who was woken.
-    fn look_at_doubts(&self) {
+    /// Wakes whoever has something to wake up for, as far as can be seen, and forgets who was woken. After a `heavy` it forgets
+    /// all: what cannot be seen then, is not there, and whoever brings it sees the token.
+    fn resolve_doubts(&self, after_heavy: bool) {
         let mut doubts = self.own.doubts.take();
-        doubts.extract_if(.., |doubt| doubt.resolve()).for_each(retire);
+        doubts.extract_if(.., |doubt| doubt.resolve() || after_heavy).for_each(retire);
         // Who was woken, or dropped, may have brought new ones.
-        doubts.append(&mut self.own.doubts.borrow_mut());
-        self.own.doubts.replace(doubts);
-    }
-
-    /// After a `heavy`: what cannot be seen now, is not there, and whoever brings it sees the token.
-    fn resolve_doubts(&self) {
-        let mut doubts = self.own.doubts.take();
-        for doubt in doubts.drain(..) {
-            doubt.resolve();
-            retire(doubt);
-        }
         doubts.append(&mut self.own.doubts.borrow_mut());
         self.own.doubts.replace(doubts);
     }
@@ -704,7 +693,7 @@ impl Worker {
     pub(crate) fn leave(&self) {
         // Of sets that have left the runtime.
         heavy();
-        self.resolve_doubts();
+        self.resolve_doubts(true);
         self.trim(0);
         if let Some(watch) = &self.own.watch {
             watch.ended(self.index);
@@ -747,7 +736,7 @@ impl Worker {
         // Relaxed: ordered by the fence in `begin`.
         inner.sleepers.fetch_add(1, Ordering::Relaxed);
         self.sleep.begin();
-        self.resolve_doubts();
+        self.resolve_doubts(true);
         self.heed();
         let awake = !self.inbox.is_empty()
             || !self.own.order.is_empty()
@@ -813,7 +802,7 @@ impl Worker {
     /// For a deterministic runtime, after a turn in which there was nothing to do: whether anything can be found.
     pub(crate) fn look_around(&self) -> bool {
         heavy();
-        self.resolve_doubts();
+        self.resolve_doubts(true);
         self.heed();
         self.run_timers();
         self.steal();
