@@ -1,0 +1,18 @@
+//! The coordination language S-Net: networks of boxes, checked, and run as tasks and streams.
+
+pub mod ast;
+pub mod body;
+pub mod diagnostic;
+mod error;
+pub mod expression;
+mod label;
+pub mod plan;
+mod record;
+mod shape;
+mod value;
+
+pub use error::TooMany;
+pub use label::{Kind, LABELS_MAX, Label};
+pub use record::Record;
+pub use shape::{SHAPES_MAX, Shape};
+pub use value::{Array, Element, Native, Scalar, Value};

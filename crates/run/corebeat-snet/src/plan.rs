@@ -1,0 +1,238 @@
+//! A checked net: every name resolved, every type known. This is what runs, and what is drawn.
+
+use std::sync::Arc;
+
+use crate::ast::Body;
+use crate::expression::{Expression, NoValue};
+use crate::label::Label;
+use crate::record::Record;
+use crate::shape::Shape;
+
+/// A net that the checker found sound.
+#[derive(Clone, Debug)]
+pub struct Net {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub root: Node,
+    /// What records it takes: what it declares, or else what was inferred.
+    pub input: Vec<Shape>,
+    /// What may come out for records of exactly those shapes: more labels come through by flow inheritance.
+    pub output: Vec<Shape>,
+    /// The boxes in it, each once, in the order they are written.
+    pub boxes: Vec<Arc<BoxPlan>>,
+}
+
+/// A part of a net: it takes records on one stream and puts records on one.
+#[derive(Clone, Debug)]
+pub enum Node {
+    /// Passes all on: `[]`.
+    Identity,
+    /// Calls a function for each record.
+    Box(Arc<BoxPlan>),
+    /// Adds, removes, renames and copies labels, computes with tags.
+    Filter(Arc<FilterPlan>),
+    /// Keeps a record for each pattern, until it can make one of all; from then on passes all on.
+    Sync(Arc<SyncPlan>),
+    /// One after the other; two or more, none of them serial.
+    Serial(Vec<Node>),
+    /// One of several for each record: the one that says most of it.
+    Parallel(Arc<ParallelPlan>),
+    /// One after the other for ever, until a record may leave.
+    Star(Arc<StarPlan>),
+    /// One for each value of a tag.
+    Split(Arc<SplitPlan>),
+    /// Once more for some of what comes out.
+    Feedback(Arc<FeedbackPlan>),
+    /// On a worker of its own choice.
+    Place(Arc<Node>, u32),
+    /// A net inside, by its name.
+    Net(Arc<str>, Arc<Node>),
+}
+
+/// A box as declared.
+#[derive(Debug)]
+pub struct BoxPlan {
+    /// Its name.
+    pub name: String,
+    /// What the function takes, in its order; `None` for an initialiser.
+    pub input: Option<Vec<BoxEntry>>,
+    /// The set of what it takes: what a record must have.
+    pub accepts: Shape,
+    /// What the function may put out, in its order.
+    pub outputs: Vec<Vec<Label>>,
+    /// Its code, if it stands in the program.
+    pub body: Option<Body>,
+}
+
+/// What a box takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoxEntry {
+    /// Under this label.
+    pub label: Label,
+    /// Whether it flows past the box as well, as what the box does not take (`A =`).
+    pub passes: bool,
+}
+
+/// The box as a program declares it: `foo ((A, <T>) -> (A) | (<T>))`.
+impl std::fmt::Display for BoxPlan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        fn list(
+            f: &mut std::fmt::Formatter<'_>,
+            labels: &[Label],
+            passes: impl Fn(usize) -> bool,
+        ) -> std::fmt::Result {
+            f.write_str("(")?;
+            for (i, label) in labels.iter().enumerate() {
+                write!(f, "{}{label}{}", if i == 0 { "" } else { ", " }, if passes(i) { " =" } else { "" })?;
+            }
+            f.write_str(")")
+        }
+        write!(f, "{} (", self.name)?;
+        if let Some(input) = &self.input {
+            let labels: Vec<Label> = input.iter().map(|e| e.label).collect();
+            list(f, &labels, |i| input[i].passes)?;
+            f.write_str(" ")?;
+        }
+        f.write_str("-> ")?;
+        for (i, output) in self.outputs.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { " | " })?;
+            list(f, output, |_| false)?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// A filter.
+#[derive(Debug)]
+pub struct FilterPlan {
+    /// What records must have, and what does not flow past.
+    pub pattern: Shape,
+    /// What is done, by the first condition that holds. The last one has none.
+    pub cases: Vec<(Option<Expression>, Vec<OutputPlan>)>,
+    /// As written.
+    pub text: String,
+}
+
+/// One record that a filter puts out.
+#[derive(Debug)]
+pub struct OutputPlan {
+    /// What it gets, each label once; what else flows past comes from the record that went in.
+    pub entries: Vec<(Label, Source)>,
+}
+
+/// Where a filter takes a value from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// From this label of the record that went in.
+    Label(Label),
+    /// A tag that is computed (0 where nothing is said).
+    Value(Expression),
+}
+
+/// A pattern with a condition.
+#[derive(Clone, Debug)]
+pub struct Guarded {
+    /// What a record must have.
+    pub shape: Shape,
+    /// What must hold besides.
+    pub guard: Option<Expression>,
+}
+
+impl Guarded {
+    /// Whether a record fits.
+    ///
+    /// # Errors
+    ///
+    /// When the condition has no value.
+    pub fn fits(&self, record: &Record) -> Result<bool, NoValue> {
+        if !record.shape().is_subtype_of(self.shape) {
+            return Ok(false);
+        }
+        match &self.guard {
+            Some(guard) => Ok(guard.value(record)? != 0),
+            None => Ok(true),
+        }
+    }
+}
+
+/// As written: `{A} if <T == 3>` (the condition only hinted at).
+impl std::fmt::Display for Guarded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.shape, if self.guard.is_some() { " if ..." } else { "" })
+    }
+}
+
+/// A synchrocell.
+#[derive(Debug)]
+pub struct SyncPlan {
+    /// Two or more.
+    pub patterns: Vec<Guarded>,
+}
+
+/// Parallel composition.
+#[derive(Debug)]
+pub struct ParallelPlan {
+    /// `||`
+    pub deterministic: bool,
+    /// Two or more.
+    pub branches: Vec<Branch>,
+}
+
+impl ParallelPlan {
+    /// The branch for records of this shape: the one with the variant that has most labels of those that fit; of equal
+    /// ones, the first. `None`: nobody takes them.
+    pub fn branch(&self, shape: Shape) -> Option<usize> {
+        let mut best: Option<(usize, usize)> = None; // labels, branch
+        for (i, branch) in self.branches.iter().enumerate() {
+            for variant in branch.accepts.iter().filter(|v| shape.is_subtype_of(**v)) {
+                if best.is_none_or(|(labels, _)| variant.len() > labels) {
+                    best = Some((variant.len(), i));
+                }
+            }
+        }
+        best.map(|(_, branch)| branch)
+    }
+}
+
+/// One way through a parallel composition.
+#[derive(Debug)]
+pub struct Branch {
+    /// What it takes.
+    pub accepts: Vec<Shape>,
+    /// What it does.
+    pub node: Node,
+}
+
+/// Serial replication.
+#[derive(Debug)]
+pub struct StarPlan {
+    /// `**`
+    pub deterministic: bool,
+    /// What is repeated.
+    pub operand: Node,
+    /// Whose records leave.
+    pub exits: Vec<Guarded>,
+}
+
+/// Parallel replication.
+#[derive(Debug)]
+pub struct SplitPlan {
+    /// `!!`
+    pub deterministic: bool,
+    /// `@`: the value of the tag is the worker it runs on, counted round.
+    pub placed: bool,
+    /// What there is one of for each value.
+    pub operand: Node,
+    /// Which value.
+    pub tag: Label,
+}
+
+/// Feedback.
+#[derive(Debug)]
+pub struct FeedbackPlan {
+    /// What is gone through.
+    pub operand: Node,
+    /// Whose records go in again.
+    pub patterns: Vec<Guarded>,
+}
