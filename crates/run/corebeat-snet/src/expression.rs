@@ -1,8 +1,10 @@
 //! Expressions over the tags of a record.
 
+use std::fmt;
+
 use thiserror::Error;
 
-use crate::label::Label;
+use crate::label::{Kind, Label};
 use crate::record::Record;
 
 /// Operators of one operand.
@@ -128,6 +130,116 @@ impl Expression {
                 b.tags(see);
                 c.tags(see);
             }
+        }
+    }
+}
+
+/// As it is written in a program, with no more parentheses than it needs: `N > 3 && abs (A - B) < 2`.
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, LOOSEST)
+    }
+}
+
+const LOOSEST: u8 = 0; // a ? b : c
+const TIGHTEST: u8 = 7; // operators of one operand
+
+impl Expression {
+    /// Writes it where an operator around it binds as tightly as `around`.
+    fn write(&self, f: &mut fmt::Formatter<'_>, around: u8) -> fmt::Result {
+        let own = match self {
+            Expression::Conditional(..) => LOOSEST,
+            Expression::Binary(operator, ..) => operator.spelling().1,
+            _ => TIGHTEST,
+        };
+        if own < around {
+            f.write_str("(")?;
+            self.write(f, LOOSEST)?;
+            return f.write_str(")");
+        }
+        match self {
+            Expression::Number(n) => write!(f, "{n}"),
+            Expression::Tag(label) => {
+                f.write_str(if label.kind() == Kind::BindingTag { "#" } else { "" })?;
+                f.write_str(label.name())
+            }
+            Expression::Unary(operator, a) => {
+                f.write_str(match operator {
+                    Unary::Minus => "-",
+                    Unary::Not => "!",
+                    Unary::Abs => "abs ",
+                })?;
+                // Two signs side by side could be taken for one operator.
+                let signed =
+                    matches!(&**a, Expression::Unary(..)) || matches!(&**a, Expression::Number(n) if *n < 0);
+                a.write(f, if signed { TIGHTEST + 1 } else { TIGHTEST })
+            }
+            Expression::Binary(operator @ (Binary::Min | Binary::Max), a, b) => {
+                write!(f, "{}({a}, {b})", operator.spelling().0)
+            }
+            Expression::Binary(operator, a, b) => {
+                a.write(f, own)?;
+                write!(f, " {} ", operator.spelling().0)?;
+                b.write(f, own + 1)
+            }
+            Expression::Conditional(a, b, c) => {
+                a.write(f, LOOSEST + 1)?;
+                write!(f, " ? {b} : {c}")
+            }
+        }
+    }
+}
+
+impl Binary {
+    /// How it is written, and how tightly it binds.
+    fn spelling(self) -> (&'static str, u8) {
+        match self {
+            Binary::Or => ("||", 1),
+            Binary::And => ("&&", 2),
+            Binary::Equal => ("==", 3),
+            Binary::NotEqual => ("!=", 3),
+            Binary::Less => ("<", 4),
+            Binary::LessEqual => ("<=", 4),
+            Binary::Greater => (">", 4),
+            Binary::GreaterEqual => (">=", 4),
+            Binary::Plus => ("+", 5),
+            Binary::Minus => ("-", 5),
+            Binary::Times => ("*", 6),
+            Binary::Divide => ("/", 6),
+            Binary::Remainder => ("%", 6),
+            // Written as calls: their operands need no parentheses, nor do they.
+            Binary::Min => ("min", TIGHTEST),
+            Binary::Max => ("max", TIGHTEST),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tag(name: &str) -> Box<Expression> {
+        Box::new(Expression::Tag(Label::new(Kind::Tag, name).unwrap()))
+    }
+
+    #[test]
+    fn expression_as_text_has_the_parentheses_it_needs() {
+        use Expression::{Binary as B, Conditional, Number, Unary as U};
+        let (a, b, c) = (|| tag("a"), || tag("b"), || tag("c"));
+        let minus = |x, y| Box::new(B(Binary::Minus, x, y));
+        for (expression, text) in [
+            (*minus(minus(a(), b()), c()), "a - b - c"),
+            (*minus(a(), minus(b(), c())), "a - (b - c)"),
+            (B(Binary::Times, minus(a(), b()), c()), "(a - b) * c"),
+            (B(Binary::Or, a(), Box::new(B(Binary::And, b(), c()))), "a || b && c"),
+            (B(Binary::And, Box::new(B(Binary::Or, a(), b())), c()), "(a || b) && c"),
+            (B(Binary::Min, minus(a(), b()), c()), "min(a - b, c)"),
+            (U(Unary::Abs, minus(a(), b())), "abs (a - b)"),
+            (U(Unary::Minus, Box::new(Number(-1))), "-(-1)"),
+            (U(Unary::Minus, Box::new(U(Unary::Minus, a()))), "-(-a)"),
+            (Conditional(Box::new(Conditional(a(), b(), c())), b(), c()), "(a ? b : c) ? b : c"),
+        ] {
+            assert_eq!(expression.to_string(), text);
         }
     }
 }

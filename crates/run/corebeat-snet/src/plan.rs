@@ -156,10 +156,13 @@ impl Guarded {
     }
 }
 
-/// As written: `{A} if <T == 3>` (the condition only hinted at).
+/// As written: `{A} if <T == 3>`.
 impl std::fmt::Display for Guarded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}{}", self.shape, if self.guard.is_some() { " if ..." } else { "" })
+        match &self.guard {
+            Some(guard) => write!(f, "{} if <{guard}>", self.shape),
+            None => write!(f, "{}", self.shape),
+        }
     }
 }
 
