@@ -109,7 +109,7 @@
 //! The program ends, with a line that says why, when a task runs over its stack, and when a scheduler or listener panics.
 //!
 //! A task that is unwinding never waits: what would block returns as if the stream were closed. Waiting inside `catch_unwind`
-//! is allowed, but a task that is to end early is unwound through it, and must let that pass; and there is no way through
+//! is allowed, but a task that is to end early is unwound through it, and must let that pass ([`ends_task`] tells); and there is no way through
 //! frames of C. With `panic = "abort"` all of this ends the program instead.
 //!
 //! # Limits
@@ -159,7 +159,9 @@ pub use error::{
     Closed, Error, Failure, Panic, STACK_MAX, STACK_MIN, TryReadError, TryWriteError, WORKERS_MAX,
 };
 pub use local::Local;
-pub use runtime::{Builder, Runtime, STACK_SIZE, Task, dump, exit, sleep, spawn, spawn_async, yield_now};
+pub use runtime::{
+    Builder, Runtime, STACK_SIZE, Task, dump, ends_task, exit, sleep, spawn, spawn_async, yield_now,
+};
 pub use set::{Event, Key, ReadAnyAsync, StreamSet};
 pub use stream::{ReadAsync, Reader, Writer, growing_stream, stream};
 pub use task::{JoinHandle, Priority, Status};

@@ -1070,6 +1070,12 @@ pub fn sleep(time: Duration) {
     current::may_block();
 }
 
+/// Whether what `catch_unwind` has caught is no panic, but the end of the task: by [`exit`], or because its runtime ends it.
+/// Who catches panics inside a task passes this on with [`resume_unwind`](std::panic::resume_unwind).
+pub fn ends_task(payload: &(dyn std::any::Any + Send)) -> bool {
+    payload.is::<task::Unwind>()
+}
+
 /// Ends the running task: its stack is unwound, and who joins it has [`Failure::Exited`].
 ///
 /// # Panics

@@ -3,16 +3,19 @@
 pub mod ast;
 pub mod body;
 pub mod diagnostic;
+pub mod draw;
 mod error;
 pub mod expression;
 mod label;
 pub mod plan;
 mod record;
+mod run;
 mod shape;
 mod value;
 
 pub use error::TooMany;
 pub use label::{Kind, LABELS_MAX, Label};
 pub use record::Record;
+pub use run::{CAPACITY, Fault, Input, Network, OnFault, Outcome, Output, Position, Report, Running};
 pub use shape::{SHAPES_MAX, Shape};
 pub use value::{Array, Element, Native, Scalar, Value};

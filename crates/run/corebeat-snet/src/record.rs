@@ -51,6 +51,10 @@ impl Record {
         &self.values
     }
 
+    pub(crate) fn values_mut(&mut self) -> &mut [Value] {
+        &mut self.values
+    }
+
     /// What it holds under a label.
     pub fn get(&self, label: Label) -> Option<&Value> {
         self.shape.position(label).map(|i| &self.values[i])

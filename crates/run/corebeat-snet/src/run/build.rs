@@ -1,0 +1,134 @@
+//! From code to lines and tasks.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use corebeat_lpel::{Error, Priority, Task, growing_stream, stream};
+
+use super::code::Code;
+use super::collector::{collect, collect_ordered, collect_stages};
+use super::context::Context;
+use super::feedback::feed_back;
+use super::fork::Fork;
+use super::function::Caller;
+use super::line::{End, Line};
+use super::split::{Collector, Spread};
+use super::star::Stage;
+use super::step::{self, Back};
+use super::watch::Position;
+
+/// Steps that one task does for a record. A longer chain is cut, and goes on in another task.
+const STEPS_MAX: usize = 64;
+
+/// Makes lines and tasks, inside a task of the network.
+pub(crate) struct Maker<'a> {
+    pub(crate) context: &'a Arc<Context>,
+    /// The worker for its tasks, if somebody wants a certain one; counted round.
+    pub(crate) place: Option<usize>,
+}
+
+impl Maker<'_> {
+    /// The line of this code, which ends with what `next` does.
+    pub(crate) fn line(&self, code: &Code, next: Line) -> Result<Line, Error> {
+        if code.inline() {
+            let steps = step::steps(code, self.context);
+            if next.len() + steps.len() <= STEPS_MAX || next.len() == 0 {
+                return Ok(next.after(steps));
+            }
+            let (line, input) = self.context.stream();
+            self.task("<filter>", false, collect(vec![input], next, self.context.clone()))?;
+            return Ok(Line::from(End::Stream(line)).after(steps));
+        }
+        match code {
+            Code::Serial(parts) => {
+                let mut line = next;
+                for part in parts.iter().rev() {
+                    line = self.line(part, line)?;
+                }
+                Ok(line)
+            }
+            Code::Box(code) => {
+                let (line, input) = self.context.stream();
+                let next = next.after(self.context.watch(&code.name, Position::After));
+                let caller = Caller::new(code.clone(), next, self.context.clone());
+                self.task(code.name.clone(), true, caller.run(input))?;
+                Ok(Line::from(End::Stream(line)).after(self.context.watch(&code.name, Position::Before)))
+            }
+            Code::Choose(code) => {
+                let (mut lines, mut ends) = (Vec::new(), Vec::new());
+                for branch in &code.branches {
+                    let (line, end) = self.context.stream();
+                    lines.push(self.line(branch, End::Stream(line).into())?);
+                    ends.push(end);
+                }
+                let context = self.context.clone();
+                let order = if code.deterministic() {
+                    let (order, told) = stream(self.context.capacity);
+                    self.task("<collector>", false, collect_ordered(told, ends, next, context))?;
+                    Some(order)
+                } else {
+                    self.task("<collector>", false, collect(ends, next, context))?;
+                    None
+                };
+                Ok(End::Fork(Box::new(Fork::new(code.clone(), lines, order))).into())
+            }
+            Code::Star(code) => {
+                let (exit, collected) = self.context.stream();
+                let context = self.context.clone();
+                if code.deterministic {
+                    self.task("<collector>", false, collect_stages(collected, next, context))?;
+                } else {
+                    self.task("<collector>", false, collect(vec![collected], next, context))?;
+                }
+                Ok(End::Stage(Box::new(Stage::first(code.clone(), exit, self.place))).into())
+            }
+            Code::Split(code) => {
+                let context = self.context.clone();
+                let to = if code.deterministic {
+                    let (order, told) = stream(self.context.capacity);
+                    self.task("<collector>", false, collect_ordered(told, Vec::new(), next, context))?;
+                    Collector::Ordered(order, Vec::new(), 0)
+                } else {
+                    let (told, ends) = self.context.stream();
+                    self.task("<collector>", false, collect(vec![ends], next, context))?;
+                    Collector::Any(told)
+                };
+                Ok(End::Spread(Box::new(Spread::new(code.clone(), to, self.place))).into())
+            }
+            Code::Feedback(code) => {
+                let number = self.context.loop_number();
+                // The loop may hold more than its streams have room for: a box makes many records of one.
+                let (back, again) = growing_stream(self.context.capacity);
+                let line =
+                    self.line(&code.operand, next.after(vec![Back::new(code.clone(), number, back)]))?;
+                let (out, input) = self.context.stream();
+                self.task("<feedback>", false, feed_back(input, again, number, line, self.context.clone()))?;
+                Ok(End::Stream(out).into())
+            }
+            Code::Place(inner, place) => {
+                Maker { context: self.context, place: Some(*place as usize) }.line(inner, next)
+            }
+            Code::Net(name, inner) => {
+                let next = next.after(self.context.watch(name, Position::After));
+                Ok(self.line(inner, next)?.after(self.context.watch(name, Position::Before)))
+            }
+            Code::Identity | Code::Filter(_) | Code::Sync(_) => unreachable!("these are inline"),
+        }
+    }
+
+    fn task(
+        &self,
+        name: impl Into<Arc<str>>,
+        is_box: bool,
+        entity: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), Error> {
+        let mut task = Task::new().name(name);
+        if self.context.boxes_last {
+            task = task.priority(if is_box { Priority::LOW } else { Priority::HIGH });
+        }
+        if let Some(place) = self.place {
+            task = task.worker(place % self.context.workers);
+        }
+        task.spawn_async(entity).map(drop)
+    }
+}

@@ -1,0 +1,58 @@
+//! The choice of a branch.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use super::code::Code;
+use super::context::Context;
+use super::way::{Table, Ways};
+use crate::plan::ParallelPlan;
+use crate::record::Record;
+
+/// A parallel composition, ready to run.
+pub(crate) struct ChooseCode {
+    plan: Arc<ParallelPlan>,
+    pub(crate) branches: Vec<Code>,
+    pub(crate) inline: bool,
+    table: Table<Option<usize>>,
+}
+
+impl ChooseCode {
+    pub(crate) fn new(plan: Arc<ParallelPlan>, branches: Vec<Code>) -> ChooseCode {
+        ChooseCode { plan, inline: branches.iter().all(Code::inline), branches, table: Table::default() }
+    }
+
+    pub(crate) fn deterministic(&self) -> bool {
+        self.plan.deterministic
+    }
+
+    /// The branch that takes this record. There may be none, which is a fault.
+    #[inline]
+    pub(crate) fn branch(
+        &self,
+        ways: &mut Ways<Option<usize>>,
+        record: &Record,
+        context: &Context,
+    ) -> Option<usize> {
+        let shape = record.shape();
+        let Ok(branch) = ways.get(shape, &self.table, || Ok::<_, Infallible>(self.plan.branch(shape)));
+        if branch.is_none() {
+            self.refuse(record, context);
+        }
+        *branch
+    }
+
+    #[cold]
+    fn refuse(&self, record: &Record, context: &Context) {
+        let mut takes = String::new();
+        for variant in self.plan.branches.iter().flat_map(|b| &b.accepts) {
+            takes += if takes.is_empty() { "" } else { " | " };
+            takes += &variant.to_string();
+        }
+        context.fault(
+            "a parallel composition",
+            format_args!("no branch takes it: they take {takes}"),
+            record,
+        );
+    }
+}

@@ -1,0 +1,160 @@
+//! Code: a plan made ready to run. Functions stand beside their boxes, and each entity has a table of its ways, which all
+//! its replicas share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::choose::ChooseCode;
+use super::filter::FilterCode;
+use super::function::BoxCode;
+use super::guard::Guards;
+use super::synchrocell::SyncCode;
+use crate::body::BoxBody;
+use crate::label::Label;
+use crate::plan::{self, Node};
+
+/// A part of a network, ready to run.
+#[derive(Clone)]
+pub(crate) enum Code {
+    Identity,
+    Box(Arc<BoxCode>),
+    Filter(Arc<FilterCode>),
+    Sync(Arc<SyncCode>),
+    Serial(Arc<[Code]>),
+    Choose(Arc<ChooseCode>),
+    Star(Arc<StarCode>),
+    Split(Arc<SplitCode>),
+    Feedback(Arc<FeedbackCode>),
+    Place(Arc<Code>, u32),
+    Net(Arc<str>, Arc<Code>),
+}
+
+/// A star.
+pub(crate) struct StarCode {
+    pub(crate) deterministic: bool,
+    pub(crate) operand: Code,
+    pub(crate) inline: bool,
+    pub(crate) exits: Guards,
+}
+
+/// A split.
+pub(crate) struct SplitCode {
+    pub(crate) deterministic: bool,
+    pub(crate) placed: bool,
+    pub(crate) operand: Code,
+    pub(crate) inline: bool,
+    /// Whether replicas keep nothing, so that an idle one may go.
+    pub(crate) stateless: bool,
+    pub(crate) tag: Label,
+}
+
+/// A feedback.
+pub(crate) struct FeedbackCode {
+    pub(crate) operand: Code,
+    pub(crate) inline: bool,
+    pub(crate) again: Guards,
+}
+
+impl Code {
+    /// Whether it needs no task of its own: it makes what it makes of a record at once, in the task that has the record.
+    /// All but boxes do little; a stream costs more than they.
+    pub(crate) fn inline(&self) -> bool {
+        match self {
+            Code::Identity | Code::Filter(_) | Code::Sync(_) => true,
+            Code::Box(_) => false,
+            Code::Serial(parts) => parts.iter().all(Code::inline),
+            Code::Choose(c) => c.inline,
+            Code::Star(s) => s.inline,
+            Code::Split(s) => s.inline,
+            Code::Feedback(f) => f.inline,
+            Code::Place(inner, _) | Code::Net(_, inner) => inner.inline(),
+        }
+    }
+
+    /// Whether it keeps nothing from one record to the next.
+    pub(crate) fn stateless(&self) -> bool {
+        match self {
+            Code::Identity | Code::Filter(_) | Code::Box(_) => true,
+            Code::Sync(_) => false,
+            Code::Serial(parts) => parts.iter().all(Code::stateless),
+            Code::Choose(c) => c.branches.iter().all(Code::stateless),
+            Code::Star(s) => s.operand.stateless(),
+            Code::Split(s) => s.operand.stateless(),
+            Code::Feedback(f) => f.operand.stateless(),
+            Code::Place(inner, _) | Code::Net(_, inner) => inner.stateless(),
+        }
+    }
+}
+
+/// Makes code of plans. What a plan shares, the code shares.
+pub(crate) struct Coder<'a> {
+    bodies: &'a HashMap<*const plan::BoxPlan, Arc<dyn BoxBody>>,
+    made: HashMap<*const (), Code>,
+}
+
+impl<'a> Coder<'a> {
+    /// With the functions of all boxes, by the place of their plan.
+    pub(crate) fn new(bodies: &'a HashMap<*const plan::BoxPlan, Arc<dyn BoxBody>>) -> Self {
+        Coder { bodies, made: HashMap::new() }
+    }
+
+    pub(crate) fn code(&mut self, node: &Node) -> Code {
+        match node {
+            Node::Identity => Code::Identity,
+            Node::Box(plan) => self.once(plan, |coder| {
+                Code::Box(Arc::new(BoxCode::new(plan.clone(), coder.bodies[&Arc::as_ptr(plan)].clone())))
+            }),
+            Node::Filter(plan) => self.once(plan, |_| Code::Filter(Arc::new(FilterCode::new(plan.clone())))),
+            Node::Sync(plan) => self.once(plan, |_| Code::Sync(Arc::new(SyncCode::new(plan)))),
+            Node::Serial(parts) => Code::Serial(parts.iter().map(|part| self.code(part)).collect()),
+            Node::Parallel(plan) => self.once(plan, |coder| {
+                let branches = plan.branches.iter().map(|b| coder.code(&b.node)).collect();
+                Code::Choose(Arc::new(ChooseCode::new(plan.clone(), branches)))
+            }),
+            Node::Star(plan) => self.once(plan, |coder| {
+                let operand = coder.code(&plan.operand);
+                Code::Star(Arc::new(StarCode {
+                    deterministic: plan.deterministic,
+                    inline: operand.inline(),
+                    operand,
+                    exits: Guards::new(&plan.exits),
+                }))
+            }),
+            Node::Split(plan) => self.once(plan, |coder| {
+                let operand = coder.code(&plan.operand);
+                Code::Split(Arc::new(SplitCode {
+                    deterministic: plan.deterministic,
+                    placed: plan.placed,
+                    inline: operand.inline(),
+                    stateless: operand.stateless(),
+                    operand,
+                    tag: plan.tag,
+                }))
+            }),
+            Node::Feedback(plan) => self.once(plan, |coder| {
+                let operand = coder.code(&plan.operand);
+                Code::Feedback(Arc::new(FeedbackCode {
+                    inline: operand.inline(),
+                    operand,
+                    again: Guards::new(&plan.patterns),
+                }))
+            }),
+            Node::Place(inner, place) => {
+                Code::Place(Arc::new(self.once(inner, |coder| coder.code(inner))), *place)
+            }
+            Node::Net(name, inner) => {
+                Code::Net(name.clone(), Arc::new(self.once(inner, |coder| coder.code(inner))))
+            }
+        }
+    }
+
+    fn once<T>(&mut self, plan: &Arc<T>, make: impl FnOnce(&mut Self) -> Code) -> Code {
+        let place = Arc::as_ptr(plan).cast::<()>();
+        if let Some(code) = self.made.get(&place) {
+            return code.clone();
+        }
+        let code = make(self);
+        self.made.insert(place, code.clone());
+        code
+    }
+}

@@ -1,0 +1,185 @@
+//! Filters.
+
+use std::mem::take;
+use std::sync::Arc;
+
+use super::context::Context;
+use super::way::{Table, Ways};
+use crate::error::TooMany;
+use crate::expression::{Expression, NoValue};
+use crate::label::{Kind, Label};
+use crate::plan::{FilterPlan, OutputPlan, Source};
+use crate::record::Record;
+use crate::shape::Shape;
+use crate::value::Value;
+
+/// A filter, ready to run.
+pub(crate) struct FilterCode {
+    plan: Arc<FilterPlan>,
+    table: Table<Way>,
+}
+
+/// What to do with records of one shape.
+enum Way {
+    Refused,
+    /// One for each case.
+    Cases(Vec<Vec<Made>>),
+}
+
+/// A record that is put out.
+struct Made {
+    shape: Shape,
+    from: Vec<From>,
+}
+
+/// Where a value comes from.
+enum From {
+    /// From the record that went in, which is needed later on.
+    Copy(usize),
+    /// From the record that went in, for the last time.
+    Take(usize),
+    Compute(Expression),
+}
+
+impl FilterCode {
+    pub(crate) fn new(plan: Arc<FilterPlan>) -> FilterCode {
+        FilterCode { plan, table: Table::default() }
+    }
+
+    /// Whether it gives back every record: `[{} -> {}]`.
+    pub(crate) fn is_identity(&self) -> bool {
+        self.plan.pattern.is_empty()
+            && matches!(&self.plan.cases[..], [(None, outputs)] if matches!(&outputs[..], [output] if output.entries.is_empty()))
+    }
+
+    fn way(&self, shape: Shape) -> Result<Way, TooMany> {
+        if !shape.is_subtype_of(self.plan.pattern) {
+            return Ok(Way::Refused);
+        }
+        let past: Vec<Label> = shape
+            .labels()
+            .iter()
+            .copied()
+            .filter(|l| l.kind() != Kind::BindingTag && !self.plan.pattern.contains(*l))
+            .collect();
+        let case = |(_, outputs): &(Option<Expression>, Vec<OutputPlan>)| {
+            let made: Result<Vec<Made>, TooMany> = outputs.iter().map(|o| made(shape, &past, o)).collect();
+            made.map(|mut made| {
+                take_last(shape, &mut made);
+                made
+            })
+        };
+        Ok(Way::Cases(self.plan.cases.iter().map(case).collect::<Result<_, _>>()?))
+    }
+}
+
+fn made(shape: Shape, past: &[Label], output: &OutputPlan) -> Result<Made, TooMany> {
+    let out = Shape::new(past.iter().copied().chain(output.entries.iter().map(|(label, _)| *label)))?;
+    let place = |label: Label| shape.position(label).expect("the record has what the pattern names");
+    let from = out
+        .labels()
+        .iter()
+        .map(|label| match output.entries.iter().find(|(l, _)| l == label) {
+            Some((_, Source::Label(source))) => From::Copy(place(*source)),
+            Some((_, Source::Value(expression))) => From::Compute(expression.clone()),
+            None => From::Copy(place(*label)),
+        })
+        .collect();
+    Ok(Made { shape: out, from })
+}
+
+/// Fields need no copy where they are used for the last time. Tags are copied anyhow, and are computed with to the end.
+fn take_last(shape: Shape, made: &mut [Made]) {
+    let mut used = vec![false; shape.len()];
+    for from in made.iter_mut().rev().flat_map(|m| m.from.iter_mut().rev()) {
+        if let From::Copy(at) = *from
+            && shape.labels()[at].kind() == Kind::Field
+            && !std::mem::replace(&mut used[at], true)
+        {
+            *from = From::Take(at);
+        }
+    }
+}
+
+/// A filter in a line.
+pub(crate) struct Filter {
+    code: Arc<FilterCode>,
+    ways: Ways<Way>,
+}
+
+impl Filter {
+    pub(crate) fn new(code: Arc<FilterCode>) -> Filter {
+        Filter { code, ways: Ways::default() }
+    }
+
+    /// What becomes of a record: each new one but the last is given to `out`, the last is returned.
+    #[inline]
+    pub(crate) fn apply(
+        &mut self,
+        record: Record,
+        context: &Context,
+        out: &mut dyn FnMut(Record),
+    ) -> Option<Record> {
+        let Filter { code, ways } = self;
+        let shape = record.shape();
+        let cases = match ways.get(shape, &code.table, || code.way(shape)) {
+            Ok(Way::Cases(cases)) => cases,
+            Ok(Way::Refused) => {
+                context.fault(&code.plan.text, format_args!("it takes {}", code.plan.pattern), &record);
+                return None;
+            }
+            Err(why) => {
+                context.fault(&code.plan.text, format_args!("{why}"), &record);
+                return None;
+            }
+        };
+        let outputs = match choose(&code.plan, &record) {
+            Ok(case) => &cases[case],
+            Err(why) => {
+                context.fault(&code.plan.text, format_args!("{why}"), &record);
+                return None;
+            }
+        };
+        let mut record = record;
+        let (last, others) = outputs.split_last()?;
+        for made in others.iter() {
+            match make(made, &mut record) {
+                Ok(made) => out(made),
+                Err(why) => {
+                    context.fault(&code.plan.text, format_args!("{why}"), &record);
+                    return None;
+                }
+            }
+        }
+        match make(last, &mut record) {
+            Ok(made) => Some(made),
+            Err(why) => {
+                context.fault(&code.plan.text, format_args!("{why}"), &record);
+                None
+            }
+        }
+    }
+}
+
+/// The first case whose condition holds.
+fn choose(plan: &FilterPlan, record: &Record) -> Result<usize, NoValue> {
+    for (i, (condition, _)) in plan.cases.iter().enumerate() {
+        match condition {
+            Some(condition) if condition.value(record)? == 0 => {}
+            _ => return Ok(i),
+        }
+    }
+    unreachable!("the last case has no condition")
+}
+
+fn make(made: &Made, record: &mut Record) -> Result<Record, NoValue> {
+    let mut values = Vec::with_capacity(made.from.len());
+    for from in &made.from {
+        values.push(match from {
+            From::Copy(at) => record.values()[*at].clone(),
+            From::Take(at) => take(&mut record.values_mut()[*at]),
+            From::Compute(expression) => Value::Tag(expression.value(record)?),
+        });
+    }
+    Ok(Record::new(made.shape, values))
+}

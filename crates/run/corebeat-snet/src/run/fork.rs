@@ -1,0 +1,45 @@
+//! The split point of a parallel composition with boxes.
+
+use std::sync::Arc;
+
+use corebeat_lpel::Writer;
+
+use super::choose::ChooseCode;
+use super::context::Context;
+use super::line::{Line, send};
+use super::message::{Mark, Order};
+use super::way::Ways;
+use crate::record::Record;
+
+/// Gives each record to one of several lines.
+pub(crate) struct Fork {
+    code: Arc<ChooseCode>,
+    ways: Ways<Option<usize>>,
+    branches: Vec<Line>,
+    /// If it is deterministic: tells the collector where to read.
+    order: Option<Writer<Order>>,
+}
+
+impl Fork {
+    pub(crate) fn new(code: Arc<ChooseCode>, branches: Vec<Line>, order: Option<Writer<Order>>) -> Fork {
+        Fork { code, ways: Ways::default(), branches, order }
+    }
+
+    pub(crate) fn record(&mut self, record: Record, context: &Arc<Context>) {
+        let Some(branch) = self.code.branch(&mut self.ways, &record, context) else { return };
+        if let Some(order) = &mut self.order {
+            send(order, Order::Branch(branch));
+            self.branches[branch].record(record, context);
+            self.branches[branch].mark(Mark::Group, context);
+        } else {
+            self.branches[branch].record(record, context);
+        }
+    }
+
+    pub(crate) fn mark(&mut self, mark: Mark, context: &Arc<Context>) {
+        match &mut self.order {
+            Some(order) => send(order, Order::Mark(mark)),
+            None => self.branches.iter_mut().for_each(|branch| branch.mark(mark, context)),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Lines: what a task does with its records, from where it has them to where it gives them away.
+
+use std::sync::Arc;
+
+use corebeat_lpel::Writer;
+
+use super::context::Context;
+use super::fork::Fork;
+use super::message::{Mark, Message};
+use super::split::Spread;
+use super::star::Stage;
+use super::step::{self, Step};
+use crate::record::Record;
+
+/// Steps that are done at once, and where it ends.
+///
+/// ```text
+///   record --> [filter] --> [synchrocell] --> a stream, or a choice of lines
+/// ```
+pub(crate) struct Line {
+    /// The first one is the last: lines are built from their end.
+    steps: Vec<Step>,
+    end: End,
+}
+
+/// Where records leave a line.
+pub(crate) enum End {
+    Stream(Writer<Message>),
+    /// One of several lines.
+    Fork(Box<Fork>),
+    /// Out of a star, or into its next stage.
+    Stage(Box<Stage>),
+    /// A line for each value of a tag.
+    Spread(Box<Spread>),
+}
+
+impl From<End> for Line {
+    fn from(end: End) -> Line {
+        Line { steps: Vec::new(), end }
+    }
+}
+
+impl Line {
+    /// With these steps, of which the last one is done first, before all others.
+    pub(crate) fn after(mut self, steps: Vec<Step>) -> Line {
+        self.steps.extend(steps);
+        self
+    }
+
+    /// How many steps it has.
+    pub(crate) fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, record: Record, context: &Arc<Context>) {
+        let Line { steps, end } = self;
+        if steps.is_empty() {
+            return end.record(record, context);
+        }
+        step::push(steps, record, context, &mut |record| end.record(record, context));
+        step::forget_spent(steps);
+    }
+
+    /// Passes a barrier on. The steps have nothing under way.
+    pub(crate) fn mark(&mut self, mark: Mark, context: &Arc<Context>) {
+        for step in self.steps.iter_mut().rev() {
+            if step.takes(mark) {
+                return;
+            }
+        }
+        match &mut self.end {
+            End::Stream(stream) => send(stream, Message::Mark(mark)),
+            End::Fork(fork) => fork.mark(mark, context),
+            End::Stage(stage) => stage.mark(mark, context),
+            End::Spread(spread) => spread.mark(mark, context),
+        }
+    }
+
+    /// Whether nobody is left who would take records.
+    pub(crate) fn is_closed(&self) -> bool {
+        match &self.end {
+            End::Stream(stream) => stream.is_closed(),
+            _ => false,
+        }
+    }
+}
+
+impl End {
+    #[inline]
+    fn record(&mut self, record: Record, context: &Arc<Context>) {
+        match self {
+            End::Stream(stream) => send(stream, Message::Record(record)),
+            End::Fork(fork) => fork.record(record, context),
+            End::Stage(stage) => stage.record(record, context),
+            End::Spread(spread) => spread.record(record, context),
+        }
+    }
+}
+
+/// Writes. If nobody reads any more, the network is coming down, and the message is lost with it.
+#[inline]
+pub(crate) fn send<T: Send + 'static>(stream: &mut Writer<T>, message: T) {
+    let _ = stream.write(message);
+}

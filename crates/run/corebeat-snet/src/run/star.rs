@@ -1,0 +1,121 @@
+//! The stages of a star with boxes.
+//!
+//! ```text
+//!   stage 0 --> operand --> stage 1 --> operand --> stage 2 ...     each made when the first record gets there
+//!      |                       |                       |
+//!      +------> collector <----+-----------------------+            told of each new stage by the one before
+//! ```
+//!
+//! A stage is the end of the line that the operand before it ends with, so a star of one box has one task a stage.
+
+use std::sync::Arc;
+
+use corebeat_lpel::Writer;
+
+use super::build::Maker;
+use super::code::StarCode;
+use super::context::Context;
+use super::guard::Fit;
+use super::line::{End, Line, send};
+use super::message::{Mark, Message};
+use super::way::Ways;
+use crate::record::Record;
+
+/// What stands before each replica: lets records leave, or go on.
+pub(crate) struct Stage {
+    code: Arc<StarCode>,
+    ways: Ways<Fit>,
+    /// To the collector.
+    exit: Writer<Message>,
+    next: Option<Line>,
+    place: Option<usize>,
+    order: Place,
+    /// In a deterministic star: whether the record of now has caused some that went on.
+    deeper: bool,
+}
+
+/// Where a stage stands, as far as order matters.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    /// The star is not deterministic.
+    Any,
+    /// The first one of a deterministic star.
+    First,
+    /// Another one of a deterministic star.
+    Later,
+}
+
+impl Stage {
+    /// The first stage.
+    pub(crate) fn first(code: Arc<StarCode>, exit: Writer<Message>, place: Option<usize>) -> Stage {
+        let order = if code.deterministic { Place::First } else { Place::Any };
+        Stage { code, ways: Ways::default(), exit, next: None, place, order, deeper: false }
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, record: Record, context: &Arc<Context>) {
+        match self.code.exits.fits(&mut self.ways, &record, context) {
+            Some(true) => send(&mut self.exit, Message::Record(record)),
+            Some(false) => {
+                self.deeper = true;
+                if self.next.is_some() || self.grow(&record, context) {
+                    self.next.as_mut().expect("it was made just now").record(record, context);
+                }
+            }
+            None => {}
+        }
+        if self.order == Place::First {
+            self.close(context);
+        }
+    }
+
+    /// All of one record has been through this stage: the collector may look at the next one.
+    fn close(&mut self, context: &Arc<Context>) {
+        let deeper = std::mem::take(&mut self.deeper) && self.next.is_some();
+        send(&mut self.exit, Message::Done { deeper });
+        if deeper {
+            self.next.as_mut().expect("there is a next one").mark(Mark::Group, context);
+        }
+    }
+
+    pub(crate) fn mark(&mut self, mark: Mark, context: &Arc<Context>) {
+        match self.order {
+            Place::Later => self.close(context),
+            Place::First => send(&mut self.exit, Message::Mark(mark)),
+            Place::Any => {
+                send(&mut self.exit, Message::Mark(mark));
+                if let Some(next) = &mut self.next {
+                    next.mark(mark, context);
+                }
+            }
+        }
+    }
+
+    /// Makes the next replica. That may fail, which is a fault.
+    #[cold]
+    fn grow(&mut self, record: &Record, context: &Arc<Context>) -> bool {
+        let (exit, collected) = context.stream();
+        send(&mut self.exit, Message::Join(Box::new(collected)));
+        let stage = Stage {
+            code: self.code.clone(),
+            ways: Ways::default(),
+            exit,
+            next: None,
+            place: self.place,
+            order: if self.order == Place::Any { Place::Any } else { Place::Later },
+            deeper: false,
+        };
+        match (Maker { context, place: self.place })
+            .line(&self.code.operand, End::Stage(Box::new(stage)).into())
+        {
+            Ok(line) => {
+                self.next = Some(line);
+                true
+            }
+            Err(why) => {
+                context.fault("a star", format_args!("no room for one more stage: {why}"), record);
+                false
+            }
+        }
+    }
+}
