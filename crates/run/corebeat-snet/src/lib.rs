@@ -11,6 +11,7 @@ pub mod plan;
 mod record;
 mod run;
 mod shape;
+pub mod syntax;
 mod value;
 
 pub use error::TooMany;
@@ -18,4 +19,5 @@ pub use label::{Kind, LABELS_MAX, Label};
 pub use record::Record;
 pub use run::{CAPACITY, Fault, Input, Network, OnFault, Outcome, Output, Position, Report, Running};
 pub use shape::{SHAPES_MAX, Shape};
+pub use syntax::parse;
 pub use value::{Array, Element, Native, Scalar, Value};
