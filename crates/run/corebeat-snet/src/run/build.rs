@@ -6,7 +6,7 @@ use std::sync::Arc;
 use corebeat_lpel::{Error, Priority, Task, growing_stream, stream};
 
 use super::code::Code;
-use super::collector::{collect, collect_ordered, collect_stages};
+use super::collector::{collect, collect_choice, collect_ordered, collect_stages};
 use super::context::Context;
 use super::feedback::feed_back;
 use super::fork::Fork;
@@ -67,7 +67,7 @@ impl Maker<'_> {
                     self.task("<collector>", false, collect_ordered(told, ends, next, context))?;
                     Some(order)
                 } else {
-                    self.task("<collector>", false, collect(ends, next, context))?;
+                    self.task("<collector>", false, collect_choice(code.clone(), ends, next, context))?;
                     None
                 };
                 Ok(End::Fork(Box::new(Fork::new(code.clone(), lines, order))).into())
@@ -100,7 +100,7 @@ impl Maker<'_> {
                 // The loop may hold more than its streams have room for: a box makes many records of one.
                 let (back, again) = growing_stream(self.context.capacity);
                 let line =
-                    self.line(&code.operand, next.after(vec![Back::new(code.clone(), number, back)]))?;
+                    self.line(&code.operand, next.after(vec![Back::step(code.clone(), number, back)]))?;
                 let (out, input) = self.context.stream();
                 self.task("<feedback>", false, feed_back(input, again, number, line, self.context.clone()))?;
                 Ok(End::Stream(out).into())

@@ -14,12 +14,26 @@ pub(crate) struct ChooseCode {
     plan: Arc<ParallelPlan>,
     pub(crate) branches: Vec<Code>,
     pub(crate) inline: bool,
+    /// A branch that leads to the collector without a box.
+    pub(crate) direct: Option<usize>,
     table: Table<Option<usize>>,
 }
 
 impl ChooseCode {
     pub(crate) fn new(plan: Arc<ParallelPlan>, branches: Vec<Code>) -> ChooseCode {
-        ChooseCode { plan, inline: branches.iter().all(Code::inline), branches, table: Table::default() }
+        let direct = branches.iter().position(Code::inline);
+        ChooseCode {
+            plan,
+            inline: branches.iter().all(Code::inline),
+            direct,
+            branches,
+            table: Table::default(),
+        }
+    }
+
+    /// Whether a collector of it may take over the streams of a stage (see [`collect_choice`](super::collector)).
+    pub(crate) fn adopts(&self) -> bool {
+        !self.inline && !self.plan.deterministic && self.direct.is_some()
     }
 
     pub(crate) fn deterministic(&self) -> bool {

@@ -35,6 +35,8 @@ pub(crate) struct StarCode {
     pub(crate) operand: Code,
     pub(crate) inline: bool,
     pub(crate) exits: Guards,
+    /// The choice that the operand ends with, if its collector, which stands before the next stage, may take streams over.
+    pub(crate) tail: Option<Arc<ChooseCode>>,
 }
 
 /// A split.
@@ -68,6 +70,26 @@ impl Code {
             Code::Split(s) => s.inline,
             Code::Feedback(f) => f.inline,
             Code::Place(inner, _) | Code::Net(_, inner) => inner.inline(),
+        }
+    }
+
+    /// The choice that it ends with.
+    fn tail(&self) -> Option<&Arc<ChooseCode>> {
+        match self {
+            Code::Choose(choose) => Some(choose),
+            Code::Serial(parts) => parts.last()?.tail(),
+            // Not out of a net, which may be watched.
+            _ => None,
+        }
+    }
+
+    /// Whether each record that it takes comes out as it is.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            Code::Identity => true,
+            Code::Filter(filter) => filter.passes(),
+            Code::Serial(parts) => parts.iter().all(Code::passes),
+            _ => false,
         }
     }
 
@@ -116,6 +138,7 @@ impl<'a> Coder<'a> {
                 Code::Star(Arc::new(StarCode {
                     deterministic: plan.deterministic,
                     inline: operand.inline(),
+                    tail: operand.tail().filter(|choose| choose.adopts()).cloned(),
                     operand,
                     exits: Guards::new(&plan.exits),
                 }))

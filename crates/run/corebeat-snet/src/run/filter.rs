@@ -46,10 +46,16 @@ impl FilterCode {
         FilterCode { plan, table: Table::default() }
     }
 
+    /// Whether it gives back each record that it takes, as `[{A} -> {A}]`.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(&self.plan.cases[..], [(None, outputs)] if matches!(&outputs[..], [output] if
+            output.entries.len() == self.plan.pattern.len()
+                && output.entries.iter().all(|(label, source)| *source == Source::Label(*label))))
+    }
+
     /// Whether it gives back every record: `[{} -> {}]`.
     pub(crate) fn is_identity(&self) -> bool {
-        self.plan.pattern.is_empty()
-            && matches!(&self.plan.cases[..], [(None, outputs)] if matches!(&outputs[..], [output] if output.entries.is_empty()))
+        self.plan.pattern.is_empty() && self.passes()
     }
 
     fn way(&self, shape: Shape) -> Result<Way, TooMany> {

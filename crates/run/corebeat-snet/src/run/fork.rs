@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use corebeat_lpel::Writer;
+use corebeat_lpel::{Reader, Writer};
 
 use super::choose::ChooseCode;
 use super::context::Context;
 use super::line::{Line, send};
-use super::message::{Mark, Order};
+use super::message::{Mark, Message, Order};
 use super::way::Ways;
 use crate::record::Record;
 
@@ -33,6 +33,17 @@ impl Fork {
             self.branches[branch].mark(Mark::Group, context);
         } else {
             self.branches[branch].record(record, context);
+        }
+    }
+
+    pub(crate) fn is_of(&self, code: &Arc<ChooseCode>) -> bool {
+        Arc::ptr_eq(&self.code, code)
+    }
+
+    /// Gives these streams to its collector.
+    pub(crate) fn hand_over(&mut self, streams: Vec<(Reader<Message>, u64)>) {
+        if let Some(direct) = self.code.direct {
+            self.branches[direct].send(Message::Adopt(streams));
         }
     }
 

@@ -145,7 +145,9 @@ impl Caller {
             match message {
                 Message::Record(record) => self.call(record),
                 Message::Mark(mark) => self.line.mark(mark, &self.context),
-                Message::Join(_) | Message::Done { .. } => unreachable!("only collectors get these"),
+                Message::Join(_) | Message::Adopt(_) | Message::Done { .. } => {
+                    unreachable!("these are for collectors")
+                }
             }
         }
     }

@@ -77,6 +77,30 @@ impl Line {
         }
     }
 
+    /// Writes to the stream it ends with.
+    pub(crate) fn send(&mut self, message: Message) {
+        match &mut self.end {
+            End::Stream(stream) => send(stream, message),
+            _ => unreachable!("a line without boxes ends with a stream"),
+        }
+    }
+
+    /// The stage that is all there is to it.
+    pub(crate) fn stage(&mut self) -> Option<&mut Stage> {
+        match &mut self.end {
+            End::Stage(stage) if self.steps.is_empty() => Some(stage),
+            _ => None,
+        }
+    }
+
+    /// The choice that is all there is to it.
+    pub(crate) fn fork(&mut self) -> Option<&mut Fork> {
+        match &mut self.end {
+            End::Fork(fork) if self.steps.is_empty() => Some(fork),
+            _ => None,
+        }
+    }
+
     /// Whether nobody is left who would take records.
     pub(crate) fn is_closed(&self) -> bool {
         match &self.end {

@@ -11,6 +11,9 @@ pub(crate) enum Message {
     Mark(Mark),
     /// One more stream for the collector at the other end (Prokesch 2011, section 3.2.1: a new instance is registered).
     Join(Box<Reader<Message>>),
+    /// To the collector of a parallel composition, from a stage that does nothing any more: the streams that came in there.
+    /// How often each record of one has to be shown to the choice before it may go on stands beside it.
+    Adopt(Vec<(Reader<Message>, u64)>),
     /// To the collector of a deterministic star, from a stage: all that leaves here for this record has left; `deeper`: some
     /// went on to the next stage.
     Done {

@@ -15,6 +15,7 @@ use corebeat_lpel::Writer;
 use super::build::Maker;
 use super::code::StarCode;
 use super::context::Context;
+use super::fork::Fork;
 use super::guard::Fit;
 use super::line::{End, Line, send};
 use super::message::{Mark, Message};
@@ -67,6 +68,18 @@ impl Stage {
         if self.order == Place::First {
             self.close(context);
         }
+    }
+
+    /// Whether a record would leave the star here.
+    pub(crate) fn lets_out(&mut self, record: &Record, context: &Arc<Context>) -> bool {
+        self.code.exits.fits(&mut self.ways, record, context) == Some(true)
+    }
+
+    /// The choice that is all that is left of the replica after this stage: its synchrocells have fired. What comes to this
+    /// stage could as well come to the next one, if it is shown to the choice before.
+    pub(crate) fn rest(&mut self) -> Option<&mut Fork> {
+        let tail = self.code.tail.as_ref()?;
+        self.next.as_mut()?.fork().filter(|fork| fork.is_of(tail))
     }
 
     /// All of one record has been through this stage: the collector may look at the next one.

@@ -71,7 +71,7 @@ pub(crate) struct Back {
 }
 
 impl Back {
-    pub(crate) fn new(code: Arc<FeedbackCode>, number: u64, stream: Writer<Message>) -> Step {
+    pub(crate) fn step(code: Arc<FeedbackCode>, number: u64, stream: Writer<Message>) -> Step {
         Step::Back(Box::new(Back { code, ways: Ways::default(), number, stream }))
     }
 }
