@@ -1,0 +1,386 @@
+//! S-Net by its definition: records are taken one after the other, each is followed to its end.
+
+use std::collections::BTreeMap;
+
+use corebeat_snet::plan::{
+    BoxPlan, FeedbackPlan, FilterPlan, Guarded, Net, Node, Source, StarPlan, SyncPlan,
+};
+use corebeat_snet::{Kind, Label, Record, Shape, Value};
+
+/// Parts of a network that records were followed through before it counts as one that never ends.
+pub(crate) const STEPS_MAX: usize = 2_000_000;
+
+/// What comes of a network and its input.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// What came out, in the order it came out.
+    pub(crate) records: Vec<Record>,
+    /// One line for each record that ended before its end.
+    pub(crate) errors: Vec<String>,
+    /// Records left in synchrocells.
+    pub(crate) kept: usize,
+    /// Parts of the network that records went through, each counted for each record.
+    pub(crate) steps: usize,
+}
+
+/// What boxes do: from the values of a box's input, in its order, to variants (counted from 0) and their values.
+pub(crate) type Boxes<'a> = &'a dyn Fn(&BoxPlan, &[Value]) -> Vec<(usize, Vec<Value>)>;
+
+/// What the network puts out for these records, one after the other.
+pub(crate) fn interpret(net: &Net, boxes: Boxes<'_>, input: &[Record]) -> Outcome {
+    let (mut run, mut state) = (Run::new(boxes, None), State::default());
+    let mut records = run.start(&net.root, &mut state);
+    for record in input {
+        records.extend(run.process(&net.root, &mut state, vec![record.clone()]));
+    }
+    run.outcome(records, &state)
+}
+
+/// What it may put out as well: all records go in at once, and whatever may overtake each other is shuffled.
+pub(crate) fn interpret_shuffled(net: &Net, boxes: Boxes<'_>, input: &[Record], seed: u64) -> Outcome {
+    let (mut run, mut state) = (Run::new(boxes, Some(seed)), State::default());
+    let mut records = run.start(&net.root, &mut state);
+    records.extend(run.process(&net.root, &mut state, input.to_vec()));
+    run.outcome(records, &state)
+}
+
+/// What a part of the network remembers: its cell, if it is one, and its own parts by their number: the operand's index,
+/// the stage of a star, the value of a split's tag.
+#[derive(Default)]
+struct State {
+    started: bool,
+    cell: Cell,
+    parts: BTreeMap<i64, State>,
+}
+
+impl State {
+    fn part(&mut self, number: i64) -> &mut State {
+        self.parts.entry(number).or_default()
+    }
+
+    fn kept(&self) -> usize {
+        self.cell.held.len() + self.parts.values().map(State::kept).sum::<usize>()
+    }
+}
+
+/// A synchrocell.
+#[derive(Default)]
+struct Cell {
+    fired: bool,
+    /// What it keeps.
+    held: Vec<Record>,
+    /// For each pattern, which of them fills it.
+    filled: BTreeMap<usize, usize>,
+}
+
+struct Run<'a> {
+    boxes: Boxes<'a>,
+    shuffle: Option<u64>,
+    errors: Vec<String>,
+    steps: usize,
+}
+
+impl<'a> Run<'a> {
+    fn new(boxes: Boxes<'a>, shuffle: Option<u64>) -> Run<'a> {
+        Run { boxes, shuffle, errors: Vec::new(), steps: 0 }
+    }
+
+    fn outcome(self, records: Vec<Record>, state: &State) -> Outcome {
+        Outcome { records, errors: self.errors, kept: state.kept(), steps: self.steps }
+    }
+
+    /// Calls the initialisers in a part that has just come to be; returns what comes out of the part for that.
+    fn start(&mut self, node: &Node, state: &mut State) -> Vec<Record> {
+        state.started = true;
+        match node {
+            Node::Box(plan) if plan.input.is_none() => {
+                self.call(plan, &Record::new(Shape::empty(), Vec::new()))
+            }
+            Node::Serial(parts) => {
+                let mut flow = Vec::new();
+                for (i, part) in parts.iter().enumerate() {
+                    let state = state.part(i as i64);
+                    let mut own = self.start(part, state);
+                    own.extend(self.process(part, state, flow));
+                    flow = own;
+                }
+                flow
+            }
+            Node::Parallel(plan) => {
+                let branches = plan.branches.iter().enumerate();
+                branches.flat_map(|(i, branch)| self.start(&branch.node, state.part(i as i64))).collect()
+            }
+            Node::Place(operand, _) | Node::Net(_, operand) => self.start(operand, state.part(0)),
+            Node::Feedback(plan) => {
+                let flow = self.start(&plan.operand, state.part(0));
+                self.feed(plan, state, flow)
+            }
+            // Replicas come to be when a record comes.
+            Node::Star(_) | Node::Split(_) => Vec::new(),
+            Node::Box(_) | Node::Identity | Node::Filter(_) | Node::Sync(_) => Vec::new(),
+        }
+    }
+
+    /// What comes out of a part for these records, which come to it in this order.
+    fn process(&mut self, node: &Node, state: &mut State, records: Vec<Record>) -> Vec<Record> {
+        self.steps += records.len();
+        if self.steps > STEPS_MAX {
+            self.errors.push(format!("{} records go round for ever", records.len()));
+            return Vec::new();
+        }
+        match node {
+            Node::Identity => records,
+            Node::Box(plan) if plan.input.is_none() => records,
+            Node::Box(plan) => records.iter().flat_map(|record| self.call(plan, record)).collect(),
+            Node::Filter(plan) => records.iter().flat_map(|record| self.filter(plan, record)).collect(),
+            Node::Sync(plan) => {
+                records.into_iter().filter_map(|r| self.synchronise(plan, &mut state.cell, r)).collect()
+            }
+            Node::Serial(parts) => {
+                let mut flow = records;
+                for (i, part) in parts.iter().enumerate() {
+                    flow = self.process(part, state.part(i as i64), flow);
+                }
+                flow
+            }
+            Node::Place(operand, _) | Node::Net(_, operand) => self.process(operand, state.part(0), records),
+            Node::Parallel(plan) => {
+                let way = |record: &Record| {
+                    let branch = plan.branch(record.shape());
+                    branch.map(|i| i as i64).ok_or_else(|| "no branch takes it".to_string())
+                };
+                let operand = |i: i64| &plan.branches[i as usize].node;
+                // The branches are there from the start.
+                self.part_ways(plan.deterministic, way, operand, state, records, false)
+            }
+            Node::Split(plan) => {
+                let way = |record: &Record| {
+                    record.tag(plan.tag).map(i64::from).ok_or_else(|| format!("it has no {}", plan.tag))
+                };
+                self.part_ways(plan.deterministic, way, |_| &plan.operand, state, records, true)
+            }
+            // What one record causes stays together.
+            Node::Star(plan) if plan.deterministic => {
+                records.into_iter().flat_map(|record| self.star(plan, state, vec![record])).collect()
+            }
+            Node::Star(plan) => {
+                let out = self.star(plan, state, records);
+                self.shuffled(out)
+            }
+            Node::Feedback(plan) => {
+                let out = self.process(&plan.operand, state.part(0), records);
+                let out = self.feed(plan, state, out);
+                self.shuffled(out)
+            }
+        }
+    }
+
+    /// Each record goes one way of several.
+    fn part_ways<'n>(
+        &mut self,
+        deterministic: bool,
+        way: impl Fn(&Record) -> Result<i64, String>,
+        operand: impl Fn(i64) -> &'n Node,
+        state: &mut State,
+        records: Vec<Record>,
+        replicated: bool,
+    ) -> Vec<Record> {
+        let mut out = Vec::new();
+        let mut late: BTreeMap<i64, Vec<Record>> = BTreeMap::new();
+        for record in records {
+            let number = match way(&record) {
+                Ok(number) => number,
+                Err(reason) => {
+                    self.errors.push(format!("{record:?}: {reason}"));
+                    continue;
+                }
+            };
+            let part = state.part(number);
+            if replicated && !part.started {
+                out.extend(self.start(operand(number), part));
+            }
+            if deterministic || self.shuffle.is_none() {
+                out.extend(self.process(operand(number), part, vec![record]));
+            } else {
+                late.entry(number).or_default().push(record);
+            }
+        }
+        for (number, records) in late {
+            out.extend(self.process(operand(number), state.part(number), records));
+        }
+        if deterministic { out } else { self.shuffled(out) }
+    }
+
+    /// Stage by stage: whoever fits an exit leaves, the others go through the operand of that stage.
+    fn star(&mut self, plan: &StarPlan, state: &mut State, records: Vec<Record>) -> Vec<Record> {
+        let mut out = Vec::new();
+        let mut here = records;
+        for stage in 0.. {
+            let mut further = Vec::new();
+            for record in here {
+                match self.fits_any(&plan.exits, &record) {
+                    Some(true) => out.push(record),
+                    Some(false) => further.push(record),
+                    None => {}
+                }
+            }
+            if further.is_empty() {
+                break;
+            }
+            let replica = state.part(stage);
+            here = if replica.started { Vec::new() } else { self.start(&plan.operand, replica) };
+            here.extend(self.process(&plan.operand, replica, further));
+        }
+        out
+    }
+
+    /// What came out of a feedback's operand goes in again, or leaves.
+    fn feed(&mut self, plan: &FeedbackPlan, state: &mut State, records: Vec<Record>) -> Vec<Record> {
+        let mut out = Vec::new();
+        let mut here = records;
+        while !here.is_empty() {
+            let mut again = Vec::new();
+            for record in here {
+                match self.fits_any(&plan.patterns, &record) {
+                    Some(true) => again.push(record),
+                    Some(false) => out.push(record),
+                    None => {}
+                }
+            }
+            here = self.process(&plan.operand, state.part(0), again);
+        }
+        out
+    }
+
+    fn call(&mut self, plan: &BoxPlan, record: &Record) -> Vec<Record> {
+        if !record.shape().is_subtype_of(plan.accepts) {
+            self.errors.push(format!("{record:?}: box {} takes {}", plan.name, plan.accepts));
+            return Vec::new();
+        }
+        let input = plan.input.as_deref().unwrap_or_default();
+        let values: Vec<Value> =
+            input.iter().map(|e| record.get(e.label).expect("it was looked at").clone()).collect();
+        let takes = |label| input.iter().any(|e| e.label == label && !e.passes);
+        let mut out = Vec::new();
+        for (variant, values) in (self.boxes)(plan, &values) {
+            match plan.outputs.get(variant) {
+                Some(labels) if labels.len() == values.len() => {
+                    out.push(inherit(record, takes, labels.iter().copied().zip(values)));
+                }
+                _ => self.errors.push(format!("box {} put out what it does not declare", plan.name)),
+            }
+        }
+        out
+    }
+
+    fn filter(&mut self, plan: &FilterPlan, record: &Record) -> Vec<Record> {
+        if !record.shape().is_subtype_of(plan.pattern) {
+            self.errors.push(format!("{record:?}: filter {} takes {}", plan.text, plan.pattern));
+            return Vec::new();
+        }
+        let act = || {
+            for (condition, outputs) in &plan.cases {
+                if condition.as_ref().map_or(Ok(1), |c| c.value(record))? == 0 {
+                    continue;
+                }
+                let mut out = Vec::new();
+                for output in outputs {
+                    let mut pairs = Vec::new();
+                    for (label, source) in &output.entries {
+                        let value = match source {
+                            Source::Label(from) => record.get(*from).expect("the pattern has it").clone(),
+                            Source::Value(expression) => Value::Tag(expression.value(record)?),
+                        };
+                        pairs.push((*label, value));
+                    }
+                    out.push(inherit(record, |label| plan.pattern.contains(label), pairs));
+                }
+                return Ok(out);
+            }
+            Ok(Vec::new())
+        };
+        act().unwrap_or_else(|reason: corebeat_snet::expression::NoValue| {
+            self.errors.push(format!("{record:?}: filter {}: {reason}", plan.text));
+            Vec::new()
+        })
+    }
+
+    fn synchronise(&mut self, plan: &SyncPlan, cell: &mut Cell, record: Record) -> Option<Record> {
+        if cell.fired {
+            return Some(record);
+        }
+        let mut fits = Vec::new();
+        for (i, pattern) in plan.patterns.iter().enumerate() {
+            if !cell.filled.contains_key(&i) && self.fits_any(std::slice::from_ref(pattern), &record)? {
+                fits.push(i);
+            }
+        }
+        if fits.is_empty() {
+            return Some(record);
+        }
+        cell.filled.extend(fits.iter().map(|i| (*i, cell.held.len())));
+        cell.held.push(record);
+        if cell.filled.len() < plan.patterns.len() {
+            return None;
+        }
+        let mut pairs: Vec<(Label, Value)> = Vec::new();
+        for (i, held) in &cell.filled {
+            let labels = plan.patterns[*i].shape;
+            let gives = cell.held[*held].iter().filter(|(label, _)| *i == 0 || labels.contains(*label));
+            pairs.extend(gives.map(|(label, value)| (label, value.clone())));
+        }
+        *cell = Cell { fired: true, ..Cell::default() };
+        Some(record_of(pairs))
+    }
+
+    /// `None`: the record ended with an error.
+    fn fits_any(&mut self, patterns: &[Guarded], record: &Record) -> Option<bool> {
+        for pattern in patterns {
+            match pattern.fits(record) {
+                Ok(true) => return Some(true),
+                Ok(false) => {}
+                Err(reason) => {
+                    self.errors.push(format!("{record:?}: {pattern}: {reason}"));
+                    return None;
+                }
+            }
+        }
+        Some(false)
+    }
+
+    /// In an order of their own, if orders are tried out.
+    fn shuffled(&mut self, mut records: Vec<Record>) -> Vec<Record> {
+        if let Some(seed) = &mut self.shuffle {
+            for i in (1..records.len()).rev() {
+                *seed = mix(*seed, i as u64);
+                records.swap(i, (*seed % (i as u64 + 1)) as usize);
+            }
+        }
+        records
+    }
+}
+
+/// A new record, with what flows past from the one that caused it: what was not taken, is not there, and does not bind.
+fn inherit(
+    from: &Record,
+    takes: impl Fn(Label) -> bool,
+    pairs: impl IntoIterator<Item = (Label, Value)>,
+) -> Record {
+    let past = from.iter().filter(|(label, _)| !takes(*label) && label.kind() != Kind::BindingTag);
+    let past: Vec<(Label, Value)> = past.map(|(label, value)| (label, value.clone())).collect();
+    record_of(past.into_iter().chain(pairs))
+}
+
+/// Of two values for one label the later one counts.
+fn record_of(pairs: impl IntoIterator<Item = (Label, Value)>) -> Record {
+    Record::from_pairs(pairs).expect("a test uses few labels")
+}
+
+/// Stirs a number into another (the finaliser of Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+/// 2014, section 3).
+pub(crate) fn mix(state: u64, n: u64) -> u64 {
+    let mut z = (state ^ n).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
