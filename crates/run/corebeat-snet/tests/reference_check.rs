@@ -545,7 +545,7 @@ fn case_agrees_with_itself_whatever_the_order() {
         for case in some_cases(class, CASES) {
             for seed in 0..4 {
                 let other = case.shuffled(seed);
-                if let Err(wrong) = case.check(&other.records, other.errors.len()) {
+                if let Err(wrong) = case.check(&other.records, other.errors.len(), other.kept) {
                     panic!("shuffled by {seed}: {wrong}\n{case:?}");
                 }
             }
@@ -558,24 +558,25 @@ fn case_finds_what_is_lost_doubled_changed_or_out_of_order() {
     for class in CLASSES {
         let mut swapped = 0;
         for case in some_cases(class, CASES / 4) {
-            let Outcome { records, errors, .. } = case.outcome();
-            assert_eq!(case.check(&records, errors.len()), Ok(()), "{case:?}");
-            assert!(case.check(&records, errors.len() + 1).is_err(), "{case:?}");
+            let Outcome { records, errors, kept, .. } = case.outcome();
+            assert_eq!(case.check(&records, errors.len(), kept), Ok(()), "{case:?}");
+            assert!(case.check(&records, errors.len() + 1, kept).is_err(), "{case:?}");
+            assert!(case.check(&records, errors.len(), kept + 1).is_err(), "{case:?}");
             let Some((last, others)) = records.split_last() else { continue };
-            assert!(case.check(others, errors.len()).is_err(), "lost\n{case:?}");
+            assert!(case.check(others, errors.len(), kept).is_err(), "lost\n{case:?}");
             let doubled = [&records[..], std::slice::from_ref(last)].concat();
-            assert!(case.check(&doubled, errors.len()).is_err(), "doubled\n{case:?}");
+            assert!(case.check(&doubled, errors.len(), kept).is_err(), "doubled\n{case:?}");
             let other = last.iter().map(|(label, value)| match value {
                 Value::Tag(n) => (label, Value::Tag(n + 1)),
                 _ if class == Class::Merging => (label, Value::from("99")),
                 _ => (label, Value::from(1_u64)),
             });
             let changed = [others, &[Record::from_pairs(other).unwrap()]].concat();
-            assert!(case.check(&changed, errors.len()).is_err(), "changed\n{case:?}");
+            assert!(case.check(&changed, errors.len(), kept).is_err(), "changed\n{case:?}");
             if records.len() > 1 && records[0] != *last {
                 let mut turned = records.clone();
                 turned.rotate_left(1);
-                let found = case.check(&turned, errors.len()).is_err();
+                let found = case.check(&turned, errors.len(), kept).is_err();
                 assert_eq!(found, class == Class::Ordered, "turned\n{case:?}");
                 swapped += 1;
             }
@@ -607,7 +608,7 @@ fn bodies_do_what_the_interpreter_takes_them_to_do() {
                 made.0
             };
             let other = interpret(&case.net, &calls, &case.input);
-            assert_eq!(case.check(&other.records, other.errors.len()), Ok(()), "{case:?}");
+            assert_eq!(case.check(&other.records, other.errors.len(), other.kept), Ok(()), "{case:?}");
         }
     }
 }

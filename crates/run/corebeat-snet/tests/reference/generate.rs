@@ -140,17 +140,17 @@ impl Case {
         interpret(&self.net, &|plan, values| self.call(plan, values), &self.input)
     }
 
-    /// Whether this may come out, with so many records ended by errors on the way.
+    /// Whether this may come out, with so many records ended by errors on the way, and so many kept in cells.
     ///
     /// # Errors
     ///
     /// What is wrong with it, and whether the case itself is to blame: then it has other results in other orders.
-    pub(crate) fn check(&self, records: &[Record], errors: usize) -> Result<(), String> {
+    pub(crate) fn check(&self, records: &[Record], errors: usize, kept: usize) -> Result<(), String> {
         let expected = self.outcome();
-        self.agree(&expected, records, errors).map_err(|wrong| {
+        self.agree(&expected, records, errors, kept).map_err(|wrong| {
             let to_blame = (0..SHUFFLES).find_map(|seed| {
                 let other = self.shuffled(seed);
-                self.agree(&expected, &other.records, other.errors.len()).err()
+                self.agree(&expected, &other.records, other.errors.len(), other.kept).err()
             });
             match to_blame {
                 None => format!("{wrong}\n{expected:#?}"),
@@ -164,7 +164,17 @@ impl Case {
         interpret_shuffled(&self.net, &|plan, values| self.call(plan, values), &self.input, seed)
     }
 
-    fn agree(&self, expected: &Outcome, records: &[Record], errors: usize) -> Result<(), String> {
+    fn agree(
+        &self,
+        expected: &Outcome,
+        records: &[Record],
+        errors: usize,
+        kept: usize,
+    ) -> Result<(), String> {
+        if kept != expected.kept {
+            return Err(format!("{kept} records kept in cells instead of {}", expected.kept));
+        }
+
         if errors != expected.errors.len() {
             return Err(format!(
                 "{errors} records ended by errors instead of {}, after {} steps: {:?}",
