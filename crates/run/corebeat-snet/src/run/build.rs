@@ -123,8 +123,13 @@ impl Maker<'_> {
         entity: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
         let mut task = Task::new().name(name);
-        if self.context.boxes_last {
-            task = task.priority(if is_box { Priority::LOW } else { Priority::HIGH });
+        // Boxes may go to any worker that has nothing to do. What does little stays by what it works for: a task with a
+        // priority is not taken away.
+        match (is_box, self.context.boxes_last) {
+            (true, true) => task = task.priority(Priority::LOW),
+            (true, false) => {}
+            (false, true) => task = task.priority(Priority::HIGH),
+            (false, false) => task = task.priority(Priority::NORMAL),
         }
         if let Some(place) = self.place {
             task = task.worker(place % self.context.workers);

@@ -33,8 +33,9 @@ enum Way {
     /// The box does not take them.
     Refused,
     Call {
-        /// Where the function's arguments stand in the record, and whether each flows past as well.
-        arguments: Vec<(usize, bool)>,
+        /// Where the function's arguments stand in the record, and whether each flows past as well. `None`: they are all
+        /// that the record has, in its order.
+        arguments: Option<Vec<(usize, bool)>>,
         /// For each variant that may be put out, what becomes of it.
         outputs: Vec<Made>,
     },
@@ -43,7 +44,8 @@ enum Way {
 /// A record that a function puts out, with what flows past (Prokesch 2011, section 2.2.1: flow inheritance).
 struct Made {
     shape: Shape,
-    from: Vec<From>,
+    /// `None`: it is what the function puts out, in its order.
+    from: Option<Vec<From>>,
 }
 
 /// Where a value comes from.
@@ -69,6 +71,7 @@ impl BoxCode {
             .iter()
             .map(|e| (shape.position(e.label).expect("the record has what the box takes"), e.passes))
             .collect();
+        let all = arguments.len() == shape.len() && arguments.iter().enumerate().all(|(i, a)| *a == (i, false));
         let past: Vec<Label> = shape
             .labels()
             .iter()
@@ -78,12 +81,15 @@ impl BoxCode {
             .collect();
         let outputs =
             self.plan.outputs.iter().map(|output| made(shape, &past, output)).collect::<Result<_, _>>()?;
-        Ok(Way::Call { arguments, outputs })
+        Ok(Way::Call { arguments: (!all).then_some(arguments), outputs })
     }
 }
 
 fn made(shape: Shape, past: &[Label], output: &[Label]) -> Result<Made, TooMany> {
     let out = Shape::new(past.iter().chain(output).copied())?;
+    if out.labels() == output {
+        return Ok(Made { shape: out, from: None });
+    }
     let from = out
         .labels()
         .iter()
@@ -92,7 +98,7 @@ fn made(shape: Shape, past: &[Label], output: &[Label]) -> Result<Made, TooMany>
             None => From::Past(shape.position(*label).expect("what flows past was in the record")),
         })
         .collect();
-    Ok(Made { shape: out, from })
+    Ok(Made { shape: out, from: Some(from) })
 }
 
 /// A box's task.
@@ -100,20 +106,17 @@ pub(crate) struct Caller {
     code: Arc<BoxCode>,
     ways: Ways<Way>,
     arguments: Vec<Value>,
-    /// Memory of records that have gone, for records to come.
-    spare: Vec<Vec<Value>>,
+    /// Memory of the last record, for the next one.
+    spare: Vec<Value>,
     line: Line,
     context: Arc<Context>,
 }
-
-/// Memory of records that a box keeps for its next ones.
-const SPARE_MAX: usize = 4;
 
 /// Brings what a function puts out on its way.
 struct Sending<'a> {
     outputs: &'a [Made],
     past: &'a [Value],
-    spare: &'a mut Vec<Vec<Value>>,
+    spare: &'a mut Vec<Value>,
     line: &'a mut Line,
     context: &'a Arc<Context>,
 }
@@ -122,11 +125,14 @@ impl Sink for Sending<'_> {
     #[inline]
     fn put(&mut self, variant: usize, values: &mut [Value]) -> bool {
         let made = &self.outputs[variant];
-        let mut all = self.spare.pop().unwrap_or_default();
-        all.extend(made.from.iter().map(|from| match from {
-            From::Function(at) => take(&mut values[*at]),
-            From::Past(at) => self.past[*at].clone(),
-        }));
+        let mut all = take(self.spare);
+        match &made.from {
+            None => all.extend(values.iter_mut().map(take)),
+            Some(from) => all.extend(from.iter().map(|from| match from {
+                From::Function(at) => take(&mut values[*at]),
+                From::Past(at) => self.past[*at].clone(),
+            })),
+        }
         self.line.record(Record::new(made.shape, all), self.context);
         !self.line.is_closed()
     }
@@ -164,16 +170,20 @@ impl Caller {
             Err(why) => return context.fault(&format!("box {}", code.name), format_args!("{why}"), &record),
         };
         let (_, mut values) = record.into_parts();
-        arguments.clear();
-        arguments.extend(taken.iter().map(|(at, passes)| match passes {
-            true => values[*at].clone(),
-            false => take(&mut values[*at]),
-        }));
-        let mut sending = Sending { outputs, past: &values, spare, line, context };
-        let ended = invoke(code, arguments, &mut sending);
+        let ended = match taken {
+            None => invoke(code, &mut values, &mut Sending { outputs, past: &[], spare, line, context }),
+            Some(taken) => {
+                arguments.clear();
+                arguments.extend(taken.iter().map(|(at, passes)| match passes {
+                    true => values[*at].clone(),
+                    false => take(&mut values[*at]),
+                }));
+                invoke(code, arguments, &mut Sending { outputs, past: &values, spare, line, context })
+            }
+        };
         values.clear();
-        if spare.len() < SPARE_MAX {
-            spare.push(values);
+        if spare.capacity() == 0 {
+            *spare = values;
         }
         if let Err(why) = ended {
             context.failure(&format!("box {}", code.name), format_args!("{why}"));

@@ -54,10 +54,15 @@ impl Line {
 
     #[inline]
     pub(crate) fn record(&mut self, record: Record, context: &Arc<Context>) {
-        let Line { steps, end } = self;
-        if steps.is_empty() {
-            return end.record(record, context);
+        match self {
+            Line { steps, end: End::Stream(stream) } if steps.is_empty() => send(stream, Message::Record(record)),
+            Line { steps, end } if steps.is_empty() => end.record(record, context),
+            _ => self.step(record, context),
         }
+    }
+
+    fn step(&mut self, record: Record, context: &Arc<Context>) {
+        let Line { steps, end } = self;
         step::push(steps, record, context, &mut |record| end.record(record, context));
         step::forget_spent(steps);
     }
@@ -111,7 +116,6 @@ impl Line {
 }
 
 impl End {
-    #[inline]
     fn record(&mut self, record: Record, context: &Arc<Context>) {
         match self {
             End::Stream(stream) => send(stream, Message::Record(record)),

@@ -59,8 +59,9 @@ impl Stage {
             Some(true) => send(&mut self.exit, Message::Record(record)),
             Some(false) => {
                 self.deeper = true;
-                if self.next.is_some() || self.grow(&record, context) {
-                    self.next.as_mut().expect("it was made just now").record(record, context);
+                match &mut self.next {
+                    Some(next) => next.record(record, context),
+                    None => self.grow(record, context),
                 }
             }
             None => {}
@@ -104,9 +105,9 @@ impl Stage {
         }
     }
 
-    /// Makes the next replica. That may fail, which is a fault.
+    /// Makes the next replica, for this record. That may fail, which is a fault.
     #[cold]
-    fn grow(&mut self, record: &Record, context: &Arc<Context>) -> bool {
+    fn grow(&mut self, record: Record, context: &Arc<Context>) {
         let (exit, collected) = context.stream();
         send(&mut self.exit, Message::Join(Box::new(collected)));
         let stage = Stage {
@@ -121,14 +122,8 @@ impl Stage {
         match (Maker { context, place: self.place })
             .line(&self.code.operand, End::Stage(Box::new(stage)).into())
         {
-            Ok(line) => {
-                self.next = Some(line);
-                true
-            }
-            Err(why) => {
-                context.fault("a star", format_args!("no room for one more stage: {why}"), record);
-                false
-            }
+            Ok(line) => self.next.insert(line).record(record, context),
+            Err(why) => context.fault("a star", format_args!("no room for one more stage: {why}"), &record),
         }
     }
 }
