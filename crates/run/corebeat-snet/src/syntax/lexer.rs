@@ -67,7 +67,9 @@ pub(super) fn scan(source: &str, from: usize) -> Scanned<'_> {
         }
         return scanned;
     }
-    if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
+    // The first byte by itself, which is much faster than the whole for each.
+    let byte = rest.as_bytes()[0];
+    if let Some(sign) = SIGNS.iter().find(|sign| sign.as_bytes()[0] == byte && rest.starts_with(**sign)) {
         return found(Token::Fixed(sign), sign.len());
     }
     // A sign that was cut short stands for the whole one, so that there is one error and not two.
@@ -125,10 +127,11 @@ pub(super) fn skip_comment(source: &str, at: usize) -> Result<usize, Diagnostic>
 /// A text from the source as it may stand in a message.
 pub(super) fn shortened(text: &str) -> String {
     const CHARS_MAX: usize = 40;
-    match text.char_indices().nth(CHARS_MAX) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.into(),
+    let mut shown: String = text.chars().take(CHARS_MAX).collect();
+    if shown.len() < text.len() {
+        shown.push_str("...");
     }
+    shown.replace(char::is_control, "\u{fffd}")
 }
 
 fn is_part_of_word(c: char) -> bool {

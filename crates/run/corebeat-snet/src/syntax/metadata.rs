@@ -17,6 +17,12 @@ pub(super) fn begins(text: &str) -> bool {
     text.strip_prefix('<').is_some_and(|rest| rest.starts_with(|c| is_name_start(c) || "!?/".contains(c)))
 }
 
+/// Whether this is XML even where tags may stand.
+pub(super) fn begins_for_sure(text: &str) -> bool {
+    text.strip_prefix('<')
+        .is_some_and(|rest| rest.starts_with(['!', '?']) || local(name_of(rest)) == "metadata")
+}
+
 /// Reads what begins at `from`.
 pub(super) fn read(source: &str, from: usize) -> Read {
     let mut reader = Reader { source, at: from };
@@ -77,11 +83,11 @@ impl<'s> Reader<'s> {
                 );
                 return Err(error.help(format!("write `</{}>`", shortened(last.tag))));
             } else if self.take("<!--") {
-                self.take_until("-->", start, "comment")?;
+                self.take_until("-->", start, "a comment")?;
             } else if self.take("<?") {
-                self.take_until("?>", start, "instruction")?;
+                self.take_until("?>", start, "an instruction")?;
             } else if self.take("<![CDATA[") {
-                let text = self.take_until("]]>", start, "text")?;
+                let text = self.take_until("]]>", start, "a text")?;
                 if let Some(last) = open.last_mut() {
                     last.element.text.push_str(text);
                 }
@@ -217,7 +223,7 @@ impl<'s> Reader<'s> {
         let rest = &self.source[self.at..];
         let Some(length) = rest.find(sign) else {
             let error = Diagnostic::error(
-                format!("a {what} in metadata is not closed"),
+                format!("{what} in metadata is not closed"),
                 Span { start, end: self.at },
                 "it begins here",
             );
@@ -247,7 +253,11 @@ impl<'s> Reader<'s> {
     fn expected(&self, what: &str) -> Diagnostic {
         let found = self.source[self.at..].chars().next();
         let length = found.map_or(0, char::len_utf8);
-        let found = found.map_or("the end of the file".into(), |c| format!("`{c}`"));
+        let found = match found {
+            None => "the end of the file".into(),
+            Some('\r' | '\n') => "the end of the line".into(),
+            Some(_) => format!("`{}`", shortened(&self.source[self.at..self.at + length])),
+        };
         let span = Span { start: self.at, end: self.at + length };
         Diagnostic::error(format!("expected {what}, found {found}"), span, format!("expected {what}"))
             .help("metadata is XML: `<box name=\"NAME\"><interface value=\"C4SNet\"/></box>`")

@@ -2,6 +2,7 @@
 
 use super::DIAGNOSTICS_MAX;
 use super::lexer::{Token, is_reserved, scan, shortened};
+use super::metadata;
 use crate::ast::{Module, Name, Span};
 use crate::diagnostic::Diagnostic;
 
@@ -274,7 +275,9 @@ impl<'s> Parser<'s> {
                 parser.bump();
                 return true;
             }
-            parser.at_definition() || parser.at("}") && parser.depth <= depth
+            parser.at_definition()
+                || parser.at("}") && parser.depth <= depth
+                || parser.at("<") && metadata::begins_for_sure(&parser.source[parser.span.start..])
         });
     }
 
