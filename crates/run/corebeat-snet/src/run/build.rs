@@ -73,14 +73,14 @@ impl Maker<'_> {
                 Ok(End::Fork(Box::new(Fork::new(code.clone(), lines, order))).into())
             }
             Code::Star(code) => {
-                let (exit, collected) = self.context.stream();
+                let (stage, collected) = Stage::first(code.clone(), self.place, self.context);
                 let context = self.context.clone();
                 if code.deterministic {
                     self.task("<collector>", false, collect_stages(collected, next, context))?;
                 } else {
                     self.task("<collector>", false, collect(vec![collected], next, context))?;
                 }
-                Ok(End::Stage(Box::new(Stage::first(code.clone(), exit, self.place))).into())
+                Ok(End::Stage(Box::new(stage)).into())
             }
             Code::Split(code) => {
                 let context = self.context.clone();
@@ -122,7 +122,7 @@ impl Maker<'_> {
         is_box: bool,
         entity: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
-        let mut task = Task::new().name(name);
+        let mut task = Task::new().name(name).stack_size(self.context.stack_size);
         // Boxes may go to any worker that has nothing to do. What does little stays by what it works for: a task with a
         // priority is not taken away.
         match (is_box, self.context.boxes_last) {

@@ -19,6 +19,8 @@ pub(crate) const FAULTS_MAX: usize = 1000;
 pub(crate) struct Context {
     /// Records that a stream has room for.
     pub(crate) capacity: usize,
+    /// Bytes of a task's stack.
+    pub(crate) stack_size: usize,
     /// Whether boxes give way to all else (Prokesch 2011, section 6.2.2).
     pub(crate) boxes_last: bool,
     /// Workers of the runtime.
@@ -37,6 +39,7 @@ impl Context {
     pub(crate) fn new(settings: &Settings, workers: usize) -> Context {
         Context {
             capacity: settings.capacity,
+            stack_size: settings.stack_size,
             boxes_last: settings.boxes_last,
             workers,
             on_fault: settings.on_fault,

@@ -71,7 +71,8 @@ impl BoxCode {
             .iter()
             .map(|e| (shape.position(e.label).expect("the record has what the box takes"), e.passes))
             .collect();
-        let all = arguments.len() == shape.len() && arguments.iter().enumerate().all(|(i, a)| *a == (i, false));
+        let all =
+            arguments.len() == shape.len() && arguments.iter().enumerate().all(|(i, a)| *a == (i, false));
         let past: Vec<Label> = shape
             .labels()
             .iter()

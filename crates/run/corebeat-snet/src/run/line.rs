@@ -55,7 +55,9 @@ impl Line {
     #[inline]
     pub(crate) fn record(&mut self, record: Record, context: &Arc<Context>) {
         match self {
-            Line { steps, end: End::Stream(stream) } if steps.is_empty() => send(stream, Message::Record(record)),
+            Line { steps, end: End::Stream(stream) } if steps.is_empty() => {
+                send(stream, Message::Record(record))
+            }
             Line { steps, end } if steps.is_empty() => end.record(record, context),
             _ => self.step(record, context),
         }

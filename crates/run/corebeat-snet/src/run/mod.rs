@@ -23,5 +23,5 @@ mod synchrocell;
 mod watch;
 mod way;
 
-pub use network::{CAPACITY, Fault, Input, Network, OnFault, Outcome, Output, Report, Running};
+pub use network::{CAPACITY, Fault, Input, Network, OnFault, Outcome, Output, Report, Running, STACK_SIZE};
 pub use watch::Position;

@@ -19,6 +19,9 @@ use crate::record::Record;
 /// Records that a stream has room for, if nothing is said.
 pub const CAPACITY: usize = 64;
 
+/// Bytes of a task's stack, if nothing is said. What is not touched takes no memory.
+pub const STACK_SIZE: usize = 256 << 10;
+
 /// A net with functions behind its boxes, ready to run, as often as one likes.
 pub struct Network {
     net: Net,
@@ -31,6 +34,7 @@ pub(crate) type Tell = Arc<dyn Fn(&Fault) + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) capacity: usize,
+    pub(crate) stack_size: usize,
     pub(crate) boxes_last: bool,
     pub(crate) on_fault: OnFault,
     pub(crate) tell: Option<Tell>,
@@ -87,6 +91,7 @@ impl Network {
         let code = Coder::new(&bodies).code(&net.root);
         let settings = Settings {
             capacity: CAPACITY,
+            stack_size: STACK_SIZE,
             boxes_last: false,
             on_fault: OnFault::default(),
             tell: None,
@@ -108,6 +113,13 @@ impl Network {
     pub fn capacity(mut self, records: usize) -> Self {
         assert!(records > 0, "a stream needs room for one record");
         self.settings.capacity = records;
+        self
+    }
+
+    /// Bytes of stack for each task, and so for each box: from [`STACK_MIN`](corebeat_lpel::STACK_MIN) to
+    /// [`STACK_MAX`](corebeat_lpel::STACK_MAX); [`STACK_SIZE`] if nothing is said.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.settings.stack_size = bytes;
         self
     }
 
@@ -187,7 +199,7 @@ fn spawn(code: Code, context: &Arc<Context>, task: &Task<'_>) -> (Input, Output)
     let (input, records) = context.stream();
     let (out, output) = context.stream();
     let of_task = context.clone();
-    let spawned = task.clone().name("<input>").spawn_async(async move {
+    let spawned = task.clone().name("<input>").stack_size(context.stack_size).spawn_async(async move {
         let context = of_task;
         match (Maker { context: &context, place: None }).line(&code, End::Stream(out).into()) {
             Ok(line) => enter(records, line, &context).await,

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use corebeat_lpel::Writer;
+use corebeat_lpel::{Reader, Writer, growing_stream};
 
 use super::build::Maker;
 use super::code::StarCode;
@@ -46,11 +46,22 @@ enum Place {
     Later,
 }
 
+/// A stream to the collector. The collector of a deterministic star reads what leaves at one stage before what leaves at
+/// the next, so the next one must be able to go on meanwhile, however much leaves there.
+fn exit(code: &StarCode, context: &Context) -> (Writer<Message>, Reader<Message>) {
+    if code.deterministic { growing_stream(context.capacity) } else { context.stream() }
+}
+
 impl Stage {
-    /// The first stage.
-    pub(crate) fn first(code: Arc<StarCode>, exit: Writer<Message>, place: Option<usize>) -> Stage {
+    /// The first stage, and its stream to the collector.
+    pub(crate) fn first(
+        code: Arc<StarCode>,
+        place: Option<usize>,
+        context: &Context,
+    ) -> (Stage, Reader<Message>) {
+        let (exit, collected) = exit(&code, context);
         let order = if code.deterministic { Place::First } else { Place::Any };
-        Stage { code, ways: Ways::default(), exit, next: None, place, order, deeper: false }
+        (Stage { code, ways: Ways::default(), exit, next: None, place, order, deeper: false }, collected)
     }
 
     #[inline]
@@ -108,7 +119,7 @@ impl Stage {
     /// Makes the next replica, for this record. That may fail, which is a fault.
     #[cold]
     fn grow(&mut self, record: Record, context: &Arc<Context>) {
-        let (exit, collected) = context.stream();
+        let (exit, collected) = exit(&self.code, context);
         send(&mut self.exit, Message::Join(Box::new(collected)));
         let stage = Stage {
             code: self.code.clone(),
