@@ -121,6 +121,10 @@ fn topology_of_each_kind_reads_back() {
             "[ { A , < T > } -> { A } ; { B = A , < T > , < S = ( T + 1 ) > } ; { < # b > , < # c = 1 > } ]",
         ),
         (
+            "[{} -> {<A = 1, #B, C = min(1, 2)>, D}]",
+            "[ { } -> { < A = 1 > , < # B > , < C = ( 1 min 2 ) > , D } ]",
+        ),
+        (
             "[{<T>} -> if <T> then {<T>} else if <!T> then else {}]",
             "[ { < T > } -> if < T > then { < T > } else if < ( ! T ) > then else { } ]",
         ),

@@ -1,6 +1,6 @@
 //! Filters.
 
-use super::lexer::Token;
+use super::lexer::{Token, shortened};
 use super::parser::{Parsed, Parser};
 use crate::ast::{Action, Expr, Filter, Output, OutputEntry, Span};
 use crate::diagnostic::Diagnostic;
@@ -74,41 +74,46 @@ impl Parser<'_> {
     fn output(&mut self) -> Parsed<Output> {
         let help = "an output of a filter is written `{A, <T = 1>}`; behind the last one stands `]`";
         let (open, close) = self.open_labels("{", "the labels of a record", help)?;
-        let entries = self.list(open, close, Parser::output_entry)?;
-        Ok(Output { entries, span: self.since(open) })
+        let entries = self.list(open, close, |parser| {
+            if parser.at("<") { parser.output_tags() } else { Ok(vec![parser.output_field()?]) }
+        })?;
+        Ok(Output { entries: entries.into_iter().flatten().collect(), span: self.since(open) })
     }
 
-    fn output_entry(&mut self) -> Parsed<OutputEntry> {
-        if !self.at("<") {
-            let name = self.name("a label: `NAME`, `<TAG>` or `<#TAG>`")?;
-            let mut from = None;
-            if self.take("=") {
-                if matches!(self.token, Token::Number(_) | Token::Fixed("<" | "-" | "(")) {
-                    let error = Diagnostic::error(
-                        "a field can only be a copy of a field",
-                        self.span,
-                        "expected the name of a field",
-                    );
-                    return Err(self.fail(error.help("numbers are for tags: `<T = 1>`")));
-                }
-                from = Some(self.name("the name of a field")?);
-            }
-            return Ok(OutputEntry::Field { name, from });
+    /// `A`, `A = B`
+    fn output_field(&mut self) -> Parsed<OutputEntry> {
+        let name = self.name("a label: `NAME`, `<TAG>` or `<#TAG>`")?;
+        if !self.take("=") {
+            return Ok(OutputEntry::Field { name, from: None });
         }
+        if matches!(self.token, Token::Number(_) | Token::Fixed("<" | "-" | "(")) {
+            let message = "a field can only be a copy of a field";
+            let error = Diagnostic::error(message, self.span, "expected the name of a field");
+            return Err(self.fail(error.help("numbers are for tags: `<T = 1>`")));
+        }
+        Ok(OutputEntry::Field { name, from: Some(self.name("the name of a field")?) })
+    }
+
+    /// `<T>`, `<T = T + 1>`; also `<T = 1, S = 2>`, as some programs have it.
+    fn output_tags(&mut self) -> Parsed<Vec<OutputEntry>> {
         let open = self.bump();
-        let entry = self.tag_name()?;
-        let value = if self.take("=") { Some(self.expression()?) } else { None };
-        let is_closed_early =
-            value.is_none() && (self.at(">=") || self.at(">") && self.peek() == Token::Fixed("="));
-        if is_closed_early {
-            let sign = if entry.kind == Kind::BindingTag { "#" } else { "" };
-            let error =
-                Diagnostic::error("the value of a tag stands inside its brackets", self.span, "not here");
-            return Err(self.fail(
-                error.help(format!("write `<{sign}{} = ...>`", super::lexer::shortened(&entry.name.text))),
-            ));
+        let mut tags = Vec::new();
+        loop {
+            let entry = self.tag_name()?;
+            let value = if self.take("=") { Some(self.expression()?) } else { None };
+            let closes_early = self.at(">=") || self.at(">") && self.peek() == Token::Fixed("=");
+            if value.is_none() && closes_early {
+                let message = "the value of a tag stands inside its brackets";
+                let sign = if entry.kind == Kind::BindingTag { "#" } else { "" };
+                let help = format!("write `<{sign}{} = ...>`", shortened(&entry.name.text));
+                let error = Diagnostic::error(message, self.span, "not here");
+                return Err(self.fail(error.help(help)));
+            }
+            tags.push(OutputEntry::Tag { entry, value });
+            if !self.take(",") {
+                self.expect_closing(">", open)?;
+                return Ok(tags);
+            }
         }
-        self.expect_closing(">", open)?;
-        Ok(OutputEntry::Tag { entry, value })
     }
 }
