@@ -55,10 +55,9 @@ impl<'a> Out<'a> {
             ));
         };
         if labels.len() != values.len() {
+            let (n, wanted) = (values.len(), labels.len());
             return Err(format!(
-                "it put out {} values as variant {variant}, which has {}: {}",
-                values.len(),
-                labels.len(),
+                "it put out {n} values as variant {variant}, which has {wanted}: {}",
                 self.plan
             ));
         }

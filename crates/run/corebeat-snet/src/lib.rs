@@ -2,6 +2,7 @@
 
 pub mod ast;
 pub mod body;
+mod boxes;
 pub mod diagnostic;
 pub mod draw;
 mod error;
@@ -14,6 +15,9 @@ mod shape;
 pub mod syntax;
 mod value;
 
+pub use boxes::{
+    Argument, Arguments, Boxes, C_ENTRIES_MAX, C_HEADER, Ending, FIELDS_MAX, LinkError, Row, Shared, Tag,
+};
 pub use error::TooMany;
 pub use label::{Kind, LABELS_MAX, Label};
 pub use record::Record;

@@ -1,6 +1,7 @@
 //! Values: what a record holds under a label.
 
 use std::any::Any;
+use std::cell::UnsafeCell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -144,15 +145,22 @@ impl Scalar {
 pub struct Array {
     element: Element,
     len: usize,
-    /// Aligned as the largest element wants it; the last bytes may be spare.
-    words: Box<[u128]>,
+    /// Aligned as the largest element wants it; the last bytes may be spare. Boxes in C may write into what they share.
+    words: Box<[UnsafeCell<u128>]>,
 }
+
+// SAFETY: Rust writes only through `&mut`. Boxes in C write through `as_ptr`, and it is for them, as for all memory that they
+// share between threads, not to do so while others look.
+unsafe impl Sync for Array {}
 
 impl Array {
     /// An array of this many elements, all bytes 0.
     pub fn zeroed(element: Element, len: usize) -> Array {
         let bytes = element.size().checked_mul(len).expect("an array is smaller than the address space");
-        Array { element, len, words: vec![0; bytes.div_ceil(16)].into() }
+        let words: Box<[u128]> = vec![0; bytes.div_ceil(16)].into();
+        // SAFETY: a cell is in memory as what it holds.
+        let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [UnsafeCell<u128>]) };
+        Array { element, len, words }
     }
 
     /// An array of the elements that these bytes are.
@@ -180,6 +188,11 @@ impl Array {
     /// Whether it has no element.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Where its elements stand, for code in C that may write there.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.words.as_ptr().cast_mut().cast()
     }
 
     /// Its elements, byte by byte.

@@ -1,0 +1,908 @@
+//! Boxes: given in Rust, loaded from libraries, compiled from files and from programs.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, LazyLock, RwLock, RwLockReadGuard};
+
+use corebeat_snet::ast::{Body, Name, Span};
+use corebeat_snet::body::{BoxBody, Out, Sink};
+use corebeat_snet::plan::{BoxEntry, BoxPlan};
+use corebeat_snet::{
+    Array, Boxes, C_ENTRIES_MAX, C_HEADER, Element, Kind, Label, LinkError, Scalar, Shape, Shared, Tag, Value,
+};
+
+/// Counts what each thread asks for.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: the system's, with a count.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn label(text: &str) -> Label {
+    let (kind, name) = match text.strip_prefix("<#") {
+        Some(name) => (Kind::BindingTag, name.trim_end_matches('>')),
+        None => match text.strip_prefix('<') {
+            Some(name) => (Kind::Tag, name.trim_end_matches('>')),
+            None => (Kind::Field, text),
+        },
+    };
+    Label::new(kind, name).expect("there are few labels")
+}
+
+fn labels(text: &str) -> Vec<Label> {
+    text.split_whitespace().map(label).collect()
+}
+
+/// A box as a program declares it: labels with blanks between them, and variants with `|`. `-` is no variant at all.
+fn plan(name: &str, input: &str, outputs: &str) -> BoxPlan {
+    let input = labels(input);
+    let outputs = if outputs == "-" { Vec::new() } else { outputs.split('|').map(labels).collect() };
+    BoxPlan {
+        name: name.into(),
+        accepts: Shape::new(input.clone()).expect("there are few shapes"),
+        input: Some(input.into_iter().map(|label| BoxEntry { label, passes: false }).collect()),
+        outputs,
+        body: None,
+    }
+}
+
+/// The same with code in the program.
+fn with_code(plan: BoxPlan, language: &str, code: &str) -> BoxPlan {
+    let span = Span { start: 0, end: 0 };
+    let language = Name { text: language.into(), span };
+    BoxPlan { body: Some(Body { language, code: code.into(), span }), ..plan }
+}
+
+/// Keeps what is put out.
+#[derive(Default)]
+struct Kept {
+    records: Records,
+    /// How many are wanted; 0 is all.
+    wanted: usize,
+}
+
+impl Sink for Kept {
+    fn put(&mut self, variant: usize, values: &mut [Value]) -> bool {
+        self.records.push((variant + 1, values.iter_mut().map(std::mem::take).collect()));
+        self.records.len() != self.wanted
+    }
+}
+
+/// Variants and their values.
+type Records = Vec<(usize, Vec<Value>)>;
+
+/// What a box makes of values, and how it ends.
+fn call(body: &dyn BoxBody, plan: &BoxPlan, input: Vec<Value>) -> (Records, Result<(), String>) {
+    let (mut kept, mut input) = (Kept::default(), input);
+    let ended = body.call(&mut input, &mut Out::new(plan, &mut kept));
+    (kept.records, ended)
+}
+
+/// What the box of this name and signature makes of values.
+fn made(boxes: &Boxes, plan: &BoxPlan, input: Vec<Value>) -> Records {
+    let body = boxes.find(plan).unwrap_or_else(|e| panic!("{e}"));
+    let (records, ended) = call(&*body, plan, input);
+    ended.unwrap_or_else(|e| panic!("box {}: {e}", plan.name));
+    records
+}
+
+/// How a call fails.
+fn failure(boxes: &Boxes, plan: &BoxPlan, input: Vec<Value>) -> String {
+    let body = boxes.find(plan).unwrap_or_else(|e| panic!("{e}"));
+    call(&*body, plan, input).1.expect_err("the call fails")
+}
+
+fn refusal(result: Result<impl Sized, LinkError>) -> String {
+    match result {
+        Ok(_) => panic!("it is refused"),
+        Err(e) => e.to_string(),
+    }
+}
+
+/// Tests that call boxes in C share this; the one that counts their fields has it alone.
+static CALLING: RwLock<()> = RwLock::new(());
+
+fn calling() -> RwLockReadGuard<'static, ()> {
+    CALLING.read().unwrap_or_else(|e| e.into_inner())
+}
+
+/// A folder with the header, and all libraries of the tests.
+static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    fs::write(folder.path().join("C4SNet.h"), C_HEADER).expect("the header can be written");
+    fs::write(folder.path().join("memfun.h"), "").expect("a header can be written");
+    fs::write(folder.path().join("bool.h"), "#include <stdbool.h>\n").expect("a header can be written");
+    folder
+});
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
+}
+
+/// Compiles as users do, with all warnings as errors.
+fn library(name: &str, compiler: &str, options: &[&str], sources: &[&str]) -> PathBuf {
+    let library = FOLDER.path().join(name);
+    let ended = Command::new(compiler)
+        .args(["-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+        .args(options)
+        .arg("-I")
+        .arg(FOLDER.path())
+        .arg("-o")
+        .arg(&library)
+        .args(sources.iter().map(|name| source(name)))
+        .output()
+        .expect("there is a compiler");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    library
+}
+
+fn loaded(library: &Path) -> Boxes {
+    let mut boxes = Boxes::new();
+    boxes.load_library(library).unwrap_or_else(|e| panic!("{e}"));
+    boxes
+}
+
+static TYPE: LazyLock<PathBuf> = LazyLock::new(|| library("type.so", "cc", &["-std=c99"], &["type.c"]));
+static OWNER: LazyLock<PathBuf> = LazyLock::new(|| library("owner.so", "cc", &["-std=c11"], &["owner.c"]));
+
+// In Rust.
+
+#[test]
+fn rust_function_puts_out_what_it_makes() {
+    let boxes = Boxes::new()
+        .with("down", "(A, <T>) -> (A) | (B, <T>)", |(a, Tag(t)): (i32, Tag), out: &mut Out| {
+            out.emit(1, (a - 1,))?;
+            out.emit(2, (format!("{a}"), Tag(t + 1)))
+        })
+        .unwrap_or_else(|e| panic!("{e}"));
+    let plan = plan("down", "A <T>", "A|B <T>");
+    let records = made(&boxes, &plan, vec![Value::from(3), Value::Tag(5)]);
+    assert_eq!(records, [(1, vec![Value::from(2)]), (2, vec![Value::from("3"), Value::Tag(6)])]);
+}
+
+#[test]
+fn rust_function_takes_and_gives_all_types() {
+    fn same<T: corebeat_snet::Argument + Into<Value> + 'static>(value: impl Into<Value>) {
+        let value = value.into();
+        let boxes = Boxes::new()
+            .with("same", "((A) -> (A))", |(a,): (T,), out: &mut Out| out.emit(1, (a,)))
+            .unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(made(&boxes, &plan("same", "A", "A"), vec![value.clone()]), [(1, vec![value])]);
+    }
+    same::<u8>(200_u8);
+    same::<i8>(-3_i8);
+    same::<u16>(60_000_u16);
+    same::<i16>(-3_i16);
+    same::<u32>(u32::MAX);
+    same::<i32>(i32::MIN);
+    same::<u64>(u64::MAX);
+    same::<i64>(i64::MIN);
+    same::<f32>(0.1_f32);
+    same::<f64>(0.1);
+    same::<String>("größer");
+    same::<Value>(Value::native(3_u8));
+    same::<Vec<u8>>(vec![1_u8, 2]);
+    same::<Vec<f64>>(vec![0.5, 1.5, 2.5]);
+    same::<Vec<f64>>(vec![0.5]);
+    same::<Vec<i64>>(Vec::<i64>::new());
+    same::<Arc<Array>>(Arc::new(Array::zeroed(Element::LongDouble, 2)));
+    same::<Shared<&str>>(Shared::new("shared"));
+}
+
+#[test]
+fn rust_function_takes_numbers_of_other_types_that_are_the_same() {
+    let boxes = Boxes::new()
+        .with("numbers", "(A, B, C) -> (D)", |(a, b, c): (i64, u8, f64), out: &mut Out| {
+            out.emit(1, (vec![a as f64, b.into(), c],))
+        })
+        .unwrap_or_else(|e| panic!("{e}"));
+    let plan = plan("numbers", "A B C", "D");
+    let records = made(&boxes, &plan, vec![Value::from(-5_i16), Value::from(200_u64), Value::from(7_i32)]);
+    assert_eq!(records, [(1, vec![Value::from(vec![-5.0, 200.0, 7.0])])]);
+}
+
+#[test]
+fn rust_function_shares_values_of_rust() {
+    struct Tile(Vec<f64>);
+    let boxes = Boxes::new()
+        .with("tile", "(A) -> (A, B)", |(a,): (Shared<Tile>,), out: &mut Out| {
+            let n = a.0.len() as i32;
+            out.emit(1, (a, n))
+        })
+        .unwrap_or_else(|e| panic!("{e}"));
+    let tile = Value::native(Tile(vec![1.0; 5]));
+    let records = made(&boxes, &plan("tile", "A", "A B"), vec![tile.clone()]);
+    assert_eq!(records, [(1, vec![tile, Value::from(5)])]);
+    assert!(Shared::new(3).into_inner().is_ok());
+    let kept = Shared::new(3);
+    assert!(kept.clone().into_inner().is_err());
+}
+
+#[test]
+fn rust_function_that_is_given_something_else_says_what_it_wants() {
+    let boxes = Boxes::new()
+        .with("i", "(A, <T>) -> (A)", |(_, _): (i32, Tag), _: &mut Out| ())
+        .and_then(|b| b.with("b", "(A) -> (A)", |(_,): (u8,), _: &mut Out| ()))
+        .and_then(|b| b.with("s", "(A) -> (A)", |(_,): (String,), _: &mut Out| ()))
+        .and_then(|b| b.with("v", "(A) -> (A)", |(_,): (Vec<f64>,), _: &mut Out| ()))
+        .and_then(|b| b.with("n", "(A) -> (A)", |(_,): (Shared<Vec<u8>>,), _: &mut Out| ()))
+        .unwrap_or_else(|e| panic!("{e}"));
+    let table = [
+        ("i", Value::from(3.5), "A is to be i32, and is (double)3.5: i ((A, <T>) -> (A))"),
+        ("b", Value::from(300), "A is to be u8, and is (int)300: b ((A) -> (A))"),
+        ("s", Value::bytes(b"abc"), "A is to be String, and is (unsigned char[3]): s ((A) -> (A))"),
+        ("v", Value::from("abc"), "A is to be Vec<f64>, and is \"abc\": v ((A) -> (A))"),
+        ("n", Value::native(1_u8), "A is to be Shared<alloc::vec::Vec<u8>>, and is (u8): n ((A) -> (A))"),
+    ];
+    for (name, value, message) in table {
+        let (plan, input) = match name {
+            "i" => (plan(name, "A <T>", "A"), vec![value, Value::Tag(1)]),
+            _ => (plan(name, "A", "A"), vec![value]),
+        };
+        assert_eq!(failure(&boxes, &plan, input), message);
+    }
+}
+
+#[test]
+fn rust_function_that_fails_or_puts_out_what_it_does_not_declare_says_so() {
+    let boxes = Boxes::new()
+        .with("fails", "(<T>) -> (A)", |(_,): (Tag,), _: &mut Out| Err::<(), _>("no room"))
+        .and_then(|b| {
+            b.with("lies", "(<T>) -> (A)", |(t,): (Tag,), out: &mut Out| match t.0 {
+                0 => out.emit(2, (1,)),
+                1 => out.emit(1, ()),
+                _ => out.emit(1, (t,)),
+            })
+        })
+        .unwrap_or_else(|e| panic!("{e}"));
+    let call = |name, t| failure(&boxes, &plan(name, "<T>", "A"), vec![Value::Tag(t)]);
+    assert_eq!(call("fails", 0), "no room");
+    assert_eq!(call("lies", 0), "it put out variant 2, and declares 1 of them: lies ((<T>) -> (A))");
+    assert_eq!(call("lies", 1), "it put out 0 values as variant 1, which has 1: lies ((<T>) -> (A))");
+    assert_eq!(call("lies", 2), "it put out 2 as A of variant 1: lies ((<T>) -> (A))");
+}
+
+#[test]
+fn rust_function_is_refused_where_its_signature_does_not_hold() {
+    let one = |signature: &str| refusal(Boxes::new().with("f", signature, |(_,): (i32,), _: &mut Out| ()));
+    let cure = "; write it as `(A, <T>) -> (A) | (B)`";
+    for (signature, message) in [
+        ("", "`(` is missing at its end"),
+        ("A -> B", "`(` is missing before `A -> B`"),
+        ("(A) (B)", "`->` is missing before `(B)`"),
+        ("(A -> (B)", "`)` is missing before `-> (B)`"),
+        ("(A,) -> (B)", "a label is missing before `) -> (B)`"),
+        ("(A) -> (<T)", "`>` is missing before `)`"),
+        ("(A) -> (3)", "a label is missing before `3)`"),
+        ("(A, A) -> (B)", "A is twice in one list"),
+        ("((A) -> (B)", "`)` is missing at its end"),
+        ("(A) -> (B) | ", "`(` is missing at its end"),
+        ("(A) -> (B))", "there is more behind it: `)`"),
+    ] {
+        assert_eq!(one(signature), format!("the signature `{signature}` of box f: {message}{cure}"));
+    }
+    for (signature, message) in [
+        (
+            "(A, B) -> (B)",
+            "box f (A, B) -> (B): the function takes 1 values, (i32,), and the signature has 2",
+        ),
+        ("-> (B)", "box f -> (B): the function takes 1 values, (i32,), and the signature has 0"),
+        ("(<T>) -> ", "box f (<T>) ->: <T> is a tag, and the function takes i32 for it: let it take a Tag"),
+    ] {
+        assert_eq!(one(signature), message);
+    }
+    let tag = Boxes::new().with("f", "(A) -> (A)", |(_,): (Tag,), _: &mut Out| ());
+    assert_eq!(refusal(tag), "box f (A) -> (A): A is a field, and the function takes a Tag for it");
+    let f = |(): (), _: &mut Out<'_>| ();
+    assert_eq!(
+        refusal(Boxes::new().with("f", "->", f).and_then(|b| b.with("f", "->", f))),
+        "box f is given twice"
+    );
+}
+
+#[test]
+fn rust_function_is_refused_where_the_program_declares_another_box() {
+    let boxes = Boxes::new()
+        .with("f", "(A, <T>) -> (A) | ()", |(_, _): (Value, Tag), _: &mut Out| ())
+        .unwrap_or_else(|e| panic!("{e}"));
+    assert!(boxes.find(&plan("f", "A <T>", "A|")).is_ok());
+    for (input, outputs, declared) in [
+        ("<T> A", "A|", "f ((<T>, A) -> (A) | ())"),
+        ("A <T>", "A", "f ((A, <T>) -> (A))"),
+        ("A <#T>", "A|", "f ((A, <#T>) -> (A) | ())"),
+    ] {
+        let message = refusal(boxes.find(&plan("f", input, outputs)));
+        let given = "f ((A, <T>) -> (A) | ())";
+        assert_eq!(
+            message,
+            format!("the program declares box {declared}, and its function is {given}: make them the same")
+        );
+    }
+    assert_eq!(
+        refusal(boxes.find(&plan("g", "A", "A"))),
+        "box g has no function; give a library or a source file that has it, or write it into the program"
+    );
+}
+
+#[test]
+fn rust_function_of_one_number_allocates_nothing() {
+    struct Last(i128);
+    impl Sink for Last {
+        fn put(&mut self, _: usize, values: &mut [Value]) -> bool {
+            self.0 += values[0].integer().unwrap_or(0);
+            true
+        }
+    }
+    let boxes = Boxes::new()
+        .with("down", "(A) -> (A)", |(a,): (i32,), out: &mut Out| out.emit(1, (a - 1,)))
+        .unwrap_or_else(|e| panic!("{e}"));
+    let plan = plan("down", "A", "A");
+    let body = boxes.find(&plan).unwrap_or_else(|e| panic!("{e}"));
+    let mut sum = Last(0);
+    let before = ALLOCATIONS.get();
+    for n in 0..1000 {
+        assert!(body.call(&mut [Value::from(n)], &mut Out::new(&plan, &mut sum)).is_ok());
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(sum.0, (0..1000).map(|n| n - 1).sum::<i128>());
+}
+
+// In C.
+
+/// A value of each type of C, of `n` elements, and their sum.
+fn values_of_every_type(n: usize) -> Vec<(Value, f64)> {
+    let of = |element: Element, one: &[u8]| {
+        let bytes = one.repeat(n);
+        match n == 1 && one.len() <= 8 {
+            true => {
+                let mut word = [0; 8];
+                word[..one.len()].copy_from_slice(one);
+                Value::Scalar(Scalar::new(element, word))
+            }
+            false => Value::Array(Arc::new(Array::from_bytes(element, &bytes))),
+        }
+    };
+    // 1.5 as x86 has it in 80 bits, and as AArch64 has it in 128.
+    let long_double: [u8; 16] = match cfg!(target_arch = "x86_64") {
+        true => (0x3fff_c000_0000_0000_0000_u128).to_le_bytes(),
+        false => (0x3fff_8000_u128 << 96).to_le_bytes(),
+    };
+    let n = n as f64;
+    vec![
+        (of(Element::UChar, &[200]), 200.0 * n),
+        (of(Element::Char, &(-7_i8).to_ne_bytes()), -7.0 * n),
+        (of(Element::UShort, &60_000_u16.to_ne_bytes()), 60_000.0 * n),
+        (of(Element::Short, &(-300_i16).to_ne_bytes()), -300.0 * n),
+        (of(Element::UInt, &4_000_000_000_u32.to_ne_bytes()), 4e9 * n),
+        (of(Element::Int, &(-70_000_i32).to_ne_bytes()), -7e4 * n),
+        (of(Element::ULong, &(1_u64 << 63).to_ne_bytes()), (1_u64 << 63) as f64 * n),
+        (of(Element::Long, &(-1_i64 << 40).to_ne_bytes()), (-1_i64 << 40) as f64 * n),
+        (of(Element::Float, &1.5_f32.to_ne_bytes()), 1.5 * n),
+        (of(Element::Double, &(-2.25_f64).to_ne_bytes()), -2.25 * n),
+        (of(Element::LongDouble, &long_double), 1.5 * n),
+        (of(Element::Pointer, &0xdead_beef_u64.to_ne_bytes()), 0.0),
+    ]
+}
+
+#[test]
+fn c_box_takes_and_gives_values_of_every_type() {
+    let _calling = calling();
+    let boxes = loaded(&TYPE);
+    let (echo, sum) = (plan("echo", "A", "A <bytes> <count>"), plan("sum", "A", "S"));
+    for n in [1, 0, 2, 1000] {
+        for (i, (value, total)) in values_of_every_type(n).into_iter().enumerate() {
+            let (bytes, count) = (Value::Tag(Element::ALL[i].size() as i32), Value::Tag(n as i32));
+            assert_eq!(made(&boxes, &echo, vec![value.clone()]), [(1, vec![value.clone(), bytes, count])]);
+            assert_eq!(
+                made(&boxes, &sum, vec![value.clone()]),
+                [(1, vec![Value::from(total + 0.0)])],
+                "{value:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn c_box_makes_scalars_arrays_and_texts() {
+    let _calling = calling();
+    let boxes = loaded(&TYPE);
+    let add = plan("add", "A", "A");
+    assert_eq!(made(&boxes, &add, vec![Value::from(41)]), [(1, vec![Value::from(42)])]);
+    let text = plan("text", "A", "A B");
+    let expected = vec![Value::from("a text"), Value::from("# text")];
+    assert_eq!(made(&boxes, &text, vec![Value::from("a text")]), [(1, expected)]);
+    let list = plan("list", "<N>", "A");
+    for n in [1, 0, 5] {
+        let longs: Vec<i64> = (1..=n.into()).rev().collect();
+        assert_eq!(made(&boxes, &list, vec![Value::Tag(n)]), [(1, vec![Value::from(longs)])]);
+    }
+    assert_eq!(made(&boxes, &plan("none", "", "A"), vec![]), [(1, vec![Value::from(0)])]);
+    let native = Value::native(5_u8);
+    assert_eq!(made(&boxes, &plan("opaque", "A", "A"), vec![native.clone()]), [(1, vec![native])]);
+}
+
+#[test]
+fn c_box_is_called_with_any_number_of_arguments() {
+    let _calling = calling();
+    let boxes = loaded(&library("arity.so", "cc", &["-std=c99"], &["arity.c"]));
+    for n in 0..=C_ENTRIES_MAX {
+        let names: Vec<String> =
+            (0..n).map(|i| if i % 3 == 0 { format!("F{i}") } else { format!("<T{i}>") }).collect();
+        let value = |i: usize| match i % 3 {
+            0 => Value::from(i as i64 - 3_000_000_000),
+            _ => Value::Tag(-100_000 - i as i32),
+        };
+        let total: i64 = (0..n).map(|i| (i as i64 + 1) * value(i).integer().unwrap_or(0) as i64).sum();
+        let plan = plan(&format!("arity{n}"), &names.join(" "), "S");
+        assert_eq!(made(&boxes, &plan, (0..n).map(value).collect()), [(1, vec![Value::from(total)])], "{n}");
+    }
+    let names: Vec<String> = (0..C_ENTRIES_MAX)
+        .map(|i| if i.is_multiple_of(2) { format!("F{i}") } else { format!("<T{i}>") })
+        .collect();
+    let many = made(&boxes, &plan("many", "", &names.join(" ")), vec![]);
+    let value = |i: usize| if i.is_multiple_of(2) { Value::from(7) } else { Value::Tag(i as i32) };
+    assert_eq!(many, [(1, (0..C_ENTRIES_MAX).map(value).collect())]);
+    let names: Vec<String> = (0..=C_ENTRIES_MAX).map(|i| format!("F{i}")).collect();
+    for (input, output) in [(names.join(" "), "A".to_string()), (String::new(), names.join(" "))] {
+        let message = refusal(boxes.find(&plan("many", &input, &output)));
+        assert!(message.contains("has more than 24 fields and tags in one list"), "{message}");
+    }
+}
+
+#[test]
+fn c_box_copies_share_or_do_not() {
+    let _calling = calling();
+    let boxes = loaded(&OWNER);
+    let records = made(&boxes, &plan("copies", "A", "A B C"), vec![Value::from("abc")]);
+    assert_eq!(records, [(1, vec![Value::from("xbc"), Value::from("xbc"), Value::from("abc")])]);
+}
+
+#[test]
+fn c_box_that_uses_a_field_again_breaks_nothing() {
+    let _calling = calling();
+    let boxes = loaded(&OWNER);
+    let seven = (1, vec![Value::from(7)]);
+    assert_eq!(made(&boxes, &plan("twice", "A", "A"), vec![Value::from(7)]), [seven.clone(), seven.clone()]);
+    let both = (2, vec![Value::from(7), Value::from(7)]);
+    assert_eq!(made(&boxes, &plan("own", "", "A|A B"), vec![]), [seven.clone(), both, seven]);
+    let gone = "what is no field, or was one and is gone";
+    for (name, input, output, value, what) in [
+        ("late", "A", "A", Value::from(1), gone),
+        ("gone", "", "A", Value::from(1), gone),
+        ("number", "<N>", "A <N>", Value::Tag(5), gone),
+        ("number", "<N>", "A <N>", Value::Tag(-1), gone),
+        ("null", "A", "A", Value::from(1), "NULL"),
+    ] {
+        let plan = plan(name, input, output);
+        let input = if input.is_empty() { vec![] } else { vec![value] };
+        let expected = format!("it put out {what} as A of variant 1: {plan}");
+        assert_eq!(failure(&boxes, &plan, input), expected);
+    }
+}
+
+#[test]
+fn c_box_that_fails_or_puts_out_what_it_does_not_declare_says_so() {
+    let _calling = calling();
+    let boxes = loaded(&OWNER);
+    let variant = plan("variant", "<N>", "<N>");
+    for n in [0, 2, -1, i32::MIN] {
+        let expected = format!("it put out variant {n}, and declares 1 of them: {variant}");
+        assert_eq!(failure(&boxes, &variant, vec![Value::Tag(n)]), expected);
+    }
+    let fails = plan("fails", "<N>", "<N>");
+    let body = boxes.find(&fails).unwrap_or_else(|e| panic!("{e}"));
+    let ended = call(&*body, &fails, vec![Value::Tag(3)]);
+    assert_eq!(ended, (vec![(1, vec![Value::Tag(3)])], Err("no such; file".into())));
+}
+
+#[test]
+fn c_box_that_puts_out_for_ever_ends_when_nobody_wants_more() {
+    let _calling = calling();
+    let boxes = loaded(&OWNER);
+    let plan = plan("endless", "<N>", "<N>");
+    let body = boxes.find(&plan).unwrap_or_else(|e| panic!("{e}"));
+    let mut kept = Kept { wanted: 5, ..Kept::default() };
+    assert_eq!(body.call(&mut [Value::Tag(1)], &mut Out::new(&plan, &mut kept)), Ok(()));
+    assert_eq!(kept.records.len(), 5);
+}
+
+#[test]
+fn c_box_through_which_the_network_panics_ends_first() {
+    struct Panics;
+    impl Sink for Panics {
+        fn put(&mut self, _: usize, _: &mut [Value]) -> bool {
+            std::panic::resume_unwind(Box::new("from the sink"))
+        }
+    }
+    let _calling = calling();
+    let boxes = loaded(&OWNER);
+    let plan = plan("endless", "<N>", "<N>");
+    let body = boxes.find(&plan).unwrap_or_else(|e| panic!("{e}"));
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        body.call(&mut [Value::Tag(1)], &mut Out::new(&plan, &mut Panics))
+    }));
+    let payload = ended.expect_err("the panic goes on");
+    assert_eq!(payload.downcast_ref(), Some(&"from the sink"));
+}
+
+#[test]
+fn c_boxes_of_all_ages_work() {
+    let _calling = calling();
+    for standard in ["-std=gnu99", "-std=gnu11", "-std=gnu17"] {
+        let boxes = loaded(&library(&format!("old{standard}.so"), "cc", &[standard], &["old.c"]));
+        let oldest = plan("oldest", "A <T>", "A|<T>");
+        let sum = (1, vec![Value::from(5)]);
+        assert_eq!(
+            made(&boxes, &oldest, vec![Value::from(3), Value::Tag(2)]),
+            [sum.clone(), (2, vec![Value::Tag(2)]), sum]
+        );
+        let contained = plan("contained", "A <#B> <T>", "<T> A <#B> C");
+        let row = vec![Value::Tag(2), Value::from(vec![1, 2]), Value::Tag(6), Value::from(vec![5, 5, 5])];
+        assert_eq!(made(&boxes, &contained, vec![Value::from(0), Value::Tag(5), Value::Tag(1)]), [(1, row)]);
+        let uncontained = plan("uncontained", "<T>", "<T>|<T>");
+        for (t, message) in [
+            (1, "it set more values of a container than the variant has"),
+            (2, "it set more values of a container than the variant has"),
+            (3, "it put out variant 3, and declares 2 of them: uncontained ((<T>) -> (<T>) | (<T>))"),
+        ] {
+            assert_eq!(failure(&boxes, &uncontained, vec![Value::Tag(t)]), message);
+        }
+    }
+}
+
+#[test]
+fn c_library_of_several_files_works() {
+    let _calling = calling();
+    for compiler in ["cc", "clang"] {
+        let name = format!("two-{compiler}.so");
+        let boxes = loaded(&library(
+            &name,
+            compiler,
+            &["-std=c11", "-fvisibility=default"],
+            &["first.c", "second.c"],
+        ));
+        assert_eq!(
+            made(&boxes, &plan("first", "<N>", "<N>"), vec![Value::Tag(1)]),
+            [(1, vec![Value::Tag(2)])]
+        );
+        assert_eq!(
+            made(&boxes, &plan("second", "<N>", "<N>"), vec![Value::Tag(1)]),
+            [(1, vec![Value::Tag(3)])]
+        );
+    }
+}
+
+#[test]
+fn cpp_boxes_work() {
+    let _calling = calling();
+    let boxes = loaded(&library("plus.so", "c++", &["-std=c++17"], &["plus.cpp"]));
+    let sorted = plan("sorted", "A", "A");
+    assert_eq!(
+        made(&boxes, &sorted, vec![Value::from(vec![3, 1, 2])]),
+        [(1, vec![Value::from(vec![1, 2, 3])])]
+    );
+    assert_eq!(made(&boxes, &plan("old", "<N>", "A"), vec![Value::Tag(4)]), [(1, vec![Value::from(4)])]);
+}
+
+#[test]
+fn c_boxes_leave_no_field_behind_but_those_they_keep() {
+    let _alone = CALLING.write().unwrap_or_else(|e| e.into_inner());
+    let (types, owners) = (loaded(&TYPE), loaded(&OWNER));
+    let before = Boxes::fields_held();
+    for _ in 0..100 {
+        for (value, _) in values_of_every_type(3) {
+            made(&types, &plan("echo", "A", "A <bytes> <count>"), vec![value]);
+        }
+        made(&types, &plan("text", "A", "A B"), vec![Value::from("text")]);
+        made(&types, &plan("opaque", "A", "A"), vec![Value::native(1)]);
+        made(&owners, &plan("copies", "A", "A B C"), vec![Value::from("abc")]);
+        made(&owners, &plan("twice", "A", "A"), vec![Value::from(7)]);
+        made(&owners, &plan("own", "", "A|A B"), vec![]);
+        failure(&owners, &plan("gone", "", "A"), vec![]);
+        failure(&owners, &plan("late", "A", "A"), vec![Value::from(7)]);
+    }
+    assert_eq!(Boxes::fields_held(), before);
+    let shared = Arc::new(Array::zeroed(Element::Int, 3));
+    for n in 1..=3 {
+        made(&owners, &plan("leak", "A", "A"), vec![Value::Array(Arc::clone(&shared))]);
+        assert_eq!(Boxes::fields_held(), before + n);
+    }
+    made(&owners, &plan("copies", "A", "A B C"), vec![Value::Array(Arc::clone(&shared))]);
+    assert_eq!(Arc::strong_count(&shared), 1 + 3, "one here, and one for each that was kept");
+}
+
+#[test]
+fn c_box_is_called_on_many_threads_at_once() {
+    let _calling = calling();
+    let boxes = loaded(&TYPE);
+    let (add, text) = (plan("add", "A", "A"), plan("text", "A", "A B"));
+    let start = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (boxes, add, text, start) = (&boxes, &add, &text, &start);
+            scope.spawn(move || {
+                start.wait();
+                for n in thread * 10_000..thread * 10_000 + 2_000 {
+                    assert_eq!(made(boxes, add, vec![Value::from(n)]), [(1, vec![Value::from(n + 1)])]);
+                    let word = format!("a{n}");
+                    let other = format!("#{n}");
+                    let expected = vec![Value::from(&*word), Value::from(&*other)];
+                    assert_eq!(made(boxes, text, vec![Value::from(&*word)]), [(1, expected)]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn c_library_that_cannot_be_used_says_why() {
+    let write = |name: &str, code: &str, options: &[&str]| {
+        let (source, library) =
+            (FOLDER.path().join(format!("{name}.c")), FOLDER.path().join(format!("{name}.so")));
+        fs::write(&source, code).expect("a source can be written");
+        let ended = Command::new("cc")
+            .args(["-shared", "-fPIC", "-I"])
+            .arg(FOLDER.path())
+            .args(options)
+            .arg("-o")
+            .args([&library, &source])
+            .output()
+            .expect("there is a compiler");
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        library
+    };
+    let text = FOLDER.path().join("text.so");
+    fs::write(&text, "this is no library").expect("a file can be written");
+    let version = C_HEADER.replace("#define COREBEAT_SNET_VERSION 1", "#define COREBEAT_SNET_VERSION 77");
+    fs::write(FOLDER.path().join("C4SNet-77.h"), version).expect("a header can be written");
+    let original =
+        "void *C4SNetGetData(void *); void *foo(void *hnd, void *a) { C4SNetGetData(a); return hnd; }";
+    for (path, message) in [
+        (FOLDER.path().join("nowhere.so"), "it cannot be read: No such file or directory"),
+        (FOLDER.path().to_owned(), "it is no file"),
+        (text, "it cannot be loaded: "),
+        (write("empty", "int a;", &[]), "it has no boxes: nothing in it includes C4SNet.h"),
+        (
+            write("other", "#include \"C4SNet-77.h\"\nvoid *foo(void *hnd) { return hnd; }", &[]),
+            "it was made with version 77 of C4SNet.h, and this program has 1: compile it again",
+        ),
+        (
+            write("original", original, &[]),
+            "it cannot be loaded: undefined symbol: C4SNetGetData; it was made with another C4SNet.h: compile it with Corebeat's",
+        ),
+        (
+            write(
+                "missing",
+                "#include \"C4SNet.h\"\nvoid missing(void); void *foo(void *hnd) { missing(); return hnd; }",
+                &[],
+            ),
+            "it cannot be loaded: undefined symbol: missing; link it with the library that has it",
+        ),
+    ] {
+        let said = refusal(Boxes::new().load_library(&path));
+        assert!(said.starts_with(&format!("{}: {message}", path.display())), "{said}");
+        assert!(!said.contains('\n'), "{said}");
+    }
+}
+
+#[test]
+fn c_library_gives_only_functions_of_its_own() {
+    let library = library("only.so", "cc", &[], &["first.c", "second.c"]);
+    let boxes = loaded(&library);
+    // One that it has not, a variable, and one of the C library.
+    for name in ["third", "a_variable", "strlen", "corebeat_snet_api", "C4SNetOut"] {
+        let expected = format!(
+            "box {name} has no function in {}; name a function of C or Python like the box (in C++ as `extern \"C\"`, and \
+             not `static`)",
+            library.display()
+        );
+        assert_eq!(refusal(boxes.find(&plan(name, "<N>", "<N>"))), expected);
+    }
+}
+
+// Compiled here.
+
+#[test]
+fn source_files_are_compiled_and_loaded() {
+    let _calling = calling();
+    let mut boxes = Boxes::new();
+    boxes
+        .compile([source("old.c"), source("plus.cpp"), source("first.c"), source("second.c")])
+        .unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(made(&boxes, &plan("first", "<N>", "<N>"), vec![Value::Tag(1)]), [(1, vec![Value::Tag(2)])]);
+    let sorted = plan("sorted", "A", "A");
+    assert_eq!(made(&boxes, &sorted, vec![Value::from(vec![2, 1])]), [(1, vec![Value::from(vec![1, 2])])]);
+    let oldest = plan("oldest", "A <T>", "A|<T>");
+    assert_eq!(made(&boxes, &oldest, vec![Value::from(3), Value::Tag(2)]).len(), 3);
+}
+
+#[test]
+fn source_file_with_errors_says_where() {
+    let bad = FOLDER.path().join("bad.c");
+    fs::write(&bad, "#include <C4SNet.h>\nvoid *bad(void *hnd) { retrn hnd; }\n")
+        .expect("a source can be written");
+    let said = refusal(Boxes::new().compile([&bad]));
+    assert!(said.starts_with("the boxes do not compile:\n") && said.contains("bad.c:2:"), "{said}");
+    let said = refusal(Boxes::new().compile(["box.rs"]));
+    assert_eq!(said, "box.rs: a source file ends in .c, .cc, .cpp, .cxx or .py");
+    let said = refusal(Boxes::new().compile(["/nowhere/box.c"]));
+    assert!(said.contains("/nowhere/box.c: No such file or directory"), "{said}");
+}
+
+#[test]
+fn code_in_a_program_is_compiled() {
+    let _calling = calling();
+    let code = "
+        static int next(int n) { return n + 1; }
+        void *up(void *hnd, int n) { C4SNetOut(hnd, 1, next(n)); return hnd; }
+    ";
+    let more = "
+        #include <string>
+        static int next(int n) { return std::stoi(std::to_string(n) + \"0\"); }
+        void *times(void *hnd, int n) { C4SNetOut(hnd, 1, next(n)); return hnd; }
+    ";
+    let plans: Vec<Arc<BoxPlan>> = [
+        with_code(plan("up", "<N>", "<N>"), "C", code),
+        plan("none", "<N>", "<N>"),
+        with_code(plan("times", "<N>", "<N>"), "C++", more),
+    ]
+    .map(Arc::new)
+    .into();
+    let mut boxes = Boxes::new();
+    boxes.compile_bodies(&plans).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(made(&boxes, &plans[0], vec![Value::Tag(4)]), [(1, vec![Value::Tag(5)])]);
+    assert_eq!(made(&boxes, &plans[2], vec![Value::Tag(4)]), [(1, vec![Value::Tag(40)])]);
+    for language in ["c", "C-Language"] {
+        let plan = with_code(plan("up", "<N>", "<N>"), language, code);
+        assert_eq!(made(&Boxes::new(), &plan, vec![Value::Tag(4)]), [(1, vec![Value::Tag(5)])]);
+    }
+}
+
+#[test]
+fn code_in_a_program_that_is_wrong_says_where() {
+    let of = |language: &str, code: &str| {
+        refusal(Boxes::new().find(&with_code(plan("foo", "<N>", "<N>"), language, code)))
+    };
+    let said = of("C", "\nvoid *foo(void *hnd, int n) { return x; }");
+    assert!(said.contains("box foo:2:") && said.contains("undeclared"), "{said}");
+    assert_eq!(
+        of("C", "void *bar(void *hnd, int n) { return hnd; }"),
+        "box foo has no function in its code; define one that is named like the box, and is not `static`"
+    );
+    assert_eq!(
+        of("SAC", "int x() { return 1; }"),
+        "box foo is written in SAC: write it in C, C++ or Python, or give it in Rust"
+    );
+}
+
+// In Python.
+
+const PYTHON: &str = "
+    def divide(n, x, text, data, items):
+        snetout(1, n // 2, x / 2, text + '!', data[::-1], [i + 0.5 for i in items])
+        return 2, sum(items)
+
+    def up_to(n):
+        for i in range(n):
+            yield 1, i
+
+    def fails(n):
+        print('said on the way')
+        if n == 0:
+            yield 1, 5
+            raise ValueError('n is\\n0')
+        if n == 1:
+            import os
+            os._exit(3)
+        if n == 2:
+            yield 1, {}
+        if n == 3:
+            yield 1, float('nan')
+        yield 2, 1
+";
+
+fn python() -> Boxes {
+    let path = tempfile::Builder::new().suffix(".py").tempfile().expect("a file can be made");
+    fs::write(&path, PYTHON).expect("a file can be written");
+    let mut boxes = Boxes::new();
+    boxes.compile([path.path()]).unwrap_or_else(|e| panic!("{e}"));
+    boxes
+}
+
+#[test]
+fn python_box_takes_and_gives_values() {
+    let plan = plan("divide", "N X T D L", "N X T D L|<S>");
+    let input = vec![
+        Value::from(7),
+        Value::from(0.5),
+        Value::from("größer"),
+        Value::bytes(&[0, 200, 255]),
+        Value::from(vec![1_u16, 2]),
+    ];
+    let half = vec![
+        Value::from(3),
+        Value::from(0.25),
+        Value::from("größer!"),
+        Value::bytes(&[255, 200, 0]),
+        Value::from(vec![1.5, 2.5]),
+    ];
+    assert_eq!(made(&python(), &plan, input), [(1, half), (2, vec![Value::Tag(3)])]);
+}
+
+#[test]
+fn python_box_puts_out_as_much_as_it_likes() {
+    let (boxes, plan) = (python(), plan("up_to", "<N>", "<N>"));
+    let records = made(&boxes, &plan, vec![Value::Tag(5000)]);
+    assert!(records.into_iter().eq((0..5000).map(|n| (1, vec![Value::Tag(n)]))));
+    let body = boxes.find(&plan).unwrap_or_else(|e| panic!("{e}"));
+    let mut kept = Kept { wanted: 3, ..Kept::default() };
+    let endless = Value::Tag(i32::MAX);
+    assert_eq!(body.call(&mut [endless], &mut Out::new(&plan, &mut kept)), Ok(()));
+    assert_eq!(kept.records.len(), 3);
+}
+
+#[test]
+fn python_box_that_fails_says_why_and_works_again() {
+    let (boxes, plan) = (python(), plan("fails", "<N>", "A"));
+    let call = |n| failure(&boxes, &plan, vec![Value::Tag(n)]);
+    for _ in 0..2 {
+        assert_eq!(call(0), "line 14: ValueError: n is; 0");
+        assert_eq!(call(1), "python3 ended (exit status: 3)");
+        assert_eq!(call(2), "it put out {} in variant 1: fails ((<N>) -> (A))");
+        assert!(call(3).starts_with("ValueError: Out of range float values are not JSON compliant"));
+        assert_eq!(call(4), "it put out variant 2, and declares 1 of them: fails ((<N>) -> (A))");
+    }
+    let native = failure(&boxes, &crate::plan("up_to", "A", "A"), vec![Value::native(5_u8)]);
+    assert_eq!(native, "it is given (u8), of which Python knows nothing: up_to ((A) -> (A))");
+}
+
+#[test]
+fn python_box_is_called_on_many_threads_at_once() {
+    let (boxes, plan) = (python(), plan("up_to", "<N>", "<N>"));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                (0..20).for_each(|n| assert_eq!(made(&boxes, &plan, vec![Value::Tag(n)]).len(), n as usize))
+            });
+        }
+    });
+}
+
+#[test]
+fn python_code_that_is_wrong_says_where() {
+    let of = |code: &str| refusal(Boxes::new().find(&with_code(plan("foo", "<N>", "<N>"), "Python", code)));
+    assert_eq!(
+        of("\n\ndef foo(n)\n"),
+        "box foo in Python: SyntaxError: expected ':' (box foo, line 3)".to_string()
+    );
+    assert_eq!(
+        of("\nimport nothing_of_this_name"),
+        "box foo in Python: line 2: ModuleNotFoundError: No module named 'nothing_of_this_name'"
+    );
+    assert_eq!(
+        of("def bar(n): return 1, n"),
+        "box foo has no function in its code; define one that is named like the box, and is not `static`"
+    );
+    let said = refusal(Boxes::new().compile(["/nowhere/box.py"]));
+    assert_eq!(said, "/nowhere/box.py in Python: it cannot be read: No such file or directory (os error 2)");
+}
