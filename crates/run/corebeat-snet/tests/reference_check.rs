@@ -3,7 +3,7 @@
 mod reference;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use corebeat_snet::body::{Out, Sink};
 use corebeat_snet::expression::{Binary, Expression};
@@ -396,15 +396,23 @@ const CASES: usize = 200;
 /// What a random case may take.
 const CASE_STEPS_MAX: usize = 100_000;
 
-fn some_cases(class: Class, count: usize) -> Vec<Case> {
-    let (strategy, mut runner) = (cases(class), TestRunner::deterministic());
-    (0..count).map(|_| strategy.new_tree(&mut runner).expect("all choices make a case").current()).collect()
+/// The same in each run.
+fn some_cases(class: Class) -> &'static [Case] {
+    static MADE: LazyLock<[Vec<Case>; CLASSES.len()]> = LazyLock::new(|| {
+        CLASSES.map(|class| {
+            let (strategy, mut runner) = (cases(class), TestRunner::deterministic());
+            let mut made = || strategy.new_tree(&mut runner).expect("all choices make a case").current();
+            (0..CASES).map(|_| made()).collect()
+        })
+    });
+    let made = CLASSES.iter().position(|of| *of == class).expect("all classes are there");
+    &MADE[made]
 }
 
 #[test]
 fn random_nets_end_within_a_bound() {
     for class in CLASSES {
-        for case in some_cases(class, CASES) {
+        for case in some_cases(class) {
             let outcome = case.outcome();
             assert!(outcome.steps < CASE_STEPS_MAX, "{} steps: {case:?}", outcome.steps);
         }
@@ -465,7 +473,7 @@ fn random_nets_have_all_kinds_of_parts() {
     ];
     for class in CLASSES {
         let mut nets: BTreeMap<&str, usize> = BTreeMap::new();
-        for case in some_cases(class, CASES) {
+        for case in some_cases(class) {
             let mut kinds = Vec::new();
             visit(&case.net.root, &mut |node| kinds.push(kind(node)));
             kinds.sort_unstable();
@@ -489,7 +497,7 @@ fn random_nets_have_all_kinds_of_parts() {
 fn random_nets_do_something() {
     for class in CLASSES {
         let (mut records, mut kept, mut errors, mut deep) = (0, 0, 0, 0);
-        for case in some_cases(class, CASES) {
+        for case in some_cases(class) {
             let outcome = case.outcome();
             records += usize::from(!outcome.records.is_empty());
             kept += usize::from(outcome.kept > 0);
@@ -509,7 +517,7 @@ fn random_nets_do_something() {
 #[test]
 fn random_nets_route_every_record() {
     for class in CLASSES {
-        for case in some_cases(class, CASES) {
+        for case in some_cases(class) {
             let errors = case.outcome().errors;
             assert!(errors.iter().all(|error| error.contains("division by zero")), "{errors:?}\n{case:?}");
         }
@@ -519,7 +527,7 @@ fn random_nets_route_every_record() {
 #[test]
 fn random_nets_as_programs_are_read() {
     for class in CLASSES {
-        for case in some_cases(class, CASES) {
+        for case in some_cases(class) {
             if let Err(errors) = corebeat_snet::parse(&case.source()) {
                 panic!("{}\n{case:?}", errors[0]);
             }
@@ -530,7 +538,7 @@ fn random_nets_as_programs_are_read() {
 #[test]
 fn random_nets_put_out_what_their_type_says() {
     for class in CLASSES {
-        for case in some_cases(class, CASES) {
+        for case in some_cases(class) {
             for record in case.outcome().records {
                 let fits = case.net.output.iter().any(|shape| record.shape().is_subtype_of(*shape));
                 assert!(fits, "{record:?} is none of {:?}\n{case:?}", case.net.output);
@@ -542,7 +550,7 @@ fn random_nets_put_out_what_their_type_says() {
 #[test]
 fn case_agrees_with_itself_whatever_the_order() {
     for class in CLASSES {
-        for case in some_cases(class, CASES) {
+        for case in some_cases(class) {
             for seed in 0..4 {
                 let other = case.shuffled(seed);
                 if let Err(wrong) = case.check(&other.records, other.errors.len(), other.kept) {
@@ -557,7 +565,7 @@ fn case_agrees_with_itself_whatever_the_order() {
 fn case_finds_what_is_lost_doubled_changed_or_out_of_order() {
     for class in CLASSES {
         let mut swapped = 0;
-        for case in some_cases(class, CASES / 4) {
+        for case in &some_cases(class)[..CASES / 4] {
             let Outcome { records, errors, kept, .. } = case.outcome();
             assert_eq!(case.check(&records, errors.len(), kept), Ok(()), "{case:?}");
             assert!(case.check(&records, errors.len() + 1, kept).is_err(), "{case:?}");
@@ -598,7 +606,7 @@ impl Sink for Made {
 #[test]
 fn bodies_do_what_the_interpreter_takes_them_to_do() {
     for class in CLASSES {
-        for case in some_cases(class, 50) {
+        for case in &some_cases(class)[..CASES / 4] {
             let bodies = case.bodies();
             let calls = |plan: &BoxPlan, values: &[Value]| {
                 let mut made = Made(Vec::new());
