@@ -3,6 +3,7 @@
 pub mod ast;
 pub mod body;
 mod boxes;
+mod check;
 pub mod diagnostic;
 pub mod draw;
 mod error;
@@ -18,6 +19,7 @@ mod value;
 pub use boxes::{
     Argument, Arguments, Boxes, C_ENTRIES_MAX, C_HEADER, Ending, FIELDS_MAX, LinkError, Row, Shared, Tag,
 };
+pub use check::{Checked, check};
 pub use error::TooMany;
 pub use label::{Kind, LABELS_MAX, Label};
 pub use record::Record;
