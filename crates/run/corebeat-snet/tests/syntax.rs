@@ -551,6 +551,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ("type t = {A} ‹||› {B};", "variants of a type are separated by `|`", "write `|`"),
     ("type t = ‹(›A);", "the labels of a record stand in `{ }`, not in round brackets", "write `{A, <T>}`"),
     ("type t = {A} ‹{›B};", "expected `|` or `;`, found `{`", ""),
+    ("type t = {<T>‹=›};", "expected `,` or `}`, found `=`", ""),
     ("typesig s = {A}‹;›", "expected `->`, found `;`", "`{A} -> {B}`"),
     ("typesig s ‹->› {A};", "expected `=`, found `->`", "write `typesig"),
     ("net n (‹)› connect a;", "expected a signature, found `)`", "leave out `()`"),
