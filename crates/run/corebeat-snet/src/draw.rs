@@ -47,7 +47,7 @@ const ROW_MIN: i32 = 420;
 /// Columns of a signature or a filter in a line.
 const COLUMNS: i32 = 34;
 
-/// Lines of a signature or a filter.
+/// Lines of a filter, and parts of a signature or a synchrocell.
 const LINES: usize = 6;
 
 /// Characters of a text that is shown where the mouse rests.
@@ -367,10 +367,11 @@ fn box_piece(plan: &BoxPlan) -> Piece {
         vec![format!("{} → {}", input.as_deref().unwrap_or(""), outputs.join(" | ")).trim().to_owned()];
     if lines[0].chars().count() as i32 > COLUMNS {
         lines.clear();
-        lines.extend(input.iter().map(|input| cut(input, COLUMNS)));
+        lines.extend(input.iter().flat_map(|input| wrap(input, COLUMNS, LINES / 2)));
         let shown = if outputs.len() > LINES { LINES - 1 } else { outputs.len() };
         for (i, output) in outputs[..shown].iter().enumerate() {
-            lines.push(cut(&format!("{} {output}", if i == 0 { "→" } else { "|" }), COLUMNS));
+            let output = format!("{} {output}", if i == 0 { "→" } else { "|" });
+            lines.extend(wrap(&output, COLUMNS, LINES / 2));
         }
         if shown < outputs.len() {
             lines.push(format!("| … {} more", outputs.len() - shown));
