@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use corebeat_snet::body::{Out, Sink};
+use corebeat_snet::diagnostic::Severity;
 use corebeat_snet::expression::{Binary, Expression};
 use corebeat_snet::plan::{
     BoxEntry, BoxPlan, Branch, FeedbackPlan, FilterPlan, Guarded, Net, Node, OutputPlan, ParallelPlan,
@@ -524,12 +525,39 @@ fn random_nets_route_every_record() {
     }
 }
 
+/// The net that the checker makes of a case's source.
+fn checked(case: &Case) -> Net {
+    let wrong = |remark: &dyn std::fmt::Display| -> ! { panic!("{remark}\n{case:?}") };
+    let module = corebeat_snet::parse(&case.source()).unwrap_or_else(|errors| wrong(&errors[0]));
+    let checked = corebeat_snet::check(&module, None);
+    if let Some(error) = checked.diagnostics.iter().find(|remark| remark.severity == Severity::Error) {
+        wrong(error);
+    }
+    checked.net.unwrap_or_else(|| wrong(&"there is no net"))
+}
+
 #[test]
-fn random_nets_as_programs_are_read() {
+fn random_nets_as_programs_are_sound_and_mean_the_same() {
     for class in CLASSES {
         for case in some_cases(class) {
-            if let Err(errors) = corebeat_snet::parse(&case.source()) {
-                panic!("{}\n{case:?}", errors[0]);
+            let mut other = case.clone();
+            other.net = Arc::new(checked(case));
+            let Outcome { records, errors, kept, .. } = other.outcome();
+            assert_eq!(case.check(&records, errors.len(), kept), Ok(()), "{case:?}");
+        }
+    }
+}
+
+#[test]
+fn random_nets_put_out_shapes_that_the_checker_foresees() {
+    for class in CLASSES {
+        for case in some_cases(class) {
+            let mut case = case.clone();
+            let Net { input, output, .. } = checked(&case);
+            // More labels than a net declares flow past what it puts out.
+            case.input.retain(|record| input.contains(&record.shape()));
+            for record in case.outcome().records {
+                assert!(output.contains(&record.shape()), "{record:?} is none of {output:?}\n{case:?}");
             }
         }
     }
