@@ -10,11 +10,11 @@ use super::collector::{collect, collect_choice, collect_ordered, collect_stages}
 use super::context::Context;
 use super::feedback::feed_back;
 use super::fork::Fork;
-use super::function::Caller;
+use super::function::{Call, Caller, call_each};
 use super::line::{End, Line};
 use super::split::{Collector, Spread};
 use super::star::Stage;
-use super::step::{self, Back};
+use super::step::{self, Back, Step};
 use super::watch::Position;
 
 /// Steps that one task does for a record. A longer chain is cut, and goes on in another task.
@@ -25,6 +25,8 @@ pub(crate) struct Maker<'a> {
     pub(crate) context: &'a Arc<Context>,
     /// The worker for its tasks, if somebody wants a certain one; counted round.
     pub(crate) place: Option<usize>,
+    /// Whether boxes are steps of the line, as all that does little.
+    pub(crate) joined: bool,
 }
 
 impl Maker<'_> {
@@ -48,11 +50,16 @@ impl Maker<'_> {
                 Ok(line)
             }
             Code::Box(code) => {
-                let (line, input) = self.context.stream();
                 let next = next.after(self.context.watch(&code.name, Position::After));
-                let caller = Caller::new(code.clone(), next, self.context.clone());
-                self.task(code.name.clone(), true, caller.run(input))?;
-                Ok(Line::from(End::Stream(line)).after(self.context.watch(&code.name, Position::Before)))
+                let line = if self.joined {
+                    next.after(vec![Step::Call(Box::new(Call::new(code.clone())))])
+                } else {
+                    let (line, input) = self.context.stream();
+                    let calls = call_each(input, Caller::new(code.clone()), next, self.context.clone());
+                    self.task(code.name.clone(), true, calls)?;
+                    End::Stream(line).into()
+                };
+                Ok(line.after(self.context.watch(&code.name, Position::Before)))
             }
             Code::Choose(code) => {
                 let (mut lines, mut ends) = (Vec::new(), Vec::new());
@@ -105,9 +112,7 @@ impl Maker<'_> {
                 self.task("<feedback>", false, feed_back(input, again, number, line, self.context.clone()))?;
                 Ok(End::Stream(out).into())
             }
-            Code::Place(inner, place) => {
-                Maker { context: self.context, place: Some(*place as usize) }.line(inner, next)
-            }
+            Code::Place(inner, place) => Maker { place: Some(*place as usize), ..*self }.line(inner, next),
             Code::Net(name, inner) => {
                 let next = next.after(self.context.watch(name, Position::After));
                 Ok(self.line(inner, next)?.after(self.context.watch(name, Position::Before)))

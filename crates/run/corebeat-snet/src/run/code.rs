@@ -73,6 +73,16 @@ impl Code {
         }
     }
 
+    /// Whether all its boxes are known to be cheap, and it is a chain.
+    pub(crate) fn is_cheap(&self) -> bool {
+        match self {
+            Code::Box(code) => code.is_cheap(),
+            Code::Serial(parts) => parts.iter().all(Code::is_cheap),
+            Code::Net(_, inner) => inner.is_cheap(),
+            _ => self.inline(),
+        }
+    }
+
     /// The choice that it ends with.
     fn tail(&self) -> Option<&Arc<ChooseCode>> {
         match self {

@@ -4,6 +4,8 @@ use std::any::Any;
 use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use corebeat_lpel::Reader;
 
@@ -26,6 +28,7 @@ pub(crate) struct BoxCode {
     pub(crate) name: Arc<str>,
     body: Arc<dyn BoxBody>,
     table: Table<Way>,
+    cost: Cost,
 }
 
 /// What to do with records of one shape.
@@ -59,7 +62,7 @@ enum From {
 impl BoxCode {
     pub(crate) fn new(plan: Arc<BoxPlan>, body: Arc<dyn BoxBody>) -> BoxCode {
         let name = plan.name.as_str().into();
-        BoxCode { plan, name, body, table: Table::default() }
+        BoxCode { plan, name, body, table: Table::default(), cost: Cost::default() }
     }
 
     fn way(&self, shape: Shape) -> Result<Way, TooMany> {
@@ -102,27 +105,33 @@ fn made(shape: Shape, past: &[Label], output: &[Label]) -> Result<Made, TooMany>
     Ok(Made { shape: out, from: Some(from) })
 }
 
-/// A box's task.
+/// Calls a function for records. A replica of a box has one.
 pub(crate) struct Caller {
     code: Arc<BoxCode>,
     ways: Ways<Way>,
     arguments: Vec<Value>,
     /// Memory of the last record, for the next one.
     spare: Vec<Value>,
-    line: Line,
-    context: Arc<Context>,
+    calls: u32,
+}
+
+/// Where records go that a function puts out.
+pub(crate) trait To {
+    /// `false`: nobody wants any more.
+    fn give(&mut self, record: Record) -> bool;
 }
 
 /// Brings what a function puts out on its way.
-struct Sending<'a> {
+struct Sending<'a, T: To> {
     outputs: &'a [Made],
     past: &'a [Value],
     spare: &'a mut Vec<Value>,
-    line: &'a mut Line,
-    context: &'a Arc<Context>,
+    to: &'a mut T,
+    /// How long others had the thread, if that is measured.
+    away: Option<Duration>,
 }
 
-impl Sink for Sending<'_> {
+impl<T: To> Sink for Sending<'_, T> {
     #[inline]
     fn put(&mut self, variant: usize, values: &mut [Value]) -> bool {
         let made = &self.outputs[variant];
@@ -134,33 +143,28 @@ impl Sink for Sending<'_> {
                 From::Past(at) => self.past[*at].clone(),
             })),
         }
-        self.line.record(Record::new(made.shape, all), self.context);
-        !self.line.is_closed()
+        let record = Record::new(made.shape, all);
+        match &mut self.away {
+            None => self.to.give(record),
+            Some(away) => {
+                let since = Instant::now();
+                let wanted = self.to.give(record);
+                *away += since.elapsed();
+                wanted
+            }
+        }
     }
 }
 
 impl Caller {
-    pub(crate) fn new(code: Arc<BoxCode>, line: Line, context: Arc<Context>) -> Caller {
-        Caller { code, ways: Ways::default(), arguments: Vec::new(), spare: Vec::new(), line, context }
+    pub(crate) fn new(code: Arc<BoxCode>) -> Caller {
+        Caller { code, ways: Ways::default(), arguments: Vec::new(), spare: Vec::new(), calls: 0 }
     }
 
-    pub(crate) async fn run(mut self, mut input: Reader<Message>) {
-        if self.code.plan.input.is_none() {
-            self.initialise();
-        }
-        while let Some(message) = input.read_async().await {
-            match message {
-                Message::Record(record) => self.call(record),
-                Message::Mark(mark) => self.line.mark(mark, &self.context),
-                Message::Join(_) | Message::Adopt(_) | Message::Done { .. } => {
-                    unreachable!("these are for collectors")
-                }
-            }
-        }
-    }
-
-    fn call(&mut self, record: Record) {
-        let Caller { code, ways, arguments, spare, line, context } = self;
+    /// Calls the function for a record.
+    #[inline]
+    pub(crate) fn call(&mut self, record: Record, to: &mut impl To, context: &Context) {
+        let Caller { code, ways, arguments, spare, calls } = self;
         let shape = record.shape();
         let (taken, outputs) = match ways.get(shape, &code.table, || code.way(shape)) {
             Ok(Way::Call { arguments, outputs }) => (arguments, outputs),
@@ -170,18 +174,29 @@ impl Caller {
             }
             Err(why) => return context.fault(&format!("box {}", code.name), format_args!("{why}"), &record),
         };
+        *calls = calls.wrapping_add(1);
+        let measured = calls.is_power_of_two() || *calls % MEASURED_EVERY == 0;
+        let since = measured.then(Instant::now);
+        let away = measured.then_some(Duration::ZERO);
         let (_, mut values) = record.into_parts();
-        let ended = match taken {
-            None => invoke(code, &mut values, &mut Sending { outputs, past: &[], spare, line, context }),
+        let (ended, away) = match taken {
+            None => {
+                let mut sending = Sending { outputs, past: &[], spare, to, away };
+                (invoke(code, &mut values, &mut sending), sending.away)
+            }
             Some(taken) => {
                 arguments.clear();
                 arguments.extend(taken.iter().map(|(at, passes)| match passes {
                     true => values[*at].clone(),
                     false => take(&mut values[*at]),
                 }));
-                invoke(code, arguments, &mut Sending { outputs, past: &values, spare, line, context })
+                let mut sending = Sending { outputs, past: &values, spare, to, away };
+                (invoke(code, arguments, &mut sending), sending.away)
             }
         };
+        if let (Some(since), Some(away)) = (since, away) {
+            code.cost.add(since.elapsed().saturating_sub(away));
+        }
         values.clear();
         if spare.capacity() == 0 {
             *spare = values;
@@ -192,24 +207,145 @@ impl Caller {
     }
 
     /// An initialiser is called once, when the network starts, and for no record.
-    fn initialise(&mut self) {
-        let Caller { code, spare, line, context, .. } = self;
+    fn initialise(&mut self, to: &mut impl To, context: &Context) {
+        let Caller { code, spare, .. } = self;
         let outputs = code.plan.outputs.iter().map(|output| made(Shape::empty(), &[], output)).collect();
         let outputs: Vec<Made> = match outputs {
             Ok(outputs) => outputs,
             Err(why) => return context.failure(&format!("box {}", code.name), format_args!("{why}")),
         };
-        let mut sending = Sending { outputs: &outputs, past: &[], spare, line, context };
+        let mut sending = Sending { outputs: &outputs, past: &[], spare, to, away: None };
         if let Err(why) = invoke(code, &mut [], &mut sending) {
             context.failure(&format!("box {}", code.name), format_args!("{why}"));
         }
     }
 }
 
-fn invoke(code: &BoxCode, arguments: &mut [Value], sending: &mut Sending<'_>) -> Result<(), String> {
+/// A box's task: calls the function for each record, and what it puts out goes its way at once.
+pub(crate) async fn call_each(
+    mut input: Reader<Message>,
+    mut caller: Caller,
+    mut line: Line,
+    context: Arc<Context>,
+) {
+    if caller.code.plan.input.is_none() {
+        caller.initialise(&mut Onward { line: &mut line, context: &context }, &context);
+    }
+    while let Some(message) = input.read_async().await {
+        match message {
+            Message::Record(record) => {
+                caller.call(record, &mut Onward { line: &mut line, context: &context }, &context);
+            }
+            Message::Mark(mark) => line.mark(mark, &context),
+            Message::Join(_) | Message::Adopt(_) | Message::Done { .. } => {
+                unreachable!("these are for collectors")
+            }
+        }
+    }
+}
+
+/// Down the line.
+struct Onward<'a> {
+    line: &'a mut Line,
+    context: &'a Arc<Context>,
+}
+
+impl To for Onward<'_> {
+    #[inline]
+    fn give(&mut self, record: Record) -> bool {
+        self.line.record(record, self.context);
+        !self.line.is_closed()
+    }
+}
+
+/// A box that is a step of a line (see [`star`](super::star)).
+pub(crate) struct Call {
+    caller: Caller,
+    made: Vec<Record>,
+}
+
+/// Records that a box, where it is a step, may put out before they go on.
+const MADE_MAX: usize = 64;
+
+impl Call {
+    pub(crate) fn new(code: Arc<BoxCode>) -> Call {
+        Call { caller: Caller::new(code), made: Vec::new() }
+    }
+
+    /// What becomes of a record. It goes on when the function has returned: so the functions of a line do not stand on the
+    /// stack one above the other.
+    pub(crate) fn apply(
+        &mut self,
+        record: Record,
+        context: &Context,
+        out: &mut dyn FnMut(Record),
+    ) -> Option<Record> {
+        let Call { caller, made } = self;
+        caller.call(record, &mut Later { made, out }, context);
+        let last = made.pop()?;
+        made.drain(..).for_each(out);
+        Some(last)
+    }
+}
+
+/// Kept for a moment.
+struct Later<'a, 'b> {
+    made: &'a mut Vec<Record>,
+    out: &'a mut (dyn FnMut(Record) + 'b),
+}
+
+impl To for Later<'_, '_> {
+    #[inline]
+    fn give(&mut self, record: Record) -> bool {
+        if self.made.len() == MADE_MAX {
+            self.made.drain(..).for_each(&mut *self.out);
+        }
+        self.made.push(record);
+        true
+    }
+}
+
+/// Of so many calls one is measured; and a replica's first ones.
+const MEASURED_EVERY: u32 = 64;
+
+/// What a call of a function takes, without what it waits for.
+#[derive(Default)]
+struct Cost {
+    mean_ns: AtomicU64,
+    samples: AtomicU64,
+}
+
+/// Samples that make a mean worth something.
+const SAMPLES_MIN: u64 = 8;
+
+/// A call that takes less is cheaper than a stream and a task's turn.
+const CHEAP_NS: u64 = 500;
+
+impl Cost {
+    fn add(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 8);
+        // Relaxed, and not one step: a sample may be lost, which does no harm to a mean.
+        let samples = self.samples.load(Ordering::Relaxed);
+        let mean = self.mean_ns.load(Ordering::Relaxed);
+        let weight = samples.min(7);
+        self.mean_ns
+            .store((mean.saturating_mul(weight).saturating_add(ns)) / (weight + 1), Ordering::Relaxed);
+        self.samples.store(samples + 1, Ordering::Relaxed);
+    }
+}
+
+impl BoxCode {
+    /// Whether a call is cheaper than a task for it, as far as is known.
+    pub(crate) fn is_cheap(&self) -> bool {
+        // Relaxed: as in `add`.
+        self.cost.samples.load(Ordering::Relaxed) >= SAMPLES_MIN
+            && self.cost.mean_ns.load(Ordering::Relaxed) < CHEAP_NS
+    }
+}
+
+fn invoke(code: &BoxCode, arguments: &mut [Value], sending: &mut dyn Sink) -> Result<(), String> {
     let mut out = Out::new(&code.plan, sending);
-    // Unwind safe: the arguments are cleared before they are used again, and of a line nothing is left half done but where the
-    // network itself has panicked, which the test below would show.
+    // Unwind safe: the arguments are cleared before they are used again, and what was put out is on its way.
     match catch_unwind(AssertUnwindSafe(|| code.body.call(arguments, &mut out))) {
         Ok(ended) => ended,
         // The task itself is to end.

@@ -6,7 +6,8 @@
 //!      +------> collector <----+-----------------------+            told of each new stage by the one before
 //! ```
 //!
-//! A stage is the end of the line that the operand before it ends with, so a star of one box has one task a stage.
+//! A stage is the end of the line that the operand before it ends with, so a star of one box has one task a stage. Where the
+//! boxes of the operand have turned out to be cheaper than a task's turn, several stages share a task.
 
 use std::sync::Arc;
 
@@ -22,6 +23,9 @@ use super::message::{Mark, Message};
 use super::way::Ways;
 use crate::record::Record;
 
+/// Stages after the first one that share a task.
+const JOINED_MAX: usize = 15;
+
 /// What stands before each replica: lets records leave, or go on.
 pub(crate) struct Stage {
     code: Arc<StarCode>,
@@ -30,6 +34,8 @@ pub(crate) struct Stage {
     exit: Writer<Message>,
     next: Option<Line>,
     place: Option<usize>,
+    /// Stages before this one in the same task.
+    joined: usize,
     order: Place,
     /// In a deterministic star: whether the record of now has caused some that went on.
     deeper: bool,
@@ -61,7 +67,10 @@ impl Stage {
     ) -> (Stage, Reader<Message>) {
         let (exit, collected) = exit(&code, context);
         let order = if code.deterministic { Place::First } else { Place::Any };
-        (Stage { code, ways: Ways::default(), exit, next: None, place, order, deeper: false }, collected)
+        (
+            Stage { code, ways: Ways::default(), exit, next: None, place, joined: 0, order, deeper: false },
+            collected,
+        )
     }
 
     #[inline]
@@ -121,18 +130,20 @@ impl Stage {
     fn grow(&mut self, record: Record, context: &Arc<Context>) {
         let (exit, collected) = exit(&self.code, context);
         send(&mut self.exit, Message::Join(Box::new(collected)));
+        let joined =
+            if self.joined < JOINED_MAX && self.code.operand.is_cheap() { self.joined + 1 } else { 0 };
         let stage = Stage {
             code: self.code.clone(),
             ways: Ways::default(),
             exit,
             next: None,
             place: self.place,
+            joined,
             order: if self.order == Place::Any { Place::Any } else { Place::Later },
             deeper: false,
         };
-        match (Maker { context, place: self.place })
-            .line(&self.code.operand, End::Stage(Box::new(stage)).into())
-        {
+        let maker = Maker { context, place: self.place, joined: joined > 0 };
+        match maker.line(&self.code.operand, End::Stage(Box::new(stage)).into()) {
             Ok(line) => self.next.insert(line).record(record, context),
             Err(why) => context.fault("a star", format_args!("no room for one more stage: {why}"), &record),
         }
