@@ -1,5 +1,7 @@
 //! What the checker accepts, infers and says.
 
+use std::collections::HashMap;
+
 use corebeat_snet::diagnostic::Severity;
 use corebeat_snet::plan::{self, Branch, Node, ParallelPlan};
 use corebeat_snet::{Checked, Kind, Label, Shape, check, parse};
@@ -376,6 +378,14 @@ fn binding_tag_does_not_flow_past() {
         ],
     );
     assert_types("box a ((A, <#B>) -> (A)); net n connect a;", &["A <#B>"], &["A"]);
+    assert_said("box a ((A) -> (B)); net n connect a .. [{B, <#C>} -> {}];", &[
+        "Error: filter `[{B, <#C>} -> {}]` cannot take {B}: it has no <#C>; put <#C> out before, or let such records \
+         past: `(... | [])` [[{B, <#C>} -> {}]: takes {B, <#C>} / a: {B} comes from here]",
+    ]);
+    assert_said("box a ((A) -> (B, <#C>)); net n connect a .. ([] | [{B} -> {}]);", &[
+        "Error: no branch takes {B, <#C>}; name <#C> here: a binding tag never flows past, or add a branch for such \
+         records [([] | [{B} -> {}]): takes {} | {B} / a: {B, <#C>} comes from here]",
+    ]);
 }
 
 #[test]
@@ -945,6 +955,145 @@ fn assert_sound(node: &Node) {
     }
 }
 
+/// A net that runs with sets of labels in place of records: boxes, conditions and guards do anything they may.
+struct Run {
+    /// Synchrocells by their way through the plan: which patterns are filled, and what the first one holds.
+    cells: HashMap<Vec<usize>, (Vec<bool>, Option<Shape>)>,
+    way: Vec<usize>,
+    seed: u64,
+    /// Steps left, for stars and feedback may go on for ever.
+    steps: usize,
+    lost: Option<String>,
+}
+
+impl Run {
+    fn chance(&mut self, of: usize) -> usize {
+        self.seed = self.seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.seed >> 33) as usize % of.max(1)
+    }
+
+    fn within(&mut self, step: usize, node: &Node, record: Shape) -> Vec<Shape> {
+        self.way.push(step);
+        let out = self.record(node, record);
+        self.way.pop();
+        out
+    }
+
+    fn lose(&mut self, node: &Node, record: Shape) -> Vec<Shape> {
+        self.lost.get_or_insert_with(|| format!("{record} is lost at {node:?}"));
+        Vec::new()
+    }
+
+    /// New labels, and of the record what flows past.
+    fn made(labels: impl Iterator<Item = Label>, record: Shape, taken: impl Fn(Label) -> bool) -> Shape {
+        let past = record.labels().iter().copied().filter(|l| l.kind() != Kind::BindingTag && !taken(*l));
+        Shape::new(labels.chain(past)).unwrap()
+    }
+
+    fn fits(&mut self, pattern: &plan::Guarded, record: Shape) -> bool {
+        record.is_subtype_of(pattern.shape) && (pattern.guard.is_none() || self.chance(2) == 0)
+    }
+
+    fn record(&mut self, node: &Node, record: Shape) -> Vec<Shape> {
+        if self.steps == 0 || self.lost.is_some() {
+            return Vec::new();
+        }
+        self.steps -= 1;
+        match node {
+            Node::Identity => vec![record],
+            Node::Box(plan) => {
+                let Some(input) = plan.input.as_ref().filter(|_| record.is_subtype_of(plan.accepts)) else {
+                    return self.lose(node, record);
+                };
+                let count = if plan.outputs.is_empty() { 0 } else { self.chance(4) };
+                let taken = |l| input.iter().any(|e| e.label == l && !e.passes);
+                (0..count)
+                    .map(|_| {
+                        let output = &plan.outputs[self.chance(plan.outputs.len())];
+                        Run::made(output.iter().copied(), record, taken)
+                    })
+                    .collect()
+            }
+            Node::Filter(plan) if !record.is_subtype_of(plan.pattern) => self.lose(node, record),
+            Node::Filter(plan) => {
+                let (_, outputs) = &plan.cases[self.chance(plan.cases.len())];
+                let taken = |l| plan.pattern.contains(l);
+                outputs.iter().map(|o| Run::made(o.entries.iter().map(|(l, _)| *l), record, taken)).collect()
+            }
+            Node::Sync(plan) => {
+                let fits: Vec<bool> = plan.patterns.iter().map(|p| self.fits(p, record)).collect();
+                let empty = (vec![false; fits.len()], None);
+                let (filled, first) = self.cells.entry(self.way.clone()).or_insert(empty);
+                let new: Vec<usize> = (0..fits.len()).filter(|i| fits[*i] && !filled[*i]).collect();
+                if new.is_empty() {
+                    return vec![record];
+                }
+                for i in new {
+                    filled[i] = true;
+                    if i == 0 {
+                        *first = Some(record);
+                    }
+                }
+                match (filled.iter().all(|f| *f), *first) {
+                    (true, Some(first)) => {
+                        let all = plan.patterns.iter().flat_map(|p| p.shape.labels()).chain(first.labels());
+                        vec![Shape::new(all.copied()).unwrap()]
+                    }
+                    _ => Vec::new(),
+                }
+            }
+            Node::Serial(parts) => parts.iter().enumerate().fold(vec![record], |records, (i, part)| {
+                records.into_iter().flat_map(|r| self.within(i, part, r)).collect()
+            }),
+            Node::Parallel(plan) => match plan.branch(record) {
+                Some(i) => self.within(i, &plan.branches[i].node, record),
+                None => self.lose(node, record),
+            },
+            Node::Star(plan) => {
+                let (mut out, mut open) = (Vec::new(), vec![(0, record)]);
+                while let Some((stage, record)) = open.pop() {
+                    if plan.exits.iter().any(|p| self.fits(p, record)) {
+                        out.push(record);
+                    } else if stage < 6 {
+                        open.extend(
+                            self.within(stage, &plan.operand, record).into_iter().map(|r| (stage + 1, r)),
+                        );
+                    }
+                }
+                out
+            }
+            Node::Split(plan) if !record.contains(plan.tag) => self.lose(node, record),
+            Node::Split(plan) => {
+                let value = self.chance(2);
+                self.within(value, &plan.operand, record)
+            }
+            Node::Feedback(plan) => {
+                let (mut out, mut open) = (Vec::new(), vec![record]);
+                while let Some(record) = open.pop() {
+                    for made in self.within(0, &plan.operand, record) {
+                        let back = plan.patterns.iter().any(|p| self.fits(p, made));
+                        if back { open.push(made) } else { out.push(made) }
+                    }
+                }
+                out
+            }
+            Node::Place(node, _) | Node::Net(_, node) => self.within(0, node, record),
+        }
+    }
+}
+
+/// A program of boxes, an inner net and a net.
+fn program(topology: &str, inner: &str, signature: usize) -> String {
+    let signature =
+        ["", "({A} -> ...)", "({A, B} | {<T>} -> {A})", "({A, <T>} -> {B}, {B} -> {A})"][signature];
+    format!(
+        "box a ((A) -> (B)); box b ((B, <T>) -> (A) | (A, B, <T>)); box c ((A, <#C>) -> (B, <#C>));
+         box d ((A, B =) -> ()); box i (-> (A, <T>));
+         net m {signature} connect {}; net n {signature} connect {topology};",
+        inner.replace('m', "a")
+    )
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
@@ -986,17 +1135,36 @@ proptest! {
     }
 
     #[test]
-    fn any_program_is_checked_to_an_end(topology in topologies(), inner in topologies(), declared in 0..4usize) {
-        let inner = inner.replace('m', "a");
-        let signature = ["", "({A} -> ...)", "({A, B} | {<T>} -> {A})", "({A, <T>} -> {B}, {B} -> {A})"][declared];
-        let source = format!(
-            "box a ((A) -> (B)); box b ((B, <T>) -> (A) | (A, B, <T>)); box c ((A, <#C>) -> (B, <#C>));
-             box d ((A, B =) -> ()); box i (-> (A, <T>));
-             net m {signature} connect {inner}; net n {signature} connect {topology};"
-        );
-        let checked = checked(&source);
+    fn any_program_is_checked_to_an_end(topology in topologies(), inner in topologies(), signature in 0..4usize) {
+        let checked = checked(&program(&topology, &inner, signature));
         if let Some(net) = checked.net {
             assert_sound(&net.root);
+        }
+    }
+
+    #[test]
+    fn records_go_their_way_where_nothing_was_said(
+        topology in topologies(),
+        inner in topologies(),
+        signature in 0..4usize,
+        seed in any::<u64>(),
+    ) {
+        let source = program(&topology, &inner, signature);
+        let checked = checked(&source);
+        let doubts = [" could not take ", " would take ", "too large to follow"];
+        prop_assume!(!checked.diagnostics.iter().any(|d| doubts.iter().any(|doubt| d.message.contains(doubt))));
+        let Some(net) = checked.net.filter(|net| !net.input.is_empty()) else {
+            return Ok(());
+        };
+        let mut run = Run { cells: HashMap::new(), way: Vec::new(), seed, steps: 2_000, lost: None };
+        for _ in 0..30 {
+            let record = net.input[run.chance(net.input.len())];
+            let out = run.record(&net.root, record);
+            prop_assert_eq!(&run.lost, &None, "{} in {}", record, source);
+            for made in out {
+                let starts = net.boxes.iter().any(|b| b.input.is_none());
+                prop_assert!(starts || net.output.contains(&made), "{made} of {record} in {source}: {:?}", net.output);
+            }
         }
     }
 }

@@ -21,6 +21,8 @@ enum Need {
     OneOf(Vec<Variant>),
     /// What it cannot have.
     Never,
+    /// To have less: like this it is not taken at all.
+    Less,
 }
 
 /// Works out what a part takes, and all parts in it.
@@ -135,7 +137,7 @@ fn before(flow: &mut Flow, part: &Part, rest: &Type) -> Type {
             flow.spend((row.len() + rest.accepts.len() + rest.lets.len()) as u64, part.span);
             match alone(flow, part, row) {
                 Some(made) => need(start, row, &made, rest),
-                None => Need::Never,
+                None => Need::Less,
             }
         });
         for variant in grown {
@@ -205,10 +207,11 @@ fn grow(
     span: Span,
     need: &mut dyn FnMut(&mut Flow, &Row, &Row) -> Need,
 ) -> Vec<Variant> {
-    let mut open = VecDeque::from([variant.clone()]);
+    // With the row that it grew from.
+    let mut open = VecDeque::from([(variant.clone(), variant.row.clone())]);
     let mut seen = HashSet::from([variant.row.clone()]);
     let (mut grown, mut stuck) = (Vec::new(), None);
-    while let Some(next) = open.pop_front() {
+    while let Some((next, less)) = open.pop_front() {
         flow.spend(1 + 4 * next.row.len() as u64, span);
         if seen.len() > 4 * VARIANTS_MAX {
             flow.gave_up.get_or_insert(span);
@@ -221,13 +224,15 @@ fn grow(
             Need::Never => {
                 stuck.get_or_insert(next);
             }
+            Need::Less => {
+                stuck.get_or_insert(Variant { row: less, ..next });
+            }
             Need::OneOf(wider) => {
                 flow.spend((wider.len() * wider.len() * (1 + next.row.len())) as u64, span);
                 let wider = wider.into_iter().filter(|w| seen.insert(w.row.clone()));
-                open.extend(wider.map(|w| Variant {
-                    optional: w.optional || next.optional,
-                    choice: w.choice || next.choice,
-                    row: w.row,
+                open.extend(wider.map(|w| {
+                    let (optional, choice) = (w.optional || next.optional, w.choice || next.choice);
+                    (Variant { row: w.row, optional, choice }, next.row.clone())
                 }));
             }
         }
@@ -345,7 +350,7 @@ fn around(
             return missing(start, row, &next, inner);
         }
         let Some(made) = alone(flow, operand, &next) else {
-            return Need::Never;
+            return Need::Less;
         };
         open.extend(made.iter().filter(|(r, mark)| mark.certain && again(r)).map(|(r, _)| r.clone()));
     }

@@ -390,8 +390,9 @@ fn unroutable(part: &Part, failure: &Failure) -> Diagnostic {
         };
         if none {
             reason = String::new();
-            help.push_str(", or add a branch for such records; `[]` takes all");
-        } else if missing.len() > 0 {
+            help.push_str(", or add a branch for such records");
+            help.push_str(if row.binding().is_empty() { "; `[]` takes all" } else { "" });
+        } else if missing.len() > 0 && row.binding().is_empty() {
             help.push_str(", or let such records past: `(... | [])`");
         }
         label = format!("takes {}", show(wants.iter().copied(), " | "));
