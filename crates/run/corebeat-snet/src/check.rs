@@ -4,7 +4,7 @@
 //!   Module --build--> parts --infer--> what each part takes --judge--> what is said --lower--> Net
 //! ```
 //!
-//! - *build* resolves names, from the innermost net outward, and makes one [part](part) of each place of a topology. A net is
+//! - *build* resolves names, from the innermost net outward, and makes one part of each place of a topology. A net is
 //!   built once, however often it is used.
 //! - *infer* works out from the inside what each part takes (its *variants*). `A .. B` takes what `A` takes, and with it what `B`
 //!   needs besides and `A` does not make, for that flows past `A`. A variant that is only more special than another is
@@ -58,9 +58,12 @@ pub struct Checked {
 
 /// Checks a program, and makes a plan of its net of this name; where there is none, of the last one.
 ///
+/// A net that declares what it takes is checked for exactly that. Where nothing is declared, what its parts want and nobody
+/// makes is taken to come in with the records.
+///
 /// ```
 /// let program = "
-///     net count {
+///     net count ({line} -> ...) {
 ///         box parse ((line) -> (number) | (<bad>));
 ///     } connect parse .. ([{<bad>} -> {}] | [{number} -> {<ok = 1>}]);
 /// ";
@@ -72,7 +75,7 @@ pub struct Checked {
 /// assert!(checked.net.is_none());
 /// assert_eq!(
 ///     checked.diagnostics[0].to_string(),
-///     "no branch takes {number}; put <bad> out before, or add a branch for such records; `[]` takes all"
+///     "no branch takes {number}; add a branch for such records; `[]` takes all"
 /// );
 /// ```
 pub fn check(module: &Module, name: Option<&str>) -> Checked {

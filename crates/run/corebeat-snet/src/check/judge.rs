@@ -390,7 +390,11 @@ fn unroutable(part: &Part, failure: &Failure) -> Diagnostic {
         };
         if none {
             reason = String::new();
-            help.push_str(", or add a branch for such records");
+            match want.overlap(row) {
+                0 => help.clear(),
+                _ => help.push_str(", or "),
+            }
+            help.push_str("add a branch for such records");
             help.push_str(if row.binding().is_empty() { "; `[]` takes all" } else { "" });
         } else if missing.len() > 0 && row.binding().is_empty() {
             help.push_str(", or let such records past: `(... | [])`");
