@@ -10,11 +10,11 @@ use super::collector::{collect, collect_choice, collect_ordered, collect_stages}
 use super::context::Context;
 use super::feedback::feed_back;
 use super::fork::Fork;
-use super::function::{Call, Caller, call_each};
+use super::function::{Caller, Joined, call_each};
 use super::line::{End, Line};
 use super::split::{Collector, Spread};
 use super::star::Stage;
-use super::step::{self, Back, Step};
+use super::step::{self, Back};
 use super::watch::Position;
 
 /// Steps that one task does for a record. A longer chain is cut, and goes on in another task.
@@ -51,8 +51,8 @@ impl Maker<'_> {
             }
             Code::Box(code) => {
                 let next = next.after(self.context.watch(&code.name, Position::After));
-                let line = if self.joined {
-                    next.after(vec![Step::Call(Box::new(Call::new(code.clone())))])
+                let line: Line = if self.joined {
+                    End::Joined(Box::new(Joined::new(code.clone(), next))).into()
                 } else {
                     let (line, input) = self.context.stream();
                     let calls = call_each(input, Caller::new(code.clone()), next, self.context.clone());

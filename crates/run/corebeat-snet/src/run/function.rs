@@ -11,7 +11,7 @@ use corebeat_lpel::Reader;
 
 use super::context::Context;
 use super::line::Line;
-use super::message::Message;
+use super::message::{Mark, Message};
 use super::way::{Table, Ways};
 use crate::body::{BoxBody, Out, Sink};
 use crate::error::TooMany;
@@ -258,49 +258,59 @@ impl To for Onward<'_> {
     }
 }
 
-/// A box that is a step of a line (see [`star`](super::star)).
-pub(crate) struct Call {
+/// A box that shares its task with what comes before it (see [`star`](super::star)), and the line behind it.
+pub(crate) struct Joined {
     caller: Caller,
     made: Vec<Record>,
+    line: Line,
 }
 
-/// Records that a box, where it is a step, may put out before they go on.
+/// Records that a box that shares its task may put out before they go on.
 const MADE_MAX: usize = 64;
 
-impl Call {
-    pub(crate) fn new(code: Arc<BoxCode>) -> Call {
-        Call { caller: Caller::new(code), made: Vec::new() }
+impl Joined {
+    pub(crate) fn new(code: Arc<BoxCode>, line: Line) -> Joined {
+        Joined { caller: Caller::new(code), made: Vec::new(), line }
     }
 
-    /// What becomes of a record. It goes on when the function has returned: so the functions of a line do not stand on the
+    /// Calls the function. What it puts out goes on when it has returned: so the functions of a task do not stand on the
     /// stack one above the other.
-    pub(crate) fn apply(
-        &mut self,
-        record: Record,
-        context: &Context,
-        out: &mut dyn FnMut(Record),
-    ) -> Option<Record> {
-        let Call { caller, made } = self;
-        caller.call(record, &mut Later { made, out }, context);
-        let last = made.pop()?;
-        made.drain(..).for_each(out);
-        Some(last)
+    #[inline]
+    pub(crate) fn record(&mut self, record: Record, context: &Arc<Context>) {
+        let Joined { caller, made, line } = self;
+        let mut later = Later { last: None, made, line, context };
+        caller.call(record, &mut later, context);
+        let Later { last, made, line, .. } = later;
+        if !made.is_empty() {
+            made.drain(..).for_each(|record| line.record(record, context));
+        }
+        if let Some(last) = last {
+            line.record(last, context);
+        }
+    }
+
+    pub(crate) fn mark(&mut self, mark: Mark, context: &Arc<Context>) {
+        self.line.mark(mark, context);
     }
 }
 
 /// Kept for a moment.
-struct Later<'a, 'b> {
+struct Later<'a> {
+    last: Option<Record>,
     made: &'a mut Vec<Record>,
-    out: &'a mut (dyn FnMut(Record) + 'b),
+    line: &'a mut Line,
+    context: &'a Arc<Context>,
 }
 
-impl To for Later<'_, '_> {
+impl To for Later<'_> {
     #[inline]
     fn give(&mut self, record: Record) -> bool {
-        if self.made.len() == MADE_MAX {
-            self.made.drain(..).for_each(&mut *self.out);
+        if let Some(before) = self.last.replace(record) {
+            self.made.push(before);
+            if self.made.len() == MADE_MAX {
+                self.made.drain(..).for_each(|record| self.line.record(record, self.context));
+            }
         }
-        self.made.push(record);
         true
     }
 }

@@ -6,6 +6,7 @@ use corebeat_lpel::Writer;
 
 use super::context::Context;
 use super::fork::Fork;
+use super::function::Joined;
 use super::message::{Mark, Message};
 use super::split::Spread;
 use super::star::Stage;
@@ -26,6 +27,8 @@ pub(crate) struct Line {
 /// Where records leave a line.
 pub(crate) enum End {
     Stream(Writer<Message>),
+    /// A box, and what comes after it.
+    Joined(Box<Joined>),
     /// One of several lines.
     Fork(Box<Fork>),
     /// Out of a star, or into its next stage.
@@ -78,6 +81,7 @@ impl Line {
         }
         match &mut self.end {
             End::Stream(stream) => send(stream, Message::Mark(mark)),
+            End::Joined(joined) => joined.mark(mark, context),
             End::Fork(fork) => fork.mark(mark, context),
             End::Stage(stage) => stage.mark(mark, context),
             End::Spread(spread) => spread.mark(mark, context),
@@ -121,6 +125,7 @@ impl End {
     fn record(&mut self, record: Record, context: &Arc<Context>) {
         match self {
             End::Stream(stream) => send(stream, Message::Record(record)),
+            End::Joined(joined) => joined.record(record, context),
             End::Fork(fork) => fork.record(record, context),
             End::Stage(stage) => stage.record(record, context),
             End::Spread(spread) => spread.record(record, context),

@@ -10,7 +10,6 @@ use super::choose::ChooseCode;
 use super::code::{Code, FeedbackCode, SplitCode, StarCode};
 use super::context::Context;
 use super::filter::Filter;
-use super::function::Call;
 use super::guard::Fit;
 use super::line::send;
 use super::message::{Mark, Message};
@@ -21,7 +20,6 @@ use crate::record::Record;
 
 /// One step of a line.
 pub(crate) enum Step {
-    Call(Box<Call>),
     Filter(Filter),
     Sync(Box<Sync>),
     Choose(Box<Choose>),
@@ -183,7 +181,6 @@ impl Step {
         out: &mut dyn FnMut(Record),
     ) -> Option<Record> {
         match self {
-            Step::Call(call) => call.apply(record, context, out),
             Step::Filter(filter) => filter.apply(record, context, out),
             Step::Sync(sync) => sync.apply(record),
             Step::Choose(choose) => {
