@@ -1,5 +1,6 @@
 //! What is behind a box: a function, in whatever language.
 
+use crate::label::{Kind, Label};
 use crate::plan::BoxPlan;
 use crate::value::Value;
 
@@ -29,6 +30,7 @@ pub trait Sink {
 
 impl<'a> Out<'a> {
     /// For a box so declared, into this.
+    #[inline]
     pub fn new(plan: &'a BoxPlan, sink: &'a mut dyn Sink) -> Out<'a> {
         Out { plan, sink }
     }
@@ -46,26 +48,33 @@ impl<'a> Out<'a> {
     /// # Errors
     ///
     /// When the declaration has no such variant, or other values in it.
+    #[inline]
     pub fn put(&mut self, variant: usize, values: &mut [Value]) -> Result<bool, String> {
-        let Some(labels) = variant.checked_sub(1).and_then(|v| self.plan.outputs.get(v)) else {
-            return Err(format!(
-                "it put out variant {variant}, and declares {} of them: {}",
-                self.plan.outputs.len(),
-                self.plan
-            ));
-        };
-        if labels.len() != values.len() {
-            let (n, wanted) = (values.len(), labels.len());
-            return Err(format!(
-                "it put out {n} values as variant {variant}, which has {wanted}: {}",
-                self.plan
-            ));
-        }
-        for (label, value) in labels.iter().zip(values.iter()) {
-            if (label.kind() == crate::label::Kind::Field) == matches!(value, Value::Tag(_)) {
-                return Err(format!("it put out {value:?} as {label} of variant {variant}: {}", self.plan));
-            }
+        let labels = variant.checked_sub(1).and_then(|v| self.plan.outputs.get(v));
+        let field = |label: &Label| label.kind() == Kind::Field;
+        let fit = |(label, value): (&Label, &Value)| field(label) != matches!(value, Value::Tag(_));
+        if !labels.is_some_and(|l| l.len() == values.len() && l.iter().zip(&*values).all(fit)) {
+            return Err(self.unfit(variant, values));
         }
         Ok(self.sink.put(variant - 1, values))
+    }
+    /// Why a record is none of the declaration.
+    #[cold]
+    fn unfit(&self, variant: usize, values: &[Value]) -> String {
+        let plan = self.plan;
+        let Some(labels) = variant.checked_sub(1).and_then(|v| plan.outputs.get(v)) else {
+            return format!(
+                "it put out variant {variant}, and declares {} of them: {plan}",
+                plan.outputs.len()
+            );
+        };
+        for (label, value) in labels.iter().zip(values) {
+            if labels.len() == values.len() && (label.kind() == Kind::Field) == matches!(value, Value::Tag(_))
+            {
+                return format!("it put out {value:?} as {label} of variant {variant}: {plan}");
+            }
+        }
+        let (n, wanted) = (values.len(), labels.len());
+        format!("it put out {n} values as variant {variant}, which has {wanted}: {plan}")
     }
 }

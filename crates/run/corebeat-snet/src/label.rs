@@ -65,6 +65,7 @@ impl Label {
     }
 
     /// What stands behind it.
+    #[inline]
     pub fn kind(self) -> Kind {
         match self.0 >> KIND_SHIFT {
             0 => Kind::Field,

@@ -74,6 +74,7 @@ impl Element {
     }
 
     /// Bytes of one.
+    #[inline]
     pub fn size(self) -> usize {
         match self {
             Element::UChar | Element::Char => 1,
@@ -99,17 +100,20 @@ impl Scalar {
     /// # Panics
     ///
     /// For a `long double`, which has more bytes.
+    #[inline]
     pub fn new(element: Element, bytes: [u8; 8]) -> Scalar {
         assert!(element.size() <= 8, "a long double is an array of one");
         Scalar { element, bytes }
     }
 
     /// Its type.
+    #[inline]
     pub fn element(self) -> Element {
         self.element
     }
 
     /// Its bytes: the first [`Element::size`] mean something.
+    #[inline]
     pub fn bytes(self) -> [u8; 8] {
         self.bytes
     }
@@ -307,6 +311,7 @@ macro_rules! scalar {
     ($($rust:ty => $element:ident),*) => {$(
         #[doc = concat!("A field of one `", stringify!($rust), "`.")]
         impl From<$rust> for Value {
+            #[inline]
             fn from(n: $rust) -> Value {
                 let mut bytes = [0; 8];
                 bytes[..size_of::<$rust>()].copy_from_slice(&n.to_ne_bytes());

@@ -216,7 +216,7 @@ impl BoxBody for Function {
             variants: &self.variants,
             given: words,
             given_put: 0,
-            recent: [Handle::NONE; C_ENTRIES_MAX],
+            recent: ([Handle::NONE; C_ENTRIES_MAX], 0),
             fault: None,
             payload: None,
             wanted: true,
@@ -230,9 +230,10 @@ impl BoxBody for Function {
                 Handle(*word).free();
             }
         }
-        call.recent.into_iter().take_while(|field| *field != Handle::NONE).for_each(|field| {
+        let (recent, n) = call.recent;
+        for field in &recent[..n] {
             field.free();
-        });
+        }
         match (call.payload, call.fault) {
             (Some(payload), _) => resume_unwind(payload),
             (None, Some(why)) => Err(why),
@@ -249,8 +250,8 @@ struct Call<'a, 'o> {
     given: &'a [u64],
     /// Of those, one bit each, which were put out.
     given_put: u32,
-    /// The fields of its own that it put out last.
-    recent: [Handle; C_ENTRIES_MAX],
+    /// The fields of its own that it put out last, and how many.
+    recent: ([Handle; C_ENTRIES_MAX], usize),
     /// The first thing that went wrong.
     fault: Option<String>,
     /// What unwinds through here. It may not through C, and does when the function has returned.
@@ -268,12 +269,12 @@ impl Call<'_, '_> {
         }
     }
 
-    /// Puts out what the handles of a record stand for.
-    fn put(&mut self, variant: c_int, words: &[Word]) {
+    /// Puts out what the handles of a record of at most `N` values stand for.
+    fn put<const N: usize>(&mut self, variant: c_int, words: &[Word]) {
         let plan = self.out.plan();
         let labels = &plan.outputs[variant as usize - 1];
-        let mut fields = [Handle::NONE; C_ENTRIES_MAX];
-        let mut some = [const { Value::Tag(0) }; C_ENTRIES_MAX];
+        let mut fields = [Handle::NONE; N];
+        let mut some = [const { Value::Tag(0) }; N];
         let values = &mut some[..labels.len()];
         let mut own = 0;
         for ((label, word), value) in labels.iter().zip(words).zip(values.iter_mut()) {
@@ -304,12 +305,13 @@ impl Call<'_, '_> {
                 }
             }
         }
-        let before = std::mem::replace(&mut self.recent, fields);
-        for field in before.into_iter().take_while(|field| *field != Handle::NONE) {
-            if !self.recent[..own].contains(&field) {
-                field.free();
-            }
+        let fields = &fields[..own];
+        let (recent, n) = &mut self.recent;
+        for field in recent[..*n].iter().filter(|field| !fields.contains(field)) {
+            field.free();
         }
+        recent[..own].copy_from_slice(fields);
+        *n = own;
         if self.fault.is_some() || self.payload.is_some() || !self.wanted {
             return;
         }
@@ -390,7 +392,11 @@ unsafe extern "C" fn out(call: *mut Call<'_, '_>, variant: c_int, words: *const 
     if let Some(kinds) = usize::try_from(variant).ok().and_then(|v| call.variants.get(v.checked_sub(1)?)) {
         // SAFETY: the header filled one for each letter that `variant` gave it.
         let words = unsafe { std::slice::from_raw_parts(words, kinds.count_bytes()) };
-        call.put(variant, words);
+        // Most records are small, and making and dropping places for values takes time.
+        match words.len() {
+            ..=4 => call.put::<4>(variant, words),
+            _ => call.put::<C_ENTRIES_MAX>(variant, words),
+        }
     }
 }
 
