@@ -18,6 +18,11 @@ impl Failure {
         Failure { status: 2, line: line.to_string() }
     }
 
+    /// Something wrong in what a user has written, not on the command line: in a program, in its records.
+    pub(crate) fn wrong(line: impl fmt::Display) -> Failure {
+        Failure { status: 1, line: line.to_string() }
+    }
+
     /// Corebeat's own failure.
     pub(crate) fn own(line: impl fmt::Display) -> Failure {
         Failure { status: 125, line: line.to_string() }

@@ -3,11 +3,13 @@
 //! Place in the loop: app; stands on everything. One file a command; `report.rs` and `trial.rs` serve several.
 //!
 //! Exit status, as `env` has it: 2 for a mistake on the command line, 125 where Corebeat itself fails, 126 for a
-//! program that cannot be started, 127 for one that is not there; else the program's own, or its signal.
+//! program that cannot be started, 127 for one that is not there; else the program's own, or its signal. `corebeat net`
+//! ends with 1 where something is wrong with the network or its records.
 
 mod demo;
 mod doctor;
 mod failure;
+mod net;
 mod output;
 mod plot;
 mod report;
@@ -47,6 +49,8 @@ enum Command {
     Demo(demo::Options),
     /// Run one of the embedded kernels (what demo runs)
     Workload(workload::Options),
+    /// Check and draw networks in S-Net
+    Net(net::Options),
 }
 
 /// What the parser says in several lines, in one: the mistake, its details, and where to look.
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         Command::Restore => restore::main(),
         Command::Demo(options) => demo::main(options),
         Command::Workload(options) => workload::main(options),
+        Command::Net(options) => net::main(options),
     };
     done.unwrap_or_else(|failure| failure.report())
 }

@@ -1,0 +1,66 @@
+//! `corebeat net check`: what is wrong with a network, or else what it takes and puts out.
+
+use crate::failure::{Done, Failure, print};
+use crate::net::program::Which;
+use crate::net::remark::Remark;
+use corebeat_snet::Shape;
+use corebeat_snet::plan::Net;
+use serde::Serialize;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    which: Which,
+    /// The same as JSON, one object a line: remarks, then the network
+    #[arg(long)]
+    json: bool,
+}
+
+/// A network as data.
+#[derive(Serialize)]
+struct Signature {
+    net: String,
+    input: Vec<String>,
+    output: Vec<String>,
+    boxes: Vec<String>,
+}
+
+pub(crate) fn main(options: Options) -> Done {
+    let program = options.which.read()?;
+    if options.json {
+        for remark in &program.remarks {
+            print(line(&Remark::of(remark, &program.text))?)?;
+        }
+        print(line(&Signature::of(&program.sound()?))?)?;
+    } else {
+        print(Signature::of(&program.tell()?).text())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(data: &impl Serialize) -> Result<String, Failure> {
+    Ok(serde_json::to_string(data).map_err(Failure::own)? + "\n")
+}
+
+impl Signature {
+    fn of(net: &Net) -> Signature {
+        let variants = |shapes: &[Shape]| shapes.iter().map(ToString::to_string).collect();
+        Signature {
+            net: net.name.clone(),
+            input: variants(&net.input),
+            output: variants(&net.output),
+            boxes: net.boxes.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// As a program would declare it, with its boxes below.
+    fn text(&self) -> String {
+        let mut text =
+            format!("net {} ({} -> {})\n", self.net, self.input.join(" | "), self.output.join(" | "));
+        for declared in &self.boxes {
+            text += &format!("    box {declared}\n");
+        }
+        text
+    }
+}
