@@ -23,7 +23,7 @@ pub use check::{Checked, check};
 pub use error::TooMany;
 pub use label::{Kind, LABELS_MAX, Label};
 pub use record::Record;
-pub use run::{CAPACITY, Fault, Input, Network, OnFault, Outcome, Output, Position, Report, Running};
+pub use run::{CAPACITY, Fault, Input, Network, OnFault, Outcome, Output, Position, Report, Running, STACK_SIZE};
 pub use shape::{SHAPES_MAX, Shape};
 pub use syntax::parse;
 pub use value::{Array, Element, Native, Scalar, Value};
