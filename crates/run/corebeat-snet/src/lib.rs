@@ -8,6 +8,7 @@ pub mod diagnostic;
 pub mod draw;
 mod error;
 pub mod expression;
+pub mod format;
 mod label;
 pub mod plan;
 mod record;
