@@ -49,7 +49,7 @@ enum Command {
     Demo(demo::Options),
     /// Run one of the embedded kernels (what demo runs)
     Workload(workload::Options),
-    /// Check and draw networks in S-Net
+    /// Check, draw and run networks in S-Net
     Net(net::Options),
 }
 

@@ -1,8 +1,9 @@
-//! `corebeat net`: networks in S-Net, checked and drawn.
+//! `corebeat net`: networks in S-Net, checked, drawn and run.
 //!
 //! ```text
 //!  FILE.snet --> Program --> check: remarks and signatures
-//!                   `------> draw: SVG
+//!                   |------> draw: SVG
+//!                   `------> run: records through it
 //! ```
 
 mod check;
@@ -10,6 +11,7 @@ mod draw;
 mod header;
 mod program;
 mod remark;
+mod run;
 
 use crate::failure::Done;
 
@@ -25,6 +27,8 @@ enum Command {
     Check(check::Options),
     /// Draw a network as SVG
     Draw(draw::Options),
+    /// Run a network: records in, records out
+    Run(run::Options),
     /// Write the header that boxes in C include
     Header(header::Options),
 }
@@ -33,6 +37,7 @@ pub(crate) fn main(options: Options) -> Done {
     match options.command {
         Command::Check(options) => check::main(options),
         Command::Draw(options) => draw::main(options),
+        Command::Run(options) => run::main(options),
         Command::Header(options) => header::main(options),
     }
 }
