@@ -4,7 +4,7 @@ use std::any::Any;
 use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use corebeat_lpel::Reader;
@@ -318,29 +318,22 @@ impl To for Later<'_> {
 /// Of so many calls one is measured; and a replica's first ones.
 const MEASURED_EVERY: u32 = 64;
 
-/// What a call of a function takes, without what it waits for.
+/// Whether the last measured calls of a function were cheap, without what they waited for: one bit for each. (A mean would be
+/// spoiled for long by one call in which the thread was interrupted.)
 #[derive(Default)]
-struct Cost {
-    mean_ns: AtomicU64,
-    samples: AtomicU64,
-}
+struct Cost(AtomicU16);
 
-/// Samples that make a mean worth something.
-const SAMPLES_MIN: u64 = 8;
+/// Of the last 16 measured calls so many have to be cheap.
+const CHEAP_MIN: u32 = 13;
 
 /// A call that takes less is cheaper than a stream and a task's turn.
-const CHEAP_NS: u64 = 500;
+const CHEAP: Duration = Duration::from_nanos(500);
 
 impl Cost {
     fn add(&self, time: Duration) {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 8);
-        // Relaxed, and not one step: a sample may be lost, which does no harm to a mean.
-        let samples = self.samples.load(Ordering::Relaxed);
-        let mean = self.mean_ns.load(Ordering::Relaxed);
-        let weight = samples.min(7);
-        self.mean_ns
-            .store((mean.saturating_mul(weight).saturating_add(ns)) / (weight + 1), Ordering::Relaxed);
-        self.samples.store(samples + 1, Ordering::Relaxed);
+        // Relaxed, and not one step: a lost bit does no harm.
+        let before = self.0.load(Ordering::Relaxed);
+        self.0.store(before << 1 | u16::from(time < CHEAP), Ordering::Relaxed);
     }
 }
 
@@ -348,8 +341,7 @@ impl BoxCode {
     /// Whether a call is cheaper than a task for it, as far as is known.
     pub(crate) fn is_cheap(&self) -> bool {
         // Relaxed: as in `add`.
-        self.cost.samples.load(Ordering::Relaxed) >= SAMPLES_MIN
-            && self.cost.mean_ns.load(Ordering::Relaxed) < CHEAP_NS
+        self.cost.0.load(Ordering::Relaxed).count_ones() >= CHEAP_MIN
     }
 }
 
