@@ -44,7 +44,7 @@ const ROW: i32 = 1_200;
 /// The least of that, in deep frames.
 const ROW_MIN: i32 = 420;
 
-/// Columns of a signature or a filter in a line.
+/// Columns of a signature, a filter or a type in a line.
 const COLUMNS: i32 = 34;
 
 /// Lines of a filter, and parts of a signature or a synchrocell.
@@ -257,7 +257,7 @@ impl Drawer {
             .iter()
             .map(|(i, _)| i.map_or(String::new(), |i| variants(&plan.branches[i].accepts)))
             .collect();
-        let labels: Vec<String> = accepts.iter().map(|text| cut(text, 24)).collect();
+        let labels: Vec<String> = accepts.iter().map(|text| cut(text, COLUMNS)).collect();
         let said = labels.iter().map(|l| Font::Label.width(l)).max().unwrap_or(0);
         let left = TRUNK + 12 + said + 16;
         let inside = pieces.iter().map(|(_, p)| p.width).max().unwrap_or(0);
