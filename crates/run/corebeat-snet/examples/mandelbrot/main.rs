@@ -28,8 +28,16 @@ fn main() -> Outcome<()> {
     let path = args.get(4).map_or("mandelbrot.pgm", String::as_str);
     let runtime = Runtime::builder().workers(workers).build()?;
     let begin = Instant::now();
-    let image = network::image(&runtime, View { width, height, iterations_max: 500 }, strips)?;
-    println!("{width} x {height} points in {strips} strips, {workers} workers: {:.1?}", begin.elapsed());
+    let view = View { width, height, iterations_max: 500 };
+    let image = network::image(&runtime, view, strips)?;
+    let (time, begin) = (begin.elapsed(), Instant::now());
+    let same = fractal::compute(&view.strip(0, 1)) == image;
+    println!("{width} x {height} points in {strips} strips, {workers} workers: {time:.1?}");
+    println!(
+        "a loop without a network: {:.1?}, {} image",
+        begin.elapsed(),
+        if same { "the same" } else { "ANOTHER" }
+    );
     std::fs::write(path, [format!("P5 {width} {height} 255\n").as_bytes(), &image].concat())
         .map_err(|why| format!("{path}: {why}"))?;
     println!("the picture is in {path}");

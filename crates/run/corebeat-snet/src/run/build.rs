@@ -3,15 +3,17 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use corebeat_lpel::{Error, Priority, Task, growing_stream, stream};
+use corebeat_lpel::{Error, Priority, Reader, Task, growing_stream, stream};
 
-use super::code::Code;
+use super::choose::ChooseCode;
+use super::code::{Code, SplitCode, StarCode};
 use super::collector::{collect, collect_choice, collect_ordered, collect_stages};
 use super::context::Context;
 use super::feedback::feed_back;
 use super::fork::Fork;
-use super::function::{Caller, Joined, call_each};
+use super::function::{BoxCode, Caller, Joined, call_each};
 use super::line::{End, Line};
+use super::message::Message;
 use super::split::{Collector, Spread};
 use super::star::Stage;
 use super::step::{self, Back};
@@ -37,9 +39,7 @@ impl Maker<'_> {
             if next.len() + steps.len() <= STEPS_MAX || next.len() == 0 {
                 return Ok(next.after(steps));
             }
-            let (line, input) = self.context.stream();
-            self.task("<filter>", false, collect(vec![input], next, self.context.clone()))?;
-            return Ok(Line::from(End::Stream(line)).after(steps));
+            return Ok(self.cut(next)?.after(steps));
         }
         match code {
             Code::Serial(parts) => {
@@ -49,18 +49,7 @@ impl Maker<'_> {
                 }
                 Ok(line)
             }
-            Code::Box(code) => {
-                let next = next.after(self.context.watch(&code.name, Position::After));
-                let line: Line = if self.joined {
-                    End::Joined(Box::new(Joined::new(code.clone(), next))).into()
-                } else {
-                    let (line, input) = self.context.stream();
-                    let calls = call_each(input, Caller::new(code.clone()), next, self.context.clone());
-                    self.task(code.name.clone(), true, calls)?;
-                    End::Stream(line).into()
-                };
-                Ok(line.after(self.context.watch(&code.name, Position::Before)))
-            }
+            Code::Box(code) => self.function(code, next),
             Code::Choose(code) => {
                 let (mut lines, mut ends) = (Vec::new(), Vec::new());
                 for branch in &code.branches {
@@ -68,49 +57,17 @@ impl Maker<'_> {
                     lines.push(self.line(branch, End::Stream(line).into())?);
                     ends.push(end);
                 }
-                let context = self.context.clone();
-                let order = if code.deterministic() {
-                    let (order, told) = stream(self.context.capacity);
-                    self.task("<collector>", false, collect_ordered(told, ends, next, context))?;
-                    Some(order)
-                } else {
-                    self.task("<collector>", false, collect_choice(code.clone(), ends, next, context))?;
-                    None
-                };
-                Ok(End::Fork(Box::new(Fork::new(code.clone(), lines, order))).into())
+                self.fork(code, lines, ends, next)
             }
-            Code::Star(code) => {
-                let (stage, collected) = Stage::first(code.clone(), self.place, self.context);
-                let context = self.context.clone();
-                if code.deterministic {
-                    self.task("<collector>", false, collect_stages(collected, next, context))?;
-                } else {
-                    self.task("<collector>", false, collect(vec![collected], next, context))?;
-                }
-                Ok(End::Stage(Box::new(stage)).into())
-            }
-            Code::Split(code) => {
-                let context = self.context.clone();
-                let to = if code.deterministic {
-                    let (order, told) = stream(self.context.capacity);
-                    self.task("<collector>", false, collect_ordered(told, Vec::new(), next, context))?;
-                    Collector::Ordered(order, Vec::new(), 0)
-                } else {
-                    let (told, ends) = self.context.stream();
-                    self.task("<collector>", false, collect(vec![ends], next, context))?;
-                    Collector::Any(told)
-                };
-                Ok(End::Spread(Box::new(Spread::new(code.clone(), to, self.place))).into())
-            }
+            Code::Star(code) => self.star(code, next),
+            Code::Split(code) => self.split(code, next),
             Code::Feedback(code) => {
                 let number = self.context.loop_number();
                 // The loop may hold more than its streams have room for: a box makes many records of one.
                 let (back, again) = growing_stream(self.context.capacity);
                 let line =
                     self.line(&code.operand, next.after(vec![Back::step(code.clone(), number, back)]))?;
-                let (out, input) = self.context.stream();
-                self.task("<feedback>", false, feed_back(input, again, number, line, self.context.clone()))?;
-                Ok(End::Stream(out).into())
+                self.feedback(number, line, again)
             }
             Code::Place(inner, place) => Maker { place: Some(*place as usize), ..*self }.line(inner, next),
             Code::Net(name, inner) => {
@@ -119,6 +76,84 @@ impl Maker<'_> {
             }
             Code::Identity | Code::Filter(_) | Code::Sync(_) => unreachable!("these are inline"),
         }
+    }
+
+    // What follows makes tasks, and is not part of `line`: networks are nested, and what a task is made of is large.
+
+    #[inline(never)]
+    fn function(&self, code: &Arc<BoxCode>, next: Line) -> Result<Line, Error> {
+        let next = next.after(self.context.watch(&code.name, Position::After));
+        let line: Line = if self.joined {
+            End::Joined(Box::new(Joined::new(code.clone(), next))).into()
+        } else {
+            let (line, input) = self.context.stream();
+            let calls = call_each(input, Caller::new(code.clone()), next, self.context.clone());
+            self.task(code.name.clone(), true, calls)?;
+            End::Stream(line).into()
+        };
+        Ok(line.after(self.context.watch(&code.name, Position::Before)))
+    }
+
+    #[inline(never)]
+    fn fork(
+        &self,
+        code: &Arc<ChooseCode>,
+        lines: Vec<Line>,
+        ends: Vec<Reader<Message>>,
+        next: Line,
+    ) -> Result<Line, Error> {
+        let context = self.context.clone();
+        let order = if code.deterministic() {
+            let (order, told) = stream(self.context.capacity);
+            self.task("<collector>", false, collect_ordered(told, ends, next, context))?;
+            Some(order)
+        } else {
+            self.task("<collector>", false, collect_choice(code.clone(), ends, next, context))?;
+            None
+        };
+        Ok(End::Fork(Box::new(Fork::new(code.clone(), lines, order))).into())
+    }
+
+    #[inline(never)]
+    fn star(&self, code: &Arc<StarCode>, next: Line) -> Result<Line, Error> {
+        let (stage, collected) = Stage::first(code.clone(), self.place, self.context);
+        let context = self.context.clone();
+        if code.deterministic {
+            self.task("<collector>", false, collect_stages(collected, next, context))?;
+        } else {
+            self.task("<collector>", false, collect(vec![collected], next, context))?;
+        }
+        Ok(End::Stage(Box::new(stage)).into())
+    }
+
+    #[inline(never)]
+    fn split(&self, code: &Arc<SplitCode>, next: Line) -> Result<Line, Error> {
+        let context = self.context.clone();
+        let to = if code.deterministic {
+            let (order, told) = stream(self.context.capacity);
+            self.task("<collector>", false, collect_ordered(told, Vec::new(), next, context))?;
+            Collector::Ordered(order, Vec::new(), 0)
+        } else {
+            let (told, ends) = self.context.stream();
+            self.task("<collector>", false, collect(vec![ends], next, context))?;
+            Collector::Any(told)
+        };
+        Ok(End::Spread(Box::new(Spread::new(code.clone(), to, self.place))).into())
+    }
+
+    #[inline(never)]
+    fn feedback(&self, number: u64, line: Line, again: Reader<Message>) -> Result<Line, Error> {
+        let (out, input) = self.context.stream();
+        self.task("<feedback>", false, feed_back(input, again, number, line, self.context.clone()))?;
+        Ok(End::Stream(out).into())
+    }
+
+    /// The rest of a chain of steps that is too long for one task.
+    #[inline(never)]
+    fn cut(&self, next: Line) -> Result<Line, Error> {
+        let (line, input) = self.context.stream();
+        self.task("<filter>", false, collect(vec![input], next, self.context.clone()))?;
+        Ok(End::Stream(line).into())
     }
 
     fn task(

@@ -73,13 +73,27 @@ impl Code {
         }
     }
 
-    /// Whether all its boxes are known to be cheap, and it is a chain.
-    pub(crate) fn is_cheap(&self) -> bool {
+    /// How many boxes it has, if it is a chain, and all of them are known to be cheap.
+    pub(crate) fn cheap_boxes(&self) -> Option<usize> {
         match self {
-            Code::Box(code) => code.is_cheap(),
-            Code::Serial(parts) => parts.iter().all(Code::is_cheap),
-            Code::Net(_, inner) => inner.is_cheap(),
-            _ => self.inline(),
+            Code::Box(code) => code.is_cheap().then_some(1),
+            Code::Serial(parts) => parts.iter().map(Code::cheap_boxes).sum(),
+            Code::Net(_, inner) => inner.cheap_boxes(),
+            _ => self.inline().then_some(0),
+        }
+    }
+
+    /// How deep it is nested.
+    pub(crate) fn depth(&self) -> usize {
+        1 + match self {
+            Code::Identity | Code::Filter(_) | Code::Sync(_) | Code::Box(_) => 0,
+            Code::Serial(parts) => parts.iter().map(Code::depth).max().unwrap_or(0),
+            Code::Choose(c) => c.branches.iter().map(Code::depth).max().unwrap_or(0),
+            Code::Star(s) => s.operand.depth(),
+            Code::Split(s) => s.operand.depth(),
+            Code::Feedback(f) => f.operand.depth(),
+            Code::Place(inner, _) => inner.depth(),
+            Code::Net(_, inner) => inner.depth(),
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use corebeat_lpel::{Reader, Writer, stream};
+use corebeat_lpel::{Reader, STACK_MAX, Writer, stream};
 
 use super::message::Message;
 use super::network::{Fault, OnFault, Settings, Tell};
@@ -14,6 +14,10 @@ use crate::record::Record;
 
 /// Faults that are kept to be told at the end. More are only counted.
 pub(crate) const FAULTS_MAX: usize = 1000;
+
+/// Bytes of stack for each level of a network: entities in entities call each other. Builds without optimisation take much
+/// more.
+const LEVEL_STACK: usize = if cfg!(debug_assertions) { 32 << 10 } else { 4 << 10 };
 
 /// One run of a network.
 pub(crate) struct Context {
@@ -30,16 +34,19 @@ pub(crate) struct Context {
     watches: Vec<Watch>,
     faults: Mutex<Vec<Fault>>,
     fault_count: AtomicUsize,
-    stopped: AtomicBool,
     kept: AtomicUsize,
     loops: AtomicU64,
+    /// Dropped when the network is to stop. Nothing is ever written to it.
+    stopper: Mutex<Option<Writer<Message>>>,
 }
 
 impl Context {
-    pub(crate) fn new(settings: &Settings, workers: usize) -> Context {
-        Context {
+    /// Also gives the end of the stream that ends when the network is stopped.
+    pub(crate) fn new(settings: &Settings, depth: usize, workers: usize) -> (Context, Reader<Message>) {
+        let (stopper, stop) = stream(1);
+        let context = Context {
             capacity: settings.capacity,
-            stack_size: settings.stack_size,
+            stack_size: (settings.stack_size + depth * LEVEL_STACK).min(STACK_MAX),
             boxes_last: settings.boxes_last,
             workers,
             on_fault: settings.on_fault,
@@ -47,10 +54,11 @@ impl Context {
             watches: settings.watches.clone(),
             faults: Mutex::default(),
             fault_count: AtomicUsize::new(0),
-            stopped: AtomicBool::new(false),
             kept: AtomicUsize::new(0),
             loops: AtomicU64::new(0),
-        }
+            stopper: Mutex::new(Some(stopper)),
+        };
+        (context, stop)
     }
 
     /// A stream between entities.
@@ -97,12 +105,7 @@ impl Context {
 
     /// No more records are taken in; those inside go on.
     pub(crate) fn stop(&self) {
-        // Relaxed: a hint; nothing is read on the strength of it.
-        self.stopped.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
+        drop(self.stopper.lock().unwrap_or_else(|e| e.into_inner()).take());
     }
 
     /// A synchrocell ended with this many records in it.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use corebeat_lpel::{Closed, Failure, Reader, Runtime, Task, Writer};
+use corebeat_lpel::{Closed, Event, Failure, Reader, Runtime, StreamSet, Task, Writer};
 
 use super::build::Maker;
 use super::code::{Code, Coder};
@@ -26,6 +26,8 @@ pub const STACK_SIZE: usize = 256 << 10;
 pub struct Network {
     net: Net,
     code: Code,
+    /// How deep it is nested.
+    depth: usize,
     settings: Settings,
 }
 
@@ -97,7 +99,7 @@ impl Network {
             tell: None,
             watches: Vec::new(),
         };
-        Ok(Network { net, code, settings })
+        Ok(Network { depth: code.depth(), net, code, settings })
     }
 
     /// The net.
@@ -168,11 +170,11 @@ impl Network {
     where
         I: IntoIterator<Item = Record> + Send + 'static,
     {
-        let context = Arc::new(Context::new(&self.settings, runtime.workers()));
+        let (context, stop) = self.context(runtime);
         let code = self.code.clone();
         let of_run = context.clone();
         let records = runtime.run(move || {
-            let (mut input, output) = spawn(code, &of_run, &Task::new());
+            let (mut input, output) = spawn(code, &of_run, stop, &Task::new());
             let _ = Task::new().name("<records>").spawn(move || {
                 for record in records {
                     if input.write(record).is_err() {
@@ -188,21 +190,26 @@ impl Network {
 
     /// Starts it. What is written to its input goes through it; it ends when the input is dropped.
     pub fn start(&self, runtime: &Runtime) -> Running {
-        let context = Arc::new(Context::new(&self.settings, runtime.workers()));
-        let (input, output) = spawn(self.code.clone(), &context, &runtime.task());
+        let (context, stop) = self.context(runtime);
+        let (input, output) = spawn(self.code.clone(), &context, stop, &runtime.task());
         Running { input, output, report: Report(context) }
+    }
+
+    fn context(&self, runtime: &Runtime) -> (Arc<Context>, Reader<Message>) {
+        let (context, stop) = Context::new(&self.settings, self.depth, runtime.workers());
+        (Arc::new(context), stop)
     }
 }
 
 /// The first task makes the rest.
-fn spawn(code: Code, context: &Arc<Context>, task: &Task<'_>) -> (Input, Output) {
+fn spawn(code: Code, context: &Arc<Context>, stop: Reader<Message>, task: &Task<'_>) -> (Input, Output) {
     let (input, records) = context.stream();
     let (out, output) = context.stream();
     let of_task = context.clone();
     let spawned = task.clone().name("<input>").stack_size(context.stack_size).spawn_async(async move {
         let context = of_task;
         match (Maker { context: &context, place: None, joined: false }).line(&code, End::Stream(out).into()) {
-            Ok(line) => enter(records, line, &context).await,
+            Ok(line) => enter(records, stop, line, &context).await,
             Err(why) => context.failure("the network", format_args!("no room for it: {why}")),
         }
     });
@@ -212,15 +219,13 @@ fn spawn(code: Code, context: &Arc<Context>, task: &Task<'_>) -> (Input, Output)
     (Input(input), Output(output))
 }
 
-/// Lets records in, until there are no more, or the network stops.
-async fn enter(mut records: Reader<Message>, mut line: Line, context: &Arc<Context>) {
-    while let Some(message) = records.read_async().await {
-        if context.is_stopped() {
-            return;
-        }
-        if let Message::Record(record) = message {
-            line.record(record, context);
-        }
+/// Lets records in, until there are no more, or the network is stopped.
+async fn enter(records: Reader<Message>, stop: Reader<Message>, mut line: Line, context: &Arc<Context>) {
+    let mut set = StreamSet::new();
+    set.add(records);
+    set.add(stop);
+    while let Some((_, Event::Item(Message::Record(record)))) = set.read_async().await {
+        line.record(record, context);
     }
 }
 
@@ -286,7 +291,7 @@ impl Report {
         self.0.kept()
     }
 
-    /// Takes in no more records. Those inside go on.
+    /// Takes in no more records, and wakes who waits for one. Those inside go on.
     pub fn stop(&self) {
         self.0.stop();
     }

@@ -23,7 +23,7 @@ use super::message::{Mark, Message};
 use super::way::Ways;
 use crate::record::Record;
 
-/// Stages after the first one that share a task.
+/// Boxes after the first stage's that share a task.
 const JOINED_MAX: usize = 15;
 
 /// What stands before each replica: lets records leave, or go on.
@@ -34,7 +34,7 @@ pub(crate) struct Stage {
     exit: Writer<Message>,
     next: Option<Line>,
     place: Option<usize>,
-    /// Stages before this one in the same task.
+    /// Boxes before this stage that share its task.
     joined: usize,
     order: Place,
     /// In a deterministic star: whether the record of now has caused some that went on.
@@ -130,8 +130,10 @@ impl Stage {
     fn grow(&mut self, record: Record, context: &Arc<Context>) {
         let (exit, collected) = exit(&self.code, context);
         send(&mut self.exit, Message::Join(Box::new(collected)));
-        let joined =
-            if self.joined < JOINED_MAX && self.code.operand.is_cheap() { self.joined + 1 } else { 0 };
+        let joined = match self.code.operand.cheap_boxes() {
+            Some(boxes) if self.joined + boxes <= JOINED_MAX => self.joined + boxes,
+            _ => 0,
+        };
         let stage = Stage {
             code: self.code.clone(),
             ways: Ways::default(),
