@@ -64,6 +64,21 @@
 //! Markup that stood in the same place before is compared, not read (`memo.rs`), because streams of records repeat it. No
 //! crate that reads XML or JSON as a whole can do that; so the scanners are written here, upon crates for what they are best
 //! at: searching bytes (memchr), numbers (fast-float2, itoa, zmij), base64.
+//!
+//! Processor time of one core of two that others used too (EPYC), MB/s of text, medians of seven runs over 32 MiB:
+//!
+//! | records | read | a crate alone |
+//! | --- | --- | --- |
+//! | XML, an `int` and a tag, 115 bytes | 600 | quick-xml, events without values: 150 |
+//! | XML, text of 1,080 bytes as characters | 1,550 | |
+//! | XML, 1,000 `int`s or `double`s | 260, 340 | |
+//! | JSON, text of 32 bytes and a tag, 48 bytes | 200 to 280 | serde_json, to its `Value`: 90 to 140 |
+//! | JSON, text of 1,080 bytes and a tag | 1,100 to 1,370 | serde_json: 700 to 750 |
+//! | JSON, 1,200 bytes in base64 | 520 to 690 | |
+//! | JSON, 1,000 `int`s or `double`s | 240 to 330, 200 | serde_json: 110, 180 |
+//!
+//! Of the 175 ns for the small line of JSON, about 90 go into making the record and dropping it (three pieces of memory):
+//! without any reading, no more than 520 MB/s of such lines could be made.
 
 mod input;
 mod json;
