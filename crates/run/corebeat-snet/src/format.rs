@@ -51,7 +51,7 @@
 //!
 //! Real numbers are written with the fewest digits that are read back as the same bits; of NaNs only the sign is kept. A
 //! `long double` is read and written exactly. An array of one `long double` is written as a single one: they are the same
-//! [`Value`](crate::Value).
+//! [`Value`].
 //!
 //! # Failure
 //!
