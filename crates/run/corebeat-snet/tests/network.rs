@@ -264,25 +264,28 @@ fn tasks_alive(source: &str, boxes: Boxes, input: Vec<Record>) -> (Outcome, usiz
 
 #[test]
 fn stages_that_have_done_their_work_go_away() {
-    let boxes = Boxes::new()
-        .with("add", "(state, <n>) -> (state) | (<sum>)", |(s, Tag(n)): (i32, Tag), out: &mut Out| {
-            out.emit(1, (s + n,))?;
-            out.emit(2, (Tag(s + n),))
-        })
-        .unwrap();
-    let source = "
-        box add ((state, <n>) -> (state) | (<sum>));
-        net main {
-            net probe connect [{<n>} -> {<n>}];
-        } connect (probe | []) .. ([| {state}, {<n>} |] .. ([] | add)) * {<sum>};
-    ";
-    let state = Record::from_pairs([(Label::new(Kind::Field, "state").unwrap(), Value::from(0i32))]).unwrap();
-    let numbers = (1..=1000).map(|n| record(&format!("n={n}")));
-    let input = std::iter::once(state).chain(numbers).collect();
-    let (outcome, most) = tasks_alive(source, boxes, input);
-    let sums = tags(&outcome, "sum");
-    assert_eq!((sums.len(), sums[999], outcome.kept), (1000, 1000 * 1001 / 2, 1));
-    assert!(most < 200, "{most} tasks");
+    for combinator in ["*", "**"] {
+        let boxes = Boxes::new()
+            .with("add", "(state, <n>) -> (state) | (<sum>)", |(s, Tag(n)): (i32, Tag), out: &mut Out| {
+                out.emit(1, (s + n,))?;
+                out.emit(2, (Tag(s + n),))
+            })
+            .unwrap();
+        let source = format!(
+            "box add ((state, <n>) -> (state) | (<sum>));
+            net main {{
+                net probe connect [{{<n>}} -> {{<n>}}];
+            }} connect (probe | []) .. ([| {{state}}, {{<n>}} |] .. ([] | add)) {combinator} {{<sum>}};"
+        );
+        let state = Label::new(Kind::Field, "state").unwrap();
+        let state = Record::from_pairs([(state, Value::from(0i32))]).unwrap();
+        let numbers = (1..=1000).map(|n| record(&format!("n={n}")));
+        let input = std::iter::once(state).chain(numbers).collect();
+        let (outcome, most) = tasks_alive(&source, boxes, input);
+        let sums = tags(&outcome, "sum");
+        assert_eq!((sums.len(), sums[999], outcome.kept), (1000, 1000 * 1001 / 2, 1));
+        assert!(most < 200, "{most} tasks with {combinator}");
+    }
 }
 
 #[test]

@@ -93,10 +93,9 @@ pub(crate) async fn collect_choice(
                 }
                 line.record(record, &context);
                 if waiting.is_empty()
-                    && let Some(rest) = line.stage().and_then(Stage::rest)
+                    && let Some(rest) = line.stage().and_then(|stage| stage.rest(false))
                 {
-                    let stream = |(key, before)| Some((set.remove(key)?, before + 1));
-                    return rest.hand_over(choices.into_iter().filter_map(stream).collect());
+                    return rest.hand_over(take_out(&mut set, choices));
                 }
             }
             Some((key, Event::Item(Message::Mark(mark)))) => {
@@ -117,9 +116,17 @@ pub(crate) async fn collect_choice(
             None => {
                 line.mark(barrier.expect("who waits has brought one"), &context);
                 choices.extend(waiting.drain(..).map(|(stream, before)| (set.add(stream), before)));
+                if let Some(rest) = line.stage().and_then(|stage| stage.rest(true)) {
+                    return rest.hand_over(take_out(&mut set, choices));
+                }
             }
         }
     }
+}
+
+/// All streams, which from now on have one more choice before them.
+fn take_out(set: &mut StreamSet<Message>, choices: HashMap<Key, u64>) -> Vec<(Reader<Message>, u64)> {
+    choices.into_iter().filter_map(|(key, before)| Some((set.remove(key)?, before + 1))).collect()
 }
 
 /// Passes on what comes on its streams, in the order that it is told: for a deterministic parallel or split.
@@ -163,8 +170,13 @@ pub(crate) async fn collect_stages(first: Reader<Message>, mut line: Line, conte
             Some(Message::Mark(mark)) => line.mark(mark, &context),
             Some(Message::Adopt(_)) => unreachable!("these are for other collectors"),
             None if at == 0 => return,
-            // Its task has failed, which was told; what others bring is not lost.
-            None => at = 0,
+            // A stage that does nothing any more: the next one is in its place.
+            None => {
+                stages.remove(at);
+                if at == stages.len() {
+                    at = 0;
+                }
+            }
         }
     }
 }

@@ -98,8 +98,16 @@ impl Stage {
 
     /// The choice that is all that is left of the replica after this stage: its synchrocells have fired. What comes to this
     /// stage could as well come to the next one, if it is shown to the choice before.
-    pub(crate) fn rest(&mut self) -> Option<&mut Fork> {
-        let tail = self.code.tail.as_ref()?;
+    ///
+    /// In a deterministic star only `after_mark`, when the collector has been told of all that leaves here; and not the first
+    /// one, which tells where a record's end is.
+    pub(crate) fn rest(&mut self, after_mark: bool) -> Option<&mut Fork> {
+        let may_go = match self.order {
+            Place::Any => true,
+            Place::First => false,
+            Place::Later => after_mark,
+        };
+        let tail = self.code.tail.as_ref().filter(|_| may_go)?;
         self.next.as_mut()?.fork().filter(|fork| fork.is_of(tail))
     }
 
