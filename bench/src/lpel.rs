@@ -6,7 +6,7 @@
 mod corebeat;
 mod go;
 mod lap;
-mod load;
+pub(crate) mod load;
 mod may;
 mod memory;
 mod ring;

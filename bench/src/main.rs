@@ -1,8 +1,8 @@
 //! Corebeat side by side with its peers, in one run: `cargo run --release -p bench -- list | NAME...`.
 //!
 //! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
-//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`; and `lpel` for those that share their peers.
-//! The book's page `measuring.md` says what each means.
+//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`; and `lpel` and `snet` for those that share
+//! their peers. The book's page `measuring.md` says what each means.
 //!
 //! # Model
 //!
@@ -32,6 +32,7 @@ mod round;
 mod row;
 mod run_auto;
 mod session;
+mod snet;
 mod tool;
 mod tune_count;
 mod workload_naive;
@@ -58,7 +59,7 @@ struct Bench {
 fn benches() -> impl Iterator<Item = &'static Bench> {
     const PROGRAMS: [Bench; 4] =
         [linux_watch::BENCH, tune_count::BENCH, run_auto::BENCH, workload_naive::BENCH];
-    PROGRAMS.iter().chain(&lpel::BENCHES)
+    PROGRAMS.iter().chain(&lpel::BENCHES).chain(&snet::BENCHES)
 }
 
 /// Measures Corebeat beside its peers, in one run.
@@ -98,6 +99,8 @@ enum Part {
     Kernel(kernel::Options),
     #[command(hide = true)]
     Lpel(lpel::Options),
+    #[command(hide = true)]
+    Snet(snet::Options),
 }
 
 fn main() -> ExitCode {
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Some(Part::Lever(options)) => lever::main(&options),
         Some(Part::Kernel(options)) => kernel::main(&options),
         Some(Part::Lpel(options)) => lpel::main(&options),
+        Some(Part::Snet(options)) => snet::main(&options),
         None => measure(cli.options),
     };
     done.unwrap_or_else(|why| {

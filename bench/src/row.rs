@@ -8,6 +8,7 @@ use std::fmt;
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Better {
     Lower,
+    Higher,
     /// The value describes, and is neither good nor bad.
     Neither,
 }
@@ -124,8 +125,9 @@ impl fmt::Display for Table {
         }
         writeln!(f)?;
         let reference = self.series.first().and_then(|s| Some((s, median(&s.values).filter(|&m| m > 0.0)?)));
+        let better = if self.better == Better::Higher { f64::max } else { f64::min };
         let best =
-            self.series.iter().filter(|s| !s.is_cut()).filter_map(|s| median(&s.values)).reduce(f64::min);
+            self.series.iter().filter(|s| !s.is_cut()).filter_map(|s| median(&s.values)).reduce(better);
         writeln!(f, "  {:<28} {:>9} {:>9} {:>9} {:>5}", "", "median", "min", "max", "runs")?;
         for series in &self.series {
             let Some(row) = self.row(series) else {
@@ -143,7 +145,7 @@ impl fmt::Display for Table {
                 over(row.max, cut),
                 row.runs
             )?;
-            if let Some((first, reference)) = reference.filter(|_| self.better == Better::Lower) {
+            if let Some((first, reference)) = reference.filter(|_| self.better != Better::Neither) {
                 let ratio = format!("{:.3}", row.median / reference);
                 match (std::ptr::eq(first, series), first.is_cut(), series.is_cut()) {
                     (true, ..) => {}
@@ -217,5 +219,13 @@ mod tests {
             "{text}"
         );
         assert!(line("gone").ends_with("failed"), "{text}");
+    }
+
+    #[test]
+    fn table_of_rates_shows_the_highest_as_best() {
+        let rates = vec![series("corebeat", &[2.0], 0), series("by hand", &[3.0], 0)];
+        let text = Table { unit: "MB/s", better: Better::Higher, ..table(rates) }.to_string();
+        assert!(text.trim_end().ends_with("1.500 of corebeat   best"), "{text}");
+        assert_eq!(text.matches("best").count(), 1);
     }
 }

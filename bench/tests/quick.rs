@@ -30,7 +30,7 @@ fn rows(args: &[&str]) -> Vec<Value> {
         for text in ["bench", "case", "subject", "unit"] {
             assert!(row[text].as_str().is_some_and(|t| !t.is_empty()), "{text} of {row}");
         }
-        assert!(["lower", "neither"].contains(&row["better"].as_str().unwrap()), "{row}");
+        assert!(["lower", "higher", "neither"].contains(&row["better"].as_str().unwrap()), "{row}");
         let figure = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name} of {row}"));
         assert!(figure("min") <= figure("median") && figure("median") <= figure("max"), "{row}");
         assert!(row["runs"].as_u64().is_some_and(|n| n > 0), "{row}");
@@ -54,12 +54,22 @@ const LPEL: [&str; 7] = [
     "lpel.monitor",
 ];
 
+/// The benches of networks.
+const SNET: [&str; 6] = [
+    "snet.replication",
+    "snet.synchronisation",
+    "snet.mandelbrot",
+    "snet.routing",
+    "snet.format",
+    "snet.box",
+];
+
 #[test]
 fn list_names_benches_cases_peers_and_what_is_missing() {
     let listed = objects(&bench(&["list", "--json"]));
     let names: Vec<&str> = listed.iter().map(|b| b["bench"].as_str().unwrap()).collect();
     assert_eq!(names[..4], ["linux.watch", "tune.count", "run.auto", "workload.naive"]);
-    assert_eq!(names[4..], LPEL);
+    assert_eq!(names[4..], [&LPEL[..], &SNET].concat());
     for bench in &listed {
         assert!(
             !bench["cases"].as_array().unwrap().is_empty() && !bench["peers"].as_array().unwrap().is_empty()
@@ -101,8 +111,7 @@ fn count_quick_compares_what_is_found_with_a_sweep() {
 fn auto_quick_runs_every_program_plain_and_steered() {
     let rows = rows(&["run.auto"]);
     for case in cases(&rows) {
-        let subjects: Vec<&str> =
-            rows.iter().filter(|r| r["case"] == case).map(|r| r["subject"].as_str().unwrap()).collect();
+        let subjects = subjects(&rows, case);
         assert!(subjects.starts_with(&["corebeat", "plain"]), "{case}: {subjects:?}");
     }
 }
@@ -114,18 +123,47 @@ fn naive_quick_gives_the_same_results() {
     assert!(cases(&rows).contains("triad, 1 thread"));
 }
 
-#[test]
-fn lpel_quick_gives_every_case_of_every_bench() {
-    let rows = rows(&LPEL);
+/// Runs benches, looks whether all cases that are listed were measured, and gives the rows of each.
+fn rows_of_every_case(names: &[&'static str]) -> Vec<(&'static str, Vec<Value>)> {
+    let rows = rows(names);
     let listed = objects(&bench(&["list", "--json", "--quick"]));
-    for name in LPEL {
+    let of_bench = |&name: &&'static str| {
         let of_bench: Vec<Value> = rows.iter().filter(|r| r["bench"] == name).cloned().collect();
         let bench = listed.iter().find(|b| b["bench"] == name).unwrap();
         let expected: BTreeSet<&str> =
             bench["cases"].as_array().unwrap().iter().map(|c| c.as_str().unwrap()).collect();
         assert_eq!(cases(&of_bench), expected);
+        (name, of_bench)
+    };
+    names.iter().map(of_bench).collect()
+}
+
+fn subjects<'a>(rows: &'a [Value], case: &str) -> Vec<&'a str> {
+    rows.iter().filter(|r| r["case"] == case).map(|r| r["subject"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn lpel_quick_gives_every_case_of_every_bench() {
+    for (name, rows) in rows_of_every_case(&LPEL) {
         for subject in ["corebeat", if name == "lpel.monitor" { "level d" } else { "tokio" }] {
-            assert!(of_bench.iter().any(|r| r["subject"] == subject), "{subject} in {of_bench:?}");
+            assert!(rows.iter().any(|r| r["subject"] == subject), "{subject} in {rows:?}");
+        }
+    }
+}
+
+#[test]
+fn snet_quick_gives_every_case_of_every_bench() {
+    for (name, rows) in rows_of_every_case(&SNET) {
+        for case in cases(&rows) {
+            let subjects = subjects(&rows, case);
+            let peer = match name {
+                "snet.mandelbrot" => "rayon",
+                "snet.routing" => "corebeat, no choice",
+                "snet.format" if case.contains("XML") => "quick-xml, events",
+                "snet.format" => "serde_json, maps",
+                _ => "lpel by hand",
+            };
+            assert!(subjects[0] == "corebeat" && subjects.contains(&peer), "{case}: {subjects:?}");
         }
     }
 }

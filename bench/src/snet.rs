@@ -1,0 +1,262 @@
+//! Networks in S-Net beside the same by hand: what replicas, synchrocells, choices, boxes and records as text cost.
+//!
+//! Each subject does the same work ([`load`]) in a process of its own, which times itself in laps ([`lap`]) and prints a value
+//! and a checksum. In a lap a network is made, used and taken down. One file a subject, or a work.
+
+mod corebeat;
+mod format;
+mod lap;
+mod load;
+mod lpel;
+mod mandelbrot;
+mod memory;
+mod subject;
+mod thread;
+mod tokio;
+
+use crate::Bench;
+use crate::child::{Running, last_line};
+use crate::line::{cpus, pin};
+use crate::lpel::load::word;
+use crate::program::{Agreement, word_after};
+use crate::round::{Measured, Subject as Turn, interleave};
+use crate::row::{Better, Table};
+use crate::session::Session;
+use crate::tool::Tool;
+use load::{Fields, Form, Load, Work};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+use subject::Subject;
+
+/// A run is ended after this.
+const RUN_MAX: Duration = Duration::from_secs(120);
+/// Of a run so much is measured, and at least one lap.
+const LEAST_MS: u64 = 300;
+/// What pairs of records may take, however many there are.
+const GROWTH_MAX: u64 = 16 << 20;
+
+/// Compiles boxes in C.
+const CC: Tool = Tool { program: "cc", package: "gcc" };
+
+pub(crate) const BENCHES: [Bench; 6] = [
+    Bench {
+        name: "snet.replication",
+        summary: "time for 1,000 records of random depths through a star of one box",
+        peers: &["lpel by hand", "tokio", "threads + crossbeam (depth 1000)"],
+        tools: &[CC],
+        cases: |session| names(&replication(session)),
+        run: |session| measure(session, "snet.replication", &replication(session)),
+    },
+    Bench {
+        name: "snet.synchronisation",
+        summary: "time for records that find their partners in a star of synchrocells, and the memory for it",
+        peers: &["lpel by hand", "tokio"],
+        tools: &[],
+        cases: |session| names(&synchronisation(session)),
+        run: |session| measure(session, "snet.synchronisation", &synchronisation(session)),
+    },
+    Bench {
+        name: "snet.mandelbrot",
+        summary: "time for an image of 4,096 by 4,096 points in 256 strips",
+        peers: &["rayon", "one thread"],
+        tools: &[],
+        cases: |session| names(&mandelbrot(session)),
+        run: |session| measure(session, "snet.mandelbrot", &mandelbrot(session)),
+    },
+    Bench {
+        name: "snet.routing",
+        summary: "time for a record's choice among branches, by how many labels it has",
+        peers: &["no choice"],
+        tools: &[],
+        cases: |session| names(&routing(session)),
+        run: |session| measure(session, "snet.routing", &routing(session)),
+    },
+    Bench {
+        name: "snet.format",
+        summary: "megabytes a second of records as text",
+        peers: &["serde_json, maps", "quick-xml, events"],
+        tools: &[],
+        cases: |session| names(&format(session)),
+        run: |session| measure(session, "snet.format", &format(session)),
+    },
+    Bench {
+        name: "snet.box",
+        summary: "time for a record through a network of one box, streams and all",
+        peers: &["lpel by hand", "tokio"],
+        tools: &[CC],
+        cases: |session| names(&call(session)),
+        run: |session| measure(session, "snet.box", &call(session)),
+    },
+];
+
+/// The same work for several.
+struct Case {
+    name: String,
+    /// Who, each with the name that is shown, and what it is given.
+    subjects: Vec<(String, Subject, Load)>,
+}
+
+impl Case {
+    /// With all who can do the work.
+    fn new(name: impl Into<String>, load: Load) -> Case {
+        let subjects = Subject::of(&load).into_iter().map(|s| (s.name().to_owned(), s, load));
+        Case { name: name.into(), subjects: subjects.collect() }
+    }
+}
+
+fn replication(session: &Session) -> Vec<Case> {
+    let (depths, records) = if session.quick { ([100, 20], 20) } else { ([10_000, 1000], 1000) };
+    let by_workers = |depth, workers| {
+        let load = Load { depth, ..load(session, Work::Replication, workers, records, records) };
+        Case::new(format!("depth {depth}, {}", count_workers(workers)), load)
+    };
+    depths.into_iter().flat_map(|depth| [1, 2].map(|n| by_workers(depth, n))).collect()
+}
+
+fn synchronisation(session: &Session) -> Vec<Case> {
+    let counts = if session.quick { [10, 100] } else { [1000, 100_000] };
+    let case = |work, what: &str, count: u64, workers| {
+        let name = format!("{what}{count} times, {}", count_workers(workers));
+        Case::new(name, load(session, work, workers, count, count))
+    };
+    let timed = counts.into_iter().flat_map(|n| [1, 2].map(|workers| (n, workers)));
+    let timed = timed.map(|(n, workers)| case(Work::Synchronisation, "", n, workers));
+    timed.chain(counts.map(|n| case(Work::Memory, "memory, ", n, 2))).collect()
+}
+
+fn mandelbrot(session: &Session) -> Vec<Case> {
+    let (side, strips) = if session.quick { (64, 16) } else { (4096, 256) };
+    let two = Load { depth: strips, ..load(session, Work::Mandelbrot, 2, side, side) };
+    let mut case = Case::new(format!("{side} squared, {strips} strips, 2 workers"), two);
+    let one = Load { workers: 1, ..two };
+    for (_, subject, load) in &mut case.subjects {
+        if *subject == Subject::Plain {
+            *load = one;
+        }
+    }
+    case.subjects.insert(1, ("corebeat, 1 worker".into(), Subject::Corebeat, one));
+    vec![case]
+}
+
+fn routing(session: &Session) -> Vec<Case> {
+    let sizes = [2, 16].into_iter().flat_map(|branches| [1, 4, 16].map(|labels| (branches, labels)));
+    let case = |(depth, labels)| {
+        let name = format!("{depth} branches, {labels} label{}", if labels == 1 { "" } else { "s" });
+        Case::new(name, Load { depth, labels, ..load(session, Work::Routing, 1, 100_000, 50) })
+    };
+    sizes.map(case).collect()
+}
+
+fn format(session: &Session) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (form, form_name) in [(Form::Xml, "XML"), (Form::Json, "JSON lines")] {
+        for (work, verb) in [(Work::Read, "read"), (Work::Write, "write")] {
+            for (fields, name, count, quick) in [
+                (Fields::Small, "small records", 100_000, 20),
+                (Fields::Text, "long texts", 200, 1),
+                (Fields::Array, "long arrays", 1000, 2),
+            ] {
+                let load = Load { form, fields, ..load(session, work, 1, count, quick) };
+                cases.push(Case::new(format!("{verb} {form_name}, {name}"), load));
+            }
+        }
+    }
+    cases
+}
+
+fn call(session: &Session) -> Vec<Case> {
+    [1, 2].map(|n| Case::new(count_workers(n), load(session, Work::Box, n, 100_000, 100))).into()
+}
+
+fn load(session: &Session, work: Work, workers: usize, count: u64, quick: u64) -> Load {
+    let (count, least_ms) = if session.quick { (quick, 0) } else { (count, LEAST_MS) };
+    Load { work, workers, count, depth: 0, labels: 1, form: Form::Json, fields: Fields::Small, least_ms }
+}
+
+fn count_workers(n: usize) -> String {
+    if n == 1 { "1 worker".into() } else { format!("{n} workers") }
+}
+
+fn names(cases: &[Case]) -> Vec<String> {
+    cases.iter().map(|case| case.name.clone()).collect()
+}
+
+fn measure(session: &Session, bench: &'static str, cases: &[Case]) -> Result<(), String> {
+    let myself = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
+    for case in cases.iter().filter(|case| session.wants(&case.name)) {
+        let Some((_, _, load)) = case.subjects.first() else { continue };
+        let (unit, more_is_better) = Load::unit(load.work);
+        let agreement = Agreement::default();
+        let here = |subject: &Subject| *subject != Subject::CorebeatC || session.has(CC);
+        let turn = |(name, subject, load): &(String, Subject, Load)| {
+            let (subject, load, myself, agreement) = (*subject, *load, &myself, &agreement);
+            Turn::new(name, move || run(myself, subject, &load, session, agreement))
+        };
+        let turns = case.subjects.iter().filter(|(_, subject, _)| here(subject)).map(turn).collect();
+        let rounds = interleave(session, &case.name, unit, turns);
+        session.emit(&Table {
+            bench,
+            case: case.name.clone(),
+            unit,
+            better: if more_is_better { Better::Higher } else { Better::Lower },
+            series: rounds.series,
+            line_ns: rounds.line_ns,
+        });
+    }
+    Ok(())
+}
+
+/// Runs a subject once, and checks its result.
+fn run(
+    myself: &Path,
+    subject: Subject,
+    load: &Load,
+    session: &Session,
+    agreement: &Agreement,
+) -> Result<Measured, String> {
+    let mut command = Command::new(myself);
+    command.arg("snet").env("TMPDIR", session.folder());
+    command.arg(format!("--subject={}", word(subject))).args(load.arguments());
+    let ended = Running::start(command, false)?.wait(RUN_MAX)?;
+    if ended.status.is_none() {
+        return Err(format!("it did not end within {RUN_MAX:?}"));
+    }
+    ended.check()?;
+    let word = |before| {
+        word_after(&ended.stdout, before)
+            .ok_or_else(|| format!("it printed no '{before}' but: {}", last_line(&ended.stdout)))
+    };
+    let checksum = word("checksum ")?;
+    match load.checksum().map(|sum| format!("{sum:016x}")) {
+        Some(expected) if expected != checksum => {
+            return Err(format!("its checksum is {checksum}, not {expected}"));
+        }
+        _ => agreement.admit(0, checksum)?,
+    }
+    let value = word("value ")?;
+    Ok(Measured::Value(value.parse().map_err(|_| format!("'{value}' is no number"))?))
+}
+
+/// One subject at one work.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[arg(long)]
+    subject: Subject,
+    #[command(flatten)]
+    load: Load,
+}
+
+/// The child's side.
+pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+    let Options { subject, load } = options;
+    if load.workers == 1 {
+        cpus().first().map(|&cpu| pin(cpu));
+    }
+    let outcome = subject.run(load).map_err(|why| format!("{}: {why}", subject.name()))?;
+    if load.work == Work::Memory && outcome.bytes > GROWTH_MAX {
+        return Err(format!("{}: it grew by {} MiB", subject.name(), outcome.bytes >> 20));
+    }
+    println!("value {} checksum {:016x}", load.value(&outcome), outcome.checksum);
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,211 @@
+//! What a subject of the snet benches is given to do, the same for all, and what must come of it.
+
+use crate::lpel::load::{unordered, word};
+use clap::ValueEnum;
+use std::time::Duration;
+
+/// Records with A that come before those with B that they are for.
+pub(crate) const DISTANCE: u64 = 5;
+/// Choices that a record makes, one after the other: streams cost little beside so many.
+pub(crate) const CHOICES: u64 = 16;
+/// A record's counter is in so many of its lower bits; above it is its number.
+pub(crate) const COUNTER_BITS: u32 = 16;
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Work {
+    /// `count` records go through a star, each through as many stages as it says, up to `depth` and one.
+    Replication,
+    /// Records with A and B find each other, `count` times five pairs.
+    Synchronisation,
+    /// As `Synchronisation`; what matters is the most memory that it takes.
+    Memory,
+    /// An image of `count` by `count` points, in `depth` strips.
+    Mandelbrot,
+    /// `count` records of `labels` labels choose among `depth` branches, `CHOICES` times.
+    Routing,
+    /// `count` records go through a box.
+    Box,
+    /// `count` records are read.
+    Read,
+    /// `count` records are written.
+    Write,
+}
+
+/// Which form records have as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    Xml,
+    Json,
+}
+
+/// What is in records that are read and written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Fields {
+    /// A number, a few words, and a tag.
+    Small,
+    /// One text of 64 KiB.
+    Text,
+    /// One array of 1,000 `double`.
+    Array,
+}
+
+/// A work, with its size.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Load {
+    pub(crate) work: Work,
+    #[arg(long)]
+    pub(crate) workers: usize,
+    /// Records, pairs by five, or points of a side of an image
+    #[arg(long)]
+    pub(crate) count: u64,
+    /// Stages of a star, strips of an image, or branches
+    #[arg(long, default_value_t = 0)]
+    pub(crate) depth: u64,
+    /// Labels of a record
+    #[arg(long, default_value_t = 1)]
+    pub(crate) labels: u64,
+    #[arg(long, default_value = "json")]
+    pub(crate) form: Form,
+    #[arg(long, default_value = "small")]
+    pub(crate) fields: Fields,
+    /// Laps are made until so much time was measured
+    #[arg(long, default_value_t = 0)]
+    pub(crate) least_ms: u64,
+}
+
+/// What came of a load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Outcome {
+    /// Of a lap.
+    pub(crate) seconds: f64,
+    /// The text that a lap reads or writes, or the memory that it takes.
+    pub(crate) bytes: u64,
+    pub(crate) checksum: u64,
+}
+
+impl Load {
+    /// Itself as a child's arguments.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        vec![
+            word(self.work),
+            format!("--workers={}", self.workers),
+            format!("--count={}", self.count),
+            format!("--depth={}", self.depth),
+            format!("--labels={}", self.labels),
+            format!("--form={}", word(self.form)),
+            format!("--fields={}", word(self.fields)),
+            format!("--least-ms={}", self.least_ms),
+        ]
+    }
+
+    pub(crate) fn least(&self) -> Duration {
+        Duration::from_millis(self.least_ms)
+    }
+
+    /// The unit of [`value`](Self::value), and whether more is better.
+    pub(crate) fn unit(work: Work) -> (&'static str, bool) {
+        match work {
+            Work::Replication | Work::Synchronisation => ("ms", false),
+            Work::Memory => ("KiB", false),
+            Work::Mandelbrot => ("s", false),
+            Work::Routing => ("ns/choice", false),
+            Work::Box => ("ns/record", false),
+            Work::Read | Work::Write => ("MB/s", true),
+        }
+    }
+
+    /// What is told of an outcome.
+    pub(crate) fn value(&self, outcome: &Outcome) -> f64 {
+        let Outcome { seconds, bytes, .. } = *outcome;
+        match self.work {
+            Work::Replication | Work::Synchronisation => seconds * 1e3,
+            Work::Memory => bytes as f64 / 1024.0,
+            Work::Mandelbrot => seconds,
+            Work::Routing => seconds * 1e9 / (self.count * CHOICES) as f64,
+            Work::Box => seconds * 1e9 / self.count as f64,
+            Work::Read | Work::Write => bytes as f64 / seconds / 1e6,
+        }
+    }
+
+    /// The record of this number for a star: its number, and its counter.
+    pub(crate) fn record(&self, number: u64) -> i32 {
+        ((number << COUNTER_BITS) | (unordered(0, number) % (self.depth + 1))) as i32
+    }
+
+    /// The records for pairs: whether they have B, and a number.
+    pub(crate) fn halves(&self) -> impl Iterator<Item = (bool, i32)> + Send + 'static {
+        let of = |time: u64, b| (time * DISTANCE..(time + 1) * DISTANCE).map(move |i| (b, i as i32));
+        (0..self.count).flat_map(move |time| [false, true].into_iter().flat_map(move |b| of(time, b)))
+    }
+
+    /// The checksum of a lap, where it can be told without doing the work.
+    pub(crate) fn checksum(&self) -> Option<u64> {
+        match self.work {
+            Work::Replication | Work::Routing => Some((0..self.count).fold(0, unordered)),
+            Work::Synchronisation | Work::Memory => {
+                let pairs = (0..self.count * DISTANCE).map(|i| (i as i32, i as i32));
+                Some(pairs.fold(0, paired))
+            }
+            Work::Box => Some((1..=self.count).fold(0, unordered)),
+            Work::Read => Some(self.count),
+            Work::Mandelbrot | Work::Write => None,
+        }
+    }
+}
+
+/// What a star's record has still to go, and its number.
+pub(crate) fn counter(record: i32) -> i32 {
+    record & ((1 << COUNTER_BITS) - 1)
+}
+
+/// With one more pair, in any order.
+pub(crate) fn paired(sum: u64, (a, b): (i32, i32)) -> u64 {
+    unordered(sum, ((a as u64) << 32) | b as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn load(work: Work) -> Load {
+        let (form, fields) = (Form::Xml, Fields::Array);
+        Load { work, workers: 1, count: 5, depth: 7, labels: 4, form, fields, least_ms: 3 }
+    }
+
+    #[test]
+    fn arguments_are_read_back() {
+        #[derive(Parser)]
+        struct Cli {
+            #[command(flatten)]
+            load: Load,
+        }
+        for work in Work::value_variants() {
+            let words = [vec!["bench".to_owned()], load(*work).arguments()].concat();
+            let read = Cli::parse_from(words).load;
+            assert_eq!((read.work, read.workers, read.count, read.depth), (*work, 1, 5, 7));
+            assert_eq!(
+                (read.labels, read.form, read.fields, read.least_ms),
+                (4, Form::Xml, Fields::Array, 3)
+            );
+        }
+    }
+
+    #[test]
+    fn record_holds_its_number_and_a_counter_up_to_the_depth() {
+        let load = load(Work::Replication);
+        for number in [0, 1, 999, 32_767] {
+            let record = load.record(number);
+            assert_eq!((record >> COUNTER_BITS) as u64, number);
+            assert!(counter(record) as u64 <= load.depth);
+        }
+    }
+
+    #[test]
+    fn halves_of_a_pair_are_a_distance_apart() {
+        let halves: Vec<(bool, i32)> = load(Work::Synchronisation).halves().collect();
+        assert_eq!(halves.len() as u64, 2 * 5 * DISTANCE);
+        assert_eq!((halves[4], halves[5], halves[10]), ((false, 4), (true, 0), (false, 5)));
+    }
+}
