@@ -42,9 +42,10 @@ pub(crate) const NAMES: [&str; STEPS.len()] = {
 
 /// What Miri is run on: which tests of which crates, as cargo is told, and flags of their own. Crates without unsafe code
 /// and threads give it nothing to find; it cannot run the system calls of others; most tests compute for too long.
-const MIRI: [(&[&str], &str); 3] = [
+const MIRI: [(&[&str], &str); 4] = [
     (&["-p", "corebeat-workload", "--lib", "queue"], ""),
     (&["-p", "corebeat-lpel", "--lib", "monitor::"], ""),
+    (&["-p", "corebeat-snet", "--lib", "boxes::"], ""),
     // The default rules for pointers forbid what crossbeam does, which also never frees what it knows of a thread. Tokens
     // have tags in their lowest bits.
     (
