@@ -1,6 +1,6 @@
 //! Tasks and streams beside those of others: what passing a record on, waiting, spawning and being there costs.
 //!
-//! Each subject does the same work ([`mod@load`](mod@load)) in a process of its own, which times itself in laps ([`lap`]) and prints
+//! Each subject does the same work ([`load`](mod@load)) in a process of its own, which times itself in laps ([`lap`]) and prints
 //! a value and a checksum. One file a subject.
 
 mod corebeat;

@@ -1,6 +1,6 @@
 //! Networks in S-Net beside the same by hand: what replicas, synchrocells, choices, boxes and records as text cost.
 //!
-//! Each subject does the same work ([`load`]) in a process of its own, which times itself in laps ([`lap`]) and prints a value
+//! Each subject does the same work ([`load`](mod@load)) in a process of its own, which times itself in laps ([`lap`]) and prints a value
 //! and a checksum. In a lap a network is made, used and taken down. One file a subject, or a work.
 
 mod corebeat;

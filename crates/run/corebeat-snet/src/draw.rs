@@ -1,6 +1,6 @@
 //! Pictures of nets, in SVG.
 //!
-//! Streams flow from left to right. Every part of a net becomes a [`Piece`]: its size, the heights at which its stream
+//! Streams flow from left to right. Every part of a net becomes a `Piece`: its size, the heights at which its stream
 //! comes in and leaves, and its drawing. Pieces are measured and put together from the innermost out, so that nothing
 //! overlaps:
 //!
