@@ -7,7 +7,7 @@
 //! ```
 
 mod column;
-mod live;
+pub(crate) mod live;
 mod once;
 mod row;
 mod screen;

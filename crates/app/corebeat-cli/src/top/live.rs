@@ -48,14 +48,14 @@ fn no_terminal(e: io::Error) -> Failure {
 }
 
 /// Signals that would leave the terminal as it must not be left.
-struct Signals {
+pub(crate) struct Signals {
     ends: Vec<(i32, Arc<AtomicBool>)>,
     stop: Arc<AtomicBool>,
     goes_on: Arc<AtomicBool>,
 }
 
 impl Signals {
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let flag = |signal| {
             let flag = Arc::new(AtomicBool::new(false));
             signal_hook::flag::register(signal, Arc::clone(&flag)).map(|_| flag)
@@ -68,18 +68,18 @@ impl Signals {
         })
     }
 
-    /// The signal that asks for the end, if one has come.
-    fn end(&self) -> Option<i32> {
-        self.ends.iter().find(|(_, flag)| flag.load(Ordering::SeqCst)).map(|&(signal, _)| signal)
+    /// The signal that asks for the end, if one has come since this was asked last.
+    pub(crate) fn end(&self) -> Option<i32> {
+        self.ends.iter().find(|(_, flag)| flag.swap(false, Ordering::SeqCst)).map(|&(signal, _)| signal)
     }
 }
 
 /// What keys come from. crossterm reads for ever from a terminal that has gone, so it is asked only where there is one.
-struct Tty(OwnedFd);
+pub(crate) struct Tty(OwnedFd);
 
 impl Tty {
     /// The one that crossterm takes.
-    fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let stdin = io::stdin();
         match stdin.is_terminal() {
             true => stdin.as_fd().try_clone_to_owned(),
@@ -89,7 +89,7 @@ impl Tty {
     }
 
     /// Waits until there may be something to read, or a signal has come. Whether the terminal is still there.
-    fn wait(&self, timeout: Duration) -> io::Result<bool> {
+    pub(crate) fn wait(&self, timeout: Duration) -> io::Result<bool> {
         let mut timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
         loop {
             let mut fds = [PollFd::new(&self.0, PollFlags::IN)];

@@ -1,0 +1,363 @@
+//! Observers: records written down as they pass a box or a net.
+//!
+//! ```text
+//!  tasks --(bounded)--> a thread for each target --> standard error, file, socket
+//! ```
+//!
+//! Who is slow is waited for. Who is broken is told once, and gets no more.
+
+use crate::failure::Failure;
+use crate::net::flow::{Form, Teller};
+use corebeat_snet::format::{Format, FormatError, Writer};
+use corebeat_snet::plan::{Net, Node};
+use corebeat_snet::{Network, Position, Record};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread::{self, JoinHandle};
+
+/// Records on their way to a target.
+const WAITING_MAX: usize = 1_024;
+
+/// What a user wants to see, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    name: String,
+    /// Both, if nothing is said.
+    position: Option<Position>,
+    target: Target,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Target {
+    StandardError,
+    File(PathBuf),
+    Socket(String),
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Wanted, String> {
+        let (what, target) = match text.split_once('=') {
+            Some((what, target)) => (what, target.parse()?),
+            None => (text, Target::StandardError),
+        };
+        let (name, position) = match what.split_once(':') {
+            None => (what, None),
+            Some((name, "before")) => (name, Some(Position::Before)),
+            Some((name, "after")) => (name, Some(Position::After)),
+            Some((_, other)) => {
+                return Err(format!(
+                    "'{other}' is no place: write NAME:before, NAME:after, or NAME for both"
+                ));
+            }
+        };
+        match name {
+            "" => Err("whom? name a box or a net".into()),
+            name => Ok(Wanted { name: name.into(), position, target }),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Target, String> {
+        let is_port = |(host, port): (&str, &str)| !host.contains('/') && port.parse::<u16>().is_ok();
+        match text {
+            "" => Err("where to? name a file or HOST:PORT, or '-' for standard error".into()),
+            "-" => Ok(Target::StandardError),
+            text if text.rsplit_once(':').is_some_and(is_port) => Ok(Target::Socket(text.into())),
+            text => Ok(Target::File(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::StandardError => f.write_str("standard error"),
+            Target::File(path) => path.display().fmt(f),
+            Target::Socket(address) => f.write_str(address),
+        }
+    }
+}
+
+impl Wanted {
+    pub(crate) fn is_on_standard_error(&self) -> bool {
+        self.target == Target::StandardError
+    }
+}
+
+/// Whom a record was seen at.
+struct Place {
+    observer: usize,
+    name: String,
+    position: Position,
+}
+
+enum Event {
+    Seen(Arc<Place>, Record),
+    End,
+}
+
+/// The threads that write, and the ways to them.
+#[derive(Default)]
+pub(crate) struct Observers(Vec<(SyncSender<Event>, JoinHandle<()>)>);
+
+/// Makes a net such that it can be observed as a whole, where that is wanted.
+///
+/// # Errors
+/// Names that nothing in it has.
+pub(crate) fn prepare(net: &mut Net, wanted: &[Wanted]) -> Result<(), Failure> {
+    let mut names = BTreeSet::from([net.name.clone()]);
+    names.extend(net.boxes.iter().map(|plan| plan.name.clone()));
+    gather(&net.root, &mut names, &mut HashSet::new());
+    if let Some(unknown) = wanted.iter().find(|w| !names.contains(&w.name)) {
+        let there: Vec<&str> = names.iter().map(String::as_str).collect();
+        return Err(Failure::usage(format!(
+            "there is no box or net '{}' to observe; those there are: {}",
+            unknown.name,
+            there.join(", ")
+        )));
+    }
+    if wanted.iter().any(|w| w.name == net.name) {
+        net.root = Node::Net(net.name.as_str().into(), Arc::new(net.root.clone()));
+    }
+    Ok(())
+}
+
+/// The names of nets inside. What the plan shares is looked at once.
+fn gather(node: &Node, names: &mut BTreeSet<String>, met: &mut HashSet<*const ()>) {
+    fn is_new<T>(plan: &Arc<T>, met: &mut HashSet<*const ()>) -> bool {
+        met.insert(Arc::as_ptr(plan).cast())
+    }
+    match node {
+        Node::Identity | Node::Box(_) | Node::Filter(_) | Node::Sync(_) => {}
+        Node::Serial(parts) => parts.iter().for_each(|part| gather(part, names, met)),
+        Node::Parallel(plan) if is_new(plan, met) => {
+            plan.branches.iter().for_each(|branch| gather(&branch.node, names, met))
+        }
+        Node::Star(plan) if is_new(plan, met) => gather(&plan.operand, names, met),
+        Node::Split(plan) if is_new(plan, met) => gather(&plan.operand, names, met),
+        Node::Feedback(plan) if is_new(plan, met) => gather(&plan.operand, names, met),
+        Node::Place(inner, _) if is_new(inner, met) => gather(inner, names, met),
+        Node::Net(name, inner) if is_new(inner, met) => {
+            names.insert(name.to_string());
+            gather(inner, names, met);
+        }
+        _ => {}
+    }
+}
+
+impl Observers {
+    /// Lets a network be observed.
+    ///
+    /// # Errors
+    /// Targets that cannot be written to.
+    pub(crate) fn attach(
+        mut network: Network,
+        wanted: &[Wanted],
+        form: &Form,
+        teller: &Teller,
+    ) -> Result<(Network, Observers), Failure> {
+        let mut targets: Vec<(&Target, SyncSender<Event>)> = Vec::new();
+        let mut observers = Observers::default();
+        for (wanted, observer) in wanted.iter().zip(1..) {
+            let known = targets.iter().find(|(target, _)| **target == wanted.target);
+            let way = match known {
+                Some((_, way)) => way.clone(),
+                None => {
+                    let sink = open(&wanted.target)?;
+                    let (way, coming) = sync_channel(WAITING_MAX);
+                    let (form, teller, name) = (form.clone(), teller.clone(), wanted.target.to_string());
+                    let thread = thread::spawn(move || write(&coming, sink, &name, &form, &teller));
+                    observers.0.push((way.clone(), thread));
+                    targets.push((&wanted.target, way.clone()));
+                    way
+                }
+            };
+            for position in [Position::Before, Position::After] {
+                if wanted.position.is_none_or(|p| p == position) {
+                    let place = Arc::new(Place { observer, name: wanted.name.clone(), position });
+                    let way = way.clone();
+                    // Nobody is at the other end only after the last record.
+                    network = network.observe(&wanted.name, position, move |record| {
+                        drop(way.send(Event::Seen(place.clone(), record.clone())));
+                    });
+                }
+            }
+        }
+        Ok((network, observers))
+    }
+
+    /// Waits until all is written.
+    pub(crate) fn finish(self) {
+        for (way, thread) in self.0 {
+            let _ = way.send(Event::End);
+            let _ = thread.join();
+        }
+    }
+}
+
+fn open(target: &Target) -> Result<Box<dyn Write + Send>, Failure> {
+    let refused = |e| Failure::usage(format!("cannot write what is observed to {target}: {e}"));
+    Ok(match target {
+        Target::StandardError => Box::new(io::stderr()),
+        Target::File(path) => Box::new(File::create(path).map_err(refused)?),
+        Target::Socket(address) => Box::new(TcpStream::connect(address).map_err(refused)?),
+    })
+}
+
+/// Writes down all that is seen, until the end, or until the target takes no more.
+fn write(
+    coming: &Receiver<Event>,
+    mut sink: Box<dyn Write + Send>,
+    name: &str,
+    form: &Form,
+    teller: &Teller,
+) {
+    block_broken_pipe();
+    let mut pen: Option<Pen> = None;
+    let mut out = Vec::new();
+    let (mut works, mut unwritable) = (true, false);
+    loop {
+        let event = match coming.try_recv() {
+            Err(TryRecvError::Empty) => {
+                put(&mut sink, &mut out, &mut works, name, teller);
+                coming.recv().ok()
+            }
+            event => event.ok(),
+        };
+        let Some(Event::Seen(place, record)) = event else { break };
+        if !works {
+            continue;
+        }
+        let pen = pen.get_or_insert_with(|| Pen::new(form.wait()));
+        if let Err(why) = pen.write(&place, &record, &mut out)
+            && !std::mem::replace(&mut unwritable, true)
+        {
+            teller
+                .tell(format!("corebeat: observer {}: left out, as others like it: {why}\n", place.observer));
+        }
+        if out.len() >= OUT_BYTES {
+            put(&mut sink, &mut out, &mut works, name, teller);
+        }
+    }
+    put(&mut sink, &mut out, &mut works, name, teller);
+}
+
+/// What is kept before it is written out.
+const OUT_BYTES: usize = 64 << 10;
+
+fn put(sink: &mut impl Write, out: &mut Vec<u8>, works: &mut bool, name: &str, teller: &Teller) {
+    if *works
+        && !out.is_empty()
+        && let Err(e) = sink.write_all(out).and_then(|()| sink.flush())
+    {
+        *works = false;
+        teller.tell(format!(
+            "corebeat: what is observed cannot be written to {name}: {e}; the network goes on without\n"
+        ));
+    }
+    out.clear();
+}
+
+/// In this thread, a reader that has gone away is an error like others, and does not end the network.
+fn block_broken_pipe() {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the set is made empty before it is used, and only this thread's mask changes.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// Writes records with where they were seen.
+struct Pen {
+    format: Format,
+    text: Text,
+    writer: Writer<Text>,
+}
+
+/// What the writer has written.
+#[derive(Clone, Default)]
+struct Text(Rc<RefCell<Vec<u8>>>);
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Pen {
+    fn new(format: Format) -> Pen {
+        let text = Text::default();
+        Pen { format, writer: Writer::new(text.clone(), format), text }
+    }
+
+    fn write(&mut self, place: &Place, record: &Record, out: &mut Vec<u8>) -> Result<(), FormatError> {
+        let mut text = {
+            self.writer.write(record)?;
+            self.writer.flush()?;
+            self.text.0.take()
+        };
+        text.truncate(text.trim_ascii_end().len());
+        let Place { observer, name, position } = place;
+        let position = match position {
+            Position::Before => "before",
+            Position::After => "after",
+        };
+        let (head, end) = match self.format {
+            Format::Xml => (
+                format!("<observer oid=\"{observer}\" position=\"{name}\" type=\"{position}\">"),
+                "</observer>\n",
+            ),
+            Format::Json => (
+                format!(
+                    "{{\"observer\":{observer},\"position\":\"{name}\",\"type\":\"{position}\",\"record\":"
+                ),
+                "}\n",
+            ),
+        };
+        out.extend_from_slice(head.as_bytes());
+        out.append(&mut text);
+        out.extend_from_slice(end.as_bytes());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wanted_is_read_from_text() {
+        let read = |text: &str| text.parse::<Wanted>();
+        let wanted = |name: &str, position, target| Wanted { name: name.into(), position, target };
+        assert_eq!(read("foo"), Ok(wanted("foo", None, Target::StandardError)));
+        assert_eq!(read("foo:after=-"), Ok(wanted("foo", Some(Position::After), Target::StandardError)));
+        let file = Target::File("a=b:c".into());
+        assert_eq!(read("foo:before=a=b:c"), Ok(wanted("foo", Some(Position::Before), file)));
+        assert_eq!(read("foo=./x:1"), Ok(wanted("foo", None, Target::File("./x:1".into()))));
+        let socket = Target::Socket("host:99".into());
+        assert_eq!(read("foo=host:99"), Ok(wanted("foo", None, socket)));
+        for wrong in ["", ":before", "foo:", "foo:during", "foo=", "=file"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}
