@@ -1,8 +1,12 @@
 //! `corebeat net`, as a user runs it.
 
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
@@ -271,4 +275,326 @@ fn run_without_functions_for_its_boxes_says_what_to_do() {
     let file = PathBuf::from("no").join("such");
     let done = net(&folder, &["run", "double.snet", "-i", file.to_str().unwrap()]);
     assert_ended(&done, 1); // its box is missed first
+}
+
+/// As many records of `dbl` as one likes.
+fn numbers(records: usize) -> String {
+    (0..records).map(|n| format!("{{\"A\":\"a\",\"N\":{n}}}\n")).collect()
+}
+
+/// Lines in an order that does not depend on which worker was first.
+fn sorted(bytes: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = text(bytes).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn run_without_a_format_finds_it_out() {
+    let folder = folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];")]);
+    let xml =
+        "\n <record type=\"data\"><field label=\"A\">(int)5</field></record><record type=\"terminate\"/>";
+    let done = net_with(&folder, &["run", "rename.snet"], xml);
+    assert_ended(&done, 0);
+    let said = text(&done.stdout);
+    assert!(said.contains("<field label=\"B\">(int)5</field>") && said.contains("terminate"), "{said}");
+    for (input, expected) in [
+        ("\n{\"A\":\"x\"}\n", "{\"B\":\"x\"}\n"),
+        ("", ""),
+        (" \n", ""),
+        ("\u{feff}{\"A\":\"\"}", "{\"B\":\"\"}\n"),
+    ] {
+        let done = net_with(&folder, &["run", "rename.snet"], input);
+        assert_ended(&done, 0);
+        assert_eq!(text(&done.stdout), expected, "{input:?}");
+    }
+    let done = net_with(&folder, &["run", "rename.snet", "-f", "xml"], "");
+    assert_eq!(text(&done.stdout), "<record type=\"terminate\"/>\n");
+    let done = net_with(&folder, &["run", "rename.snet", "-f", "json"], xml);
+    assert_ended(&done, 1);
+}
+
+#[test]
+fn run_waits_for_the_form_of_its_input_before_it_writes() {
+    let two = "net two { box two (-> (<n>)) {<<< C |
+        void *two(void *hnd) { C4SNetOut(hnd, 1, 1); C4SNetOut(hnd, 1, 2); return hnd; }
+    >>>} } connect two | [{A} -> {A}];";
+    let folder = folder(&[("two.snet", two)]);
+    let xml = "<record type=\"data\"><field label=\"A\">(int)5</field></record>";
+    let said = sorted(&net_with(&folder, &["run", "two.snet"], xml).stdout);
+    assert!(said.len() == 4 && said.iter().all(|line| line.starts_with("<record")), "{said:?}");
+    assert_eq!(sorted(&net_with(&folder, &["run", "two.snet"], "").stdout), ["{\"n\":1}", "{\"n\":2}"]);
+}
+
+#[test]
+fn run_with_any_placement_capacity_and_stack_gives_the_same_records() {
+    let deep = "net deep { box deep ((A, <N>) -> (A, <N>)) {<<< C |
+        static int sum(int n) { volatile char room[1024]; room[n % 1024] = 1; return n ? room[n % 1024] + sum(n - 1) : 0; }
+        void *deep(void *hnd, c4snet_data_t *a, int n) { C4SNetOut(hnd, 1, a, sum(3000)); return hnd; }
+    >>>} } connect deep;";
+    let folder = folder(&[("double.snet", DOUBLE), ("double.c", DOUBLE_C), ("deep.snet", deep)]);
+    let input = numbers(100).replace("\"N\":13}", "\"N\":0}");
+    let run = |more: &[&str]| {
+        let args = [&["run", "double.snet", "-b", "double.c", "-w", "2"], more].concat();
+        let done = net_with(&folder, &args, &input);
+        assert_ended(&done, 0);
+        sorted(&done.stdout)
+    };
+    let expected = run(&[]);
+    assert_eq!(expected.len(), 100);
+    let done = net_with(&folder, &["profile", "double.snet", "-b", "double.c", "--save", "costs"], &input);
+    assert_ended(&done, 0);
+    for more in [
+        &["--placement", "nearby"][..],
+        &["--placement", "balanced"],
+        &["--placement", "costs", "--capacity", "1"],
+        &["--capacity", "1000", "--stack", "1M"],
+    ] {
+        assert_eq!(run(more), expected, "{more:?}");
+    }
+    let done = net_with(&folder, &["run", "deep.snet", "--stack", "16M"], &numbers(1));
+    assert_ended(&done, 0);
+    assert_eq!(text(&done.stdout), "{\"A\":\"a\",\"N\":3000}\n");
+}
+
+/// A net in a net, and a box in that.
+const NESTED: &str = "
+    net nested {
+        net inner { box dbl ((A, <N>) -> (A, <N>) | (<big>)); } connect [{<N>} -> {<N = N + 1>}] .. dbl;
+    } connect inner .. [{<big>} -> {<huge = big>}] | inner;
+";
+
+#[test]
+fn observers_write_what_goes_in_and_out() {
+    let folder = folder(&[("nested.snet", NESTED), ("double.c", DOUBLE_C)]);
+    let args = ["run", "nested.snet", "-b", "double.c", "--observe", "dbl", "--observe", "inner:before=seen"];
+    let args = [&args[..], &["--observe", "nested:after=seen"]].concat();
+    let done = net_with(&folder, &args, "{\"A\":\"a\",\"N\":1}\n");
+    assert_ended(&done, 0);
+    assert_eq!(text(&done.stdout), "{\"A\":\"a\",\"N\":4}\n");
+    let seen = |observer, position, kind, n| {
+        format!(
+            "{{\"observer\":{observer},\"position\":\"{position}\",\"type\":\"{kind}\",\"record\":{{\"A\":\"a\",\"N\":{n}}}}}\n"
+        )
+    };
+    assert!(text(&done.stderr).ends_with(&(seen(1, "dbl", "before", 2) + &seen(1, "dbl", "after", 4))));
+    let written = fs::read_to_string(folder.path().join("seen")).unwrap();
+    assert_eq!(written, seen(2, "inner", "before", 1) + &seen(3, "nested", "after", 4));
+
+    let xml = "<record type=\"data\"><field label=\"A\">a</field><tag label=\"N\">1</tag></record>";
+    let args = ["run", "nested.snet", "-b", "double.c", "--observe", "dbl:after=-"];
+    let done = net_with(&folder, &args, xml);
+    assert_ended(&done, 0);
+    let said = text(&done.stderr);
+    let line = said.lines().last().unwrap();
+    assert!(
+        line.starts_with("<observer oid=\"1\" position=\"dbl\" type=\"after\"><record type=\"data\""),
+        "{said}"
+    );
+    assert!(line.ends_with("<tag label=\"N\">4</tag></record></observer>"), "{said}");
+}
+
+#[test]
+fn observer_on_a_socket_gets_all_records() {
+    let folder = folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];")]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let observe = format!("rename:after={}", listener.local_addr().unwrap());
+    let input = "{\"A\":\"x\"}\n".repeat(5000);
+    fs::write(folder.path().join("in"), input).unwrap();
+    let args = ["run", "rename.snet", "-i", "in", "-o", "out", "--observe", &observe];
+    let mut child = command(&folder, &args).spawn().unwrap();
+    let mut seen = String::new();
+    listener.accept().unwrap().0.read_to_string(&mut seen).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(seen.lines().count(), 5000);
+    assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap().lines().count(), 5000);
+}
+
+#[test]
+fn observer_that_breaks_is_told_once_and_loses_no_records() {
+    let folder = folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];")]);
+    let input = "{\"A\":\"x\"}\n".repeat(5000);
+    let done = net_with(&folder, &["run", "rename.snet", "--observe", "rename=/dev/full"], &input);
+    assert_ended(&done, 0);
+    assert_eq!(text(&done.stdout).lines().count(), 5000);
+    let said = text(&done.stderr);
+    assert!(said.contains("/dev/full") && said.lines().count() == 1, "{said}");
+
+    // Who reads the pipe goes away.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    fs::write(folder.path().join("in"), input).unwrap();
+    let args = ["run", "rename.snet", "-i", "in", "-o", "out", "--observe", "rename"];
+    assert!(command(&folder, &args).stderr(writer).status().unwrap().success());
+    assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap().lines().count(), 5000);
+}
+
+#[test]
+fn profile_says_what_tasks_cost_and_where_they_would_go() {
+    let folder = folder(&[("double.snet", DOUBLE), ("double.c", DOUBLE_C)]);
+    let input = numbers(10);
+    let args = ["profile", "double.snet", "-b", "double.c", "--workers", "2", "-o", "out"];
+    let done = net_with(&folder, &args, &input);
+    assert_ended(&done, 0);
+    let said = text(&done.stdout);
+    for part in [
+        "net double: 10 records in, 10 out",
+        "\nentity",
+        "\ndbl",
+        "\n<input>",
+        "\nworker",
+        "\nplaced by",
+        "dbl x 1",
+    ] {
+        assert!(said.contains(part), "{part} is not in\n{said}");
+    }
+    assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap().lines().count(), 10);
+
+    let args = ["profile", "double.snet", "-b", "double.c", "-w", "2", "--json", "--save", "costs"];
+    let done = net_with(&folder, &args, &input);
+    assert_ended(&done, 0);
+    let json: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let entities = json["entities"].as_array().unwrap();
+    let names: Vec<&str> = entities.iter().map(|e| e["name"].as_str().unwrap()).collect();
+    assert!(names.len() == 2 && names.contains(&"dbl") && names.contains(&"<input>"), "{names:?}");
+    assert!(entities.iter().all(|e| e["tasks"] == 1 && e["dispatches"].as_u64() >= Some(1)));
+    assert_eq!(json["workers"].as_array().unwrap().len(), 2);
+    let placed = json["placement"].as_array().unwrap();
+    assert_eq!(placed.len(), 2);
+    assert!(placed.iter().all(|p| p["tasks"].as_object().unwrap().len() == 1), "{placed:?}");
+    let costs: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.path().join("costs")).unwrap()).unwrap();
+    let dbl = entities.iter().find(|e| e["name"] == "dbl").unwrap();
+    assert_eq!(costs["cost_ns"]["dbl"], dbl["average_ns"]);
+}
+
+#[test]
+fn profile_of_a_net_that_fails_still_tells() {
+    let folder = folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];")]);
+    let done = net_with(&folder, &["profile", "rename.snet"], "{\"A\":\"\"}\nnothing\n");
+    assert_ended(&done, 1);
+    assert!(text(&done.stdout).contains("1 record in, 1 out"), "{}", text(&done.stdout));
+    assert!(text(&done.stderr).contains("input: line 2"));
+}
+
+#[test]
+fn wrong_options_are_told_in_one_line() {
+    let folder = folder(&[
+        ("rename.snet", "net rename connect [{A} -> {B=A}];"),
+        ("words", "words"),
+        ("other", "{\"cost\": {}}"),
+        ("much", "{\"cost_ns\": {\"foo\": 18446744073709551615}}"),
+        ("less", "{\"cost_ns\": {\"foo\": -1}}"),
+    ]);
+    for (args, status, expected) in [
+        (&["run", "rename.snet", "--placement", "none"][..], 2, "nearby, balanced, or a file"),
+        (&["run", "rename.snet", "--placement", "words"], 1, "'corebeat net profile --save'"),
+        (&["run", "rename.snet", "--placement", "other"], 1, "'corebeat net profile --save'"),
+        (&["run", "rename.snet", "--placement", "much"], 1, "\"foo\" is more than"),
+        (&["run", "rename.snet", "--placement", "less"], 1, "less has no costs"),
+        (&["run", "rename.snet", "--capacity", "0"], 2, "--capacity"),
+        (&["run", "rename.snet", "--capacity", "99999999"], 2, "--capacity"),
+        (&["run", "rename.snet", "--stack", "1"], 2, "from 8192 to"),
+        (&["run", "rename.snet", "--workers", "0"], 2, "--workers"),
+        (&["run", "rename.snet", "--format", "text"], 2, "take `xml` or `json`"),
+        (&["run", "rename.snet", "--observe", "nobody"], 2, "those there are: rename"),
+        (&["run", "rename.snet", "--observe", "rename:x"], 2, "'x' is no place"),
+        (&["run", "rename.snet", "--observe", "rename="], 2, "where to?"),
+        (
+            &["run", "rename.snet", "--observe", "rename=no/such"],
+            2,
+            "cannot write what is observed to no/such",
+        ),
+        (&["run", "rename.snet", "--observe", "rename=127.0.0.1:1"], 2, "observed to 127.0.0.1:1"),
+        (&["run", "rename.snet", "-o", "out", "-O", "1"], 2, "cannot be used with"),
+        (&["profile", "rename.snet", "--save", "no/such"], 125, "cannot write no/such"),
+        (&["draw", "rename.snet", "--workers", "2"], 2, "say --live"),
+        (&["draw", "rename.snet", "--live", "-i", "none"], 2, "cannot read records from none"),
+    ] {
+        let done = net(&folder, args);
+        let said = text(&done.stderr);
+        assert_ended(&done, status);
+        assert!(said.starts_with("corebeat: ") && said.contains(expected), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn live_view_without_a_terminal_is_lines_beside_the_output() {
+    let folder = folder(&[("double.snet", DOUBLE), ("double.c", DOUBLE_C)]);
+    let done = net_with(&folder, &["draw", "double.snet", "--live", "-b", "double.c"], &numbers(10));
+    assert_ended(&done, 0);
+    assert_eq!(text(&done.stdout).lines().count(), 10);
+    let said = text(&done.stderr);
+    let last = said.lines().last().unwrap();
+    assert!(
+        last.contains("net double") && last.contains("  in 10 (") && last.contains("  out 10 ("),
+        "{said}"
+    );
+}
+
+#[test]
+fn live_view_ended_by_a_signal_lets_out_what_is_in() {
+    let folder = folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];")]);
+    let mut child = command(&folder, &["draw", "rename.snet", "--live"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"{\"A\":\"first\"}\n").unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("  out 1 (")));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let done = child.wait_with_output().unwrap(); // and the input is still open
+    assert_eq!(done.status.signal(), Some(2));
+    assert_eq!(text(&done.stdout), "{\"B\":\"first\"}\n");
+    drop(input);
+}
+
+/// A terminal: the side of whoever sits before it, and that of programs.
+fn terminal() -> (fs::File, fs::File) {
+    let front = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    unlockpt(&front).unwrap();
+    let back = ioctl_tiocgptpeer(&front, OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    let size = Winsize { ws_row: 12, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&back, size).unwrap();
+    (front.into(), back.into())
+}
+
+#[test]
+fn live_view_on_a_terminal_shows_streams_until_a_key_ends_it() {
+    let folder = folder(&[("double.snet", DOUBLE), ("double.c", DOUBLE_C)]);
+    for key in [b"q", b"\x03"] {
+        let (mut front, back) = terminal();
+        let args = ["draw", "double.snet", "--live", "-b", "double.c", "-I", "0", "-o", "out"];
+        let mut child = command(&folder, &args)
+            .stdin(back.try_clone().unwrap())
+            .stdout(back.try_clone().unwrap())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(back);
+        let mut said = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+        let mut stream = TcpStream::connect(said.trim_end().strip_prefix("listening on ").unwrap()).unwrap();
+        stream.write_all(numbers(10).as_bytes()).unwrap();
+
+        let mut shown = Vec::new();
+        let mut piece = [0; 4096];
+        let mut pressed = false;
+        // A terminal whose program has gone cannot be read from.
+        while let Ok(read @ 1..) = front.read(&mut piece) {
+            shown.extend_from_slice(&piece[..read]);
+            let shown = String::from_utf8_lossy(&shown);
+            if !pressed && shown.contains("STREAM") && shown.contains("dbl") {
+                front.write_all(key).unwrap();
+                pressed = true;
+            }
+        }
+        assert!(pressed, "{}", String::from_utf8_lossy(&shown));
+        assert!(child.wait().unwrap().success()); // and the input is still open
+        assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap().lines().count(), 10);
+    }
 }
