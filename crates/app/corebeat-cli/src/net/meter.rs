@@ -123,6 +123,9 @@ impl Figures {
     }
 
     fn touch(&mut self, touched: &Touched, entity: usize) {
+        if !(touched.moved || touched.opened || touched.closed) {
+            return; // as it was
+        }
         let ends = self.streams.entry(touched.stream).or_default();
         let side = match touched.direction {
             Direction::Read => &mut ends.reader,

@@ -9,6 +9,7 @@ use corebeat_lpel::monitor::Direction;
 use corebeat_lpel::{Dump, Status, StreamDump, WaitsFor};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -44,10 +45,10 @@ pub(crate) struct Seen {
 }
 
 /// A stream, or all to tasks of one name.
-#[derive(Debug, Default, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gauge {
     /// Who reads.
-    pub(crate) reader: String,
+    pub(crate) reader: Arc<str>,
     /// The number of the fullest.
     pub(crate) stream: u64,
     pub(crate) streams: usize,
@@ -82,7 +83,9 @@ pub(crate) struct Gauges {
     given: u64,
     put: u64,
     /// Names of entities; streams have places in it.
-    names: Vec<Box<str>>,
+    names: Vec<Arc<str>>,
+    /// What a stream's reader is called that has not begun.
+    nobody: Arc<str>,
     run_ns: Vec<u64>,
     streams: HashMap<u64, Known, BuildHasherDefault<NumberHasher>>,
 }
@@ -97,6 +100,7 @@ impl Gauges {
             given: 0,
             put: 0,
             names: Vec::new(),
+            nobody: "a task not begun".into(),
             run_ns: Vec::new(),
             streams: HashMap::default(),
         }
@@ -179,8 +183,8 @@ impl Gauges {
 
     fn place(&mut self, entity: &Entity) -> usize {
         // There are as many as the program has boxes, and a few.
-        self.names.iter().position(|name| *name == entity.name).unwrap_or_else(|| {
-            self.names.push(entity.name.clone());
+        self.names.iter().position(|name| **name == *entity.name).unwrap_or_else(|| {
+            self.names.push((*entity.name).into());
             self.names.len() - 1
         })
     }
@@ -213,7 +217,7 @@ impl Gauges {
             .collect();
         let streams = gauges.len();
         if streams > SINGLE_MAX {
-            let mut groups: HashMap<String, Gauge> = HashMap::new();
+            let mut groups: HashMap<Arc<str>, Gauge> = HashMap::new();
             for gauge in gauges {
                 match groups.get_mut(&gauge.reader) {
                     Some(group) => group.join(&gauge),
@@ -234,13 +238,13 @@ impl Gauges {
     fn gauge(&self, stream: u64, known: &Known) -> Option<Gauge> {
         let capacity = known.capacity.unwrap_or(self.scene.capacity as u64).max(1);
         let mut reader = match known.read {
-            Some(_) => self.names[known.reader].to_string(),
-            None => "a task not begun".into(),
+            Some(_) => self.names[known.reader].clone(),
+            None => self.nobody.clone(),
         };
         let fill = match (known.written, known.read) {
             (Some(written), Some(read)) => written.saturating_sub(read),
             // What no task writes comes from outside: the network's input.
-            (None, Some(read)) if reader == INPUT && read > 0 => {
+            (None, Some(read)) if *reader == *INPUT && read > 0 => {
                 reader = "the network's input".into();
                 self.given.saturating_sub(read)
             }
@@ -327,8 +331,7 @@ mod tests {
             (8, known(Some(4), Some(5))),
         ])
         .gauges();
-        let shown: Vec<_> =
-            gauges.iter().map(|g| (g.stream, g.fill, g.capacity, g.reader.as_str())).collect();
+        let shown: Vec<_> = gauges.iter().map(|g| (g.stream, g.fill, g.capacity, &*g.reader)).collect();
         assert_eq!(
             shown,
             [

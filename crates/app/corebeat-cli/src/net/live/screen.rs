@@ -38,7 +38,14 @@ impl Screen {
             Line::from(flow(seen)),
             Line::from(work(seen)),
             Line::styled(
-                format!("{:>8}  {:>15}  {}", "STREAM", "FILL", pad("", bar_width(area))) + "  TO",
+                format!(
+                    "{:>8}  {:>7}/{:<7}  {:width$}  TO",
+                    "STREAM",
+                    "FILL",
+                    "ROOM",
+                    "",
+                    width = bar_width(area)
+                ),
                 bold,
             ),
         ];
@@ -65,10 +72,6 @@ impl Screen {
 
 fn bar_width(area: Rect) -> usize {
     usize::from(area.width).saturating_sub(BEFORE_BAR + 20).min(BAR_MAX)
-}
-
-fn pad(text: &str, width: usize) -> String {
-    format!("{text:<width$}")
 }
 
 /// One stream, or many.
@@ -178,7 +181,7 @@ mod tests {
             [
                 "net main  2.0 s  in 100 (50/s)  out 40 (0/s)  0 faults",
                 "7 tasks: 1 running, 0 ready  1003 streams  busiest: foo, 1.50 of 2 w",
-                "  STREAM             FILL                        TO",
+                "  STREAM     FILL/ROOM                           TO",
                 "       5       64/64       ████████████████████  foo",
                 "  x 1000       32/64       ██████████··········  foo, 1 full, 70 in",
                 "       7        0/64       ····················  foo",
