@@ -218,7 +218,7 @@ COREBEAT_SNET_FUNCTION char *C4SNetGetString(c4snet_data_t *field)
 }
 
 /* Puts out a record: the fields (c4snet_data_t *) and tags (int) of output `variant`, counted from 1, in the order in which
- * the box declares them. Waits where there is no room. */
+ * the box declares them. NULL puts out a field of no characters. Waits where there is no room. */
 COREBEAT_SNET_FUNCTION void C4SNetOut(void *hnd, int variant, ...)
 {
   union corebeat_snet_value values[COREBEAT_SNET_ENTRIES_MAX];
@@ -339,6 +339,7 @@ COREBEAT_SNET_FUNCTION void C4SNetContainerOut(c4snet_container_t *record)
 #define C4SNetDataGetType C4SNetGetType
 #define C4SNetDataGetArraySize(field) ((int)C4SNetArraySize(field))
 #define C4SNetDataAlloc(type, count, data) C4SNetAlloc(type, (size_t)(count), data)
+#define C4SNetDataAllocCreateArray(type, count, data) C4SNetAlloc(type, (size_t)(count), data)
 #define C4SNetDataCopy C4SNetDeepCopy
 #define C4SNetDataShallowCopy C4SNetShallowCopy
 

@@ -99,7 +99,7 @@ impl Library {
             let cure = if why.contains("C4SNet") || why.contains("SNetMem") {
                 "; it was made with another C4SNet.h: compile it with Corebeat's"
             } else if why.contains("undefined symbol") {
-                "; link it with the library that has it"
+                "; link it with the library that has it (as in LDLIBS=-lz, where sources are compiled here)"
             } else {
                 ""
             };
@@ -287,13 +287,13 @@ impl Call<'_, '_> {
             let field = unsafe { word.field };
             match field.value() {
                 Some(known) => *value = known,
+                // Boxes put out NULL where only the label says something.
+                None if field == Handle::NONE => {
+                    *value = Value::Array(Array::zeroed(Element::Char, 0).into());
+                    continue;
+                }
                 None => self.fail(|| {
-                    let what = if field == Handle::NONE {
-                        "NULL"
-                    } else {
-                        "what is no field, or was one and is gone"
-                    };
-                    format!("it put out {what} as {label} of variant {variant}: {plan}")
+                    format!("it put out what is no field, or was one and is gone, as {label} of variant {variant}: {plan}")
                 }),
             }
             match self.given.iter().position(|given| *given == field.0) {

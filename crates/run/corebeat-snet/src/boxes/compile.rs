@@ -14,9 +14,23 @@ use crate::plan::BoxPlan;
 /// Characters of a compiler's messages that are shown.
 const MESSAGES_LEN_MAX: usize = 16 << 10;
 
-/// Headers of the original that boxes include beside the one that there is here.
-const OLD_HEADERS: [(&str, &str); 2] =
-    [("memfun.h", "#include \"C4SNet.h\"\n"), ("bool.h", "#include <stdbool.h>\n")];
+/// Headers of the original that boxes include beside the one that there is here. Its `bool` is as large as an int, and boxes
+/// make fields of type int of it.
+const OLD_HEADERS: [(&str, &str); 2] = [
+    ("memfun.h", "#include \"C4SNet.h\"\n"),
+    (
+        "bool.h",
+        "#if !defined(__cplusplus) && !defined(bool)\ntypedef int bool;\n#define false 0\n#define true 1\n#endif\n",
+    ),
+];
+
+/// What older compilers of C took without a word, and newer ones refuse.
+const OLD_C: [&str; 4] = [
+    "-Wno-error=implicit-function-declaration",
+    "-Wno-error=implicit-int",
+    "-Wno-error=int-conversion",
+    "-Wno-error=incompatible-pointer-types",
+];
 
 /// What a file or the code in a program is written in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,6 +153,9 @@ impl Job {
         let mut command = Command::new(&compiler);
         // Warnings are for who writes the boxes, with a compiler at hand; here only errors are shown.
         command.args(words).args([standard, "-O2", "-fPIC", "-w"]);
+        if language == Language::C {
+            command.args(OLD_C);
+        }
         // The header first of all, so that another one beside a box, with the same guard, is passed over.
         command.arg("-I").arg(self.folder.path()).args(["-include", "C4SNet.h"]);
         let mut folders: Vec<&Path> = self.sources.iter().filter_map(|(path, _)| path.parent()).collect();

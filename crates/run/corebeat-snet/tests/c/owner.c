@@ -66,7 +66,7 @@ void *number(void *hnd, int n)
   return hnd;
 }
 
-/* ((A) -> (A)): NULL for a field. */
+/* ((A) -> (A)): NULL for a field, where only the label counts. */
 void *null(void *hnd, c4snet_data_t *A)
 {
   C4SNetFree(A);
