@@ -1,10 +1,11 @@
 //! A checked net: every name resolved, every type known. This is what runs, and what is drawn.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::ast::Body;
 use crate::expression::{Expression, NoValue};
-use crate::label::Label;
+use crate::label::{Kind, Label};
 use crate::record::Record;
 use crate::shape::Shape;
 
@@ -106,12 +107,43 @@ impl std::fmt::Display for BoxPlan {
 /// A filter.
 #[derive(Debug)]
 pub struct FilterPlan {
-    /// What records must have, and what does not flow past.
+    /// What it is chosen by, and what does not flow past.
     pub pattern: Shape,
     /// What is done, by the first condition that holds. The last one has none.
     pub cases: Vec<(Option<Expression>, Vec<OutputPlan>)>,
     /// As written.
     pub text: String,
+}
+
+impl FilterPlan {
+    /// What a record cannot do without: of the pattern, what an output or a condition uses, and its binding tags. What is only
+    /// taken away need not be there.
+    pub fn needs(&self) -> Vec<Label> {
+        let mut used = HashSet::new();
+        let mut see = |label| {
+            used.insert(label);
+        };
+        for (condition, outputs) in &self.cases {
+            for (_, source) in outputs.iter().flat_map(|output| &output.entries) {
+                match source {
+                    Source::Label(label) => see(*label),
+                    Source::Value(expression) => expression.tags(&mut see),
+                }
+            }
+            if let Some(condition) = condition {
+                condition.tags(&mut see);
+            }
+        }
+        let pattern = self.pattern.labels().iter().copied();
+        pattern.filter(|l| l.kind() == Kind::BindingTag || used.contains(l)).collect()
+    }
+
+    /// Whether records of this shape can go through it, whether or not they have all that it takes away.
+    pub fn takes(&self, shape: Shape) -> bool {
+        let binding = |l: &&Label| l.kind() == Kind::BindingTag;
+        shape.labels().iter().filter(binding).all(|l| self.pattern.contains(*l))
+            && self.needs().iter().all(|l| shape.contains(*l))
+    }
 }
 
 /// One record that a filter puts out.

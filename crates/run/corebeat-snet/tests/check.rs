@@ -347,10 +347,10 @@ fn output_that_lacks_what_was_consumed_is_refused() {
         ],
     );
     assert_said(
-        "net n connect [{A} -> {B = A}] .. [{A} -> {}];",
+        "net n connect [{A} -> {B = A}] .. [{A, <T>} -> {A}];",
         &[
-            "Error: filter `[{A} -> {}]` cannot take {B}: it has no A; put A out before, or let such records past: \
-         `(... | [])` [[{A} -> {}]: takes {A} / [{A} -> {B = A}]: {B} comes from here]",
+            "Error: filter `[{A, <T>} -> {A}]` cannot take {B, <T>}: it has no A; put A out before, or let such records \
+         past: `(... | [])` [[{A, <T>} -> {A}]: takes {A, <T>} / [{A} -> {B = A}]: {B, <T>} comes from here]",
         ],
     );
 }
@@ -359,12 +359,43 @@ fn output_that_lacks_what_was_consumed_is_refused() {
 fn one_bad_output_of_a_box_is_refused() {
     assert_eq!(said("box a ((A) -> (B) | (C)); net n connect a .. [{B} -> {}];"), Vec::<String>::new());
     assert_said(
-        "box a ((A, B) -> (B) | (C)); net n connect a .. [{B} -> {}];",
+        "box a ((A, B) -> (B) | (C)); net n connect a .. [{B} -> {D = B}];",
         &[
-            "Error: filter `[{B} -> {}]` cannot take {C}: it has no B; put B out before, or let such records past: \
-         `(... | [])` [[{B} -> {}]: takes {B} / a: {C} comes from here]",
+            "Error: filter `[{B} -> {D = B}]` cannot take {C}: it has no B; put B out before, or let such records past: \
+         `(... | [])` [[{B} -> {D = B}]: takes {B} / a: {C} comes from here]",
         ],
     );
+}
+
+#[test]
+fn filter_that_takes_away_what_is_not_there_is_told() {
+    let source = "box a ((A, B) -> (B) | (C)); net n connect a .. [{B} -> {}];";
+    assert_said(
+        source,
+        &[
+            "Warning: {C} comes to filter `[{B} -> {}]` without B; nothing is taken away then; let such records past, if \
+         that is meant: `(... | [])` [[{B} -> {}]: takes away B / a: {C} comes from here]",
+        ],
+    );
+    let net = checked(source).net.unwrap();
+    assert_shapes(&net.input, &["A B"]);
+    assert_shapes(&net.output, &["", "C"]);
+    // In a loop, where it is there the first time only.
+    let source = "net n ({A, <C>} -> {B}) connect [{A, <C>} -> {A}; {B = A}] \\ {A};";
+    assert!(said(source)[0].starts_with("Warning: {A} comes to filter"));
+    assert_shapes(&checked(source).net.unwrap().input, &["A <C>"]);
+    // What an output or a condition uses must be there, and binding tags.
+    for filter in [
+        "[{B, D} -> {}; {B}]",
+        "[{B, D} -> {E = B}]",
+        "[{<T>} -> {<S = 1 + T>}]",
+        "[{<T>} -> if <T> then {} else ]",
+        "[{<#K>} -> {}]",
+    ] {
+        let said =
+            said(&format!("box a ((A, B, <T>) -> (D)); net n ({{A, B, <T>}} -> ...) connect a .. {filter};"));
+        assert!(matches!(&said[..], [one] if one.starts_with("Error: filter")), "{filter}: {said:?}");
+    }
 }
 
 #[test]
@@ -489,11 +520,11 @@ fn declared_input_is_what_a_net_takes() {
 }
 
 #[test]
-fn undeclared_output_is_refused() {
+fn undeclared_output_is_told() {
     assert_said(
         "box a ((A) -> (B) | (C)); net n ({A} -> {B}) connect a;",
         &[
-            "Error: net `n` puts out {C}, which it does not declare; declare it as well, or make it fit before the end \
+            "Warning: net `n` puts out {C}, which it does not declare; declare it as well, or make it fit before the end \
          [{A} -> {B}: it declares {B} / a: {C} comes from here]",
         ],
     );
@@ -508,7 +539,7 @@ fn each_mapping_holds_for_itself() {
     assert_said(
         source,
         &[
-            "Error: net `n` puts out {C}, which it does not declare; declare it as well, or make it fit before the end \
+            "Warning: net `n` puts out {C}, which it does not declare; declare it as well, or make it fit before the end \
          [{A} -> {D}: it declares {D} / a: {C} comes from here]",
         ],
     );
@@ -1023,7 +1054,7 @@ impl Run {
                     })
                     .collect()
             }
-            Node::Filter(plan) if !record.is_subtype_of(plan.pattern) => self.lose(node, record),
+            Node::Filter(plan) if !plan.takes(record) => self.lose(node, record),
             Node::Filter(plan) => {
                 let (_, outputs) = &plan.cases[self.chance(plan.cases.len())];
                 let taken = |l| plan.pattern.contains(l);

@@ -111,6 +111,17 @@ fn split_without_its_tag_and_box_without_its_field_are_told() {
 }
 
 #[test]
+fn filter_passes_what_lacks_only_what_it_takes_away() {
+    let filter = network("net main connect [{a, c} -> {a}; {}];", Boxes::new()).on_fault(OnFault::GoOn);
+    for workers in [1, 2] {
+        let outcome = run(&filter, workers, records(&["a=x c=y d=z", "a=x d=z", "c=y d=z"]));
+        assert_eq!(outcome.records, records(&["a=x d=z", "d=z", "a=x d=z", "d=z"]));
+        let faults: Vec<String> = outcome.faults.iter().map(ToString::to_string).collect();
+        assert_eq!(faults, ["[{a, c} -> {a}; {}]: it takes {a, c}; the record is {c: \"y\", d: \"z\"}"]);
+    }
+}
+
+#[test]
 fn division_by_zero_ends_its_record_alone() {
     let source = "net main connect [{<n>} -> {<n = 12 / n>}] .. ([| {<n>} if <1 / n>, {<m>} |] | []) .. ([] * {<n>} if <n % n == 0>);";
     let network = network(source, Boxes::new()).on_fault(OnFault::GoOn);

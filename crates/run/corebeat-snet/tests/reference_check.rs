@@ -241,6 +241,14 @@ fn filter_copies_renames_and_removes() {
 }
 
 #[test]
+fn filter_refuses_a_record_only_for_what_it_uses() {
+    let node = filter("A <C>", vec![vec![("A", from("A"))]]);
+    let outcome = puts_out(node, &["A=1 <C>=2", "A=3 B=4", "B=5 <C>=6"], &["A=1", "A=3 B=4"]);
+    assert_eq!(outcome.errors.len(), 1);
+    puts_out(filter("A <C>", vec![vec![]]), &["B=1", "A=1", "B=1 <#K>=2"], &["B=1", ""]);
+}
+
+#[test]
 fn filter_computes_by_its_first_condition_that_holds() {
     let set = |n| vec![vec![("<T>", Source::Value(with(Binary::Times, "<T>", n)))]];
     let less = |n| Some(with(Binary::Less, "<T>", n));

@@ -572,7 +572,8 @@ impl<'a> Builder<'a> {
             return Err(Said);
         }
         let plan = plan::FilterPlan { pattern: shape, cases, text: Text(filter).to_string() };
-        Ok(FilterPart { plan: Arc::new(plan), pattern, outputs: rows })
+        let needs = Row::new(plan.needs());
+        Ok(FilterPart { plan: Arc::new(plan), pattern, needs, outputs: rows })
     }
 
     fn output(

@@ -24,6 +24,8 @@ pub(super) enum Mode {
 pub(super) struct Note {
     /// What it could not take.
     pub(super) failure: Option<Failure>,
+    /// Of a filter: what came without all that it takes away.
+    pub(super) lack: Option<Failure>,
     /// Some of what came.
     pub(super) came: Vec<Row>,
     /// Of a parallel, which branches were taken; of a synchrocell, which patterns fitted; of a star, whether anything that was
@@ -132,6 +134,12 @@ impl Flow {
         }
     }
 
+    fn lack(&mut self, part: &Part, row: Row, mark: Mark) {
+        if let Some(note) = self.note(part) {
+            note.lack.get_or_insert(Failure { row, mark });
+        }
+    }
+
     fn through_box(&mut self, part: &Part, box_part: &BoxPart, rows: Rows) -> Rows {
         let mut out = Rows::default();
         let Some(input) = &box_part.input else {
@@ -157,10 +165,13 @@ impl Flow {
     fn through_filter(&mut self, part: &Part, filter: &FilterPart, rows: Rows) -> Rows {
         let mut out = Rows::default();
         for (row, mark) in rows {
-            if row.is_subtype_of(&filter.pattern) {
-                self.put(&mut out, part, &filter.outputs, row.past(&filter.pattern), mark.certain);
-            } else {
+            if row.binding() != filter.pattern.binding() || !row.includes(&filter.needs) {
                 self.fail(part, row, mark);
+                continue;
+            }
+            self.put(&mut out, part, &filter.outputs, row.past(&filter.pattern), mark.certain);
+            if !row.includes(&filter.pattern) {
+                self.lack(part, row, mark);
             }
         }
         out

@@ -57,6 +57,8 @@ pub(super) struct BoxPart {
 pub(super) struct FilterPart {
     pub(super) plan: Arc<plan::FilterPlan>,
     pub(super) pattern: Row,
+    /// What of it a row cannot do without.
+    pub(super) needs: Row,
     /// Of all cases.
     pub(super) outputs: Vec<Row>,
 }

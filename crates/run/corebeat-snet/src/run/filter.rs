@@ -59,7 +59,7 @@ impl FilterCode {
     }
 
     fn way(&self, shape: Shape) -> Result<Way, TooMany> {
-        if !shape.is_subtype_of(self.plan.pattern) {
+        if !self.plan.takes(shape) {
             return Ok(Way::Refused);
         }
         let past: Vec<Label> = shape
@@ -81,7 +81,7 @@ impl FilterCode {
 
 fn made(shape: Shape, past: &[Label], output: &OutputPlan) -> Result<Made, TooMany> {
     let out = Shape::new(past.iter().copied().chain(output.entries.iter().map(|(label, _)| *label)))?;
-    let place = |label: Label| shape.position(label).expect("the record has what the pattern names");
+    let place = |label: Label| shape.position(label).expect("the record has what is used");
     let from = out
         .labels()
         .iter()

@@ -274,7 +274,7 @@ impl<'a> Run<'a> {
     }
 
     fn filter(&mut self, plan: &FilterPlan, record: &Record) -> Vec<Record> {
-        if !record.shape().is_subtype_of(plan.pattern) {
+        if !plan.takes(record.shape()) {
             self.errors.push(format!("{record:?}: filter {} takes {}", plan.text, plan.pattern));
             return Vec::new();
         }
@@ -288,7 +288,7 @@ impl<'a> Run<'a> {
                     let mut pairs = Vec::new();
                     for (label, source) in &output.entries {
                         let value = match source {
-                            Source::Label(from) => record.get(*from).expect("the pattern has it").clone(),
+                            Source::Label(from) => record.get(*from).expect("it is used").clone(),
                             Source::Value(expression) => Value::Tag(expression.value(record)?),
                         };
                         pairs.push((*label, value));
