@@ -374,3 +374,17 @@ fn network_runs_again_and_again() {
         assert_eq!(run(&network, 1, records(&["a=x", "b=y"])).records.len(), 1);
     }
 }
+
+#[test]
+fn star_of_a_choice_with_a_cell_loses_nothing() {
+    let boxes =
+        || Boxes::new().with("step", "(z) -> (z)", |(z,): (i32,), out: &mut Out| out.emit(1, (z,))).unwrap();
+    for combinator in ["*", "**"] {
+        let source = format!(
+            "box step ((z) -> (z)); net main connect ([| {{x}}, {{y}} |] | step) {combinator} {{x, y}};"
+        );
+        let input = records(&["x=a", "x=b", "x=c", "y=a", "y=b", "y=c"]);
+        let outcome = run(&network(&source, boxes()), 1, input);
+        assert_eq!((outcome.records.len(), outcome.kept, outcome.fault_count), (3, 0, 0), "{combinator}");
+    }
+}

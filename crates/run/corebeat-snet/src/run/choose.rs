@@ -31,9 +31,13 @@ impl ChooseCode {
         }
     }
 
-    /// Whether a collector of it may take over the streams of a stage (see [`collect_choice`](super::collector)).
+    /// Whether a collector of it may take over the streams of a stage (see [`collect_choice`](super::collector)). That makes
+    /// branches anew, so they must have nothing to lose.
     pub(crate) fn adopts(&self) -> bool {
-        !self.inline && !self.plan.deterministic && self.direct.is_some()
+        !self.inline
+            && !self.plan.deterministic
+            && self.direct.is_some()
+            && self.branches.iter().all(Code::stateless)
     }
 
     pub(crate) fn deterministic(&self) -> bool {

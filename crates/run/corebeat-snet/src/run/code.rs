@@ -162,7 +162,8 @@ impl<'a> Coder<'a> {
                 Code::Star(Arc::new(StarCode {
                     deterministic: plan.deterministic,
                     inline: operand.inline(),
-                    tail: operand.tail().filter(|choose| choose.adopts()).cloned(),
+                    // Without cells no stage comes to nothing.
+                    tail: operand.tail().filter(|choose| choose.adopts() && !operand.stateless()).cloned(),
                     operand,
                     exits: Guards::new(&plan.exits),
                 }))
