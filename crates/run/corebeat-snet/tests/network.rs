@@ -388,3 +388,25 @@ fn star_of_a_choice_with_a_cell_loses_nothing() {
         assert_eq!((outcome.records.len(), outcome.kept, outcome.fault_count), (3, 0, 0), "{combinator}");
     }
 }
+
+/// A star whose stages go away while records `n` go through boxes of it.
+const GOING: &str = "box down ((<n>) -> (<n>));
+    net main connect (([| {a}, {b} |] .. ([] | down)) * {a, b}, {<n>} if <n / (n - 5) == 0>) @ 1;";
+
+#[test]
+fn boxes_of_stages_that_went_away_stay_in_place_and_heed_the_exit() {
+    let threads = Arc::new(Mutex::new(Vec::new()));
+    let to = threads.clone();
+    let boxes = Boxes::new().with("down", "(<n>) -> (<n>)", move |(Tag(n),): (Tag,), out: &mut Out| {
+        to.lock().unwrap().push((n, std::thread::current().id()));
+        out.emit(1, (Tag(n - 1),))
+    });
+    let mut input = records(&["a=x", "b=x", "a=x", "b=x", "a=x", "b=x"]);
+    input.extend((0..20).flat_map(|_| records(&["a=x", "n=8", "n=4", "b=x"])));
+    let network = network(GOING, boxes.unwrap()).on_fault(OnFault::GoOn);
+    let outcome = run(&network, 2, input);
+    // 4 / -1 is not 0: those go down to 2. 8 goes down to 5, which divides by 0.
+    assert_eq!((outcome.records.len(), outcome.fault_count), (23 + 20, 20));
+    let threads = threads.lock().unwrap();
+    assert!(threads.iter().all(|(n, thread)| *n != 5 && *thread == threads[0].1));
+}

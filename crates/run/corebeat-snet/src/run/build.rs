@@ -108,7 +108,7 @@ impl Maker<'_> {
             self.task("<collector>", false, collect_ordered(told, ends, next, context))?;
             Some(order)
         } else {
-            self.task("<collector>", false, collect_choice(code.clone(), ends, next, context))?;
+            self.task("<collector>", false, collect_choice(code.clone(), ends, next, self.place, context))?;
             None
         };
         Ok(End::Fork(Box::new(Fork::new(code.clone(), lines, order))).into())

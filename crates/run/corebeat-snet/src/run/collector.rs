@@ -63,6 +63,7 @@ pub(crate) async fn collect_choice(
     code: Arc<ChooseCode>,
     streams: Vec<Reader<Message>>,
     mut line: Line,
+    place: Option<usize>,
     context: Arc<Context>,
 ) {
     let mut set = StreamSet::new();
@@ -75,12 +76,15 @@ pub(crate) async fn collect_choice(
         match set.read_async().await {
             Some((key, Event::Item(Message::Record(record)))) => {
                 let before = choices[&key];
-                let leaves = |stage: &mut Stage| stage.lets_out(&record, &context);
-                if before > 0 && !line.stage().is_some_and(leaves) {
+                let lets_out = |stage: &mut Stage| stage.lets_out(&record, &context);
+                let Some(leaves) = line.stage().filter(|_| before > 0).map_or(Some(false), lets_out) else {
+                    continue;
+                };
+                if before > 0 && !leaves {
                     let Some(branch) = code.branch(&mut ways, &record, &context) else { continue };
                     if !code.branches[branch].passes() {
                         let (out, made) = context.stream();
-                        let maker = Maker { context: &context, place: None, joined: false };
+                        let maker = Maker { context: &context, place, joined: false };
                         match maker.line(&code.branches[branch], End::Stream(out).into()) {
                             Ok(mut line) => line.record(record, &context),
                             Err(why) => {

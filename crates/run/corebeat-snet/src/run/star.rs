@@ -91,9 +91,9 @@ impl Stage {
         }
     }
 
-    /// Whether a record would leave the star here.
-    pub(crate) fn lets_out(&mut self, record: &Record, context: &Arc<Context>) -> bool {
-        self.code.exits.fits(&mut self.ways, record, context) == Some(true)
+    /// Whether a record would leave the star here. `None`: it does not go on at all, and that has been told.
+    pub(crate) fn lets_out(&mut self, record: &Record, context: &Arc<Context>) -> Option<bool> {
+        self.code.exits.fits(&mut self.ways, record, context)
     }
 
     /// The choice that is all that is left of the replica after this stage: its synchrocells have fired. What comes to this
