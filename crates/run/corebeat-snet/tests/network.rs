@@ -410,3 +410,13 @@ fn boxes_of_stages_that_went_away_stay_in_place_and_heed_the_exit() {
     let threads = threads.lock().unwrap();
     assert!(threads.iter().all(|(n, thread)| *n != 5 && *thread == threads[0].1));
 }
+
+#[test]
+fn fault_of_a_filter_has_the_record_if_it_is_whole() {
+    let source = "net main connect [{a, <n>} -> {a, <n = 1 / n>}];";
+    let outcome = run(&network(source, Boxes::new()), 1, records(&["a=x n=0"]));
+    assert_eq!(outcome.faults[0].record, Some(record("a=x n=0")));
+    let source = "net main connect [{a, <n>} -> {a}; {<n = 1 / n>}];";
+    let outcome = run(&network(source, Boxes::new()), 1, records(&["a=x n=0"]));
+    assert_eq!((&outcome.records[..], &outcome.faults[0].record), (&records(&["a=x"])[..], &None));
+}

@@ -148,11 +148,11 @@ impl Filter {
         };
         let mut record = record;
         let (last, others) = outputs.split_last()?;
-        for made in others.iter() {
+        for (i, made) in others.iter().enumerate() {
             match make(made, &mut record) {
                 Ok(made) => out(made),
                 Err(why) => {
-                    context.fault(&code.plan.text, format_args!("{why}"), &record);
+                    refuse(code, why, (i == 0).then_some(&record), context);
                     return None;
                 }
             }
@@ -160,10 +160,19 @@ impl Filter {
         match make(last, &mut record) {
             Ok(made) => Some(made),
             Err(why) => {
-                context.fault(&code.plan.text, format_args!("{why}"), &record);
+                refuse(code, why, others.is_empty().then_some(&record), context);
                 None
             }
         }
+    }
+}
+
+/// An expression has no value. The record is not there any more if something was made of it before.
+#[cold]
+fn refuse(code: &FilterCode, why: NoValue, record: Option<&Record>, context: &Context) {
+    match record {
+        Some(record) => context.fault(&code.plan.text, format_args!("{why}"), record),
+        None => context.failure(&code.plan.text, format_args!("{why}")),
     }
 }
 
@@ -178,14 +187,30 @@ fn choose(plan: &FilterPlan, record: &Record) -> Result<usize, NoValue> {
     unreachable!("the last case has no condition")
 }
 
+/// Makes a record. If that fails, the one that went in is as it was.
 fn make(made: &Made, record: &mut Record) -> Result<Record, NoValue> {
     let mut values = Vec::with_capacity(made.from.len());
     for from in &made.from {
         values.push(match from {
             From::Copy(at) => record.values()[*at].clone(),
             From::Take(at) => take(&mut record.values_mut()[*at]),
-            From::Compute(expression) => Value::Tag(expression.value(record)?),
+            From::Compute(expression) => match expression.value(record) {
+                Ok(n) => Value::Tag(n),
+                Err(why) => {
+                    give_back(made, values, record);
+                    return Err(why);
+                }
+            },
         });
     }
     Ok(Record::new(made.shape, values))
+}
+
+#[cold]
+fn give_back(made: &Made, values: Vec<Value>, record: &mut Record) {
+    for (from, value) in made.from.iter().zip(values) {
+        if let From::Take(at) = from {
+            record.values_mut()[*at] = value;
+        }
+    }
 }
