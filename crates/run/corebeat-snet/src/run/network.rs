@@ -175,13 +175,16 @@ impl Network {
         let of_run = context.clone();
         let records = runtime.run(move || {
             let (mut input, output) = spawn(code, &of_run, stop, &Task::new());
-            let _ = Task::new().name("<records>").spawn(move || {
+            let spawned = Task::new().name("<records>").spawn(move || {
                 for record in records {
                     if input.write(record).is_err() {
                         return;
                     }
                 }
             });
+            if let Err(why) = spawned {
+                of_run.failure("the input", format_args!("no room for it: {why}"));
+            }
             output.collect()
         })?;
         let (faults, fault_count) = context.faults();
