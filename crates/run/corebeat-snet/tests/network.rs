@@ -412,6 +412,38 @@ fn boxes_of_stages_that_went_away_stay_in_place_and_heed_the_exit() {
 }
 
 #[test]
+fn network_that_nobody_listens_to_ends() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let rests = "pass .. pass; pass | [{a} -> {a}]; pass || [{a} -> {a}]; pass ! <n>; pass !! <n>; \
+                 pass * {<m>}; pass ** {<m>}; pass \\ {<q>}";
+    for rest in rests.split(';') {
+        let ended = Arc::new(AtomicUsize::new(0));
+        let count = ended.clone();
+        let boxes = Boxes::new()
+            .with("forever", "-> (<n>)", move |(): (), out: &mut Out| {
+                while out.emit(1, (Tag(1),))? {}
+                count.fetch_add(1, Ordering::SeqCst);
+                Ok::<_, String>(())
+            })
+            .unwrap()
+            .with("pass", "(<n>) -> (<n>, <m>)", |(n,): (Tag,), out: &mut Out| out.emit(1, (n, Tag(0))))
+            .unwrap();
+        let source = format!(
+            "box forever (-> (<n>)); box pass ((<n>) -> (<n>, <m>)); net main connect forever .. ({rest});"
+        );
+        let corebeat_snet::Running { mut input, mut output, .. } = network(&source, boxes).start(&runtime);
+        assert_eq!(output.by_ref().take(1000).count(), 1000);
+        drop(output);
+        assert!((0..).any(|_| input.write(record("n=1")).is_err()));
+        let patient = std::time::Instant::now();
+        while ended.load(Ordering::SeqCst) == 0 {
+            assert!(patient.elapsed().as_secs() < 20, "{rest} goes on");
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
 fn fault_of_a_filter_has_the_record_if_it_is_whole() {
     let source = "net main connect [{a, <n>} -> {a, <n = 1 / n>}];";
     let outcome = run(&network(source, Boxes::new()), 1, records(&["a=x n=0"]));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use corebeat_lpel::{Reader, STACK_MAX, Writer, stream};
 
@@ -38,6 +38,8 @@ pub(crate) struct Context {
     loops: AtomicU64,
     /// Dropped when the network is to stop. Nothing is ever written to it.
     stopper: Mutex<Option<Writer<Message>>>,
+    /// Whether nobody wants what comes out.
+    unwanted: AtomicBool,
 }
 
 impl Context {
@@ -57,6 +59,7 @@ impl Context {
             kept: AtomicUsize::new(0),
             loops: AtomicU64::new(0),
             stopper: Mutex::new(Some(stopper)),
+            unwanted: AtomicBool::new(false),
         };
         (context, stop)
     }
@@ -106,6 +109,20 @@ impl Context {
     /// No more records are taken in; those inside go on.
     pub(crate) fn stop(&self) {
         drop(self.stopper.lock().unwrap_or_else(|e| e.into_inner()).take());
+    }
+
+    /// Nobody takes what comes out: the network is to come down.
+    pub(crate) fn abandon(&self) {
+        // Relaxed: who sees it later only does more in vain.
+        self.unwanted.store(true, Ordering::Relaxed);
+        self.stop();
+    }
+
+    /// Whether all that is still done is in vain.
+    #[inline]
+    pub(crate) fn is_abandoned(&self) -> bool {
+        // Relaxed: as in `abandon`.
+        self.unwanted.load(Ordering::Relaxed)
     }
 
     /// A synchrocell ended with this many records in it.

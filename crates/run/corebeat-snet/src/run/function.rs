@@ -164,6 +164,9 @@ impl Caller {
     /// Calls the function for a record.
     #[inline]
     pub(crate) fn call(&mut self, record: Record, to: &mut impl To, context: &Context) {
+        if context.is_abandoned() {
+            return;
+        }
         let Caller { code, ways, arguments, spare, calls } = self;
         let shape = record.shape();
         let (taken, outputs) = match ways.get(shape, &code.table, || code.way(shape)) {
@@ -254,7 +257,7 @@ impl To for Onward<'_> {
     #[inline]
     fn give(&mut self, record: Record) -> bool {
         self.line.record(record, self.context);
-        !self.line.is_closed()
+        !self.context.is_abandoned() && !self.line.is_closed()
     }
 }
 
@@ -311,7 +314,7 @@ impl To for Later<'_> {
                 self.made.drain(..).for_each(|record| self.line.record(record, self.context));
             }
         }
-        true
+        !self.context.is_abandoned()
     }
 }
 

@@ -219,7 +219,7 @@ fn spawn(code: Code, context: &Arc<Context>, stop: Reader<Message>, task: &Task<
     if let Err(why) = spawned {
         context.failure("the network", format_args!("no room for it: {why}"));
     }
-    (Input(input), Output(output))
+    (Input(input), Output { records: output, context: context.clone() })
 }
 
 /// Lets records in, until there are no more, or the network is stopped.
@@ -259,15 +259,25 @@ impl Input {
     }
 }
 
-/// Where records come out of a network, until it has ended.
-pub struct Output(Reader<Message>);
+/// Where records come out of a network, until it has ended. Dropping it stops the network, and what is inside is lost: no
+/// box is called any more, and one that puts out records is told that nobody wants them.
+pub struct Output {
+    records: Reader<Message>,
+    context: Arc<Context>,
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.context.abandon();
+    }
+}
 
 impl Iterator for Output {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {
         loop {
-            if let Message::Record(record) = self.0.read()? {
+            if let Message::Record(record) = self.records.read()? {
                 return Some(record);
             }
         }
