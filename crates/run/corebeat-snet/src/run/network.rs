@@ -46,7 +46,7 @@ pub(crate) struct Settings {
 /// What happens when a record cannot go on: its box failed, or nobody takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFault {
-    /// No more records are taken in. Those inside go on to their end.
+    /// No more records are taken in, and those that were written and wait to be are lost. Those inside go on to their end.
     #[default]
     Stop,
     /// That record is lost; all goes on.
@@ -246,7 +246,8 @@ pub struct Running {
 pub struct Input(Writer<Message>);
 
 impl Input {
-    /// Gives a record in; waits where there is no room.
+    /// Gives a record in; waits where there is no room. If the network is stopped before it takes the record in, that is lost:
+    /// so may be as many as a stream has room for.
     ///
     /// # Errors
     ///
@@ -304,7 +305,7 @@ impl Report {
         self.0.kept()
     }
 
-    /// Takes in no more records, and wakes who waits for one. Those inside go on.
+    /// Takes in no more records, as [`OnFault::Stop`], and wakes who waits for one.
     pub fn stop(&self) {
         self.0.stop();
     }
