@@ -313,6 +313,8 @@ impl How {
         thread::spawn(move || {
             let mut records = output.inspect(|_| Tally::add(&tally.put)).map(Event::Record);
             let sent = records.try_for_each(|record| events.send(record));
+            // A network that nobody listens to comes down; else the runtime would wait for one that never ends.
+            drop(records);
             let kept = report.kept();
             drop(runtime);
             // As with faults.

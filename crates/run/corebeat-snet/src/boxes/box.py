@@ -1,9 +1,12 @@
 # Runs boxes in Python: reads calls, one a line in JSON, and writes what they put out to what was standard output.
-import json, os, sys, textwrap, traceback
+import json, os, signal, sys, textwrap, traceback
 from types import GeneratorType
 
 results = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # what boxes print goes where errors go
+calls = os.fdopen(os.dup(0))
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a box that reads must not read calls
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # whom the terminal interrupts, ends us
 
 
 def write(*message):
@@ -44,8 +47,8 @@ def call(name, *values):
         raise TypeError("a box returns None or one record, (variant, values...), or yields records")
 
 
-what, code = json.loads(sys.stdin.readline())
+what, code = json.loads(calls.readline())
 space = {"snetout": snetout, "__name__": "box"}
 tried(load)
-for line in sys.stdin:
+for line in calls:
     tried(lambda: call(*json.loads(line)))

@@ -152,7 +152,9 @@ impl Job {
         let compiler = words.remove(0);
         let mut command = Command::new(&compiler);
         // Warnings are for who writes the boxes, with a compiler at hand; here only errors are shown.
-        command.args(words).args([standard, "-O2", "-fPIC", "-w"]);
+        // A function with a large frame touches the stack page by page, so that it meets the guard page and not what is
+        // behind it.
+        command.args(words).args([standard, "-O2", "-fPIC", "-fstack-clash-protection", "-w"]);
         if language == Language::C {
             command.args(OLD_C);
         }

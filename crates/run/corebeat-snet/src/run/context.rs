@@ -48,7 +48,7 @@ impl Context {
         let (stopper, stop) = stream(1);
         let context = Context {
             capacity: settings.capacity,
-            stack_size: (settings.stack_size + depth * LEVEL_STACK).min(STACK_MAX),
+            stack_size: settings.stack_size.saturating_add(depth * LEVEL_STACK).min(STACK_MAX),
             boxes_last: settings.boxes_last,
             workers,
             on_fault: settings.on_fault,

@@ -46,7 +46,7 @@ pub(crate) struct Settings {
 /// What happens when a record cannot go on: its box failed, or nobody takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFault {
-    /// No more records are taken in, and those that were written and wait to be are lost. Those inside go on to their end.
+    /// No more records are taken in. Those inside go on to their end.
     #[default]
     Stop,
     /// That record is lost; all goes on.
@@ -228,6 +228,11 @@ async fn enter(records: Reader<Message>, stop: Reader<Message>, mut line: Line, 
     set.add(records);
     set.add(stop);
     while let Some((_, Event::Item(Message::Record(record)))) = set.read_async().await {
+        line.record(record, context);
+    }
+    // What has been taken from its writer is not lost because the network was stopped.
+    for _ in 0..context.capacity {
+        let Some((_, Event::Item(Message::Record(record)))) = set.try_read() else { return };
         line.record(record, context);
     }
 }

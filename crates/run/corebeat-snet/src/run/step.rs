@@ -213,7 +213,7 @@ impl Step {
                 false => Some(record),
             },
             Step::Watch(watch) => {
-                watch.see(&record);
+                watch.see(&record, context);
                 Some(record)
             }
         }

@@ -1,7 +1,9 @@
 //! Observers: who is shown the records that come to a place.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
+use super::context::Context;
 use crate::record::Record;
 
 /// Where records are looked at.
@@ -34,7 +36,13 @@ impl Watch {
         &*self.name == name && self.position == position
     }
 
-    pub(crate) fn see(&self, record: &Record) {
-        (self.see)(record);
+    /// Shows the record. That who watches panics is told, and is no fault of the box or net.
+    pub(crate) fn see(&self, record: &Record, context: &Context) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (self.see)(record))) {
+            if corebeat_lpel::ends_task(&*payload) {
+                resume_unwind(payload);
+            }
+            context.failure(&format!("an observer of {}", self.name), format_args!("it panicked"));
+        }
     }
 }
