@@ -21,6 +21,7 @@ use compile::{Job, Language};
 use signature::Signature;
 
 pub use c::{C_ENTRIES_MAX, C_HEADER};
+pub use compile::C_HEADERS;
 pub use field::FIELDS_MAX;
 pub use rust::{Argument, Arguments, Ending, Row, Shared, Tag};
 

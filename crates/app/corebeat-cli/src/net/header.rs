@@ -1,4 +1,4 @@
-//! `corebeat net header`: the header that boxes in C include.
+//! `corebeat net header`: the headers that boxes in C include.
 
 use crate::failure::{Done, print};
 use crate::output::Output;
@@ -7,14 +7,19 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// A folder for it, where it is named C4SNet.h; standard output if nothing is said
+    /// A folder for C4SNet.h, and for two headers that old boxes include; if nothing is said, C4SNet.h alone goes to standard
+    /// output
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
 }
 
 pub(crate) fn main(options: Options) -> Done {
     match options.folder {
-        Some(folder) => Output::create(&folder.join("C4SNet.h"))?.write(corebeat_snet::C_HEADER)?,
+        Some(folder) => {
+            for (name, text) in corebeat_snet::C_HEADERS {
+                Output::create(&folder.join(name))?.write(text)?;
+            }
+        }
         None => print(corebeat_snet::C_HEADER)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -14,9 +14,10 @@ use crate::plan::BoxPlan;
 /// Characters of a compiler's messages that are shown.
 const MESSAGES_LEN_MAX: usize = 16 << 10;
 
-/// Headers of the original that boxes include beside the one that there is here. Its `bool` is as large as an int, and boxes
-/// make fields of type int of it.
-const OLD_HEADERS: [(&str, &str); 2] = [
+/// Headers that boxes in C may include, by the names of their files: [`C_HEADER`], and two of the original run-time that its
+/// boxes include beside. Its `bool` is as large as an int, and boxes make fields of type int of it.
+pub const C_HEADERS: [(&str, &str); 3] = [
+    ("C4SNet.h", C_HEADER),
     ("memfun.h", "#include \"C4SNet.h\"\n"),
     (
         "bool.h",
@@ -72,8 +73,7 @@ impl Job {
     pub(super) fn new() -> Result<Job, LinkError> {
         let folder = tempfile::Builder::new().prefix("corebeat-snet-").tempdir().map_err(folder_fault)?;
         let job = Job { folder, sources: Vec::new() };
-        job.write("C4SNet.h", C_HEADER)?;
-        for (name, text) in OLD_HEADERS {
+        for (name, text) in C_HEADERS {
             job.write(name, text)?;
         }
         Ok(job)
