@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use corebeat_lpel::{Error, Priority, Reader, Task, growing_stream, stream};
+use corebeat_lpel::{Error, Priority, Reader, Task, Writer, growing_stream, stream};
 
 use super::choose::ChooseCode;
 use super::code::{Code, SplitCode, StarCode};
@@ -11,7 +11,7 @@ use super::collector::{collect, collect_choice, collect_ordered, collect_stages}
 use super::context::Context;
 use super::feedback::feed_back;
 use super::fork::Fork;
-use super::function::{BoxCode, Caller, Joined, call_each};
+use super::function::{Asleep, BoxCode, Caller, Joined, call_each};
 use super::line::{End, Line};
 use super::message::Message;
 use super::split::{Collector, Spread};
@@ -29,6 +29,9 @@ pub(crate) struct Maker<'a> {
     pub(crate) place: Option<usize>,
     /// Whether boxes are steps of the line, as all that does little.
     pub(crate) joined: bool,
+    /// Whether tasks of boxes are made with their first records (see [`Asleep`]): in the replicas of splits, which are there
+    /// to be spread over workers. In stars a task that comes late would let records behind it run ahead.
+    pub(crate) asleep: bool,
 }
 
 impl Maker<'_> {
@@ -80,18 +83,25 @@ impl Maker<'_> {
 
     // What follows makes tasks, and is not part of `line`: networks are nested, and what a task is made of is large.
 
-    #[inline(never)]
     fn function(&self, code: &Arc<BoxCode>, next: Line) -> Result<Line, Error> {
         let next = next.after(self.context.watch(&code.name, Position::After));
         let line: Line = if self.joined {
             End::Joined(Box::new(Joined::new(code.clone(), next))).into()
+        } else if !self.asleep || code.plan.input.is_none() {
+            End::Stream(self.call(code, next)?).into()
         } else {
-            let (line, input) = self.context.stream();
-            let calls = call_each(input, Caller::new(code.clone()), next, self.context.clone());
-            self.task(code.name.clone(), true, calls)?;
-            End::Stream(line).into()
+            End::Asleep(Box::new(Asleep::new(code.clone(), next, self.place))).into()
         };
         Ok(line.after(self.context.watch(&code.name, Position::Before)))
+    }
+
+    /// The task of a box.
+    #[inline(never)]
+    pub(crate) fn call(&self, code: &Arc<BoxCode>, next: Line) -> Result<Writer<Message>, Error> {
+        let (line, input) = self.context.stream();
+        let calls = call_each(input, Caller::new(code.clone()), next, self.context.clone());
+        self.task(code.name.clone(), true, calls)?;
+        Ok(line)
     }
 
     #[inline(never)]

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use corebeat_lpel::Reader;
+use corebeat_lpel::{Reader, Writer};
 
+use super::build::Maker;
 use super::context::Context;
 use super::line::Line;
 use super::message::{Mark, Message};
@@ -294,6 +295,48 @@ impl Joined {
 
     pub(crate) fn mark(&mut self, mark: Mark, context: &Arc<Context>) {
         self.line.mark(mark, context);
+    }
+}
+
+/// A box that has had no record yet. Its task is made with the first one: so a worker that has nothing to do can take a task
+/// that has work. (A task that has started, and be it to wait, stays where it is.)
+pub(crate) struct Asleep {
+    code: Arc<BoxCode>,
+    /// What comes after it; gone when the task has been made.
+    line: Option<Line>,
+    place: Option<usize>,
+}
+
+impl Asleep {
+    pub(crate) fn new(code: Arc<BoxCode>, line: Line, place: Option<usize>) -> Asleep {
+        Asleep { code, line: Some(line), place }
+    }
+
+    /// Makes the task. That may fail, which is a fault.
+    #[cold]
+    pub(crate) fn wake(&mut self, record: &Record, context: &Arc<Context>) -> Option<Writer<Message>> {
+        let made = self.line.take().map(|line| {
+            Maker { context, place: self.place, joined: false, asleep: false }.call(&self.code, line)
+        });
+        match made {
+            Some(Ok(stream)) => return Some(stream),
+            Some(Err(why)) => {
+                context.fault(
+                    &format!("box {}", self.code.name),
+                    format_args!("no room for its task: {why}"),
+                    record,
+                );
+            }
+            None => context.fault(&format!("box {}", self.code.name), format_args!("it has no task"), record),
+        }
+        None
+    }
+
+    /// It has nothing under way.
+    pub(crate) fn mark(&mut self, mark: Mark, context: &Arc<Context>) {
+        if let Some(line) = &mut self.line {
+            line.mark(mark, context);
+        }
     }
 }
 

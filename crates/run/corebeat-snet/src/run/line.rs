@@ -6,7 +6,7 @@ use corebeat_lpel::Writer;
 
 use super::context::Context;
 use super::fork::Fork;
-use super::function::Joined;
+use super::function::{Asleep, Joined};
 use super::message::{Mark, Message};
 use super::split::Spread;
 use super::star::Stage;
@@ -27,6 +27,8 @@ pub(crate) struct Line {
 /// Where records leave a line.
 pub(crate) enum End {
     Stream(Writer<Message>),
+    /// A box that has had no record yet.
+    Asleep(Box<Asleep>),
     /// A box, and what comes after it.
     Joined(Box<Joined>),
     /// One of several lines.
@@ -81,6 +83,7 @@ impl Line {
         }
         match &mut self.end {
             End::Stream(stream) => send(stream, Message::Mark(mark)),
+            End::Asleep(asleep) => asleep.mark(mark, context),
             End::Joined(joined) => joined.mark(mark, context),
             End::Fork(fork) => fork.mark(mark, context),
             End::Stage(stage) => stage.mark(mark, context),
@@ -125,6 +128,12 @@ impl End {
     fn record(&mut self, record: Record, context: &Arc<Context>) {
         match self {
             End::Stream(stream) => send(stream, Message::Record(record)),
+            End::Asleep(asleep) => {
+                if let Some(mut stream) = asleep.wake(&record, context) {
+                    send(&mut stream, Message::Record(record));
+                    *self = End::Stream(stream);
+                }
+            }
             End::Joined(joined) => joined.record(record, context),
             End::Fork(fork) => fork.record(record, context),
             End::Stage(stage) => stage.record(record, context),

@@ -152,7 +152,7 @@ impl Stage {
             order: if self.order == Place::Any { Place::Any } else { Place::Later },
             deeper: false,
         };
-        let maker = Maker { context, place: self.place, joined: joined > 0 };
+        let maker = Maker { context, place: self.place, joined: joined > 0, asleep: false };
         match maker.line(&self.code.operand, End::Stage(Box::new(stage)).into()) {
             Ok(line) => self.next.insert(line).record(record, context),
             Err(why) => context.fault("a star", format_args!("no room for one more stage: {why}"), &record),
