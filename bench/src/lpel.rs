@@ -181,7 +181,7 @@ fn load(session: &Session, work: Work, workers: usize, count: u64, quick: u64) -
     Load { work, workers, count, depth: 0, least_ms, watched: None }
 }
 
-fn count_workers(n: usize) -> String {
+pub(crate) fn count_workers(n: usize) -> String {
     if n == 1 { "1 worker".into() } else { format!("{n} workers") }
 }
 

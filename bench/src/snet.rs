@@ -17,6 +17,7 @@ mod tokio;
 use crate::Bench;
 use crate::child::{Running, last_line};
 use crate::line::{cpus, pin};
+use crate::lpel::count_workers;
 use crate::lpel::load::word;
 use crate::program::{Agreement, word_after};
 use crate::round::{Measured, Subject as Turn, interleave};
@@ -172,10 +173,6 @@ fn call(session: &Session) -> Vec<Case> {
 fn load(session: &Session, work: Work, workers: usize, count: u64, quick: u64) -> Load {
     let (count, least_ms) = if session.quick { (quick, 0) } else { (count, LEAST_MS) };
     Load { work, workers, count, depth: 0, labels: 1, form: Form::Json, fields: Fields::Small, least_ms }
-}
-
-fn count_workers(n: usize) -> String {
-    if n == 1 { "1 worker".into() } else { format!("{n} workers") }
 }
 
 fn names(cases: &[Case]) -> Vec<String> {

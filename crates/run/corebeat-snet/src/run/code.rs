@@ -34,6 +34,8 @@ pub(crate) struct StarCode {
     pub(crate) deterministic: bool,
     pub(crate) operand: Code,
     pub(crate) inline: bool,
+    /// Whether stages keep nothing, so that one is like the other.
+    pub(crate) stateless: bool,
     pub(crate) exits: Guards,
     /// The choice that the operand ends with, if its collector, which stands before the next stage, may take streams over.
     pub(crate) tail: Option<Arc<ChooseCode>>,
@@ -124,8 +126,8 @@ impl Code {
             Code::Sync(_) => false,
             Code::Serial(parts) => parts.iter().all(Code::stateless),
             Code::Choose(c) => c.branches.iter().all(Code::stateless),
-            Code::Star(s) => s.operand.stateless(),
-            Code::Split(s) => s.operand.stateless(),
+            Code::Star(s) => s.stateless,
+            Code::Split(s) => s.stateless,
             Code::Feedback(f) => f.operand.stateless(),
             Code::Place(inner, _) | Code::Net(_, inner) => inner.stateless(),
         }
@@ -159,11 +161,13 @@ impl<'a> Coder<'a> {
             }),
             Node::Star(plan) => self.once(plan, |coder| {
                 let operand = coder.code(&plan.operand);
+                let stateless = operand.stateless();
                 Code::Star(Arc::new(StarCode {
                     deterministic: plan.deterministic,
                     inline: operand.inline(),
+                    stateless,
                     // Without cells no stage comes to nothing.
-                    tail: operand.tail().filter(|choose| choose.adopts() && !operand.stateless()).cloned(),
+                    tail: operand.tail().filter(|choose| choose.adopts() && !stateless).cloned(),
                     operand,
                     exits: Guards::new(&plan.exits),
                 }))

@@ -131,49 +131,41 @@ impl Filter {
         let cases = match ways.get(shape, &code.table, || code.way(shape)) {
             Ok(Way::Cases(cases)) => cases,
             Ok(Way::Refused) => {
-                context.fault(&code.plan.text, format_args!("it takes {}", code.plan.pattern), &record);
-                return None;
+                return refuse(code, format_args!("it takes {}", code.plan.pattern), Some(&record), context);
             }
-            Err(why) => {
-                context.fault(&code.plan.text, format_args!("{why}"), &record);
-                return None;
-            }
+            Err(why) => return refuse(code, format_args!("{why}"), Some(&record), context),
         };
         let outputs = match choose(&code.plan, &record) {
             Ok(case) => &cases[case],
-            Err(why) => {
-                context.fault(&code.plan.text, format_args!("{why}"), &record);
-                return None;
-            }
+            Err(why) => return refuse(code, format_args!("{why}"), Some(&record), context),
         };
         let mut record = record;
-        let (last, others) = outputs.split_last()?;
-        for (i, made) in others.iter().enumerate() {
+        let last = outputs.len().checked_sub(1)?;
+        for (i, made) in outputs.iter().enumerate() {
             match make(made, &mut record) {
+                Ok(made) if i == last => return Some(made),
                 Ok(made) => out(made),
-                Err(why) => {
-                    refuse(code, why, (i == 0).then_some(&record), context);
-                    return None;
-                }
+                // The record is not there any more if something was made of it before.
+                Err(why) => return refuse(code, format_args!("{why}"), (i == 0).then_some(&record), context),
             }
         }
-        match make(last, &mut record) {
-            Ok(made) => Some(made),
-            Err(why) => {
-                refuse(code, why, others.is_empty().then_some(&record), context);
-                None
-            }
-        }
+        None
     }
 }
 
-/// An expression has no value. The record is not there any more if something was made of it before.
+/// Tells that a record does not go on.
 #[cold]
-fn refuse(code: &FilterCode, why: NoValue, record: Option<&Record>, context: &Context) {
+fn refuse<T>(
+    code: &FilterCode,
+    why: std::fmt::Arguments<'_>,
+    record: Option<&Record>,
+    context: &Context,
+) -> Option<T> {
     match record {
-        Some(record) => context.fault(&code.plan.text, format_args!("{why}"), record),
-        None => context.failure(&code.plan.text, format_args!("{why}")),
+        Some(record) => context.fault(&code.plan.text, why, record),
+        None => context.failure(&code.plan.text, why),
     }
+    None
 }
 
 /// The first case whose condition holds.

@@ -41,9 +41,8 @@ pub(crate) struct Choose {
 pub(crate) struct Star {
     code: Arc<StarCode>,
     ways: Ways<Fit>,
+    /// Those that keep nothing are all the same: one is enough.
     stages: Vec<Vec<Step>>,
-    /// Stages that keep nothing are all the same: one is enough.
-    stateless: bool,
     outside: Vec<Record>,
     inside: Vec<Record>,
 }
@@ -103,7 +102,6 @@ fn add(code: &Code, context: &Arc<Context>, steps: &mut Vec<Step>) {
             code: code.clone(),
             ways: Ways::default(),
             stages: Vec::new(),
-            stateless: code.operand.stateless(),
             outside: Vec::new(),
             inside: Vec::new(),
         }))),
@@ -223,7 +221,7 @@ impl Step {
 impl Star {
     /// Stage by stage, so that what leaves early comes out first.
     fn apply(&mut self, record: Record, context: &Arc<Context>, out: &mut dyn FnMut(Record)) {
-        let Star { code, ways, stages, stateless, outside, inside } = self;
+        let Star { code, ways, stages, outside, inside } = self;
         let (mut outside_now, mut inside_now) = (take(outside), take(inside));
         outside_now.push(record);
         let (mut stage, mut rounds) = (0, 0);
@@ -245,10 +243,12 @@ impl Star {
                 push(&mut stages[stage], record, context, &mut |record| outside_now.push(record));
             }
             forget_spent(&mut stages[stage]);
-            if stages[stage].is_empty() && !*stateless {
-                stages.remove(stage);
-            } else if !*stateless {
-                stage += 1;
+            if !code.stateless {
+                if stages[stage].is_empty() {
+                    stages.remove(stage);
+                } else {
+                    stage += 1;
+                }
             }
             rounds += 1;
             if rounds == ROUNDS_MAX {
