@@ -36,6 +36,8 @@ use std::time::{Duration, Instant};
 
 /// Mail and tasks of its own apart, a busy worker looks at everything once in so many turns.
 const CHORE_TURNS: u32 = 64;
+/// While tasks are ready, one that has not started is let in every so many turns: from then on nobody can take it away.
+const LET_IN_TURNS: u32 = 8;
 /// Every so many times it does so with a `heavy` fence.
 const HEAVY_CHORES: u32 = 64;
 /// When nothing has moved for so long, it is time to look for a deadlock.
@@ -290,7 +292,7 @@ impl Worker {
         if turns == 0 {
             self.do_chores();
         }
-        if self.own.fresh_max.get() > 0 {
+        if self.own.fresh_max.get() > 0 && (self.own.order.is_empty() || turns.is_multiple_of(LET_IN_TURNS)) {
             self.let_in();
         }
         match self.own.order.fetch() {

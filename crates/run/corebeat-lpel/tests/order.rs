@@ -4,7 +4,10 @@ use corebeat_lpel::placement::{Balanced, Measured, Place, Placement, RoundRobin,
 use corebeat_lpel::scheduler::{Fifo, Lifo, Prioritised, Ready, Scheduler};
 use corebeat_lpel::*;
 use std::collections::HashMap;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// A runtime of one worker with such a scheduler.
 fn scheduled<S: Scheduler + Default + 'static>() -> Runtime {
@@ -162,6 +165,51 @@ fn placement_is_told_who_spawns() {
     rt.run(|| drop(Task::new().name("inner").priority(Priority::LOW).spawn(|| ()))).unwrap();
     let inner = (Some("inner".to_owned()), Priority::LOW, Some(1));
     assert_eq!(*told.lock().unwrap(), [(None, Priority::NORMAL, None), inner]);
+}
+
+#[test]
+fn unstarted_tasks_can_be_taken_while_others_are_ready() {
+    const TASKS: usize = 5;
+    let rt = Runtime::builder().workers(2).build().unwrap();
+    // The second worker is kept busy until one of them has started on the first.
+    let (started, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let until = |done: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !done() {
+            if begin.elapsed() > Duration::from_secs(60) {
+                // A panic would leave the other tasks turning.
+                eprintln!("the other worker could not take them");
+                std::process::abort();
+            }
+            std::thread::yield_now();
+        }
+    };
+    let root = move || {
+        let flag = started.clone();
+        let busy = move || until(&|| flag.load(SeqCst));
+        let busy = Task::new().worker(1).spawn(busy).unwrap();
+        let flag = ended.clone();
+        let others = (0..TASKS).map(|_| {
+            let flag = flag.clone();
+            let turns = move || (flag.load(SeqCst) < TASKS).then(yield_now).is_some();
+            Task::new().worker(0).spawn(move || while turns() {}).unwrap()
+        });
+        let others: Vec<_> = others.collect();
+        let tasks = (0..TASKS).map(|_| {
+            let (started, ended) = (started.clone(), ended.clone());
+            spawn(move || {
+                // The first to start on a worker holds it until the other worker has run the rest.
+                if !started.swap(true, SeqCst) {
+                    until(&|| ended.load(SeqCst) == TASKS - 1);
+                }
+                ended.fetch_add(1, SeqCst);
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        others.into_iter().chain(tasks).for_each(|task| task.join().unwrap());
+        busy.join().unwrap();
+    };
+    rt.run(|| Task::new().worker(0).spawn(root).unwrap().join().unwrap()).unwrap();
 }
 
 #[test]
