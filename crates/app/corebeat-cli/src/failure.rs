@@ -13,7 +13,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A mistake on the command line that the parser could not see.
+    /// A mistake on the command line that the parser could not see, such as a file that cannot be opened.
     pub(crate) fn usage(line: impl fmt::Display) -> Failure {
         Failure { status: 2, line: line.to_string() }
     }
@@ -23,7 +23,7 @@ impl Failure {
         Failure { status: 1, line: line.to_string() }
     }
 
-    /// Corebeat's own failure.
+    /// Corebeat's own failure, such as where a file that it has opened can no longer be read or written.
     pub(crate) fn own(line: impl fmt::Display) -> Failure {
         Failure { status: 125, line: line.to_string() }
     }

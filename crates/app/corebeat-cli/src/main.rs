@@ -2,9 +2,9 @@
 //!
 //! Place in the loop: app; stands on everything. One file a command; `report.rs` and `trial.rs` serve several.
 //!
-//! Exit status, as `env` has it: 2 for a mistake on the command line, 125 where Corebeat itself fails, 126 for a
-//! program that cannot be started, 127 for one that is not there; else the program's own, or its signal. `corebeat net`
-//! ends with 1 where something is wrong with the network or its records.
+//! Exit status, as `env` has it: 2 for a mistake on the command line, such as a file that cannot be opened, 125 where
+//! Corebeat itself fails, 126 for a program that cannot be started, 127 for one that is not there; else the program's own, or
+//! its signal. `corebeat net` ends with 1 where something is wrong with the network or its records.
 
 mod demo;
 mod doctor;

@@ -17,21 +17,21 @@ impl Output {
     /// Makes the file, or empties it.
     ///
     /// # Errors
-    /// Where it cannot be made or written.
+    /// Where it cannot be made or written: a mistake on the command line.
     pub(crate) fn create(path: &Path) -> Result<Output, Failure> {
-        let file = File::create(path).map_err(|e| failed(path, &e))?;
+        let file = File::create(path).map_err(|e| Failure::usage(line(path, &e)))?;
         Ok(Output { path: path.to_owned(), file })
     }
 
     /// Writes all that there is to write.
     ///
     /// # Errors
-    /// Where the file no longer takes it, such as on a full disk.
+    /// Where the file no longer takes it, such as on a full disk: a failure of our own.
     pub(crate) fn write(mut self, text: &str) -> Result<(), Failure> {
-        self.file.write_all(text.as_bytes()).map_err(|e| failed(&self.path, &e))
+        self.file.write_all(text.as_bytes()).map_err(|e| Failure::own(line(&self.path, &e)))
     }
 }
 
-fn failed(path: &Path, why: &dyn Display) -> Failure {
-    Failure::own(format!("cannot write {}: {why}; name another file", path.display()))
+fn line(path: &Path, why: &dyn Display) -> String {
+    format!("cannot write {}: {why}; name another file", path.display())
 }

@@ -148,7 +148,7 @@ fn header_goes_to_standard_output_or_a_folder() {
     assert!(text(&done.stdout).contains("C4SNetOut"));
     assert_ended(&net(&folder, &["header", "."]), 0);
     assert_eq!(fs::read(folder.path().join("C4SNet.h")).unwrap(), done.stdout);
-    assert_ended(&net(&folder, &["header", "none"]), 125);
+    assert_ended(&net(&folder, &["header", "none"]), 2);
 }
 
 #[test]
@@ -261,11 +261,7 @@ fn run_tells_of_records_left_in_synchrocells() {
 #[test]
 fn run_without_functions_for_its_boxes_says_what_to_do() {
     let folder = folder(&[("double.snet", DOUBLE), ("empty.c", "")]);
-    for args in [
-        &["run", "double.snet"][..],
-        &["run", "double.snet", "-b", "none.so"],
-        &["run", "double.snet", "-b", "empty.c"],
-    ] {
+    for args in [&["run", "double.snet"][..], &["run", "double.snet", "-b", "empty.c"]] {
         let done = net(&folder, args);
         assert_ended(&done, 1);
         assert!(text(&done.stderr).starts_with("corebeat: "), "{}", text(&done.stderr));
@@ -500,22 +496,68 @@ fn wrong_options_are_told_in_one_line() {
         (&["run", "rename.snet", "--observe", "nobody"], 2, "those there are: rename"),
         (&["run", "rename.snet", "--observe", "rename:x"], 2, "'x' is no place"),
         (&["run", "rename.snet", "--observe", "rename="], 2, "where to?"),
-        (
-            &["run", "rename.snet", "--observe", "rename=no/such"],
-            2,
-            "cannot write what is observed to no/such",
-        ),
-        (&["run", "rename.snet", "--observe", "rename=127.0.0.1:1"], 2, "observed to 127.0.0.1:1"),
         (&["run", "rename.snet", "-o", "out", "-O", "1"], 2, "cannot be used with"),
-        (&["profile", "rename.snet", "--save", "no/such"], 125, "cannot write no/such"),
         (&["draw", "rename.snet", "--workers", "2"], 2, "say --live"),
-        (&["draw", "rename.snet", "--live", "-i", "none"], 2, "cannot read records from none"),
     ] {
         let done = net(&folder, args);
         let said = text(&done.stderr);
         assert_ended(&done, status);
         assert!(said.starts_with("corebeat: ") && said.contains(expected), "{args:?}: {said}");
         assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn file_or_address_that_cannot_be_opened_is_a_mistake_on_the_command_line() {
+    let folder = folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];")]);
+    for (args, expected) in [
+        (&["check", "none"][..], "cannot read none: No such file"),
+        (&["check", "."], "cannot read .: Is a directory"),
+        (&["run", "rename.snet", "-i", "none"], "cannot read records from none: No such file"),
+        (&["run", "rename.snet", "-i", "."], "cannot read records from .: is a directory"),
+        (&["run", "rename.snet", "-I", "127.0.0.1:99999"], "from 127.0.0.1:99999: "),
+        (&["run", "rename.snet", "-o", "no/such"], "cannot write records to no/such: No such file"),
+        (&["run", "rename.snet", "-O", "127.0.0.1:1"], "cannot write records to 127.0.0.1:1: "),
+        (&["run", "rename.snet", "-b", "none.so"], "cannot read boxes from none.so: No such file"),
+        (&["run", "rename.snet", "-b", "none.c"], "cannot read boxes from none.c: No such file"),
+        (&["run", "rename.snet", "--placement", "none"], "cannot read costs from none: "),
+        (
+            &["run", "rename.snet", "--observe", "rename=no/such"],
+            "cannot write what is observed to no/such: ",
+        ),
+        (&["run", "rename.snet", "--observe", "rename=127.0.0.1:1"], "observed to 127.0.0.1:1: "),
+        (&["profile", "rename.snet", "--save", "no/such"], "cannot write no/such: "),
+        (&["profile", "rename.snet", "-o", "no/such"], "cannot write records to no/such: "),
+        (&["draw", "rename.snet", "-o", "no/such"], "cannot write no/such: "),
+        (&["draw", "rename.snet", "--live", "-i", "none"], "cannot read records from none: "),
+        (&["header", "no/such"], "cannot write no/such/"),
+    ] {
+        let done = net(&folder, args);
+        let said = text(&done.stderr);
+        assert_ended(&done, 2);
+        assert!(said.starts_with("corebeat: ") && said.contains(expected), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn file_that_fails_later_is_a_failure_of_its_own() {
+    let folder = folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];"), ("in", "{\"A\":\"a\"}\n")]);
+    // This process's memory can be opened, and not be read at its begin.
+    for (args, expected) in [
+        (&["run", "rename.snet", "-i", "/proc/self/mem"][..], "cannot read records from /proc/self/mem: "),
+        (&["run", "rename.snet", "-f", "xml", "-i", "/proc/self/mem"], "records from /proc/self/mem: "),
+        (&["run", "rename.snet", "--on-error", "record", "-i", "/proc/self/mem"], "from /proc/self/mem: "),
+        (&["run", "rename.snet", "-i", "in", "-o", "/dev/full"], "cannot write records to /dev/full: "),
+        (&["draw", "rename.snet", "-o", "/dev/full"], "cannot write /dev/full: "),
+        (&["profile", "rename.snet", "-i", "in", "--save", "/dev/full"], "cannot write /dev/full: "),
+    ] {
+        let done = net(&folder, args);
+        let said = text(&done.stderr);
+        assert_ended(&done, 125);
+        assert!(said.starts_with("corebeat: ") && said.contains(expected), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+        assert!(!text(&done.stdout).contains("error"), "{}", text(&done.stdout));
     }
 }
 

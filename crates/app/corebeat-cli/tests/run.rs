@@ -123,7 +123,7 @@ fn report_file_that_cannot_be_made_is_told_before_the_program_runs() {
         .arg(&ran)
         .output()
         .unwrap();
-    assert_eq!(done.status.code(), Some(125));
+    assert_eq!(done.status.code(), Some(2));
     assert!(told(&done).contains("/no/such/folder/report") && told(&done).lines().count() == 1);
     assert!(!ran.exists());
 }

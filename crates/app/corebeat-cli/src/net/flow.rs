@@ -15,9 +15,11 @@ use crate::net::program::Which;
 use crate::net::source::{Source, find_form, with_host};
 use corebeat_lpel::{Runtime, STACK_MAX, STACK_MIN};
 use corebeat_snet::format::{Format, FormatError, Reader, Writer};
-use corebeat_snet::{Boxes, Fault, Input, Kind, Label, Network, OnFault, Record, Report, Running, Value};
+use corebeat_snet::{
+    Boxes, Fault, Input, Kind, Label, LinkError, Network, OnFault, Record, Report, Running, Value,
+};
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -168,6 +170,8 @@ enum Event {
     Fault(Fault),
     /// The input has something that is no record.
     Unread(FormatError),
+    /// The input cannot be read any more.
+    Broken(Failure),
     /// The network has ended, with this many records in synchrocells.
     End {
         kept: usize,
@@ -250,7 +254,7 @@ impl How {
         let mut net = which.read()?.tell()?;
         observer::prepare(&mut net, &self.observe)?;
         let mut boxes = load(&self.boxes)?;
-        boxes.compile_bodies(&net.boxes).map_err(Failure::wrong)?;
+        boxes.compile_bodies(&net.boxes).map_err(unlinked)?;
 
         let form = Form::default();
         self.format.iter().for_each(|format| form.settle(*format));
@@ -262,7 +266,7 @@ impl How {
         let (events, coming) = sync_channel(EVENTS);
         let of_faults = (events.clone(), tally.clone(), form.clone());
         let mut network = Network::new(net, |plan| boxes.find(plan))
-            .map_err(Failure::wrong)?
+            .map_err(unlinked)?
             .on_fault(match on_error {
                 OnError::Stop => OnFault::Stop,
                 OnError::Record => OnFault::GoOn,
@@ -291,7 +295,7 @@ impl How {
             runtime = runtime.monitor(meter.clone());
         }
         let source = Source::open(self.input.as_deref(), self.listen.as_deref())?;
-        let sink = Sink { to: self.sink(to)?, form: form.clone(), writer: None };
+        let sink = self.sink(to, &form)?;
         let (network, observers) = Observers::attach(network, &self.observe, &form, &teller)?;
         let runtime = Arc::new(runtime.build().map_err(Failure::own)?);
 
@@ -323,21 +327,26 @@ impl How {
         Ok(Flow { coming, sink, on_error, stop, teller, observers, scene })
     }
 
-    fn sink(&self, to: To) -> Result<Option<Box<dyn Write + Send>>, Failure> {
-        let refused =
-            |what: &dyn std::fmt::Display, e| Failure::usage(format!("cannot write records to {what}: {e}"));
+    fn sink(&self, to: To, form: &Form) -> Result<Sink, Failure> {
         let (To::Output(file) | To::Nowhere(file)) = to;
-        Ok(match (file, &self.connect) {
-            (Some(path), _) => Some(Box::new(File::create(path).map_err(|e| refused(&path.display(), e))?)),
+        let (name, opened): (_, io::Result<Option<Box<dyn Write + Send>>>) = match (file, &self.connect) {
+            (Some(path), _) => {
+                (path.display().to_string(), File::create(path).map(|file| Some(Box::new(file) as _)))
+            }
             (None, Some(address)) => {
                 let address = with_host(address);
-                Some(Box::new(TcpStream::connect(&address).map_err(|e| refused(&address, e))?))
+                let connected = TcpStream::connect(&address).map(|stream| Some(Box::new(stream) as _));
+                (address, connected)
             }
             (None, None) => match to {
-                To::Output(_) => Some(Box::new(std::io::stdout())),
-                To::Nowhere(_) => None,
+                To::Output(_) => ("standard output".into(), Ok(Some(Box::new(io::stdout())))),
+                To::Nowhere(_) => ("nowhere".into(), Ok(None)),
             },
-        })
+        };
+        match opened {
+            Ok(to) => Ok(Sink { name, to, form: form.clone(), writer: None }),
+            Err(e) => Err(Failure::usage(format!("cannot write records to {name}: {e}"))),
+        }
     }
 }
 
@@ -348,12 +357,25 @@ fn load(files: &[PathBuf]) -> Result<Boxes, Failure> {
         let extension = path.extension().and_then(|e| e.to_str());
         extension.is_some_and(|e| ["c", "cc", "cpp", "cxx", "py"].contains(&e))
     };
+    for path in files {
+        File::open(path).map_err(|e| {
+            Failure::usage(format!("cannot read boxes from {}: {e}; name another file", path.display()))
+        })?;
+    }
     let (sources, libraries): (Vec<_>, Vec<_>) = files.iter().partition(is_source);
     for library in libraries {
-        boxes.load_library(library).map_err(Failure::wrong)?;
+        boxes.load_library(library).map_err(unlinked)?;
     }
-    boxes.compile(sources).map_err(Failure::wrong)?;
+    boxes.compile(sources).map_err(unlinked)?;
     Ok(boxes)
+}
+
+/// A box without a function is the program's fault, a machine that cannot compile is not.
+fn unlinked(why: LinkError) -> Failure {
+    match why {
+        LinkError::Compiler { .. } | LinkError::Folder { .. } => Failure::own(why),
+        _ => Failure::wrong(why),
+    }
 }
 
 /// Reads all records and gives them in. Where it ends, the network does, too.
@@ -365,6 +387,11 @@ fn read(
     events: &SyncSender<Event>,
     tally: &Tally,
 ) {
+    let name = source.name.clone();
+    let broken = |why: io::Error| {
+        // Nobody listens any more only where the sink has failed.
+        drop(events.send(Event::Broken(Failure::own(format!("cannot read records from {name}: {why}")))));
+    };
     let records = source.wait().and_then(|source| {
         let source: Box<dyn std::io::Read + Send> = match form.0.get() {
             Some(_) => source,
@@ -378,11 +405,9 @@ fn read(
     });
     let records = match records {
         Ok(records) => records,
-        Err(source) => {
+        Err(why) => {
             form.settle(Format::Json);
-            let failed = FormatError::Read { line: 1, column: 1, source };
-            Tally::add(&tally.faults);
-            return drop(events.send(Event::Unread(failed)));
+            return broken(why);
         }
     };
     for record in records {
@@ -394,6 +419,7 @@ fn read(
                 }
                 Tally::add(&tally.given);
             }
+            Err(FormatError::Read { source, .. }) => return broken(source),
             Err(wrong) => {
                 Tally::add(&tally.faults);
                 if events.send(Event::Unread(wrong)).is_err() || on_error == OnError::Stop {
@@ -406,6 +432,8 @@ fn read(
 
 /// Where records go; it is begun when their form is known.
 struct Sink {
+    /// What it is called.
+    name: String,
     /// Nowhere, if there is none, or it has been given to the writer.
     to: Option<Box<dyn Write + Send>>,
     form: Form,
@@ -420,13 +448,25 @@ impl Sink {
         self.writer.as_mut().map_or(Ok(()), |writer| writer.write(record))
     }
 
-    fn flush(&mut self) -> Result<(), FormatError> {
-        self.writer.as_mut().map_or(Ok(()), Writer::flush)
+    fn flush(&mut self) -> Result<(), Failure> {
+        let flushed = self.writer.as_mut().map_or(Ok(()), Writer::flush);
+        flushed.map_err(|e| self.failed(e))
     }
 
-    fn finish(self) -> Result<(), FormatError> {
-        let begun = self.to.map(|to| Writer::new(to, self.form.0.get().copied().unwrap_or(Format::Json)));
-        begun.or(self.writer).map_or(Ok(()), |writer| writer.finish().map(drop))
+    fn finish(mut self) -> Result<(), Failure> {
+        let to = self.to.take();
+        let begun = to.map(|to| Writer::new(to, self.form.0.get().copied().unwrap_or(Format::Json)));
+        let writer = begun.or(self.writer.take());
+        writer.map_or(Ok(()), |writer| writer.finish().map(drop)).map_err(|e| self.failed(e))
+    }
+
+    /// What to say where it takes no more.
+    fn failed(&self, why: FormatError) -> Failure {
+        let why = match why {
+            FormatError::Write(e) => e.to_string(),
+            other => other.to_string(),
+        };
+        Failure::own(format!("cannot write records to {}: {why}", self.name))
     }
 }
 
@@ -444,10 +484,11 @@ impl Flow {
     pub(crate) fn write(self) -> Done {
         let Flow { coming, mut sink, on_error, stop, teller, observers, scene } = self;
         let mut wrong = 0;
+        let mut broken = None;
         let kept = loop {
             let event = match coming.try_recv() {
                 Err(TryRecvError::Empty) => {
-                    sink.flush().map_err(Failure::own)?;
+                    sink.flush()?;
                     coming.recv().ok()
                 }
                 event => event.ok(),
@@ -457,9 +498,7 @@ impl Flow {
                 Some(Event::End { kept }) => break kept,
                 Some(Event::Record(record)) => match sink.write(&record) {
                     Ok(()) => continue,
-                    Err(FormatError::Write(e)) => {
-                        return Err(Failure::own(format!("cannot write records: {e}")));
-                    }
+                    Err(why @ FormatError::Write(_)) => return Err(sink.failed(why)),
                     Err(unwritable) => {
                         Tally::add(&scene.tally.faults);
                         if on_error == OnError::Stop {
@@ -468,12 +507,19 @@ impl Flow {
                         (format!("output: {unwritable}"), None)
                     }
                 },
+                // Those that were read go on to their end.
+                Some(Event::Broken(why)) => {
+                    broken = Some(why);
+                    continue;
+                }
                 Some(Event::Unread(why)) => (format!("input: {why}"), None),
                 Some(Event::Fault(fault)) => (format!("{}: {}", fault.entity, fault.message), fault.record),
             };
             wrong += 1;
             match on_error {
-                OnError::Record => sink.write(&error_record(&mistake, record)).map_err(Failure::own)?,
+                OnError::Record => {
+                    sink.write(&error_record(&mistake, record)).map_err(|e| sink.failed(e))?;
+                }
                 OnError::Stop if wrong <= TOLD_MAX => {
                     let record = record.map_or(String::new(), |r| format!("; the record is {r:?}"));
                     teller.tell(format!("corebeat: {mistake}{record}\n"));
@@ -481,13 +527,16 @@ impl Flow {
                 OnError::Stop => {}
             }
         };
-        sink.finish().map_err(Failure::own)?;
+        sink.finish()?;
         observers.finish();
         if kept > 0 {
             teller.tell(format!(
                 "corebeat: warning: {} in synchrocells at the end, and lost: what they were to be joined with did not come\n",
                 count(kept, "record was", "records were")
             ));
+        }
+        if let Some(broken) = broken {
+            return Err(broken);
         }
         if wrong == 0 {
             return Ok(ExitCode::SUCCESS);

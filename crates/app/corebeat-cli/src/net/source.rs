@@ -10,8 +10,14 @@ use std::path::Path;
 /// White space before the first record.
 const WHITE_MAX: usize = 1 << 20;
 
-/// A source; one that listens waits only in the thread that reads.
-pub(crate) enum Source {
+/// A source, and what it is called.
+pub(crate) struct Source {
+    pub(crate) name: String,
+    way: Way,
+}
+
+/// How records come; who listens waits only in the thread that reads.
+enum Way {
     Ready(Box<dyn Read + Send>),
     Listener(TcpListener),
 }
@@ -19,30 +25,42 @@ pub(crate) enum Source {
 impl Source {
     /// A file, or who connects to an address, or standard input.
     pub(crate) fn open(file: Option<&Path>, address: Option<&str>) -> Result<Source, Failure> {
-        let refused =
-            |what: &dyn std::fmt::Display, e| Failure::usage(format!("cannot read records from {what}: {e}"));
-        Ok(match (file, address) {
+        let (name, way) = match (file, address) {
             (Some(path), _) => {
-                Source::Ready(Box::new(File::open(path).map_err(|e| refused(&path.display(), e))?))
+                (path.display().to_string(), open(path).map(|file| Way::Ready(Box::new(file))))
             }
             (None, Some(address)) => {
                 let address = with_host(address);
-                let listener = TcpListener::bind(&address).map_err(|e| refused(&address, e))?;
-                let address = listener.local_addr().map_err(|e| refused(&address, e))?;
-                tell(format_args!("listening on {address}\n"));
-                Source::Listener(listener)
+                let way = listen(&address).map(Way::Listener);
+                (address, way)
             }
-            (None, None) => Source::Ready(Box::new(io::stdin())),
-        })
+            (None, None) => ("standard input".into(), Ok(Way::Ready(Box::new(io::stdin())))),
+        };
+        match way {
+            Ok(way) => Ok(Source { name, way }),
+            Err(e) => Err(Failure::usage(format!("cannot read records from {name}: {e}"))),
+        }
     }
 
     /// What is to be read, when it is there.
     pub(crate) fn wait(self) -> io::Result<Box<dyn Read + Send>> {
-        match self {
-            Source::Ready(source) => Ok(source),
-            Source::Listener(listener) => listener.accept().map(|(stream, _)| Box::new(stream) as _),
+        match self.way {
+            Way::Ready(source) => Ok(source),
+            Way::Listener(listener) => listener.accept().map(|(stream, _)| Box::new(stream) as _),
         }
     }
+}
+
+/// A file; a folder would be noticed only by who reads it.
+fn open(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    if file.metadata()?.is_dir() { Err(ErrorKind::IsADirectory.into()) } else { Ok(file) }
+}
+
+fn listen(address: &str) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    tell(format_args!("listening on {}\n", listener.local_addr()?));
+    Ok(listener)
 }
 
 /// An address; of this machine, if it is only a port.
