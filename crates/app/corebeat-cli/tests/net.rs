@@ -273,6 +273,40 @@ fn run_without_functions_for_its_boxes_says_what_to_do() {
     assert_ended(&done, 1); // its box is missed first
 }
 
+#[test]
+fn box_in_c_that_crashes_is_named_and_ends_the_run_by_its_signal() {
+    let bad = "#include <assert.h>
+        #include <stdlib.h>
+        #include \"C4SNet.h\"
+        static int sum(int n, volatile char *up) { volatile char a[1024]; a[0] = *up; return n ? a[0] + sum(n - 1, a) : 0; }
+        void *bad(void *hnd, int n) {
+            if (n == 1) n = *(volatile int *)8;
+            if (n == 2) assert(n == 1);
+            if (n == 3) __builtin_trap();
+            volatile char one = 1;
+            if (n > 3) n = sum(n, &one);
+            C4SNetOut(hnd, 1, n);
+            return hnd;
+        }";
+    let net = "net bad { box bad ((<N>) -> (<N>)); } connect bad;";
+    let folder = folder(&[("bad.c", bad), ("bad.snet", net)]);
+    for (n, signal, expected) in [
+        (1, Signal::SEGV, "'bad', in box bad, crashed: SIGSEGV\n"),
+        (2, Signal::ABORT, "'bad', in box bad, crashed: SIGABRT\n"),
+        (3, Signal::ILL, "'bad', in box bad, crashed: SIGILL\n"),
+        (3000, Signal::ABORT, "bytes: give it more with --stack\n"),
+    ] {
+        let input = format!("{{\"N\":0}}\n{{\"N\":{n}}}\n");
+        let done = net_with(&folder, &["run", "bad.snet", "-b", "bad.c"], &input);
+        assert_eq!(done.status.signal(), Some(signal.as_raw()), "{}", text(&done.stderr));
+        let said = text(&done.stderr);
+        assert!(said.starts_with("corebeat-lpel: task ") == (n != 2) && said.ends_with(expected), "{said}");
+        assert!(said.contains("'bad', in box bad, "), "{said}");
+    }
+    let input = "{\"N\":3000}\n";
+    assert_ended(&net_with(&folder, &["run", "bad.snet", "-b", "bad.c", "--stack", "16M"], input), 0);
+}
+
 /// As many records of `dbl` as one likes.
 fn numbers(records: usize) -> String {
     (0..records).map(|n| format!("{{\"A\":\"a\",\"N\":{n}}}\n")).collect()
@@ -325,8 +359,8 @@ fn run_waits_for_the_form_of_its_input_before_it_writes() {
 #[test]
 fn run_with_any_placement_capacity_and_stack_gives_the_same_records() {
     let deep = "net deep { box deep ((A, <N>) -> (A, <N>)) {<<< C |
-        static int sum(int n) { volatile char room[1024]; room[n % 1024] = 1; return n ? room[n % 1024] + sum(n - 1) : 0; }
-        void *deep(void *hnd, c4snet_data_t *a, int n) { C4SNetOut(hnd, 1, a, sum(3000)); return hnd; }
+        static int sum(int n, volatile char *up) { volatile char a[1024]; a[0] = *up; return n ? a[0] + sum(n - 1, a) : 0; }
+        void *deep(void *hnd, c4snet_data_t *a, int n) { volatile char one = 1; C4SNetOut(hnd, 1, a, sum(3000, &one)); return hnd; }
     >>>} } connect deep;";
     let folder = folder(&[("double.snet", DOUBLE), ("double.c", DOUBLE_C), ("deep.snet", deep)]);
     let input = numbers(100).replace("\"N\":13}", "\"N\":0}");

@@ -106,7 +106,9 @@
 //! who joins it is told. To those who read from it this looks like the end of its stream: join your stages, where it matters
 //! whether they have done all. What others see of data that it shared is as with threads: locks are poisoned.
 //!
-//! The program ends, with a line that says why, when a task runs over its stack, and when a scheduler or listener panics.
+//! The program ends, with a line that says why, when a task runs over its stack, and when a scheduler or listener panics. Where
+//! a task crashes, as code in C does (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), a line names the task, and what it was [`doing`];
+//! the program then dies of the same signal.
 //!
 //! A task that is unwinding never waits: what would block returns as if the stream were closed. Waiting inside `catch_unwind`
 //! is allowed, but a task that is to end early is unwound through it, and must let that pass ([`ends_task`] tells); and there is no way through
@@ -124,6 +126,7 @@ compile_error!("corebeat-lpel counts in 64 bits, and needs a processor that does
 mod block;
 mod context;
 mod counter;
+mod crash;
 mod current;
 mod deadlock;
 mod deque;
@@ -136,7 +139,6 @@ mod local;
 #[cfg(all(test, loom))]
 mod model;
 pub mod monitor;
-mod overflow;
 pub mod placement;
 mod random;
 mod ring;
@@ -153,6 +155,7 @@ mod waiter;
 mod worker;
 
 pub use counter::Counters;
+pub use crash::doing;
 pub use deadlock::Deadlock;
 pub use dump::{Dump, OtherEnd, StreamDump, TaskDump, WaitsFor};
 pub use error::{

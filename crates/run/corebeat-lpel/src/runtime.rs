@@ -1,13 +1,13 @@
 //! A runtime: workers, what they share, and the doors for threads that are none of them.
 
 use crate::counter::{Counters, Counts};
+use crate::crash;
 use crate::current;
 use crate::deadlock::{self, Deadlock};
 use crate::deque::{Injector, Steal};
 use crate::dump::Dump;
 use crate::error::{Error, Failure, STACK_MAX, STACK_MIN, WORKERS_MAX};
 use crate::monitor::{self, Monitor, Watch};
-use crate::overflow;
 use crate::placement::{Place, Placement, TaskInfo};
 use crate::random::{Random, RandomOrder};
 use crate::scheduler::{Fifo, Order, Scheduler};
@@ -78,6 +78,8 @@ pub(crate) struct Inner {
     next_look_ns: AtomicU64,
     begin: Instant,
     stack_size: usize,
+    /// For the line that says that a stack was too small.
+    pub(crate) stack_option: &'static str,
     deterministic: Option<Mutex<Random>>,
     /// The clock of a deterministic runtime.
     virtual_ns: AtomicU64,
@@ -649,6 +651,7 @@ pub struct Builder {
     cpus: Option<Vec<usize>>,
     pin: Option<bool>,
     stack_size: Option<usize>,
+    stack_option: Option<&'static str>,
     spin: Option<Duration>,
     scheduler: Option<MakeScheduler>,
     placement: Option<Box<dyn Placement>>,
@@ -679,6 +682,13 @@ impl Builder {
     /// nothing is said.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
+        self
+    }
+
+    /// What a user gives tasks larger stacks with, such as `--stack`, for the line that says that a task has overflowed its
+    /// stack: `stack_size` if nothing is said.
+    pub fn stack_option(mut self, name: &'static str) -> Self {
+        self.stack_option = Some(name);
         self
     }
 
@@ -735,7 +745,7 @@ impl Builder {
             _ => {}
         }
         let stack_size = check_stack_size(self.stack_size.unwrap_or(STACK_SIZE))?;
-        overflow::install();
+        crash::install();
         // Chooses its way before it matters.
         corebeat_sync::asymmetric::heavy();
         let pin = self.pin.unwrap_or(self.cpus.is_some() || workers == cpus.len());
@@ -792,6 +802,7 @@ impl Builder {
             next_look_ns: AtomicU64::new(0),
             begin: Instant::now(),
             stack_size,
+            stack_option: self.stack_option.unwrap_or(crash::STACK_OPTION),
             deterministic: random.clone().map(Mutex::new),
             virtual_ns: AtomicU64::new(0),
         });

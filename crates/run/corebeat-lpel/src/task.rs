@@ -159,6 +159,8 @@ pub(crate) struct Header {
     pub(crate) grow: Cell<bool>,
     /// Where the guard of its stack begins, while it has one.
     pub(crate) guard: Cell<usize>,
+    /// What it does just now that may crash, while it does: see [`doing`](crate::doing).
+    pub(crate) doing: Cell<*const &'static str>,
     /// For the monitor.
     pub(crate) marked: bool,
     /// There is a handle, which counts as one of the references.
@@ -227,6 +229,7 @@ impl Header {
             last_on: Cell::new(ptr::null()),
             grow: Cell::new(false),
             guard: Cell::new(0),
+            doing: Cell::new(ptr::null()),
             marked: false,
             handled: AtomicBool::new(false),
             on_set: AtomicPtr::new(ptr::null_mut()),

@@ -714,7 +714,26 @@ fn overflow_of_a_stack_names_the_task() {
     });
     let Some(output) = output else { return };
     assert_eq!(signal(&output), Some(libc::SIGABRT), "{}", stderr(&output));
-    let line = "'abyss' has overflowed its stack of 32768 bytes: give it more with Task::stack_size";
+    let line = "'abyss' has overflowed its stack of 32768 bytes: give it more with stack_size\n";
+    assert!(stderr(&output).contains(line), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("crashed"), "{}", stderr(&output));
+}
+
+#[test]
+fn overflow_of_a_stack_names_what_the_task_was_doing_and_the_option_that_helps() {
+    fn deeper(n: u64) -> u64 {
+        let row = std::hint::black_box([n; 64]);
+        if n == u64::MAX { 0 } else { deeper(n + 1) + row[3] }
+    }
+    let test = "overflow_of_a_stack_names_what_the_task_was_doing_and_the_option_that_helps";
+    let output = in_child(test, &[], || {
+        let rt = Runtime::builder().workers(1).stack_option("--stack").build().unwrap();
+        let task = rt.task().name("abyss").stack_size(32 << 10).spawn(|| doing("a dive", || deeper(0)));
+        let _ = task.unwrap().join();
+    });
+    let Some(output) = output else { return };
+    assert_eq!(signal(&output), Some(libc::SIGABRT), "{}", stderr(&output));
+    let line = "'abyss', in a dive, has overflowed its stack of 32768 bytes: give it more with --stack\n";
     assert!(stderr(&output).contains(line), "{}", stderr(&output));
 }
 
@@ -735,14 +754,54 @@ fn overflow_outside_tasks_is_told_as_ever() {
 }
 
 #[test]
-fn wild_pointer_in_a_task_is_no_overflow() {
-    let output = in_child("wild_pointer_in_a_task_is_no_overflow", &[], || {
+fn crash_in_a_task_names_it_and_what_it_was_doing_and_dies_of_its_signal() {
+    let crashes: [(&str, i32, fn()); 4] = [
         // SAFETY: nothing is safe about it; the process ends here.
-        let _ = runtime(1).run(|| unsafe { std::ptr::without_provenance::<u8>(4096).read_volatile() });
+        ("SIGSEGV", libc::SIGSEGV, || unsafe {
+            std::ptr::without_provenance::<u8>(4096).read_volatile();
+        }),
+        // SAFETY: as if an instruction had faulted, and by a call that ends the process.
+        ("SIGFPE", libc::SIGFPE, || unsafe {
+            let _ = libc::raise(libc::SIGFPE);
+        }),
+        ("SIGILL", libc::SIGILL, || unsafe {
+            let _ = libc::raise(libc::SIGILL);
+        }),
+        ("SIGABRT", libc::SIGABRT, || std::process::abort()),
+    ];
+    let test = "crash_in_a_task_names_it_and_what_it_was_doing_and_dies_of_its_signal";
+    const WHICH: &str = "COREBEAT_LPEL_CRASH";
+    for (name, number, crash) in crashes {
+        let output = in_child(test, &[(WHICH, name)], || {
+            if std::env::var(WHICH).unwrap() == name {
+                let rt = runtime(2);
+                let crashes = rt.task().name("wild").spawn(move || {
+                    doing("a part that is over", || ());
+                    let _ =
+                        doing("outer", || std::panic::catch_unwind(|| doing("inner", || panic!("caught"))));
+                    doing("a leap", crash);
+                });
+                let _ = crashes.unwrap().join();
+            }
+        });
+        let Some(output) = output else { continue };
+        let said = stderr(&output);
+        assert_eq!(signal(&output), Some(number), "{said}");
+        assert!(said.ends_with(&format!("'wild', in a leap, crashed: {name}\n")), "{said}");
+        assert!(!said.contains("overflowed"), "{said}");
+    }
+}
+
+#[test]
+fn crash_outside_tasks_names_nobody() {
+    let output = in_child("crash_outside_tasks_names_nobody", &[], || {
+        let rt = runtime(1);
+        rt.run(|| doing("something else", || ())).unwrap();
+        doing("nothing of a task", || std::process::abort());
     });
     let Some(output) = output else { return };
-    assert_eq!(signal(&output), Some(libc::SIGSEGV), "{}", stderr(&output));
-    assert!(!stderr(&output).contains("overflowed"), "{}", stderr(&output));
+    assert_eq!(signal(&output), Some(libc::SIGABRT), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("crashed"), "{}", stderr(&output));
 }
 
 #[test]

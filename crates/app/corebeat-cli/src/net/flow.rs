@@ -287,7 +287,7 @@ impl How {
         if placing.puts_boxes_last() {
             network = network.boxes_last();
         }
-        let mut runtime = placing.apply(Runtime::builder())?;
+        let mut runtime = placing.apply(Runtime::builder().stack_option("--stack"))?;
         if let Some(workers) = self.workers {
             runtime = runtime.workers(workers.into());
         }

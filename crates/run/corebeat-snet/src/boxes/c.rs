@@ -142,7 +142,8 @@ impl Library {
         };
         kinds(&mut plan.input.iter().flatten().map(|entry| entry.label))?;
         let variants = plan.outputs.iter().map(|output| kinds(&mut output.iter().copied()));
-        Ok(Some(Function { address, variants: variants.collect::<Result<_, _>>()? }))
+        let name = format!("box {}", plan.name);
+        Ok(Some(Function { name, address, variants: variants.collect::<Result<_, _>>()? }))
     }
 }
 
@@ -188,6 +189,8 @@ fn is_code_beside(link: usize, address: usize) -> bool {
 
 /// A function of a library.
 pub(super) struct Function {
+    /// `box foo`
+    name: String,
     address: *const c_void,
     /// For each variant, a letter for each value.
     variants: Vec<CString>,
@@ -221,9 +224,10 @@ impl BoxBody for Function {
             payload: None,
             wanted: true,
         };
+        let hnd = (&raw mut call).cast();
         // SAFETY: the function is a box of this library, of as many arguments as the program declares: a box that takes
         // others breaks what C asks of every caller.
-        unsafe { call_with(self.address, (&raw mut call).cast(), words) };
+        corebeat_lpel::doing(&self.name, || unsafe { call_with(self.address, hnd, words) });
         // What was put out is given up now; of what was not, the box is the owner.
         for (i, word) in words.iter().enumerate() {
             if call.given_put & 1 << i != 0 {

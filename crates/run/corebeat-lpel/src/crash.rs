@@ -1,0 +1,172 @@
+//! A task that runs over the end of its stack, or crashes otherwise: says which, before the program dies as it would have.
+
+use crate::current;
+use crate::task::Header;
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+use std::sync::{Once, OnceLock};
+
+/// What there was before, for what is none of ours.
+static BEFORE: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
+
+/// What code in C dies of, with the names for it: wild pointers, divisions by 0, traps, failed assertions.
+const SIGNALS: [(libc::c_int, &str); 5] = [
+    (libc::SIGSEGV, "SIGSEGV"),
+    (libc::SIGBUS, "SIGBUS"),
+    (libc::SIGFPE, "SIGFPE"),
+    (libc::SIGILL, "SIGILL"),
+    (libc::SIGABRT, "SIGABRT"),
+];
+
+/// Installs the handler, once in a process. It runs on the stack for signals that std gives each thread.
+pub(crate) fn install() {
+    static ONCE: Once = Once::new();
+    if cfg!(any(miri, loom, corebeat_threads)) {
+        return;
+    }
+    ONCE.call_once(|| {
+        let before = SIGNALS.map(|(signal, _)| {
+            // SAFETY: reads what is installed.
+            unsafe {
+                let mut before: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, std::ptr::null(), &mut before);
+                before
+            }
+        });
+        let _ = BEFORE.set(before);
+        for (signal, _) in SIGNALS {
+            // SAFETY: the handler does only what a handler may.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = handle as extern "C" fn(_, _, _) as usize;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                libc::sigaction(signal, &action, std::ptr::null_mut());
+            }
+        }
+    });
+}
+
+/// Calls `f`. Where the process crashes meanwhile, as it may in functions of C, the line that names the task says
+/// `what` it was doing, too. Outside a task it only calls `f`.
+#[inline]
+pub fn doing<R>(what: &str, f: impl FnOnce() -> R) -> R {
+    struct Reset<'a>(&'a Header, *const &'static str);
+    impl Drop for Reset<'_> {
+        fn drop(&mut self) {
+            self.0.doing.set(self.1);
+        }
+    }
+    let task = current::with(|c| c.task.get());
+    // SAFETY: the running task is alive, and so as long as it is in `f`.
+    let Some(task) = (unsafe { task.as_ref() }) else { return f() };
+    // It is looked at only while this runs, which is while `what` lives.
+    let _reset = Reset(task, task.doing.replace((&raw const what).cast()));
+    // The handler may come at any place in `f`.
+    compiler_fence(Ordering::SeqCst);
+    f()
+}
+
+extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid description; the process that has sent a signal is told of one that was sent.
+    let (code, address, is_sent_by_us) =
+        unsafe { ((*info).si_code, (*info).si_addr().addr(), (*info).si_pid() == libc::getpid()) };
+    let is_fault = code > 0;
+    let before = |of| BEFORE.get().zip(SIGNALS.iter().position(|(s, _)| *s == of)).map(|(b, n)| b[n]);
+    // Who is called from here and aborts says so itself, and has no room on this stack for the handler once more.
+    if let Some(before) = before(libc::SIGABRT) {
+        // SAFETY: what was there before.
+        unsafe { libc::sigaction(libc::SIGABRT, &before, std::ptr::null_mut()) };
+    }
+    let task = current::with(|c| c.task.get());
+    // SAFETY: the running task is alive.
+    if let Some(task) = unsafe { task.as_ref() } {
+        let guard = task.guard.get();
+        if is_fault
+            && [libc::SIGSEGV, libc::SIGBUS].contains(&signal)
+            && (guard..guard + crate::stack::GUARD).contains(&address)
+        {
+            tell(task, None);
+            // SAFETY: ends the program.
+            unsafe { libc::abort() };
+        }
+        // Who was there before may make good a fault of its own kind; then this was said once.
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        if (is_fault || is_sent_by_us) && !TOLD.swap(true, Ordering::SeqCst) {
+            tell(task, SIGNALS.iter().find(|(known, _)| *known == signal).map(|(_, name)| *name));
+        }
+    }
+    // SAFETY: hands over to what was there before, as the kernel would have called it.
+    unsafe {
+        match before(signal) {
+            Some(before) if before.sa_flags & libc::SA_SIGINFO != 0 => {
+                let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                    std::mem::transmute(before.sa_sigaction);
+                handler(signal, info, context);
+            }
+            Some(before) => {
+                // A fault comes again, and meets it. What was sent is sent again, and comes when we have returned.
+                libc::sigaction(signal, &before, std::ptr::null_mut());
+                if !is_fault {
+                    libc::raise(signal);
+                }
+            }
+            None => libc::abort(),
+        }
+    }
+}
+
+/// Of a name, so many characters are shown.
+const NAME_MAX: usize = 64;
+/// Of the line, so many bytes: the stack for signals is small.
+const LINE_MAX: usize = 768;
+
+/// Writes one line, without allocating: the task was ended by this signal, or else has overflowed its stack.
+fn tell(task: &Header, signal: Option<&str>) {
+    use std::fmt::Write;
+    fn name(line: &mut Line, name: &str) {
+        for char in name.chars().take(NAME_MAX) {
+            let _ = line.write_char(char);
+        }
+    }
+    let mut line = Line { text: [0; LINE_MAX], length: 0 };
+    let _ = write!(line, "corebeat-lpel: task {}", task.id);
+    if let Some(its) = task.name.as_deref() {
+        let _ = line.write_str(" '");
+        name(&mut line, its);
+        let _ = line.write_char('\'');
+    }
+    // SAFETY: set by `doing`, in which the task is.
+    if let Some(doing) = unsafe { task.doing.get().as_ref() } {
+        let _ = line.write_str(", in ");
+        name(&mut line, doing);
+        let _ = line.write_char(',');
+    }
+    let _ = match signal {
+        Some(signal) => writeln!(line, " crashed: {signal}"),
+        None => writeln!(
+            line,
+            " has overflowed its stack of {} bytes: give it more with {}",
+            task.stack_size,
+            current::worker().map_or(STACK_OPTION, |worker| worker.inner().stack_option)
+        ),
+    };
+    // SAFETY: writes what is there.
+    unsafe { libc::write(libc::STDERR_FILENO, line.text.as_ptr().cast(), line.length) };
+}
+
+/// What stacks are made larger with, if nothing is said.
+pub(crate) const STACK_OPTION: &str = "stack_size";
+
+struct Line {
+    text: [u8; LINE_MAX],
+    length: usize,
+}
+
+impl std::fmt::Write for Line {
+    fn write_str(&mut self, s: &str) -> std::fmt::Result {
+        let room = &mut self.text[self.length..];
+        let length = s.len().min(room.len());
+        room[..length].copy_from_slice(&s.as_bytes()[..length]);
+        self.length += length;
+        Ok(())
+    }
+}
