@@ -326,6 +326,7 @@ impl Boxes {
             },
             cure: match searched.is_empty() {
                 true => "give a library or a source file that has it, or write it into the program",
+                false if self.files.iter().all(|file| matches!(file, File::Python(..))) => PYTHON_CURE,
                 false => {
                     "name a function of C or Python like the box (in C++ as `extern \"C\"`, and not `static`)"
                 }
@@ -343,13 +344,12 @@ impl Boxes {
 /// A box with code in the program, and its function.
 type Compiled = ((String, String), Arc<dyn BoxBody>);
 
+/// What to do where code in Python has no function for a box.
+const PYTHON_CURE: &str = "define one that is named like the box (`def`)";
+
 /// There is no function in the code of a box.
-fn nothing(plan: &BoxPlan) -> LinkError {
-    LinkError::Unknown {
-        name: plan.name.clone(),
-        searched: " in its code".into(),
-        cure: "define one that is named like the box, and is not `static`",
-    }
+fn nothing(plan: &BoxPlan, cure: &'static str) -> LinkError {
+    LinkError::Unknown { name: plan.name.clone(), searched: " in its code".into(), cure }
 }
 
 /// The functions of boxes that have code in the program, compiled.
@@ -367,8 +367,9 @@ fn compiled<'a>(plans: impl IntoIterator<Item = &'a BoxPlan>) -> Result<Vec<Comp
             }
             Some(Language::Python) => {
                 let what = format!("box {}", plan.name);
-                let function =
-                    python::Script::new(what, &body.code)?.find(plan).ok_or_else(|| nothing(plan))?;
+                let function = python::Script::new(what, &body.code)?
+                    .find(plan)
+                    .ok_or_else(|| nothing(plan, PYTHON_CURE))?;
                 made.push((key, Arc::new(function)));
             }
             Some(language) => {
@@ -384,7 +385,9 @@ fn compiled<'a>(plans: impl IntoIterator<Item = &'a BoxPlan>) -> Result<Vec<Comp
     if let Some(job) = job {
         let library = job.run()?;
         for (key, plan) in waiting {
-            let function = library.find(plan)?.ok_or_else(|| nothing(plan))?;
+            let function = library
+                .find(plan)?
+                .ok_or_else(|| nothing(plan, "define one that is named like the box, and is not `static`"))?;
             made.push((key, Arc::new(function)));
         }
     }

@@ -917,7 +917,18 @@ fn python_code_that_is_wrong_says_where() {
     );
     assert_eq!(
         of("def bar(n): return 1, n"),
-        "box foo has no function in its code; define one that is named like the box, and is not `static`"
+        "box foo has no function in its code; define one that is named like the box (`def`)"
+    );
+    let file = tempfile::Builder::new().suffix(".py").tempfile().expect("a file can be made");
+    std::fs::write(file.path(), "def bar(n): return 1, n").unwrap();
+    let mut boxes = Boxes::new();
+    boxes.compile([file.path()]).unwrap();
+    assert_eq!(
+        refusal(boxes.find(&plan("foo", "<N>", "<N>"))),
+        format!(
+            "box foo has no function in {}; define one that is named like the box (`def`)",
+            file.path().display()
+        )
     );
     let said = refusal(Boxes::new().compile(["/nowhere/box.py"]));
     assert_eq!(said, "/nowhere/box.py in Python: it cannot be read: No such file or directory (os error 2)");
