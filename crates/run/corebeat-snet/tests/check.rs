@@ -697,6 +697,33 @@ fn star_that_nothing_leaves_is_told() {
 }
 
 #[test]
+fn feedback_that_nothing_leaves_is_told() {
+    let told = "Warning: nothing ever leaves this feedback; give what goes in again a condition, or let it put out others ";
+    assert_said(
+        "box a ((A) -> (A)); net n connect a \\ {A};",
+        &[&format!("{told}[a \\ {{A}}: {{A}} comes out, and goes in again / {{A}}: fits always]")],
+    );
+    assert_said(
+        "box a ((A) -> (A) | (A, B)); net n connect a \\ {B}, {A};",
+        &[&format!(
+            "{told}[a \\ {{B}}, {{A}}: {{A}} and {{A, B}} comes out, and goes in again / {{B}}: fits always / {{A}}: fits always]"
+        )],
+    );
+}
+
+#[test]
+fn feedback_that_something_may_leave_is_sound() {
+    for sound in [
+        "box a ((A) -> (A) | (B)); net n connect a \\ {A};",
+        "box a ((A) -> (A)); net n connect a \\ {B};",
+        "net n connect [{<n>} -> {<n = n - 1>}] \\ {<n>} if <n > 0>;",
+        "box a ((A) -> (A)); box b ((A) -> (A) | (B)); net n connect (a .. b) \\ {A};",
+    ] {
+        assert_said(sound, &[]);
+    }
+}
+
+#[test]
 fn guard_may_hold_or_not() {
     assert_types(
         "net n connect [{<T>} -> if <T == 1> then {<S = T>} else {<T>}] .. ([{<S>} -> {A}] | [{<T>} -> {B}]);"

@@ -28,8 +28,8 @@ pub(super) struct Note {
     pub(super) lack: Option<Failure>,
     /// Some of what came.
     pub(super) came: Vec<Row>,
-    /// Of a parallel, which branches were taken; of a synchrocell, which patterns fitted; of a star, whether anything that was
-    /// in it left.
+    /// Of a parallel, which branches were taken; of a synchrocell, which patterns fitted; of a star or a feedback, whether
+    /// anything that was in it left.
     pub(super) hit: Vec<bool>,
 }
 
@@ -81,7 +81,7 @@ impl Flow {
             Kind::Parallel { branches, .. } => self.through_parallel(part, branches, rows),
             Kind::Star { operand, exits, .. } => self.through_star(part, operand, exits, rows),
             Kind::Split { operand, tag, .. } => self.through_split(part, operand, *tag, rows),
-            Kind::Feedback { operand, patterns } => self.through_feedback(operand, patterns, rows),
+            Kind::Feedback { operand, patterns } => self.through_feedback(part, operand, patterns, rows),
             Kind::Place { operand, .. } => self.through(operand, rows),
             Kind::Net(net) => self.through_net(part, net, rows),
         }
@@ -301,7 +301,13 @@ impl Flow {
         self.through(operand, inside)
     }
 
-    fn through_feedback(&mut self, operand: &Part, patterns: &[PatternPart], rows: Rows) -> Rows {
+    fn through_feedback(
+        &mut self,
+        part: &Part,
+        operand: &Part,
+        patterns: &[PatternPart],
+        rows: Rows,
+    ) -> Rows {
         let mut out = Rows::default();
         let mut inside = Rows::default();
         let mut next = rows;
@@ -320,10 +326,14 @@ impl Flow {
             }
             let together = operand.syncs && self.mode == Mode::Judge;
             let made = self.through(operand, if together { inside.clone() } else { entered });
+            if !made.is_empty() {
+                self.came(part, &made, 1);
+            }
             next = Rows::default();
             for (row, mark) in made {
                 let back = leaves(&row, patterns);
                 if !back.must {
+                    self.hit(part, 0);
                     out.add(row.clone(), mark);
                 }
                 if back.may {

@@ -238,6 +238,18 @@ impl<'a> Judge<'a> {
                     }
                     found.push(diagnostic);
                 }
+                Kind::Feedback { patterns, .. } if !note.hit[0] => {
+                    let mut diagnostic = Diagnostic::warning(
+                        "nothing ever leaves this feedback",
+                        part.span,
+                        format!("{} comes out, and goes in again", show(note.came.iter(), " and ")),
+                    )
+                    .help("give what goes in again a condition, or let it put out others");
+                    for pattern in patterns.iter().filter(|pattern| !pattern.guarded()) {
+                        diagnostic = diagnostic.and(pattern.span, "fits always");
+                    }
+                    found.push(diagnostic);
+                }
                 _ => {}
             }
             self.diagnostics.append(&mut found);
