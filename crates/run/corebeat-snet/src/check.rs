@@ -14,6 +14,8 @@
 //!   synchrocell it is not known whether it comes at all: what happens to that is a warning at most.
 //! - *lower* makes the plan.
 //!
+//! Of the metadata only observers are looked at (`metadata`), to say that there are none.
+//!
 //! All of it is bounded: [`DEPTH_MAX`], [`PARTS_MAX`], [`VARIANTS_MAX`], [`ROWS_MAX`], [`WORK_MAX`].
 
 mod build;
@@ -21,6 +23,7 @@ mod flow;
 mod infer;
 mod judge;
 mod lower;
+mod metadata;
 mod part;
 mod row;
 mod scope;
@@ -82,6 +85,7 @@ pub fn check(module: &Module, name: Option<&str>) -> Checked {
     let mut builder = Builder::new(module);
     let wanted = builder.build(name);
     let mut diagnostics = builder.diagnostics;
+    diagnostics.extend(metadata::remarks(&module.definitions));
     let wrong = |diagnostics: &[Diagnostic]| diagnostics.iter().any(|d| d.severity == Severity::Error);
     let mut net = None;
     if let Some(wanted) = wanted
