@@ -20,7 +20,7 @@ use crate::plan::BoxPlan;
 use compile::{Job, Language};
 use signature::Signature;
 
-pub use c::{C_ENTRIES_MAX, C_HEADER};
+pub use c::C_ENTRIES_MAX;
 pub use compile::C_HEADERS;
 pub use field::FIELDS_MAX;
 pub use rust::{Argument, Arguments, Ending, Row, Shared, Tag};
@@ -222,7 +222,7 @@ impl Boxes {
         }
     }
 
-    /// Loads a shared library whose functions, made with [`C_HEADER`], are boxes of the same names. It stays loaded until the
+    /// Loads a shared library whose functions, made with the first of [`C_HEADERS`], are boxes of the same names. It stays loaded until the
     /// process ends.
     ///
     /// A library is trusted as the program is: a box that crashes ends the process, and one that takes other arguments than

@@ -87,8 +87,7 @@ pub mod syntax;
 mod value;
 
 pub use boxes::{
-    Argument, Arguments, Boxes, C_ENTRIES_MAX, C_HEADER, C_HEADERS, Ending, FIELDS_MAX, LinkError, Row,
-    Shared, Tag,
+    Argument, Arguments, Boxes, C_ENTRIES_MAX, C_HEADERS, Ending, FIELDS_MAX, LinkError, Row, Shared, Tag,
 };
 pub use check::{Checked, check};
 pub use error::TooMany;

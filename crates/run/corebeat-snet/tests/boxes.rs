@@ -11,7 +11,8 @@ use corebeat_snet::ast::{Body, Name, Span};
 use corebeat_snet::body::{BoxBody, Out, Sink};
 use corebeat_snet::plan::{BoxEntry, BoxPlan};
 use corebeat_snet::{
-    Array, Boxes, C_ENTRIES_MAX, C_HEADER, Element, Kind, Label, LinkError, Scalar, Shape, Shared, Tag, Value,
+    Array, Boxes, C_ENTRIES_MAX, C_HEADERS, Element, Kind, Label, LinkError, Scalar, Shape, Shared, Tag,
+    Value,
 };
 
 /// Counts what each thread asks for.
@@ -129,7 +130,7 @@ fn calling() -> RwLockReadGuard<'static, ()> {
 /// A folder with the header, and all libraries of the tests.
 static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let folder = tempfile::tempdir().expect("a folder can be made");
-    fs::write(folder.path().join("C4SNet.h"), C_HEADER).expect("the header can be written");
+    fs::write(folder.path().join("C4SNet.h"), C_HEADERS[0].1).expect("the header can be written");
     fs::write(folder.path().join("memfun.h"), "").expect("a header can be written");
     fs::write(folder.path().join("bool.h"), "#include <stdbool.h>\n").expect("a header can be written");
     folder
@@ -676,7 +677,8 @@ fn c_library_that_cannot_be_used_says_why() {
     };
     let text = FOLDER.path().join("text.so");
     fs::write(&text, "this is no library").expect("a file can be written");
-    let version = C_HEADER.replace("#define COREBEAT_SNET_VERSION 1", "#define COREBEAT_SNET_VERSION 77");
+    let version =
+        C_HEADERS[0].1.replace("#define COREBEAT_SNET_VERSION 1", "#define COREBEAT_SNET_VERSION 77");
     fs::write(FOLDER.path().join("C4SNet-77.h"), version).expect("a header can be written");
     let original =
         "void *C4SNetGetData(void *); void *foo(void *hnd, void *a) { C4SNetGetData(a); return hnd; }";

@@ -20,7 +20,7 @@ pub(crate) fn main(options: Options) -> Done {
                 Output::create(&folder.join(name))?.write(text)?;
             }
         }
-        None => print(corebeat_snet::C_HEADER)?,
+        None => print(corebeat_snet::C_HEADERS[0].1)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -14,9 +14,6 @@ use crate::label::{Kind, Label};
 use crate::plan::BoxPlan;
 use crate::value::{Array, Element, Scalar, Value};
 
-/// The header that boxes in C include: `#include "C4SNet.h"`.
-pub const C_HEADER: &str = include_str!("../../include/C4SNet.h");
-
 /// Fields and tags that a box in C can take, and that it can put out in one record. As in the header.
 pub const C_ENTRIES_MAX: usize = 24;
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::c::{C_HEADER, Library};
+use super::c::Library;
 use super::{LinkError, one_line};
 use crate::label::Kind;
 use crate::plan::BoxPlan;
@@ -14,10 +14,10 @@ use crate::plan::BoxPlan;
 /// Characters of a compiler's messages that are shown.
 const MESSAGES_LEN_MAX: usize = 16 << 10;
 
-/// Headers that boxes in C may include, by the names of their files: [`C_HEADER`], and two of the original run-time that its
-/// boxes include beside. Its `bool` is as large as an int, and boxes make fields of type int of it.
+/// Headers that boxes in C may include, by the names of their files: ours, and two of the original run-time that its boxes
+/// include beside. Its `bool` is as large as an int, and boxes make fields of type int of it.
 pub const C_HEADERS: [(&str, &str); 3] = [
-    ("C4SNet.h", C_HEADER),
+    ("C4SNet.h", include_str!("../../include/C4SNet.h")),
     ("memfun.h", "#include \"C4SNet.h\"\n"),
     (
         "bool.h",
