@@ -9,19 +9,49 @@ use crate::label::{Kind, Label};
 use crate::record::Record;
 use crate::shape::Shape;
 
-/// A net that the checker found sound.
+/// A net: one that [`check`](crate::check()) found sound, or one made by hand.
 #[derive(Clone, Debug)]
 pub struct Net {
+    pub(crate) name: String,
+    pub(crate) root: Node,
+    pub(crate) input: Vec<Shape>,
+    pub(crate) output: Vec<Shape>,
+    /// All that are in `root`, each once.
+    pub(crate) boxes: Vec<Arc<BoxPlan>>,
+}
+
+impl Net {
+    /// A net made by hand, which nobody has checked. Its boxes are found in it.
+    pub fn new(name: &str, root: Node, input: Vec<Shape>, output: Vec<Shape>) -> Net {
+        let mut boxes = Vec::new();
+        root.gather(&mut boxes, &mut HashSet::new());
+        Net { name: name.into(), root, input, output, boxes }
+    }
+
     /// Its name.
-    pub name: String,
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// What it does.
-    pub root: Node,
+    pub fn root(&self) -> &Node {
+        &self.root
+    }
+
     /// What records it takes: what it declares, or else what was inferred.
-    pub input: Vec<Shape>,
+    pub fn input(&self) -> &[Shape] {
+        &self.input
+    }
+
     /// What may come out for records of exactly those shapes: more labels come through by flow inheritance.
-    pub output: Vec<Shape>,
+    pub fn output(&self) -> &[Shape] {
+        &self.output
+    }
+
     /// The boxes in it, each once, in the order they are written.
-    pub boxes: Vec<Arc<BoxPlan>>,
+    pub fn boxes(&self) -> &[Arc<BoxPlan>] {
+        &self.boxes
+    }
 }
 
 /// A part of a net: it takes records on one stream and puts records on one.
@@ -49,6 +79,27 @@ pub enum Node {
     Place(Arc<Node>, u32),
     /// A net inside, by its name.
     Net(Arc<str>, Arc<Node>),
+}
+
+impl Node {
+    /// The boxes that are in it and were not met. What is shared is looked at once.
+    fn gather(&self, boxes: &mut Vec<Arc<BoxPlan>>, met: &mut HashSet<*const ()>) {
+        fn is_new<T>(plan: &Arc<T>, met: &mut HashSet<*const ()>) -> bool {
+            met.insert(Arc::as_ptr(plan).cast())
+        }
+        match self {
+            Node::Box(plan) if is_new(plan, met) => boxes.push(plan.clone()),
+            Node::Serial(parts) => parts.iter().for_each(|part| part.gather(boxes, met)),
+            Node::Parallel(plan) if is_new(plan, met) => {
+                plan.branches.iter().for_each(|branch| branch.node.gather(boxes, met))
+            }
+            Node::Star(plan) if is_new(plan, met) => plan.operand.gather(boxes, met),
+            Node::Split(plan) if is_new(plan, met) => plan.operand.gather(boxes, met),
+            Node::Feedback(plan) if is_new(plan, met) => plan.operand.gather(boxes, met),
+            Node::Place(inner, _) | Node::Net(_, inner) if is_new(inner, met) => inner.gather(boxes, met),
+            _ => {}
+        }
+    }
 }
 
 /// A box as declared.

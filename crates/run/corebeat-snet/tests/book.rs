@@ -28,7 +28,7 @@ fn run(program: &str, input: &str, workers: usize) -> Vec<String> {
     }
     let net = checked.net.unwrap();
     let mut boxes = Boxes::new();
-    boxes.compile_bodies(&net.boxes).unwrap();
+    boxes.compile_bodies(net.boxes()).unwrap();
     let network = Network::new(net, |plan| boxes.find(plan)).unwrap();
     let input: Result<Vec<Record>, _> = Reader::new(input.as_bytes(), Format::Json).collect();
     let outcome = network.run(&Runtime::builder().workers(workers).build().unwrap(), input.unwrap()).unwrap();

@@ -75,8 +75,8 @@ fn assert_shapes(shapes: &[Shape], expected: &[&str]) {
 #[track_caller]
 fn assert_types(source: &str, input: &[&str], output: &[&str]) {
     let net = net(source);
-    assert_shapes(&net.input, input);
-    assert_shapes(&net.output, output);
+    assert_shapes(net.input(), input);
+    assert_shapes(net.output(), output);
 }
 
 #[track_caller]
@@ -89,13 +89,13 @@ fn assert_said(source: &str, expected: &[&str]) {
 #[test]
 fn name_of_a_net_chooses_it() {
     let source = "net one connect [{A} -> {}]; net two connect [{B} -> {}];";
-    assert_eq!(named(source, Some("one")).net.unwrap().name, "one");
-    assert_eq!(named(source, Some("two")).net.unwrap().name, "two");
-    assert_eq!(named(source, Some("three")).net.unwrap().name, "two");
-    assert_eq!(named(source, None).net.unwrap().name, "two");
+    assert_eq!(named(source, Some("one")).net.unwrap().name(), "one");
+    assert_eq!(named(source, Some("two")).net.unwrap().name(), "two");
+    assert_eq!(named(source, Some("three")).net.unwrap().name(), "two");
+    assert_eq!(named(source, None).net.unwrap().name(), "two");
     // An inner net is not meant.
     let source = "net one { net two connect []; } connect two; net three connect one;";
-    assert_eq!(named(source, Some("two")).net.unwrap().name, "three");
+    assert_eq!(named(source, Some("two")).net.unwrap().name(), "three");
 }
 
 #[test]
@@ -120,10 +120,10 @@ fn name_is_looked_up_innermost_first() {
         } connect a .. inner;
     ";
     let net = net(source);
-    assert_shapes(&net.input, &["A C"]);
-    assert_eq!(net.boxes.len(), 2);
-    assert_eq!(net.boxes[0].to_string(), "a ((A) -> (B))");
-    assert_eq!(net.boxes[1].to_string(), "a ((C) -> (D))");
+    assert_shapes(net.input(), &["A C"]);
+    assert_eq!(net.boxes().len(), 2);
+    assert_eq!(net.boxes()[0].to_string(), "a ((A) -> (B))");
+    assert_eq!(net.boxes()[1].to_string(), "a ((C) -> (D))");
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn expression_over_a_tag_outside_of_its_pattern_is_refused() {
 fn filter_keeps_what_it_says() {
     let net =
         net("net n connect [{A, <T>} -> if <T % 2 == 0> then {B = A, <T>, <U>}; {<T = -T * (2 + 3)>} else];");
-    let Node::Filter(filter) = &net.root else { panic!("{net:?}") };
+    let Node::Filter(filter) = net.root() else { panic!("{net:?}") };
     assert_eq!(
         filter.text,
         "[{A, <T>} -> if <T % 2 == 0> then {B = A, <T>, <U>}; {<T = -T * (2 + 3)>} else]"
@@ -298,7 +298,7 @@ fn filter_text_reads_as_the_filter() {
         "[{<a>, <b>} -> {<c = a - (b - a)>, <d = (a - b) - a>, <e = a * (b + 1) % 2>, <f = !(a || b) && abs a < 3>}]",
         "[{<a>, <b>} -> {<c = a min b + 1>, <d = (a + 1) max b>, <e = (a ? b : 1) ? 2 : a ? 3 : 4>, <f = -(-a)>}]",
     ] {
-        let written = |text: &str| match net(&format!("net n connect {text};")).root {
+        let written = |text: &str| match net(&format!("net n connect {text};")).root() {
             Node::Filter(filter) => (filter.text.clone(), format!("{:?}", filter.cases)),
             other => panic!("{other:?}"),
         };
@@ -378,12 +378,12 @@ fn filter_that_takes_away_what_is_not_there_is_told() {
         ],
     );
     let net = checked(source).net.unwrap();
-    assert_shapes(&net.input, &["A B"]);
-    assert_shapes(&net.output, &["", "C"]);
+    assert_shapes(net.input(), &["A B"]);
+    assert_shapes(net.output(), &["", "C"]);
     // In a loop, where it is there the first time only.
     let source = "net n ({A, <C>} -> {B}) connect [{A, <C>} -> {A}; {B = A}] \\ {A};";
     assert!(said(source)[0].starts_with("Warning: {A} comes to filter"));
-    assert_shapes(&checked(source).net.unwrap().input, &["A <C>"]);
+    assert_shapes(&checked(source).net.unwrap().input(), &["A <C>"]);
     // What an output or a condition uses must be there, and binding tags.
     for filter in [
         "[{B, D} -> {}; {B}]",
@@ -428,9 +428,9 @@ fn binding_tag_does_not_flow_past() {
 #[test]
 fn parallel_takes_what_its_branches_take() {
     let net = net("box a ((A) -> (X)); box b ((A, B) -> (Y)); net n connect a | b | [];");
-    assert_shapes(&net.input, &["A", "A B", ""]);
-    assert_shapes(&net.output, &["X", "Y", ""]);
-    let Node::Parallel(parallel) = &net.root else { panic!("{net:?}") };
+    assert_shapes(net.input(), &["A", "A B", ""]);
+    assert_shapes(net.output(), &["X", "Y", ""]);
+    let Node::Parallel(parallel) = net.root() else { panic!("{net:?}") };
     assert_eq!(parallel.branches.len(), 3);
     assert_shapes(&parallel.branches[1].accepts, &["A B"]);
     assert_eq!(parallel.branch(shape("A B C")), Some(1));
@@ -697,6 +697,19 @@ fn star_that_nothing_leaves_is_told() {
 }
 
 #[test]
+fn observers_in_metadata_are_told_with_their_options() {
+    let metadata = "<metadata><net name='n/m'><observer type='before' interactive='true'/><observer type='after' file='seen'/></net>\
+                    <box name='a'><observer address='here' port='99'/></box></metadata>";
+    let options = "--observe m:before --observe m:after=seen --observe a=here:99";
+    let told = format!(
+        "Warning: observers in metadata are not put up; observe with `corebeat net run {options}` [{metadata}: asked for here]"
+    );
+    assert_said(&format!("{metadata} box a ((A) -> (A)); net n connect a;"), &[&told]);
+    assert_said(&format!("net n {{ {metadata} box a ((A) -> (A)); }} connect a;"), &[&told]);
+    assert_said("<metadata><net name='n'><flags>observer</flags></net></metadata> net n connect [];", &[]);
+}
+
+#[test]
 fn feedback_that_nothing_leaves_is_told() {
     let told = "Warning: nothing ever leaves this feedback; give what goes in again a condition, or let it put out others ";
     assert_said(
@@ -858,7 +871,7 @@ fn plan_is_flat_but_for_nets() {
         box a ((A) -> (A)); box b ((A) -> (A));
         net n { net m connect a .. b; } connect (a .. (b .. a)) .. m .. (b .. m)@3;
     ");
-    let Node::Serial(parts) = &net.root else { panic!("{net:?}") };
+    let Node::Serial(parts) = net.root() else { panic!("{net:?}") };
     assert_eq!(parts.len(), 5);
     let Node::Net(name, inside) = &parts[3] else { panic!("{net:?}") };
     assert_eq!(&**name, "m");
@@ -869,14 +882,14 @@ fn plan_is_flat_but_for_nets() {
         matches!(&placed[1], Node::Net(_, again) if std::sync::Arc::ptr_eq(again, inside)),
         "nets are shared"
     );
-    assert_eq!(net.boxes.len(), 2);
+    assert_eq!(net.boxes().len(), 2);
 }
 
 #[test]
 fn parallels_of_one_kind_are_flat() {
     let net = net("box a ((A) -> (X)); box b ((B) -> (X)); box c ((C) -> (X)); box d ((D) -> (X));
                    net n connect (a | (b | (c || d)));");
-    let Node::Parallel(outer) = &net.root else { panic!("{net:?}") };
+    let Node::Parallel(outer) = net.root() else { panic!("{net:?}") };
     assert_eq!((outer.branches.len(), outer.deterministic), (3, false));
     let Node::Parallel(inner) = &outer.branches[2].node else { panic!("{net:?}") };
     assert_eq!((inner.branches.len(), inner.deterministic), (2, true));
@@ -885,11 +898,11 @@ fn parallels_of_one_kind_are_flat() {
 #[test]
 fn plan_says_all_that_was_written() {
     let net = net("box a ((A, <#B>) -> (A, <#B>)); net n connect a !!@ <#B>;");
-    let Node::Split(split) = &net.root else { panic!("{net:?}") };
+    let Node::Split(split) = net.root() else { panic!("{net:?}") };
     assert!(split.deterministic && split.placed);
     assert_eq!(split.tag, shape("<#B>").labels()[0]);
     let net = self::net("net n connect [{A} -> {B = A}] ** {B}, {A} if <1 == 2>;");
-    let Node::Star(star) = &net.root else { panic!("{net:?}") };
+    let Node::Star(star) = net.root() else { panic!("{net:?}") };
     assert!(star.deterministic && star.exits[0].guard.is_none() && star.exits[1].guard.is_some());
 }
 
@@ -899,11 +912,11 @@ fn plan_says_all_that_was_written() {
 fn long_list_is_checked() {
     let list = vec!["a"; 100_000].join(" .. ");
     let net = net(&format!("box a ((A, B) -> (A)); net n connect [{{A}} -> {{A, B = A}}] .. a .. {};", "[]"));
-    assert_shapes(&net.input, &["A"]);
+    assert_shapes(net.input(), &["A"]);
     let net = self::net(&format!("box a ((A) -> (A)); net n connect {list};"));
-    let Node::Serial(parts) = &net.root else { panic!("not a list") };
+    let Node::Serial(parts) = net.root() else { panic!("not a list") };
     assert_eq!(parts.len(), 100_000);
-    assert_shapes(&net.output, &["A"]);
+    assert_shapes(net.output(), &["A"]);
 }
 
 #[test]
@@ -914,7 +927,7 @@ fn doubling_nets_are_shared_and_bounded() {
         source
     };
     let net = net(&doubling(18));
-    assert_shapes(&net.output, &["A"]);
+    assert_shapes(net.output(), &["A"]);
     let errors = said(&doubling(60));
     assert_eq!(errors.len(), 1);
     assert!(errors[0].starts_with("Error: this net has more than 4000000 parts"), "{errors:?}");
@@ -1205,7 +1218,7 @@ proptest! {
     fn any_program_is_checked_to_an_end(topology in topologies(), inner in topologies(), signature in 0..4usize) {
         let checked = checked(&program(&topology, &inner, signature));
         if let Some(net) = checked.net {
-            assert_sound(&net.root);
+            assert_sound(net.root());
         }
     }
 
@@ -1220,17 +1233,17 @@ proptest! {
         let checked = checked(&source);
         let doubts = [" could not take ", " would take ", "too large to follow"];
         prop_assume!(!checked.diagnostics.iter().any(|d| doubts.iter().any(|doubt| d.message.contains(doubt))));
-        let Some(net) = checked.net.filter(|net| !net.input.is_empty()) else {
+        let Some(net) = checked.net.filter(|net| !net.input().is_empty()) else {
             return Ok(());
         };
         let mut run = Run { cells: HashMap::new(), way: Vec::new(), seed, steps: 2_000, lost: None };
         for _ in 0..30 {
-            let record = net.input[run.chance(net.input.len())];
-            let out = run.record(&net.root, record);
+            let record = net.input()[run.chance(net.input().len())];
+            let out = run.record(net.root(), record);
             prop_assert_eq!(&run.lost, &None, "{} in {}", record, source);
             for made in out {
-                let starts = net.boxes.iter().any(|b| b.input.is_none());
-                prop_assert!(starts || net.output.contains(&made), "{made} of {record} in {source}: {:?}", net.output);
+                let starts = net.boxes().iter().any(|b| b.input.is_none());
+                prop_assert!(starts || net.output().contains(&made), "{made} of {record} in {source}: {:?}", net.output());
             }
         }
     }

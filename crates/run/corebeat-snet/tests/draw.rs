@@ -68,7 +68,7 @@ fn feedback(operand: Node, again: &str) -> Node {
 }
 
 fn net(root: Node) -> Net {
-    Net { name: "main".into(), root, input: vec![shape("A")], output: vec![shape("B <T>")], boxes: vec![] }
+    Net::new("main", root, vec![shape("A")], vec![shape("B <T>")])
 }
 
 fn named(name: &str, root: Node) -> Node {
@@ -262,7 +262,7 @@ fn picture_of_a_type_with_thousands_of_variants_stays_bounded() {
     let branch = |node| Branch { accepts: wide.clone(), node };
     let branches = vec![branch(Node::Identity), branch(a_box("x", "A", &["A"; 100]))];
     let root = Node::Parallel(Arc::new(ParallelPlan { deterministic: false, branches }));
-    let svg = draw::svg(&Net { input: wide.clone(), output: wide.clone(), ..net(root) });
+    let svg = draw::svg(&Net::new("main", root, wide.clone(), wide.clone()));
     assert_sound(&svg);
     assert!(svg.len() < 40_000, "{} bytes", svg.len());
 }

@@ -161,7 +161,7 @@ fn call(plan: &BoxPlan, values: &[Value]) -> Vec<(usize, Vec<Value>)> {
 }
 
 fn run(root: Node, input: &[&str]) -> Outcome {
-    let net = Net { name: "main".into(), root, input: Vec::new(), output: Vec::new(), boxes: Vec::new() };
+    let net = Net::new("main", root, Vec::new(), Vec::new());
     interpret(&net, &call, &records(input))
 }
 
@@ -484,7 +484,7 @@ fn random_nets_have_all_kinds_of_parts() {
         let mut nets: BTreeMap<&str, usize> = BTreeMap::new();
         for case in some_cases(class) {
             let mut kinds = Vec::new();
-            visit(&case.net.root, &mut |node| kinds.push(kind(node)));
+            visit(case.net.root(), &mut |node| kinds.push(kind(node)));
             kinds.sort_unstable();
             kinds.dedup();
             kinds.into_iter().for_each(|kind| *nets.entry(kind).or_default() += 1);
@@ -561,7 +561,8 @@ fn random_nets_put_out_shapes_that_the_checker_foresees() {
     for class in CLASSES {
         for case in some_cases(class) {
             let mut case = case.clone();
-            let Net { input, output, .. } = checked(&case);
+            let net = checked(&case);
+            let (input, output) = (net.input(), net.output());
             // More labels than a net declares flow past what it puts out.
             case.input.retain(|record| input.contains(&record.shape()));
             for record in case.outcome().records {
@@ -576,8 +577,8 @@ fn random_nets_put_out_what_their_type_says() {
     for class in CLASSES {
         for case in some_cases(class) {
             for record in case.outcome().records {
-                let fits = case.net.output.iter().any(|shape| record.shape().is_subtype_of(*shape));
-                assert!(fits, "{record:?} is none of {:?}\n{case:?}", case.net.output);
+                let fits = case.net.output().iter().any(|shape| record.shape().is_subtype_of(*shape));
+                assert!(fits, "{record:?} is none of {:?}\n{case:?}", case.net.output());
             }
         }
     }

@@ -47,10 +47,10 @@ impl Signature {
     fn of(net: &Net) -> Signature {
         let variants = |shapes: &[Shape]| shapes.iter().map(ToString::to_string).collect();
         Signature {
-            net: net.name.clone(),
-            input: variants(&net.input),
-            output: variants(&net.output),
-            boxes: net.boxes.iter().map(ToString::to_string).collect(),
+            net: net.name().to_owned(),
+            input: variants(net.input()),
+            output: variants(net.output()),
+            boxes: net.boxes().iter().map(ToString::to_string).collect(),
         }
     }
 

@@ -251,17 +251,17 @@ impl How {
                 "the program and the records cannot both come from standard input; give one as a file",
             ));
         }
-        let mut net = which.read()?.tell()?;
-        observer::prepare(&mut net, &self.observe)?;
+        let net = which.read()?.tell()?;
+        observer::known(&net, &self.observe)?;
         let mut boxes = load(&self.boxes)?;
-        boxes.compile_bodies(&net.boxes).map_err(unlinked)?;
+        boxes.compile_bodies(net.boxes()).map_err(unlinked)?;
 
         let form = Form::default();
         self.format.iter().for_each(|format| form.settle(*format));
         let on_error = self.on_error.unwrap_or_default();
         let placing = self.placement.clone().unwrap_or(Placing::Nearby);
         let capacity = self.capacity.map_or(corebeat_snet::CAPACITY, |n| n as usize);
-        let names = (net.name.clone(), net.boxes.iter().map(|plan| plan.name.clone()).collect());
+        let names = (net.name().to_owned(), net.boxes().iter().map(|plan| plan.name.clone()).collect());
         let tally = Arc::new(Tally::default());
         let (events, coming) = sync_channel(EVENTS);
         let of_faults = (events.clone(), tally.clone(), form.clone());

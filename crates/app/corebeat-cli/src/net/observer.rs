@@ -114,14 +114,14 @@ enum Event {
 #[derive(Default)]
 pub(crate) struct Observers(Vec<(SyncSender<Event>, JoinHandle<()>)>);
 
-/// Makes a net such that it can be observed as a whole, where that is wanted.
+/// Whether a net has all that is to be observed.
 ///
 /// # Errors
 /// Names that nothing in it has.
-pub(crate) fn prepare(net: &mut Net, wanted: &[Wanted]) -> Result<(), Failure> {
-    let mut names = BTreeSet::from([net.name.clone()]);
-    names.extend(net.boxes.iter().map(|plan| plan.name.clone()));
-    gather(&net.root, &mut names, &mut HashSet::new());
+pub(crate) fn known(net: &Net, wanted: &[Wanted]) -> Result<(), Failure> {
+    let mut names = BTreeSet::from([net.name().to_owned()]);
+    names.extend(net.boxes().iter().map(|plan| plan.name.clone()));
+    gather(net.root(), &mut names, &mut HashSet::new());
     if let Some(unknown) = wanted.iter().find(|w| !names.contains(&w.name)) {
         let there: Vec<&str> = names.iter().map(String::as_str).collect();
         return Err(Failure::usage(format!(
@@ -129,9 +129,6 @@ pub(crate) fn prepare(net: &mut Net, wanted: &[Wanted]) -> Result<(), Failure> {
             unknown.name,
             there.join(", ")
         )));
-    }
-    if wanted.iter().any(|w| w.name == net.name) {
-        net.root = Node::Net(net.name.as_str().into(), Arc::new(net.root.clone()));
     }
     Ok(())
 }

@@ -27,11 +27,19 @@ pub(crate) struct Maker<'a> {
     pub(crate) context: &'a Arc<Context>,
     /// The worker for its tasks, if somebody wants a certain one; counted round.
     pub(crate) place: Option<usize>,
-    /// Whether boxes are steps of the line, as all that does little.
-    pub(crate) joined: bool,
-    /// Whether tasks of boxes are made with their first records (see [`Asleep`]): in the replicas of splits, which are there
-    /// to be spread over workers. In stars a task that comes late would let records behind it run ahead.
-    pub(crate) asleep: bool,
+    pub(crate) boxes: BoxTask,
+}
+
+/// Which task calls a box.
+#[derive(Clone, Copy)]
+pub(crate) enum BoxTask {
+    /// One of its own, made at once.
+    AtOnce,
+    /// One of its own, made with its first record (see [`Asleep`]): in the replicas of splits, which are there to be spread
+    /// over workers. In stars a task that comes late would let records behind it run ahead.
+    Asleep,
+    /// That of the line: the box is a step of it, as all that does little.
+    Joined,
 }
 
 impl Maker<'_> {
@@ -85,12 +93,13 @@ impl Maker<'_> {
 
     fn function(&self, code: &Arc<BoxCode>, next: Line) -> Result<Line, Error> {
         let next = next.after(self.context.watch(&code.name, Position::After));
-        let line: Line = if self.joined {
-            End::Joined(Box::new(Joined::new(code.clone(), next))).into()
-        } else if !self.asleep || code.plan.input.is_none() {
-            End::Stream(self.call(code, next)?).into()
-        } else {
-            End::Asleep(Box::new(Asleep::new(code.clone(), next, self.place))).into()
+        let line: Line = match self.boxes {
+            BoxTask::Joined => End::Joined(Box::new(Joined::new(code.clone(), next))).into(),
+            // An initialiser has no first record.
+            BoxTask::Asleep if code.plan.input.is_some() => {
+                End::Asleep(Box::new(Asleep::new(code.clone(), next, self.place))).into()
+            }
+            BoxTask::Asleep | BoxTask::AtOnce => End::Stream(self.call(code, next)?).into(),
         };
         Ok(line.after(self.context.watch(&code.name, Position::Before)))
     }

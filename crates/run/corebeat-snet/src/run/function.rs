@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use corebeat_lpel::{Reader, Writer};
 
-use super::build::Maker;
+use super::build::{BoxTask, Maker};
 use super::context::Context;
 use super::line::Line;
 use super::message::{Mark, Message};
@@ -315,9 +315,10 @@ impl Asleep {
     /// Makes the task. That may fail, which is a fault.
     #[cold]
     pub(crate) fn wake(&mut self, record: &Record, context: &Arc<Context>) -> Option<Writer<Message>> {
-        let made = self.line.take().map(|line| {
-            Maker { context, place: self.place, joined: false, asleep: false }.call(&self.code, line)
-        });
+        let made = self
+            .line
+            .take()
+            .map(|line| Maker { context, place: self.place, boxes: BoxTask::AtOnce }.call(&self.code, line));
         match made {
             Some(Ok(stream)) => return Some(stream),
             Some(Err(why)) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use corebeat_lpel::{Closed, Event, Failure, Reader, Runtime, StreamSet, Task, Writer};
 
-use super::build::Maker;
+use super::build::{BoxTask, Maker};
 use super::code::{Code, Coder};
 use super::context::Context;
 use super::line::{End, Line};
@@ -145,14 +145,18 @@ impl Network {
         self
     }
 
-    /// Calls `see` for each record that goes into, or comes out of, each box or net of this name; in the task where that
-    /// happens, which waits for it.
+    /// Calls `see` for each record that goes into, or comes out of, each box or net of this name, this one included; in the
+    /// task where that happens, which waits for it.
     pub fn observe(
         mut self,
         name: &str,
         position: Position,
         see: impl Fn(&Record) + Send + Sync + 'static,
     ) -> Self {
+        if name == self.net.name && !self.settings.watches.iter().any(|watch| watch.is_of(name)) {
+            self.code = Code::Net(name.into(), Arc::new(self.code));
+            self.depth += 1;
+        }
         self.settings.watches.push(Watch::new(name, position, see));
         self
     }
@@ -211,7 +215,7 @@ fn spawn(code: Code, context: &Arc<Context>, stop: Reader<Message>, task: &Task<
     let of_task = context.clone();
     let spawned = task.clone().name("<input>").stack_size(context.stack_size).spawn_async(async move {
         let context = of_task;
-        match (Maker { context: &context, place: None, joined: false, asleep: false })
+        match (Maker { context: &context, place: None, boxes: BoxTask::AtOnce })
             .line(&code, End::Stream(out).into())
         {
             Ok(line) => enter(records, stop, line, &context).await,

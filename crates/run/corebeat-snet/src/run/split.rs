@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use corebeat_lpel::Writer;
 
-use super::build::Maker;
+use super::build::{BoxTask, Maker};
 use super::code::SplitCode;
 use super::context::Context;
 use super::line::{End, Line, send};
@@ -98,7 +98,7 @@ impl Spread {
     fn grow(&mut self, value: i32, context: &Arc<Context>) -> Result<(), corebeat_lpel::Error> {
         let (out, collected) = context.stream();
         let place = if self.code.placed { Some(value.unsigned_abs() as usize) } else { self.place };
-        let line = (Maker { context, place, joined: false, asleep: true })
+        let line = (Maker { context, place, boxes: BoxTask::Asleep })
             .line(&self.code.operand, End::Stream(out).into())?;
         let number = match &mut self.to {
             Collector::Any(collector) => {

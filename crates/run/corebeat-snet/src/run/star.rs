@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use corebeat_lpel::{Reader, Writer, growing_stream};
 
-use super::build::Maker;
+use super::build::{BoxTask, Maker};
 use super::code::StarCode;
 use super::context::Context;
 use super::fork::Fork;
@@ -152,7 +152,8 @@ impl Stage {
             order: if self.order == Place::Any { Place::Any } else { Place::Later },
             deeper: false,
         };
-        let maker = Maker { context, place: self.place, joined: joined > 0, asleep: false };
+        let boxes = if joined > 0 { BoxTask::Joined } else { BoxTask::AtOnce };
+        let maker = Maker { context, place: self.place, boxes };
         match maker.line(&self.code.operand, End::Stage(Box::new(stage)).into()) {
             Ok(line) => self.next.insert(line).record(record, context),
             Err(why) => context.fault("a star", format_args!("no room for one more stage: {why}"), &record),

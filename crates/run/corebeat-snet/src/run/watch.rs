@@ -32,8 +32,12 @@ impl Watch {
         Watch { name: name.into(), position, see: Arc::new(see) }
     }
 
+    pub(crate) fn is_of(&self, name: &str) -> bool {
+        &*self.name == name
+    }
+
     pub(crate) fn is(&self, name: &str, position: Position) -> bool {
-        &*self.name == name && self.position == position
+        self.is_of(name) && self.position == position
     }
 
     /// Shows the record. That who watches panics is told, and is no fault of the box or net.

@@ -107,16 +107,11 @@ impl Case {
         let first = grower.unified(dice, all);
         let rest = grower.serial(genes, &first.shapes, place);
         let parts = [first.node, rest.node].into_iter().filter(|node| !matches!(node, Node::Identity));
-        let net = Net {
-            name: "main".into(),
-            root: grow::in_series(parts.collect()),
-            output: rest.shapes,
-            boxes: grower.boxes,
-            input,
-        };
+        let root = grow::in_series(parts.collect());
         let records = records.iter().enumerate();
-        let input = records.map(|(i, dice)| input_record(class, &net.input, i, &mut Dice(dice))).collect();
-        Case { net: Arc::new(net), input, class, functions: grower.functions }
+        let records = records.map(|(i, dice)| input_record(class, &input, i, &mut Dice(dice))).collect();
+        let net = Net::new("main", root, input, rest.shapes);
+        Case { net: Arc::new(net), input: records, class, functions: grower.functions }
     }
 
     /// The network as a program.

@@ -29,9 +29,9 @@ pub(crate) type Boxes<'a> = &'a dyn Fn(&BoxPlan, &[Value]) -> Vec<(usize, Vec<Va
 /// What the network puts out for these records, one after the other.
 pub(crate) fn interpret(net: &Net, boxes: Boxes<'_>, input: &[Record]) -> Outcome {
     let (mut run, mut state) = (Run::new(boxes, None), State::default());
-    let mut records = run.start(&net.root, &mut state);
+    let mut records = run.start(net.root(), &mut state);
     for record in input {
-        records.extend(run.process(&net.root, &mut state, vec![record.clone()]));
+        records.extend(run.process(net.root(), &mut state, vec![record.clone()]));
     }
     run.outcome(records, &state)
 }
@@ -39,8 +39,8 @@ pub(crate) fn interpret(net: &Net, boxes: Boxes<'_>, input: &[Record]) -> Outcom
 /// What it may put out as well: all records go in at once, and whatever may overtake each other is shuffled.
 pub(crate) fn interpret_shuffled(net: &Net, boxes: Boxes<'_>, input: &[Record], seed: u64) -> Outcome {
     let (mut run, mut state) = (Run::new(boxes, Some(seed)), State::default());
-    let mut records = run.start(&net.root, &mut state);
-    records.extend(run.process(&net.root, &mut state, input.to_vec()));
+    let mut records = run.start(net.root(), &mut state);
+    records.extend(run.process(net.root(), &mut state, input.to_vec()));
     run.outcome(records, &state)
 }
 
@@ -333,8 +333,11 @@ impl<'a> Run<'a> {
         Some(record_of(pairs))
     }
 
-    /// `None`: the record ended with an error.
+    /// `None`: the record ended with an error. Where a pattern without a condition fits, no condition matters.
     fn fits_any(&mut self, patterns: &[Guarded], record: &Record) -> Option<bool> {
+        if patterns.iter().any(|p| p.guard.is_none() && record.shape().is_subtype_of(p.shape)) {
+            return Some(true);
+        }
         for pattern in patterns {
             match pattern.fits(record) {
                 Ok(true) => return Some(true),

@@ -9,10 +9,10 @@ use corebeat_snet::plan::{BoxPlan, Net, Node, OutputPlan, Source};
 /// The whole program; `remark` says something of each box.
 pub(crate) fn source(net: &Net, remark: impl Fn(&BoxPlan) -> String) -> String {
     let mut text = String::new();
-    for plan in &net.boxes {
+    for plan in net.boxes() {
         writeln!(text, "box {plan}; // {}", remark(plan)).expect("a text has room");
     }
-    definition(&mut text, &net.name, Some(&net.input), &net.root, 0);
+    definition(&mut text, net.name(), Some(net.input()), net.root(), 0);
     text
 }
 
