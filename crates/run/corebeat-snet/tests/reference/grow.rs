@@ -117,6 +117,8 @@ pub(crate) struct Part {
 
 /// More shapes than these at one place are made one.
 const SHAPES_MAX: usize = 6;
+/// Exits of a star.
+const EXITS_MAX: usize = 3;
 /// Rounds of a star or of a feedback.
 const ROUNDS_MAX: u32 = 3;
 
@@ -769,7 +771,8 @@ impl Grower {
         let part = self.serial(genes, shapes, inside);
         let mut nodes = vec![part.node];
         nodes.extend(self.restore(dice, &part.shapes, shapes));
-        nodes.push(down);
+        // Counted down first or last: what goes round may end in a choice, or a cell.
+        nodes.insert(if dice.once_in(2) { 0 } else { nodes.len() }, down);
         (in_series(nodes), part.most.pow(ROUNDS_MAX))
     }
 
@@ -779,16 +782,25 @@ impl Grower {
         let inside: Vec<Shape> = shapes.iter().map(|s| with(*s, &[count])).collect();
         let exit = shape(bound.iter().copied().chain([count]));
         let mut exits = vec![Guarded { shape: exit, guard: Some(compare(Binary::LessEqual, count, 0)) }];
-        if dice.once_in(3) {
+        while exits.len() < EXITS_MAX && dice.once_in(3) {
             let of = dice.pick(shapes);
-            let labels = [dice.some(&free(of), 1), bound].concat();
+            let labels = [dice.some(&free(of), 1), bound.clone()].concat();
             let tags = tags_in(&labels);
-            let guard = (!tags.is_empty()).then(|| compare(Binary::Greater, dice.pick(&tags), 2));
+            let guard = (!tags.is_empty()).then(|| match dice.pick(&tags) {
+                // It has no value where the tag is 0: not where that would leave a cell without what it waits for.
+                tag if !self.merging() && dice.once_in(3) => {
+                    let four = Box::new(Expression::Number(4));
+                    let part = Expression::Binary(Binary::Divide, four, Box::new(Expression::Tag(tag)));
+                    Expression::Binary(Binary::Greater, Box::new(part), Box::new(Expression::Number(2)))
+                }
+                tag => compare(Binary::Greater, tag, 2),
+            });
             exits.push(Guarded { shape: shape(labels), guard });
         }
         let deterministic = self.deterministic(dice);
         let (operand, most) = self.round(dice, genes, &inside, down, place);
         let star = Node::Star(Arc::new(StarPlan { deterministic, operand, exits }));
+        let star = if dice.once_in(5) { Node::Place(Arc::new(star), dice.below(4) as u32) } else { star };
         Part { node: in_series(vec![set, star, clear]), shapes: shapes.to_vec(), most }
     }
 
