@@ -15,17 +15,17 @@ mod thread;
 mod tokio;
 
 use crate::Bench;
-use crate::child::{Running, last_line};
+use crate::apart::{self, count_workers, names, word};
+use crate::child::Running;
 use crate::line::{cpus, pin};
-use crate::program::word_after;
-use crate::round::{Measured, Subject as Turn, interleave};
-use crate::row::{Better, Table};
+use crate::round::{Measured, Subject as Turn};
+use crate::row::Better;
 use crate::session::Session;
 use crate::tool::GO;
 use clap::ValueEnum;
-use load::{Load, READY, Watched, Work, word};
+use load::{Load, READY, Watched, Work};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use subject::Subject;
 
@@ -95,22 +95,15 @@ pub(crate) const BENCHES: [Bench; 7] = [
     },
 ];
 
-/// The same work for several.
-struct Case {
-    name: String,
-    /// Who, each with the name that is shown, and what it is given: perhaps less.
-    subjects: Vec<(String, Subject, Load)>,
-}
+type Case = apart::Case<Subject, Load>;
 
-impl Case {
-    /// With all who can do the work.
-    fn new(name: impl Into<String>, load: Load) -> Case {
-        let subjects = Subject::of(&load).into_iter().map(|subject| {
-            let (load, name) = limited(subject, &load);
-            (name, subject, load)
-        });
-        Case { name: name.into(), subjects: subjects.collect() }
-    }
+/// A case with all who can do the work.
+fn case(name: impl Into<String>, load: Load) -> Case {
+    let subjects = Subject::of(&load).into_iter().map(|subject| {
+        let (load, name) = limited(subject, &load);
+        (name, subject, load)
+    });
+    Case { name: name.into(), subjects: subjects.collect() }
 }
 
 fn pipeline(session: &Session) -> Vec<Case> {
@@ -120,7 +113,7 @@ fn pipeline(session: &Session) -> Vec<Case> {
         for (work, name) in [(Work::Plain, "plain"), (Work::Leave, "leave")] {
             for workers in [1, 2] {
                 let name = format!("{name}, depth {depth}, {}", count_workers(workers));
-                cases.push(Case::new(name, Load { depth, ..load(session, work, workers, records, records) }));
+                cases.push(case(name, Load { depth, ..load(session, work, workers, records, records) }));
             }
         }
     }
@@ -128,7 +121,7 @@ fn pipeline(session: &Session) -> Vec<Case> {
 }
 
 fn pingpong(session: &Session) -> Vec<Case> {
-    [1, 2].map(|n| Case::new(count_workers(n), load(session, Work::Pingpong, n, 20_000, 50))).into()
+    [1, 2].map(|n| case(count_workers(n), load(session, Work::Pingpong, n, 20_000, 50))).into()
 }
 
 fn stream(session: &Session) -> Vec<Case> {
@@ -138,22 +131,22 @@ fn stream(session: &Session) -> Vec<Case> {
         ("ring alone, one at a time", Work::Ring),
         ("ring alone, in batches", Work::RingBatch),
     ]
-    .map(|(name, work)| Case::new(name, load(session, work, 2, 1_000_000, 2_000)))
+    .map(|(name, work)| case(name, load(session, work, 2, 1_000_000, 2_000)))
     .into()
 }
 
 fn spawn(session: &Session) -> Vec<Case> {
-    [1, 2].map(|n| Case::new(count_workers(n), load(session, Work::Spawn, n, 20_000, 200))).into()
+    [1, 2].map(|n| case(count_workers(n), load(session, Work::Spawn, n, 20_000, 200))).into()
 }
 
 fn memory(session: &Session) -> Vec<Case> {
     let counts: &[u64] = if session.quick { &[500] } else { &[100_000, 1_000_000] };
-    let case = |&n: &u64| Case::new(format!("{n} blocked tasks"), load(session, Work::Memory, 1, n, n));
-    counts.iter().map(case).collect()
+    let of = |&n: &u64| case(format!("{n} blocked tasks"), load(session, Work::Memory, 1, n, n));
+    counts.iter().map(of).collect()
 }
 
 fn idle(session: &Session) -> Vec<Case> {
-    vec![Case::new("1000 blocked tasks, 2 workers", load(session, Work::Idle, 2, 1000, 1000))]
+    vec![case("1000 blocked tasks, 2 workers", load(session, Work::Idle, 2, 1000, 1000))]
 }
 
 fn monitor(session: &Session) -> Vec<Case> {
@@ -181,37 +174,23 @@ fn load(session: &Session, work: Work, workers: usize, count: u64, quick: u64) -
     Load { work, workers, count, depth: 0, least_ms, watched: None }
 }
 
-pub(crate) fn count_workers(n: usize) -> String {
-    if n == 1 { "1 worker".into() } else { format!("{n} workers") }
-}
-
-fn names(cases: &[Case]) -> Vec<String> {
-    cases.iter().map(|case| case.name.clone()).collect()
-}
-
 fn measure(session: &Session, bench: &'static str, unit: &'static str, cases: &[Case]) -> Result<(), String> {
-    let myself = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
-    for case in cases.iter().filter(|case| session.wants(&case.name)) {
-        let mut turns = Vec::new();
-        for (name, subject, load) in &case.subjects {
-            let program = if *subject == Subject::Go { go::program(session)? } else { None };
-            if *subject == Subject::Go && program.is_none() {
-                continue;
+    apart::measure(
+        session,
+        bench,
+        |_| (unit, Better::Lower),
+        cases,
+        |case| {
+            let mut turns = Vec::new();
+            for (name, subject, load) in &case.subjects {
+                let program = if *subject == Subject::Go { go::program(session)? } else { None };
+                if *subject != Subject::Go || program.is_some() {
+                    turns.push(Turn::new(name, move || run(*subject, program.as_deref(), load, session)));
+                }
             }
-            let myself = &myself;
-            turns.push(Turn::new(name, move || run(myself, *subject, program.as_deref(), load, session)));
-        }
-        let rounds = interleave(session, &case.name, unit, turns);
-        session.emit(&Table {
-            bench,
-            case: case.name.clone(),
-            unit,
-            better: Better::Lower,
-            series: rounds.series,
-            line_ns: rounds.line_ns,
-        });
-    }
-    Ok(())
+            Ok(turns)
+        },
+    )
 }
 
 /// Fewer tasks for who cannot hold so many, and a name that says so. What is told is for one task.
@@ -225,19 +204,12 @@ fn limited(subject: Subject, load: &Load) -> (Load, String) {
 }
 
 /// Runs a subject once, and checks its result.
-fn run(
-    myself: &Path,
-    subject: Subject,
-    program: Option<&Path>,
-    load: &Load,
-    session: &Session,
-) -> Result<Measured, String> {
-    let mut command = Command::new(myself);
-    command.arg("lpel").env("TMPDIR", session.folder());
+fn run(subject: Subject, program: Option<&Path>, load: &Load, session: &Session) -> Result<Measured, String> {
+    let mut command = apart::command(session, "lpel", subject)?;
     if let Some(program) = program {
         command.arg("--program").arg(program);
     }
-    command.arg(format!("--subject={}", word(subject))).args(load.arguments());
+    command.args(load.arguments());
     let is_idle = load.work == Work::Idle;
     let mut running = Running::start(command, is_idle)?;
     let mut used = None;
@@ -246,21 +218,11 @@ fn run(
         used = Some(used_at_rest(&running, session.quick)?);
         running.close_input();
     }
-    let ended = running.wait(RUN_MAX)?;
-    if ended.status.is_none() {
-        return Err(format!("it did not end within {RUN_MAX:?}"));
-    }
-    ended.check()?;
-    let word = |before| {
-        word_after(&ended.stdout, before)
-            .ok_or_else(|| format!("it printed no '{before}' but: {}", last_line(&ended.stdout)))
-    };
-    let (checksum, expected) = (word("checksum ")?, format!("{:016x}", load.checksum()));
+    let (value, checksum) = apart::printed(&running.wait(RUN_MAX)?, RUN_MAX)?;
+    let expected = format!("{:016x}", load.checksum());
     if checksum != expected {
         return Err(format!("its checksum is {checksum}, not {expected}"));
     }
-    let value = word("value ")?;
-    let value = value.parse().map_err(|_| format!("'{value}' is no number"))?;
     Ok(Measured::Value(used.unwrap_or(value)))
 }
 

@@ -17,6 +17,7 @@
 //!    success, fails the bench (`proof_that_differs_is_refused`).
 //! 3. What is not on this machine is left out with a line that says how to get it, and is no failure.
 
+mod apart;
 mod child;
 mod corebeat;
 mod input;

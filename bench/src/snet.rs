@@ -15,18 +15,17 @@ mod thread;
 mod tokio;
 
 use crate::Bench;
-use crate::child::{Running, last_line};
+use crate::apart::{self, count_workers, names};
+use crate::child::Running;
 use crate::line::{cpus, pin};
-use crate::lpel::count_workers;
-use crate::lpel::load::word;
-use crate::program::{Agreement, word_after};
-use crate::round::{Measured, Subject as Turn, interleave};
-use crate::row::{Better, Table};
+use crate::program::Agreement;
+use crate::round::{Measured, Subject as Turn};
+use crate::row::Better;
 use crate::session::Session;
 use crate::tool::Tool;
 use load::{Fields, Form, Load, Work};
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 use subject::Subject;
 
@@ -91,62 +90,55 @@ pub(crate) const BENCHES: [Bench; 6] = [
     },
 ];
 
-/// The same work for several.
-struct Case {
-    name: String,
-    /// Who, each with the name that is shown, and what it is given.
-    subjects: Vec<(String, Subject, Load)>,
-}
+type Case = apart::Case<Subject, Load>;
 
-impl Case {
-    /// With all who can do the work.
-    fn new(name: impl Into<String>, load: Load) -> Case {
-        let subjects = Subject::of(&load).into_iter().map(|s| (s.name().to_owned(), s, load));
-        Case { name: name.into(), subjects: subjects.collect() }
-    }
+/// A case with all who can do the work.
+fn case(name: impl Into<String>, load: Load) -> Case {
+    let subjects = Subject::of(&load).into_iter().map(|s| (s.name().to_owned(), s, load));
+    Case { name: name.into(), subjects: subjects.collect() }
 }
 
 fn replication(session: &Session) -> Vec<Case> {
     let (depths, records) = if session.quick { ([100, 20], 20) } else { ([10_000, 1000], 1000) };
     let by_workers = |depth, workers| {
         let load = Load { depth, ..load(session, Work::Replication, workers, records, records) };
-        Case::new(format!("depth {depth}, {}", count_workers(workers)), load)
+        case(format!("depth {depth}, {}", count_workers(workers)), load)
     };
     depths.into_iter().flat_map(|depth| [1, 2].map(|n| by_workers(depth, n))).collect()
 }
 
 fn synchronisation(session: &Session) -> Vec<Case> {
     let counts = if session.quick { [10, 100] } else { [1000, 100_000] };
-    let case = |work, what: &str, count: u64, workers| {
+    let of = |work, what: &str, count: u64, workers| {
         let name = format!("{what}{count} times, {}", count_workers(workers));
-        Case::new(name, load(session, work, workers, count, count))
+        case(name, load(session, work, workers, count, count))
     };
     let timed = counts.into_iter().flat_map(|n| [1, 2].map(|workers| (n, workers)));
-    let timed = timed.map(|(n, workers)| case(Work::Synchronisation, "", n, workers));
-    timed.chain(counts.map(|n| case(Work::Memory, "memory, ", n, 2))).collect()
+    let timed = timed.map(|(n, workers)| of(Work::Synchronisation, "", n, workers));
+    timed.chain(counts.map(|n| of(Work::Memory, "memory, ", n, 2))).collect()
 }
 
 fn mandelbrot(session: &Session) -> Vec<Case> {
     let (side, strips) = if session.quick { (64, 16) } else { (4096, 256) };
     let two = Load { depth: strips, ..load(session, Work::Mandelbrot, 2, side, side) };
-    let mut case = Case::new(format!("{side} squared, {strips} strips, 2 workers"), two);
+    let mut all = case(format!("{side} squared, {strips} strips, 2 workers"), two);
     let one = Load { workers: 1, ..two };
-    for (_, subject, load) in &mut case.subjects {
+    for (_, subject, load) in &mut all.subjects {
         if *subject == Subject::Plain {
             *load = one;
         }
     }
-    case.subjects.insert(1, ("corebeat, 1 worker".into(), Subject::Corebeat, one));
-    vec![case]
+    all.subjects.insert(1, ("corebeat, 1 worker".into(), Subject::Corebeat, one));
+    vec![all]
 }
 
 fn routing(session: &Session) -> Vec<Case> {
     let sizes = [2, 16].into_iter().flat_map(|branches| [1, 4, 16].map(|labels| (branches, labels)));
-    let case = |(depth, labels)| {
+    let of = |(depth, labels)| {
         let name = format!("{depth} branches, {labels} label{}", if labels == 1 { "" } else { "s" });
-        Case::new(name, Load { depth, labels, ..load(session, Work::Routing, 1, 100_000, 50) })
+        case(name, Load { depth, labels, ..load(session, Work::Routing, 1, 100_000, 50) })
     };
-    sizes.map(case).collect()
+    sizes.map(of).collect()
 }
 
 fn format(session: &Session) -> Vec<Case> {
@@ -159,7 +151,7 @@ fn format(session: &Session) -> Vec<Case> {
                 (Fields::Array, "long arrays", 1000, 2),
             ] {
                 let load = Load { form, fields, ..load(session, work, 1, count, quick) };
-                cases.push(Case::new(format!("{verb} {form_name}, {name}"), load));
+                cases.push(case(format!("{verb} {form_name}, {name}"), load));
             }
         }
     }
@@ -167,7 +159,7 @@ fn format(session: &Session) -> Vec<Case> {
 }
 
 fn call(session: &Session) -> Vec<Case> {
-    [1, 2].map(|n| Case::new(count_workers(n), load(session, Work::Box, n, 100_000, 100))).into()
+    [1, 2].map(|n| case(count_workers(n), load(session, Work::Box, n, 100_000, 100))).into()
 }
 
 fn load(session: &Session, work: Work, workers: usize, count: u64, quick: u64) -> Load {
@@ -175,64 +167,36 @@ fn load(session: &Session, work: Work, workers: usize, count: u64, quick: u64) -
     Load { work, workers, count, depth: 0, labels: 1, form: Form::Json, fields: Fields::Small, least_ms }
 }
 
-fn names(cases: &[Case]) -> Vec<String> {
-    cases.iter().map(|case| case.name.clone()).collect()
-}
-
 fn measure(session: &Session, bench: &'static str, cases: &[Case]) -> Result<(), String> {
-    let myself = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
-    for case in cases.iter().filter(|case| session.wants(&case.name)) {
-        let Some((_, _, load)) = case.subjects.first() else { continue };
-        let (unit, more_is_better) = Load::unit(load.work);
-        let agreement = Agreement::default();
+    let unit = |case: &Case| {
+        let (unit, more_is_better) =
+            case.subjects.first().map_or(("", false), |(_, _, load)| Load::unit(load.work));
+        (unit, if more_is_better { Better::Higher } else { Better::Lower })
+    };
+    apart::measure(session, bench, unit, cases, |case| {
+        let agreement = Rc::<Agreement>::default();
         let here = |subject: &Subject| *subject != Subject::CorebeatC || session.has(CC);
-        let turn = |(name, subject, load): &(String, Subject, Load)| {
-            let (subject, load, myself, agreement) = (*subject, *load, &myself, &agreement);
-            Turn::new(name, move || run(myself, subject, &load, session, agreement))
+        let turn = |(name, subject, load): &'_ (String, Subject, Load)| {
+            let (subject, load, agreement) = (*subject, *load, agreement.clone());
+            Turn::new(name, move || run(subject, &load, session, &agreement))
         };
-        let turns = case.subjects.iter().filter(|(_, subject, _)| here(subject)).map(turn).collect();
-        let rounds = interleave(session, &case.name, unit, turns);
-        session.emit(&Table {
-            bench,
-            case: case.name.clone(),
-            unit,
-            better: if more_is_better { Better::Higher } else { Better::Lower },
-            series: rounds.series,
-            line_ns: rounds.line_ns,
-        });
-    }
-    Ok(())
+        Ok(case.subjects.iter().filter(|(_, subject, _)| here(subject)).map(turn).collect())
+    })
 }
 
 /// Runs a subject once, and checks its result.
-fn run(
-    myself: &Path,
-    subject: Subject,
-    load: &Load,
-    session: &Session,
-    agreement: &Agreement,
-) -> Result<Measured, String> {
-    let mut command = Command::new(myself);
-    command.arg("snet").env("TMPDIR", session.folder());
-    command.arg(format!("--subject={}", word(subject))).args(load.arguments());
+fn run(subject: Subject, load: &Load, session: &Session, agreement: &Agreement) -> Result<Measured, String> {
+    let mut command = apart::command(session, "snet", subject)?;
+    command.args(load.arguments());
     let ended = Running::start(command, false)?.wait(RUN_MAX)?;
-    if ended.status.is_none() {
-        return Err(format!("it did not end within {RUN_MAX:?}"));
-    }
-    ended.check()?;
-    let word = |before| {
-        word_after(&ended.stdout, before)
-            .ok_or_else(|| format!("it printed no '{before}' but: {}", last_line(&ended.stdout)))
-    };
-    let checksum = word("checksum ")?;
+    let (value, checksum) = apart::printed(&ended, RUN_MAX)?;
     match load.checksum().map(|sum| format!("{sum:016x}")) {
         Some(expected) if expected != checksum => {
             return Err(format!("its checksum is {checksum}, not {expected}"));
         }
         _ => agreement.admit(0, checksum)?,
     }
-    let value = word("value ")?;
-    Ok(Measured::Value(value.parse().map_err(|_| format!("'{value}' is no number"))?))
+    Ok(Measured::Value(value))
 }
 
 /// One subject at one work.

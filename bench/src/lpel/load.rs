@@ -1,5 +1,6 @@
 //! What a subject of the lpel benches is given to do, the same for all, and what must come of it.
 
+use crate::apart::word;
 use clap::ValueEnum;
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -73,11 +74,6 @@ pub(crate) struct Load {
     pub(crate) least_ms: u64,
     #[arg(long)]
     pub(crate) watched: Option<Watched>,
-}
-
-/// What a value is called on the command line.
-pub(crate) fn word(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
 }
 
 impl Load {

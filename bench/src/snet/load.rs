@@ -1,6 +1,7 @@
 //! What a subject of the snet benches is given to do, the same for all, and what must come of it.
 
-use crate::lpel::load::{unordered, word};
+use crate::apart::word;
+use crate::lpel::load::unordered;
 use clap::ValueEnum;
 use std::time::Duration;
 
