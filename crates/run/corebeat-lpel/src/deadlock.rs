@@ -205,6 +205,11 @@ impl Stuck {
         candidates.into_iter().any(|(_, task, core)| core.let_grow(task.cast_mut()))
     }
 
+    /// Whether nobody is stuck.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
     /// Whether any of them was told to end.
     pub(crate) fn is_told(&self) -> bool {
         // SAFETY: found while looking.

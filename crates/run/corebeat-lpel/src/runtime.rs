@@ -209,7 +209,8 @@ impl Inner {
         // Who is not stuck may have any end, also those that others have used before. And somebody from outside may have come
         // in while we looked. Then there is no verdict now.
         let outside_moves = self.deterministic.is_none() && self.active.load(Ordering::SeqCst) != 0;
-        let judged = !grown && !told && closed && all && !outside_moves;
+        // Nor is there one where the last task has ended since somebody saw that nothing moves.
+        let judged = !grown && !told && closed && all && !stuck.is_empty() && !outside_moves;
         if judged {
             let verdict = stuck.verdict();
             self.leave_untold(|| verdict.to_string());
@@ -1095,4 +1096,20 @@ pub fn ends_task(payload: &(dyn std::any::Any + Send)) -> bool {
 pub fn exit() -> ! {
     assert!(current::is_task_or_wrapper(), "exit was called outside a task: return instead");
     std::panic::resume_unwind(Box::new(task::Unwind::Exit))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn judging_where_the_last_task_has_just_ended_finds_no_deadlock() {
+        let runtime = Runtime::builder().workers(1).deterministic(1).build().unwrap();
+        // As in a `run` that is about to see its end.
+        runtime.inner.runs.fetch_add(1, Ordering::SeqCst);
+        assert!(!runtime.inner.judge());
+        assert!(runtime.inner.verdict().is_none() && lock(&runtime.inner.untold).is_none());
+        runtime.inner.runs.fetch_sub(1, Ordering::SeqCst);
+        assert_eq!(runtime.run(|| 1).unwrap(), 1);
+    }
 }
