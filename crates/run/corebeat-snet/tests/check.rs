@@ -383,7 +383,7 @@ fn filter_that_takes_away_what_is_not_there_is_told() {
     // In a loop, where it is there the first time only.
     let source = "net n ({A, <C>} -> {B}) connect [{A, <C>} -> {A}; {B = A}] \\ {A};";
     assert!(said(source)[0].starts_with("Warning: {A} comes to filter"));
-    assert_shapes(&checked(source).net.unwrap().input(), &["A <C>"]);
+    assert_shapes(checked(source).net.unwrap().input(), &["A <C>"]);
     // What an output or a condition uses must be there, and binding tags.
     for filter in [
         "[{B, D} -> {}; {B}]",
