@@ -11,7 +11,7 @@ use super::collector::{collect, collect_choice, collect_ordered, collect_stages}
 use super::context::Context;
 use super::feedback::feed_back;
 use super::fork::Fork;
-use super::function::{Asleep, BoxCode, Caller, Joined, call_each};
+use super::function::{Asleep, BoxCode, Caller, call_each};
 use super::line::{End, Line};
 use super::message::Message;
 use super::split::{Collector, Spread};
@@ -27,8 +27,6 @@ pub(crate) struct Maker<'a> {
     pub(crate) context: &'a Arc<Context>,
     /// The worker for its tasks, if somebody wants a certain one; counted round.
     pub(crate) place: Option<usize>,
-    /// Whether boxes are steps of the line, as all that does little.
-    pub(crate) joined: bool,
     /// Whether tasks of boxes are made with their first records (see [`Asleep`]): in the replicas of splits, which are there
     /// to be spread over workers. In stars a task that comes late would let records behind it run ahead.
     pub(crate) asleep: bool,
@@ -85,9 +83,7 @@ impl Maker<'_> {
 
     fn function(&self, code: &Arc<BoxCode>, next: Line) -> Result<Line, Error> {
         let next = next.after(self.context.watch(&code.name, Position::After));
-        let line: Line = if self.joined {
-            End::Joined(Box::new(Joined::new(code.clone(), next))).into()
-        } else if !self.asleep || code.plan.input.is_none() {
+        let line: Line = if !self.asleep || code.plan.input.is_none() {
             End::Stream(self.call(code, next)?).into()
         } else {
             End::Asleep(Box::new(Asleep::new(code.clone(), next, self.place))).into()

@@ -211,9 +211,7 @@ fn spawn(code: Code, context: &Arc<Context>, stop: Reader<Message>, task: &Task<
     let of_task = context.clone();
     let spawned = task.clone().name("<input>").stack_size(context.stack_size).spawn_async(async move {
         let context = of_task;
-        match (Maker { context: &context, place: None, joined: false, asleep: false })
-            .line(&code, End::Stream(out).into())
-        {
+        match (Maker { context: &context, place: None, asleep: false }).line(&code, End::Stream(out).into()) {
             Ok(line) => enter(records, stop, line, &context).await,
             Err(why) => context.failure("the network", format_args!("no room for it: {why}")),
         }
