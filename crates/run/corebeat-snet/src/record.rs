@@ -180,3 +180,30 @@ impl fmt::Debug for Record {
         f.write_str("}")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::label::Kind;
+
+    #[test]
+    fn record_in_used_memory_is_the_same_as_a_new_one() {
+        let mut spare = Spare::default();
+        for labels in [1, 5, 4, 3, 0, 6, 2] {
+            let names = (0..labels).map(|i| Label::new(Kind::Tag, &format!("used{i}")).unwrap());
+            let shape = Shape::new(names).unwrap();
+            let values: Vec<Value> = (0..labels).map(|i| Value::Tag(10 * labels + i)).collect();
+            let record = spare.record(shape, values.clone().into_iter());
+            assert_eq!(record, Record::new(shape, values.clone()));
+            assert_eq!(record.values(), values);
+            spare.keep(record.clone());
+            assert_eq!(record.values(), values, "a copy has its own memory");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "one value for each label")]
+    fn record_of_too_few_values_panics() {
+        Record::new(Shape::new([Label::new(Kind::Tag, "used0").unwrap()]).unwrap(), []);
+    }
+}
