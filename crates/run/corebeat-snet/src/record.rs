@@ -6,12 +6,99 @@ use crate::label::Label;
 use crate::shape::Shape;
 use crate::value::Value;
 
-/// Fields and tags with their values.
+/// Fields and tags with their values. It is one pointer: records are moved far more often than they are looked into.
 #[derive(Clone, PartialEq)]
-pub struct Record {
+pub struct Record(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
     shape: Shape,
-    /// One for each label of the shape, in its order.
-    values: Vec<Value>,
+    values: Values,
+}
+
+/// One for each label of the shape, in its order.
+#[derive(Clone)]
+enum Values {
+    /// At the front. Behind them are tags of 0.
+    Few([Value; FEW_MAX]),
+    Many(Vec<Value>),
+}
+
+/// Values that stand in the record's own memory.
+const FEW_MAX: usize = 3;
+
+/// With what the allocator adds, a record is a line of the cache.
+const _: () = assert!(size_of::<Inner>() == 56);
+
+/// The memory of a record that is no more, for the next one.
+#[derive(Default)]
+pub(crate) struct Spare(Option<Box<Inner>>);
+
+impl Inner {
+    /// With memory for few values.
+    fn empty() -> Box<Inner> {
+        Box::new(Inner { shape: Shape::empty(), values: Values::Few([const { Value::Tag(0) }; FEW_MAX]) })
+    }
+
+    #[inline]
+    fn values(&self) -> &[Value] {
+        match &self.values {
+            Values::Few(few) => &few[..self.shape.len()],
+            Values::Many(many) => many,
+        }
+    }
+
+    #[inline]
+    fn values_mut(&mut self) -> &mut [Value] {
+        match &mut self.values {
+            Values::Few(few) => &mut few[..self.shape.len()],
+            Values::Many(many) => many,
+        }
+    }
+
+    /// Makes it another record. Values that it has are all tags of 0.
+    #[inline(always)]
+    fn fill(&mut self, shape: Shape, values: impl ExactSizeIterator<Item = Value>) {
+        assert_eq!(shape.len(), values.len(), "a record has one value for each label");
+        self.shape = shape;
+        match &mut self.values {
+            Values::Few(few) if shape.len() <= FEW_MAX => {
+                few.iter_mut().zip(values).for_each(|(place, value)| *place = value);
+            }
+            _ => self.fill_many(values),
+        }
+    }
+
+    #[inline(never)]
+    fn fill_many(&mut self, values: impl Iterator<Item = Value>) {
+        match &mut self.values {
+            Values::Few(_) => self.values = Values::Many(values.collect()),
+            Values::Many(many) => {
+                many.clear();
+                many.extend(values);
+            }
+        }
+    }
+}
+
+impl Spare {
+    /// A record of this shape with these values, in the order of its labels.
+    #[inline(always)]
+    pub(crate) fn record(&mut self, shape: Shape, values: impl ExactSizeIterator<Item = Value>) -> Record {
+        let mut inner = self.0.take().unwrap_or_else(Inner::empty);
+        inner.fill(shape, values);
+        Record(inner)
+    }
+
+    /// Keeps the memory of this record.
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, mut record: Record) {
+        match &mut record.0.values {
+            Values::Few(few) => few.iter_mut().for_each(|value| *value = Value::default()),
+            Values::Many(many) => many.clear(),
+        }
+        self.0 = Some(record.0);
+    }
 }
 
 impl Record {
@@ -20,9 +107,9 @@ impl Record {
     /// # Panics
     ///
     /// If there are not as many values as labels.
-    pub fn new(shape: Shape, values: Vec<Value>) -> Record {
-        assert_eq!(shape.len(), values.len(), "a record has one value for each label");
-        Record { shape, values }
+    #[inline]
+    pub fn new(shape: Shape, values: impl IntoIterator<IntoIter: ExactSizeIterator<Item = Value>>) -> Record {
+        Spare::default().record(shape, values.into_iter())
     }
 
     /// A record of these labels and values. Of two values for one label the later one counts.
@@ -38,26 +125,29 @@ impl Record {
         pairs.sort_by_key(|(label, _)| *label); // stable: the later of two comes first
         pairs.dedup_by_key(|(label, _)| *label);
         let shape = Shape::new(pairs.iter().map(|(label, _)| *label))?;
-        Ok(Record { shape, values: pairs.into_iter().map(|(_, value)| value).collect() })
+        Ok(Record::new(shape, pairs.into_iter().map(|(_, value)| value)))
     }
 
     /// Its labels.
+    #[inline]
     pub fn shape(&self) -> Shape {
-        self.shape
+        self.0.shape
     }
 
     /// Its values, in the order of its labels.
+    #[inline]
     pub fn values(&self) -> &[Value] {
-        &self.values
+        self.0.values()
     }
 
+    #[inline]
     pub(crate) fn values_mut(&mut self) -> &mut [Value] {
-        &mut self.values
+        self.0.values_mut()
     }
 
     /// What it holds under a label.
     pub fn get(&self, label: Label) -> Option<&Value> {
-        self.shape.position(label).map(|i| &self.values[i])
+        self.shape().position(label).map(|i| &self.values()[i])
     }
 
     /// The number under a tag.
@@ -70,12 +160,13 @@ impl Record {
 
     /// Its labels and values.
     pub fn iter(&self) -> impl Iterator<Item = (Label, &Value)> {
-        self.shape.labels().iter().copied().zip(&self.values)
+        self.shape().labels().iter().copied().zip(self.values())
     }
+}
 
-    /// Its shape and values, to be made into another record.
-    pub fn into_parts(self) -> (Shape, Vec<Value>) {
-        (self.shape, self.values)
+impl PartialEq for Inner {
+    fn eq(&self, other: &Inner) -> bool {
+        self.shape == other.shape && self.values() == other.values()
     }
 }
 
@@ -87,5 +178,32 @@ impl fmt::Debug for Record {
             write!(f, "{}{label}: {value:?}", if i == 0 { "" } else { ", " })?;
         }
         f.write_str("}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::label::Kind;
+
+    #[test]
+    fn record_in_used_memory_is_the_same_as_a_new_one() {
+        let mut spare = Spare::default();
+        for labels in [1, 5, 4, 3, 0, 6, 2] {
+            let names = (0..labels).map(|i| Label::new(Kind::Tag, &format!("used{i}")).unwrap());
+            let shape = Shape::new(names).unwrap();
+            let values: Vec<Value> = (0..labels).map(|i| Value::Tag(10 * labels + i)).collect();
+            let record = spare.record(shape, values.clone().into_iter());
+            assert_eq!(record, Record::new(shape, values.clone()));
+            assert_eq!(record.values(), values);
+            spare.keep(record.clone());
+            assert_eq!(record.values(), values, "a copy has its own memory");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "one value for each label")]
+    fn record_of_too_few_values_panics() {
+        Record::new(Shape::new([Label::new(Kind::Tag, "used0").unwrap()]).unwrap(), []);
     }
 }

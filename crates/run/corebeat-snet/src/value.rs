@@ -88,6 +88,7 @@ impl Element {
 
 /// One element of a type of C.
 #[derive(Clone, Copy)]
+#[repr(align(8))] // two words are moved at a stroke
 pub struct Scalar {
     element: Element,
     /// Its bytes, at the front.

@@ -131,14 +131,11 @@ pub(super) struct Draft {
     /// Its labels and whether they were plain: all of them, where they cannot be told from `at`.
     labels: Vec<(Label, bool)>,
     values: Vec<Value>,
-    /// How many values the last one had.
-    expected: usize,
 }
 
 impl Draft {
     pub(super) fn new() -> Draft {
-        let mut draft =
-            Draft { nodes: Vec::new(), at: None, labels: Vec::new(), values: Vec::new(), expected: 0 };
+        let mut draft = Draft { nodes: Vec::new(), at: None, labels: Vec::new(), values: Vec::new() };
         draft.begin();
         draft
     }
@@ -151,7 +148,7 @@ impl Draft {
         }
         self.at = Some(0);
         self.labels.clear();
-        self.values = Vec::with_capacity(self.expected);
+        self.values.clear();
     }
 
     /// This record is not to be remembered.
@@ -237,14 +234,13 @@ impl Draft {
     /// The whole record.
     #[inline(always)]
     pub(super) fn finish(&mut self) -> Result<Record, TooMany> {
-        self.expected = self.values.len();
         if let Some(at) = self.at
             && let Some(Done { shape, swaps }) = &self.nodes[at].done
         {
             for &(i, k) in swaps {
                 self.values.swap(i, k);
             }
-            return Ok(Record::new(*shape, std::mem::take(&mut self.values)));
+            return Ok(Record::new(*shape, self.values.drain(..)));
         }
         self.shape()
     }
@@ -271,6 +267,6 @@ impl Draft {
         if let Some(at) = ended {
             self.nodes[at].done = Some(Done { shape, swaps: swaps.into() });
         }
-        Ok(Record::new(shape, std::mem::take(&mut self.values)))
+        Ok(Record::new(shape, self.values.drain(..)))
     }
 }

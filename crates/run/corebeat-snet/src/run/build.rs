@@ -11,7 +11,7 @@ use super::collector::{collect, collect_choice, collect_ordered, collect_stages}
 use super::context::Context;
 use super::feedback::feed_back;
 use super::fork::Fork;
-use super::function::{Asleep, BoxCode, Caller, Joined, call_each};
+use super::function::{Asleep, BoxCode, Caller, call_each};
 use super::line::{End, Line};
 use super::message::Message;
 use super::split::{Collector, Spread};
@@ -27,19 +27,9 @@ pub(crate) struct Maker<'a> {
     pub(crate) context: &'a Arc<Context>,
     /// The worker for its tasks, if somebody wants a certain one; counted round.
     pub(crate) place: Option<usize>,
-    pub(crate) boxes: BoxTask,
-}
-
-/// Which task calls a box.
-#[derive(Clone, Copy)]
-pub(crate) enum BoxTask {
-    /// One of its own, made at once.
-    AtOnce,
-    /// One of its own, made with its first record (see [`Asleep`]): in the replicas of splits, which are there to be spread
-    /// over workers. In stars a task that comes late would let records behind it run ahead.
-    Asleep,
-    /// That of the line: the box is a step of it, as all that does little.
-    Joined,
+    /// Whether tasks of boxes are made with their first records (see [`Asleep`]): in the replicas of splits, which are there
+    /// to be spread over workers. In stars a task that comes late would let records behind it run ahead.
+    pub(crate) asleep: bool,
 }
 
 impl Maker<'_> {
@@ -93,13 +83,10 @@ impl Maker<'_> {
 
     fn function(&self, code: &Arc<BoxCode>, next: Line) -> Result<Line, Error> {
         let next = next.after(self.context.watch(&code.name, Position::After));
-        let line: Line = match self.boxes {
-            BoxTask::Joined => End::Joined(Box::new(Joined::new(code.clone(), next))).into(),
-            // An initialiser has no first record.
-            BoxTask::Asleep if code.plan.input.is_some() => {
-                End::Asleep(Box::new(Asleep::new(code.clone(), next, self.place))).into()
-            }
-            BoxTask::Asleep | BoxTask::AtOnce => End::Stream(self.call(code, next)?).into(),
+        let line: Line = if !self.asleep || code.plan.input.is_none() {
+            End::Stream(self.call(code, next)?).into()
+        } else {
+            End::Asleep(Box::new(Asleep::new(code.clone(), next, self.place))).into()
         };
         Ok(line.after(self.context.watch(&code.name, Position::Before)))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use corebeat_lpel::{Event, Key, Reader, StreamSet};
 
-use super::build::{BoxTask, Maker};
+use super::build::Maker;
 use super::choose::ChooseCode;
 use super::context::Context;
 use super::line::{End, Line};
@@ -84,7 +84,7 @@ pub(crate) async fn collect_choice(
                     let Some(branch) = code.branch(&mut ways, &record, &context) else { continue };
                     if !code.branches[branch].passes() {
                         let (out, made) = context.stream();
-                        let maker = Maker { context: &context, place, boxes: BoxTask::AtOnce };
+                        let maker = Maker { context: &context, place, asleep: false };
                         match maker.line(&code.branches[branch], End::Stream(out).into()) {
                             Ok(mut line) => line.record(record, &context),
                             Err(why) => {

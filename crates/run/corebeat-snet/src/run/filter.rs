@@ -9,7 +9,7 @@ use crate::error::TooMany;
 use crate::expression::{Expression, NoValue};
 use crate::label::{Kind, Label};
 use crate::plan::{FilterPlan, OutputPlan, Source};
-use crate::record::Record;
+use crate::record::{Record, Spare};
 use crate::shape::Shape;
 use crate::value::Value;
 
@@ -111,11 +111,13 @@ fn take_last(shape: Shape, made: &mut [Made]) {
 pub(crate) struct Filter {
     code: Arc<FilterCode>,
     ways: Ways<Way>,
+    /// Memory of the last record, for the next one.
+    spare: Spare,
 }
 
 impl Filter {
     pub(crate) fn new(code: Arc<FilterCode>) -> Filter {
-        Filter { code, ways: Ways::default() }
+        Filter { code, ways: Ways::default(), spare: Spare::default() }
     }
 
     /// What becomes of a record: each new one but the last is given to `out`, the last is returned.
@@ -126,7 +128,7 @@ impl Filter {
         context: &Context,
         out: &mut dyn FnMut(Record),
     ) -> Option<Record> {
-        let Filter { code, ways } = self;
+        let Filter { code, ways, spare } = self;
         let shape = record.shape();
         let cases = match ways.get(shape, &code.table, || code.way(shape)) {
             Ok(Way::Cases(cases)) => cases,
@@ -142,8 +144,11 @@ impl Filter {
         let mut record = record;
         let last = outputs.len().checked_sub(1)?;
         for (i, made) in outputs.iter().enumerate() {
-            match make(made, &mut record) {
-                Ok(made) if i == last => return Some(made),
+            match make(made, &mut record, spare) {
+                Ok(made) if i == last => {
+                    spare.keep(record);
+                    return Some(made);
+                }
                 Ok(made) => out(made),
                 // The record is not there any more if something was made of it before.
                 Err(why) => return refuse(code, format_args!("{why}"), (i == 0).then_some(&record), context),
@@ -180,29 +185,33 @@ fn choose(plan: &FilterPlan, record: &Record) -> Result<usize, NoValue> {
 }
 
 /// Makes a record. If that fails, the one that went in is as it was.
-fn make(made: &Made, record: &mut Record) -> Result<Record, NoValue> {
-    let mut values = Vec::with_capacity(made.from.len());
-    for from in &made.from {
-        values.push(match from {
+fn make(made: &Made, record: &mut Record, spare: &mut Spare) -> Result<Record, NoValue> {
+    let mut failed = None;
+    let made_now = spare.record(
+        made.shape,
+        made.from.iter().map(|from| match from {
             From::Copy(at) => record.values()[*at].clone(),
             From::Take(at) => take(&mut record.values_mut()[*at]),
-            From::Compute(expression) => match expression.value(record) {
-                Ok(n) => Value::Tag(n),
-                Err(why) => {
-                    give_back(made, values, record);
-                    return Err(why);
-                }
-            },
-        });
+            From::Compute(expression) => Value::Tag(expression.value(record).unwrap_or_else(|why| {
+                failed = Some(why);
+                0
+            })),
+        }),
+    );
+    match failed {
+        None => Ok(made_now),
+        Some(why) => {
+            give_back(made, made_now, record);
+            Err(why)
+        }
     }
-    Ok(Record::new(made.shape, values))
 }
 
 #[cold]
-fn give_back(made: &Made, values: Vec<Value>, record: &mut Record) {
-    for (from, value) in made.from.iter().zip(values) {
+fn give_back(made: &Made, mut made_now: Record, record: &mut Record) {
+    for (from, value) in made.from.iter().zip(made_now.values_mut()) {
         if let From::Take(at) = from {
-            record.values_mut()[*at] = value;
+            record.values_mut()[*at] = take(value);
         }
     }
 }

@@ -43,7 +43,7 @@ impl Fork {
     /// Gives these streams to its collector.
     pub(crate) fn hand_over(&mut self, streams: Vec<(Reader<Message>, u64)>) {
         if let Some(direct) = self.code.direct {
-            self.branches[direct].send(Message::Adopt(streams));
+            self.branches[direct].send(Message::Adopt(Box::new(streams)));
         }
     }
 

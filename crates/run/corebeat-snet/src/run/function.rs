@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use corebeat_lpel::{Reader, Writer};
 
-use super::build::{BoxTask, Maker};
+use super::build::Maker;
 use super::context::Context;
 use super::line::Line;
 use super::message::{Mark, Message};
@@ -18,7 +18,7 @@ use crate::body::{BoxBody, Out, Sink};
 use crate::error::TooMany;
 use crate::label::{Kind, Label};
 use crate::plan::BoxPlan;
-use crate::record::Record;
+use crate::record::{Record, Spare};
 use crate::shape::Shape;
 use crate::value::Value;
 
@@ -112,8 +112,10 @@ pub(crate) struct Caller {
     ways: Ways<Way>,
     arguments: Vec<Value>,
     /// Memory of the last record, for the next one.
-    spare: Vec<Value>,
-    calls: u32,
+    spare: Spare,
+    /// Calls up to the next one that is measured, and how many were between it and the last one.
+    until_measured: u32,
+    measured_every: u32,
 }
 
 /// Where records go that a function puts out.
@@ -126,7 +128,7 @@ pub(crate) trait To {
 struct Sending<'a, T: To> {
     outputs: &'a [Made],
     past: &'a [Value],
-    spare: &'a mut Vec<Value>,
+    spare: &'a mut Spare,
     to: &'a mut T,
     /// How long others had the thread, if that is measured.
     away: Option<Duration>,
@@ -136,15 +138,16 @@ impl<T: To> Sink for Sending<'_, T> {
     #[inline]
     fn put(&mut self, variant: usize, values: &mut [Value]) -> bool {
         let made = &self.outputs[variant];
-        let mut all = take(self.spare);
-        match &made.from {
-            None => all.extend(values.iter_mut().map(take)),
-            Some(from) => all.extend(from.iter().map(|from| match from {
-                From::Function(at) => take(&mut values[*at]),
-                From::Past(at) => self.past[*at].clone(),
-            })),
-        }
-        let record = Record::new(made.shape, all);
+        let record = match &made.from {
+            None => self.spare.record(made.shape, values.iter_mut().map(take)),
+            Some(from) => self.spare.record(
+                made.shape,
+                from.iter().map(|from| match from {
+                    From::Function(at) => take(&mut values[*at]),
+                    From::Past(at) => self.past[*at].clone(),
+                }),
+            ),
+        };
         match &mut self.away {
             None => self.to.give(record),
             Some(away) => {
@@ -159,16 +162,23 @@ impl<T: To> Sink for Sending<'_, T> {
 
 impl Caller {
     pub(crate) fn new(code: Arc<BoxCode>) -> Caller {
-        Caller { code, ways: Ways::default(), arguments: Vec::new(), spare: Vec::new(), calls: 0 }
+        Caller {
+            code,
+            ways: Ways::default(),
+            arguments: Vec::new(),
+            spare: Spare::default(),
+            until_measured: 1,
+            measured_every: 1,
+        }
     }
 
     /// Calls the function for a record.
     #[inline]
-    pub(crate) fn call(&mut self, record: Record, to: &mut impl To, context: &Context) {
+    pub(crate) fn call(&mut self, mut record: Record, to: &mut impl To, context: &Context) {
         if context.is_abandoned() {
             return;
         }
-        let Caller { code, ways, arguments, spare, calls } = self;
+        let Caller { code, ways, arguments, spare, until_measured, measured_every } = self;
         let shape = record.shape();
         let (taken, outputs) = match ways.get(shape, &code.table, || code.way(shape)) {
             Ok(Way::Call { arguments, outputs }) => (arguments, outputs),
@@ -178,33 +188,34 @@ impl Caller {
             }
             Err(why) => return context.fault(&format!("box {}", code.name), format_args!("{why}"), &record),
         };
-        *calls = calls.wrapping_add(1);
-        let measured = calls.is_power_of_two() || *calls % MEASURED_EVERY == 0;
+        *until_measured -= 1;
+        let measured = *until_measured == 0;
+        if measured {
+            *measured_every = (*measured_every * 2).min(MEASURED_EVERY_MAX);
+            *until_measured = *measured_every;
+        }
         let since = measured.then(Instant::now);
         let away = measured.then_some(Duration::ZERO);
-        let (_, mut values) = record.into_parts();
         let (ended, away) = match taken {
             None => {
                 let mut sending = Sending { outputs, past: &[], spare, to, away };
-                (invoke(code, &mut values, &mut sending), sending.away)
+                (invoke(code, record.values_mut(), &mut sending), sending.away)
             }
             Some(taken) => {
                 arguments.clear();
+                let values = record.values_mut();
                 arguments.extend(taken.iter().map(|(at, passes)| match passes {
                     true => values[*at].clone(),
                     false => take(&mut values[*at]),
                 }));
-                let mut sending = Sending { outputs, past: &values, spare, to, away };
+                let mut sending = Sending { outputs, past: record.values(), spare, to, away };
                 (invoke(code, arguments, &mut sending), sending.away)
             }
         };
         if let (Some(since), Some(away)) = (since, away) {
             code.cost.add(since.elapsed().saturating_sub(away));
         }
-        values.clear();
-        if spare.capacity() == 0 {
-            *spare = values;
-        }
+        spare.keep(record);
         if let Err(why) = ended {
             context.failure(&format!("box {}", code.name), format_args!("{why}"));
         }
@@ -262,39 +273,37 @@ impl To for Onward<'_> {
     }
 }
 
-/// A box that shares its task with what comes before it (see [`star`](super::star)), and the line behind it.
-pub(crate) struct Joined {
+/// A box that shares its task with what comes before it (see [`star`](super::star)): a step of a line.
+pub(crate) struct Call {
     caller: Caller,
     made: Vec<Record>,
-    line: Line,
 }
 
 /// Records that a box that shares its task may put out before they go on.
 const MADE_MAX: usize = 64;
 
-impl Joined {
-    pub(crate) fn new(code: Arc<BoxCode>, line: Line) -> Joined {
-        Joined { caller: Caller::new(code), made: Vec::new(), line }
+impl Call {
+    pub(crate) fn new(code: Arc<BoxCode>) -> Call {
+        Call { caller: Caller::new(code), made: Vec::new() }
     }
 
-    /// Calls the function. What it puts out goes on when it has returned: so the functions of a task do not stand on the
-    /// stack one above the other.
+    /// Calls the function. What it puts out goes on when it has returned, so that the functions of a task do not stand on the
+    /// stack one above the other: all but the last are given to `out`, the last is returned.
     #[inline]
-    pub(crate) fn record(&mut self, record: Record, context: &Arc<Context>) {
-        let Joined { caller, made, line } = self;
-        let mut later = Later { last: None, made, line, context };
+    pub(crate) fn apply(
+        &mut self,
+        record: Record,
+        context: &Context,
+        out: &mut dyn FnMut(Record),
+    ) -> Option<Record> {
+        let Call { caller, made } = self;
+        let mut later = Later { last: None, made, out, context };
         caller.call(record, &mut later, context);
-        let Later { last, made, line, .. } = later;
+        let last = later.last;
         if !made.is_empty() {
-            made.drain(..).for_each(|record| line.record(record, context));
+            made.drain(..).for_each(out);
         }
-        if let Some(last) = last {
-            line.record(last, context);
-        }
-    }
-
-    pub(crate) fn mark(&mut self, mark: Mark, context: &Arc<Context>) {
-        self.line.mark(mark, context);
+        last
     }
 }
 
@@ -318,7 +327,7 @@ impl Asleep {
         let made = self
             .line
             .take()
-            .map(|line| Maker { context, place: self.place, boxes: BoxTask::AtOnce }.call(&self.code, line));
+            .map(|line| Maker { context, place: self.place, asleep: false }.call(&self.code, line));
         match made {
             Some(Ok(stream)) => return Some(stream),
             Some(Err(why)) => {
@@ -345,25 +354,32 @@ impl Asleep {
 struct Later<'a> {
     last: Option<Record>,
     made: &'a mut Vec<Record>,
-    line: &'a mut Line,
-    context: &'a Arc<Context>,
+    out: &'a mut dyn FnMut(Record),
+    context: &'a Context,
 }
 
 impl To for Later<'_> {
-    #[inline]
+    #[inline(always)]
     fn give(&mut self, record: Record) -> bool {
         if let Some(before) = self.last.replace(record) {
-            self.made.push(before);
-            if self.made.len() == MADE_MAX {
-                self.made.drain(..).for_each(|record| self.line.record(record, self.context));
-            }
+            self.keep(before);
         }
         !self.context.is_abandoned()
     }
 }
 
-/// Of so many calls one is measured; and a replica's first ones.
-const MEASURED_EVERY: u32 = 64;
+impl Later<'_> {
+    #[inline(never)]
+    fn keep(&mut self, record: Record) {
+        self.made.push(record);
+        if self.made.len() == MADE_MAX {
+            self.made.drain(..).for_each(&mut self.out);
+        }
+    }
+}
+
+/// Of so many calls one is measured; of a replica's first ones more.
+const MEASURED_EVERY_MAX: u32 = 256;
 
 /// Whether the last measured calls of a function were cheap, without what they waited for: one bit for each. (A mean would be
 /// spoiled for long by one call in which the thread was interrupted.)
@@ -392,18 +408,19 @@ impl BoxCode {
     }
 }
 
+#[inline]
 fn invoke(code: &BoxCode, arguments: &mut [Value], sending: &mut dyn Sink) -> Result<(), String> {
     let mut out = Out::new(&code.plan, sending);
     // Unwind safe: the arguments are cleared before they are used again, and what was put out is on its way.
-    match catch_unwind(AssertUnwindSafe(|| code.body.call(arguments, &mut out))) {
-        Ok(ended) => ended,
-        // The task itself is to end.
-        Err(payload) if corebeat_lpel::ends_task(&*payload) => resume_unwind(payload),
-        Err(payload) => Err(panic_message(&*payload)),
-    }
+    catch_unwind(AssertUnwindSafe(|| code.body.call(arguments, &mut out)))
+        .unwrap_or_else(|payload| Err(panic_message(payload)))
 }
 
-fn panic_message(payload: &(dyn Any + Send)) -> String {
+#[cold]
+fn panic_message(payload: Box<dyn Any + Send>) -> String {
+    if corebeat_lpel::ends_task(&*payload) {
+        resume_unwind(payload); // the task itself is to end
+    }
     let text =
         payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
     format!("it panicked: {}", text.unwrap_or("(no message)"))

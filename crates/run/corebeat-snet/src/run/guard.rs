@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use super::context::Context;
 use super::way::{Table, Ways};
-use crate::expression::{Expression, NoValue};
+use crate::expression::Expression;
 use crate::plan::Guarded;
 use crate::record::Record;
 use crate::shape::Shape;
@@ -20,7 +20,7 @@ pub(crate) enum Fit {
     Never,
     Always,
     /// If one of these conditions holds.
-    If(Vec<Expression>),
+    If(Box<[Expression]>),
 }
 
 impl Guards {
@@ -29,20 +29,14 @@ impl Guards {
     }
 
     /// Whether the record fits any. If a condition has no value that is a fault, and the record does not go on.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fits(&self, ways: &mut Ways<Fit>, record: &Record, context: &Context) -> Option<bool> {
         let shape = record.shape();
         let Ok(fit) = ways.get(shape, &self.table, || Ok::<_, Infallible>(self.fit(shape)));
         match fit {
             Fit::Never => Some(false),
             Fit::Always => Some(true),
-            Fit::If(conditions) => match any(conditions, record) {
-                Ok(fits) => Some(fits),
-                Err(why) => {
-                    context.fault("a pattern's condition", format_args!("{why}"), record);
-                    None
-                }
-            },
+            Fit::If(conditions) => any(conditions, record, context),
         }
     }
 
@@ -54,15 +48,22 @@ impl Guards {
                 Some(guard) => conditions.push(guard.clone()),
             }
         }
-        if conditions.is_empty() { Fit::Never } else { Fit::If(conditions) }
+        if conditions.is_empty() { Fit::Never } else { Fit::If(conditions.into()) }
     }
 }
 
-fn any(conditions: &[Expression], record: &Record) -> Result<bool, NoValue> {
+/// Whether any condition holds.
+#[inline(never)]
+fn any(conditions: &[Expression], record: &Record, context: &Context) -> Option<bool> {
     for condition in conditions {
-        if condition.value(record)? != 0 {
-            return Ok(true);
+        match condition.value(record) {
+            Ok(0) => {}
+            Ok(_) => return Some(true),
+            Err(why) => {
+                context.fault("a pattern's condition", format_args!("{why}"), record);
+                return None;
+            }
         }
     }
-    Ok(false)
+    Some(false)
 }

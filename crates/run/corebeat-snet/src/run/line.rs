@@ -6,7 +6,7 @@ use corebeat_lpel::Writer;
 
 use super::context::Context;
 use super::fork::Fork;
-use super::function::{Asleep, Joined};
+use super::function::Asleep;
 use super::message::{Mark, Message};
 use super::split::Spread;
 use super::star::Stage;
@@ -29,8 +29,6 @@ pub(crate) enum End {
     Stream(Writer<Message>),
     /// A box that has had no record yet.
     Asleep(Box<Asleep>),
-    /// A box, and what comes after it.
-    Joined(Box<Joined>),
     /// One of several lines.
     Fork(Box<Fork>),
     /// Out of a star, or into its next stage.
@@ -84,7 +82,6 @@ impl Line {
         match &mut self.end {
             End::Stream(stream) => send(stream, Message::Mark(mark)),
             End::Asleep(asleep) => asleep.mark(mark, context),
-            End::Joined(joined) => joined.mark(mark, context),
             End::Fork(fork) => fork.mark(mark, context),
             End::Stage(stage) => stage.mark(mark, context),
             End::Spread(spread) => spread.mark(mark, context),
@@ -134,7 +131,6 @@ impl End {
                     *self = End::Stream(stream);
                 }
             }
-            End::Joined(joined) => joined.record(record, context),
             End::Fork(fork) => fork.record(record, context),
             End::Stage(stage) => stage.record(record, context),
             End::Spread(spread) => spread.record(record, context),

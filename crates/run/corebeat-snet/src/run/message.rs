@@ -13,7 +13,8 @@ pub(crate) enum Message {
     Join(Box<Reader<Message>>),
     /// To the collector of a parallel composition, from a stage that does nothing any more: the streams that came in there.
     /// How often each record of one has to be shown to the choice before it may go on stands beside it.
-    Adopt(Vec<(Reader<Message>, u64)>),
+    #[allow(clippy::box_collection, reason = "a message has two words, and this one is seldom sent")]
+    Adopt(Box<Vec<(Reader<Message>, u64)>>),
     /// To the collector of a deterministic star, from a stage: all that leaves here for this record has left; `deeper`: some
     /// went on to the next stage.
     Done {
@@ -42,5 +43,5 @@ pub(crate) enum Order {
     Mark(Mark),
 }
 
-// Records travel by the million: four words.
-const _: () = assert!(size_of::<Message>() == 32);
+// Records travel by the million: two words.
+const _: () = assert!(size_of::<Message>() == 16);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use corebeat_lpel::{Closed, Event, Failure, Reader, Runtime, StreamSet, Task, Writer};
 
-use super::build::{BoxTask, Maker};
+use super::build::Maker;
 use super::code::{Code, Coder};
 use super::context::Context;
 use super::line::{End, Line};
@@ -215,9 +215,7 @@ fn spawn(code: Code, context: &Arc<Context>, stop: Reader<Message>, task: &Task<
     let of_task = context.clone();
     let spawned = task.clone().name("<input>").stack_size(context.stack_size).spawn_async(async move {
         let context = of_task;
-        match (Maker { context: &context, place: None, boxes: BoxTask::AtOnce })
-            .line(&code, End::Stream(out).into())
-        {
+        match (Maker { context: &context, place: None, asleep: false }).line(&code, End::Stream(out).into()) {
             Ok(line) => enter(records, stop, line, &context).await,
             Err(why) => context.failure("the network", format_args!("no room for it: {why}")),
         }

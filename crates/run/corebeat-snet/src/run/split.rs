@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use corebeat_lpel::Writer;
 
-use super::build::{BoxTask, Maker};
+use super::build::Maker;
 use super::code::SplitCode;
 use super::context::Context;
 use super::line::{End, Line, send};
@@ -98,8 +98,8 @@ impl Spread {
     fn grow(&mut self, value: i32, context: &Arc<Context>) -> Result<(), corebeat_lpel::Error> {
         let (out, collected) = context.stream();
         let place = if self.code.placed { Some(value.unsigned_abs() as usize) } else { self.place };
-        let line = (Maker { context, place, boxes: BoxTask::Asleep })
-            .line(&self.code.operand, End::Stream(out).into())?;
+        let line =
+            (Maker { context, place, asleep: true }).line(&self.code.operand, End::Stream(out).into())?;
         let number = match &mut self.to {
             Collector::Any(collector) => {
                 send(collector, Message::Join(Box::new(collected)));

@@ -7,19 +7,21 @@
 //! ```
 //!
 //! A stage is the end of the line that the operand before it ends with, so a star of one box has one task a stage. Where the
-//! boxes of the operand have turned out to be cheaper than a task's turn, several stages share a task.
+//! boxes of the operand have turned out to be cheaper than a task's turn, several stages share a task. And where the operand keeps
+//! nothing, one replica does for all of these, and a record goes round through it.
 
 use std::sync::Arc;
 
 use corebeat_lpel::{Reader, Writer, growing_stream};
 
-use super::build::{BoxTask, Maker};
+use super::build::Maker;
 use super::code::StarCode;
 use super::context::Context;
 use super::fork::Fork;
 use super::guard::Fit;
 use super::line::{End, Line, send};
 use super::message::{Mark, Message};
+use super::step::{self, Step};
 use super::way::Ways;
 use crate::record::Record;
 
@@ -36,9 +38,19 @@ pub(crate) struct Stage {
     place: Option<usize>,
     /// Boxes before this stage that share its task.
     joined: usize,
+    /// How many more stages are in this one, and what stands between them.
+    rounds: usize,
+    replica: Option<Box<Replica>>,
     order: Place,
     /// In a deterministic star: whether the record of now has caused some that went on.
     deeper: bool,
+}
+
+/// The operand between stages that are in one.
+struct Replica {
+    steps: Vec<Step>,
+    /// Where a record goes on that comes out while a box here is still at work.
+    inner: Option<Box<Replica>>,
 }
 
 /// Where a stage stands, as far as order matters.
@@ -67,27 +79,69 @@ impl Stage {
     ) -> (Stage, Reader<Message>) {
         let (exit, collected) = exit(&code, context);
         let order = if code.deterministic { Place::First } else { Place::Any };
-        (
-            Stage { code, ways: Ways::default(), exit, next: None, place, joined: 0, order, deeper: false },
-            collected,
-        )
+        (Stage::new(code, exit, place, order), collected)
+    }
+
+    fn new(code: Arc<StarCode>, exit: Writer<Message>, place: Option<usize>, order: Place) -> Stage {
+        Stage {
+            code,
+            ways: Ways::default(),
+            exit,
+            next: None,
+            place,
+            joined: 0,
+            rounds: 0,
+            replica: None,
+            order,
+            deeper: false,
+        }
     }
 
     #[inline]
     pub(crate) fn record(&mut self, record: Record, context: &Arc<Context>) {
-        match self.code.exits.fits(&mut self.ways, &record, context) {
-            Some(true) => send(&mut self.exit, Message::Record(record)),
-            Some(false) => {
-                self.deeper = true;
-                match &mut self.next {
-                    Some(next) => next.record(record, context),
-                    None => self.grow(record, context),
-                }
-            }
-            None => {}
-        }
+        let mut replica = self.replica.take(); // which gives records back to the stage
+        self.pass(record, &mut replica, self.rounds, context);
+        self.replica = replica;
         if self.order == Place::First {
             self.close(context);
+        }
+    }
+
+    /// Takes a record through a stage, and so many more that are in this one.
+    fn pass(
+        &mut self,
+        mut record: Record,
+        replica: &mut Option<Box<Replica>>,
+        mut rounds: usize,
+        context: &Arc<Context>,
+    ) {
+        loop {
+            match self.code.exits.fits(&mut self.ways, &record, context) {
+                Some(true) => return send(&mut self.exit, Message::Record(record)),
+                Some(false) if rounds == 0 => return self.go_on(record, context),
+                Some(false) => {}
+                None => return,
+            }
+            rounds -= 1;
+            let Replica { steps, inner } = &mut **replica.get_or_insert_with(|| {
+                let steps = step::steps(&self.code.operand, context);
+                Box::new(Replica { steps, inner: None })
+            });
+            let mut again = |record| self.pass(record, inner, rounds, context);
+            match step::apply(steps, record, context, &mut again) {
+                Some(last) => record = last,
+                None => return,
+            }
+        }
+    }
+
+    /// To the next replica.
+    #[inline]
+    fn go_on(&mut self, record: Record, context: &Arc<Context>) {
+        self.deeper = true;
+        match &mut self.next {
+            Some(next) => next.record(record, context),
+            None => self.grow(record, context),
         }
     }
 
@@ -138,23 +192,21 @@ impl Stage {
     fn grow(&mut self, record: Record, context: &Arc<Context>) {
         let (exit, collected) = exit(&self.code, context);
         send(&mut self.exit, Message::Join(Box::new(collected)));
-        let joined = match self.code.operand.cheap_boxes() {
-            Some(boxes) if self.joined + boxes <= JOINED_MAX => self.joined + boxes,
-            _ => 0,
+        let order = if self.order == Place::Any { Place::Any } else { Place::Later };
+        let mut stage = Stage::new(self.code.clone(), exit, self.place, order);
+        let alike = self.code.stateless && order == Place::Any;
+        match self.code.operand.cheap_boxes() {
+            Some(boxes) if alike => stage.rounds = JOINED_MAX / boxes,
+            Some(boxes) if self.joined + boxes <= JOINED_MAX => stage.joined = self.joined + boxes,
+            _ => {}
+        }
+        let joined = stage.joined > 0;
+        let end = Line::from(End::Stage(Box::new(stage)));
+        let line = match joined {
+            true => Ok(end.after(step::steps(&self.code.operand, context))),
+            false => Maker { context, place: self.place, asleep: false }.line(&self.code.operand, end),
         };
-        let stage = Stage {
-            code: self.code.clone(),
-            ways: Ways::default(),
-            exit,
-            next: None,
-            place: self.place,
-            joined,
-            order: if self.order == Place::Any { Place::Any } else { Place::Later },
-            deeper: false,
-        };
-        let boxes = if joined > 0 { BoxTask::Joined } else { BoxTask::AtOnce };
-        let maker = Maker { context, place: self.place, boxes };
-        match maker.line(&self.code.operand, End::Stage(Box::new(stage)).into()) {
+        match line {
             Ok(line) => self.next.insert(line).record(record, context),
             Err(why) => context.fault("a star", format_args!("no room for one more stage: {why}"), &record),
         }

@@ -10,6 +10,7 @@ use super::choose::ChooseCode;
 use super::code::{Code, FeedbackCode, SplitCode, StarCode};
 use super::context::Context;
 use super::filter::Filter;
+use super::function::Call;
 use super::guard::Fit;
 use super::line::send;
 use super::message::{Mark, Message};
@@ -21,6 +22,7 @@ use crate::record::Record;
 /// One step of a line.
 pub(crate) enum Step {
     Filter(Filter),
+    Call(Box<Call>),
     Sync(Box<Sync>),
     Choose(Box<Choose>),
     Star(Box<Star>),
@@ -78,7 +80,7 @@ impl Back {
 /// Rounds of a star or a feedback after which others are let in.
 const ROUNDS_MAX: usize = 1000;
 
-/// The steps of code that is inline; the last one comes first.
+/// The steps of code that is inline, or whose boxes are cheap; the last one comes first.
 pub(crate) fn steps(code: &Code, context: &Arc<Context>) -> Vec<Step> {
     let mut made = Vec::new();
     add(code, context, &mut made);
@@ -120,26 +122,35 @@ fn add(code: &Code, context: &Arc<Context>, steps: &mut Vec<Step>) {
             add(inner, context, steps);
             steps.extend(context.watch(name, Position::Before));
         }
-        Code::Box(_) => unreachable!("a box is not inline"),
+        Code::Box(code) => {
+            steps.extend(context.watch(&code.name, Position::After));
+            steps.push(Step::Call(Box::new(Call::new(code.clone()))));
+            steps.extend(context.watch(&code.name, Position::Before));
+        }
     }
 }
 
 /// Takes a record through all steps, and what comes out to `out`, in order.
-pub(crate) fn push(
+pub(crate) fn push(steps: &mut [Step], record: Record, context: &Arc<Context>, out: &mut dyn FnMut(Record)) {
+    if let Some(last) = apply(steps, record, context, out) {
+        out(last);
+    }
+}
+
+/// Takes a record through all steps. Of what comes out all but the last are given to `out`, in order; the last may be
+/// returned.
+#[inline]
+pub(crate) fn apply(
     mut steps: &mut [Step],
     mut record: Record,
     context: &Arc<Context>,
     out: &mut dyn FnMut(Record),
-) {
+) -> Option<Record> {
     while let Some((first, rest)) = steps.split_last_mut() {
-        let next = first.apply(record, context, &mut |record| push(rest, record, context, out));
-        match next {
-            Some(next) => record = next,
-            None => return,
-        }
+        record = first.apply(record, context, &mut |record| push(rest, record, context, out))?;
         steps = rest;
     }
-    out(record);
+    Some(record)
 }
 
 /// Takes out the steps that have become the identity.
@@ -180,6 +191,7 @@ impl Step {
     ) -> Option<Record> {
         match self {
             Step::Filter(filter) => filter.apply(record, context, out),
+            Step::Call(call) => call.apply(record, context, out),
             Step::Sync(sync) => sync.apply(record),
             Step::Choose(choose) => {
                 let Choose { code, ways, branches } = &mut **choose;

@@ -19,13 +19,13 @@ impl<T> Default for Table<T> {
 
 /// The ways that one replica has met. The next record has mostly the shape of the last, or of one not long ago.
 pub(crate) struct Ways<T> {
-    last: usize,
+    /// The last one comes first.
     met: Vec<(Shape, Arc<T>)>,
 }
 
 impl<T> Default for Ways<T> {
     fn default() -> Self {
-        Ways { last: 0, met: Vec::new() }
+        Ways { met: Vec::new() }
     }
 }
 
@@ -38,13 +38,26 @@ impl<T> Ways<T> {
         table: &Table<T>,
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<&T, E> {
-        if self.met.get(self.last).is_none_or(|(s, _)| *s != shape) {
-            self.last = match self.met.iter().position(|(s, _)| *s == shape) {
-                Some(at) => at,
-                None => self.learn(shape, table, make)?,
-            };
+        if self.met.first().is_none_or(|(s, _)| *s != shape) {
+            self.change(shape, table, make)?;
         }
-        Ok(&self.met[self.last].1)
+        Ok(&self.met[0].1)
+    }
+
+    /// Puts the way for another shape than the last one first.
+    #[inline(never)]
+    fn change<E>(
+        &mut self,
+        shape: Shape,
+        table: &Table<T>,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<(), E> {
+        let at = match self.met.iter().position(|(s, _)| *s == shape) {
+            Some(at) => at,
+            None => self.learn(shape, table, make)?,
+        };
+        self.met.swap(0, at);
+        Ok(())
     }
 
     #[cold]
