@@ -71,7 +71,7 @@ pub struct Checked {
 ///     } connect parse .. ([{<bad>} -> {}] | [{number} -> {<ok = 1>}]);
 /// ";
 /// let checked = corebeat_snet::check(&corebeat_snet::parse(program).unwrap(), None);
-/// assert_eq!(checked.net.unwrap().input[0].to_string(), "{line}");
+/// assert_eq!(checked.net.unwrap().input()[0].to_string(), "{line}");
 ///
 /// let program = program.replace("[{number}", "[{numbr}");
 /// let checked = corebeat_snet::check(&corebeat_snet::parse(&program).unwrap(), None);
