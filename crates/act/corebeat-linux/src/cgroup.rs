@@ -1,4 +1,4 @@
-//! Control groups for a program's weight: found, made, left and removed, in version 1 and 2.
+//! Control groups for a program's weight and its limit of CPU time: found, made, left and removed, in version 1 and 2.
 //!
 //! The program's processes move into a child of the group where they are, so that every limit they live under still
 //! holds. In version 2 the child is a *threaded* group: processes may then stay in the parent although the cpu controller
@@ -18,10 +18,21 @@ const PREFIX: &str = "corebeat-";
 /// `CGROUP_SUPER_MAGIC` and `CGROUP2_SUPER_MAGIC` of linux/magic.h.
 const MAGIC: FsWord = 0x0027_e0eb;
 const MAGIC_V2: FsWord = 0x6367_7270;
+/// What cannot be had without them.
+const WHAT: &str = "a program's weight or limit of CPU time";
 /// Longer than a Corebeat holds the lock of a group. Everybody may open groups, and so lock them for ever.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// Rounds of emptying a group: a process may fork while it is moved.
 const ROUNDS_MAX: u32 = 64;
+
+/// What a group has that was given none.
+pub(crate) const WEIGHT_DEFAULT: u32 = 100;
+/// Over what limits of CPU time are counted, in microseconds: the kernel's default.
+const QUOTA_PERIOD_US: u64 = 100_000;
+/// The kernel takes no limit below this, in microseconds a period (`min_cfs_quota_period`, kernel/sched/core.c).
+const QUOTA_US_MIN: u64 = 1_000;
+/// As much as the largest machine has.
+const QUOTA_US_MAX: u64 = corebeat_machine::CPU_MAX as u64 * QUOTA_PERIOD_US;
 
 /// A mounted hierarchy that has the cpu controller.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,7 +63,7 @@ pub(crate) struct Group {
 impl Place {
     /// The group of the cpu controller that a process is in. `Ok(None)` if the process has ended.
     pub(crate) fn of(pid: i32) -> Result<Option<Place>, Error> {
-        let missing = |how: &str| Error::Missing { what: "a program's weight".into(), how: how.into() };
+        let missing = |how: &str| Error::Missing { what: WHAT.into(), how: how.into() };
         let path = "/proc/self/mountinfo";
         let mounts = fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
         let mount = cpu_mount(&mounts).ok_or_else(|| {
@@ -142,12 +153,23 @@ impl Group {
         Ok(())
     }
 
-    /// Sets its weight: 100 is what a group has by default.
+    /// Sets its weight.
     pub(crate) fn weigh(&self, weight: u32) -> Result<(), Error> {
         match self.place.v2 {
             true => put(&self.path, "cpu.weight", &weight.to_string()),
             false => put(&self.path, "cpu.shares", &shares(weight).to_string()),
         }
+    }
+
+    /// Limits its CPU time, in CPUs; `None` takes the limit away.
+    pub(crate) fn limit(&self, cpus: Option<f64>) -> Result<(), Error> {
+        let quota_us = cpus.map(quota_us);
+        if self.place.v2 {
+            let quota = quota_us.map_or_else(|| "max".into(), |us| us.to_string());
+            return put(&self.path, "cpu.max", &format!("{quota} {QUOTA_PERIOD_US}"));
+        }
+        put(&self.path, "cpu.cfs_period_us", &QUOTA_PERIOD_US.to_string())?;
+        put(&self.path, "cpu.cfs_quota_us", &quota_us.map_or_else(|| "-1".into(), |us| us.to_string()))
     }
 
     /// Moves a process in. One that has ended is no error.
@@ -162,6 +184,11 @@ impl Group {
 /// Version 1 counts in shares, and gives a group 1,024 where version 2 gives a weight of 100.
 fn shares(weight: u32) -> u64 {
     (u64::from(weight) * 1024 / 100).clamp(2, 262_144)
+}
+
+/// Microseconds of CPU time a period.
+fn quota_us(cpus: f64) -> u64 {
+    ((cpus * QUOTA_PERIOD_US as f64).round() as u64).clamp(QUOTA_US_MIN, QUOTA_US_MAX)
 }
 
 /// The processes in a group of ours, and in no group below it.
@@ -243,7 +270,7 @@ fn put(dir: &Path, file: &str, text: &str) -> Result<(), Error> {
 fn explain(path: &Path, source: io::Error) -> Error {
     match source.kind() {
         io::ErrorKind::ReadOnlyFilesystem => Error::Missing {
-            what: "a program's weight".into(),
+            what: WHAT.into(),
             how: format!("the control groups at {} are mounted read-only; remount them rw", path.display()),
         },
         io::ErrorKind::PermissionDenied => {
@@ -336,6 +363,12 @@ mod tests {
     #[test]
     fn shares_of_the_default_weight_are_the_default() {
         assert_eq!((shares(100), shares(1), shares(10_000)), (1024, 10, 102_400));
+    }
+
+    #[test]
+    fn quota_stays_within_what_the_kernel_takes() {
+        let far = [quota_us(1e-9), quota_us(f64::MAX)];
+        assert_eq!((quota_us(1.0), quota_us(0.25), far), (100_000, 25_000, [QUOTA_US_MIN, QUOTA_US_MAX]));
     }
 
     #[test]

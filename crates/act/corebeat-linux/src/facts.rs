@@ -102,7 +102,7 @@ fn cpus() -> Fact {
 }
 
 fn nodes() -> Fact {
-    let nodes = topology::read(Path::new(topology::SYS)).nodes().len();
+    let nodes = topology::topology().nodes().len();
     let described = Path::new(topology::SYS).join("node/online").exists();
     let found = match (described, nodes) {
         (false, _) => (Offer::No, "not described".to_owned()),
@@ -322,7 +322,7 @@ fn groups() -> Fact {
     fact(
         "control groups",
         found,
-        "programs cannot be given weights against each other",
+        "programs cannot be given weights against each other, nor limits of CPU time",
         "run as root, or by 'systemd-run --user --scope -p Delegate=yes corebeat ...' for a group of one's own",
     )
 }

@@ -37,8 +37,29 @@ pub struct Hands {
 struct Standing {
     processes: HashSet<ThreadId>,
     wanted: BTreeMap<Kind, Setting>,
-    weight: Option<u32>,
+    share: Share,
     groups: Vec<Group>,
+}
+
+/// What a program's control group is to have.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Share {
+    weight: Option<u32>,
+    /// Limit of CPU time, in CPUs.
+    cpus: Option<f64>,
+}
+
+impl Share {
+    /// Gives it to a group that has `before`.
+    fn change(self, group: &Group, before: Share) -> Result<(), Error> {
+        if self.weight != before.weight {
+            group.weigh(self.weight.unwrap_or(cgroup::WEIGHT_DEFAULT))?;
+        }
+        if self.cpus != before.cpus {
+            group.limit(self.cpus)?;
+        }
+        Ok(())
+    }
 }
 
 /// What was put back as it was.
@@ -79,7 +100,9 @@ impl Hands {
     /// come later are brought in line by [`Hands::adopt`].
     ///
     /// Linux takes slices from 0.1 to 100 ms: others are cut. `SetSlice` with `None` gives back the slice of before.
-    /// [`Action::SetTeam`] is not done with hands: nothing happens.
+    /// `SetWeight` and `SetQuota` share a control group, in which each process of the program is put with all its threads;
+    /// a limit is counted over 100 ms, and is at least 0.01 CPUs. [`Action::SetTeam`] is not done with hands: nothing
+    /// happens.
     ///
     /// # Errors
     /// [`Error::Denied`] where it is not allowed, or where it is but taking it back would not be (raising nice without
@@ -115,6 +138,7 @@ impl Hands {
             }
             Action::SetNice { target, nice } => (*target, Want::Value(Setting::Nice((*nice).into()))),
             Action::SetWeight { weight, .. } => return self.weigh(program, *weight, threads),
+            Action::SetQuota { cpus, .. } => return self.limit(program, *cpus, threads),
             Action::MovePages { from, to, .. } => {
                 return processes(threads).iter().try_for_each(|p| memory::migrate(p.tid, from, to));
             }
@@ -145,14 +169,11 @@ impl Hands {
         let Some(standing) = self.programs.get(&program) else { return Ok(()) };
         let want = |kind: Kind| standing.wanted.get(&kind).cloned().map_or(Want::Original(kind), Want::Value);
         let wants = Setting::KINDS.map(want);
-        let weight = standing.weight;
+        let share = standing.share;
         let plans = self.plan(program, threads, &wants)?;
         self.announce(&plans)?;
         self.carry_out(&plans)?;
-        match weight {
-            Some(weight) => self.weigh(program, weight, threads),
-            None => Ok(()),
-        }
+        self.share(program, share, threads)
     }
 
     /// Undoes everything. The journal goes once nothing is left to do.
@@ -163,6 +184,22 @@ impl Hands {
         if let Some(journal) = self.journal.take().filter(|_| complete) {
             // What remains then is a journal of changes that are undone: the next restore finds nothing to do.
             let _ = journal.remove();
+        }
+        restored
+    }
+
+    /// Undoes what was done to one program, and forgets it. What cannot be undone now is tried again in the end.
+    pub fn let_go(&mut self, program: ProgramId) -> Restored {
+        let Some(mut standing) = self.programs.remove(&program) else { return Restored::default() };
+        // A process may have moved over to another program.
+        standing.processes.retain(|p| !self.programs.values().any(|s| s.processes.contains(p)));
+        let groups: Vec<&Path> = standing.groups.iter().map(Group::path).collect();
+        let part = self.ledger.part(&standing.processes, &groups);
+        let (restored, complete) = undo(&part);
+        if let Some(journal) = self.journal.as_mut().filter(|_| complete) {
+            self.ledger.remove(&part);
+            // Not worth failing for: the longer one tells of changes that are undone, and nothing is done twice.
+            let _ = journal.rewrite(&self.ledger.records());
         }
         restored
     }
@@ -250,18 +287,40 @@ impl Hands {
         if !(1..=10_000).contains(&weight) {
             return Err(Error::Senseless(format!("a weight goes from 1 to 10000; {weight} does not")));
         }
+        let share = self.programs.get(&program).map(|s| s.share).unwrap_or_default();
+        self.share(program, Share { weight: Some(weight), ..share }, threads)
+    }
+
+    fn limit(&mut self, program: ProgramId, cpus: Option<f64>, threads: &[ThreadId]) -> Result<(), Error> {
+        if let Some(cpus) = cpus.filter(|c| !(c.is_finite() && *c > 0.0)) {
+            return Err(Error::Senseless(format!("a limit of {cpus} CPUs is none; give a number above 0")));
+        }
+        let share = self.programs.get(&program).map(|s| s.share).unwrap_or_default();
+        self.share(program, Share { cpus, ..share }, threads)
+    }
+
+    /// Puts a program under a weight and a limit, both by a control group. None is made for who is to have neither.
+    fn share(&mut self, program: ProgramId, share: Share, threads: &[ThreadId]) -> Result<(), Error> {
         let mut fresh = Vec::new();
-        let result = self.gather(program, weight, threads, &mut fresh);
+        let result = match share == Share::default() {
+            true => Ok(()),
+            false => self.gather(program, share, threads, &mut fresh),
+        };
         let standing = self.programs.entry(program).or_default();
         if let Err(e) = result {
             // What cannot be dissolved now is in the journal, and is dissolved in the end.
             fresh.iter().for_each(|g: &Group| drop(cgroup::dissolve(g.path())));
             return Err(e);
         }
-        if standing.weight != Some(weight) {
-            standing.groups.iter().try_for_each(|g| g.weigh(weight))?;
-            standing.weight = Some(weight);
+        let before = standing.share;
+        let changed = standing.groups.iter().try_for_each(|g| share.change(g, before));
+        if changed.is_err() {
+            // All or nothing: best effort, for what failed just now may fail again.
+            standing.groups.iter().for_each(|g| drop(before.change(g, share)));
+            fresh.iter().for_each(|g: &Group| drop(cgroup::dissolve(g.path())));
+            return changed;
         }
+        standing.share = share;
         standing.groups.extend(fresh);
         Ok(())
     }
@@ -270,7 +329,7 @@ impl Hands {
     fn gather(
         &mut self,
         program: ProgramId,
-        weight: u32,
+        share: Share,
         threads: &[ThreadId],
         fresh: &mut Vec<Group>,
     ) -> Result<(), Error> {
@@ -295,7 +354,7 @@ impl Hands {
                 self.write_ahead(enable.into_iter().chain([make]).collect())?;
                 fresh.push(group.clone());
                 group.make()?;
-                group.weigh(weight)?;
+                share.change(&group, Share::default())?;
             }
             if is_same(process) {
                 group.take(process.tid)?;
@@ -721,6 +780,28 @@ pub(crate) mod tests {
         kill(hands);
         let restored = restore_all(dir.path()).unwrap();
         assert_eq!((restored.undone.len(), restored.left.len()), (2, 0), "{restored:?}");
+        assert!(sleepers.iter().all(|s| s.has() == before));
+    }
+
+    #[test]
+    fn let_go_undoes_one_program_and_leaves_the_other() {
+        let _alone = alone();
+        let (dir, sleepers) = (tempfile::tempdir().unwrap(), [Sleeper::new(), Sleeper::new()]);
+        let before = sleepers[0].has();
+        let mut hands = Hands::new(dir.path());
+        // All tests are threads of one process, whose entries would go together: the second program has none.
+        let batch = Action::SetClass { target: Target::Program(P), class: Some(Class::Batch) };
+        hands.apply(&batch, P, &[sleepers[0].id]).unwrap();
+        assert_eq!(hands.let_go(ProgramId(2)), Restored::default());
+        assert_ne!(sleepers[0].has(), before);
+        assert_eq!(hands.let_go(P).undone.len(), 1);
+        assert_eq!(sleepers[0].has(), before);
+        assert_eq!((hands.ledger.clone(), hands.programs.len()), (Ledger::default(), 0));
+        // A program of the same number begins anew.
+        hands.apply(&batch, P, &[sleepers[1].id]).unwrap();
+        assert_ne!(sleepers[1].has(), before);
+        kill(hands);
+        assert_eq!(restore_all(dir.path()).unwrap().undone.len(), 1);
         assert!(sleepers.iter().all(|s| s.has() == before));
     }
 

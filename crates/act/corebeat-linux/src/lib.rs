@@ -99,3 +99,4 @@ pub use launch::{Launch, Signals, Started, exit_as};
 pub use machine::{LinuxMachine, Options};
 pub use memory::MemoryPolicy;
 pub use team::TeamChannel;
+pub use topology::topology;

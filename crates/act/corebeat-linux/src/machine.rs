@@ -4,7 +4,7 @@ use crate::counter::{Counting, HostCounter};
 use crate::exact::ExactLocks;
 use crate::file::{self, Buffer};
 use crate::host::{Host, HostTicks};
-use crate::process::{Children, Process};
+use crate::process::{self, Children, Process};
 use crate::program::{Found, Newcomer, Program, Senses, Since};
 use crate::spin::SpinSampler;
 use crate::thread::{self, LookFile, Thread, now_ns};
@@ -15,7 +15,7 @@ use corebeat_machine::{
 };
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// So many threads are looked at in one glance, in turn: a glance costs the same however many threads there are.
 const GLANCE_THREADS_MAX: usize = 16;
@@ -110,7 +110,7 @@ impl LinuxMachine {
         let exact = exact.map_err(|e| missing("lock time is sampled", &e));
         let descriptors_max = file::descriptors_max();
         let mut machine = LinuxMachine {
-            topology: topology::read(Path::new(topology::SYS)),
+            topology: topology::topology(),
             senses: Senses {
                 buffer: Buffer::new(),
                 look_file: LookFile::of_this_kernel(),
@@ -182,6 +182,20 @@ impl LinuxMachine {
     /// Stops watching a program. What was done to it stays until [`restore`](Self::restore).
     pub fn unwatch(&mut self, program: ProgramId) {
         self.programs.remove(&program);
+    }
+
+    /// Acts only upon those threads of a program that are this user's, from now on. Threads that change their user while
+    /// something is done to them have it undone, with all that was done to the program.
+    pub fn set_owner(&mut self, program: ProgramId, uid: u32) {
+        if let Some(program) = self.programs.get_mut(&program) {
+            program.owner = Some(uid);
+        }
+    }
+
+    /// Stops watching a program, and undoes what was done to it.
+    pub fn let_go(&mut self, program: ProgramId) -> Restored {
+        self.programs.remove(&program);
+        self.hands.as_mut().map(|hands| hands.let_go(program)).unwrap_or_default()
     }
 
     /// Whether a process of the program still runs. A process that nobody has waited for yet has ended.
@@ -432,7 +446,14 @@ impl Machine for LinuxMachine {
             let team = busiest(program.processes.iter().filter_map(|p| teams.remove(&p.id.tid)));
             let (io_bytes, cpu_ticks) = program.progress(&mut self.senses.buffer);
             own_ticks = own_ticks.saturating_add(cpu_ticks);
-            programs.push(ProgramSample { id, name: program.name.clone(), threads, io_bytes, team });
+            programs.push(ProgramSample {
+                id,
+                name: program.name.clone(),
+                threads,
+                io_bytes,
+                team,
+                pulse: None,
+            });
         }
         self.observe_exact_locks(&mut programs);
         self.observe_spin(&mut programs);
@@ -469,6 +490,7 @@ impl Machine for LinuxMachine {
                 Target::Thread(thread) => self.program_of(thread),
             },
             Action::SetWeight { program, .. }
+            | Action::SetQuota { program, .. }
             | Action::MovePages { program, .. }
             | Action::SetTeam { program, .. } => Some(*program),
         };
@@ -483,7 +505,23 @@ impl Machine for LinuxMachine {
             })?;
             return channel.set_size(None, *size);
         }
-        let threads: Vec<ThreadId> = program.threads().map(|t| t.id).collect();
+        let owner = program.owner;
+        let is_anothers = |t: &ThreadId| owner.is_some_and(|uid| process::is_anothers(t.tid, uid));
+        let denied = || Error::Denied {
+            what: format!("act upon '{}', which runs as another user", program.name),
+            source: std::io::ErrorKind::PermissionDenied.into(),
+        };
+        let threads: Vec<ThreadId> = program.threads().map(|t| t.id).filter(|t| !is_anothers(t)).collect();
+        let meant = match action {
+            Action::SetCpus { target: Target::Thread(thread), .. }
+            | Action::SetSlice { target: Target::Thread(thread), .. }
+            | Action::SetClass { target: Target::Thread(thread), .. }
+            | Action::SetNice { target: Target::Thread(thread), .. } => threads.contains(thread),
+            _ => !threads.is_empty() || program.threads().next().is_none(),
+        };
+        if !meant {
+            return Err(denied());
+        }
         let hands = match &mut self.hands {
             Some(hands) => hands,
             none => none.insert(Hands::new(match &self.state_dir {
@@ -491,7 +529,12 @@ impl Machine for LinuxMachine {
                 None => state_dir()?,
             })),
         };
-        hands.apply(action, id, &threads)
+        hands.apply(action, id, &threads)?;
+        if threads.iter().any(is_anothers) {
+            hands.let_go(id);
+            return Err(denied());
+        }
+        Ok(())
     }
 }
 
@@ -508,7 +551,9 @@ impl LinuxMachine {
         };
         let samples = program.observe_found(found, &mut self.senses.buffer);
         if let Some(hands) = &mut self.hands {
-            let new: Vec<ThreadId> = samples.iter().map(|s| s.id).collect();
+            let is_anothers =
+                |t: &ThreadId| program.owner.is_some_and(|uid| process::is_anothers(t.tid, uid));
+            let new: Vec<ThreadId> = samples.iter().map(|s| s.id).filter(|t| !is_anothers(t)).collect();
             if let Err(e) = hands.adopt(id, &new) {
                 let note = format!("new threads of {} do not get what was set for it: {e}", program.name);
                 if self.notes.len() < NOTES_MAX && !self.notes.contains(&note) {
@@ -680,6 +725,26 @@ mod tests {
         machine.unwatch(id);
         assert!(machine.observe().unwrap().programs.is_empty());
         assert!(matches!(machine.watch(program.pid()), Err(Error::NoProcess { .. })));
+    }
+
+    #[test]
+    fn machine_acts_upon_no_thread_of_another_user() {
+        let _alone = crate::hand::tests::alone();
+        let program = Running::shell("read x");
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { state_dir: Some(dir.path().into()), ..Options::default() };
+        let mut machine = LinuxMachine::new(options).unwrap();
+        let id = machine.watch(program.pid()).unwrap();
+        let batch =
+            Action::SetClass { target: Target::Program(id), class: Some(corebeat_machine::Class::Batch) };
+        let uid = rustix::process::geteuid().as_raw();
+        machine.set_owner(id, uid + 1);
+        let denied = machine.act(&batch).unwrap_err();
+        assert!(denied.to_string().contains("another user"), "{denied}");
+        machine.set_owner(id, uid);
+        machine.act(&batch).unwrap();
+        assert_eq!(machine.let_go(id).undone.len(), 1);
+        assert!(machine.observe().unwrap().programs.is_empty());
     }
 
     #[test]

@@ -24,6 +24,20 @@ pub(crate) fn is_same(thread: ThreadId) -> bool {
     thread_id(thread.tid) == Some(thread)
 }
 
+/// Whether a thread that is there acts for another user than this one, or on behalf of one (its real and its effective user
+/// differ after a program with the set-user-ID bit is executed).
+pub(crate) fn is_anothers(tid: i32, uid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    parse_users(&status).is_some_and(|users| users != [uid, uid])
+}
+
+/// The real and the effective user, from the text of `/proc/TID/status`.
+fn parse_users(status: &str) -> Option<[u32; 2]> {
+    let line = status.lines().find_map(|l| l.strip_prefix("Uid:"))?;
+    let mut numbers = line.split_ascii_whitespace().map(str::parse);
+    Some([numbers.next()?.ok()?, numbers.next()?.ok()?])
+}
+
 /// All threads of a process, in no order. Empty if the process has ended.
 pub(crate) fn threads(pid: i32) -> Vec<i32> {
     let numbers =
@@ -201,6 +215,18 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thread_is_anothers_where_a_user_differs() {
+        assert_eq!(parse_users("Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\n"), Some([1, 2]));
+        for odd in ["", "Uid:\n", "Uid:\t1\n", "Uid:\tx\ty\n"] {
+            assert_eq!(parse_users(odd), None);
+        }
+        let (tid, uid) = (std::process::id() as i32, rustix::process::geteuid().as_raw());
+        assert!(!is_anothers(tid, uid));
+        assert!(is_anothers(tid, uid + 1));
+        assert!(!is_anothers(i32::MAX, uid), "who is not there is nobody");
+    }
     use proptest::prelude::*;
 
     #[test]

@@ -64,6 +64,8 @@ pub(crate) struct Program {
     pub(crate) processes: Vec<Process>,
     /// Children of Corebeat itself that nobody else claims belong to this program: its orphans.
     pub(crate) takes_orphans: bool,
+    /// Whose threads may be acted upon; everybody's where nothing is said.
+    pub(crate) owner: Option<u32>,
     /// How many of the processes were there at the last observation.
     known: usize,
 }
@@ -74,7 +76,7 @@ pub(crate) type Found = (usize, i32);
 impl Program {
     /// A program of one process that has not been looked at.
     pub(crate) fn new(name: String, process: Process, takes_orphans: bool) -> Self {
-        Program { name, processes: vec![process], takes_orphans, known: 1 }
+        Program { name, processes: vec![process], takes_orphans, owner: None, known: 1 }
     }
 
     pub(crate) fn threads(&self) -> impl Iterator<Item = &Thread> {

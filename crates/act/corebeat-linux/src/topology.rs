@@ -12,6 +12,11 @@ const DISTANCE_LOCAL: u32 = 10;
 /// What firmware without a distance table is taken to mean for two nodes, as in the kernel (`REMOTE_DISTANCE`).
 const DISTANCE_REMOTE: u32 = 20;
 
+/// This host's online CPUs and their nodes. What the host hides is assumed to be flat.
+pub fn topology() -> Topology {
+    read(Path::new(SYS))
+}
+
 /// The online CPUs and their nodes as described under `root`, usually [`SYS`]. What is not described is assumed to be
 /// flat: a container may hide `/sys`, or a part of it, and nothing else fails for it.
 pub(crate) fn read(root: &Path) -> Topology {

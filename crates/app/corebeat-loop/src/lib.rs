@@ -50,4 +50,4 @@ mod tally;
 mod turn;
 
 pub use tally::{Deed, ProgramTally, Tally};
-pub use turn::{Loop, Periods};
+pub use turn::{Loop, Periods, heed};

@@ -4,7 +4,7 @@ use corebeat_machine::{Counters, Decision, ProgramId, ProgramSample, Snapshot, T
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Something that was done, or tried.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Deed {
     /// When, in nanoseconds on the machine's clock.
     pub at_ns: u64,
@@ -159,6 +159,7 @@ mod tests {
             threads: vec![thread],
             io_bytes: Some(5),
             team: None,
+            pulse: None,
         };
         Snapshot { at_ns: span_ns, span_ns, programs: vec![program], ..Snapshot::default() }
     }

@@ -59,11 +59,7 @@ impl<M: Machine, C: Clock> Loop<M, C> {
         self.tally.see(&seen);
         if decide {
             for policy in &mut self.policies {
-                for decision in policy.decide(&seen) {
-                    let failed = self.machine.act(&decision.action).err().map(|e| e.to_string());
-                    let policy = policy.name();
-                    self.tally.deeds.push(Deed { at_ns: seen.at_ns, policy, decision, failed });
-                }
+                self.tally.deeds.extend(heed(&mut self.machine, &mut **policy, &seen));
             }
         }
         Ok(seen)
@@ -103,6 +99,19 @@ impl<M: Machine, C: Clock> Loop<M, C> {
     pub fn clock(&mut self) -> &mut C {
         &mut self.clock
     }
+}
+
+/// Lets a policy decide about what was seen, and carries out what it wants. What was done, or was tried.
+///
+/// For those who keep no [`Tally`], which grows with all that happens.
+pub fn heed<M: Machine>(machine: &mut M, policy: &mut dyn Policy, seen: &Snapshot) -> Vec<Deed> {
+    let name = policy.name();
+    let decisions = policy.decide(seen);
+    let deeds = decisions.into_iter().map(|decision| {
+        let failed = machine.act(&decision.action).err().map(|e| e.to_string());
+        Deed { at_ns: seen.at_ns, policy: name, decision, failed }
+    });
+    deeds.collect()
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub enum Class {
 }
 
 /// One thing to do. Everything is undone when Corebeat ends.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Lets the target run on these CPUs alone.
@@ -61,8 +61,15 @@ pub enum Action {
     SetWeight {
         /// Which program.
         program: ProgramId,
-        /// From 1 to 10,000; 100 is the default.
+        /// From 1 to 10,000; 100 is the default, and what a single thread of nice 0 weighs outside of any group.
         weight: u32,
+    },
+    /// Limits a program's CPU time, on however many CPUs it runs (a control group's `cpu.max`); `None` takes the limit away.
+    SetQuota {
+        /// Which program.
+        program: ProgramId,
+        /// CPU seconds a second: 1.5 is one CPU and a half. Above 0.
+        cpus: Option<f64>,
     },
     /// Moves a program's memory from some nodes to others.
     MovePages {
@@ -83,7 +90,7 @@ pub enum Action {
 }
 
 /// An action, and why a policy wants it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decision {
     /// What to do.
     pub action: Action,

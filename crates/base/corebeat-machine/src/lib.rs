@@ -61,7 +61,7 @@ pub use action::{Action, Class, Decision, Target};
 pub use cpu::{CPU_MAX, CpuId, CpuSet, CpuSetError, NodeId};
 pub use machine::{Clock, Machine, Policy};
 pub use sample::{
-    Counters, HostSample, ProgramId, ProgramSample, RegionSample, Snapshot, TeamSample, ThreadId,
-    ThreadSample, TimeShares,
+    Counters, HostSample, ProgramId, ProgramSample, PulseSample, RegionSample, Snapshot, TeamSample,
+    ThreadId, ThreadSample, TimeShares,
 };
 pub use topology::{Cpu, Node, Topology, TopologyError};

@@ -138,6 +138,24 @@ pub struct TeamSample {
     pub regions: Vec<RegionSample>,
 }
 
+/// A program's pulse: how fast it beats, and how fast it wants to (Sironi et al., *Metronome: Operating System Level
+/// Performance Management via Self-Adaptive Computing*, 2012, section 4).
+///
+/// A program writes its goal itself, so nothing here may be relied upon: rates may be anything that an `f64` can be.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct PulseSample {
+    /// Heartbeats a second over the window that the goal asks for (equation 7).
+    pub rate: f64,
+    /// The lowest rate that the goal allows, in beats a second.
+    pub rate_min: Option<f64>,
+    /// The highest rate that the goal allows, in beats a second.
+    pub rate_max: Option<f64>,
+    /// It asks to be kept from going past `rate_max`, also where it takes nothing away from others.
+    pub hold: bool,
+    /// Heartbeats since it has a pulse.
+    pub beats: u64,
+}
+
 /// One program: all threads of one or more processes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProgramSample {
@@ -151,6 +169,8 @@ pub struct ProgramSample {
     pub io_bytes: Option<u64>,
     /// Its OpenMP team, if it has one.
     pub team: Option<TeamSample>,
+    /// Its pulse, if it has one. Machines leave it `None`: who monitors the heartbeats fills it in.
+    pub pulse: Option<PulseSample>,
 }
 
 impl ProgramSample {
@@ -222,7 +242,7 @@ mod tests {
     }
 
     fn program(threads: Vec<ThreadSample>) -> ProgramSample {
-        ProgramSample { id: ProgramId(0), name: "p".into(), threads, io_bytes: None, team: None }
+        ProgramSample { id: ProgramId(0), name: "p".into(), threads, io_bytes: None, team: None, pulse: None }
     }
 
     #[test]

@@ -19,31 +19,39 @@
 //! | [`reinforcer`] | how many threads should this program be run with? | Pusukuri 2012, chapter 2 |
 //! | [`faithful`] | how long should its threads run at a stretch? | Pusukuri 2012, chapter 5 |
 //! | [`team`] | how many threads should the next parallel region get? | Pusukuri 2012, chapter 2, inside one run |
+//! | [`fair`] | what share of the CPUs should it have, given how fast it wants to be? | Sironi et al. 2012, section 5 |
+//! | [`claims`] | which CPUs should it have for itself? | Hollmann and Gerndt 2012 |
 //! | [`oversubscription`] | do others hold CPUs that it counts on? | Christmann et al. 2012, section 4 |
 //! | [`progress`] | how much work was done? | |
 //!
-//! Two shapes: a [`Policy`](corebeat_machine::Policy) acts on programs while they run; a search
-//! ([`reinforcer::Reinforcer`]) says what to try next and is told what came of it. Thresholds are public fields; each
+//! Three shapes: a [`Policy`](corebeat_machine::Policy) acts on programs while they run; a search
+//! ([`reinforcer::Reinforcer`]) says what to try next and is told what came of it; an arbiter ([`claims::Claims`]) answers
+//! events. Thresholds are public fields; each
 //! says where its default comes from.
 //!
 //! # Invariants
 //!
 //! 1. No clock, file, environment or thread: the same inputs give the same outputs (`clippy.toml` of this crate
-//!    forbids them; `search_ends_within_bounds_and_repeats_itself`, `decide_repeats_itself`).
+//!    forbids them; `search_ends_within_bounds_and_repeats_itself`, `decide_repeats_itself`,
+//!    `events_in_any_order_keep_the_rules`).
 //! 2. No unsafe code (`forbid(unsafe_code)`).
 //! 3. A search ends, and stays within its limits (`search_ends_within_bounds_and_repeats_itself`).
 //! 4. What does not help is taken back (`decide_where_it_hurts_takes_it_back_and_rests`), and changes are
-//!    bounded (`decide_changes_are_bounded`).
+//!    bounded (`decide_changes_are_bounded`, `feasible_goals_are_met_and_kept`).
+//! 5. Nobody starves: who has no goal keeps its share, and who has one keeps an eighth of it (`nobody_starves`).
 //!
 //! # Failure
 //!
-//! Nothing here fails or panics. What a machine cannot tell is left out of account.
+//! Policies and searches neither fail nor panic: what a machine cannot tell is left out of account. Claims that make no sense
+//! are [`ClaimError`](claims::ClaimError)s, which say what to do.
 //!
 //! # Limits
 //!
 //! Policies see programs as wholes; nothing here is kept per thread.
 #![forbid(unsafe_code)]
 
+pub mod claims;
+pub mod fair;
 pub mod faithful;
 pub mod oversubscription;
 pub mod progress;

@@ -90,7 +90,14 @@ pub(crate) mod sample {
 
     /// A program without threads.
     pub(crate) fn program() -> ProgramSample {
-        ProgramSample { id: ProgramId(1), name: "p".into(), threads: vec![], io_bytes: None, team: None }
+        ProgramSample {
+            id: ProgramId(1),
+            name: "p".into(),
+            threads: vec![],
+            io_bytes: None,
+            team: None,
+            pulse: None,
+        }
     }
 
     /// Adds a thread that was watched for a second: user, lock and latency shares; the rest is sleep.

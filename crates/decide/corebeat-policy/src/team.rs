@@ -307,6 +307,7 @@ mod tests {
                 threads: (1..=size as i32).map(thread).collect(),
                 io_bytes: None,
                 team: Some(team),
+                pulse: None,
             };
             let host = HostSample {
                 others_busy: Some(self.others),

@@ -159,6 +159,21 @@ impl Ledger {
         self.index = self.entries.iter().enumerate().map(|(i, e)| ((e.thread, e.kind()), i)).collect();
     }
 
+    /// A part of it: what was done to these processes, and these control groups.
+    pub(crate) fn part(&self, processes: &HashSet<ThreadId>, groups: &[&Path]) -> Ledger {
+        let mut part = self.clone();
+        part.retain(|e| processes.contains(&e.process));
+        part.groups.retain(|g| groups.contains(&g.as_path()));
+        part.enabled.clear();
+        part
+    }
+
+    /// Forgets such a part.
+    pub(crate) fn remove(&mut self, part: &Ledger) {
+        self.retain(|e| part.entry(e.thread, e.kind()).is_none());
+        self.groups.retain(|g| !part.groups.contains(g));
+    }
+
     /// Records that add up to this ledger.
     pub(crate) fn records(&self) -> Vec<Record> {
         let mut records = Vec::new();

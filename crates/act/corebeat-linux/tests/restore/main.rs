@@ -52,10 +52,16 @@ fn apply_all(hands: &mut Hands, threads: &[ThreadId]) {
     for action in actions() {
         hands.apply(&action, P, threads).unwrap_or_else(|e| panic!("{action:?}: {e}"));
     }
-    match hands.apply(&Action::SetWeight { program: P, weight: 50 }, P, threads) {
-        Ok(()) | Err(Error::Denied { .. } | Error::Missing { .. }) => {}
-        Err(e) => panic!("{e}"),
+    for action in [Action::SetWeight { program: P, weight: 50 }, limit(Some(0.5))] {
+        match hands.apply(&action, P, threads) {
+            Ok(()) | Err(Error::Denied { .. } | Error::Missing { .. }) => {}
+            Err(e) => panic!("{action:?}: {e}"),
+        }
     }
+}
+
+fn limit(cpus: Option<f64>) -> Action {
+    Action::SetQuota { program: P, cpus }
 }
 
 fn is_changed(seen: &Seen) -> bool {
@@ -177,6 +183,34 @@ fn weight_moves_the_program_into_a_group_and_back() {
     let after = look_all(victim.pid());
     assert_eq!(after[..before.len()], before);
     assert!(after.iter().all(|s| *s == before[0]));
+}
+
+#[test]
+fn limit_of_cpu_time_shares_the_weights_group_and_goes_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = victim();
+    let before = look_all(victim.pid());
+    let all = threads(victim.pid());
+    let mut hands = Hands::new(dir.path());
+    hands.apply(&limit(None), P, &all).unwrap();
+    assert_eq!(look_all(victim.pid()), before, "no group for no limit");
+    match hands.apply(&limit(Some(0.5)), P, &all) {
+        Err(Error::Denied { .. } | Error::Missing { .. }) => return,
+        other => other.unwrap(),
+    }
+    let group = look(victim.pid()).group;
+    assert!(group.contains("/corebeat-"));
+    assert_eq!(victim::quota(victim.pid()), "50000 100000");
+    assert!(["100", "1024"].contains(&victim::weight(victim.pid()).as_str()), "what groups have");
+    hands.apply(&Action::SetWeight { program: P, weight: 300 }, P, &all).unwrap();
+    assert_eq!((look(victim.pid()).group, victim::quota(victim.pid())), (group, "50000 100000".into()));
+    hands.apply(&limit(Some(1e-9)), P, &all).unwrap();
+    assert_eq!(victim::quota(victim.pid()), "1000 100000", "the kernel's least");
+    hands.apply(&limit(None), P, &all).unwrap();
+    assert_eq!(victim::quota(victim.pid()), "max 100000");
+    assert!(["300", "3072"].contains(&victim::weight(victim.pid()).as_str()));
+    assert!(hands.undo_all().left.is_empty());
+    assert_eq!(look_all(victim.pid()), before);
 }
 
 #[test]
@@ -376,6 +410,10 @@ fn senseless_actions_are_named_and_change_nothing() {
         Action::SetSlice { target: ALL, slice_us: Some(0) },
         Action::SetNice { target: ALL, nice: 20 },
         Action::SetWeight { program: P, weight: 0 },
+        limit(Some(0.0)),
+        limit(Some(-1.0)),
+        limit(Some(f64::NAN)),
+        limit(Some(f64::INFINITY)),
         Action::MovePages { program: P, from: vec![], to: vec![] },
     ] {
         let error = hands.apply(&action, P, &threads(victim.pid())).unwrap_err();
@@ -416,9 +454,11 @@ fn poor(dir: &Path) {
     // Allowed by the kernel, but without a way back.
     denied(hands.apply(&Action::SetNice { target: ALL, nice: 5 }, P, &all).unwrap_err());
     denied(hands.apply(&Action::SetClass { target: ALL, class: Some(Class::Idle) }, P, &all).unwrap_err());
-    match hands.apply(&Action::SetWeight { program: P, weight: 50 }, P, &all) {
-        Ok(()) | Err(Error::Denied { .. } | Error::Missing { .. }) => {}
-        Err(e) => panic!("{e:?}"),
+    for action in [Action::SetWeight { program: P, weight: 50 }, limit(Some(0.5))] {
+        match hands.apply(&action, P, &all) {
+            Ok(()) | Err(Error::Denied { .. } | Error::Missing { .. }) => {}
+            Err(e) => panic!("{e:?}"),
+        }
     }
     // Somebody else's process.
     denied(

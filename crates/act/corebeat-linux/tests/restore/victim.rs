@@ -177,9 +177,22 @@ pub(crate) fn tree(pid: i32) -> Vec<i32> {
 
 /// The weight, or the shares, of the group of ours that a process is in.
 pub(crate) fn weight(pid: i32) -> String {
+    in_group(pid, "cpu.weight").or_else(|| in_group(pid, "cpu.shares")).unwrap()
+}
+
+/// The limit of CPU time of the group of ours that a process is in, as version 2 writes it: microseconds, or "max", and of how
+/// many.
+pub(crate) fn quota(pid: i32) -> String {
+    in_group(pid, "cpu.max").unwrap_or_else(|| {
+        let [quota, period] = ["quota", "period"].map(|f| in_group(pid, &format!("cpu.cfs_{f}_us")).unwrap());
+        format!("{} {period}", if quota == "-1" { "max" } else { &quota })
+    })
+}
+
+/// A file of the group of ours that a process is in, in version 2 or 1.
+fn in_group(pid: i32, file: &str) -> Option<String> {
     let groups = look(pid).group;
     let path = groups.lines().find(|l| l.contains("/corebeat-")).unwrap().splitn(3, ':').nth(2).unwrap();
-    let read = |file: &str| std::fs::read_to_string(format!("/sys/fs/cgroup{file}")).ok();
-    let text = read(&format!("{path}/cpu.weight")).or_else(|| read(&format!("/cpu{path}/cpu.shares")));
-    text.unwrap().trim().to_owned()
+    let read = |root: &str| std::fs::read_to_string(format!("/sys/fs/cgroup{root}{path}/{file}")).ok();
+    Some(read("").or_else(|| read("/cpu"))?.trim().to_owned())
 }
