@@ -4,11 +4,21 @@
  * line travels for each addition. Phases are what Pusukuri, Runtime Support for Maximizing Performance on Multicore
  * Systems (2012), section 2.4, gives as the limit of a thread count that is found once.
  *
+ * Compiled as C++ with -DCLAIM it claims its CPUs, as many as there are for the first kind and one for the second: Hollmann, Gerndt,
+ * Invasive Computing (2012), section 2.1.
+ *
  * Use: phase [PAIRS OF PHASES]. The result does not depend on the number of threads: all sums are of whole numbers. */
 #include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#ifdef CLAIM
+#include "invasive_computing.h"
+#define CLAIMING(what) what
+#else
+#define CLAIMING(what)
+#endif
 
 #define REGIONS 40 /* a phase */
 #define SCALING 1000000
@@ -30,13 +40,18 @@ int main(int argc, char **argv) {
         return fprintf(stderr, "phase: the size is from 1 to 100000\n"), 2;
     double begin = omp_get_wtime(), scaling = 0;
     uint64_t sum = 0;
+    CLAIMING(Claim claim;)
     for (int pair = 0; pair < pairs; pair++) {
         double from = omp_get_wtime();
-        for (int region = 0; region < REGIONS; region++)
+        CLAIMING(claim.invade(CPUQuantity(1, omp_get_num_procs()));)
+        for (int region = 0; region < REGIONS; region++) {
+            CLAIMING(claim.heed();)
 #pragma omp parallel for schedule(static) reduction(+ : sum)
             for (long i = 0; i < SCALING; i++)
                 sum += mix(mix(i + region) + pair) & 0xffff;
+        }
         scaling += omp_get_wtime() - from;
+        CLAIMING(claim.retreat(1);)
         for (int region = 0; region < REGIONS; region++)
 #pragma omp parallel for schedule(static)
             for (long i = 0; i < SHARED; i++)

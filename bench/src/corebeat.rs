@@ -1,12 +1,23 @@
-//! The program `corebeat`, built from this tree.
+//! The program `corebeat`, and the library of the same name for C, built from this tree.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Builds it as this program was built, and says where it is.
+/// Builds the program as this one was built, and says where it is.
 pub(crate) fn build() -> Result<PathBuf, String> {
+    let told = cargo_build(&["--package", "corebeat-cli", "--bin", "corebeat"])?;
+    executable(&told).ok_or_else(|| "cargo did not say where it put corebeat".into())
+}
+
+/// Builds the library as this program was built, and says in which folder it is.
+pub(crate) fn build_library() -> Result<PathBuf, String> {
+    let told = cargo_build(&["--package", "corebeat-c"])?;
+    library(&told).ok_or_else(|| "cargo did not say where it put libcorebeat.so".into())
+}
+
+fn cargo_build(what: &[&str]) -> Result<String, String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--package", "corebeat-cli", "--bin", "corebeat"]);
+    cargo.arg("build").args(what);
     cargo.arg("--message-format=json-render-diagnostics");
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
@@ -17,18 +28,29 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     if !built.status.success() {
         return Err("corebeat could not be built; cargo says why above".into());
     }
-    let told = String::from_utf8_lossy(&built.stdout);
-    executable(&told).ok_or_else(|| "cargo did not say where it put corebeat".into())
+    Ok(String::from_utf8_lossy(&built.stdout).into_owned())
 }
 
-/// Where cargo's messages say that the program is.
-fn executable(messages: &str) -> Option<PathBuf> {
+/// What cargo's messages say of what it has built by the name of Corebeat.
+fn artifacts(messages: &str) -> impl Iterator<Item = serde_json::Value> {
     let message = |line| serde_json::from_str::<serde_json::Value>(line).ok();
-    messages
-        .lines()
-        .filter_map(message)
-        .filter(|m| m["reason"] == "compiler-artifact" && m["target"]["name"] == "corebeat")
-        .find_map(|m| Some(PathBuf::from(m["executable"].as_str()?)))
+    let is_ours =
+        |m: &serde_json::Value| m["reason"] == "compiler-artifact" && m["target"]["name"] == "corebeat";
+    messages.lines().filter_map(message).filter(is_ours)
+}
+
+/// Where the program is.
+fn executable(messages: &str) -> Option<PathBuf> {
+    artifacts(messages).find_map(|m| Some(PathBuf::from(m["executable"].as_str()?)))
+}
+
+/// Which folder the library is in.
+fn library(messages: &str) -> Option<PathBuf> {
+    let shared = |m: serde_json::Value| {
+        let files = m["filenames"].as_array()?.iter().filter_map(|name| name.as_str().map(PathBuf::from));
+        files.into_iter().find(|file| file.ends_with("libcorebeat.so"))?.parent().map(Path::to_owned)
+    };
+    artifacts(messages).find_map(shared)
 }
 
 #[cfg(test)]
@@ -44,5 +66,13 @@ not json
 {"reason":"build-finished","success":true}"#;
         assert_eq!(executable(messages), Some("/t/release/corebeat".into()));
         assert_eq!(executable(""), None);
+    }
+
+    #[test]
+    fn library_is_found_by_its_file() {
+        let message = r#"{"reason":"compiler-artifact","target":{"name":"corebeat"},"executable":null,
+            "filenames":["/t/release/libcorebeat.a","/t/release/libcorebeat.so"]}"#;
+        assert_eq!(library(&message.replace('\n', "")), Some("/t/release".into()));
+        assert_eq!(library(""), None);
     }
 }

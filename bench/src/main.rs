@@ -1,8 +1,8 @@
 //! Corebeat side by side with its peers, in one run: `cargo run --release -p bench -- list | NAME...`.
 //!
 //! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
-//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`; and `lpel` and `snet` for those that share
-//! their peers. The book's page `measuring.md` says what each means.
+//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`; and `lpel`, `snet` and `heartbeat`
+//! for those that share their peers. The book's page `measuring.md` says what each means.
 //!
 //! # Model
 //!
@@ -19,7 +19,9 @@
 
 mod apart;
 mod child;
+mod claim_phase;
 mod corebeat;
+mod heartbeat;
 mod input;
 mod kernel;
 mod lever;
@@ -58,9 +60,9 @@ struct Bench {
 }
 
 fn benches() -> impl Iterator<Item = &'static Bench> {
-    const PROGRAMS: [Bench; 4] =
-        [linux_watch::BENCH, tune_count::BENCH, run_auto::BENCH, workload_naive::BENCH];
-    PROGRAMS.iter().chain(&lpel::BENCHES).chain(&snet::BENCHES)
+    const PROGRAMS: [Bench; 5] =
+        [linux_watch::BENCH, tune_count::BENCH, run_auto::BENCH, workload_naive::BENCH, claim_phase::BENCH];
+    PROGRAMS.iter().chain(&lpel::BENCHES).chain(&snet::BENCHES).chain(&heartbeat::BENCHES)
 }
 
 /// Measures Corebeat beside its peers, in one run.
@@ -102,6 +104,8 @@ enum Part {
     Lpel(lpel::Options),
     #[command(hide = true)]
     Snet(snet::Options),
+    #[command(hide = true)]
+    Heartbeat(heartbeat::Options),
 }
 
 fn main() -> ExitCode {
@@ -112,6 +116,7 @@ fn main() -> ExitCode {
         Some(Part::Kernel(options)) => kernel::main(&options),
         Some(Part::Lpel(options)) => lpel::main(&options),
         Some(Part::Snet(options)) => snet::main(&options),
+        Some(Part::Heartbeat(options)) => heartbeat::main(&options),
         None => measure(cli.options),
     };
     done.unwrap_or_else(|why| {

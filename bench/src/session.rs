@@ -20,6 +20,7 @@ pub(crate) struct Session {
     filter: Option<String>,
     folder: tempfile::TempDir,
     corebeat: OnceCell<Result<PathBuf, String>>,
+    library: OnceCell<Result<PathBuf, String>>,
     skipped: RefCell<Vec<String>>,
     complaints: RefCell<Vec<String>>,
 }
@@ -34,6 +35,7 @@ impl Session {
             filter,
             folder: folder.map_err(|e| format!("no temporary folder: {e}"))?,
             corebeat: OnceCell::new(),
+            library: OnceCell::new(),
             skipped: RefCell::default(),
             complaints: RefCell::default(),
         })
@@ -72,6 +74,11 @@ impl Session {
     /// The program `corebeat`, built on the first call.
     pub(crate) fn corebeat(&self) -> Result<&Path, String> {
         self.corebeat.get_or_init(corebeat::build).as_deref().map_err(Clone::clone)
+    }
+
+    /// The folder with `libcorebeat.so`, built on the first call.
+    pub(crate) fn library(&self) -> Result<&Path, String> {
+        self.library.get_or_init(corebeat::build_library).as_deref().map_err(Clone::clone)
     }
 
     /// Whether a tool is here; says so, once, where it is not.

@@ -16,6 +16,7 @@ pub(crate) const TOP: Tool = Tool { program: "top", package: "procps" };
 pub(crate) const PIDSTAT: Tool = Tool { program: "pidstat", package: "sysstat" };
 pub(crate) const PERF: Tool = Tool { program: "perf", package: "linux-perf" };
 pub(crate) const GCC: Tool = Tool { program: "gcc", package: "gcc" };
+pub(crate) const GPP: Tool = Tool { program: "g++", package: "g++" };
 pub(crate) const GO: Tool = Tool { program: "go", package: "golang-go" };
 pub(crate) const XZ: Tool = Tool { program: "xz", package: "xz-utils" };
 pub(crate) const PBZIP2: Tool = Tool { program: "pbzip2", package: "pbzip2" };

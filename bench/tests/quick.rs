@@ -64,12 +64,15 @@ const SNET: [&str; 6] = [
     "snet.box",
 ];
 
+/// The benches of heartbeats.
+const HEARTBEAT: [&str; 1] = ["heartbeat.beat"];
+
 #[test]
 fn list_names_benches_cases_peers_and_what_is_missing() {
     let listed = objects(&bench(&["list", "--json"]));
     let names: Vec<&str> = listed.iter().map(|b| b["bench"].as_str().unwrap()).collect();
-    assert_eq!(names[..4], ["linux.watch", "tune.count", "run.auto", "workload.naive"]);
-    assert_eq!(names[4..], [&LPEL[..], &SNET].concat());
+    assert_eq!(names[..5], ["linux.watch", "tune.count", "run.auto", "workload.naive", "claim.phase"]);
+    assert_eq!(names[5..], [&LPEL[..], &SNET, &HEARTBEAT].concat());
     for bench in &listed {
         assert!(
             !bench["cases"].as_array().unwrap().is_empty() && !bench["peers"].as_array().unwrap().is_empty()
@@ -123,6 +126,13 @@ fn naive_quick_gives_the_same_results() {
     assert!(cases(&rows).contains("triad, 1 thread"));
 }
 
+#[test]
+fn phase_quick_claims_and_computes_what_all_threads_do() {
+    let rows = rows(&["claim.phase"]);
+    let subjects = subjects(&rows, "two programs");
+    assert!(subjects.starts_with(&["corebeat", "plain"]), "{subjects:?}");
+}
+
 /// Runs benches, looks whether all cases that are listed were measured, and gives the rows of each.
 fn rows_of_every_case(names: &[&'static str]) -> Vec<(&'static str, Vec<Value>)> {
     let rows = rows(names);
@@ -164,6 +174,18 @@ fn snet_quick_gives_every_case_of_every_bench() {
                 _ => "lpel by hand",
             };
             assert!(subjects[0] == "corebeat" && subjects.contains(&peer), "{case}: {subjects:?}");
+        }
+    }
+}
+
+#[test]
+fn heartbeat_quick_gives_every_case_of_every_bench() {
+    for (_, rows) in rows_of_every_case(&HEARTBEAT) {
+        for case in cases(&rows) {
+            assert_eq!(
+                subjects(&rows, case),
+                ["corebeat", "application heartbeats", "atomic add, one for all"]
+            );
         }
     }
 }

@@ -12,9 +12,12 @@ const CASES_MAX: u32 = 20_000;
 /// Tells tests for how many minutes we run: they use larger sizes then, or take a part of that time.
 const SOAK: &str = "COREBEAT_SOAK";
 /// Tests that ask for [`SOAK`].
-const LARGE: [&[&str]; 3] = [
+const LARGE: [&[&str]; 6] = [
+    &["-p", "corebeat-heartbeat", "--test", "hostile", "random"],
     &["-p", "corebeat-lpel", "--test", "scale"],
     &["-p", "corebeat-snet", "--test", "scale"],
+    &["-p", "corebeat-daemon", "--lib", "garbage_is_answered_or_dropped"],
+    &["-p", "corebeat-cli", "--test", "daemon", "killed_at_any_system_call"],
     &["-p", "corebeat-lpel", "--test", "network", "networks_leave_nothing_behind"],
 ];
 /// What is run under ThreadSanitizer: which tests of which crate, and those of them whose name has this.

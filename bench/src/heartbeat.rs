@@ -1,0 +1,269 @@
+//! Heartbeats beside what they replace: what a beat costs the thread that emits it.
+//!
+//! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many beats each, which begin together.
+
+use crate::Bench;
+use crate::apart::word;
+use crate::child::{Running, last_line};
+use crate::line::{cpus, pin};
+use crate::program::{threads, word_after};
+use crate::round::{Measured, Subject as Turn, interleave};
+use crate::row::{Better, Table};
+use crate::session::Session;
+use clap::ValueEnum;
+use corebeat_heartbeat::Group;
+use std::collections::VecDeque;
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+pub(crate) const BENCHES: [Bench; 1] = [Bench {
+    name: "heartbeat.beat",
+    summary: "time that a thread takes to emit a heartbeat",
+    peers: &["application heartbeats", "atomic add, one for all"],
+    tools: &[],
+    cases: |session| counts(session).map(threads).collect(),
+    run,
+}];
+
+/// A run is ended after this.
+const RUN_MAX: Duration = Duration::from_secs(60);
+/// Of a run so much is measured, and at least one lap.
+const LEAST_MS: u64 = 300;
+/// Samples of the window of Application Heartbeats, and records of its log.
+const WINDOW: usize = 20;
+const LOG: usize = 1000;
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Subject {
+    Corebeat,
+    Reference,
+    Add,
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Subject::Corebeat => "corebeat",
+            Subject::Reference => "application heartbeats",
+            Subject::Add => "atomic add, one for all",
+        }
+    }
+
+    /// Beats of a lap, for some hundredths of a second.
+    fn beats(self) -> u64 {
+        match self {
+            Subject::Corebeat => 50_000_000,
+            Subject::Reference => 400_000,
+            Subject::Add => 2_000_000,
+        }
+    }
+}
+
+fn counts(session: &Session) -> impl Iterator<Item = usize> {
+    [1, 2].into_iter().filter(|&count| count <= session.cpus)
+}
+
+fn run(session: &Session) -> Result<(), String> {
+    let myself = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
+    for count in counts(session).filter(|&count| session.wants(&threads(count))) {
+        let turn = |subject: &Subject| {
+            let (subject, myself) = (*subject, &myself);
+            let measure = move || {
+                let mut command = Command::new(myself);
+                // No daemon: this is the process's own.
+                command.env("COREBEAT_SOCKET", session.folder().join("no-daemon"));
+                command.args(["heartbeat", &word(subject), &format!("--threads={count}")]);
+                let beats = if session.quick { 1000 } else { subject.beats() };
+                command.arg(format!("--beats={beats}"));
+                command.arg(format!("--least-ms={}", if session.quick { 0 } else { LEAST_MS }));
+                let ended = Running::start(command, false)?.wait(RUN_MAX)?;
+                ended.check()?;
+                let value = word_after(&ended.stdout, "value ");
+                let value = value.and_then(|value| value.parse().ok());
+                value
+                    .map(Measured::Value)
+                    .ok_or_else(|| format!("it printed no 'value' but: {}", last_line(&ended.stdout)))
+            };
+            Turn::new(subject.name(), measure)
+        };
+        let turns = Subject::value_variants().iter().map(turn).collect();
+        let rounds = interleave(session, &threads(count), "ns/beat", turns);
+        session.emit(&Table {
+            bench: BENCHES[0].name,
+            case: threads(count),
+            unit: "ns/beat",
+            better: Better::Lower,
+            series: rounds.series,
+            line_ns: rounds.line_ns,
+        });
+    }
+    Ok(())
+}
+
+/// One subject.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    subject: Subject,
+    #[arg(long)]
+    threads: usize,
+    /// Beats of a thread in a lap
+    #[arg(long)]
+    beats: u64,
+    #[arg(long)]
+    least_ms: u64,
+}
+
+/// The child's side.
+pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+    let (laps, time, counted) = match options.subject {
+        Subject::Corebeat => {
+            let total = AtomicU64::new(0);
+            let (laps, time) = laps(options, |beats, lap| {
+                let producer = Group::new(7).produce().expect("there is room for two");
+                while lap.begins() {
+                    (0..beats).for_each(|_| producer.beat(1));
+                    lap.ends();
+                }
+                // SAFETY: this thread's, and there as long as the producer is.
+                let counter = unsafe { producer.counter().as_ref() };
+                total.fetch_add(counter.load(Ordering::Relaxed), Ordering::Relaxed);
+            });
+            (laps, time, total.into_inner())
+        }
+        Subject::Reference => {
+            let heart = Mutex::new(Heart::new());
+            let (laps, time) = laps(options, |beats, lap| {
+                while lap.begins() {
+                    (0..beats).for_each(|_| beat(&heart));
+                    lap.ends();
+                }
+            });
+            (laps, time, heart.into_inner().expect("nobody panicked").beats)
+        }
+        Subject::Add => {
+            let counter = AtomicU64::new(0);
+            let (laps, time) = laps(options, |beats, lap| {
+                while lap.begins() {
+                    (0..beats).for_each(|_| {
+                        counter.fetch_add(1, Ordering::Relaxed);
+                    });
+                    lap.ends();
+                }
+            });
+            (laps, time, counter.into_inner())
+        }
+    };
+    let expected = laps * options.beats * options.threads as u64;
+    if counted != expected {
+        return Err(format!("{counted} beats were counted, not {expected}"));
+    }
+    // The first lap warms up.
+    println!("value {}", time.as_nanos() as f64 / ((laps - 1) * options.beats) as f64);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A thread's laps, which begin and end with those of the others.
+struct Lap<'a> {
+    barrier: &'a Barrier,
+    is_over: &'a AtomicU64,
+}
+
+impl Lap<'_> {
+    fn begins(&self) -> bool {
+        self.barrier.wait();
+        self.is_over.load(Ordering::Acquire) == 0
+    }
+
+    fn ends(&self) {
+        self.barrier.wait();
+    }
+}
+
+/// Runs laps until enough time was measured: how many, and the time of all but the first.
+fn laps(options: &Options, thread: impl Fn(u64, &Lap) + Sync) -> (u64, Duration) {
+    let barrier = Barrier::new(options.threads + 1);
+    let lap = Lap { barrier: &barrier, is_over: &AtomicU64::new(0) };
+    let cpus = cpus();
+    std::thread::scope(|scope| {
+        for number in 0..options.threads {
+            let (thread, lap, cpu) = (&thread, &lap, cpus.get(number).copied());
+            scope.spawn(move || {
+                cpu.map(pin);
+                thread(options.beats, lap);
+            });
+        }
+        let (mut laps, mut time) = (0, Duration::ZERO);
+        while laps < 2 || time < Duration::from_millis(options.least_ms) {
+            barrier.wait();
+            let begin = Instant::now();
+            barrier.wait();
+            time += if laps > 0 { begin.elapsed() } else { Duration::ZERO };
+            laps += 1;
+        }
+        // Release: pairs with the Acquire of those who begin.
+        lap.is_over.store(1, Ordering::Release);
+        barrier.wait();
+        (laps, time)
+    })
+}
+
+/// What all threads share in Application Heartbeats.
+struct Heart {
+    begin: Instant,
+    last: Instant,
+    beats: u64,
+    /// Times from beat to beat, and their sum.
+    window: VecDeque<Duration>,
+    sum: Duration,
+    log: Vec<Record>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Record {
+    _beat: u64,
+    _time: Duration,
+    _global_rate: f64,
+    _window_rate: f64,
+    _instant_rate: f64,
+}
+
+impl Heart {
+    fn new() -> Heart {
+        let now = Instant::now();
+        let window = VecDeque::from([Duration::ZERO; WINDOW]);
+        Heart {
+            begin: now,
+            last: now,
+            beats: 0,
+            window,
+            sum: Duration::ZERO,
+            log: vec![Record::default(); LOG],
+        }
+    }
+}
+
+/// A beat as Hoffmann et al. describe it (*Application Heartbeats*, 2010): under a lock, the time is read, the rates are computed,
+/// and a record goes into a log that others read.
+fn beat(heart: &Mutex<Heart>) {
+    let mut heart = heart.lock().expect("nobody panics");
+    let now = Instant::now();
+    let since = now - heart.last;
+    let oldest = heart.window.pop_front().unwrap_or_default();
+    heart.window.push_back(since);
+    heart.sum = heart.sum + since - oldest;
+    heart.last = now;
+    heart.beats += 1;
+    let at = heart.beats as usize % LOG;
+    let time = now - heart.begin;
+    let rate = |beats: usize, time: Duration| beats as f64 / time.as_secs_f64();
+    heart.log[at] = Record {
+        _beat: heart.beats,
+        _time: time,
+        _global_rate: rate(heart.beats as usize, time),
+        _window_rate: rate(WINDOW, heart.sum),
+        _instant_rate: rate(1, since),
+    };
+    std::hint::black_box(&heart.log[at]);
+}

@@ -1,0 +1,249 @@
+//! Who measures: the daemon, where one runs.
+
+use crate::Error;
+use crate::goal::Goal;
+use crate::group::{GroupId, Mode, Role};
+use crate::monitor::Key;
+use corebeat_wire::{Connection, Refusal, host};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// A connection to the daemon.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    connection: Connection,
+    line: Arc<OwnedFd>,
+    /// It went wrong: there will be no more answers.
+    is_lost: bool,
+}
+
+impl Daemon {
+    /// The one that there is, if there is one.
+    pub(crate) fn open() -> Result<Option<Daemon>, Error> {
+        Connection::open()?.map(Daemon::new).transpose()
+    }
+
+    fn new(connection: Connection) -> Result<Daemon, Error> {
+        let line = connection.as_fd().try_clone_to_owned();
+        let line = Arc::new(line.map_err(|why| Error::system("no descriptor for the daemon's line", why))?);
+        Ok(Daemon { connection, line, is_lost: false })
+    }
+
+    pub(crate) fn join(
+        &mut self,
+        key: Key,
+        mode: Option<Mode>,
+        region: Option<BorrowedFd<'_>>,
+    ) -> Result<OwnedFd, Error> {
+        let (id, role) = key;
+        let asked = host::Attach {
+            group: id.number,
+            owner: Some(id.owner),
+            mode: mode.map(Mode::bits),
+            role: role_of(role),
+        };
+        let answer = self.connection.call::<_, host::Attached>(host::ATTACH, &asked, region.as_slice());
+        let (_, mut fds) = answer.map_err(|why| self.refused(id, why))?;
+        let page = fds.pop().filter(|_| fds.is_empty());
+        page.ok_or(Error::BadMemory { what: "status page", why: "there is not one descriptor of it" })
+    }
+
+    pub(crate) fn leave(&mut self, (id, role): Key) {
+        let asked = host::Detach { group: id.number, owner: Some(id.owner), role: role_of(role) };
+        // A daemon that does not hear this hears us hang up.
+        let answer = self.connection.call::<_, host::Nothing>(host::DETACH, &asked, &[]);
+        let _ = answer.map_err(|why| self.refused(id, why));
+    }
+
+    pub(crate) fn set_goal(&mut self, id: GroupId, goal: Goal) -> Result<(), Error> {
+        let Goal { rate_min: min_rate, rate_max: max_rate, window, hold } = goal;
+        let goal = host::Goal { min_rate, max_rate, window, hold };
+        let asked = host::SetGoal { group: id.number, owner: Some(id.owner), goal };
+        let answer = self.connection.call::<_, host::Nothing>(host::SET_GOAL, &asked, &[]);
+        answer.map(|_| ()).map_err(|why| self.refused(id, why))
+    }
+
+    /// Whether nothing more will come of it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_lost || hangs_up(&self.line)
+    }
+
+    /// To be asked whether it hangs up, without a lock.
+    pub(crate) fn line(&self) -> Arc<OwnedFd> {
+        self.line.clone()
+    }
+
+    fn refused(&mut self, id: GroupId, why: corebeat_wire::Error) -> Error {
+        match why {
+            corebeat_wire::Error::Refused(Refusal::NotAllowed { .. }) => Error::NotAllowed(id),
+            corebeat_wire::Error::Refused(Refusal::NoSuchGroup { .. }) => Error::NoSuchGroup(id),
+            corebeat_wire::Error::Refused(Refusal::TooMany { what, limit }) => {
+                Error::TooMany { what: what.into(), limit: usize::try_from(limit).unwrap_or(usize::MAX) }
+            }
+            corebeat_wire::Error::Refused(_) => Error::Daemon(why),
+            why => {
+                self.is_lost = true;
+                if matches!(why, corebeat_wire::Error::Closed) {
+                    Error::MonitorGone
+                } else {
+                    Error::Daemon(why)
+                }
+            }
+        }
+    }
+}
+
+fn role_of(role: Role) -> host::Role {
+    match role {
+        Role::Producer => host::Role::Producer,
+        Role::Consumer => host::Role::Consumer,
+    }
+}
+
+/// Whether the other side has closed it.
+pub(crate) fn hangs_up(line: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(line, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::{Group, Peer};
+    use crate::member::{Consumer, Producer};
+    use crate::monitor::{Local, Monitor, lock};
+    use crate::registry::{MemberId, Registry};
+    use crate::session::Session;
+    use corebeat_wire::{Call, Filled, Frame, Reader, Writer, answer, refuse};
+    use std::collections::BTreeMap;
+    use std::net::Shutdown;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::PathBuf;
+    use std::sync::{Mutex, OnceLock};
+    use std::thread::{self, JoinHandle};
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// As much of a daemon as a client needs, for one client; the test samples.
+    #[derive(Default)]
+    struct Small {
+        registry: Registry,
+        members: BTreeMap<(u32, bool), MemberId>,
+    }
+
+    impl Small {
+        fn deal(&mut self, asked: &Frame) -> Result<Frame, Refusal> {
+            let mut call = Call::read(&asked.text).unwrap();
+            let peer = Peer { uid: rustix::process::geteuid().as_raw(), pid: 1 };
+            let id = |number| GroupId { owner: peer.uid, number };
+            let bad = |why: Error| Refusal::BadRequest { why: why.to_string() };
+            let mut fds = vec![];
+            let text = match call.method.as_str() {
+                host::ATTACH => {
+                    let asked_for = call.parameters::<host::Attach>()?;
+                    let region = asked.fds.first().map(AsFd::as_fd);
+                    let joined = self.registry.join(peer, id(asked_for.group), None, region, 0);
+                    let (member, page) = joined.map_err(bad)?;
+                    self.members.insert((asked_for.group, region.is_some()), member);
+                    fds.push(page);
+                    answer(&host::Attached { period_ns: SECOND_NS }, false)
+                }
+                host::DETACH => {
+                    let host::Detach { group, role, .. } = call.parameters()?;
+                    let member = self.members.remove(&(group, role == host::Role::Producer));
+                    self.registry.leave(member.ok_or(Refusal::NoSuchGroup { why: String::new() })?);
+                    answer(&host::Nothing {}, false)
+                }
+                host::SET_GOAL => {
+                    let host::SetGoal { group, goal, .. } = call.parameters()?;
+                    let host::Goal { min_rate: rate_min, max_rate: rate_max, window, hold } = goal;
+                    let goal = Goal { rate_min, rate_max, window, hold };
+                    self.registry.set_goal(peer, id(group), goal).map_err(bad)?;
+                    answer(&host::Nothing {}, false)
+                }
+                other => panic!("{other}"),
+            };
+            Ok(Frame { text: text.unwrap(), fds })
+        }
+
+        fn serve(small: &Mutex<Small>, stream: &UnixStream) {
+            let (mut reader, mut writer) = (Reader::new(), Writer::new());
+            while reader.fill(stream.as_fd()).is_ok_and(|filled| filled == Filled::Some) {
+                while let Some(asked) = reader.take().unwrap() {
+                    let frame = lock(small).deal(&asked);
+                    let frame =
+                        frame.unwrap_or_else(|why| Frame { text: refuse(&why).unwrap(), fds: vec![] });
+                    writer.push(frame).unwrap();
+                    writer.flush(stream.as_fd()).unwrap();
+                }
+            }
+        }
+    }
+
+    static SOCKET: OnceLock<PathBuf> = OnceLock::new();
+
+    /// A daemon's whole life: one connection.
+    fn start(small: Arc<Mutex<Small>>) -> JoinHandle<UnixStream> {
+        let listener = UnixListener::bind(SOCKET.get().unwrap()).unwrap();
+        thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            std::fs::remove_file(SOCKET.get().unwrap()).unwrap();
+            let other = stream.try_clone().unwrap();
+            thread::spawn(move || Small::serve(&small, &other));
+            stream
+        })
+    }
+
+    #[test]
+    fn daemon_measures_until_it_ends_and_then_this_process_does() {
+        let dir = tempfile::tempdir().unwrap();
+        SOCKET.set(dir.path().join("socket")).unwrap();
+        let small = Arc::<Mutex<Small>>::default();
+        let daemon = start(small.clone());
+        let session: &'static Session = Box::leak(Box::new(Session::new(|_| {
+            let daemon = Connection::to(SOCKET.get().unwrap())?.map(Daemon::new).transpose()?;
+            daemon.map_or_else(|| Local::new(None).map(Monitor::Local), |daemon| Ok(Monitor::Daemon(daemon)))
+        })));
+        let group = Group::new(7);
+        let producer = Producer::attach(session, &group).unwrap();
+        let consumer = Consumer::attach(session, &group).unwrap();
+        let daemon = daemon.join().unwrap();
+        producer.set_rate_max(30.0).unwrap();
+        assert_eq!(consumer.goal().unwrap().rate_max, Some(30.0));
+        assert!(matches!(producer.set_rate_max(-1.0), Err(Error::Daemon(_))));
+        producer.beat(6);
+        lock(&small).registry.sample(2 * SECOND_NS);
+        assert_eq!((consumer.global_rate().unwrap(), producer.window_rate().unwrap()), (3.0, 3.0));
+        drop(consumer);
+        assert_eq!(lock(&small).members.len(), 1, "one has detached");
+
+        daemon.shutdown(Shutdown::Both).unwrap();
+        producer.beat(1);
+        assert!(matches!(producer.status(), Err(Error::MonitorGone)));
+        assert!(matches!(producer.set_window(3), Err(Error::MonitorGone)));
+        // Somebody who attaches now is measured here; who was there before has to attach again.
+        let consumer = Consumer::attach(session, &group).unwrap();
+        assert_eq!(consumer.goal().unwrap(), Goal::default());
+        assert!(matches!(producer.set_window(3), Err(Error::MonitorGone)));
+        drop(producer);
+        let producer = Producer::attach(session, &group).unwrap();
+        producer.beat(8);
+        session.sample(2 * SECOND_NS);
+        assert_eq!(consumer.global_rate().unwrap(), 4.0);
+        drop((producer, consumer));
+        assert!(session.is_at_rest());
+
+        // A daemon that comes back is found.
+        let small = Arc::<Mutex<Small>>::default();
+        let daemon = start(small.clone());
+        let producer = Producer::attach(session, &group).unwrap();
+        let daemon = daemon.join().unwrap();
+        assert_eq!(lock(&small).registry.groups().count(), 1);
+        drop(producer);
+        assert!(session.is_at_rest() && lock(&small).registry.is_empty());
+        drop(daemon);
+    }
+}

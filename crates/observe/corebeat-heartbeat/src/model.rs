@@ -1,0 +1,71 @@
+//! A model of the status page's lock, over every interleaving and every outcome that the memory orderings allow.
+//!
+//! `cargo xtask ci --only loom` runs it. That it would notice a mistake is shown by planted ones.
+
+use crate::page::Locked;
+use corebeat_sync::{Arc, fault, thread};
+use std::env;
+use std::process::Command;
+use std::time::Duration;
+
+/// Names a fault for the models of a process.
+const FAULT: &str = "COREBEAT_FAULT";
+/// For how many minutes `cargo xtask soak` runs: models have one preemption more then, as far as they get.
+const SOAK: &str = "COREBEAT_SOAK";
+/// What a model may take of each of these minutes.
+const MORE_TIME: Duration = Duration::from_secs(2);
+
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    fault::plant(env::var(FAULT).ok().map(|f| f.parse().expect("a fault")));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    if let Ok(minutes) = env::var(SOAK) {
+        let minutes: u32 = minutes.parse().expect("a number of minutes");
+        builder.preemption_bound = Some(3);
+        builder.max_duration = Some(MORE_TIME * minutes);
+    }
+    builder.check(model);
+}
+
+/// The monitor writes twice while somebody reads twice.
+#[test]
+fn loom_page_is_read_whole_or_not_at_all() {
+    check(|| {
+        let page = Arc::new(Locked::<2>::zeroed());
+        let writer = {
+            let page = page.clone();
+            thread::spawn(move || [1, 2].map(|n| page.write([n, n])))
+        };
+        let mut last = 0;
+        for [first, second] in [page.read(), page.read()].into_iter().flatten() {
+            assert_eq!(first, second, "halves");
+            assert!(first >= last, "went back");
+            last = first;
+        }
+        writer.join().unwrap();
+        assert_eq!(page.read(), Some([2, 2]));
+    });
+}
+
+#[test]
+fn loom_page_faults_are_noticed() {
+    let notices = |fault: &str| {
+        let mut command = Command::new(env::current_exe().expect("this program"));
+        command.args(["--exact", "model::loom_page_is_read_whole_or_not_at_all"]);
+        let output = command.env(FAULT, fault).env_remove(SOAK).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("running 1 test"), "{said}");
+        !output.status.success()
+    };
+    let faults = fault::survey(|| {
+        check(|| {
+            let page = Locked::<2>::zeroed();
+            page.write([1, 1]);
+            assert_eq!(page.read(), Some([1, 1]));
+        });
+    });
+    assert_eq!(faults.len(), 4, "three fences and a store: {faults:?}");
+    for fault in faults {
+        assert!(notices(&fault.to_string()), "planted, and not noticed: {fault}");
+    }
+}
