@@ -1,5 +1,7 @@
 //! `corebeat demo`: what Corebeat brings on the embedded kernels, before and after, side by side.
 
+mod pulse;
+
 use crate::failure::{Done, Failure, print};
 use crate::session::{self, How, PolicyName, now_ns};
 use crate::trial::{Template, Watch};
@@ -26,12 +28,21 @@ const PLAIN_MAX: Duration = Duration::from_secs(12);
 const BEFORE_PER_CPU: u32 = 4;
 
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// Which kernels; all where none is named
     name: Vec<String>,
     /// How much work each run does: 1 is eight to ten seconds of one core
     #[arg(short, long, default_value_t = 0.5)]
     scale: f64,
+}
+
+#[derive(clap::Subcommand)]
+enum Other {
+    /// Programs with goals, side by side: left alone, and steered towards them
+    Pulse(pulse::Options),
 }
 
 /// A run: seconds, and the result that it printed, unless it was cut.
@@ -48,6 +59,9 @@ impl Ran {
 }
 
 pub(crate) fn main(options: Options) -> Done {
+    if let Some(Other::Pulse(options)) = options.other {
+        return pulse::main(options);
+    }
     corebeat_workload::Size::scaled(options.scale).map_err(Failure::usage)?;
     let by_name = |name: &String| {
         Workload::by_name(name).ok_or_else(|| {

@@ -6,6 +6,8 @@
 //! Corebeat itself fails, 126 for a program that cannot be started, 127 for one that is not there; else the program's own, or
 //! its signal. `corebeat net` ends with 1 where something is wrong with the network or its records.
 
+mod beat;
+mod daemon;
 mod demo;
 mod doctor;
 mod failure;
@@ -49,8 +51,13 @@ enum Command {
     Demo(demo::Options),
     /// Run one of the embedded kernels (what demo runs)
     Workload(workload::Options),
+    /// See groups of heartbeats and their goals, and give a program one
+    #[command(subcommand)]
+    Beat(beat::Command),
     /// Check, draw and run networks in S-Net
     Net(net::Options),
+    /// Serve this host, or this user: take heartbeats and goals from programs, and steer by them
+    Daemon(daemon::Options),
 }
 
 /// What the parser says in several lines, in one: the mistake, its details, and where to look.
@@ -71,8 +78,13 @@ fn main() -> ExitCode {
         }
         Err(mistake) => return failure::Failure::usage(one_line(&mistake.to_string())).report(),
     };
-    // Who gives a program's exit status back does so even if nobody reads the report.
-    if !matches!(command, Command::Run(_) | Command::Tune(_)) {
+    // Who gives a program's exit status back does so even if nobody reads the report, and who serves others goes on.
+    let outlives_its_reader = match command {
+        Command::Run(_) | Command::Tune(_) | Command::Daemon(_) => true,
+        Command::Beat(ref command) => matches!(command, beat::Command::Exec(_)),
+        _ => false,
+    };
+    if !outlives_its_reader {
         failure::die_of_broken_pipe();
     }
     let done = match command {
@@ -83,7 +95,9 @@ fn main() -> ExitCode {
         Command::Restore => restore::main(),
         Command::Demo(options) => demo::main(options),
         Command::Workload(options) => workload::main(options),
+        Command::Beat(command) => beat::main(command),
         Command::Net(options) => net::main(options),
+        Command::Daemon(options) => daemon::main(options),
     };
     done.unwrap_or_else(|failure| failure.report())
 }

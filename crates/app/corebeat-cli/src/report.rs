@@ -183,6 +183,8 @@ pub(crate) fn describe(action: &Action) -> String {
         Action::SetClass { class: None, .. } => "class as before".into(),
         Action::SetNice { nice, .. } => format!("nice {nice}"),
         Action::SetWeight { weight, .. } => format!("weight {weight}"),
+        Action::SetQuota { cpus: Some(cpus), .. } => format!("at most {cpus:.2} CPUs"),
+        Action::SetQuota { cpus: None, .. } => "no limit of CPU time".into(),
         Action::MovePages { from, to, .. } => format!("move pages from {from:?} to {to:?}"),
         Action::SetTeam { size: Some(n), .. } => format!("teams of {n}"),
         Action::SetTeam { size: None, .. } => "teams as the program asks".into(),

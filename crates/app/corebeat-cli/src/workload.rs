@@ -1,6 +1,7 @@
 //! `corebeat workload`: one of the embedded kernels, as a program of its own.
 
 use crate::failure::{Done, Failure, print};
+use corebeat_heartbeat::Group;
 use corebeat_workload::{Size, Workload, WorkloadError};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -15,6 +16,9 @@ pub(crate) struct Options {
     /// How much work: 1 is eight to ten seconds of one core
     #[arg(short, long, default_value_t = 1.0)]
     scale: f64,
+    /// Emit heartbeats for this group
+    #[arg(long, value_name = "NUMBER")]
+    group: Option<u32>,
 }
 
 pub(crate) fn main(options: Options) -> Done {
@@ -28,8 +32,12 @@ pub(crate) fn main(options: Options) -> Done {
         Failure::usage(format!("there is no workload '{name}'; 'corebeat workload' lists those there are"))
     })?;
     let size = Size::scaled(options.scale).map_err(Failure::usage)?;
-    let outcome = workload.run(options.threads, size).map_err(|e| match e {
-        WorkloadError::Spawn { .. } => Failure::own(e),
+    let outcome = match options.group {
+        Some(number) => workload.run_beating(options.threads, size, Group::new(number)),
+        None => workload.run(options.threads, size),
+    };
+    let outcome = outcome.map_err(|e| match e {
+        WorkloadError::Spawn { .. } | WorkloadError::Pulse(_) => Failure::own(e),
         WorkloadError::Scale(_) | WorkloadError::Threads(_) => Failure::usage(e),
     })?;
     print(format_args!(

@@ -18,7 +18,7 @@
 
 use crate::barrier::Barrier;
 use crate::random::{below, mix, number};
-use crate::{Size, Tally, WorkloadError, team};
+use crate::{Size, Tally, WorkloadError, pulse, team};
 use std::ops::Range;
 use std::sync::{Mutex, RwLock};
 
@@ -274,6 +274,7 @@ pub(crate) fn run<B: Barrier>(threads: usize, size: Size) -> Result<Tally, Workl
                 mine.extend_from_slice(numbers);
             }
             barrier.wait();
+            pulse::beat(1);
             numbers.fill(0);
             for slot in slots {
                 for (sum, number) in numbers.iter_mut().zip(&*slot.read().unwrap()) {

@@ -23,4 +23,7 @@ pub enum WorkloadError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// It has run, but not all of its threads could emit heartbeats.
+    #[error("not all threads could emit heartbeats: {0}")]
+    Pulse(#[source] corebeat_heartbeat::Error),
 }

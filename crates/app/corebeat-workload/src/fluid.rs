@@ -18,7 +18,7 @@
 //! the last bit.
 
 use crate::random::{below, mix, number};
-use crate::{Size, Tally, WorkloadError, team};
+use crate::{Size, Tally, WorkloadError, pulse, team};
 use std::array::from_fn;
 use std::sync::{Barrier, Mutex, RwLock};
 
@@ -336,6 +336,7 @@ impl Fluid {
                 barrier.wait();
                 mine.clone().for_each(|cell| self.arrive(cell));
                 barrier.wait();
+                pulse::beat(1);
             }
         })
     }

@@ -1,7 +1,7 @@
 //! Multithreaded kernels with a checked result: what Corebeat is shown and measured on.
 //!
-//! Place in the loop: app; stands on base. To the rest of Corebeat these are programs that nobody changes: plain
-//! threads, locks and barriers of the operating system, which know nothing of being watched.
+//! Place in the loop: app; stands on base and corebeat-heartbeat. To the rest of Corebeat these are programs that nobody changes:
+//! plain threads, locks and barriers of the operating system, which know nothing of being watched, and tell their pulse if asked to.
 //!
 //! # Example
 //!
@@ -31,6 +31,10 @@
 //! | `search` | ferret | in queues | the rank stage |
 //! | `fluid` | fluidanimate | at 15 locks a cell and 5 barriers a step | locks |
 //! | `triad` | STREAM; memory-bound programs | after each pass | memory |
+//!
+//! [`Workload::run_beating`] has the threads emit heartbeats: one for each block of options, each batch of a swaption's paths,
+//! each query that is done, and for each thread's part between two barriers of `cluster`, of a step of `fluid`, and of a pass of
+//! `triad`.
 //!
 //! Each also has a naive version, [`Workload::run_naive`], which computes the same on one thread as one would first
 //! write it.
@@ -84,6 +88,7 @@ mod error;
 mod fluid;
 mod math;
 mod option;
+mod pulse;
 mod queue;
 mod random;
 mod search;
@@ -93,6 +98,7 @@ mod triad;
 
 pub use error::WorkloadError;
 
+use corebeat_heartbeat::Group;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
@@ -183,6 +189,19 @@ impl Workload {
         let start = Instant::now();
         let Tally { checksum, work } = (self.run)(threads.get(), size)?;
         Ok(Outcome { checksum, work, elapsed: start.elapsed() })
+    }
+
+    /// Runs it as [`run`](Self::run) does, with threads that emit heartbeats for a group.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run); and [`WorkloadError::Pulse`], at the end, if a thread could not attach to the group.
+    pub fn run_beating(
+        &self,
+        threads: NonZeroUsize,
+        size: Size,
+        group: Group,
+    ) -> Result<Outcome, WorkloadError> {
+        pulse::beating(group, || self.run(threads, size))
     }
 
     /// Runs the same work as one would first write it, on the calling thread: what [`run`](Self::run) is measured

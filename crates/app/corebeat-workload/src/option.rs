@@ -6,7 +6,7 @@
 
 use crate::math::{exp, ln};
 use crate::random::{below, fraction, mix};
-use crate::{Size, Tally, WorkloadError, team};
+use crate::{Size, Tally, WorkloadError, pulse, team};
 use std::fmt::Write;
 use std::sync::Mutex;
 
@@ -178,6 +178,7 @@ pub(crate) fn run(threads: usize, size: Size) -> Result<Tally, WorkloadError> {
             for (total, scenario) in mine.iter_mut().zip(&scenarios) {
                 *total += block.value_fixed(scenario);
             }
+            pulse::beat(1);
         }
         totals.lock().unwrap().iter_mut().zip(mine).for_each(|(total, part)| *total += part);
     })?;

@@ -17,7 +17,7 @@ mod signature;
 
 use crate::queue::Queue;
 use crate::random::mix;
-use crate::{Size, Tally, WorkloadError, team};
+use crate::{Size, Tally, WorkloadError, pulse, team};
 use picture::Picture;
 use signature::Signature;
 use std::cmp::Reverse;
@@ -141,6 +141,7 @@ pub(crate) fn run(threads: usize, size: Size) -> Result<Tally, WorkloadError> {
         while let Some((query, list)) = ranked.pop() {
             let mut sum = checksum.lock().unwrap();
             *sum = sum.wrapping_add(digest(query, &list));
+            pulse::beat(1);
         }
     }));
     team::run(jobs)?;

@@ -8,7 +8,7 @@
 
 use crate::math::{exp, normal_pair};
 use crate::random::{fraction, mix};
-use crate::{Size, Tally, WorkloadError, team};
+use crate::{Size, Tally, WorkloadError, pulse, team};
 use std::sync::Mutex;
 
 const SWAPTIONS: usize = 128;
@@ -147,6 +147,7 @@ impl Swaption {
         let mut moments = Moments::default();
         for path in (0..paths).step_by(LANES) {
             self.payoffs(&scheme, path).into_iter().for_each(|payoff| moments.add(payoff));
+            pulse::beat(1);
         }
         moments.estimate()
     }

@@ -1,6 +1,6 @@
 //! Threads that start together, and a fair split of work among them.
 
-use crate::WorkloadError;
+use crate::{WorkloadError, pulse};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::thread;
@@ -28,13 +28,18 @@ impl<'a> Job<'a> {
 pub(crate) fn run(jobs: Vec<Job<'_>>) -> Result<(), WorkloadError> {
     let wanted = jobs.len();
     let go = &OnceLock::new();
-    thread::scope(|scope| {
+    let group = pulse::group();
+    let mut no_pulse = OnceLock::new();
+    let no_pulse_at = &no_pulse;
+    let started = thread::scope(|scope| {
         let mut refused = None;
         for (started, Job { name, stack_bytes, body }) in jobs.into_iter().enumerate() {
             let thread =
                 thread::Builder::new().name(name).stack_size(stack_bytes).spawn_scoped(scope, move || {
-                    if *go.wait() {
-                        body();
+                    if *go.wait()
+                        && let Err(why) = pulse::attached(group, body)
+                    {
+                        let _ = no_pulse_at.set(why);
                     }
                 });
             if let Err(source) = thread {
@@ -44,7 +49,11 @@ pub(crate) fn run(jobs: Vec<Job<'_>>) -> Result<(), WorkloadError> {
         }
         go.get_or_init(|| refused.is_none());
         refused.map_or(Ok(()), Err)
-    })
+    });
+    match no_pulse.take() {
+        Some(why) => started.and(Err(WorkloadError::Pulse(why))),
+        None => started,
+    }
 }
 
 /// Runs `body` on `threads` threads, each with its rank from 0.

@@ -8,7 +8,7 @@
 //! cache would be faster, and then the workload would no longer be bound by memory.)
 
 use crate::random::mix;
-use crate::{Size, Tally, WorkloadError, team};
+use crate::{Size, Tally, WorkloadError, pulse, team};
 use std::hint::black_box;
 use std::sync::{Barrier, Mutex};
 
@@ -54,6 +54,7 @@ pub(crate) fn run(threads: usize, size: Size) -> Result<Tally, WorkloadError> {
             }
             arrays.rotate_right(1);
             barrier.wait();
+            pulse::beat(1);
         }
         let mut mine = 0u64;
         for (which, array) in arrays.iter().enumerate() {

@@ -764,6 +764,7 @@ fn crash_in_a_task_names_it_and_what_it_was_doing_and_dies_of_its_signal() {
         ("SIGFPE", libc::SIGFPE, || unsafe {
             let _ = libc::raise(libc::SIGFPE);
         }),
+        // SAFETY: as above.
         ("SIGILL", libc::SIGILL, || unsafe {
             let _ = libc::raise(libc::SIGILL);
         }),

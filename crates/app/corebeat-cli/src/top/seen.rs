@@ -157,8 +157,14 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn snapshot(threads: Vec<ThreadSample>) -> Snapshot {
-        let program =
-            ProgramSample { id: ProgramId(0), name: "p".into(), threads, io_bytes: None, team: None };
+        let program = ProgramSample {
+            id: ProgramId(0),
+            name: "p".into(),
+            threads,
+            io_bytes: None,
+            team: None,
+            pulse: None,
+        };
         Snapshot { at_ns: 0, span_ns: 1_000_000_000, programs: vec![program], ..Snapshot::default() }
     }
 

@@ -1,0 +1,89 @@
+//! The examples, as a user would compile and run them.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Where cargo has put libcorebeat.so: it is built with the tests of its package.
+fn library() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        // Tests do not build a library that they cannot link; a build from here has the same profile and flags as ours.
+        let exe = std::env::current_exe().unwrap();
+        let folder = exe.ancestors().find(|p| p.join("deps").is_dir()).expect("target/PROFILE").to_owned();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "corebeat-c"]);
+        if folder.file_name() == Some(OsStr::new("release")) {
+            cargo.arg("--release");
+        }
+        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
+        assert!(
+            built.success() && folder.join("libcorebeat.so").is_file(),
+            "no libcorebeat.so in {folder:?}"
+        );
+        folder
+    })
+}
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
+}
+
+/// Standard output of a program that must end well. No daemon of the machine takes part.
+fn run(command: &mut Command) -> String {
+    let output = command
+        .env("LD_LIBRARY_PATH", library())
+        .env("COREBEAT_SOCKET", "/nonexistent/socket")
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Compiles an example, and gives what it prints.
+fn compile_and_run(compiler: &str, source: &str, flags: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let mut command = Command::new(compiler);
+    command.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(flags).arg(example(source));
+    command.arg("-I").arg(include).arg("-L").arg(library()).args(["-lcorebeat", "-o"]).arg(&program);
+    run(&mut command);
+    run(&mut Command::new(program))
+}
+
+#[test]
+fn c_example_beats_with_threads_and_reads_its_goal() {
+    let said = compile_and_run("cc", "heartbeat.c", &["-pthread", "-pedantic"]);
+    assert!(said.starts_with("goal 1000 to 2000000 heartbeats a second over 5 samples"), "{said}");
+}
+
+#[test]
+fn cpp_example_beats_in_an_openmp_loop() {
+    let said = compile_and_run("c++", "heartbeat.cpp", &["-fopenmp"]);
+    assert!(said.contains("with a goal of 1000 or more"), "{said}");
+}
+
+#[test]
+fn python_example_beats_through_ctypes() {
+    let mut python = Command::new("python3");
+    let said =
+        run(python.arg(example("heartbeat.py")).env("COREBEAT_LIBRARY", library().join("libcorebeat.so")));
+    assert!(said.trim_end().ends_with("heartbeats a second"), "{said}");
+}
+
+#[test]
+fn listing_of_the_paper_computes_with_as_many_threads_as_its_claim_has_cpus() {
+    let said = compile_and_run("c++", "invasive.cpp", &["-fopenmp"]);
+    let cpus = std::thread::available_parallelism().unwrap().get().min(8);
+    let expected = format!("a claim of {cpus} CPUs\n{cpus} threads, sum 1571328, 1 CPU left\n");
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn misuse_in_c_is_an_error_number_with_words() {
+    let said = compile_and_run("cc", "../tests/misuse.c", &["-pthread"]);
+    assert_eq!(said, "as the header says\n");
+}

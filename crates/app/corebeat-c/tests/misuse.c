@@ -1,0 +1,54 @@
+/* What the headers say of mistakes. */
+#include "hrm.h"
+#include "invasive_computing.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#define EXPECT(what)                                                                                                           \
+	do {                                                                                                                   \
+		if (!(what)) {                                                                                                 \
+			fprintf(stderr, "%d: %s (%s)\n", __LINE__, #what, hrm_why());                                          \
+			return 1;                                                                                              \
+		}                                                                                                              \
+	} while (0)
+
+int main(void)
+{
+	hrm_t none = {0}, producer, second, consumer;
+	uint32_t rate = 1;
+
+	EXPECT(hrm_attach(NULL, 1, 0) == EINVAL);
+	EXPECT(hrm_attach(&producer, -1, 0) == EINVAL && strstr(hrm_why(), "-1"));
+	EXPECT(hrm_detach(&none) == EINVAL && hrm_detach(NULL) == EINVAL);
+	EXPECT(heartbeat(&none, 1) == EPERM);
+	EXPECT(hrm_get_min_heart_rate(&none, &rate) == EINVAL && rate == 1);
+
+	EXPECT(hrm_attach(&producer, 1, 0) == 0);
+	EXPECT(hrm_attach(&second, 1, 0) == EBUSY && hrm_attach(&second, 2, 0) == EBUSY);
+	EXPECT(hrm_attach(&consumer, 1, 1) == 0);
+	EXPECT(hrm_set_min_heart_rate(&consumer, 5) == EPERM && heartbeat(&consumer, 1) == EPERM);
+	EXPECT(hrm_set_max_heart_rate(&producer, 10) == 0 && hrm_set_min_heart_rate(&producer, 11) == EINVAL);
+	EXPECT(hrm_set_window_size(&producer, 0) == EINVAL && hrm_set_window_size(&producer, SIZE_MAX) == EINVAL);
+	EXPECT(hrm_get_max_heart_rate(&consumer, &rate) == 0 && rate == 10);
+	EXPECT(hrm_get_min_heart_rate(&consumer, &rate) == 0 && rate == 0);
+	EXPECT(hrm_get_global_heart_rate(&consumer, NULL) == EINVAL);
+	EXPECT(hrm_set_max_heart_rate(&producer, 0) == 0);
+	EXPECT(hrm_get_max_heart_rate(&consumer, &rate) == 0 && rate == 0);
+	EXPECT(hrm_detach(&producer) == 0 && hrm_detach(&producer) == EINVAL && hrm_detach(&consumer) == 0);
+
+	corebeat_claim *claim = NULL;
+	unsigned cpus[4];
+	EXPECT(corebeat_claim_begin(NULL) == EINVAL && corebeat_invade(NULL, 1, 1, 0) == EINVAL);
+	EXPECT(corebeat_claim_begin(&claim) == 0 && corebeat_claim_cpus(claim, cpus, 4) == 1);
+	EXPECT(corebeat_invade(claim, 2, 1, 0) == EINVAL && corebeat_invade(claim, 1, 1, 7) == EINVAL);
+	EXPECT(strstr(corebeat_why(), "7") && corebeat_claim_cpus(claim, NULL, 0) == 1);
+	struct pollfd news = {.fd = corebeat_claim_fd(claim), .events = POLLIN};
+	EXPECT(poll(&news, 1, 0) >= 0 && corebeat_claim_fd(NULL) == -1);
+	EXPECT(corebeat_heed(claim, NULL) == 0 && corebeat_retreat(claim, 0) == 0);
+	EXPECT(corebeat_claim_cpus(claim, NULL, 0) == 1 && corebeat_claim_cpus(NULL, cpus, 4) == 0);
+	corebeat_claim_end(claim);
+	corebeat_claim_end(NULL);
+	printf("as the header says\n");
+}

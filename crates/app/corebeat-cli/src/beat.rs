@@ -1,0 +1,74 @@
+//! `corebeat beat`: groups of heartbeats and their goals.
+
+mod exec;
+mod list;
+mod watch;
+
+use crate::failure::{Done, Failure};
+use corebeat_wire::{Connection, host};
+
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    /// List the groups, with their goals and rates
+    List(list::Options),
+    /// Show rates against goals as they move
+    Watch(watch::Options),
+    /// Run a program that emits heartbeats, with a goal for its group
+    Exec(exec::Options),
+}
+
+pub(crate) fn main(command: Command) -> Done {
+    match command {
+        Command::List(options) => list::main(options),
+        Command::Watch(options) => watch::main(options),
+        Command::Exec(options) => exec::main(options),
+    }
+}
+
+/// The way to the daemon.
+fn connect() -> Result<Connection, Failure> {
+    Connection::open().map_err(Failure::own)?.ok_or_else(|| {
+        Failure::own("there is no daemon, and groups are seen through it: start one with 'corebeat daemon'")
+    })
+}
+
+/// The groups that one may see, by owner and number.
+fn groups(connection: &mut Connection) -> Result<Vec<host::Group>, Failure> {
+    let (host::Groups { mut groups }, _) =
+        connection.call(host::LIST_GROUPS, &host::Nothing {}, &[]).map_err(Failure::own)?;
+    groups.sort_by_key(|group| (group.owner, group.group));
+    Ok(groups)
+}
+
+/// A goal's band in words.
+fn band(goal: &host::Goal) -> String {
+    match (goal.min_rate, goal.max_rate) {
+        (Some(min), Some(max)) => format!("{} to {}", number(min), number(max)),
+        (Some(min), None) => format!("{} or more", number(min)),
+        (None, Some(max)) => format!("{} or less", number(max)),
+        (None, None) => "none".into(),
+    }
+}
+
+/// A rate with three digits that count.
+fn number(rate: f64) -> String {
+    let decimals = match rate.abs() {
+        _ if rate == 0.0 => 0,
+        small if small < 1.0 => 3,
+        small if small < 10.0 => 2,
+        small if small < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{rate:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_has_three_digits_that_count() {
+        let texts = [0.0, 0.1234, 1.234, 12.34, 123.4, 1_234_567.0].map(number);
+        assert_eq!(texts, ["0", "0.123", "1.23", "12.3", "123", "1234567"]);
+    }
+}

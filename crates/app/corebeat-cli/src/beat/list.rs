@@ -1,0 +1,41 @@
+//! `corebeat beat list`: one line a group.
+
+use super::{band, connect, groups, number};
+use crate::failure::{Done, Failure, print};
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn main(options: Options) -> Done {
+    let groups = groups(&mut connect()?)?;
+    if options.json {
+        for group in &groups {
+            print(serde_json::to_string(group).map_err(Failure::own)? + "\n")?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(format_args!(
+        "{:>6} {:>6} {:>5} {:>12} {:>10} {:>10}  {:<20} {}\n",
+        "owner", "group", "mode", "beats", "rate", "overall", "goal", "processes"
+    ))?;
+    for g in &groups {
+        let pids: Vec<String> = g.pids.iter().map(ToString::to_string).collect();
+        print(format_args!(
+            "{:>6} {:>6} {:>5o} {:>12} {:>10} {:>10}  {:<20} {}\n",
+            g.owner,
+            g.group,
+            g.mode,
+            g.beats,
+            number(g.window_rate),
+            number(g.global_rate),
+            band(&g.goal),
+            pids.join(" ")
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

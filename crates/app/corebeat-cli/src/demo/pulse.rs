@@ -1,0 +1,334 @@
+//! `corebeat demo pulse`: programs with goals, without and with the daemon's hands.
+//!
+//! The evaluation of Sironi et al., *Metronome: Operating System Level Performance Management via Self-Adaptive Computing*
+//! (2012), section 5.2, with our own workloads. Two programs run side by side, each with as many threads as there are CPUs.
+//! First nobody steers them: that gives the rates that equal shares bring. Their goals are then 1.25 of that for the first, and 0.75
+//! for the second, give or take a twentieth, and they run again, steered. Both runs are held against the same goals.
+
+mod figure;
+
+use crate::failure::{Done, Failure, print};
+use corebeat_daemon::{Daemon, Options as How, Scope};
+use corebeat_linux::state_dir;
+use corebeat_wire::{Connection, host};
+use figure::Figures;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
+use rustix::time::Timespec;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// From one look at the rates to the next: the daemon's sampling period.
+const LOOK: Duration = Duration::from_millis(100);
+/// Samples of the window that rates are taken over: a second.
+const WINDOW: u32 = 10;
+/// What the goals are, of the rates that equal shares bring.
+const FACTORS: [f64; 2] = [1.25, 0.75];
+/// A goal reaches so far to each side of its middle: as in the paper's figure 4.
+const HALF_BAND: f64 = 0.05;
+/// No run takes longer.
+const RUN_MAX: Duration = Duration::from_secs(300);
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How much work each program does: 1 is eight to ten seconds of one core
+    #[arg(short, long, default_value_t = 2.0)]
+    scale: f64,
+    /// This mix alone, 1 to 3
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=3))]
+    mix: Option<u8>,
+    /// Draw figures 3 and 4 of the paper into this folder, as SVG
+    #[arg(long, value_name = "FOLDER")]
+    plot: Option<PathBuf>,
+}
+
+/// Two programs, and what they stand for in the paper.
+struct Mix {
+    programs: [&'static str; 2],
+    stands_for: &'static str,
+}
+
+const MIXES: [Mix; 3] = [
+    Mix { programs: ["cluster", "search"], stands_for: "facesim and ferret" },
+    Mix { programs: ["swaption", "option"], stands_for: "swaptions and blackscholes" },
+    Mix { programs: ["cluster", "fluid"], stands_for: "facesim and fluidanimate" },
+];
+
+/// What one program did in a run.
+#[derive(Debug, Clone, Default)]
+struct Track {
+    /// Seconds since the start, and beats a second, from its first beat on.
+    rates: Vec<(f64, f64)>,
+    finished_s: f64,
+}
+
+/// Both programs of a mix.
+type Run = [Track; 2];
+
+/// A goal's middle.
+type Middles = [f64; 2];
+
+pub(crate) fn main(options: Options) -> Done {
+    corebeat_workload::Size::scaled(options.scale).map_err(Failure::usage)?;
+    let figures = options.plot.map(Figures::new).transpose()?;
+    let cpus = thread::available_parallelism().map_or(1, |n| n.get());
+    print(format_args!(
+        "Two programs at a time, {cpus} threads each on {cpus} CPUs. Goals are 1.25 and 0.75 of the rates that they have unsteered,\n\
+         give or take 5%. Error: mean square of how far the rate is outside its goal, as a part of the goal, while both run.\n\n\
+         {:<10} {:>16} {:>10} {:>10} {:>9} {:>9} {:>7} {:>10} {:>10}\n",
+        "", "goal, beats/s", "rate alone", "steered", "error", "steered", "of it", "seconds", "steered"
+    ))?;
+    let mut ratios = Vec::new();
+    for (number, mix) in MIXES.iter().enumerate().map(|(i, mix)| (i + 1, mix)) {
+        if options.mix.is_some_and(|only| usize::from(only) != number) {
+            continue;
+        }
+        print(format_args!("mix {number}: for {}\n", mix.stands_for))?;
+        std::io::stdout().flush().map_err(Failure::own)?;
+        let plain = run(mix, options.scale, cpus, None)?;
+        let together_s = together_s(&plain);
+        let rate = |track: &Track| mean(settled(track, together_s));
+        let middles: Middles = std::array::from_fn(|i| rate(&plain[i]) * FACTORS[i]);
+        if middles.iter().any(|middle| !(middle.is_finite() && *middle > 0.0)) {
+            return Err(Failure::own("a program was over before its rate was known; give a larger --scale"));
+        }
+        let steered = run(mix, options.scale, cpus, Some(middles))?;
+        let mut of_mix = Vec::new();
+        for i in 0..2 {
+            let (before, after) = (error(&plain, i, middles[i]), error(&steered, i, middles[i]));
+            of_mix.push(after / before);
+            print(format_args!(
+                "{:<10} {:>16} {:>10.0} {:>10.0} {before:>9.4} {after:>9.4} {:>7.3} {:>10.2} {:>10.2}\n",
+                mix.programs[i],
+                format!("{:.0} to {:.0}", middles[i] * (1.0 - HALF_BAND), middles[i] * (1.0 + HALF_BAND)),
+                rate(&plain[i]),
+                mean(settled(&steered[i], self::together_s(&steered))),
+                after / before,
+                plain[i].finished_s,
+                steered[i].finished_s,
+            ))?;
+        }
+        let last_s = |run: &Run| run[0].finished_s.max(run[1].finished_s);
+        print(format_args!(
+            "{:<74} {:>18.2} {:>10.2}\n",
+            "  both finished",
+            last_s(&plain),
+            last_s(&steered)
+        ))?;
+        if let Some(figures) = &figures {
+            figures.rates(number, mix.programs, [&plain, &steered], middles)?;
+        }
+        ratios.push((number, mix.programs, [of_mix[0], of_mix[1]]));
+    }
+    if let Some(figures) = &figures {
+        figures.errors(&ratios)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Until when both programs ran.
+fn together_s(run: &Run) -> f64 {
+    run[0].finished_s.min(run[1].finished_s)
+}
+
+/// Rates while both ran.
+fn together(track: &Track, together_s: f64) -> impl Iterator<Item = f64> + Clone + '_ {
+    track.rates.iter().filter(move |(at_s, _)| *at_s <= together_s).map(|(_, rate)| *rate)
+}
+
+/// The same, once the window was full.
+fn settled(track: &Track, together_s: f64) -> impl Iterator<Item = f64> + Clone + '_ {
+    together(track, together_s).skip(WINDOW as usize)
+}
+
+fn mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    values.clone().sum::<f64>() / values.count() as f64
+}
+
+/// The normalised mean squared error of a program's rate against its goal, while both ran. Inside the goal there is none.
+fn error(run: &Run, i: usize, middle: f64) -> f64 {
+    mean(
+        together(&run[i], together_s(run))
+            .map(|rate| (((rate - middle).abs() / middle) - HALF_BAND).max(0.0).powi(2)),
+    )
+}
+
+/// A daemon for ourselves, in a thread.
+struct House {
+    folder: PathBuf,
+    /// Dropped, it ends the daemon.
+    stop: Option<UnixStream>,
+    thread: Option<thread::JoinHandle<Result<(), Failure>>>,
+}
+
+impl House {
+    fn new(steers: bool) -> Result<House, Failure> {
+        let failed = |e: std::io::Error| Failure::own(format!("cannot start a daemon: {e}"));
+        let folder = std::env::temp_dir().join(format!("corebeat-pulse-{}", std::process::id()));
+        std::fs::create_dir(&folder).map_err(failed)?;
+        let (stop, stopped) = UnixStream::pair().map_err(failed)?;
+        let mut how = How::new(folder.join("socket"), Scope::User, state_dir()?);
+        how.steers = steers;
+        let (ready, is_ready) = mpsc::channel();
+        let serve = move || {
+            let own = |ended| match ended {
+                corebeat_daemon::Failure::Own(e) => Failure::own(e),
+                corebeat_daemon::Failure::Host(e) => e.into(),
+            };
+            let daemon = Daemon::open(how).map_err(own)?;
+            let _ = ready.send(());
+            daemon.run(stopped.as_fd()).map_err(own)
+        };
+        let thread = Some(thread::spawn(serve));
+        let mut house = House { folder, stop: Some(stop), thread };
+        match is_ready.recv() {
+            Ok(()) => Ok(house),
+            Err(_) => Err(house.end().err().unwrap_or_else(|| Failure::own("the daemon ended at once"))),
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("socket")
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
+        drop(self.stop.take());
+        let ended = self.thread.take().map_or(Ok(()), |thread| {
+            thread.join().unwrap_or_else(|_| Err(Failure::own("the daemon has panicked")))
+        });
+        let _ = std::fs::remove_dir_all(&self.folder);
+        ended
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// A program, which is killed where it is not waited for.
+struct Program {
+    child: Child,
+    pidfd: OwnedFd,
+}
+
+impl Program {
+    fn start(name: &str, scale: f64, threads: usize, group: u32, socket: &Path) -> Result<Program, Failure> {
+        let failed = |e: std::io::Error| Failure::own(format!("cannot run a workload: {e}"));
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.arg("workload").arg(name).arg("--threads").arg(threads.to_string());
+        command.arg("--scale").arg(scale.to_string()).arg("--group").arg(group.to_string());
+        command.env("COREBEAT_SOCKET", socket).stdin(Stdio::null()).stdout(Stdio::null());
+        let with_us = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
+        // SAFETY: the hook makes one system call.
+        unsafe { command.pre_exec(with_us) };
+        let child = command.spawn().map_err(failed)?;
+        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
+        Ok(Program { child, pidfd })
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a mix, with goals for a daemon that steers, or without.
+fn run(mix: &Mix, scale: f64, threads: usize, goals: Option<Middles>) -> Result<Run, Failure> {
+    let mut house = House::new(goals.is_some())?;
+    let mut connection = Connection::to(&house.socket())
+        .map_err(Failure::own)?
+        .ok_or_else(|| Failure::own("the daemon does not answer"))?;
+    for group in 0..2 {
+        // As long as we watch them, the groups are there: before their programs, too.
+        let attach = host::Attach { group, owner: None, mode: None, role: host::Role::Consumer };
+        let _: (host::Attached, _) = connection.call(host::ATTACH, &attach, &[]).map_err(Failure::own)?;
+        let middle = goals.map(|middles| middles[group as usize]);
+        let goal = host::Goal {
+            min_rate: middle.map(|middle| middle * (1.0 - HALF_BAND)),
+            max_rate: middle.map(|middle| middle * (1.0 + HALF_BAND)),
+            window: WINDOW,
+            hold: false,
+        };
+        let goal = host::SetGoal { group, owner: None, goal };
+        let _: (host::Nothing, _) = connection.call(host::SET_GOAL, &goal, &[]).map_err(Failure::own)?;
+    }
+    let begin = Instant::now();
+    let start = |i: usize| Program::start(mix.programs[i], scale, threads, i as u32, &house.socket());
+    let mut running: BTreeMap<usize, Program> = [(0, start(0)?), (1, start(1)?)].into();
+    let mut tracks = Run::default();
+    let mut look_at = begin + LOOK;
+    while !running.is_empty() {
+        if begin.elapsed() > RUN_MAX {
+            return Err(Failure::own(format!(
+                "{} took more than {RUN_MAX:?}; give a smaller --scale",
+                mix.stands_for
+            )));
+        }
+        let left = look_at.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let mut ends: Vec<PollFd> = running.values().map(|p| PollFd::new(&p.pidfd, PollFlags::IN)).collect();
+        rustix::io::retry_on_intr(|| poll(&mut ends, Some(&left))).map_err(Failure::own)?;
+        let ended: Vec<bool> = ends.iter().map(|end| !end.revents().is_empty()).collect();
+        let at_s = begin.elapsed().as_secs_f64();
+        let ended: Vec<usize> =
+            running.keys().copied().zip(ended).filter(|(_, ended)| *ended).map(|(i, _)| i).collect();
+        for i in ended {
+            let mut program = running.remove(&i).expect("it was there just now");
+            tracks[i].finished_s = at_s;
+            if !program.child.wait().map_err(Failure::own)?.success() {
+                return Err(Failure::own(format!("the workload {} has failed", mix.programs[i])));
+            }
+        }
+        if Instant::now() >= look_at {
+            look_at += LOOK;
+            let (host::Groups { groups }, _) =
+                connection.call(host::LIST_GROUPS, &host::Nothing {}, &[]).map_err(Failure::own)?;
+            for group in groups.iter().filter(|group| group.beats > 0) {
+                let i = group.group as usize;
+                if running.contains_key(&i) {
+                    tracks[i].rates.push((at_s, group.window_rate));
+                }
+            }
+        }
+    }
+    drop(connection);
+    house.end()?;
+    Ok(tracks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn track(rates: &[f64], finished_s: f64) -> Track {
+        let at = |(i, rate): (usize, &f64)| (i as f64, *rate);
+        Track { rates: rates.iter().enumerate().map(at).collect(), finished_s }
+    }
+
+    #[test]
+    fn error_counts_what_is_outside_the_goal_while_both_run() {
+        let run = [track(&[95.0, 105.0, 115.0, 85.0, 1e9], 9.0), track(&[], 3.5)];
+        let error = error(&run, 0, 100.0);
+        assert!((error - 0.005).abs() < 1e-12, "{error}");
+    }
+
+    #[test]
+    fn mean_of_what_is_settled_leaves_the_first_window_out() {
+        let rates: Vec<f64> = (0..20).map(f64::from).collect();
+        let track = track(&rates, 19.0);
+        assert_eq!(mean(settled(&track, 11.0)), 10.5);
+        assert!(mean(settled(&track, 3.0)).is_nan());
+    }
+}

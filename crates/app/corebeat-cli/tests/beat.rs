@@ -1,0 +1,116 @@
+//! `corebeat beat` with a daemon, and without one.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A daemon in a folder of its own.
+struct Place {
+    folder: TempDir,
+    daemon: Child,
+}
+
+impl Place {
+    fn new() -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let mut daemon = Command::new(env!("CARGO_BIN_EXE_corebeat"));
+        daemon.args(["daemon", "--scope", "user", "--policy", "none", "--period", "10", "--socket"]);
+        daemon.arg(&socket).env("COREBEAT_STATE_DIR", folder.path().join("state"));
+        let daemon = daemon.stderr(Stdio::null()).spawn().unwrap();
+        until(|| socket.exists());
+        Place { folder, daemon }
+    }
+
+    fn socket(&self) -> std::path::PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    fn corebeat(&self, args: &[&str]) -> Output {
+        corebeat(&self.socket(), args).output().unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+fn corebeat(socket: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
+    command.args(args).env("COREBEAT_SOCKET", socket);
+    command
+}
+
+fn until(mut done: impl FnMut() -> bool) {
+    while !done() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn beat_without_a_daemon_says_how_to_start_one() {
+    for args in [&["beat", "list"][..], &["beat", "watch"], &["beat", "exec", "--group", "1", "--", "true"]] {
+        let output = corebeat(Path::new("/nonexistent/socket"), args).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{args:?}");
+        let said = text(&output.stderr);
+        assert!(said.lines().count() == 1 && said.contains("corebeat daemon"), "{said}");
+    }
+}
+
+#[test]
+fn exec_gives_the_group_a_goal_and_the_programs_exit_status() {
+    let place = Place::new();
+    let list = format!("{} beat list; exit 3", env!("CARGO_BIN_EXE_corebeat"));
+    let exec = ["beat", "exec", "--group", "7", "--min", "20", "--max", "30", "--mode", "604", "--"];
+    let output = place.corebeat(&[&exec[..], &["sh", "-c", &list]].concat());
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    let line = said.lines().nth(1).unwrap_or_else(|| panic!("{said}"));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[1..3], ["7", "604"], "{said}");
+    assert!(line.contains("20.0 to 30.0"), "{said}");
+    // With the program the group has ended.
+    assert_eq!(text(&place.corebeat(&["beat", "list"]).stdout).lines().count(), 1);
+}
+
+#[test]
+fn watch_shows_a_workload_that_beats() {
+    let place = Place::new();
+    let work = ["workload", "swaption", "--scale", "0.2", "--group", "3"];
+    let mut program = corebeat(&place.socket(), &work).stdout(Stdio::null()).spawn().unwrap();
+    let beats = || {
+        let said = text(&place.corebeat(&["beat", "list", "--json"]).stdout);
+        let group: Option<serde_json::Value> = said.lines().next().map(|l| serde_json::from_str(l).unwrap());
+        group.is_some_and(|g| g["group"] == 3 && g["beats"].as_u64() > Some(0))
+    };
+    until(|| beats() || program.try_wait().unwrap().is_some());
+    assert!(program.wait().unwrap().success());
+    let output = place.corebeat(&["beat", "watch", "99"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("no group 99"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn goal_that_makes_no_sense_is_a_mistake_on_the_command_line() {
+    let mistakes: [&[&str]; 5] = [
+        &["--min", "3", "--max", "2"],
+        &["--min", "nan"],
+        &["--window", "0"],
+        &["--hold"],
+        &["--mode", "777"],
+    ];
+    for mistake in mistakes {
+        let args = [&["beat", "exec", "--group", "1"][..], mistake, &["--", "true"]].concat();
+        let output = corebeat(Path::new("/nonexistent/socket"), &args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{mistake:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stderr).lines().count(), 1, "{mistake:?}");
+    }
+}

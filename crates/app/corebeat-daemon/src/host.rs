@@ -1,0 +1,309 @@
+//! What is asked, and what is answered: groups and claims, without a socket and without a clock.
+
+use crate::claim::Arbiter;
+use crate::limit::SEATS_PER_CLIENT_MAX;
+use crate::session::Session;
+use corebeat_heartbeat::{Error as Refused, Goal, GroupId, GroupInfo, Mode, Registry, Role};
+use corebeat_machine::{PulseSample, Topology};
+use corebeat_wire::{Call, Frame, Refusal, host, service};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A text, and descriptors. An empty text is no answer yet.
+type Answer = (Vec<u8>, Vec<OwnedFd>);
+
+/// How a call was dealt with, for those who count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dealt {
+    Answered,
+    Refused,
+}
+
+/// What the host is like, as far as [`host::STATUS`] tells more than the host itself knows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Circumstances {
+    pub(crate) period_ns: u64,
+    pub(crate) steering: bool,
+    pub(crate) clients: u32,
+    pub(crate) programs: u32,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Groups and claims.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) registry: Registry,
+    pub(crate) arbiter: Arbiter,
+    /// How many connections each process has.
+    processes: BTreeMap<u32, usize>,
+    pub(crate) circumstances: Circumstances,
+}
+
+impl Host {
+    /// Nobody is there yet. Claims are on the CPUs of this topology.
+    pub(crate) fn new(topology: Topology) -> Host {
+        Host {
+            registry: Registry::new(),
+            arbiter: Arbiter::new(topology),
+            processes: BTreeMap::new(),
+            circumstances: Circumstances::default(),
+        }
+    }
+
+    /// A connection begins.
+    pub(crate) fn enter(&mut self, session: &Session) {
+        *self.processes.entry(session.peer.pid).or_default() += 1;
+    }
+
+    /// Deals with a message. `None` for the answer where none is wanted.
+    ///
+    /// # Errors
+    /// Where it is no call at all. Whoever sends such a thing speaks another language: there is nothing to answer.
+    pub(crate) fn deal(
+        &mut self,
+        session: &mut Session,
+        asked: Frame,
+        now_ns: u64,
+    ) -> Result<(Option<Frame>, Dealt), corebeat_wire::Error> {
+        let mut call = Call::read(&asked.text)?;
+        let answer = self.answer(session, &mut call, asked.fds, now_ns);
+        let dealt = if answer.is_ok() { Dealt::Answered } else { Dealt::Refused };
+        let (text, fds) = match answer {
+            Ok(answer) => answer,
+            Err(refusal) => (corebeat_wire::refuse(&refusal)?, vec![]),
+        };
+        // An empty text: answers come later.
+        Ok((Some(Frame { text, fds }).filter(|answer| !call.oneway && !answer.text.is_empty()), dealt))
+    }
+
+    /// A connection ends: its places are free, and so are its process's claims if it was the last one.
+    pub(crate) fn leave(&mut self, session: &mut Session, now_ns: u64) {
+        std::mem::take(&mut session.seats).into_values().for_each(|member| self.registry.leave(member));
+        let pid = session.peer.pid;
+        if let Some(count) = self.processes.get_mut(&pid) {
+            *count -= 1;
+            if *count == 0 {
+                self.processes.remove(&pid);
+                self.arbiter.forget(pid, now_ns);
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        session: &mut Session,
+        call: &mut Call,
+        fds: Vec<OwnedFd>,
+        now_ns: u64,
+    ) -> Result<Answer, Refusal> {
+        if call.upgrade {
+            return Err(Refusal::MethodNotImplemented { method: call.method.clone() });
+        }
+        let method = call.method.clone();
+        match method.as_str() {
+            service::GET_INFO => call.parameters::<host::Nothing>().and_then(|_| plain(&info())),
+            service::GET_INTERFACE_DESCRIPTION => describe(&call.parameters::<service::Asked>()?.interface),
+            host::ATTACH => self.attach(session, call.parameters()?, fds, now_ns),
+            host::DETACH => self.detach(session, call.parameters()?),
+            host::SET_GOAL => self.set_goal(session, call.parameters()?),
+            host::LIST_GROUPS => call.parameters::<host::Nothing>().and_then(|_| self.list_groups(session)),
+            host::INVADE => {
+                let asked = call.parameters()?;
+                self.arbiter.invade(session.peer, asked, now_ns).and_then(|invaded| plain(&invaded))
+            }
+            host::RETREAT => {
+                let asked = call.parameters()?;
+                self.arbiter.retreat(session.peer, asked, now_ns).and_then(|retreated| plain(&retreated))
+            }
+            host::WATCH_CLAIMS => self.watch_claims(session, call),
+            host::LIST_CLAIMS => call.parameters::<host::Nothing>().and_then(|_| {
+                let everybodys = session.peer.uid == 0;
+                plain(&self.arbiter.list((!everybodys).then_some(session.peer.pid)))
+            }),
+            host::STATUS => call.parameters::<host::Nothing>().and_then(|_| plain(&self.status())),
+            _ => Err(unknown(method)),
+        }
+    }
+
+    fn attach(
+        &mut self,
+        session: &mut Session,
+        asked: host::Attach,
+        fds: Vec<OwnedFd>,
+        now_ns: u64,
+    ) -> Result<Answer, Refusal> {
+        let id = group_id(session, asked.owner, asked.group);
+        let key = (id, role(asked.role));
+        if session.seats.contains_key(&key) {
+            return Err(bad(format!("this connection takes part in {id} already: detach first")));
+        }
+        if session.seats.len() >= SEATS_PER_CLIENT_MAX {
+            return Err(Refusal::TooMany {
+                what: "groups of one connection".into(),
+                limit: SEATS_PER_CLIENT_MAX as u64,
+            });
+        }
+        let region = match (asked.role, fds.as_slice()) {
+            (host::Role::Producer, [region]) => Some(region.as_fd()),
+            (host::Role::Producer, _) => return Err(bad("a producer sends one descriptor, of its region")),
+            (host::Role::Consumer, []) => None,
+            (host::Role::Consumer, _) => return Err(bad("a consumer sends no descriptor")),
+        };
+        let mode = asked.mode.map(Mode::from_bits).transpose().map_err(refusal)?;
+        let joined = self.registry.join(session.peer, id, mode, region, now_ns);
+        let (member, page) = joined.map_err(refusal)?;
+        session.seats.insert(key, member);
+        let (text, _) = plain(&host::Attached { period_ns: self.circumstances.period_ns })?;
+        Ok((text, vec![page]))
+    }
+
+    fn detach(&mut self, session: &mut Session, asked: host::Detach) -> Result<Answer, Refusal> {
+        let id = group_id(session, asked.owner, asked.group);
+        let member = session.seats.remove(&(id, role(asked.role)));
+        let member = member.ok_or_else(|| Refusal::NoSuchGroup {
+            why: format!("this connection does not take part in {id}: attach first"),
+        })?;
+        self.registry.leave(member);
+        plain(&host::Nothing {})
+    }
+
+    fn set_goal(&mut self, session: &mut Session, asked: host::SetGoal) -> Result<Answer, Refusal> {
+        let id = group_id(session, asked.owner, asked.group);
+        let host::Goal { min_rate, max_rate, window, hold } = asked.goal;
+        let goal = Goal { rate_min: min_rate, rate_max: max_rate, window, hold };
+        self.registry.set_goal(session.peer, id, goal).map_err(refusal)?;
+        plain(&host::Nothing {})
+    }
+
+    fn list_groups(&self, session: &Session) -> Result<Answer, Refusal> {
+        let uid = session.peer.uid;
+        let may_see = |g: &GroupInfo| uid == 0 || uid == g.id.owner || g.mode.lets_others(Role::Consumer);
+        let seen: Vec<GroupInfo> = self.registry.groups().filter(may_see).collect();
+        plain(&host::Groups { groups: seen.iter().map(told).collect() })
+    }
+
+    /// The answers come when there is something to tell.
+    fn watch_claims(&self, session: &mut Session, call: &mut Call) -> Result<Answer, Refusal> {
+        call.parameters::<host::Nothing>()?;
+        if !call.more {
+            return Err(Refusal::ExpectedMore {});
+        }
+        session.watches_claims = true;
+        Ok((vec![], vec![]))
+    }
+
+    fn status(&self) -> host::Status {
+        let Circumstances { period_ns, steering, clients, programs, notes } = self.circumstances.clone();
+        host::Status {
+            version: env!("CARGO_PKG_VERSION").into(),
+            period_ns,
+            steering,
+            clients,
+            programs,
+            groups: self.registry.groups().count() as u32,
+            claims: self.arbiter.count() as u32,
+            notes,
+        }
+    }
+
+    /// The pulses, by process. A process that beats for several groups has the pulse of the first one with a goal.
+    pub(crate) fn pulses(&self) -> BTreeMap<i32, PulseSample> {
+        let mut pulses: BTreeMap<i32, PulseSample> = BTreeMap::new();
+        for group in self.registry.groups() {
+            let goal = group.status.goal;
+            let pulse = PulseSample {
+                rate: group.status.window_rate,
+                rate_min: goal.rate_min,
+                rate_max: goal.rate_max,
+                hold: goal.hold,
+                beats: group.status.beats,
+            };
+            for pid in group.pids.iter().filter_map(|pid| i32::try_from(*pid).ok()) {
+                let known = pulses.entry(pid).or_insert(pulse);
+                if known.rate_min.is_none() && known.rate_max.is_none() {
+                    *known = pulse;
+                }
+            }
+        }
+        pulses
+    }
+}
+
+fn info() -> service::Info {
+    service::Info {
+        vendor: "Corebeat".into(),
+        product: "corebeat daemon".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        url: env!("CARGO_PKG_REPOSITORY").into(),
+        interfaces: vec![service::INTERFACE.into(), host::INTERFACE.into()],
+    }
+}
+
+fn describe(interface: &str) -> Result<Answer, Refusal> {
+    let description = match interface {
+        service::INTERFACE => service::DESCRIPTION,
+        host::INTERFACE => host::DESCRIPTION,
+        _ => return Err(Refusal::InterfaceNotFound { interface: interface.into() }),
+    };
+    plain(&service::Described { description: description.into() })
+}
+
+fn unknown(method: String) -> Refusal {
+    match method.rsplit_once('.') {
+        Some((service::INTERFACE | host::INTERFACE, _)) => Refusal::MethodNotFound { method },
+        Some((interface, _)) => Refusal::InterfaceNotFound { interface: interface.into() },
+        None => Refusal::InterfaceNotFound { interface: method },
+    }
+}
+
+fn group_id(session: &Session, owner: Option<u32>, number: u32) -> GroupId {
+    GroupId { owner: owner.unwrap_or(session.peer.uid), number }
+}
+
+fn role(role: host::Role) -> Role {
+    match role {
+        host::Role::Producer => Role::Producer,
+        host::Role::Consumer => Role::Consumer,
+    }
+}
+
+fn told(group: &GroupInfo) -> host::Group {
+    let goal = group.status.goal;
+    host::Group {
+        owner: group.id.owner,
+        group: group.id.number,
+        mode: group.mode.bits(),
+        members: group.status.members,
+        beats: group.status.beats,
+        global_rate: group.status.global_rate,
+        window_rate: group.status.window_rate,
+        goal: host::Goal {
+            min_rate: goal.rate_min,
+            max_rate: goal.rate_max,
+            window: goal.window,
+            hold: goal.hold,
+        },
+        pids: group.pids.iter().filter_map(|pid| i32::try_from(*pid).ok()).collect(),
+    }
+}
+
+fn bad(why: impl Into<String>) -> Refusal {
+    Refusal::BadRequest { why: why.into() }
+}
+
+fn refusal(refused: Refused) -> Refusal {
+    let why = refused.to_string();
+    match refused {
+        Refused::NotAllowed(_) => Refusal::NotAllowed { why },
+        Refused::NoSuchGroup(_) => Refusal::NoSuchGroup { why },
+        Refused::TooMany { what, limit } => Refusal::TooMany { what: what.into(), limit: limit as u64 },
+        _ => Refusal::BadRequest { why },
+    }
+}
+
+/// The text of an answer without descriptors.
+fn plain<R: Serialize>(parameters: &R) -> Result<Answer, Refusal> {
+    let text = corebeat_wire::answer(parameters, false);
+    text.map(|text| (text, vec![])).map_err(|e| bad(format!("the answer cannot be written: {e}")))
+}

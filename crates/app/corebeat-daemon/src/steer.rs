@@ -1,0 +1,201 @@
+//! The loop around the host: watch the programs that have a pulse, decide, act, and let go of those that have none any more.
+
+use crate::limit::{NOTES_MAX, PROGRAMS_MAX, PROGRAMS_PER_USER_MAX, THREADS_PER_PROGRAM_MAX};
+use corebeat_linux::{Error, LinuxMachine, Options, Restored};
+use corebeat_loop::{Deed, heed};
+use corebeat_machine::{Action, Machine, ProgramId, PulseSample, Snapshot, Topology};
+use corebeat_policy::fair::{Fair, Lever};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A program whose pulse has gone is watched for so many turns more, so that policies can take back what they did.
+const LAST_TURNS: u32 = 2;
+
+/// A host with programs that beat.
+pub(crate) struct Steer {
+    machine: LinuxMachine,
+    fair: Fair,
+    /// By process.
+    programs: BTreeMap<i32, Watched>,
+    /// What does not work here.
+    notes: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    id: ProgramId,
+    uid: u32,
+    turns_left: u32,
+}
+
+/// The machine, with pulses filled in.
+struct Pulsed<'a> {
+    machine: &'a mut LinuxMachine,
+    pulses: BTreeMap<ProgramId, PulseSample>,
+}
+
+impl Machine for Pulsed<'_> {
+    type Error = Error;
+
+    fn topology(&self) -> &Topology {
+        self.machine.topology()
+    }
+
+    fn observe(&mut self) -> Result<Snapshot, Error> {
+        let mut seen = self.machine.observe()?;
+        for program in &mut seen.programs {
+            program.pulse = self.pulses.get(&program.id).copied();
+        }
+        Ok(seen)
+    }
+
+    fn act(&mut self, action: &Action) -> Result<(), Error> {
+        self.machine.act(action)
+    }
+}
+
+impl Steer {
+    /// Nothing is watched yet. The journal is kept in this directory.
+    pub(crate) fn new(state: &Path) -> Result<Steer, Error> {
+        let options = Options { state_dir: Some(state.into()), ..Options::default() };
+        let machine = LinuxMachine::new(options)?;
+        let fair = fair(&machine, Lever::Weight);
+        Ok(Steer { machine, fair, programs: BTreeMap::new(), notes: Vec::new() })
+    }
+
+    /// The host's CPUs.
+    pub(crate) fn topology(&self) -> &Topology {
+        self.machine.topology()
+    }
+
+    /// Whether there is anything to look at.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.programs.is_empty()
+    }
+
+    /// How many programs are watched.
+    pub(crate) fn count(&self) -> usize {
+        self.programs.len()
+    }
+
+    /// One turn. `who` says whose a process with a pulse is, if it is still the one that connected.
+    ///
+    /// # Errors
+    /// Where the host cannot be observed at all.
+    pub(crate) fn turn(
+        &mut self,
+        pulses: &BTreeMap<i32, PulseSample>,
+        who: impl Fn(i32) -> Option<u32>,
+        acts: bool,
+    ) -> Result<Vec<Deed>, Error> {
+        self.meet(pulses, who);
+        let of_program = |(pid, w): (&i32, &Watched)| Some((w.id, *pulses.get(pid)?));
+        let pulses_by_id = self.programs.iter().filter_map(of_program).collect();
+        let mut pulsed = Pulsed { machine: &mut self.machine, pulses: pulses_by_id };
+        let mut seen = pulsed.observe()?;
+        seen.programs.retain(|p| {
+            let fits = p.threads.len() <= THREADS_PER_PROGRAM_MAX;
+            if !fits {
+                pulsed.machine.let_go(p.id);
+                let limit = format!("more than {THREADS_PER_PROGRAM_MAX} threads");
+                note(&mut self.notes, format!("'{}' is not watched, because it has {limit}", p.name));
+            }
+            fits
+        });
+        let deeds = if acts { heed(&mut pulsed, &mut self.fair, &seen) } else { Vec::new() };
+        self.change_lever(&deeds);
+        self.part(pulses);
+        Ok(deeds)
+    }
+
+    /// Takes back all that was done. What policies thought of it is forgotten.
+    pub(crate) fn restore(&mut self) -> Restored {
+        let lever = self.fair.lever;
+        self.fair = fair(&self.machine, lever);
+        self.machine.restore()
+    }
+
+    /// What cannot be seen or done here.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = self.machine.notes();
+        notes.extend(self.notes.iter().cloned());
+        notes
+    }
+
+    /// Begins to watch those that have a pulse now.
+    fn meet(&mut self, pulses: &BTreeMap<i32, PulseSample>, who: impl Fn(i32) -> Option<u32>) {
+        for &pid in pulses.keys() {
+            if self.programs.contains_key(&pid) || self.programs.len() >= PROGRAMS_MAX {
+                continue;
+            }
+            let Some(owner) = who(pid) else { continue };
+            if self.programs.values().filter(|w| w.uid == owner).count() >= PROGRAMS_PER_USER_MAX {
+                continue;
+            }
+            // A process that has ended meanwhile is no error.
+            let Ok(id) = self.machine.watch(pid) else { continue };
+            // Its number was not given to another one before it was watched, if it has not ended by now.
+            match who(pid) {
+                Some(uid) if uid == owner => {
+                    self.machine.set_owner(id, uid);
+                    self.programs.insert(pid, Watched { id, uid, turns_left: LAST_TURNS });
+                }
+                _ => self.machine.unwatch(id),
+            }
+        }
+    }
+
+    /// Lets go of those that have no pulse any more.
+    fn part(&mut self, pulses: &BTreeMap<i32, PulseSample>) {
+        let machine = &mut self.machine;
+        self.programs.retain(|pid, watched| {
+            if pulses.contains_key(pid) {
+                watched.turns_left = LAST_TURNS;
+                return true;
+            }
+            watched.turns_left = watched.turns_left.saturating_sub(1);
+            let stays = watched.turns_left > 0 && machine.is_alive(watched.id);
+            if !stays {
+                machine.let_go(watched.id);
+            }
+            stays
+        });
+    }
+
+    /// Where control groups cannot be had there are nice values.
+    fn change_lever(&mut self, deeds: &[Deed]) {
+        let is_lever = |d: &&Deed| match d.decision.action {
+            Action::SetWeight { .. } => self.fair.lever == Lever::Weight,
+            Action::SetNice { .. } => self.fair.lever == Lever::Nice,
+            _ => false,
+        };
+        let failed = deeds.iter().filter(is_lever).find_map(|d| d.failed.as_ref());
+        match (failed, self.fair.lever) {
+            (None, _) => {}
+            (Some(why), Lever::Weight) => {
+                let why = format!("shares are given by nice values, because there are no weights: {why}");
+                note(&mut self.notes, why);
+                self.machine.restore();
+                self.fair = fair(&self.machine, Lever::Nice);
+            }
+            // Nice values differ from turn to turn, and so does what is said of them.
+            (Some(_), Lever::Nice) => note(
+                &mut self.notes,
+                "some nice values cannot be given: the daemon has no CAP_SYS_NICE, or the program is another user's".into(),
+            ),
+        }
+    }
+}
+
+fn note(notes: &mut Vec<String>, what: String) {
+    if notes.len() < NOTES_MAX && !notes.contains(&what) {
+        notes.push(what);
+    }
+}
+
+fn fair(machine: &LinuxMachine, lever: Lever) -> Fair {
+    let mut fair = Fair::new(machine.topology().cpus().len() as u32);
+    fair.lever = lever;
+    fair.remembers = true;
+    fair
+}
