@@ -4,7 +4,8 @@
  * appendix A.1.1 and Table 2.
  *
  *     hrm_t hrm;
- *     hrm_attach(&hrm, 7, 0);             this thread is a producer of group 7
+ *     if (hrm_attach(&hrm, 7, 0))         this thread is a producer of group 7
+ *         puts(hrm_why());
  *     hrm_set_min_heart_rate(&hrm, 20);   the group's goal: 20 to 30 heartbeats a second
  *     hrm_set_max_heart_rate(&hrm, 30);
  *     while (work()) heartbeat(&hrm, 1);
@@ -41,7 +42,8 @@ typedef struct hrm {
 } hrm_t;
 
 /* Attaches this thread to the group `gid` (of this user; from 0) as a producer, or as a consumer if `consumer` is not 0. A thread
- * is a producer of one group at a time. After fork() a child attaches anew. */
+ * is a producer of one group at a time. After fork() a child attaches anew. Where it fails, the hrm_t is one that is not attached, and
+ * heartbeat() on it does nothing. */
 int hrm_attach(hrm_t *hrm, int gid, bool_t consumer);
 /* Leaves the group. What was beaten stays in its sum. */
 int hrm_detach(hrm_t *hrm);

@@ -81,8 +81,7 @@ class Claim {
 public:
 	Claim()
 	{
-		CPU_ZERO(&before_);
-		sched_getaffinity(0, sizeof before_, &before_);
+		before();
 #ifdef _OPENMP
 		threads_before_ = omp_get_max_threads();
 #endif
@@ -160,25 +159,47 @@ private:
 		pinned_ = count;
 		omp_set_num_threads(threads);
 #else
-		place(0);
+		/* Threads that are made later inherit this: all of the claim is theirs. */
+		tie(cpus_.begin(), cpus_.end());
 #endif
 		return count;
 	}
 
-	/* Ties the thread with this number to its CPU, or unties it. */
-	void place(int thread) const
+	/* Where threads could run before the first claim. */
+	static const cpu_set_t &before()
 	{
-		cpu_set_t set = before_;
-		if (thread < static_cast<int>(cpus_.size())) {
+		static const cpu_set_t set = [] {
+			cpu_set_t now;
+			CPU_ZERO(&now);
+			sched_getaffinity(0, sizeof now, &now);
+			return now;
+		}();
+		return set;
+	}
+
+	/* Ties the calling thread to these CPUs, or unties it if there are none. */
+	static void tie(std::vector<unsigned>::const_iterator begin, std::vector<unsigned>::const_iterator end)
+	{
+		cpu_set_t set = before();
+		if (begin != end) {
 			CPU_ZERO(&set);
-			CPU_SET(cpus_[thread], &set);
+			for (; begin != end; ++begin)
+				CPU_SET(*begin, &set);
 		}
 		sched_setaffinity(0, sizeof set, &set);
 	}
 
+	/* Ties the thread with this number to its CPU, or unties it. */
+	void place(size_t thread) const
+	{
+		if (thread < cpus_.size())
+			tie(cpus_.begin() + thread, cpus_.begin() + thread + 1);
+		else
+			tie(cpus_.end(), cpus_.end());
+	}
+
 	corebeat_claim *claim_ = nullptr;
 	std::vector<unsigned> cpus_;
-	cpu_set_t before_;
 	int threads_before_ = 1;
 	int pinned_ = 0;
 };

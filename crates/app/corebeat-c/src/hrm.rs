@@ -79,11 +79,14 @@ unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Why> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hrm_attach(hrm: *mut hrm_t, gid: c_int, consumer: c_int) -> c_int {
     answer(|| {
-        let number = u32::try_from(gid)
-            .map_err(|_| Why::new(libc::EINVAL, format!("there is no group {gid}: numbers start at 0")))?;
         if hrm.is_null() {
             return Err(Why::new(libc::EINVAL, "the hrm_t is NULL"));
         }
+        // Whatever happens now, it is one that `heartbeat` and the others know not to be attached.
+        // SAFETY: C gives an `hrm_t` that may be written, in whatever state.
+        unsafe { hrm.write(hrm_t { counter: null_mut(), inner: null_mut() }) };
+        let number = u32::try_from(gid)
+            .map_err(|_| Why::new(libc::EINVAL, format!("there is no group {gid}: numbers start at 0")))?;
         let group = Group::new(number);
         let (counter, member) = match consumer {
             0 => {

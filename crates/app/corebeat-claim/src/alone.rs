@@ -2,7 +2,7 @@
 
 use crate::arbiter::{event, ring};
 use crate::{Ask, Error, Retreat};
-use corebeat_machine::{CpuId, CpuSet};
+use corebeat_machine::CpuId;
 use corebeat_policy::claims::{ClaimId, Claims, Outcome};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
@@ -15,8 +15,6 @@ const OWNER: u64 = 0;
 
 struct House {
     claims: Claims,
-    /// What claims are asked to keep.
-    asked: BTreeMap<ClaimId, CpuSet>,
     /// How claims are told of that, and of CPUs that they were given.
     bells: BTreeMap<ClaimId, Arc<OwnedFd>>,
 }
@@ -27,7 +25,6 @@ impl House {
         let Outcome { changed, asked } = outcome;
         let others = changed.iter().filter(|(id, _)| *id != asks);
         others.chain(&asked).filter_map(|(id, _)| self.bells.get(id)).for_each(|bell| ring(bell));
-        self.asked.extend(asked);
     }
 
     fn cpus(&self, id: ClaimId) -> Vec<CpuId> {
@@ -42,13 +39,15 @@ fn enter<T>(f: impl FnOnce(&mut House) -> T) -> T {
         let mut claims = Claims::new(corebeat_linux::topology());
         // Nobody else is asked here, so there is nobody to leave one for.
         claims.unclaimed_min = 0;
-        House { claims, asked: BTreeMap::new(), bells: BTreeMap::new() }
+        House { claims, bells: BTreeMap::new() }
     }))
 }
 
 /// One of them.
 #[derive(Debug)]
 pub(crate) struct Alone {
+    /// Whose it is: a child of fork has its own copy of the house, perhaps with a locked door.
+    pid: u32,
     id: ClaimId,
     bell: Arc<OwnedFd>,
 }
@@ -60,7 +59,7 @@ impl Alone {
             let (id, outcome) = house.claims.invade(None, OWNER, ask.clone())?;
             house.follow(id, outcome);
             house.bells.insert(id, bell.clone());
-            Ok((Alone { id, bell }, house.cpus(id)))
+            Ok((Alone { pid: std::process::id(), id, bell }, house.cpus(id)))
         })
     }
 
@@ -80,16 +79,16 @@ impl Alone {
         })
     }
 
-    pub(crate) fn heed(&mut self) -> Result<Option<Vec<CpuId>>, Error> {
+    pub(crate) fn heed(&mut self) -> Result<Vec<CpuId>, Error> {
         // Quiet again. Nothing is to be read where nobody has rung.
         let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
         enter(|house| {
-            if let Some(keep) = house.asked.remove(&self.id) {
+            if let Some(keep) = house.claims.keep(self.id) {
                 let back = house.claims.cpus(self.id).iter().filter(|&cpu| !keep.contains(cpu)).collect();
                 let outcome = house.claims.retreat(self.id, OWNER, Retreat::Cpus(back))?;
                 house.follow(self.id, outcome);
             }
-            Ok(Some(house.cpus(self.id)))
+            Ok(house.cpus(self.id))
         })
     }
 }
@@ -102,9 +101,11 @@ impl AsFd for Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            return;
+        }
         enter(|house| {
             house.bells.remove(&self.id);
-            house.asked.remove(&self.id);
             if let Ok(outcome) = house.claims.end(self.id, OWNER) {
                 house.follow(self.id, outcome);
             }

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// A claim's side of its arbiter.
 #[derive(Debug)]
 pub(crate) enum Arbiter {
-    Daemon { calls: Connection, changes: Watch<host::ClaimChange>, claim: u64 },
+    Daemon { calls: Connection, changes: Box<Watch<host::ClaimChange>>, claim: u64 },
     Alone(Alone),
 }
 
@@ -23,11 +23,11 @@ impl Arbiter {
             let (alone, cpus) = Alone::begin(ask)?;
             return Ok((Arbiter::Alone(alone), cpus));
         };
-        // Before there is anything to tell, so that nothing is missed.
-        let changes = Connection::open()?.ok_or(corebeat_wire::Error::Closed)?;
-        let changes = changes.watch(host::WATCH_CLAIMS, &host::Nothing {})?;
+        // It has begun before there is anything to tell, so that nothing is missed.
+        let mut changes = calls.another()?.watch(host::WATCH_CLAIMS, &host::Nothing {})?;
+        let _: host::ClaimChange = changes.next()?;
         let (host::Invaded { claim, cpus }, _) = calls.call(host::INVADE, &wish(None, ask), &[])?;
-        Ok((Arbiter::Daemon { calls, changes, claim }, list(cpus)))
+        Ok((Arbiter::Daemon { calls, changes: Box::new(changes), claim }, list(cpus)))
     }
 
     pub(crate) fn invade(&mut self, ask: &Ask) -> Result<Vec<CpuId>, Error> {
@@ -57,27 +57,24 @@ impl Arbiter {
         }
     }
 
-    /// Follows what has come. What the claim has now, if there was anything to follow.
-    pub(crate) fn heed(&mut self, has: &[CpuId]) -> Result<Option<Vec<CpuId>>, Error> {
-        let Arbiter::Daemon { calls, changes, claim } = self else {
-            let Arbiter::Alone(alone) = self else { unreachable!("there are two") };
-            return alone.heed();
+    /// Follows what has come. What the claim has now, if anything has come.
+    pub(crate) fn heed(&mut self) -> Result<Option<Vec<CpuId>>, Error> {
+        let (calls, changes, claim) = match self {
+            Arbiter::Daemon { calls, changes, claim } => (calls, changes, *claim),
+            Arbiter::Alone(alone) => return alone.heed().map(Some),
         };
-        let mut last = None;
+        let mut is_told = false;
         while let Some(change) = changes.try_next()? {
-            if change.claim == *claim {
-                last = Some(change);
-            }
+            is_told |= change.claim == claim;
         }
-        let Some(change) = last else { return Ok(None) };
-        if change.deadline_ms.is_none() {
-            // What was told may be older than what we have asked for since: two connections have no order.
-            let (host::Claims { claims }, _) = calls.call(host::LIST_CLAIMS, &host::Nothing {}, &[])?;
-            let own = claims.into_iter().find(|own| own.claim == *claim);
-            return Ok(Some(list(own.map_or(Vec::new(), |own| own.cpus))));
+        if !is_told {
+            return Ok(None);
         }
-        let keeps = list(change.cpus);
-        let back = has.iter().copied().filter(|cpu| !keeps.contains(cpu)).collect();
+        // What was told may be older than what we have asked for since: two connections have no order.
+        let (host::Claims { claims }, _) = calls.call(host::LIST_CLAIMS, &host::Nothing {}, &[])?;
+        let Some(own) = claims.into_iter().find(|own| own.claim == claim) else { return Ok(Some(vec![])) };
+        let Some(keep) = own.keep else { return Ok(Some(list(own.cpus))) };
+        let back = own.cpus.into_iter().filter(|cpu| !keep.contains(cpu)).map(CpuId).collect();
         self.retreat(Retreat::Cpus(back)).map(Some)
     }
 }

@@ -64,7 +64,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::thread::JoinHandle;
 
 /// CPUs that are this program's, until it gives them back or drops this.
 #[derive(Debug)]
@@ -110,11 +109,12 @@ impl Claim {
     /// # Errors
     /// As [`invade`](Claim::invade).
     pub fn heed(&mut self) -> Result<bool, Error> {
-        let heeded = self.arbiter.heed(&self.cpus);
+        // Where this fails there is nothing more to hear, and the listener stays quiet.
+        let heeded = self.arbiter.heed()?;
         if let Some(listener) = &self.listener {
             listener.ear.heard();
         }
-        let Some(cpus) = heeded? else { return Ok(false) };
+        let Some(cpus) = heeded else { return Ok(false) };
         let changed = cpus != self.cpus;
         self.cpus = cpus;
         Ok(changed)
@@ -126,7 +126,7 @@ impl Claim {
     }
 
     /// Has this called, on a thread of its own, when there is something to heed; and not again before it was heeded. It replaces
-    /// the one before.
+    /// the one before. A call that has begun when the claim is dropped goes on.
     ///
     /// # Errors
     /// The system's, which starts no thread or has no descriptor left.
@@ -177,8 +177,6 @@ fn confined(ask: Ask) -> Ask {
 #[derive(Debug)]
 struct Listener {
     ear: Arc<Ear>,
-    /// Taken when it ends.
-    thread: Option<JoinHandle<()>>,
     /// Ends the wait for news.
     over: Arc<rustix::fd::OwnedFd>,
 }
@@ -232,20 +230,15 @@ impl Listener {
                 }
             }
         };
-        let thread =
-            std::thread::Builder::new().name("corebeat-claim".into()).spawn(listen).map_err(failed)?;
-        Ok(Listener { ear, thread: Some(thread), over })
+        std::thread::Builder::new().name("corebeat-claim".into()).spawn(listen).map_err(failed)?;
+        Ok(Listener { ear, over })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         self.ear.set(|state| state.1 = true);
+        // Nobody waits for the thread: what it calls may wait for a lock that the owner of the claim holds.
         arbiter::ring(&self.over);
-        let own = std::thread::current().id();
-        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != own) {
-            // What a callback has panicked of was told when it did.
-            let _ = thread.join();
-        }
     }
 }

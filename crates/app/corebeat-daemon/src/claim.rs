@@ -93,7 +93,8 @@ impl Arbiter {
     pub(crate) fn list(&self, of: Option<u32>) -> host::Claims {
         let is_theirs = |owner: u64| of.is_none_or(|pid| u64::from(pid) == owner);
         let claims = self.claims.list().filter(|(_, owner, _)| is_theirs(*owner)).map(|(id, owner, cpus)| {
-            host::Claim { claim: id.0, pid: i32::try_from(owner).unwrap_or(0), cpus: numbers(&cpus) }
+            let (pid, keep) = (i32::try_from(owner).unwrap_or(0), self.claims.keep(id));
+            host::Claim { claim: id.0, pid, cpus: numbers(&cpus), keep: keep.as_ref().map(numbers) }
         });
         host::Claims { claims: claims.collect() }
     }

@@ -190,7 +190,8 @@ impl Host {
             return Err(Refusal::ExpectedMore {});
         }
         session.watches_claims = true;
-        Ok((vec![], vec![]))
+        let begun = host::ClaimChange { claim: 0, cpus: vec![], deadline_ms: None };
+        written(&begun, true)
     }
 
     fn status(&self) -> host::Status {
@@ -304,6 +305,10 @@ fn refusal(refused: Refused) -> Refusal {
 
 /// The text of an answer without descriptors.
 fn plain<R: Serialize>(parameters: &R) -> Result<Answer, Refusal> {
-    let text = corebeat_wire::answer(parameters, false);
+    written(parameters, false)
+}
+
+fn written<R: Serialize>(parameters: &R, continues: bool) -> Result<Answer, Refusal> {
+    let text = corebeat_wire::answer(parameters, continues);
     text.map(|text| (text, vec![])).map_err(|e| bad(format!("the answer cannot be written: {e}")))
 }

@@ -301,6 +301,8 @@ fn claims_are_shared_and_go_with_their_process() {
     let mut connection = daemon.connect();
     let mut changes =
         daemon.connect().watch::<_, host::ClaimChange>(host::WATCH_CLAIMS, &host::Nothing {}).unwrap();
+    // It says that it has begun.
+    assert_eq!(changes.next().unwrap().claim, 0);
     let cpus = thread::available_parallelism().unwrap().get() as u32;
     let invade = |claim, max| host::Invade { claim, min: 1, max, numa: None, within: None, prefer: None };
     let mut ask = |asked| connection.call::<_, host::Invaded>(host::INVADE, &asked, &[]).map(|(got, _)| got);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// So long a client waits for the daemon, which answers from memory: something is wrong if it takes longer.
@@ -22,6 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// It belongs to the process that opened it; a child after fork opens its own.
 #[derive(Debug)]
 pub struct Connection {
+    path: PathBuf,
     socket: OwnedFd,
     reader: Reader,
     pid: u32,
@@ -60,7 +61,16 @@ impl Connection {
             Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR) => return Ok(None),
             Err(e) => return Err(failed(e)),
         }
-        Ok(Some(Connection { socket, reader: Reader::new(), pid: std::process::id(), is_stale: false }))
+        let path = path.to_owned();
+        Ok(Some(Connection { path, socket, reader: Reader::new(), pid: std::process::id(), is_stale: false }))
+    }
+
+    /// Another connection to the same daemon.
+    ///
+    /// # Errors
+    /// As [`Connection::to`], and [`Error::Closed`] where it has ended.
+    pub fn another(&self) -> Result<Connection, Error> {
+        Connection::to(&self.path)?.ok_or(Error::Closed)
     }
 
     /// Calls a method, by its whole name, and waits for the answer, and for the descriptors that come with it.
@@ -167,9 +177,7 @@ impl<R: DeserializeOwned> Watch<R> {
     // No iterator: it ends with an error, which an iterator's user may not expect to be the last item.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<R, Error> {
-        if self.connection.is_stale || self.connection.pid != std::process::id() {
-            return Err(Error::Stale);
-        }
+        self.check()?;
         let frame = self.connection.answer()?;
         self.read(&frame)
     }
@@ -179,12 +187,27 @@ impl<R: DeserializeOwned> Watch<R> {
     /// # Errors
     /// As [`Watch::next`].
     pub fn try_next(&mut self) -> Result<Option<R>, Error> {
-        if self.connection.is_stale || self.connection.pid != std::process::id() {
-            return Err(Error::Stale);
+        self.check()?;
+        match self.find() {
+            Ok(None) => Ok(None),
+            Ok(Some(frame)) => self.read(&frame).map(Some),
+            Err(e) => {
+                self.connection.is_stale = true;
+                Err(e)
+            }
         }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let is_stale = self.connection.is_stale || self.connection.pid != std::process::id();
+        if is_stale { Err(Error::Stale) } else { Ok(()) }
+    }
+
+    /// What has come, without waiting.
+    fn find(&mut self) -> Result<Option<Frame>, Error> {
         loop {
             if let Some(frame) = self.connection.reader.take()? {
-                return self.read(&frame).map(Some);
+                return Ok(Some(frame));
             }
             let mut ready = [PollFd::from_borrowed_fd(self.connection.as_fd(), PollFlags::IN)];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -193,13 +216,14 @@ impl<R: DeserializeOwned> Watch<R> {
                 return Ok(None);
             }
             if let Filled::End = self.connection.reader.fill(self.connection.socket.as_fd())? {
-                self.connection.is_stale = true;
                 return Err(Error::Closed);
             }
         }
     }
 
+    /// After an error, a refusal too, nothing more comes.
     fn read(&mut self, frame: &Frame) -> Result<R, Error> {
+        self.connection.is_stale = true;
         let (answer, continues) = message::read_answer(&frame.text)?;
         self.connection.is_stale = !continues;
         Ok(answer)

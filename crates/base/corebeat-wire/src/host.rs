@@ -173,7 +173,7 @@ pub struct Retreated {
     pub cpus: Vec<u32>,
 }
 
-/// The method `WatchClaims`, which is called with `more`.
+/// The method `WatchClaims`, which is called with `more`. Its first answer, of claim 0, says that it has begun.
 pub const WATCH_CLAIMS: &str = "io.corebeat.Host.WatchClaims";
 /// What [`WATCH_CLAIMS`] gives, again and again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,6 +203,8 @@ pub struct Claim {
     pub pid: i32,
     /// Its CPUs.
     pub cpus: Vec<u32>,
+    /// Which of them it is to keep, if it is asked to give the others back.
+    pub keep: Option<Vec<u32>>,
 }
 
 /// The method `Status`.

@@ -81,7 +81,7 @@ fn types_are_those_of_the_interface() {
         goal,
         pids: vec![12],
     };
-    let claim = host::Claim { claim: 3, pid: 12, cpus: vec![0, 1] };
+    let claim = host::Claim { claim: 3, pid: 12, cpus: vec![0, 1], keep: Some(vec![0]) };
     let invade = host::Invade {
         claim: Some(1),
         min: 1,

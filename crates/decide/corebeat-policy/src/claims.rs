@@ -224,7 +224,11 @@ impl Claims {
             }
             Retreat::Cpus(cpus) => {
                 cpus.iter().for_each(|cpu| self.give_back(id, cpu));
-                (self.cpus(id).len() as u32).max(1)
+                match self.cpus(id).len() {
+                    // Who gives nothing back says nothing about what he wants.
+                    left if left == had => u32::MAX,
+                    left => (left as u32).max(1),
+                }
             }
         };
         let left = self.cpus(id).len();
@@ -269,6 +273,11 @@ impl Claims {
     /// The claims with their owners and CPUs, oldest first.
     pub fn list(&self) -> impl Iterator<Item = (ClaimId, u64, CpuSet)> + '_ {
         self.claims.iter().map(|(&id, c)| (id, c.owner, self.cpus(id)))
+    }
+
+    /// What a claim is asked to keep, if it is to give something back.
+    pub fn keep(&self, id: ClaimId) -> Option<CpuSet> {
+        self.claims.get(&id).and_then(|claim| claim.keep.clone())
     }
 
     /// A claim's CPUs; none where there is no such claim.
