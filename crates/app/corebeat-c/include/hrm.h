@@ -16,7 +16,7 @@
  *
  * Each function gives 0 or an error number of <errno.h>:
  *   EINVAL   an argument makes no sense, or the hrm_t is not attached
- *   EPERM    a consumer may not do this, or the group is another user's
+ *   EPERM    a consumer may not do this, the hrm_t is another thread's, or the group is another user's
  *   EBUSY    this thread is in a group already
  *   ENOSPC   a limit is reached: of groups, or of threads of a group
  *   EIO      the daemon refused, or went away; hrm_why() has the words
@@ -65,7 +65,7 @@ int hrm_get_window_heart_rate(hrm_t *hrm, uint32_t *window_heart_rate);
 const char *hrm_why(void);
 
 /* Emits `n` heartbeats: one load and one store on the thread's own cache line. The library has the same as a function, for languages
- * that read no headers. */
+ * that read no headers; that one also says why it fails. */
 static inline int heartbeat(hrm_t *hrm, uint64_t n)
 {
 	uint64_t *counter = hrm->counter;

@@ -4,6 +4,7 @@ use crate::why::{Why, answer, words};
 use corebeat_heartbeat::{Consumer, Error, Goal, Group, Producer, Status};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
+use std::thread::{self, ThreadId};
 
 /// `hrm_t`.
 #[repr(C)]
@@ -12,7 +13,12 @@ pub struct hrm_t {
     inner: *mut c_void,
 }
 
-/// What `inner` points to.
+/// What `inner` points to: who is attached, and in which thread.
+struct Place {
+    member: Member,
+    thread: ThreadId,
+}
+
 enum Member {
     Producer(Producer),
     Consumer(Consumer),
@@ -58,8 +64,15 @@ impl From<Error> for Why {
 /// `hrm` is null, or points to an `hrm_t` that is zeroed or was last written by [`hrm_attach`] or [`hrm_detach`].
 unsafe fn member<'a>(hrm: *const hrm_t) -> Result<&'a Member, Why> {
     // SAFETY: as the caller says; `inner` is null or from `hrm_attach`.
-    let member = unsafe { hrm.as_ref().and_then(|hrm| hrm.inner.cast::<Member>().as_ref()) };
-    member.ok_or_else(|| Why::new(libc::EINVAL, "this hrm_t is not attached: call hrm_attach first"))
+    let place = unsafe { hrm.as_ref().and_then(|hrm| hrm.inner.cast::<Place>().as_ref()) };
+    match place {
+        None => Err(Why::new(libc::EINVAL, "this hrm_t is not attached: call hrm_attach first")),
+        Some(place) if place.thread != thread::current().id() => Err(Why::new(
+            libc::EPERM,
+            "this hrm_t belongs to the thread that attached it: attach in this one, too",
+        )),
+        Some(place) => Ok(&place.member),
+    }
 }
 
 /// Writes what was found to where C wants it.
@@ -96,7 +109,12 @@ pub unsafe extern "C" fn hrm_attach(hrm: *mut hrm_t, gid: c_int, consumer: c_int
             _ => (null_mut(), Member::Consumer(group.consume()?)),
         };
         // SAFETY: C gives an `hrm_t` that may be written, in whatever state.
-        unsafe { hrm.write(hrm_t { counter, inner: Box::into_raw(Box::new(member)).cast() }) };
+        unsafe {
+            hrm.write(hrm_t {
+                counter,
+                inner: Box::into_raw(Box::new(Place { member, thread: thread::current().id() })).cast(),
+            })
+        };
         Ok(())
     })
 }
@@ -110,7 +128,7 @@ pub unsafe extern "C" fn hrm_detach(hrm: *mut hrm_t) -> c_int {
         // SAFETY: it is one, as `member` has found.
         let was = unsafe { hrm.replace(hrm_t { counter: null_mut(), inner: null_mut() }) };
         // SAFETY: made by `hrm_attach`, and not there for anybody else any more.
-        drop(unsafe { Box::from_raw(was.inner.cast::<Member>()) });
+        drop(unsafe { Box::from_raw(was.inner.cast::<Place>()) });
         Ok(())
     })
 }

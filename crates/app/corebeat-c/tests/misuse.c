@@ -3,6 +3,7 @@
 #include "invasive_computing.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,11 @@
 			return 1;                                                                                              \
 		}                                                                                                              \
 	} while (0)
+
+static void *detach(void *hrm)
+{
+	return (void *)(intptr_t)hrm_detach(hrm);
+}
 
 int main(void)
 {
@@ -36,6 +42,10 @@ int main(void)
 	EXPECT(hrm_get_global_heart_rate(&consumer, NULL) == EINVAL);
 	EXPECT(hrm_set_max_heart_rate(&producer, 0) == 0);
 	EXPECT(hrm_get_max_heart_rate(&consumer, &rate) == 0 && rate == 0);
+	pthread_t thread;
+	void *error = NULL;
+	EXPECT(pthread_create(&thread, NULL, detach, &producer) == 0 && pthread_join(thread, &error) == 0);
+	EXPECT((intptr_t)error == EPERM);
 	EXPECT(hrm_detach(&producer) == 0 && hrm_detach(&producer) == EINVAL && hrm_detach(&consumer) == 0);
 
 	corebeat_claim *claim = NULL;

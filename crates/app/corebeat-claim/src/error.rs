@@ -9,7 +9,7 @@ pub enum Error {
     /// What was asked for makes no sense.
     #[error(transparent)]
     Senseless(#[from] ClaimError),
-    /// The daemon refused, or went away: what it gave is void then, and a new claim is made where it is back, or without it.
+    /// The daemon refused, or does not answer.
     #[error(transparent)]
     Daemon(#[from] corebeat_wire::Error),
     /// The system refused.
@@ -26,6 +26,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether there is nobody any more who knows of the claim.
+    pub(crate) fn is_end_of_daemon(&self) -> bool {
+        matches!(self, Error::Daemon(corebeat_wire::Error::Closed | corebeat_wire::Error::Stale))
+    }
+
     pub(crate) fn system(what: &'static str, source: impl Into<std::io::Error>) -> Error {
         Error::System { what, source: source.into() }
     }

@@ -43,8 +43,8 @@
 //!
 //! # Failure
 //!
-//! [`Error`] says what to do. A claim whose daemon has ended fails with [`Error::Daemon`] and keeps the CPUs that it knew; a new
-//! one finds the daemon's successor, or does without.
+//! [`Error`] says what to do. Where the daemon ends, its claims end with it: the next call makes a new one, of the daemon's successor
+//! or of this process alone, and [`Claim::on_change`] is to be said again.
 //!
 //! # Limits
 //!
@@ -90,7 +90,11 @@ impl Claim {
     /// # Errors
     /// [`Error::Senseless`] or [`Error::Daemon`]; the claim is as before.
     pub fn invade(&mut self, ask: Ask) -> Result<&[CpuId], Error> {
-        self.cpus = self.arbiter.invade(&confined(ask))?;
+        let ask = confined(ask);
+        match self.arbiter.invade(&ask) {
+            Err(why) if why.is_end_of_daemon() => self.renew(&ask)?,
+            invaded => self.cpus = invaded?,
+        }
         Ok(&self.cpus)
     }
 
@@ -100,7 +104,13 @@ impl Claim {
     /// # Errors
     /// As [`invade`](Claim::invade).
     pub fn retreat(&mut self, what: Retreat) -> Result<&[CpuId], Error> {
-        self.cpus = self.arbiter.retreat(what)?;
+        match self.arbiter.retreat(what.clone()) {
+            Err(why) if why.is_end_of_daemon() => {
+                self.renew(&self.as_it_is())?;
+                self.cpus = self.arbiter.retreat(what)?;
+            }
+            retreated => self.cpus = retreated?,
+        }
         Ok(&self.cpus)
     }
 
@@ -110,7 +120,14 @@ impl Claim {
     /// As [`invade`](Claim::invade).
     pub fn heed(&mut self) -> Result<bool, Error> {
         // Where this fails there is nothing more to hear, and the listener stays quiet.
-        let heeded = self.arbiter.heed()?;
+        let heeded = match self.arbiter.heed() {
+            Err(why) if why.is_end_of_daemon() => {
+                let before = self.cpus.clone();
+                self.renew(&self.as_it_is())?;
+                return Ok(self.cpus != before);
+            }
+            heeded => heeded?,
+        };
         if let Some(listener) = &self.listener {
             listener.ear.heard();
         }
@@ -118,6 +135,23 @@ impl Claim {
         let changed = cpus != self.cpus;
         self.cpus = cpus;
         Ok(changed)
+    }
+
+    /// The daemon has ended, and all its claims: a new one, of its successor or of this process alone.
+    fn renew(&mut self, ask: &Ask) -> Result<(), Error> {
+        // It waits for news of the one that has ended.
+        self.listener = None;
+        (self.arbiter, self.cpus) = Arbiter::begin(ask)?;
+        Ok(())
+    }
+
+    /// What would bring what the claim has now.
+    fn as_it_is(&self) -> Ask {
+        let own: CpuSet = self.cpus.iter().copied().collect();
+        match own.len() as u32 {
+            0 => confined(Ask::new(1, 1)),
+            count => Ask { within: Some(own), ..Ask::new(1, count) },
+        }
     }
 
     /// Its CPUs, in ascending order.

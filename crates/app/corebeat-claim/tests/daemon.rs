@@ -54,8 +54,10 @@ fn claims_through_a_daemon_are_shared_shrunk_and_void_when_it_ends() {
 
     drop(stop);
     daemon.join().unwrap();
-    assert!(matches!(first.invade(Ask::new(1, 2)), Err(Error::Daemon(_))));
-    // A new one finds nobody, and decides for itself.
-    let mut alone = Claim::begin().unwrap();
-    assert_eq!(alone.invade(Ask::new(1, 1000)).unwrap().len(), cpus);
+    // Its claims go on without it, by what this process decides for itself.
+    let had = first.cpus().to_vec();
+    assert!(!first.heed().unwrap());
+    assert_eq!(first.cpus(), had);
+    assert_eq!(first.invade(Ask::new(1, 1000)).unwrap().len(), cpus);
+    assert_eq!(first.retreat(Retreat::To(1)).unwrap().len(), 1);
 }

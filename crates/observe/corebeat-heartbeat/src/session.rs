@@ -125,6 +125,8 @@ impl Session {
         let mut state = lock(&self.state);
         let mut goal = seat.status()?.goal;
         change(&mut goal);
+        // The daemon says the same, in words that have no number.
+        goal.check()?;
         let sits = state.seats.get(&seat.key).is_some_and(|there| Arc::ptr_eq(&there.seat, seat));
         let monitor = state.monitor.as_mut().filter(|_| sits).ok_or(Error::MonitorGone)?;
         monitor.set_goal(seat.group(), goal)
