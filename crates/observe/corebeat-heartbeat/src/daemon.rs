@@ -213,7 +213,7 @@ mod tests {
         let daemon = daemon.join().unwrap();
         producer.set_rate_max(30.0).unwrap();
         assert_eq!(consumer.goal().unwrap().rate_max, Some(30.0));
-        assert!(matches!(producer.set_rate_max(-1.0), Err(Error::Daemon(_))));
+        assert!(matches!(producer.set_rate_max(-1.0), Err(Error::BadRate(_))));
         producer.beat(6);
         lock(&small).registry.sample(2 * SECOND_NS);
         assert_eq!((consumer.global_rate().unwrap(), producer.window_rate().unwrap()), (3.0, 3.0));
