@@ -4,7 +4,7 @@ use crate::failure::{Done, Failure};
 use corebeat_daemon::{Daemon, Failure as Ended, Options as How, Place, Scope};
 use corebeat_linux::state_dir;
 use corebeat_wire::socket;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::low_level::pipe;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -82,7 +82,8 @@ pub(crate) fn main(options: Options) -> Done {
 /// Readable once somebody wants this process to end.
 fn stop() -> std::io::Result<UnixStream> {
     let (stop, tell) = UnixStream::pair()?;
-    pipe::register(SIGINT, tell.try_clone()?)?;
-    pipe::register(SIGTERM, tell)?;
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        pipe::register(signal, tell.try_clone()?)?;
+    }
     Ok(stop)
 }
