@@ -145,15 +145,14 @@ impl Steer {
         }
     }
 
-    /// Lets go of those that have no pulse any more.
+    /// Lets go of those that have no pulse any more, or have ended: a pulse is another process's then, with the same number.
     fn part(&mut self, pulses: &BTreeMap<i32, PulseSample>) {
         let machine = &mut self.machine;
         self.programs.retain(|pid, watched| {
-            if pulses.contains_key(pid) {
-                watched.turns_left = LAST_TURNS;
-                return true;
-            }
-            watched.turns_left = watched.turns_left.saturating_sub(1);
+            watched.turns_left = match pulses.contains_key(pid) {
+                true => LAST_TURNS,
+                false => watched.turns_left.saturating_sub(1),
+            };
             let stays = watched.turns_left > 0 && machine.is_alive(watched.id);
             if !stays {
                 machine.let_go(watched.id);
