@@ -17,6 +17,8 @@ pub(crate) struct Steer {
     fair: Fair,
     /// By process.
     programs: BTreeMap<i32, Watched>,
+    /// Weights were given: they are to be had here, whatever happens with one program.
+    has_weights: bool,
     /// What does not work here.
     notes: Vec<String>,
 }
@@ -32,6 +34,10 @@ struct Watched {
 struct Pulsed<'a> {
     machine: &'a mut LinuxMachine,
     pulses: BTreeMap<ProgramId, PulseSample>,
+    /// Whether a weight was given.
+    weighed: bool,
+    /// Why one could not be given, where that is due to the host rather than to the program.
+    no_weights: Option<String>,
 }
 
 impl Machine for Pulsed<'_> {
@@ -50,7 +56,17 @@ impl Machine for Pulsed<'_> {
     }
 
     fn act(&mut self, action: &Action) -> Result<(), Error> {
-        self.machine.act(action)
+        let acted = self.machine.act(action);
+        if matches!(action, Action::SetWeight { .. }) {
+            match &acted {
+                Ok(()) => self.weighed = true,
+                Err(e @ (Error::Missing { .. } | Error::Denied { .. })) => {
+                    self.no_weights = Some(e.to_string())
+                }
+                Err(_) => {}
+            }
+        }
+        acted
     }
 }
 
@@ -60,7 +76,7 @@ impl Steer {
         let options = Options { state_dir: Some(state.into()), ..Options::default() };
         let machine = LinuxMachine::new(options)?;
         let fair = fair(&machine, Lever::Weight);
-        Ok(Steer { machine, fair, programs: BTreeMap::new(), notes: Vec::new() })
+        Ok(Steer { machine, fair, programs: BTreeMap::new(), has_weights: false, notes: Vec::new() })
     }
 
     /// The host's CPUs.
@@ -91,7 +107,8 @@ impl Steer {
         self.meet(pulses, who);
         let of_program = |(pid, w): (&i32, &Watched)| Some((w.id, *pulses.get(pid)?));
         let pulses_by_id = self.programs.iter().filter_map(of_program).collect();
-        let mut pulsed = Pulsed { machine: &mut self.machine, pulses: pulses_by_id };
+        let mut pulsed =
+            Pulsed { machine: &mut self.machine, pulses: pulses_by_id, weighed: false, no_weights: None };
         let mut seen = pulsed.observe()?;
         seen.programs.retain(|p| {
             let fits = p.threads.len() <= THREADS_PER_PROGRAM_MAX;
@@ -103,7 +120,9 @@ impl Steer {
             fits
         });
         let deeds = if acts { heed(&mut pulsed, &mut self.fair, &seen) } else { Vec::new() };
-        self.change_lever(&deeds);
+        let (weighed, no_weights) = (pulsed.weighed, pulsed.no_weights);
+        self.has_weights |= weighed;
+        self.change_lever(no_weights, &deeds);
         self.part(pulses);
         Ok(deeds)
     }
@@ -161,27 +180,22 @@ impl Steer {
         });
     }
 
-    /// Where control groups cannot be had there are nice values.
-    fn change_lever(&mut self, deeds: &[Deed]) {
-        let is_lever = |d: &&Deed| match d.decision.action {
-            Action::SetWeight { .. } => self.fair.lever == Lever::Weight,
-            Action::SetNice { .. } => self.fair.lever == Lever::Nice,
-            _ => false,
-        };
-        let failed = deeds.iter().filter(is_lever).find_map(|d| d.failed.as_ref());
-        match (failed, self.fair.lever) {
-            (None, _) => {}
-            (Some(why), Lever::Weight) => {
+    /// Where control groups cannot be had there are nice values. That one program's cannot be made is no reason.
+    fn change_lever(&mut self, no_weights: Option<String>, deeds: &[Deed]) {
+        let is_nice = |d: &&Deed| matches!(d.decision.action, Action::SetNice { .. });
+        match (self.fair.lever, no_weights) {
+            (Lever::Weight, Some(why)) if !self.has_weights => {
                 let why = format!("shares are given by nice values, because there are no weights: {why}");
                 note(&mut self.notes, why);
                 self.machine.restore();
                 self.fair = fair(&self.machine, Lever::Nice);
             }
             // Nice values differ from turn to turn, and so does what is said of them.
-            (Some(_), Lever::Nice) => note(
+            (Lever::Nice, _) if deeds.iter().filter(is_nice).any(|d| d.failed.is_some()) => note(
                 &mut self.notes,
                 "some nice values cannot be given: the daemon has no CAP_SYS_NICE, or the program is another user's".into(),
             ),
+            _ => {}
         }
     }
 }
