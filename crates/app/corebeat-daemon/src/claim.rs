@@ -133,16 +133,15 @@ impl Arbiter {
     fn heed(&mut self, outcome: &Outcome, answered: Option<ClaimId>, now_ns: u64) {
         let there: BTreeMap<ClaimId, (u64, CpuSet)> =
             self.claims.list().map(|(id, owner, cpus)| (id, (owner, cpus))).collect();
-        self.deadlines.retain(|id, _| there.contains_key(id));
+        self.deadlines.retain(|id, _| self.claims.is_asked(*id));
         for (id, keep) in &outcome.asked {
             let Some((owner, has)) = there.get(id) else { continue };
             let is_withdrawn = keep == has;
-            if is_withdrawn {
-                self.deadlines.remove(id);
-            } else {
-                self.deadlines.insert(*id, now_ns + SHRINK_NS);
-            }
-            let deadline_ms = (!is_withdrawn).then_some(SHRINK_NS / 1_000_000);
+            let deadline_ms = (!is_withdrawn).then(|| {
+                // Who is asked for something else before it is over gets no more time: else it could go on for ever.
+                let at_ns = *self.deadlines.entry(*id).or_insert(now_ns + SHRINK_NS);
+                at_ns.saturating_sub(now_ns) / 1_000_000
+            });
             self.tell(*owner, host::ClaimChange { claim: id.0, cpus: numbers(keep), deadline_ms });
         }
         let is_asked = |id: &ClaimId| outcome.asked.iter().any(|(asked, _)| asked == id);
@@ -176,5 +175,42 @@ fn refusal(error: ClaimError) -> Refusal {
         ClaimError::NoSuchClaim(_) => Refusal::NoSuchClaim { why },
         ClaimError::TooMany => Refusal::TooMany { what: "claims".into(), limit: CLAIMS_MAX as u64 },
         ClaimError::Range { .. } | ClaimError::Elsewhere { .. } => Refusal::BadRequest { why },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn ask(arbiter: &mut Arbiter, pid: u32, min: u32, now_ns: u64) -> host::Invaded {
+        let asked = host::Invade { claim: None, min, max: 9, numa: None, within: None, prefer: None };
+        arbiter.invade(Peer { uid: 1, pid }, asked, now_ns).unwrap()
+    }
+
+    #[test]
+    fn holder_that_is_asked_again_gets_no_more_time() {
+        let mut arbiter = Arbiter::new(Topology::flat(9));
+        ask(&mut arbiter, 1, 1, 0);
+        ask(&mut arbiter, 2, 1, SECOND);
+        let first = arbiter.due_ns();
+        assert_eq!(first, Some(SECOND + SHRINK_NS));
+        ask(&mut arbiter, 3, 1, SECOND + SHRINK_NS / 2);
+        assert_eq!(arbiter.due_ns(), first);
+        let left_ms =
+            arbiter.take_news().into_iter().filter_map(|(pid, c)| c.deadline_ms.filter(|_| pid == 1));
+        assert_eq!(left_ms.collect::<Vec<_>>(), [500, 250]);
+    }
+
+    #[test]
+    fn holder_that_gives_back_in_time_has_no_deadline_any_more() {
+        let mut arbiter = Arbiter::new(Topology::flat(9));
+        let claim = ask(&mut arbiter, 1, 1, 0).claim;
+        ask(&mut arbiter, 2, 1, SECOND);
+        assert!(arbiter.due_ns().is_some());
+        let back = host::Retreat { claim, to: Some(4), cpus: None };
+        arbiter.retreat(Peer { uid: 1, pid: 1 }, back, SECOND).unwrap();
+        assert_eq!(arbiter.due_ns(), None);
     }
 }

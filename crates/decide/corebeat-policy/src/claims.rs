@@ -285,6 +285,11 @@ impl Claims {
         self.holders.iter().filter(|(_, holder)| **holder == id).map(|(&cpu, _)| cpu).collect()
     }
 
+    /// Whether a claim is asked to give something back, and has not done so yet.
+    pub fn is_asked(&self, id: ClaimId) -> bool {
+        self.claims.get(&id).is_some_and(|c| c.keep.is_some())
+    }
+
     /// The CPUs that no claim has.
     pub fn unclaimed(&self) -> CpuSet {
         self.topology.cpus().iter().map(|c| c.id).filter(|c| !self.holders.contains_key(c)).collect()
