@@ -232,6 +232,10 @@ impl Daemon {
                 return self.log.say_of_client(Level::Notice, what, now_ns);
             }
         };
+        // Its number may have been another's before: what was theirs is not to become this one's.
+        let is_before = |c: &Client| c.peer().pid == peer.pid && c.peer().has_ended();
+        let before: Vec<_> = self.clients.iter().filter(|(_, c)| is_before(c)).map(|(id, _)| *id).collect();
+        before.into_iter().for_each(|id| self.part_from(id, Gone::Left, now_ns));
         let own = rustix::process::geteuid().as_raw();
         let of_user = self.clients.values().filter(|c| c.peer().uid == peer.uid).count();
         let refusal = match () {
