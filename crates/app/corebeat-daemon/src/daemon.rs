@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -69,7 +69,8 @@ pub struct Daemon {
     host: Host,
     clients: BTreeMap<ClientId, Client>,
     next_client: ClientId,
-    /// How fast the connections of each user call. Users without connections are forgotten.
+    /// How fast the connections of each user call. Users without connections are forgotten once they have rested: who
+    /// connects anew does not begin anew. So there are no more than make calls in the time that such a rest takes.
     users: BTreeMap<u32, Pace>,
     steer: Steer,
     watchdog: Watchdog,
@@ -294,9 +295,8 @@ impl Daemon {
         let Some(mut client) = self.clients.remove(&id) else { return };
         self.host.leave(&mut client.session, now_ns);
         let uid = client.peer().uid;
-        if !self.clients.values().any(|c| c.peer().uid == uid) {
-            self.users.remove(&uid);
-        }
+        let here: BTreeSet<u32> = self.clients.values().map(|c| c.peer().uid).collect();
+        self.users.retain(|uid, pace| here.contains(uid) || !pace.is_rested(now_ns));
         if let Gone::Dropped(why) = gone {
             self.counts.dropped += 1;
             let pid = client.peer().pid;

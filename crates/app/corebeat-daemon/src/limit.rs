@@ -82,6 +82,11 @@ impl Pace {
         }
         may
     }
+
+    /// Whether it may happen as often at once as if it never had.
+    pub(crate) fn is_rested(&self, now_ns: u64) -> bool {
+        self.empty_at_ns <= now_ns
+    }
 }
 
 #[cfg(test)]
