@@ -122,9 +122,12 @@ impl Client {
     ///
     /// # Errors
     /// Where too much waits already: it is gone then.
-    pub(crate) fn tell(&mut self, text: Vec<u8>) -> Result<(), Gone> {
+    pub(crate) fn tell(&mut self, text: Vec<u8>, now_ns: u64) -> Result<(), Gone> {
         self.writer.push(Frame { text, fds: vec![] })?;
         self.writer.flush(self.socket.as_fd())?;
+        if self.has_more_to_say() {
+            self.stalled_since_ns.get_or_insert(now_ns);
+        }
         Ok(())
     }
 

@@ -332,7 +332,8 @@ impl Daemon {
                     if !is_told(&client) {
                         continue;
                     }
-                    let told = answer(&change, true).map_err(Gone::from).and_then(|text| client.tell(text));
+                    let told =
+                        answer(&change, true).map_err(Gone::from).and_then(|text| client.tell(text, now_ns));
                     gone.extend(told.err().map(|why| (id, why)));
                 }
                 gone.into_iter().for_each(|(id, why)| self.part_from(id, why, now_ns));
