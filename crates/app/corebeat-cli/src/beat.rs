@@ -33,11 +33,22 @@ fn connect() -> Result<Connection, Failure> {
 }
 
 /// The groups that one may see, by owner and number.
-fn groups(connection: &mut Connection) -> Result<Vec<host::Group>, Failure> {
-    let (host::Groups { mut groups }, _) =
-        connection.call(host::LIST_GROUPS, &host::Nothing {}, &[]).map_err(Failure::own)?;
-    groups.sort_by_key(|group| (group.owner, group.group));
-    Ok(groups)
+pub(crate) fn groups(connection: &mut Connection) -> Result<Vec<host::Group>, Failure> {
+    let mut all = Vec::new();
+    let mut asked = host::ListGroups::default();
+    loop {
+        let (listed, _): (host::Groups, _) =
+            connection.call(host::LIST_GROUPS, &asked, &[]).map_err(Failure::own)?;
+        all.extend(listed.groups);
+        // A daemon that goes round in circles has told all.
+        let at = |id: host::GroupId| (id.owner, id.group);
+        match listed.next.filter(|next| asked.after.is_none_or(|after| at(after) < at(*next))) {
+            Some(next) => asked.after = Some(next),
+            None => break,
+        }
+    }
+    all.sort_by_key(|group| (group.owner, group.group));
+    Ok(all)
 }
 
 /// A goal's band in words.

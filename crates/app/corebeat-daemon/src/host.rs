@@ -1,7 +1,7 @@
 //! What is asked, and what is answered: groups and claims, without a socket and without a clock.
 
 use crate::claim::Arbiter;
-use crate::limit::SEATS_PER_CLIENT_MAX;
+use crate::limit::{LIST_BYTES_MAX, SEATS_PER_CLIENT_MAX};
 use crate::session::Session;
 use corebeat_heartbeat::{Error as Refused, Goal, GroupId, GroupInfo, Mode, Registry, Role};
 use corebeat_machine::{PulseSample, Topology};
@@ -107,7 +107,7 @@ impl Host {
             host::ATTACH => self.attach(session, call.parameters()?, fds, now_ns),
             host::DETACH => self.detach(session, call.parameters()?),
             host::SET_GOAL => self.set_goal(session, call.parameters()?),
-            host::LIST_GROUPS => call.parameters::<host::Nothing>().and_then(|_| self.list_groups(session)),
+            host::LIST_GROUPS => self.list_groups(session, call.parameters()?),
             host::INVADE => {
                 let asked = call.parameters()?;
                 self.arbiter.invade(session.peer, asked, now_ns).and_then(|invaded| plain(&invaded))
@@ -176,11 +176,23 @@ impl Host {
         plain(&host::Nothing {})
     }
 
-    fn list_groups(&self, session: &Session) -> Result<Answer, Refusal> {
+    fn list_groups(&self, session: &Session, asked: host::ListGroups) -> Result<Answer, Refusal> {
         let uid = session.peer.uid;
+        let after = asked.after.map(|after| GroupId { owner: after.owner, number: after.group });
         let may_see = |g: &GroupInfo| uid == 0 || uid == g.id.owner || g.mode.lets_others(Role::Consumer);
-        let seen: Vec<GroupInfo> = self.registry.groups().filter(may_see).collect();
-        plain(&host::Groups { groups: seen.iter().map(told).collect() })
+        let mut listed = host::Groups { groups: Vec::new(), next: None };
+        let mut bytes = 0;
+        for group in self.registry.groups().filter(|g| after.is_none_or(|after| g.id > after) && may_see(g)) {
+            let group = told(&group);
+            // A little more than it takes among others.
+            bytes += plain(&group)?.0.len();
+            if let Some(last) = listed.groups.last().filter(|_| bytes > LIST_BYTES_MAX) {
+                listed.next = Some(host::GroupId { owner: last.owner, group: last.group });
+                break;
+            }
+            listed.groups.push(group);
+        }
+        plain(&listed)
     }
 
     /// The answers come when there is something to tell.
@@ -311,4 +323,38 @@ fn plain<R: Serialize>(parameters: &R) -> Result<Answer, Refusal> {
 fn written<R: Serialize>(parameters: &R, continues: bool) -> Result<Answer, Refusal> {
     let text = corebeat_wire::answer(parameters, continues);
     text.map(|text| (text, vec![])).map_err(|e| bad(format!("the answer cannot be written: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corebeat_heartbeat::Peer;
+
+    #[test]
+    fn groups_beyond_one_answer_come_with_the_next_ones() {
+        let mut host = Host::new(Topology::flat(1));
+        for uid in 1..=5 {
+            for number in 0..100 {
+                let (peer, id) = (Peer { uid, pid: uid }, GroupId { owner: uid, number });
+                host.registry.join(peer, id, None, None, 0).unwrap();
+            }
+        }
+        let session = Session::new(Peer { uid: 0, pid: 9 });
+        let (mut seen, mut asked, mut answers) = (Vec::new(), host::ListGroups::default(), 0);
+        loop {
+            let (text, _) = host.list_groups(&session, asked).unwrap();
+            assert!(text.len() <= corebeat_wire::MESSAGE_BYTES_MAX);
+            let mut answer: serde_json::Value = serde_json::from_slice(&text).unwrap();
+            let listed: host::Groups = serde_json::from_value(answer["parameters"].take()).unwrap();
+            seen.extend(listed.groups.iter().map(|g| (g.owner, g.group)));
+            answers += 1;
+            asked.after = listed.next;
+            if listed.next.is_none() {
+                break;
+            }
+        }
+        assert!(answers > 1, "all fit: the test is too small");
+        let all: Vec<_> = (1..=5).flat_map(|uid| (0..100).map(move |number| (uid, number))).collect();
+        assert_eq!(seen, all);
+    }
 }

@@ -206,7 +206,7 @@ fn garbage_is_answered_or_dropped() {
         host.arbiter.tick(now_ns);
         for (_, change) in host.arbiter.take_news() {
             if client.session.watches_claims && looked.is_ok() {
-                looked = client.tell(serde_json::to_vec(&change).unwrap(), 0);
+                looked = client.tell(serde_json::to_vec(&change).unwrap(), now_ns);
             }
         }
         assert!(client.session.seats.len() <= SEATS_PER_CLIENT_MAX);

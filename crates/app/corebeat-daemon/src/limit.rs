@@ -9,6 +9,8 @@ pub(crate) const CLIENTS_MAX: usize = 512;
 pub(crate) const CLIENTS_PER_USER_MAX: usize = 64;
 /// Groups that one connection takes part in, each role counted.
 pub(crate) const SEATS_PER_CLIENT_MAX: usize = 64;
+/// The groups that are listed in one answer have about so many bytes: the message around them has to fit as well.
+pub(crate) const LIST_BYTES_MAX: usize = corebeat_wire::MESSAGE_BYTES_MAX - 1024;
 /// Claims of a process.
 pub(crate) const CLAIMS_PER_PROCESS_MAX: usize = 16;
 /// Claims of all processes of a user.

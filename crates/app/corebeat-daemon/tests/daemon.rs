@@ -71,7 +71,7 @@ impl Drop for Running {
 }
 
 fn groups(connection: &mut Connection) -> Vec<host::Group> {
-    connection.call::<_, host::Groups>(host::LIST_GROUPS, &host::Nothing {}, &[]).unwrap().0.groups
+    connection.call::<_, host::Groups>(host::LIST_GROUPS, &host::ListGroups::default(), &[]).unwrap().0.groups
 }
 
 /// Asks until the answer is right: what happens in the daemon's time is waited for.

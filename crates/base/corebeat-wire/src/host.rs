@@ -46,6 +46,16 @@ pub struct Group {
     pub pids: Vec<i32>,
 }
 
+/// Which group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupId {
+    /// The user whose group it is.
+    pub owner: u32,
+    /// Its number.
+    pub group: u32,
+}
+
 /// How one takes part in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -118,11 +128,20 @@ pub struct SetGoal {
 
 /// The method `ListGroups`.
 pub const LIST_GROUPS: &str = "io.corebeat.Host.ListGroups";
+/// What [`LIST_GROUPS`] takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListGroups {
+    /// Only those that follow this one, by owner and number.
+    pub after: Option<GroupId>,
+}
 /// What [`LIST_GROUPS`] gives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Groups {
-    /// Those that one may look at.
+    /// Those that one may look at, by owner and number: as many as an answer holds.
     pub groups: Vec<Group>,
+    /// Where there are more: ask for those after this one.
+    pub next: Option<GroupId>,
 }
 
 /// The method `Invade`.

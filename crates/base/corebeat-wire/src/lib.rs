@@ -8,7 +8,7 @@
 //! use corebeat_wire::{Connection, host};
 //!
 //! if let Some(mut daemon) = Connection::open()? {
-//!     let (seen, _): (host::Groups, _) = daemon.call(host::LIST_GROUPS, &host::Nothing {}, &[])?;
+//!     let (seen, _): (host::Groups, _) = daemon.call(host::LIST_GROUPS, &host::ListGroups::default(), &[])?;
 //!     for group in seen.groups {
 //!         println!("{}: {:.1} beats a second", group.group, group.window_rate);
 //!     }

@@ -107,7 +107,13 @@ fn types_are_those_of_the_interface() {
         check(text, host::DETACH, &host::Detach { group: 7, owner: None, role }, &nothing);
     }
     check(text, host::SET_GOAL, &host::SetGoal { group: 7, owner: None, goal }, &nothing);
-    check(text, host::LIST_GROUPS, &nothing, &host::Groups { groups: vec![group] });
+    let id = Some(host::GroupId { owner: 1000, group: 7 });
+    check(
+        text,
+        host::LIST_GROUPS,
+        &host::ListGroups { after: id },
+        &host::Groups { groups: vec![group], next: id },
+    );
     check(text, host::INVADE, &invade, &host::Invaded { claim: 3, cpus: vec![1] });
     let compact =
         host::Invade { claim: None, numa: Some(host::Numa::Compact), within: None, prefer: None, ..invade };

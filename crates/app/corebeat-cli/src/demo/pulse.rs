@@ -293,9 +293,7 @@ fn run(mix: &Mix, scale: f64, threads: usize, goals: Option<Middles>) -> Result<
         }
         if Instant::now() >= look_at {
             look_at += LOOK;
-            let (host::Groups { groups }, _) =
-                connection.call(host::LIST_GROUPS, &host::Nothing {}, &[]).map_err(Failure::own)?;
-            for group in groups.iter().filter(|group| group.beats > 0) {
+            for group in crate::beat::groups(&mut connection)?.iter().filter(|group| group.beats > 0) {
                 let i = group.group as usize;
                 if running.contains_key(&i) {
                     tracks[i].rates.push((at_s, group.window_rate));
