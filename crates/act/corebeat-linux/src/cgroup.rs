@@ -7,6 +7,7 @@
 use crate::Error;
 use crate::file::lock_within;
 use rustix::fs::{FsWord, Mode, OFlags, statfs};
+use rustix::io::Errno;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,7 +22,7 @@ const MAGIC_V2: FsWord = 0x6367_7270;
 /// What cannot be had without them.
 const WHAT: &str = "a program's weight or limit of CPU time";
 /// Longer than a Corebeat holds the lock of a group. Everybody may open groups, and so lock them for ever.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// Rounds of emptying a group: a process may fork while it is moved.
 const ROUNDS_MAX: u32 = 64;
 
@@ -101,8 +102,11 @@ impl Place {
     }
 
     /// Keeps other Corebeats from making and removing groups here, until dropped.
-    pub(crate) fn lock(&self) -> Option<Lock> {
-        Lock::of(&self.dir)
+    ///
+    /// # Errors
+    /// As [`Lock::of`].
+    pub(crate) fn lock(&self, patience: Duration) -> Result<Option<Lock>, Error> {
+        Lock::of(&self.dir, patience)
     }
 }
 
@@ -112,13 +116,24 @@ pub(crate) struct Lock(#[expect(dead_code, reason = "held, not used")] OwnedFd);
 
 impl Lock {
     /// `None` where there is no group, or none that can be locked: what follows then fails, or is alone in all likelihood.
-    pub(crate) fn of(dir: &Path) -> Option<Lock> {
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where somebody else holds it all the time.
+    pub(crate) fn of(dir: &Path, patience: Duration) -> Result<Option<Lock>, Error> {
         // A journal may name any directory.
-        magic(dir).filter(|m| [MAGIC, MAGIC_V2].contains(m))?;
+        if magic(dir).is_none_or(|m| ![MAGIC, MAGIC_V2].contains(&m)) {
+            return Ok(None);
+        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(dir, flags, Mode::empty()).ok()?;
-        lock_within(&fd, LOCK_PATIENCE).ok()?;
-        Some(Lock(fd))
+        let Ok(fd) = rustix::fs::open(dir, flags, Mode::empty()) else { return Ok(None) };
+        match lock_within(&fd, patience) {
+            Ok(()) => Ok(Some(Lock(fd))),
+            Err(e @ Errno::WOULDBLOCK) => Err(Error::Refused {
+                what: format!("lock the control group {}", dir.display()),
+                source: e.into(),
+            }),
+            Err(_) => Ok(None),
+        }
     }
 }
 

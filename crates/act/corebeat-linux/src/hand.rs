@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// How often undoing looks for threads that were born meanwhile, of creators who were not yet as before.
 const ROUNDS_MAX: u32 = 16;
@@ -30,6 +31,8 @@ pub struct Hands {
     journal: Option<Journal>,
     ledger: Ledger,
     programs: HashMap<ProgramId, Standing>,
+    /// How long to wait for others who work in the same control group.
+    patience: Duration,
 }
 
 /// What holds for a program, those threads included that it has yet to start.
@@ -93,7 +96,21 @@ struct Plan {
 impl Hands {
     /// Hands that keep their journal in this directory, usually [`state_dir`](crate::state_dir). Touches nothing yet.
     pub fn new(dir: impl Into<PathBuf>) -> Hands {
-        Hands { dir: dir.into(), journal: None, ledger: Ledger::default(), programs: HashMap::new() }
+        Hands {
+            dir: dir.into(),
+            journal: None,
+            ledger: Ledger::default(),
+            programs: HashMap::new(),
+            patience: cgroup::LOCK_PATIENCE,
+        }
+    }
+
+    /// From now on waits for nobody, for those who have others to serve. Otherwise hands wait up to 5 s for whoever holds
+    /// the lock of a control group that is to be changed, and go on then: everybody on the host can hold it. Now an action
+    /// that needs a new control group fails with [`Error::Refused`], and may be tried again; what is undone is undone
+    /// without the lock.
+    pub fn never_wait(&mut self) {
+        self.patience = Duration::ZERO;
     }
 
     /// Carries out an action on a program, or on one thread of it. `threads` are the program's threads now; those that
@@ -178,7 +195,7 @@ impl Hands {
 
     /// Undoes everything. The journal goes once nothing is left to do.
     pub fn undo_all(&mut self) -> Restored {
-        let (restored, complete) = undo(&self.ledger);
+        let (restored, complete) = undo(&self.ledger, self.patience);
         self.ledger = Ledger::default();
         self.programs.clear();
         if let Some(journal) = self.journal.take().filter(|_| complete) {
@@ -195,7 +212,7 @@ impl Hands {
         standing.processes.retain(|p| !self.programs.values().any(|s| s.processes.contains(p)));
         let groups: Vec<&Path> = standing.groups.iter().map(Group::path).collect();
         let part = self.ledger.part(&standing.processes, &groups);
-        let (restored, complete) = undo(&part);
+        let (restored, complete) = undo(&part, self.patience);
         if let Some(journal) = self.journal.as_mut().filter(|_| complete) {
             self.ledger.remove(&part);
             // Not worth failing for: the longer one tells of changes that are undone, and nothing is done twice.
@@ -348,7 +365,10 @@ impl Hands {
             let Some(place) = Place::of(process.tid)? else { continue };
             let group = place.group(&name);
             if !groups.any(|g| *g == group) {
-                let _alone = place.lock();
+                let _alone = match place.lock(self.patience) {
+                    Err(e) if self.patience.is_zero() => return Err(e),
+                    locked => locked.ok(),
+                };
                 let enable = place.to_enable().map(|path| Record::Enable { path: path.into() });
                 let make = Record::Group { path: group.path().into() };
                 self.write_ahead(enable.into_iter().chain([make]).collect())?;
@@ -388,7 +408,7 @@ pub fn restore_all(dir: &Path) -> Result<Restored, Error> {
             false
         }
         Left::Ledger(ledger) => {
-            let (restored, complete) = undo(&ledger);
+            let (restored, complete) = undo(&ledger, cgroup::LOCK_PATIENCE);
             all.undone.extend(restored.undone);
             all.left.extend(restored.left);
             complete
@@ -398,7 +418,7 @@ pub fn restore_all(dir: &Path) -> Result<Restored, Error> {
 }
 
 /// Undoes all that a ledger holds, the last first, and whether nothing is left to try again.
-fn undo(ledger: &Ledger) -> (Restored, bool) {
+fn undo(ledger: &Ledger, patience: Duration) -> (Restored, bool) {
     let mut restored = Restored::default();
     let mut complete = true;
     let mut note = |tid: i32, outcome: Result<Option<Setting>, Kept>, to: &Setting| match outcome {
@@ -429,7 +449,7 @@ fn undo(ledger: &Ledger) -> (Restored, bool) {
     }
     let parents: BTreeSet<&Path> = ledger.groups().iter().filter_map(|g| g.parent()).collect();
     // In the order of their names, as everybody takes them.
-    let _alone: Vec<_> = parents.into_iter().filter_map(cgroup::Lock::of).collect();
+    let _alone: Vec<_> = parents.into_iter().filter_map(|p| cgroup::Lock::of(p, patience).ok()).collect();
     let groups = ledger.groups().iter().rev().map(|path| (path, cgroup::dissolve(path)));
     let enabled = ledger.enabled().iter().rev().map(|path| (path, cgroup::disable(path)));
     for (path, outcome) in groups.chain(enabled) {

@@ -51,6 +51,8 @@ pub struct Options {
     pub spin: bool,
     /// Time futex waits exactly, by BPF, rather than by glances. Programs that block very often get a little slower.
     pub exact_locks: bool,
+    /// Wait for no other Corebeat: see [`Hands::never_wait`].
+    pub never_waits: bool,
     /// Where changes are noted before they are made; [`state_dir`] if it is not given.
     pub state_dir: Option<PathBuf>,
 }
@@ -84,6 +86,7 @@ pub struct LinuxMachine {
     /// By thread number, how long it has been blocked in futex calls up to the last observation.
     exact_ns: HashMap<i32, u64>,
     hands: Option<Hands>,
+    never_waits: bool,
     state_dir: Option<PathBuf>,
     teams: Option<TeamChannel>,
     notes: Vec<String>,
@@ -135,6 +138,7 @@ impl LinuxMachine {
             exact: exact.ok().flatten(),
             exact_ns: HashMap::new(),
             hands: None,
+            never_waits: options.never_waits,
             state_dir: options.state_dir,
             teams: None,
             notes,
@@ -524,10 +528,16 @@ impl Machine for LinuxMachine {
         }
         let hands = match &mut self.hands {
             Some(hands) => hands,
-            none => none.insert(Hands::new(match &self.state_dir {
-                Some(dir) => dir.clone(),
-                None => state_dir()?,
-            })),
+            none => {
+                let hands = none.insert(Hands::new(match &self.state_dir {
+                    Some(dir) => dir.clone(),
+                    None => state_dir()?,
+                }));
+                if self.never_waits {
+                    hands.never_wait();
+                }
+                hands
+            }
         };
         hands.apply(action, id, &threads)?;
         if threads.iter().any(is_anothers) {

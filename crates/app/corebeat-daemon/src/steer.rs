@@ -73,7 +73,7 @@ impl Machine for Pulsed<'_> {
 impl Steer {
     /// Nothing is watched yet. The journal is kept in this directory.
     pub(crate) fn new(state: &Path) -> Result<Steer, Error> {
-        let options = Options { state_dir: Some(state.into()), ..Options::default() };
+        let options = Options { never_waits: true, state_dir: Some(state.into()), ..Options::default() };
         let machine = LinuxMachine::new(options)?;
         let fair = fair(&machine, Lever::Weight);
         Ok(Steer { machine, fair, programs: BTreeMap::new(), has_weights: false, notes: Vec::new() })
