@@ -2,7 +2,7 @@
 
 use crate::client::{Client, Gone, Served};
 use crate::host::{Circumstances, Host};
-use crate::limit::{CLIENTS_MAX, CLIENTS_PER_USER_MAX, FAILURES, Pace};
+use crate::limit::{ACCEPTED_AT_ONCE, CLIENTS_MAX, CLIENTS_PER_USER_MAX, DOOR_REST_NS, FAILURES, Pace};
 use crate::log::{Level, Log};
 use crate::metric::{self, Counts, Page, Place};
 use crate::notify::Notify;
@@ -25,11 +25,6 @@ use std::path::PathBuf;
 
 /// A connection's number, which is never used twice.
 type ClientId = u64;
-
-/// So many connections are taken in between two looks at those that are there.
-const ACCEPTED_AT_ONCE: usize = 16;
-/// Where none can be taken in, because descriptors are used up, the daemon tries again after so long.
-const DOOR_REST_NS: u64 = 1_000_000_000;
 
 /// How to run.
 #[derive(Debug, Clone)]
@@ -184,7 +179,7 @@ impl Daemon {
         if now_ns >= self.door_rests_until_ns {
             add(Source::Door, self.door.as_fd(), PollFlags::IN);
         }
-        for (fd, is_written) in self.page.iter().flat_map(Page::sockets) {
+        for (fd, is_written) in self.page.iter().flat_map(|page| page.sockets(now_ns)) {
             add(Source::Page, fd, if is_written { PollFlags::OUT } else { PollFlags::IN });
         }
         for (&id, client) in &self.clients {
@@ -196,7 +191,7 @@ impl Daemon {
         let turn_at_ns = self.turn_at_ns.map(|at| at.max(self.turn_rests_until_ns));
         let due = [self.sample_at_ns, turn_at_ns, self.alive_at_ns, self.host.arbiter.due_ns()];
         let clients = self.clients.values().filter_map(|c| c.wake_at_ns(now_ns));
-        let others = self.page.as_ref().and_then(Page::wake_at_ns).into_iter();
+        let others = self.page.as_ref().and_then(|page| page.wake_at_ns(now_ns)).into_iter();
         let rest = Some(self.door_rests_until_ns).filter(|at| *at > now_ns);
         let first_ns = due.into_iter().flatten().chain(clients).chain(others).chain(rest).min();
         let patience = first_ns.map(|at| timespec(at.saturating_sub(now_ns)));

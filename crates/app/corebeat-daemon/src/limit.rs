@@ -5,6 +5,10 @@
 
 /// Connections.
 pub(crate) const CLIENTS_MAX: usize = 512;
+/// So many connections are taken in between two looks at those that are there.
+pub(crate) const ACCEPTED_AT_ONCE: usize = 16;
+/// Where none can be taken in, because descriptors are used up, the daemon tries again after so long.
+pub(crate) const DOOR_REST_NS: u64 = 1_000_000_000;
 /// Connections of a user.
 pub(crate) const CLIENTS_PER_USER_MAX: usize = 64;
 /// Groups that one connection takes part in, each role counted.

@@ -1,7 +1,9 @@
 //! A page for Prometheus: what the daemon does, and how the groups are, as text over HTTP.
 
 use crate::Error;
-use crate::limit::{GROUPS_SHOWN_MAX, REQUEST_BYTES_MAX, SCRAPER_PATIENCE_NS, SCRAPERS_MAX};
+use crate::limit::{
+    ACCEPTED_AT_ONCE, DOOR_REST_NS, GROUPS_SHOWN_MAX, REQUEST_BYTES_MAX, SCRAPER_PATIENCE_NS, SCRAPERS_MAX,
+};
 use corebeat_heartbeat::{GroupInfo, Role};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -122,6 +124,8 @@ enum Listener {
 pub(crate) struct Page {
     listener: Listener,
     scrapers: Vec<Scraper>,
+    /// Nobody is taken in until then, because descriptors are used up.
+    rests_until_ns: u64,
 }
 
 /// One who reads the page.
@@ -139,7 +143,7 @@ impl Page {
     pub(crate) fn open(place: &Place) -> Result<Page, Error> {
         let failed = |source| Error::Metrics { place: place.to_string(), source };
         let listener = listen(place).map_err(failed)?;
-        Ok(Page { listener, scrapers: Vec::new() })
+        Ok(Page { listener, scrapers: Vec::new(), rests_until_ns: 0 })
     }
 
     /// Whether all groups may be shown.
@@ -147,35 +151,54 @@ impl Page {
         matches!(self.listener, Listener::Unix(..))
     }
 
-    /// The listening socket, and each reader with whether it is written to.
-    pub(crate) fn sockets(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
+    /// The listening socket, unless it rests, and each reader with whether it is written to.
+    pub(crate) fn sockets(&self, now_ns: u64) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
         let listener = match &self.listener {
             Listener::Unix(listener, _) => listener.as_fd(),
             Listener::Tcp(listener) => listener.as_fd(),
         };
         let scrapers = self.scrapers.iter().map(|s| (s.stream.as_fd(), s.answer.is_some()));
-        [(listener, false)].into_iter().chain(scrapers)
+        let listener = Some((listener, false)).filter(|_| now_ns >= self.rests_until_ns);
+        listener.into_iter().chain(scrapers)
     }
 
-    /// When the first reader's time is over.
-    pub(crate) fn wake_at_ns(&self) -> Option<u64> {
-        self.scrapers.iter().map(|s| s.since_ns + SCRAPER_PATIENCE_NS).min()
+    /// When the first reader's time is over, or the listener's rest.
+    pub(crate) fn wake_at_ns(&self, now_ns: u64) -> Option<u64> {
+        let rest_ns = Some(self.rests_until_ns).filter(|at| *at > now_ns);
+        self.scrapers.iter().map(|s| s.since_ns + SCRAPER_PATIENCE_NS).chain(rest_ns).min()
     }
 
     /// Looks at everybody once. `text` is asked for where somebody wants the page.
     pub(crate) fn look(&mut self, now_ns: u64, text: &mut dyn FnMut() -> String) {
-        while let Some(stream) = self.accept() {
-            if self.scrapers.len() < SCRAPERS_MAX {
-                self.scrapers.push(Scraper { stream, asked: Vec::new(), answer: None, since_ns: now_ns });
-            }
+        if now_ns >= self.rests_until_ns {
+            self.take_in(now_ns);
         }
         self.scrapers.retain_mut(|s| now_ns < s.since_ns + SCRAPER_PATIENCE_NS && s.look(text));
     }
 
-    fn accept(&self) -> Option<OwnedFd> {
+    fn take_in(&mut self, now_ns: u64) {
+        for _ in 0..ACCEPTED_AT_ONCE {
+            match self.accept() {
+                // Beyond the limit it is closed again.
+                Ok(_) if self.scrapers.len() >= SCRAPERS_MAX => {}
+                Ok(stream) => {
+                    self.scrapers.push(Scraper { stream, asked: Vec::new(), answer: None, since_ns: now_ns });
+                }
+                Err(e) => {
+                    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+                    if !matches!(e.kind(), ConnectionAborted | Interrupted | WouldBlock) {
+                        self.rests_until_ns = now_ns + DOOR_REST_NS;
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn accept(&self) -> io::Result<OwnedFd> {
         match &self.listener {
-            Listener::Unix(listener, _) => listener.accept().ok().map(|(stream, _)| stream.into()),
-            Listener::Tcp(listener) => listener.accept().ok().map(|(stream, _)| stream.into()),
+            Listener::Unix(listener, _) => listener.accept().map(|(stream, _)| stream.into()),
+            Listener::Tcp(listener) => listener.accept().map(|(stream, _)| stream.into()),
         }
     }
 }
