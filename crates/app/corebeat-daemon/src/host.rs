@@ -220,10 +220,12 @@ impl Host {
         }
     }
 
-    /// The pulses, by process. A process that beats for several groups has the pulse of the first one with a goal.
+    /// The pulses to steer by, by process: of the first group that it beats for and that has a goal. Without one there is
+    /// nothing to steer by.
     pub(crate) fn pulses(&self) -> BTreeMap<i32, PulseSample> {
         let mut pulses: BTreeMap<i32, PulseSample> = BTreeMap::new();
-        for group in self.registry.groups() {
+        let has_goal = |g: &GroupInfo| g.status.goal.rate_min.is_some() || g.status.goal.rate_max.is_some();
+        for group in self.registry.groups().filter(has_goal) {
             let goal = group.status.goal;
             let pulse = PulseSample {
                 rate: group.status.window_rate,
@@ -233,10 +235,7 @@ impl Host {
                 beats: group.status.beats,
             };
             for pid in group.pids.iter().filter_map(|pid| i32::try_from(*pid).ok()) {
-                let known = pulses.entry(pid).or_insert(pulse);
-                if known.rate_min.is_none() && known.rate_max.is_none() {
-                    *known = pulse;
-                }
+                pulses.entry(pid).or_insert(pulse);
             }
         }
         pulses
