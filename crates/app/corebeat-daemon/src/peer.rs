@@ -31,8 +31,8 @@ impl Peer {
         let pidfd = match unsafe { option::<libc::c_int>(socket, libc::SO_PEERPIDFD) } {
             // SAFETY: the descriptor was just made for us and is nobody else's.
             Ok(fd) => unsafe { OwnedFd::from_raw_fd(fd) },
-            // Before Linux 6.5 there is the number alone. Another process may have it by now, but not if the one that
-            // connected is still there, and else the socket hangs up.
+            // Before Linux 6.5 there is the number alone. Another process may have it by now: then the one that connected
+            // has ended, and the socket has hung up, unless a child holds it open. That cannot be told.
             Err(e) if e.raw_os_error() == Some(libc::ENOPROTOOPT) => {
                 let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
                 if is_ready(socket, PollFlags::empty()) {

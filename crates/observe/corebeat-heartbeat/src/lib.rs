@@ -93,7 +93,8 @@
 //! each 64 threads that beat at a time, and a descriptor; a group a page and a descriptor.
 //!
 //! A thread that ends without dropping its [`Producer`] is counted as a member until somebody attaches to the same group in its
-//! process. A process is noticed to have ended when its connection hangs up: children of fork that live on hold it.
+//! process. The daemon notices by the process itself that it has ended: children of fork that live on, and hold its connection,
+//! change nothing about that.
 
 mod daemon;
 mod error;
