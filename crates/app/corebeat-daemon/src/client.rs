@@ -1,5 +1,6 @@
 //! A connection: messages in, messages out, and never more of either than there is room for.
 
+use crate::closer;
 use crate::host::{Dealt, Host};
 use crate::limit::{CALLS_OF_CLIENT, CALLS_OF_USER, PATIENCE_NS, PAUSE_NS, Pace};
 use crate::peer::Peer;
@@ -150,10 +151,14 @@ impl Client {
                 self.paused_until_ns = now_ns + PAUSE_NS;
                 Refusal::TooMany { what: (*what).into(), limit: rate.per_s() }
             });
-            let (answer, dealt) = match refused {
-                Some(refusal) => (Some(Frame { text: refuse(&refusal)?, fds: vec![] }), Dealt::Refused),
-                None => host.deal(&mut self.session, frame, now_ns)?,
+            let dealt = match refused {
+                Some(refusal) => {
+                    refuse(&refusal).map(|text| (Some(Frame { text, fds: vec![] }), Dealt::Refused))
+                }
+                None => host.deal(&mut self.session, &frame, now_ns),
             };
+            closer::close(frame.fds);
+            let (answer, dealt) = dealt?;
             match dealt {
                 Dealt::Answered => served.answered += 1,
                 Dealt::Refused => served.refused += 1,
@@ -164,6 +169,12 @@ impl Client {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        closer::close(self.reader.take_fds());
     }
 }
 

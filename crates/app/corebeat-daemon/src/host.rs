@@ -63,11 +63,11 @@ impl Host {
     pub(crate) fn deal(
         &mut self,
         session: &mut Session,
-        asked: Frame,
+        asked: &Frame,
         now_ns: u64,
     ) -> Result<(Option<Frame>, Dealt), corebeat_wire::Error> {
         let mut call = Call::read(&asked.text)?;
-        let answer = self.answer(session, &mut call, asked.fds, now_ns);
+        let answer = self.answer(session, &mut call, &asked.fds, now_ns);
         let dealt = if answer.is_ok() { Dealt::Answered } else { Dealt::Refused };
         let (text, fds) = match answer {
             Ok(answer) => answer,
@@ -94,7 +94,7 @@ impl Host {
         &mut self,
         session: &mut Session,
         call: &mut Call,
-        fds: Vec<OwnedFd>,
+        fds: &[OwnedFd],
         now_ns: u64,
     ) -> Result<Answer, Refusal> {
         if call.upgrade {
@@ -130,7 +130,7 @@ impl Host {
         &mut self,
         session: &mut Session,
         asked: host::Attach,
-        fds: Vec<OwnedFd>,
+        fds: &[OwnedFd],
         now_ns: u64,
     ) -> Result<Answer, Refusal> {
         let id = group_id(session, asked.owner, asked.group);
@@ -144,7 +144,7 @@ impl Host {
                 limit: SEATS_PER_CLIENT_MAX as u64,
             });
         }
-        let region = match (asked.role, fds.as_slice()) {
+        let region = match (asked.role, fds) {
             (host::Role::Producer, [region]) => Some(region.as_fd()),
             (host::Role::Producer, _) => return Err(bad("a producer sends one descriptor, of its region")),
             (host::Role::Consumer, []) => None,

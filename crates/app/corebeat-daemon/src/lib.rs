@@ -28,6 +28,8 @@
 //! Who asks is known from the socket (`peer`): the kernel says which process connected, by a pidfd, and whose it is. A program
 //! is watched because it has connected itself; nobody can name another.
 //!
+//! Another thread closes what descriptors came that should not (`closer`): that may take as long as others like.
+//!
 //! # Invariants
 //!
 //! 1. The daemon never waits for one client: sockets do not block, and who does not read its answers is not listened to
@@ -49,6 +51,7 @@
 
 mod claim;
 mod client;
+mod closer;
 mod daemon;
 mod error;
 mod host;

@@ -130,10 +130,15 @@ impl Reader {
         }
         // A read brings the descriptors of one piece, beside those of the message that has not ended.
         if read.flags.contains(ReturnFlags::CTRUNC) || self.fds.len() > 2 * FDS_MAX {
-            self.fds.clear();
             return Err(Error::TooManyDescriptors);
         }
         Ok(if read.bytes == 0 { Filled::End } else { Filled::Some })
+    }
+
+    /// The descriptors that were not handed out, for those who cannot wait until they are closed. The stream cannot be
+    /// read any further then.
+    pub fn take_fds(&mut self) -> impl Iterator<Item = OwnedFd> {
+        std::mem::take(&mut self.fds).into_iter().map(|(_, fd)| fd)
     }
 
     /// Whether a message has begun that has not ended. Before that there is nothing to wait for.
