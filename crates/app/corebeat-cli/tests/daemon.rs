@@ -198,17 +198,20 @@ fn daemon_that_is_killed_leaves_nothing_after_the_next_start() {
 
 #[test]
 fn daemon_that_is_asked_to_end_leaves_nothing() {
-    if !may_steer() {
-        return;
+    use rustix::process::Signal;
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+        if !may_steer() {
+            return;
+        }
+        let place = Place::new();
+        let (mut daemon, program, before) = steered(&place);
+        let pid = rustix::process::Pid::from_raw(daemon.0.id() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+        assert!(daemon.0.wait().unwrap().success());
+        assert_eq!(state(&program), before);
+        assert!(place.journals().is_empty());
+        assert!(!place.path("socket").exists());
     }
-    let place = Place::new();
-    let (mut daemon, program, before) = steered(&place);
-    let pid = rustix::process::Pid::from_raw(daemon.0.id() as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert!(daemon.0.wait().unwrap().success());
-    assert_eq!(state(&program), before);
-    assert!(place.journals().is_empty());
-    assert!(!place.path("socket").exists());
 }
 
 #[test]
