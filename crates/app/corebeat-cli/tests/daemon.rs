@@ -58,6 +58,8 @@ impl Place {
     fn daemon(&self) -> Running {
         let daemon = self.daemon_under(&[]);
         until(|| UnixStream::connect(self.path("socket")).is_ok());
+        // The page comes after the socket.
+        until(|| self.metric_of_living("corebeat_programs").is_some());
         daemon
     }
 
