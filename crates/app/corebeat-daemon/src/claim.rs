@@ -94,7 +94,7 @@ impl Arbiter {
         let is_theirs = |owner: u64| of.is_none_or(|pid| u64::from(pid) == owner);
         let claims = self.claims.list().filter(|(_, owner, _)| is_theirs(*owner)).map(|(id, owner, cpus)| {
             let (pid, keep) = (i32::try_from(owner).unwrap_or(0), self.claims.keep(id));
-            host::Claim { claim: id.0, pid, cpus: numbers(&cpus), keep: keep.as_ref().map(numbers) }
+            host::Claim { claim: id.0, pid, cpus: numbers(&cpus), keep: keep.map(numbers) }
         });
         host::Claims { claims: claims.collect() }
     }
@@ -133,7 +133,7 @@ impl Arbiter {
     fn heed(&mut self, outcome: &Outcome, answered: Option<ClaimId>, now_ns: u64) {
         let there: BTreeMap<ClaimId, (u64, CpuSet)> =
             self.claims.list().map(|(id, owner, cpus)| (id, (owner, cpus))).collect();
-        self.deadlines.retain(|id, _| self.claims.is_asked(*id));
+        self.deadlines.retain(|id, _| self.claims.keep(*id).is_some());
         for (id, keep) in &outcome.asked {
             let Some((owner, has)) = there.get(id) else { continue };
             let is_withdrawn = keep == has;

@@ -276,18 +276,13 @@ impl Claims {
     }
 
     /// What a claim is asked to keep, if it is to give something back.
-    pub fn keep(&self, id: ClaimId) -> Option<CpuSet> {
-        self.claims.get(&id).and_then(|claim| claim.keep.clone())
+    pub fn keep(&self, id: ClaimId) -> Option<&CpuSet> {
+        self.claims.get(&id)?.keep.as_ref()
     }
 
     /// A claim's CPUs; none where there is no such claim.
     pub fn cpus(&self, id: ClaimId) -> CpuSet {
         self.holders.iter().filter(|(_, holder)| **holder == id).map(|(&cpu, _)| cpu).collect()
-    }
-
-    /// Whether a claim is asked to give something back, and has not done so yet.
-    pub fn is_asked(&self, id: ClaimId) -> bool {
-        self.claims.get(&id).is_some_and(|c| c.keep.is_some())
     }
 
     /// The CPUs that no claim has.
