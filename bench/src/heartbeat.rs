@@ -3,17 +3,17 @@
 //! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many beats each, which begin together.
 
 use crate::Bench;
-use crate::apart::word;
-use crate::child::{Running, last_line};
+use crate::apart::{self, Case};
+use crate::child::Running;
 use crate::line::{cpus, pin};
-use crate::program::{threads, word_after};
-use crate::round::{Measured, Subject as Turn, interleave};
-use crate::row::{Better, Table};
+use crate::program::threads;
+use crate::round::{Measured, Subject as Turn};
+use crate::row::Better;
 use crate::session::Session;
 use clap::ValueEnum;
 use corebeat_heartbeat::Group;
 use std::collections::VecDeque;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
@@ -66,45 +66,43 @@ fn counts(session: &Session) -> impl Iterator<Item = usize> {
 }
 
 fn run(session: &Session) -> Result<(), String> {
-    let myself = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
-    for count in counts(session).filter(|&count| session.wants(&threads(count))) {
-        let turn = |subject: &Subject| {
-            let (subject, myself) = (*subject, &myself);
-            let measure = move || {
-                let mut command = Command::new(myself);
-                // No daemon: this is the process's own.
-                command.env("COREBEAT_SOCKET", session.folder().join("no-daemon"));
-                command.args(["heartbeat", &word(subject), &format!("--threads={count}")]);
-                let beats = if session.quick { 1000 } else { subject.beats() };
-                command.arg(format!("--beats={beats}"));
-                command.arg(format!("--least-ms={}", if session.quick { 0 } else { LEAST_MS }));
-                let ended = Running::start(command, false)?.wait(RUN_MAX)?;
-                ended.check()?;
-                let value = word_after(&ended.stdout, "value ");
-                let value = value.and_then(|value| value.parse().ok());
-                value
-                    .map(Measured::Value)
-                    .ok_or_else(|| format!("it printed no 'value' but: {}", last_line(&ended.stdout)))
+    let case = |count| {
+        let subjects = Subject::value_variants().iter().map(|s| (s.name().to_owned(), *s, count));
+        Case { name: threads(count), subjects: subjects.collect() }
+    };
+    let cases: Vec<Case<Subject, usize>> = counts(session).map(case).collect();
+    apart::measure(
+        session,
+        BENCHES[0].name,
+        |_| ("ns/beat", Better::Lower),
+        &cases,
+        |case| {
+            let turn = |(name, subject, count): &'_ (String, Subject, usize)| {
+                let (subject, count) = (*subject, *count);
+                Turn::new(name, move || measure(session, subject, count))
             };
-            Turn::new(subject.name(), measure)
-        };
-        let turns = Subject::value_variants().iter().map(turn).collect();
-        let rounds = interleave(session, &threads(count), "ns/beat", turns);
-        session.emit(&Table {
-            bench: BENCHES[0].name,
-            case: threads(count),
-            unit: "ns/beat",
-            better: Better::Lower,
-            series: rounds.series,
-            line_ns: rounds.line_ns,
-        });
-    }
-    Ok(())
+            Ok(case.subjects.iter().map(turn).collect())
+        },
+    )
+}
+
+fn measure(session: &Session, subject: Subject, count: usize) -> Result<Measured, String> {
+    let mut command = apart::command(session, "heartbeat", subject)?;
+    // No daemon: this is the process's own.
+    command.env("COREBEAT_SOCKET", session.folder().join("no-daemon"));
+    let beats = if session.quick { 1000 } else { subject.beats() };
+    command.arg(format!("--threads={count}")).arg(format!("--beats={beats}"));
+    command.arg(format!("--least-ms={}", if session.quick { 0 } else { LEAST_MS }));
+    let ended = Running::start(command, false)?.wait(RUN_MAX)?;
+    // It has compared the number of beats itself: runs differ in it.
+    let (value, _) = apart::printed(&ended, RUN_MAX)?;
+    Ok(Measured::Value(value))
 }
 
 /// One subject.
 #[derive(clap::Args)]
 pub(crate) struct Options {
+    #[arg(long)]
     subject: Subject,
     #[arg(long)]
     threads: usize,
@@ -160,7 +158,8 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
         return Err(format!("{counted} beats were counted, not {expected}"));
     }
     // The first lap warms up.
-    println!("value {}", time.as_nanos() as f64 / ((laps - 1) * options.beats) as f64);
+    let value = time.as_nanos() as f64 / ((laps - 1) * options.beats) as f64;
+    println!("value {value}\nchecksum {counted:016x}");
     Ok(ExitCode::SUCCESS)
 }
 
