@@ -64,7 +64,8 @@
 //!   that has stays, because compiled code may keep addresses of thread-local data.
 //! - A **wrapper** ([`Task::wrapper`]) is a task with a thread of its own, for code that blocks the thread. Threads that are
 //!   no tasks may use streams as well, and wait as threads. But an end that nobody has used yet is taken to be with a task: in a
-//!   network that waits for its first item from such a thread, all seem to wait for each other. Let a wrapper feed it.
+//!   network that waits for its first item from such a thread, all seem to wait for each other. Let a wrapper feed it. (Tasks of
+//!   two runtimes may feed each other: once those of one have spawned some of the other, neither takes waiting for a deadlock.)
 //! - [`Runtime::run`] ends when no task is left. If those that are left wait for each other, it says so: [`Deadlock`] lists who waits
 //!   for whom. [`Runtime::dump`] does that at any time.
 //! - A **monitor** ([`monitor`]) hears of every dispatch, what it did on streams, and of waits. [`Counters`] are always on.

@@ -64,6 +64,9 @@ pub(crate) struct Inner {
     judging: Mutex<()>,
     /// Calls of `run` that wait.
     runs: AtomicUsize,
+    /// One of its tasks has spawned a task of another runtime, or the other way round. Ends that nobody has used yet may be
+    /// there from then on, and nobody here can tell what goes on there.
+    open: AtomicBool,
     pub(crate) wrappers: Mutex<Vec<TaskRef>>,
     /// Where wrappers are, for those who use the other ends of their streams.
     pub(crate) wrapper_home: u64,
@@ -201,7 +204,7 @@ impl Inner {
     /// Nothing moves, and there are tasks: makes a stream larger, or finds a deadlock. True if something moves now.
     fn judge(&self) -> bool {
         let judging = lock(&self.judging);
-        let closed = self.runs.load(Ordering::SeqCst) > 0;
+        let closed = self.runs.load(Ordering::SeqCst) > 0 && !self.open.load(Ordering::SeqCst);
         let (stuck, all) = deadlock::search(self, closed);
         // Those of an earlier verdict will move.
         let told = stuck.is_told();
@@ -302,6 +305,17 @@ impl Inner {
     }
 
     // ---- new tasks
+
+    /// A task is about to be spawned here, by whoever runs: if by a task of another runtime, the two belong together.
+    fn open_to_spawner(&self) {
+        if current::worker().is_some_and(|w| std::ptr::eq(w.inner(), self)) {
+            return;
+        }
+        if let Some(other) = current::runtime().filter(|other| !std::ptr::eq(&**other, self)) {
+            self.open.store(true, Ordering::SeqCst);
+            other.open.store(true, Ordering::SeqCst);
+        }
+    }
 
     fn spawn<T: Send + 'static, B: Body<T>>(&self, task: &Task<'_>, body: B) -> Result<JoinHandle<T>, Error> {
         let here = current::worker().filter(|w| std::ptr::eq(w.inner(), self));
@@ -513,10 +527,11 @@ impl Runtime {
 
     /// Runs `f` as a task, and returns its result when no task of this runtime is left.
     ///
-    /// Tasks that wait here are expected to wait for tasks and wrappers, or for threads that have used their end of a
-    /// stream already. If all that is left waits for each other, that is a deadlock: those tasks are unwound, and each has
+    /// Tasks that wait here are expected to wait for tasks and wrappers of this runtime, or for others that have used their end
+    /// of a stream already. If all that is left waits for each other, that is a deadlock: those tasks are unwound, and each has
     /// [`Failure::Deadlock`], with a list of who waits for what. A line on the standard error tells it as well: `f` itself may
-    /// have ended well, and nobody join the others.
+    /// have ended well, and nobody join the others. Where tasks of this runtime have spawned tasks of another, or were spawned by
+    /// such, any end may be over there: then they wait on, and [`Runtime::dump`] tells for what.
     ///
     /// # Errors
     ///
@@ -793,6 +808,7 @@ impl Builder {
             is_quiet: Condvar::new(),
             judging: Mutex::new(()),
             runs: AtomicUsize::new(0),
+            open: AtomicBool::new(false),
             wrappers: Mutex::default(),
             wrapper_home: current::new_home(),
             placement: self.placement.map(Mutex::new),
@@ -981,7 +997,10 @@ impl Task<'_> {
 
     fn with<R>(&self, f: impl FnOnce(&Inner) -> Result<R, Error>) -> Result<R, Error> {
         match (self.runtime, current::worker()) {
-            (Some(inner), _) => f(inner),
+            (Some(inner), _) => {
+                inner.open_to_spawner();
+                f(inner)
+            }
             (None, Some(worker)) => f(worker.inner()),
             (None, None) => f(&*current::runtime().ok_or(Error::NoRuntime)?),
         }
@@ -1111,5 +1130,39 @@ mod tests {
         assert!(runtime.inner.verdict().is_none() && lock(&runtime.inner.untold).is_none());
         runtime.inner.runs.fetch_sub(1, Ordering::SeqCst);
         assert_eq!(runtime.run(|| 1).unwrap(), 1);
+    }
+
+    #[test]
+    fn ends_that_a_task_of_another_runtime_has_not_used_yet_are_no_deadlock() {
+        let build = || Runtime::builder().workers(1).build().unwrap();
+        let (one, two) = (build(), Arc::new(build()));
+        let (free, held) = mpsc::channel::<()>();
+        // The other runtime does not get round to its task before it is let.
+        let holds = two.spawn(move || held.recv());
+        let got = std::thread::scope(|s| {
+            let run = s.spawn(|| {
+                let two = two.clone();
+                one.run(move || {
+                    let (mut to, from_here) = crate::stream(1);
+                    let (mut back, mut from_there) = crate::stream(1);
+                    let there = two.spawn(move || back.write(from_here.sum::<u32>()).is_ok());
+                    let here = spawn(move || from_there.read());
+                    let wrote = to.write(1).is_ok() && to.write(2).is_ok();
+                    drop(to);
+                    (wrote, here.join(), there.join())
+                })
+            });
+            let inner = &*one.inner;
+            while !run.is_finished() && (inner.living() < 2 || inner.active.load(Ordering::SeqCst) != 0) {
+                std::thread::yield_now();
+            }
+            let judged = inner.judge();
+            free.send(()).unwrap();
+            (judged, run.join().unwrap())
+        });
+        assert!(holds.join().unwrap().is_ok());
+        let (judged, result) = got;
+        let (wrote, here, there) = result.unwrap();
+        assert_eq!((judged, wrote, here.unwrap(), there.unwrap()), (false, true, Some(3), true));
     }
 }
