@@ -147,12 +147,19 @@ impl Scalar {
 }
 
 /// Elements of one type of C, in memory as C has them.
-pub struct Array {
-    element: Element,
-    len: usize,
-    /// Aligned as the largest element wants it; the last bytes may be spare. Boxes in C may write into what they share.
-    words: Box<[UnsafeCell<u128>]>,
+pub struct Array(Elements);
+
+/// In each, the last bytes may be spare. Boxes in C may write into what they share.
+enum Elements {
+    /// In the array's own place: short texts need no more memory than this.
+    Few { element: Element, len: u8, words: [UnsafeCell<u64>; FEW_BYTES / 8] },
+    /// Aligned as the largest element wants it.
+    Many { element: Element, len: usize, words: Box<[UnsafeCell<u128>]> },
 }
+
+/// With what `Arc` and the allocator add, a short array is a line of the cache.
+const FEW_BYTES: usize = 32;
+const _: () = assert!(size_of::<Array>() == 40);
 
 // SAFETY: Rust writes only through `&mut`. Boxes in C write through `as_ptr`, and it is for them, as for all memory that they
 // share between threads, not to do so while others look.
@@ -162,10 +169,13 @@ impl Array {
     /// An array of this many elements, all bytes 0.
     pub fn zeroed(element: Element, len: usize) -> Array {
         let bytes = element.size().checked_mul(len).expect("an array is smaller than the address space");
+        if Self::is_few(element, bytes) {
+            return Array::few(element, len);
+        }
         let words: Box<[u128]> = vec![0; bytes.div_ceil(16)].into();
         // SAFETY: a cell is in memory as what it holds.
         let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [UnsafeCell<u128>]) };
-        Array { element, len, words }
+        Array(Elements::Many { element, len, words })
     }
 
     /// An array of the elements that these bytes are.
@@ -175,43 +185,74 @@ impl Array {
     /// If the bytes are no whole number of elements.
     pub fn from_bytes(element: Element, bytes: &[u8]) -> Array {
         assert!(bytes.len().is_multiple_of(element.size()), "an array is made of whole elements");
-        let mut array = Array::zeroed(element, bytes.len() / element.size());
-        array.bytes_mut().copy_from_slice(bytes);
-        array
+        let len = bytes.len() / element.size();
+        if Self::is_few(element, bytes.len()) {
+            let mut array = Array::few(element, len);
+            array.bytes_mut().copy_from_slice(bytes);
+            return array;
+        }
+        let (whole, rest) = bytes.as_chunks();
+        let mut words = Vec::with_capacity(bytes.len().div_ceil(16));
+        words.extend(whole.iter().map(|word| UnsafeCell::new(u128::from_ne_bytes(*word))));
+        if !rest.is_empty() {
+            let mut last = [0; 16];
+            last[..rest.len()].copy_from_slice(rest);
+            words.push(UnsafeCell::new(u128::from_ne_bytes(last)));
+        }
+        Array(Elements::Many { element, len, words: words.into() })
+    }
+
+    /// Whether so many bytes stand in the array's own place. A `long double` is aligned in a larger way.
+    #[inline]
+    fn is_few(element: Element, bytes: usize) -> bool {
+        bytes <= FEW_BYTES && element != Element::LongDouble
+    }
+
+    /// All bytes 0.
+    #[inline]
+    fn few(element: Element, len: usize) -> Array {
+        let words = [const { UnsafeCell::new(0) }; FEW_BYTES / 8];
+        Array(Elements::Few { element, len: len as u8, words })
     }
 
     /// The type of its elements.
     pub fn element(&self) -> Element {
-        self.element
+        match self.0 {
+            Elements::Few { element, .. } | Elements::Many { element, .. } => element,
+        }
     }
 
     /// How many elements it has.
     pub fn len(&self) -> usize {
-        self.len
+        match self.0 {
+            Elements::Few { len, .. } => len.into(),
+            Elements::Many { len, .. } => len,
+        }
     }
 
     /// Whether it has no element.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Where its elements stand, for code in C that may write there.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.words.as_ptr().cast_mut().cast()
+        match &self.0 {
+            Elements::Few { words, .. } => words.as_ptr().cast_mut().cast(),
+            Elements::Many { words, .. } => words.as_ptr().cast_mut().cast(),
+        }
     }
 
     /// Its elements, byte by byte.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the words are at least this many initialised bytes (`zeroed`), and bytes have no alignment.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len * self.element.size()) }
+        // SAFETY: the words are at least this many initialised bytes, and bytes have no alignment.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len() * self.element().size()) }
     }
 
     /// Its elements, byte by byte, to be changed.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as `bytes`; nobody else has them, because `self` is borrowed alone.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.len * self.element.size())
-        }
+        unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len() * self.element().size()) }
     }
 }
 
@@ -333,7 +374,7 @@ impl PartialEq for Value {
                 let n = a.element.size();
                 a.element == b.element && a.bytes[..n] == b.bytes[..n]
             }
-            (Value::Array(a), Value::Array(b)) => a.element == b.element && a.bytes() == b.bytes(),
+            (Value::Array(a), Value::Array(b)) => a.element() == b.element() && a.bytes() == b.bytes(),
             (Value::Native(a), Value::Native(b)) => Arc::ptr_eq(a, b),
             _ => false,
         }
@@ -352,7 +393,7 @@ impl fmt::Debug for Value {
             },
             Value::Array(a) => match self.as_str() {
                 Some(text) if text.len() <= 60 => write!(f, "{text:?}"),
-                _ => write!(f, "({}[{}])", a.element.name(), a.len),
+                _ => write!(f, "({}[{}])", a.element().name(), a.len()),
             },
             Value::Native(native) => write!(f, "({})", native.type_name),
         }
@@ -361,3 +402,33 @@ impl fmt::Debug for Value {
 
 /// Values travel between tasks all the time: two words.
 const _: () = assert!(size_of::<Value>() == 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn array_of_any_length_holds_its_bytes_where_they_may_be_changed() {
+        for element in Element::ALL {
+            for len in (0..40).chain([1000]) {
+                let bytes: Vec<u8> = (0..len * element.size()).map(|i| i as u8).collect();
+                let mut array = Array::from_bytes(element, &bytes);
+                assert_eq!((array.element(), array.len(), array.bytes()), (element, len, &bytes[..]));
+                assert!(array.as_ptr().addr().is_multiple_of(element.size()));
+                array.bytes_mut().fill(7);
+                for i in 0..bytes.len() / 2 {
+                    // SAFETY: within the array, which nobody else looks at.
+                    unsafe { array.as_ptr().add(i).write(9) };
+                }
+                assert!(
+                    array
+                        .bytes()
+                        .iter()
+                        .enumerate()
+                        .all(|(i, b)| *b == if i < bytes.len() / 2 { 9 } else { 7 })
+                );
+                assert_eq!(Array::zeroed(element, len).bytes(), vec![0; bytes.len()]);
+            }
+        }
+    }
+}
