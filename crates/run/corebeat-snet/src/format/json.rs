@@ -308,33 +308,33 @@ fn one(line: &[u8], at: &mut usize, element: Element) -> Result<number::Bytes, B
         let hexadecimal = text.starts_with(b"0x") || text.starts_with(b"-0x");
         let word = text.strip_prefix(b"-").unwrap_or(text);
         if hexadecimal || word == b"inf" || word == b"nan" {
-            return number::real(element, text).ok_or_else(bad);
+            let real = number::real(element, text).filter(|(_, len)| *len == text.len());
+            return real.map(|(bytes, _)| bytes).ok_or_else(bad);
         }
         return Err(bad());
     }
-    *at = real_end(line, from).ok_or_else(bad)?;
-    number::real(element, &line[from..*at]).ok_or_else(bad)
+    let text = &line[from..];
+    if !is_real(text) {
+        return Err(bad());
+    }
+    let (bytes, len) = number::real(element, text).ok_or_else(bad)?;
+    *at += len;
+    if matches!(line.get(*at), Some(b'.' | b'e' | b'E')) { Err(bad()) } else { Ok(bytes) }
 }
 
-/// Where a number of JSON ends: `-? (0 | 1-9 0-9*) (. 0-9+)? ([eE] [+-]? 0-9+)?`.
-fn real_end(line: &[u8], from: usize) -> Option<usize> {
-    let digits = |at: usize| {
-        let n = line[at..].iter().take_while(|b| b.is_ascii_digit()).count();
-        (n > 0).then_some(at + n)
-    };
-    let first = from + usize::from(line.get(from) == Some(&b'-'));
-    let mut at = digits(first)?;
-    if line[first] == b'0' && at > first + 1 {
-        return None;
-    }
-    if line.get(at) == Some(&b'.') {
-        at = digits(at + 1)?;
-    }
-    if let Some(b'e' | b'E') = line.get(at) {
-        let sign = matches!(line.get(at + 1), Some(b'+' | b'-'));
-        at = digits(at + 1 + usize::from(sign))?;
-    }
-    Some(at)
+/// Whether a number of JSON may be here: `-? (0 | 1-9 0-9*) (. 0-9+)? ([eE] [+-]? 0-9+)?`, of which this looks at what is read more
+/// freely elsewhere.
+#[inline(always)]
+fn is_real(text: &[u8]) -> bool {
+    let text = text.strip_prefix(b"-").unwrap_or(text);
+    let whole = number::digits(text);
+    let one_zero = whole == 1 || text.first() != Some(&b'0');
+    whole > 0
+        && one_zero
+        && match text.get(whole) {
+            Some(b'.') => text.get(whole + 1).is_some_and(u8::is_ascii_digit),
+            next => !matches!(next, Some(b'x' | b'X')),
+        }
 }
 
 /// How far text goes without a quote, a backslash or a control character, eight bytes at a time; and whether all before is
@@ -506,7 +506,7 @@ fn head(out: &mut Vec<u8>, name: &str) {
 fn write_one(out: &mut Vec<u8>, element: Element, bytes: &[u8]) {
     let from = out.len();
     number::write(out, element, bytes);
-    if !number::is_whole(element) && real_end(out, from) != Some(out.len()) {
+    if !number::is_whole(element) && !is_real(&out[from..]) {
         out.insert(from, b'"');
         out.push(b'"');
     }
@@ -530,4 +530,47 @@ fn write_text(out: &mut Vec<u8>, text: &[u8]) {
         at = to + 1;
     }
     out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a number of JSON ends, byte by byte.
+    fn number_end(text: &[u8]) -> Option<usize> {
+        let digits = |at: usize| {
+            let n = text[at..].iter().take_while(|b| b.is_ascii_digit()).count();
+            (n > 0).then_some(at + n)
+        };
+        let first = usize::from(text.first() == Some(&b'-'));
+        let mut at = digits(first)?;
+        if text[first] == b'0' && at > first + 1 {
+            return None;
+        }
+        if text.get(at) == Some(&b'.') {
+            at = digits(at + 1)?;
+        }
+        if let Some(b'e' | b'E') = text.get(at) {
+            at = digits(at + 1 + usize::from(matches!(text.get(at + 1), Some(b'+' | b'-'))))?;
+        }
+        Some(at)
+    }
+
+    #[test]
+    fn real_number_of_few_characters_is_read_as_json_has_it() {
+        const CHARACTERS: &[u8] = b"-+01.eE,xn";
+        const LEN: u32 = 5;
+        for n in 0..CHARACTERS.len().pow(LEN) {
+            let text: Vec<u8> =
+                (0..LEN).map(|i| CHARACTERS[n / CHARACTERS.len().pow(i) % CHARACTERS.len()]).collect();
+            // What may not follow a number makes it none here, or is found by whoever reads on.
+            let wanted = number_end(&text).filter(|&at| matches!(text.get(at), None | Some(b',')));
+            for element in [Element::Double, Element::LongDouble] {
+                let mut at = 0;
+                let read = one(&text, &mut at, element).is_ok();
+                let end = (read && matches!(text.get(at), None | Some(b','))).then_some(at);
+                assert_eq!(end, wanted, "{} {element:?}", String::from_utf8_lossy(&text));
+            }
+        }
+    }
 }

@@ -27,16 +27,45 @@ impl Whole {
     }
 }
 
-/// How many of the first of eight bytes are digits, and the number that they are.
+/// How many of the first of eight bytes are digits.
 #[inline(always)]
-fn eight(text: [u8; 8]) -> (usize, u64) {
-    const ONES: u64 = u64::MAX / 255;
+fn digits_of_eight(x: u64) -> usize {
     const ZEROS: u64 = ONES * b'0' as u64;
-    const HIGH: u64 = ONES * 0xf0;
-    let x = u64::from_le_bytes(text);
     // A digit is 0x30 to 0x39: its high half is 3, also with 6 more. (A carry only spoils bytes behind one that is none.)
     let other = ((x ^ ZEROS) | (x.wrapping_add(ONES * 6) ^ ZEROS)) & HIGH;
-    let len = other.trailing_zeros() as usize / 8;
+    other.trailing_zeros() as usize / 8
+}
+
+const ONES: u64 = u64::MAX / 255;
+const HIGH: u64 = ONES * 0xf0;
+
+/// The first eight bytes of a text; 0 for those that it does not have.
+#[inline(always)]
+fn front(text: &[u8]) -> u64 {
+    u64::from_le_bytes(text.first_chunk().copied().unwrap_or_else(|| {
+        let mut front = [0; 8];
+        front[..text.len()].copy_from_slice(text);
+        front
+    }))
+}
+
+/// How many digits are at the front of a text.
+#[inline(always)]
+pub(super) fn digits(text: &[u8]) -> usize {
+    let mut end = 0;
+    loop {
+        let len = digits_of_eight(front(&text[end..]));
+        end += len;
+        if len < 8 {
+            return end;
+        }
+    }
+}
+
+/// How many of the first of eight bytes are digits, and the number that they are.
+#[inline(always)]
+fn eight(x: u64) -> (usize, u64) {
+    let len = digits_of_eight(x);
     // Zeros in front of the digits, then pairs, fours and the eight together.
     let x = x.checked_shl(64 - 8 * len as u32).unwrap_or(0) & !HIGH;
     let x = (x * 10 + (x >> 8)) & 0x00ff_00ff_00ff_00ff;
@@ -55,15 +84,7 @@ pub(super) fn whole(text: &[u8], at: &mut usize) -> Option<Whole> {
     let mut end = first;
     let mut magnitude = 0u64;
     loop {
-        let rest = text.get(end..).unwrap_or_default();
-        let (len, n) = match rest.first_chunk() {
-            Some(front) => eight(*front),
-            None => {
-                let mut front = [0; 8];
-                front[..rest.len()].copy_from_slice(rest);
-                eight(front)
-            }
-        };
+        let (len, n) = eight(front(text.get(end..).unwrap_or_default()));
         magnitude = magnitude.wrapping_mul(TENS[len]).wrapping_add(n);
         end += len;
         if len < 8 {
@@ -147,20 +168,24 @@ pub(super) fn integer(element: Element, whole: &Whole) -> Option<Bytes> {
     (magnitude <= room).then(|| lowest(n, element.size()))
 }
 
-/// A real number, or `inf` or `nan`, as an element of a type of real numbers. Digits for a number that is too large are
-/// refused, not taken as infinite.
-pub(super) fn real(element: Element, text: &[u8]) -> Option<Bytes> {
-    let finite = || text.iter().any(u8::is_ascii_digit);
+/// The real number, or `inf` or `nan`, at the front of a text, as an element of a type of real numbers, and where it ends. Digits
+/// for a number that is too large are refused, not taken as infinite.
+#[inline(always)]
+pub(super) fn real(element: Element, text: &[u8]) -> Option<(Bytes, usize)> {
+    let finite = |len: usize| text[..len].iter().any(u8::is_ascii_digit);
     match element {
         Element::Float => {
-            let x: f32 = fast_float2::parse(text).ok()?;
-            (x.is_finite() || !finite()).then(|| bytes(x.to_ne_bytes()))
+            let (x, len) = fast_float2::parse_partial::<f32, _>(text).ok()?;
+            (x.is_finite() || !finite(len)).then(|| (bytes(x.to_ne_bytes()), len))
         }
         Element::Double => {
-            let x: f64 = fast_float2::parse(text).ok()?;
-            (x.is_finite() || !finite()).then(|| bytes(x.to_ne_bytes()))
+            let (x, len) = fast_float2::parse_partial::<f64, _>(text).ok()?;
+            (x.is_finite() || !finite(len)).then(|| (bytes(x.to_ne_bytes()), len))
         }
-        Element::LongDouble => long_double::parse(text),
+        Element::LongDouble => {
+            let len = text.iter().take_while(|b| b.is_ascii_alphanumeric() || b"+-.".contains(b)).count();
+            Some((long_double::parse(&text[..len])?, len))
+        }
         _ => None,
     }
 }
@@ -244,15 +269,15 @@ mod tests {
         {
             let mut out = Vec::new();
             write(&mut out, Element::Double, &x.to_ne_bytes());
-            assert_eq!(real(Element::Double, &out), Some(bytes(x.to_ne_bytes())), "{x}");
+            assert_eq!(real(Element::Double, &out), Some((bytes(x.to_ne_bytes()), out.len())), "{x}");
         }
         for x in [0.1f32, f32::MAX, 1e-45, -f32::INFINITY] {
             let mut out = Vec::new();
             write(&mut out, Element::Float, &x.to_ne_bytes());
-            assert_eq!(real(Element::Float, &out), Some(bytes(x.to_ne_bytes())), "{x}");
+            assert_eq!(real(Element::Float, &out), Some((bytes(x.to_ne_bytes()), out.len())), "{x}");
         }
         assert_eq!(real(Element::Double, b"1e400"), None);
         assert!(real(Element::Double, b"-nan").is_some());
-        assert_eq!(real(Element::Float, b"1,5"), None);
+        assert_eq!(real(Element::Float, b"1,5"), Some((bytes(1f32.to_ne_bytes()), 1)));
     }
 }

@@ -505,9 +505,10 @@ fn one(all: &[u8], end: usize, at: &mut usize, element: Element) -> Result<numbe
     let bytes = if number::is_whole(element) {
         number::whole(all, at).and_then(|whole| number::integer(element, &whole))
     } else {
-        let word = text[from..].iter().take_while(|b| **b != b',' && !is_space(**b)).count();
-        *at += word;
-        number::real(element, &text[from..*at])
+        number::real(element, &text[from..]).and_then(|(bytes, len)| {
+            *at += len;
+            text.get(*at).is_none_or(|b| *b == b',' || is_space(*b)).then_some(bytes)
+        })
     };
     *at = space(text, *at);
     bytes.ok_or_else(|| Bad::expected(number::expected(element), text, from))
