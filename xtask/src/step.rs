@@ -42,11 +42,12 @@ pub(crate) const NAMES: [&str; STEPS.len()] = {
 
 /// What Miri is run on: which tests of which crates, as cargo is told, and flags of their own. Crates without unsafe code
 /// and threads give it nothing to find; it cannot run the system calls of others; most tests compute for too long.
-const MIRI: [(&[&str], &str); 5] = [
+const MIRI: [(&[&str], &str); 6] = [
     (&["-p", "corebeat-workload", "--lib", "queue"], ""),
     (&["-p", "corebeat-heartbeat", "--lib", "page::"], ""),
     (&["-p", "corebeat-lpel", "--lib", "monitor::"], ""),
     (&["-p", "corebeat-snet", "--lib", "boxes::"], ""),
+    (&["-p", "corebeat-snet", "--lib", "value::"], ""),
     // The default rules for pointers forbid what crossbeam does, which also never frees what it knows of a thread. Tokens
     // have tags in their lowest bits.
     (

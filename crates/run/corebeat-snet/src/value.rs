@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn array_of_any_length_holds_its_bytes_where_they_may_be_changed() {
         for element in Element::ALL {
-            for len in (0..40).chain([1000]) {
+            for len in [0, 1, 2, 3, 4, 5, 8, 16, 31, 32, 33, 50] {
                 let bytes: Vec<u8> = (0..len * element.size()).map(|i| i as u8).collect();
                 let mut array = Array::from_bytes(element, &bytes);
                 assert_eq!((array.element(), array.len(), array.bytes()), (element, len, &bytes[..]));
