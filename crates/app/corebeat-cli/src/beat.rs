@@ -53,7 +53,7 @@ pub(crate) fn groups(connection: &mut Connection) -> Result<Vec<host::Group>, Fa
 
 /// A goal's band in words.
 fn band(goal: &host::Goal) -> String {
-    match (goal.min_rate, goal.max_rate) {
+    match (goal.rate_min, goal.rate_max) {
         (Some(min), Some(max)) => format!("{} to {}", number(min), number(max)),
         (Some(min), None) => format!("{} or more", number(min)),
         (None, Some(max)) => format!("{} or less", number(max)),

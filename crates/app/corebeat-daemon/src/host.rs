@@ -3,7 +3,7 @@
 use crate::claim::Arbiter;
 use crate::limit::{LIST_BYTES_MAX, SEATS_PER_CLIENT_MAX};
 use crate::session::Session;
-use corebeat_heartbeat::{Error as Refused, Goal, GroupId, GroupInfo, Mode, Registry, Role};
+use corebeat_heartbeat::{Error as Refused, GroupId, GroupInfo, Mode, Registry, Role};
 use corebeat_machine::{PulseSample, Topology};
 use corebeat_wire::{Call, Frame, Refusal, host, service};
 use serde::Serialize;
@@ -134,7 +134,7 @@ impl Host {
         now_ns: u64,
     ) -> Result<Answer, Refusal> {
         let id = group_id(session, asked.owner, asked.group);
-        let key = (id, role(asked.role));
+        let key = (id, asked.role.into());
         if session.seats.contains_key(&key) {
             return Err(bad(format!("this connection takes part in {id} already: detach first")));
         }
@@ -160,7 +160,7 @@ impl Host {
 
     fn detach(&mut self, session: &mut Session, asked: host::Detach) -> Result<Answer, Refusal> {
         let id = group_id(session, asked.owner, asked.group);
-        let member = session.seats.remove(&(id, role(asked.role)));
+        let member = session.seats.remove(&(id, asked.role.into()));
         let member = member.ok_or_else(|| Refusal::NoSuchGroup {
             why: format!("this connection does not take part in {id}: attach first"),
         })?;
@@ -170,9 +170,7 @@ impl Host {
 
     fn set_goal(&mut self, session: &mut Session, asked: host::SetGoal) -> Result<Answer, Refusal> {
         let id = group_id(session, asked.owner, asked.group);
-        let host::Goal { min_rate, max_rate, window, hold } = asked.goal;
-        let goal = Goal { rate_min: min_rate, rate_max: max_rate, window, hold };
-        self.registry.set_goal(session.peer, id, goal).map_err(refusal)?;
+        self.registry.set_goal(session.peer, id, asked.goal.into()).map_err(refusal)?;
         plain(&host::Nothing {})
     }
 
@@ -273,15 +271,7 @@ fn group_id(session: &Session, owner: Option<u32>, number: u32) -> GroupId {
     GroupId { owner: owner.unwrap_or(session.peer.uid), number }
 }
 
-fn role(role: host::Role) -> Role {
-    match role {
-        host::Role::Producer => Role::Producer,
-        host::Role::Consumer => Role::Consumer,
-    }
-}
-
 fn told(group: &GroupInfo) -> host::Group {
-    let goal = group.status.goal;
     host::Group {
         owner: group.id.owner,
         group: group.id.number,
@@ -290,12 +280,7 @@ fn told(group: &GroupInfo) -> host::Group {
         beats: group.status.beats,
         global_rate: group.status.global_rate,
         window_rate: group.status.window_rate,
-        goal: host::Goal {
-            min_rate: goal.rate_min,
-            max_rate: goal.rate_max,
-            window: goal.window,
-            hold: goal.hold,
-        },
+        goal: group.status.goal.into(),
         pids: group.pids.iter().filter_map(|pid| i32::try_from(*pid).ok()).collect(),
     }
 }

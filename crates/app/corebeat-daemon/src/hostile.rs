@@ -37,12 +37,12 @@ const FIELDS: [(&str, &[&str]); 16] = [
     ("owner", &["null", "0", "1", "-1"]),
     ("mode", &["null", "384", "388", "390", "511"]),
     ("role", &["\"producer\"", "\"consumer\"", "\"king\""]),
-    ("goal", &["{\"min_rate\":1.5,\"max_rate\":3,\"window\":4,\"hold\":true}", "{}", "null"]),
+    ("goal", &["{\"rate_min\":1.5,\"rate_max\":3,\"window\":4,\"hold\":true}", "{}", "null"]),
     (
         "goal",
         &[
-            "{\"min_rate\":9e999,\"max_rate\":-3,\"window\":0,\"hold\":1}",
-            "{\"min_rate\":null,\"max_rate\":null,\"window\":4294967295,\"hold\":false}",
+            "{\"rate_min\":9e999,\"rate_max\":-3,\"window\":0,\"hold\":1}",
+            "{\"rate_min\":null,\"rate_max\":null,\"window\":4294967295,\"hold\":false}",
         ],
     ),
     ("interface", &["\"io.corebeat.Host\"", "\"\"", "\"\\u0000\""]),

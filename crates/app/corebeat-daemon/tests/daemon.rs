@@ -118,8 +118,8 @@ fn attach(connection: &mut Connection, asked: &host::Attach, beats: u64) -> Resu
     Ok(fds.remove(0))
 }
 
-fn goal(max_rate: f64) -> host::Goal {
-    host::Goal { min_rate: None, max_rate: Some(max_rate), window: 4, hold: false }
+fn goal(rate_max: f64) -> host::Goal {
+    host::Goal { rate_min: None, rate_max: Some(rate_max), window: 4, hold: false }
 }
 
 /// Does something as another user: credentials are each thread's own as long as the C library does not meddle.

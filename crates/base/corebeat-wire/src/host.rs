@@ -14,12 +14,12 @@ pub const DESCRIPTION: &str = include_str!("io.corebeat.Host.varlink");
 #[serde(deny_unknown_fields)]
 pub struct Goal {
     /// At least so many beats a second.
-    pub min_rate: Option<f64>,
+    pub rate_min: Option<f64>,
     /// At most so many beats a second.
-    pub max_rate: Option<f64>,
+    pub rate_max: Option<f64>,
     /// Over how many samples the rate is averaged.
     pub window: u32,
-    /// Keep the group below `max_rate` even where nobody else wants its CPUs.
+    /// Keep the group below `rate_max` even where nobody else wants its CPUs.
     pub hold: bool,
 }
 

@@ -69,7 +69,7 @@ fn check<P: Serialize + DeserializeOwned, R: Serialize>(text: &str, method: &str
 #[test]
 fn types_are_those_of_the_interface() {
     let text = host::DESCRIPTION;
-    let goal = host::Goal { min_rate: Some(1.5), max_rate: None, window: 4, hold: true };
+    let goal = host::Goal { rate_min: Some(1.5), rate_max: None, window: 4, hold: true };
     let group = host::Group {
         owner: 1000,
         group: 7,

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::goal::Goal;
-use crate::group::{GroupId, Mode, Role};
+use crate::group::{GroupId, Mode};
 use crate::monitor::Key;
 use corebeat_wire::{Connection, Refusal, host};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -41,7 +41,7 @@ impl Daemon {
             group: id.number,
             owner: Some(id.owner),
             mode: mode.map(Mode::bits),
-            role: role_of(role),
+            role: role.into(),
         };
         let answer = self.connection.call::<_, host::Attached>(host::ATTACH, &asked, region.as_slice());
         let (_, mut fds) = answer.map_err(|why| self.refused(id, why))?;
@@ -50,16 +50,14 @@ impl Daemon {
     }
 
     pub(crate) fn leave(&mut self, (id, role): Key) {
-        let asked = host::Detach { group: id.number, owner: Some(id.owner), role: role_of(role) };
+        let asked = host::Detach { group: id.number, owner: Some(id.owner), role: role.into() };
         // A daemon that does not hear this hears us hang up.
         let answer = self.connection.call::<_, host::Nothing>(host::DETACH, &asked, &[]);
         let _ = answer.map_err(|why| self.refused(id, why));
     }
 
     pub(crate) fn set_goal(&mut self, id: GroupId, goal: Goal) -> Result<(), Error> {
-        let Goal { rate_min: min_rate, rate_max: max_rate, window, hold } = goal;
-        let goal = host::Goal { min_rate, max_rate, window, hold };
-        let asked = host::SetGoal { group: id.number, owner: Some(id.owner), goal };
+        let asked = host::SetGoal { group: id.number, owner: Some(id.owner), goal: goal.into() };
         let answer = self.connection.call::<_, host::Nothing>(host::SET_GOAL, &asked, &[]);
         answer.map(|_| ()).map_err(|why| self.refused(id, why))
     }
@@ -91,13 +89,6 @@ impl Daemon {
                 }
             }
         }
-    }
-}
-
-fn role_of(role: Role) -> host::Role {
-    match role {
-        Role::Producer => host::Role::Producer,
-        Role::Consumer => host::Role::Consumer,
     }
 }
 
@@ -159,9 +150,7 @@ mod tests {
                 }
                 host::SET_GOAL => {
                     let host::SetGoal { group, goal, .. } = call.parameters()?;
-                    let host::Goal { min_rate: rate_min, max_rate: rate_max, window, hold } = goal;
-                    let goal = Goal { rate_min, rate_max, window, hold };
-                    self.registry.set_goal(peer, id(group), goal).map_err(bad)?;
+                    self.registry.set_goal(peer, id(group), goal.into()).map_err(bad)?;
                     answer(&host::Nothing {}, false)
                 }
                 other => panic!("{other}"),

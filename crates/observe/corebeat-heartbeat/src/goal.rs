@@ -1,6 +1,7 @@
 //! What a group wants: a band of rates, and the window that its rate is taken over.
 
 use crate::Error;
+use corebeat_wire::host;
 
 /// Most samples of a window; a group's history takes 16 bytes for each.
 pub const WINDOW_MAX: u32 = 1024;
@@ -45,6 +46,22 @@ impl Goal {
             (_, None) if self.hold => Err(Error::HoldWithoutMax),
             _ => Ok(()),
         }
+    }
+}
+
+/// As the daemon is told.
+impl From<Goal> for host::Goal {
+    fn from(goal: Goal) -> host::Goal {
+        let Goal { rate_min, rate_max, window, hold } = goal;
+        host::Goal { rate_min, rate_max, window, hold }
+    }
+}
+
+/// As somebody tells it: it may make no sense ([`Goal::check`]).
+impl From<host::Goal> for Goal {
+    fn from(goal: host::Goal) -> Goal {
+        let host::Goal { rate_min, rate_max, window, hold } = goal;
+        Goal { rate_min, rate_max, window, hold }
     }
 }
 

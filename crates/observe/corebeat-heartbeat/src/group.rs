@@ -3,6 +3,7 @@
 use crate::member::{Consumer, Producer};
 use crate::monitor::PERIOD;
 use crate::{Error, session};
+use corebeat_wire::host;
 use std::fmt;
 use std::time::Duration;
 
@@ -78,6 +79,24 @@ pub enum Role {
     Producer,
     /// To read what was measured.
     Consumer,
+}
+
+impl From<Role> for host::Role {
+    fn from(role: Role) -> host::Role {
+        match role {
+            Role::Producer => host::Role::Producer,
+            Role::Consumer => host::Role::Consumer,
+        }
+    }
+}
+
+impl From<host::Role> for Role {
+    fn from(role: host::Role) -> Role {
+        match role {
+            host::Role::Producer => Role::Producer,
+            host::Role::Consumer => Role::Consumer,
+        }
+    }
 }
 
 /// What users other than the owner may do: bits as those of files, of which the owner has all, root too.

@@ -52,9 +52,7 @@ pub(crate) fn main(options: Options) -> Done {
     // As long as this is there, so is the group with its goal: before the program attaches, and between its processes. It does
     // not beat itself, and so is none of those who are steered.
     let _group = group.consume().map_err(Failure::own)?;
-    let goal =
-        host::Goal { min_rate: goal.rate_min, max_rate: goal.rate_max, window: goal.window, hold: goal.hold };
-    let goal = host::SetGoal { group: options.group, owner: None, goal };
+    let goal = host::SetGoal { group: options.group, owner: None, goal: goal.into() };
     let _: (host::Nothing, _) = connection.call(host::SET_GOAL, &goal, &[]).map_err(Failure::own)?;
     let signals = Signals::new().map_err(Failure::own)?;
     let (program, args) =

@@ -48,7 +48,7 @@ fn row(g: &host::Group) -> String {
         "{:>6}/{:<5} {} {:>9}/s, goal {}\n",
         g.owner,
         g.group,
-        bar(g.window_rate, g.goal.min_rate, g.goal.max_rate),
+        bar(g.window_rate, g.goal.rate_min, g.goal.rate_max),
         number(g.window_rate),
         band(&g.goal)
     )

@@ -256,8 +256,8 @@ fn run(mix: &Mix, scale: f64, threads: usize, goals: Option<Middles>) -> Result<
         let _: (host::Attached, _) = connection.call(host::ATTACH, &attach, &[]).map_err(Failure::own)?;
         let middle = goals.map(|middles| middles[group as usize]);
         let goal = host::Goal {
-            min_rate: middle.map(|middle| middle * (1.0 - HALF_BAND)),
-            max_rate: middle.map(|middle| middle * (1.0 + HALF_BAND)),
+            rate_min: middle.map(|middle| middle * (1.0 - HALF_BAND)),
+            rate_max: middle.map(|middle| middle * (1.0 + HALF_BAND)),
             window: WINDOW,
             hold: false,
         };
