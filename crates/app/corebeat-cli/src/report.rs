@@ -173,24 +173,6 @@ pub(crate) fn bar(share: f64, width: usize) -> String {
     format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
 }
 
-/// An action in a few words.
-pub(crate) fn describe(action: &Action) -> String {
-    match action {
-        Action::SetCpus { cpus, .. } => format!("run on CPUs {cpus}"),
-        Action::SetSlice { slice_us: Some(us), .. } => format!("slice {} ms", f64::from(*us) / 1000.0),
-        Action::SetSlice { slice_us: None, .. } => "slice back to the default".into(),
-        Action::SetClass { class: Some(class), .. } => format!("class {class:?}").to_lowercase(),
-        Action::SetClass { class: None, .. } => "class as before".into(),
-        Action::SetNice { nice, .. } => format!("nice {nice}"),
-        Action::SetWeight { weight, .. } => format!("weight {weight}"),
-        Action::SetQuota { cpus: Some(cpus), .. } => format!("at most {cpus:.2} CPUs"),
-        Action::SetQuota { cpus: None, .. } => "no limit of CPU time".into(),
-        Action::MovePages { from, to, .. } => format!("move pages from {from:?} to {to:?}"),
-        Action::SetTeam { size: Some(n), .. } => format!("teams of {n}"),
-        Action::SetTeam { size: None, .. } => "teams as the program asks".into(),
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.command.first().map_or("", |c| c.rsplit('/').next().unwrap_or(c));
@@ -240,7 +222,7 @@ impl fmt::Display for Report {
         }
         for d in &self.deeds {
             let failed = d.failed.as_ref().map_or(String::new(), |e| format!(" FAILED: {e}"));
-            writeln!(f, "  {:>7.1} s  {}: {} ({}){failed}", d.at_s, d.policy, describe(&d.action), d.why)?;
+            writeln!(f, "  {:>7.1} s  {}: {} ({}){failed}", d.at_s, d.policy, d.action, d.why)?;
         }
         if self.deeds.is_empty() && self.policy != "none" {
             writeln!(f, "  nothing was changed: no policy saw a reason to")?;

@@ -2,6 +2,7 @@
 
 use crate::{CpuSet, NodeId, ProgramId, ThreadId};
 use serde::Serialize;
+use std::fmt;
 
 /// Whom an action is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -89,6 +90,35 @@ pub enum Action {
     },
 }
 
+/// In a few words, without whom it is for.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::SetCpus { cpus, .. } => write!(f, "run on CPUs {cpus}"),
+            Action::SetSlice { slice_us: Some(us), .. } => write!(f, "slice {} ms", f64::from(*us) / 1000.0),
+            Action::SetSlice { slice_us: None, .. } => f.write_str("slice back to the default"),
+            Action::SetClass { class: Some(Class::Normal), .. } => f.write_str("class normal"),
+            Action::SetClass { class: Some(Class::Batch), .. } => f.write_str("class batch"),
+            Action::SetClass { class: Some(Class::Idle), .. } => f.write_str("class idle"),
+            Action::SetClass { class: None, .. } => f.write_str("class as before"),
+            Action::SetNice { nice, .. } => write!(f, "nice {nice}"),
+            Action::SetWeight { weight, .. } => write!(f, "weight {weight}"),
+            Action::SetQuota { cpus: Some(cpus), .. } => write!(f, "at most {cpus:.2} CPUs"),
+            Action::SetQuota { cpus: None, .. } => f.write_str("no limit of CPU time"),
+            Action::MovePages { from, to, .. } => {
+                write!(f, "move pages from nodes {} to {}", nodes(from), nodes(to))
+            }
+            Action::SetTeam { size: Some(size), .. } => write!(f, "teams of {size}"),
+            Action::SetTeam { size: None, .. } => f.write_str("teams as the program asks"),
+        }
+    }
+}
+
+fn nodes(nodes: &[NodeId]) -> String {
+    let numbers: Vec<String> = nodes.iter().map(|node| node.0.to_string()).collect();
+    numbers.join(",")
+}
+
 /// An action, and why a policy wants it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decision {
@@ -96,4 +126,30 @@ pub struct Decision {
     pub action: Action,
     /// One clause for the report: what was seen that asks for it.
     pub why: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn action_is_told_in_words() {
+        let program = ProgramId(1);
+        let target = Target::Program(program);
+        let told = [
+            (Action::SetCpus { target, cpus: "0-3".parse().unwrap() }, "run on CPUs 0-3"),
+            (Action::SetSlice { target, slice_us: Some(2500) }, "slice 2.5 ms"),
+            (Action::SetClass { target, class: Some(Class::Batch) }, "class batch"),
+            (Action::SetWeight { program, weight: 57 }, "weight 57"),
+            (Action::SetQuota { program, cpus: Some(1.5) }, "at most 1.50 CPUs"),
+            (
+                Action::MovePages { program, from: vec![NodeId(0), NodeId(2)], to: vec![NodeId(1)] },
+                "move pages from nodes 0,2 to 1",
+            ),
+            (Action::SetTeam { program, size: None }, "teams as the program asks"),
+        ];
+        for (action, words) in told {
+            assert_eq!(action.to_string(), words);
+        }
+    }
 }
