@@ -305,8 +305,23 @@ fn second_daemon_at_the_same_place_says_so() {
 }
 
 #[test]
+fn page_that_somebody_listens_on_is_left_to_him() {
+    let place = Place::new();
+    let _daemon = place.daemon();
+    let mut second = Command::new(COREBEAT);
+    second.args(["daemon", "--socket"]).arg(place.path("second"));
+    second.args(["--metrics", &format!("unix:{}", place.path("metrics").display())]);
+    let second = second.env("COREBEAT_STATE_DIR", place.path("state")).output().unwrap();
+    assert_eq!(second.status.code(), Some(125));
+    let told = String::from_utf8(second.stderr).unwrap();
+    assert!(told.contains("somebody listens there already") && told.lines().count() == 1, "{told}");
+    assert!(place.metric_of_living("corebeat_programs").is_some(), "the first one's page is still there");
+    assert!(!place.path("second").exists());
+}
+
+#[test]
 fn mistake_on_the_command_line_is_told_in_one_line() {
-    for args in [["--metrics", "0.0.0.0:1"], ["--period", "0"], ["--scope", "world"]] {
+    for args in [["--metrics", "0.0.0.0:1"], ["--metrics", "0"], ["--period", "0"], ["--scope", "world"]] {
         let output = Command::new(COREBEAT).arg("daemon").args(args).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1, "{args:?}");

@@ -8,7 +8,7 @@ use crate::metric::{self, Counts, Page, Place};
 use crate::notify::Notify;
 use crate::peer::Peer;
 use crate::session::Session;
-use crate::socket::{Door, Scope};
+use crate::socket::{Door, Scope, make_directory};
 use crate::steer::Steer;
 use crate::watchdog::{Now, Verdict, Watchdog};
 use crate::{Error, Failure};
@@ -98,7 +98,9 @@ impl Daemon {
     pub fn open(options: Options) -> Result<Daemon, Failure> {
         let log = Log::new();
         // The socket first: who has it is the only daemon here.
-        let door = Door::open(&options.socket, options.scope)?;
+        let door = make_directory(&options.socket, options.scope)
+            .and_then(|()| Door::open(&options.socket, options.scope))
+            .map_err(|e| Error::listen(&options.socket, e))?;
         let page = options.metrics.as_ref().map(Page::open).transpose()?;
         tell_restored(&log, &restore_all(&options.state_dir)?);
         let steer = Steer::new(&options.state_dir)?;
@@ -399,7 +401,7 @@ impl Daemon {
             Some(why) => {
                 self.counts.actions_failed += 1;
                 if self.failures.take(FAILURES, now_ns) {
-                    let what = format_args!("{:?} was not possible: {why}", deed.decision.action);
+                    let what = format_args!("'{}' was not possible: {why}", deed.decision.action);
                     self.log.say(Level::Notice, what);
                 }
             }

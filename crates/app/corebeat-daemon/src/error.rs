@@ -1,7 +1,7 @@
 //! Why the daemon could not start, or go on.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why the daemon could not start, or go on. The messages say what to do.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +36,16 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
+}
+
+impl Error {
+    /// Why nobody can listen at a path.
+    pub(crate) fn listen(path: &Path, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Error::Running { path: path.into() },
+            _ => Error::Listen { path: path.into(), source },
+        }
+    }
 }
 
 /// Why the daemon ended.

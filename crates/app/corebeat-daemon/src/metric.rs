@@ -4,6 +4,7 @@ use crate::Error;
 use crate::limit::{
     ACCEPTED_AT_ONCE, DOOR_REST_NS, GROUPS_SHOWN_MAX, REQUEST_BYTES_MAX, SCRAPER_PATIENCE_NS, SCRAPERS_MAX,
 };
+use crate::socket::{Door, Scope};
 use corebeat_heartbeat::{GroupInfo, Role};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -11,7 +12,6 @@ use std::fmt::{Display, Write as _};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 /// Where the page is offered.
@@ -30,7 +30,8 @@ impl std::str::FromStr for Place {
         let port = text.strip_prefix("127.0.0.1:").unwrap_or(text);
         match (text.strip_prefix("unix:"), port.parse()) {
             (Some(path), _) if path.starts_with('/') => Ok(Place::Unix(path.into())),
-            (None, Ok(port)) => Ok(Place::Port(port)),
+            // The system would choose one, and nobody would know which.
+            (None, Ok(port)) if port != 0 => Ok(Place::Port(port)),
             _ => Err("write unix:/PATH, or a port of 127.0.0.1 such as 9477".into()),
         }
     }
@@ -115,7 +116,7 @@ fn own_cpu_s() -> f64 {
 
 #[derive(Debug)]
 enum Listener {
-    Unix(UnixListener, PathBuf),
+    Unix(Door),
     Tcp(TcpListener),
 }
 
@@ -148,13 +149,13 @@ impl Page {
 
     /// Whether all groups may be shown.
     pub(crate) fn shows_all(&self) -> bool {
-        matches!(self.listener, Listener::Unix(..))
+        matches!(self.listener, Listener::Unix(_))
     }
 
     /// The listening socket, unless it rests, and each reader with whether it is written to.
     pub(crate) fn sockets(&self, now_ns: u64) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
         let listener = match &self.listener {
-            Listener::Unix(listener, _) => listener.as_fd(),
+            Listener::Unix(door) => door.as_fd(),
             Listener::Tcp(listener) => listener.as_fd(),
         };
         let scrapers = self.scrapers.iter().map(|s| (s.stream.as_fd(), s.answer.is_some()));
@@ -180,33 +181,30 @@ impl Page {
         for _ in 0..ACCEPTED_AT_ONCE {
             match self.accept() {
                 // Beyond the limit it is closed again.
-                Ok(_) if self.scrapers.len() >= SCRAPERS_MAX => {}
-                Ok(stream) => {
+                Ok(Some(_)) if self.scrapers.len() >= SCRAPERS_MAX => {}
+                Ok(Some(stream)) => {
                     self.scrapers.push(Scraper { stream, asked: Vec::new(), answer: None, since_ns: now_ns });
                 }
-                Err(e) => {
-                    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
-                    if !matches!(e.kind(), ConnectionAborted | Interrupted | WouldBlock) {
-                        self.rests_until_ns = now_ns + DOOR_REST_NS;
-                    }
+                Ok(None) => return,
+                Err(_) => {
+                    self.rests_until_ns = now_ns + DOOR_REST_NS;
                     return;
                 }
             }
         }
     }
 
-    fn accept(&self) -> io::Result<OwnedFd> {
-        match &self.listener {
-            Listener::Unix(listener, _) => listener.accept().map(|(stream, _)| stream.into()),
-            Listener::Tcp(listener) => listener.accept().map(|(stream, _)| stream.into()),
-        }
-    }
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        if let Listener::Unix(_, path) = &self.listener {
-            let _ = std::fs::remove_file(path);
+    /// Takes in one who waits. `None` if nobody does.
+    fn accept(&self) -> io::Result<Option<OwnedFd>> {
+        let listener = match &self.listener {
+            Listener::Unix(door) => return door.accept(),
+            Listener::Tcp(listener) => listener,
+        };
+        use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+        match listener.accept() {
+            Ok((stream, _)) => Ok(Some(stream.into())),
+            Err(e) if matches!(e.kind(), ConnectionAborted | Interrupted | WouldBlock) => Ok(None),
+            Err(e) => Err(e),
         }
     }
 }
@@ -218,17 +216,7 @@ fn listen(place: &Place) -> io::Result<Listener> {
             listener.set_nonblocking(true)?;
             Ok(Listener::Tcp(listener))
         }
-        Place::Unix(path) => {
-            use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-            // One that was left behind; anything else is not ours to remove.
-            if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-                std::fs::remove_file(path)?;
-            }
-            let listener = UnixListener::bind(path)?;
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-            listener.set_nonblocking(true)?;
-            Ok(Listener::Unix(listener, path.clone()))
-        }
+        Place::Unix(path) => Door::open(path, Scope::User).map(Listener::Unix),
     }
 }
 
@@ -300,7 +288,7 @@ mod tests {
         assert_eq!("9477".parse(), Ok(Place::Port(9477)));
         assert_eq!("127.0.0.1:9477".parse(), Ok(Place::Port(9477)));
         assert_eq!("unix:/run/x".parse(), Ok(Place::Unix("/run/x".into())));
-        for bad in ["", "unix:x", "0.0.0.0:9477", "99999", "localhost:9477", "[::1]:9477"] {
+        for bad in ["", "0", "unix:x", "0.0.0.0:9477", "99999", "localhost:9477", "[::1]:9477"] {
             assert!(bad.parse::<Place>().is_err(), "{bad}");
         }
     }

@@ -1,10 +1,9 @@
-//! The daemon's socket: a place in the file system that one daemon has at a time.
+//! Sockets of the daemon: places in the file system that one daemon has at a time.
 
-use crate::Error;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
 use std::fs;
 use std::io;
@@ -15,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// So many connections wait to be taken in.
 const BACKLOG: i32 = 64;
 
-/// Who may connect.
+/// Who may connect, and get as far as the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// The user who runs the daemon, and root.
@@ -34,38 +33,29 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Listens at this path. The directory is made if need be.
-    pub(crate) fn open(path: &Path, scope: Scope) -> Result<Door, Error> {
-        let failed = |e: io::Error| Error::Listen { path: path.into(), source: e };
-        let (directory, mode) = match scope {
-            Scope::User => (0o700, 0o600),
-            Scope::Host => (0o755, 0o666),
-        };
-        if let Some(parent) = path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(directory).create(parent).map_err(failed)?;
-        }
+    /// Listens at this path.
+    ///
+    /// # Errors
+    /// Of the kind `AddrInUse` where somebody listens there already.
+    pub(crate) fn open(path: &Path, scope: Scope) -> io::Result<Door> {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".lock");
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let lock = rustix::fs::open(&beside, flags, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
+        let lock = rustix::fs::open(&beside, flags, Mode::RUSR | Mode::WUSR)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(Errno::AGAIN) => return Err(Error::Running { path: path.into() }),
-            Err(e) => return Err(failed(e.into())),
+            Err(Errno::AGAIN) => return Err(taken()),
+            Err(e) => return Err(e.into()),
         }
-        // One that was left behind. Anything else is not ours to remove, and stands in the way.
-        if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-            fs::remove_file(path).map_err(failed)?;
-        }
-        let make = || -> Result<OwnedFd, Errno> {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-            bind(&socket, &SocketAddrUnix::new(path)?)?;
-            listen(&socket, BACKLOG)?;
-            Ok(socket)
+        clear(path)?;
+        let socket = socket()?;
+        bind(&socket, &SocketAddrUnix::new(path)?)?;
+        listen(&socket, BACKLOG)?;
+        let mode = match scope {
+            Scope::User => 0o600,
+            Scope::Host => 0o666,
         };
-        let socket = make().map_err(|e| failed(e.into()))?;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         Ok(Door { socket, path: path.into(), _lock: lock })
     }
 
@@ -78,6 +68,45 @@ impl Door {
             Err(e) => Err(e.into()),
         }
     }
+}
+
+/// Makes the directory of a socket, if it is missing. The one that it lies in is somebody else's to make.
+pub(crate) fn make_directory(path: &Path, scope: Scope) -> io::Result<()> {
+    let mode = match scope {
+        Scope::User => 0o700,
+        Scope::Host => 0o755,
+    };
+    match path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        Some(directory) if !directory.is_dir() => fs::DirBuilder::new().mode(mode).create(directory),
+        _ => Ok(()),
+    }
+}
+
+/// Takes away a socket that was left behind. What somebody listens on stays, and so does anything else.
+fn clear(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.file_type().is_socket() => {}
+        Ok(_) => {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something that is no socket is there"));
+        }
+        Err(_) => return Ok(()),
+    }
+    match connect(&socket()?, &SocketAddrUnix::new(path)?) {
+        Err(Errno::CONNREFUSED) => fs::remove_file(path),
+        // Even if it takes nobody in just now.
+        Ok(()) | Err(Errno::AGAIN) => Err(taken()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn taken() -> io::Error {
+    io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there already")
+}
+
+/// A socket that does not block.
+fn socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
 impl AsFd for Door {
@@ -101,10 +130,9 @@ mod tests {
     #[test]
     fn door_is_one_daemons_and_goes_with_it() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("deep/socket");
+        let path = dir.path().join("socket");
         let door = Door::open(&path, Scope::User).unwrap();
-        assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
-        assert!(matches!(Door::open(&path, Scope::User), Err(Error::Running { .. })));
+        assert_eq!(Door::open(&path, Scope::User).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert!(door.accept().unwrap().is_none());
         let _client = UnixStream::connect(&path).unwrap();
         assert!(door.accept().unwrap().is_some());
@@ -123,7 +151,32 @@ mod tests {
         // But nothing else is.
         let file = dir.path().join("file");
         fs::write(&file, "precious").unwrap();
-        assert!(matches!(Door::open(&file, Scope::Host), Err(Error::Listen { .. })));
+        assert_eq!(Door::open(&file, Scope::Host).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    }
+
+    #[test]
+    fn door_that_another_program_listens_on_is_left_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert_eq!(Door::open(&path, Scope::User).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        UnixStream::connect(&path).unwrap();
+        drop(other);
+        Door::open(&path, Scope::User).unwrap();
+    }
+
+    #[test]
+    fn directory_of_a_socket_is_made_and_none_above_it() {
+        let dir = tempfile::tempdir().unwrap();
+        for (scope, name, mode) in [(Scope::User, "own", 0o700), (Scope::Host, "all", 0o755)] {
+            let directory = dir.path().join(name);
+            make_directory(&directory.join("socket"), scope).unwrap();
+            make_directory(&directory.join("socket"), scope).unwrap();
+            assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, mode);
+        }
+        assert!(make_directory(&dir.path().join("none/deep/socket"), Scope::User).is_err());
+        assert!(!dir.path().join("none").exists());
+        make_directory(Path::new("socket"), Scope::User).unwrap();
     }
 }
