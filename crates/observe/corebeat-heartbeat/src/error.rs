@@ -10,16 +10,20 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum Error {
     /// A thread wanted to beat for a second group.
-    #[error("this thread beats already: drop its Producer first, a thread belongs to one group at a time")]
+    #[error(
+        "this thread beats for a group already, and can for one at a time: detach it from that one first"
+    )]
     AlreadyAttached,
     /// A child of fork used what its parent had.
     #[error("this belongs to the process that was forked: attach again in the child")]
     Forked,
     /// The group is another user's, and its mode does not let others do this.
-    #[error("{0} does not allow this to other users: its owner can, with another mode")]
+    #[error("{0} does not let other users do this: its owner can, by another mode")]
     NotAllowed(GroupId),
-    /// There is no such group, and only its owner can make it.
-    #[error("there is no {0}: attach as its owner first, that makes it")]
+    /// There is no such group, and only its owner can make it; or it is its owner's alone.
+    #[error(
+        "there is no {0}, or it is that user's alone: its owner makes it, by attaching, and gives it a mode"
+    )]
     NoSuchGroup(GroupId),
     /// A limit was reached.
     #[error("there are {limit} {what}, which is the limit: detach some that are not needed")]
@@ -64,7 +68,7 @@ pub enum Error {
     #[error("the status page did not come to rest: try again; if that never helps, its monitor has died")]
     Unsettled,
     /// Nobody measures any more.
-    #[error("the daemon that measured this group has ended: drop what is attached, and attach again")]
+    #[error("the daemon that measured this group has ended: detach, and attach again")]
     MonitorGone,
     /// The daemon refused, or does not answer.
     #[error("the daemon: {0}")]

@@ -108,7 +108,7 @@ impl Registry {
         let role = if region.is_some() { Role::Producer } else { Role::Consumer };
         let group = self.groups.get(&id);
         if mode.is_some() && !peer.owns(id) {
-            return Err(if group.is_some() { Error::NotAllowed(id) } else { Error::NoSuchGroup(id) });
+            return Err(self.seen(peer, id).map_or_else(|why| why, |_| Error::NotAllowed(id)));
         }
         if group.is_some() {
             self.check_access(peer, id, role)?
@@ -194,8 +194,14 @@ impl Registry {
         self.members.is_empty()
     }
 
+    /// A group, for those who may know of it: that others may do nothing with is not there for them.
+    fn seen(&self, peer: Peer, id: GroupId) -> Result<&Entry, Error> {
+        let group = self.groups.get(&id);
+        group.filter(|group| peer.owns(id) || group.mode != Mode::OWN).ok_or(Error::NoSuchGroup(id))
+    }
+
     fn check_access(&self, peer: Peer, id: GroupId, role: Role) -> Result<(), Error> {
-        let group = self.groups.get(&id).ok_or(Error::NoSuchGroup(id))?;
+        let group = self.seen(peer, id)?;
         if peer.owns(id) || group.mode.lets_others(role) { Ok(()) } else { Err(Error::NotAllowed(id)) }
     }
 
@@ -292,11 +298,18 @@ mod tests {
             assert_eq!(consume(&mut registry, 8, id, None).is_ok(), watch);
             assert_eq!(produce(&mut registry, 8, id).is_ok(), beat);
             assert_eq!(registry.set_goal(peer(8), id, Goal::default()).is_ok(), beat);
-            assert!(matches!(consume(&mut registry, 8, id, Some(Mode::OPEN)), Err(Error::NotAllowed(_))));
+            // Who may do nothing with it does not learn either that it is there.
+            let refusals = [
+                consume(&mut registry, 8, id, Some(Mode::OPEN)).unwrap_err(),
+                registry.set_goal(peer(8), id, Goal::default()).err().unwrap_or(Error::NotAllowed(id)),
+            ];
+            for refused in refusals {
+                assert_eq!(matches!(refused, Error::NoSuchGroup(_)), mode == Mode::OWN, "{refused}");
+            }
             assert!(consume(&mut registry, 0, id, None).is_ok() && produce(&mut registry, 0, id).is_ok());
             // The owner thinks again: those who are in stay.
             consume(&mut registry, 7, id, Some(Mode::OWN)).unwrap();
-            assert!(matches!(consume(&mut registry, 8, id, None), Err(Error::NotAllowed(_))));
+            assert!(matches!(consume(&mut registry, 8, id, None), Err(Error::NoSuchGroup(_))));
         }
         let mut registry = Registry::new();
         assert!(matches!(consume(&mut registry, 8, id, Some(Mode::OPEN)), Err(Error::NoSuchGroup(_))));
