@@ -26,10 +26,9 @@ pub(crate) fn main(command: Command) -> Done {
 }
 
 /// The way to the daemon.
-fn connect() -> Result<Connection, Failure> {
-    Connection::open().map_err(Failure::own)?.ok_or_else(|| {
-        Failure::own("there is no daemon, and groups are seen through it: start one with 'corebeat daemon'")
-    })
+pub(crate) fn connect() -> Result<Connection, Failure> {
+    let found = Connection::open().map_err(Failure::own)?;
+    found.ok_or_else(|| Failure::own("there is no daemon to ask: start one with 'corebeat daemon'"))
 }
 
 /// The groups that one may see, by owner and number.

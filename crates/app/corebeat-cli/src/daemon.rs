@@ -1,4 +1,6 @@
-//! `corebeat daemon`: the service for a whole host, or for one user.
+//! `corebeat daemon`: the service for a whole host, or for one user; and how it is.
+
+mod status;
 
 use crate::failure::{Done, Failure};
 use corebeat_daemon::{Daemon, Failure as Ended, Options as How, Place, Scope};
@@ -12,7 +14,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Whom to serve: everybody on this host, or the user who runs it alone. Root serves the host if nothing is said
     #[arg(long, value_enum)]
     scope: Option<ScopeName>,
@@ -31,6 +36,19 @@ pub(crate) struct Options {
     /// Milliseconds from one observation of the programs to the next
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(20..=60_000))]
     observe: u64,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Tell how the daemon that runs is, and what it cannot do here
+    Status(status::Options),
+}
+
+impl Options {
+    /// Whether this is to be the daemon.
+    pub(crate) fn serves(&self) -> bool {
+        self.command.is_none()
+    }
 }
 
 /// By what programs are steered.
@@ -52,6 +70,9 @@ enum ScopeName {
 }
 
 pub(crate) fn main(options: Options) -> Done {
+    if let Some(Command::Status(options)) = options.command {
+        return status::main(options);
+    }
     let is_root = rustix::process::geteuid().is_root();
     let scope = match options.scope {
         Some(ScopeName::Host) => Scope::Host,

@@ -80,7 +80,8 @@ fn main() -> ExitCode {
     };
     // Who gives a program's exit status back does so even if nobody reads the report, and who serves others goes on.
     let outlives_its_reader = match command {
-        Command::Run(_) | Command::Tune(_) | Command::Daemon(_) => true,
+        Command::Run(_) | Command::Tune(_) => true,
+        Command::Daemon(ref options) => options.serves(),
         Command::Beat(ref command) => matches!(command, beat::Command::Exec(_)),
         _ => false,
     };

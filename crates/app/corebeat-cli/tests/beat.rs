@@ -57,7 +57,8 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn beat_without_a_daemon_says_how_to_start_one() {
-    for args in [&["beat", "list"][..], &["beat", "watch"], &["beat", "exec", "--group", "1", "--", "true"]] {
+    let exec = ["beat", "exec", "--group", "1", "--", "true"];
+    for args in [&["beat", "list"][..], &["beat", "watch"], &exec, &["daemon", "status"]] {
         let output = corebeat(Path::new("/nonexistent/socket"), args).output().unwrap();
         assert_eq!(output.status.code(), Some(125), "{args:?}");
         let said = text(&output.stderr);
@@ -68,7 +69,7 @@ fn beat_without_a_daemon_says_how_to_start_one() {
 #[test]
 fn exec_gives_the_group_a_goal_and_the_programs_exit_status() {
     let place = Place::new();
-    let list = format!("{} beat list; exit 3", env!("CARGO_BIN_EXE_corebeat"));
+    let list = format!("{0} beat list; {0} beat list --json; exit 3", env!("CARGO_BIN_EXE_corebeat"));
     let exec = ["beat", "exec", "--group", "7", "--min", "20", "--max", "30", "--mode", "604", "--"];
     let output = place.corebeat(&[&exec[..], &["sh", "-c", &list]].concat());
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
@@ -77,8 +78,28 @@ fn exec_gives_the_group_a_goal_and_the_programs_exit_status() {
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(words[1..3], ["7", "604"], "{said}");
     assert!(line.contains("20.0 to 30.0"), "{said}");
+    let group: serde_json::Value = serde_json::from_str(said.lines().nth(2).unwrap()).unwrap();
+    assert_eq!((&group["mode"], &group["goal"]["rate_max"]), (&"604".into(), &30.0.into()), "{said}");
     // With the program the group has ended.
     assert_eq!(text(&place.corebeat(&["beat", "list"]).stdout).lines().count(), 1);
+}
+
+#[test]
+fn status_tells_how_the_daemon_is_and_what_it_cannot_do() {
+    let place = Place::new();
+    let output = place.corebeat(&["daemon", "status"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    let expected = ["steering     no", "samples      each 10 ms", "connections  1", "groups       0"];
+    assert!(expected.iter().all(|line| said.lines().any(|l| l == *line)), "{said}");
+    let object = text(&place.corebeat(&["daemon", "status", "--json"]).stdout);
+    let object: serde_json::Value = serde_json::from_str(&object).unwrap();
+    let notes = object["notes"].as_array().unwrap();
+    let told = said.lines().filter_map(|line| line.strip_prefix("note         "));
+    assert_eq!(told.collect::<Vec<_>>(), notes.iter().map(|n| n.as_str().unwrap()).collect::<Vec<_>>());
+    // It is no daemon itself.
+    let mistake = place.corebeat(&["daemon", "--period", "10", "status"]);
+    assert_eq!(mistake.status.code(), Some(2), "{}", text(&mistake.stderr));
 }
 
 #[test]

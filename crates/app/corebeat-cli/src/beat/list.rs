@@ -15,7 +15,10 @@ pub(crate) fn main(options: Options) -> Done {
     let groups = groups(&mut connect()?)?;
     if options.json {
         for group in &groups {
-            print(serde_json::to_string(group).map_err(Failure::own)? + "\n")?;
+            let mut object = serde_json::to_value(group).map_err(Failure::own)?;
+            // As everywhere that people write it: JSON has no octal numbers.
+            object["mode"] = format!("{:o}", group.mode).into();
+            print(format_args!("{object}\n"))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
