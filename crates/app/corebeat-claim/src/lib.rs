@@ -60,6 +60,7 @@ pub use error::Error;
 
 use arbiter::Arbiter;
 use corebeat_machine::{CpuId, CpuSet};
+use corebeat_sync::quiet;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -159,7 +160,7 @@ impl Claim {
         &self.cpus
     }
 
-    /// Has this called, on a thread of its own, when there is something to heed; and not again before it was heeded. It replaces
+    /// Has this called, on a thread of its own that takes no signals, when there is something to heed; and not again before it was heeded. It replaces
     /// the one before. A call that has begun when the claim is dropped goes on.
     ///
     /// # Errors
@@ -264,7 +265,7 @@ impl Listener {
                 }
             }
         };
-        std::thread::Builder::new().name("corebeat-claim".into()).spawn(listen).map_err(failed)?;
+        quiet::spawn("corebeat-claim", listen).map_err(failed)?;
         Ok(Listener { ear, over })
     }
 }

@@ -3,6 +3,7 @@
 //! To close a file may take as long as whoever serves it likes (FUSE, NFS, a socket that lingers). systemd closes such
 //! descriptors in a thread of their own, too (`asynchronous_close`).
 
+use corebeat_sync::quiet;
 use rustix::fs::fcntl_get_seals;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -26,8 +27,8 @@ pub(crate) fn close(fds: impl IntoIterator<Item = OwnedFd>) {
 
 fn start() -> Option<Sender<OwnedFd>> {
     let (closer, to_close) = channel();
-    let thread = std::thread::Builder::new().name("closer".into());
-    thread.spawn(move || to_close.into_iter().for_each(drop)).ok()?;
+    // A signal that asks the daemon to end is for the thread that serves.
+    quiet::spawn("closer", move || to_close.into_iter().for_each(drop)).ok()?;
     Some(closer)
 }
 

@@ -21,6 +21,10 @@
 //! Under loom there is a module `fault`: it weakens orderings and leaves out fences, by kind and place. A model is worth
 //! something if it fails then.
 //!
+//! # Signals
+//!
+//! [`quiet`] starts threads in which the program's handlers do not run.
+//!
 //! # Limits
 //!
 //! loom does not model every `SeqCst` access: use fences there. [`asymmetric`] needs Linux to be free for its light side.
@@ -30,6 +34,7 @@ pub mod asymmetric;
 pub mod fault;
 #[cfg(loom)]
 mod model;
+pub mod quiet;
 
 /// Atomic types, fences and memory orderings.
 pub mod atomic {
