@@ -14,8 +14,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// So long a client waits for the daemon, which answers from memory: something is wrong if it takes longer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// So long a client waits for the daemon, which answers from memory: something is wrong if it takes longer. One that is so late
+/// itself thinks that the host has no time for it, and takes all back.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A connection to the daemon: one call after the other.
 ///

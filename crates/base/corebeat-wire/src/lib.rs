@@ -45,7 +45,7 @@
 //! # Limits
 //!
 //! [`MESSAGE_BYTES_MAX`] and [`FDS_MAX`] a message, [`QUEUE_BYTES_MAX`] and [`QUEUE_MESSAGES_MAX`] for those who do not
-//! read. A client waits for 5 s at most. Calls are answered in order, and a client of ours sends the next one when
+//! read. A client waits for 2 s at most. Calls are answered in order, and a client of ours sends the next one when
 //! it has the answer.
 
 mod client;

@@ -18,14 +18,22 @@ pub struct Place {
 }
 
 /// Where daemons may listen, the nearest first: what `COREBEAT_SOCKET` says alone, or else the user's own
-/// (`$XDG_RUNTIME_DIR/corebeat/socket`) and the host's (`/run/corebeat/socket`).
+/// (`$XDG_RUNTIME_DIR/corebeat/socket`) and the host's (`/run/corebeat/socket`). The host's alone in a program that has more
+/// rights than who started it (set-user-ID, file capabilities): the environment is that one's.
 pub fn places() -> Vec<Place> {
-    places_of(|name| std::env::var_os(name))
+    places_of(variable)
 }
 
 /// The user's own place, where the environment has one.
 pub fn of_user() -> Option<PathBuf> {
-    of_user_of(|name| std::env::var_os(name))
+    of_user_of(variable)
+}
+
+/// What the environment says, if it is to be heard: as `secure_getenv(3)`.
+fn variable(name: &str) -> Option<OsString> {
+    // SAFETY: it looks up what the kernel has told this process at its start.
+    let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    if is_secure { None } else { std::env::var_os(name) }
 }
 
 fn of_user_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
@@ -44,6 +52,8 @@ fn places_of(variable: impl Fn(&str) -> Option<OsString>) -> Vec<Place> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
 
     fn paths(variables: &[(&str, &str)]) -> Vec<String> {
         let variable = |name: &str| variables.iter().find(|v| v.0 == name).map(|v| v.1.into());
@@ -57,5 +67,37 @@ mod tests {
         assert_eq!(paths(&[("XDG_RUNTIME_DIR", "not/absolute")]), [HOST]);
         assert_eq!(paths(&[(VARIABLE, "/a"), ("XDG_RUNTIME_DIR", "/run/user/7")]), ["/a"]);
         assert_eq!(paths(&[(VARIABLE, "")]), [HOST]);
+    }
+
+    /// A copy of this very test, set-user-ID, finds the host's socket alone.
+    #[test]
+    fn places_of_a_program_with_more_rights_are_not_the_environments() {
+        const FINDS: &str = "COREBEAT_TEST_FINDS";
+        if let Some(expected) = std::env::var_os(FINDS) {
+            let found: Vec<_> = places().into_iter().map(|p| p.path).collect();
+            assert_eq!(found, [PathBuf::from(expected)]);
+            return;
+        }
+        if !rustix::process::geteuid().is_root() {
+            println!("left out: it wants root, to make a program that is set-user-ID");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let copy = dir.path().join("copy");
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        chown(&copy, Some(60_001), None).unwrap();
+        for (mode, expected) in [(0o755, "/a"), (0o4755, HOST)] {
+            std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(mode)).unwrap();
+            let mut program = std::process::Command::new(&copy);
+            program.args([
+                "--exact",
+                "socket::tests::places_of_a_program_with_more_rights_are_not_the_environments",
+            ]);
+            program.env(VARIABLE, "/a").env(FINDS, expected).uid(60_002).gid(60_002);
+            let output = program.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{expected}: {said}");
+        }
     }
 }
