@@ -19,7 +19,7 @@
  *   EPERM    a consumer may not do this, the hrm_t is another thread's, or the group is another user's
  *   EBUSY    this thread is in a group already
  *   ENOSPC   a limit is reached: of groups, or of threads of a group
- *   EIO      the daemon refused, or went away; hrm_why() has the words
+ *   EIO      the daemon refused, or has ended and there is no other one; hrm_why() has the words
  * Rates are whole heartbeats a second, cut to the next lower number. */
 #ifndef COREBEAT_HRM_H
 #define COREBEAT_HRM_H
@@ -42,8 +42,9 @@ typedef struct hrm {
 } hrm_t;
 
 /* Attaches this thread to the group `gid` (of this user; from 0) as a producer, or as a consumer if `consumer` is not 0. A thread
- * is a producer of one group at a time. After fork() a child attaches anew. Where it fails, the hrm_t is one that is not attached, and
- * heartbeat() on it does nothing. */
+ * is a producer of one group at a time, until it detaches or ends. After fork() a child attaches anew; what it beats before that is
+ * counted by nobody. Where the daemon is stopped hrm_attach, hrm_detach and the setters wait for it, for 2 s at most. Where it fails, the
+ * hrm_t is one that is not attached, and heartbeat() on it does nothing. */
 int hrm_attach(hrm_t *hrm, int gid, bool_t consumer);
 /* Leaves the group. What was beaten stays in its sum. */
 int hrm_detach(hrm_t *hrm);

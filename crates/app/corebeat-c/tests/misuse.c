@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define EXPECT(what)                                                                                                           \
 	do {                                                                                                                   \
@@ -46,6 +48,13 @@ int main(void)
 	void *error = NULL;
 	EXPECT(pthread_create(&thread, NULL, detach, &producer) == 0 && pthread_join(thread, &error) == 0);
 	EXPECT((intptr_t)error == EPERM);
+	uint64_t beats = *producer.counter;
+	pid_t child = fork();
+	if (child == 0)
+		_exit(heartbeat(&producer, 1000) || hrm_attach(&second, 1, 0) || heartbeat(&second, 1));
+	int status = -1;
+	EXPECT(waitpid(child, &status, 0) == child && status == 0);
+	EXPECT(heartbeat(&producer, 1) == 0 && *producer.counter == beats + 1);
 	EXPECT(hrm_detach(&producer) == 0 && hrm_detach(&producer) == EINVAL && hrm_detach(&consumer) == 0);
 
 	corebeat_claim *claim = NULL;

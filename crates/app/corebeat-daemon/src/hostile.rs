@@ -7,7 +7,7 @@ use crate::peer::Peer;
 use crate::session::Session;
 use corebeat_machine::Topology;
 use corebeat_wire::{MESSAGE_BYTES_MAX, host, service};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     recv, sendmsg, socketpair,
@@ -130,7 +130,7 @@ impl Random {
 fn descriptors() -> Vec<OwnedFd> {
     let memory = |bytes: u64, seals: SealFlags| {
         let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        ftruncate(&fd, bytes).unwrap();
+        fallocate(&fd, FallocateFlags::empty(), 0, bytes).unwrap();
         rustix::io::pwrite(
             &fd,
             b"CBHBREG1".map(|b| b).iter().rev().copied().collect::<Vec<_>>().as_slice(),

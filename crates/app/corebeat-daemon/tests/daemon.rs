@@ -2,7 +2,9 @@
 
 use corebeat_daemon::{Daemon, Options, Place, Scope};
 use corebeat_wire::{Connection, Error, MESSAGE_BYTES_MAX, Refusal, host, service};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -88,7 +90,7 @@ fn until(mut right: impl FnMut() -> bool) {
 /// A region in which this thread has beaten so many times.
 fn region(beats: u64) -> OwnedFd {
     let fd = memfd_create("region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-    ftruncate(&fd, 64 << 10).unwrap();
+    fallocate(&fd, FallocateFlags::empty(), 0, 64 << 10).unwrap();
     let mut bytes = vec![0; 128];
     bytes[..8].copy_from_slice(&u64::from_be_bytes(*b"CBHBREG1").to_ne_bytes());
     bytes[8..12].copy_from_slice(&1u32.to_ne_bytes());

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::group::{Group, Peer};
     use crate::member::{Consumer, Producer};
-    use crate::monitor::{Local, Monitor, lock};
+    use crate::monitor::{Finder, Local, lock};
     use crate::registry::{MemberId, Registry};
     use crate::session::Session;
     use corebeat_wire::{Call, Filled, Frame, Reader, Writer, answer, refuse};
@@ -174,7 +174,7 @@ mod tests {
 
     static SOCKET: OnceLock<PathBuf> = OnceLock::new();
 
-    /// A daemon's whole life: one connection.
+    /// A daemon's whole life: one connection, after which nobody listens.
     fn start(small: Arc<Mutex<Small>>) -> JoinHandle<UnixStream> {
         let listener = UnixListener::bind(SOCKET.get().unwrap()).unwrap();
         thread::spawn(move || {
@@ -187,15 +187,16 @@ mod tests {
     }
 
     #[test]
-    fn daemon_measures_until_it_ends_and_then_this_process_does() {
+    fn daemon_measures_until_it_ends_and_then_its_successor_or_this_process_does() {
         let dir = tempfile::tempdir().unwrap();
         SOCKET.set(dir.path().join("socket")).unwrap();
         let small = Arc::<Mutex<Small>>::default();
         let daemon = start(small.clone());
-        let session: &'static Session = Box::leak(Box::new(Session::new(|_| {
-            let daemon = Connection::to(SOCKET.get().unwrap())?.map(Daemon::new).transpose()?;
-            daemon.map_or_else(|| Local::new(None).map(Monitor::Local), |daemon| Ok(Monitor::Daemon(daemon)))
-        })));
+        let finder = Finder {
+            daemon: || Connection::to(SOCKET.get().unwrap())?.map(Daemon::new).transpose(),
+            local: |_| Local::new(None),
+        };
+        let session: &'static Session = Box::leak(Box::new(Session::new(finder)));
         let group = Group::new(7);
         let producer = Producer::attach(session, &group).unwrap();
         let consumer = Consumer::attach(session, &group).unwrap();
@@ -213,7 +214,23 @@ mod tests {
         producer.beat(1);
         assert!(matches!(producer.status(), Err(Error::MonitorGone)));
         assert!(matches!(producer.set_window(3), Err(Error::MonitorGone)));
-        // Somebody who attaches now is measured here; who was there before has to attach again.
+
+        // Its successor is found by the next call, and is told the goal.
+        let small = Arc::<Mutex<Small>>::default();
+        let daemon = start(small.clone());
+        let status = producer.status().unwrap();
+        let daemon_after = daemon.join().unwrap();
+        assert_eq!((status.beats, status.goal.rate_max), (0, Some(30.0)));
+        producer.beat(8);
+        lock(&small).registry.sample(2 * SECOND_NS);
+        assert_eq!(producer.global_rate().unwrap(), 4.0);
+        producer.set_window(3).unwrap();
+        let group_there = lock(&small).registry.groups().next().unwrap();
+        assert_eq!((group_there.status.goal.window, group_there.status.goal.rate_max), (3, Some(30.0)));
+
+        // Without one, somebody who attaches now is measured here; who was there before has to attach again.
+        daemon_after.shutdown(Shutdown::Both).unwrap();
+        assert!(matches!(producer.set_window(3), Err(Error::MonitorGone)));
         let consumer = Consumer::attach(session, &group).unwrap();
         assert_eq!(consumer.goal().unwrap(), Goal::default());
         assert!(matches!(producer.set_window(3), Err(Error::MonitorGone)));
@@ -225,7 +242,7 @@ mod tests {
         drop((producer, consumer));
         assert!(session.is_at_rest());
 
-        // A daemon that comes back is found.
+        // A daemon that comes later is found once all have detached.
         let small = Arc::<Mutex<Small>>::default();
         let daemon = start(small.clone());
         let producer = Producer::attach(session, &group).unwrap();

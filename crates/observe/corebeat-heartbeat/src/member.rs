@@ -5,18 +5,92 @@ use crate::goal::Goal;
 use crate::group::{Group, GroupId, Role};
 use crate::page::Status;
 use crate::session::{Seat, Session};
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::io;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 thread_local! {
-    /// In which process this thread beats; 0 if it does not. A child of fork has its parent's value.
-    static BEATS_IN: Cell<i32> = const { Cell::new(0) };
+    /// Where this thread beats. A child of fork has its parent's.
+    static MINE: Mine = const { Mine(RefCell::new(None)) };
 }
 
-/// A thread that beats for a group, until this is dropped. It stays with its thread:
+/// A thread's place, which is left at the latest when the thread ends.
+struct Mine(RefCell<Option<Place>>);
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        // With the first thread the process ends: that is noticed without it, and no end is to wait for the daemon.
+        if rustix::thread::gettid() == rustix::process::getpid() {
+            std::mem::forget(self.0.take());
+        }
+    }
+}
+
+/// A slot that this thread has, until this is dropped.
+struct Place {
+    session: &'static Session,
+    seat: Arc<Seat>,
+    slot: usize,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.session.leave(&self.seat, self.slot);
+    }
+}
+
+/// Somebody who is attached to a group, and so sees what is measured of it.
+#[derive(Debug)]
+pub struct Member {
+    seat: Arc<Seat>,
+    session: &'static Session,
+}
+
+impl Member {
+    /// Which group.
+    pub fn group(&self) -> GroupId {
+        self.seat.group()
+    }
+
+    /// What was measured. Where the daemon has ended and there is another one, that one measures from here on.
+    ///
+    /// # Errors
+    /// [`Error::Unsettled`] and [`Error::BadMemory`] if the monitor went wrong; [`Error::MonitorGone`] if the daemon ended and there
+    /// is no other one.
+    pub fn status(&self) -> Result<Status, Error> {
+        self.session.status(&self.seat)
+    }
+
+    /// Beats a second since the group was made.
+    ///
+    /// # Errors
+    /// As [`status`](Member::status).
+    pub fn global_rate(&self) -> Result<f64, Error> {
+        self.status().map(|status| status.global_rate)
+    }
+
+    /// Beats a second over the window.
+    ///
+    /// # Errors
+    /// As [`status`](Member::status).
+    pub fn window_rate(&self) -> Result<f64, Error> {
+        self.status().map(|status| status.window_rate)
+    }
+
+    /// The group's goal.
+    ///
+    /// # Errors
+    /// As [`status`](Member::status).
+    pub fn goal(&self) -> Result<Goal, Error> {
+        self.status().map(|status| status.goal)
+    }
+}
+
+/// A thread that beats for a group, until this is dropped or the thread ends. It stays with its thread:
 ///
 /// ```compile_fail
 /// fn needs_send<T: Send>() {}
@@ -28,28 +102,27 @@ thread_local! {
 /// needs_sync::<corebeat_heartbeat::Producer>();
 /// ```
 ///
-/// In a child of fork it still beats in the memory of its parent, where beats get lost then: drop it there, and attach anew.
+/// In a child of fork its beats are counted by nobody: drop it there, and attach anew.
 #[derive(Debug)]
 pub struct Producer {
     /// This thread's counter, which nobody else writes.
     counter: NonNull<AtomicU64>,
-    slot: usize,
-    seat: Arc<Seat>,
-    session: &'static Session,
+    member: Member,
     _stays: PhantomData<*const ()>,
 }
 
 impl Producer {
     pub(crate) fn attach(session: &'static Session, group: &Group) -> Result<Producer, Error> {
-        let pid = session.pid().as_raw_nonzero().get();
-        if BEATS_IN.get() == pid {
+        let beats = |mine: &Mine| mine.0.borrow().as_ref().is_some_and(|place| !place.session.is_forked());
+        let ends = |_| Error::system("a thread that ends cannot attach", io::ErrorKind::Unsupported);
+        if MINE.try_with(beats).map_err(ends)? {
             return Err(Error::AlreadyAttached);
         }
         let (seat, slot) = session.sit(group, Role::Producer)?;
-        let region = seat.region().ok_or(Error::MonitorGone)?;
-        let counter = NonNull::from(region.counter(slot));
-        BEATS_IN.set(pid);
-        Ok(Producer { counter, slot, seat, session, _stays: PhantomData })
+        let place = Place { session, seat: seat.clone(), slot };
+        let counter = NonNull::from(seat.region().ok_or(Error::MonitorGone)?.counter(slot));
+        MINE.try_with(|mine| mine.0.replace(Some(place))).map_err(ends)?;
+        Ok(Producer { counter, member: Member { seat, session }, _stays: PhantomData })
     }
 
     /// Emits `n` heartbeats: a load and a store in a cache line of this thread.
@@ -67,49 +140,12 @@ impl Producer {
         self.counter
     }
 
-    /// Which group it beats for.
-    pub fn group(&self) -> GroupId {
-        self.seat.group()
-    }
-
-    /// What was measured.
-    ///
-    /// # Errors
-    /// [`Error::Unsettled`] and [`Error::BadMemory`] if the monitor went wrong; [`Error::MonitorGone`] if the daemon ended.
-    pub fn status(&self) -> Result<Status, Error> {
-        self.seat.status()
-    }
-
-    /// Beats a second since the group was made.
-    ///
-    /// # Errors
-    /// As [`status`](Producer::status).
-    pub fn global_rate(&self) -> Result<f64, Error> {
-        self.status().map(|status| status.global_rate)
-    }
-
-    /// Beats a second over the window.
-    ///
-    /// # Errors
-    /// As [`status`](Producer::status).
-    pub fn window_rate(&self) -> Result<f64, Error> {
-        self.status().map(|status| status.window_rate)
-    }
-
-    /// The group's goal.
-    ///
-    /// # Errors
-    /// As [`status`](Producer::status).
-    pub fn goal(&self) -> Result<Goal, Error> {
-        self.status().map(|status| status.goal)
-    }
-
     /// Sets the group's goal.
     ///
     /// # Errors
-    /// Those of [`Goal::check`]; those of [`status`](Producer::status); [`Error::Forked`].
+    /// Those of [`Goal::check`]; those of [`status`](Member::status); [`Error::Forked`].
     pub fn set_goal(&self, goal: Goal) -> Result<(), Error> {
-        self.session.change_goal(&self.seat, |old| *old = goal)
+        self.change_goal(|old| *old = goal)
     }
 
     /// Sets or clears the goal's lower end, in beats a second. The setters for one part each are for groups of one process: of
@@ -118,7 +154,7 @@ impl Producer {
     /// # Errors
     /// As [`set_goal`](Producer::set_goal).
     pub fn set_rate_min(&self, rate: impl Into<Option<f64>>) -> Result<(), Error> {
-        self.session.change_goal(&self.seat, |goal| goal.rate_min = rate.into())
+        self.change_goal(|goal| goal.rate_min = rate.into())
     }
 
     /// Sets or clears the goal's upper end, in beats a second.
@@ -126,7 +162,7 @@ impl Producer {
     /// # Errors
     /// As [`set_goal`](Producer::set_goal).
     pub fn set_rate_max(&self, rate: impl Into<Option<f64>>) -> Result<(), Error> {
-        self.session.change_goal(&self.seat, |goal| goal.rate_max = rate.into())
+        self.change_goal(|goal| goal.rate_max = rate.into())
     }
 
     /// Sets the window, in samples.
@@ -134,7 +170,7 @@ impl Producer {
     /// # Errors
     /// As [`set_goal`](Producer::set_goal).
     pub fn set_window(&self, samples: u32) -> Result<(), Error> {
-        self.session.change_goal(&self.seat, |goal| goal.window = samples)
+        self.change_goal(|goal| goal.window = samples)
     }
 
     /// Sets whether the group is to be kept below its maximum even where nobody else wants the CPUs.
@@ -142,81 +178,63 @@ impl Producer {
     /// # Errors
     /// As [`set_goal`](Producer::set_goal).
     pub fn set_hold(&self, hold: bool) -> Result<(), Error> {
-        self.session.change_goal(&self.seat, |goal| goal.hold = hold)
+        self.change_goal(|goal| goal.hold = hold)
+    }
+
+    fn change_goal(&self, change: impl FnOnce(&mut Goal)) -> Result<(), Error> {
+        self.member.session.change_goal(&self.member.seat, change)
+    }
+}
+
+impl Deref for Producer {
+    type Target = Member;
+
+    fn deref(&self) -> &Member {
+        &self.member
     }
 }
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        self.session.leave(&self.seat, self.slot);
-        if BEATS_IN.get() == self.session.pid().as_raw_nonzero().get() {
-            BEATS_IN.set(0);
-        }
+        let is_own = |place: &mut Place| Arc::ptr_eq(&place.seat, &self.member.seat);
+        // Where the thread's own data are gone its place has been left. Else it is left here, out of the borrow.
+        drop(MINE.try_with(|mine| mine.0.borrow_mut().take_if(is_own)));
     }
 }
 
 /// Somebody who sees what is measured of a group, from any thread.
 #[derive(Debug)]
 pub struct Consumer {
-    seat: Arc<Seat>,
-    session: &'static Session,
+    member: Member,
 }
 
 impl Consumer {
     pub(crate) fn attach(session: &'static Session, group: &Group) -> Result<Consumer, Error> {
         let (seat, _) = session.sit(group, Role::Consumer)?;
-        Ok(Consumer { seat, session })
+        Ok(Consumer { member: Member { seat, session } })
     }
+}
 
-    /// Which group it watches.
-    pub fn group(&self) -> GroupId {
-        self.seat.group()
-    }
+impl Deref for Consumer {
+    type Target = Member;
 
-    /// What was measured.
-    ///
-    /// # Errors
-    /// [`Error::Unsettled`] and [`Error::BadMemory`] if the monitor went wrong; [`Error::MonitorGone`] if the daemon ended.
-    pub fn status(&self) -> Result<Status, Error> {
-        self.seat.status()
-    }
-
-    /// Beats a second since the group was made.
-    ///
-    /// # Errors
-    /// As [`status`](Consumer::status).
-    pub fn global_rate(&self) -> Result<f64, Error> {
-        self.status().map(|status| status.global_rate)
-    }
-
-    /// Beats a second over the window.
-    ///
-    /// # Errors
-    /// As [`status`](Consumer::status).
-    pub fn window_rate(&self) -> Result<f64, Error> {
-        self.status().map(|status| status.window_rate)
-    }
-
-    /// The group's goal.
-    ///
-    /// # Errors
-    /// As [`status`](Consumer::status).
-    pub fn goal(&self) -> Result<Goal, Error> {
-        self.status().map(|status| status.goal)
+    fn deref(&self) -> &Member {
+        &self.member
     }
 }
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        self.session.leave(&self.seat, 0);
+        self.member.session.leave(&self.member.seat, 0);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::{Local, Monitor};
-    use crate::{PERIOD_MIN, SLOTS, raw, session};
+    use crate::monitor::{Finder, Local};
+    use crate::{PERIOD_MIN, SLOTS, raw};
+    use rustix::process::Pid;
     use std::sync::Barrier;
     use std::thread;
     use std::time::Duration;
@@ -225,11 +243,26 @@ mod tests {
 
     /// A process's session in which the test says what time it is; it begins at 0.
     fn session() -> &'static Session {
-        Box::leak(Box::new(Session::new(|_| Local::new(None).map(Monitor::Local))))
+        Box::leak(Box::new(Session::new(Finder { daemon: || Ok(None), local: |_| Local::new(None) })))
     }
 
     fn produce(session: &'static Session, number: u32) -> Result<Producer, Error> {
         Producer::attach(session, &Group::new(number))
+    }
+
+    fn slot(producer: &Producer) -> usize {
+        let region = producer.member.seat.region().unwrap();
+        (0..SLOTS).find(|slot| std::ptr::eq(region.counter(*slot), producer.counter.as_ptr())).unwrap()
+    }
+
+    /// The number of a thread that is no more.
+    fn dead() -> Pid {
+        let tid = thread::spawn(rustix::thread::gettid).join().unwrap();
+        // The system forgets it a little later.
+        while raw::is_alive(tid) {
+            thread::yield_now();
+        }
+        tid
     }
 
     fn consume(session: &'static Session, number: u32) -> Consumer {
@@ -308,39 +341,63 @@ mod tests {
         let keeper = produce(session, 7).unwrap();
         session.sample(2 * SECOND_NS);
         let status = consumer.status().unwrap();
-        assert_eq!((status.members, keeper.slot), (1, 0));
+        assert_eq!((status.members, slot(&keeper)), (1, 0));
         // Where the last left for a moment, the region went, and its beats stayed.
         assert_eq!(status.beats, (THREADS * 307) as u64);
+    }
+
+    #[test]
+    fn thread_that_ends_without_detaching_is_no_member() {
+        let session = session();
+        let consumer = consume(session, 7);
+        let forgets = move || {
+            let producer = produce(session, 7).unwrap();
+            producer.beat(3);
+            std::mem::forget(producer);
+        };
+        let keeper = produce(session, 7).unwrap();
+        thread::spawn(forgets).join().unwrap();
+        session.sample(SECOND_NS);
+        let status = consumer.status().unwrap();
+        assert_eq!((status.beats, status.members), (3, 1));
+        drop(keeper);
+        // As the last one of its process.
+        thread::spawn(forgets).join().unwrap();
+        session.sample(2 * SECOND_NS);
+        let status = consumer.status().unwrap();
+        assert_eq!((status.beats, status.members), (6, 0));
+        drop(consumer);
+        assert!(session.is_at_rest());
+    }
+
+    #[test]
+    fn producer_that_outlives_its_threads_data_is_dropped_without_harm() {
+        thread_local!(static LATE: RefCell<Option<Producer>> = const { RefCell::new(None) });
+        let session = session();
+        let keeper = produce(session, 7).unwrap();
+        let late = move || {
+            // Data that were used first go last.
+            LATE.with(|late| drop(late.borrow()));
+            let producer = produce(session, 7).unwrap();
+            LATE.with(|late| late.replace(Some(producer)));
+        };
+        thread::spawn(late).join().unwrap();
+        session.sample(SECOND_NS);
+        assert_eq!(keeper.status().unwrap().members, 1);
     }
 
     #[test]
     fn slot_of_a_thread_that_died_is_taken_back() {
         let session = session();
         let consumer = consume(session, 7);
-        let die = || {
-            let dead = thread::spawn(move || {
-                let producer = produce(session, 7).unwrap();
-                producer.beat(3);
-                std::mem::forget(producer);
-                rustix::thread::gettid()
-            });
-            let tid = dead.join().unwrap();
-            // The system forgets it a little later.
-            while raw::is_alive(tid) {
-                thread::yield_now();
-            }
-        };
-        die();
-        session.sample(SECOND_NS);
-        assert_eq!(consumer.status().unwrap().beats, 3);
         let producer = produce(session, 7).unwrap();
-        assert_eq!(producer.slot, 0);
-        producer.beat(1);
-        session.sample(2 * SECOND_NS);
-        let status = consumer.status().unwrap();
-        assert_eq!((status.beats, status.members), (4, 1));
+        // As if it had ended without anything that a thread does at its end.
+        let seat = producer.member.seat.clone();
+        seat.region().unwrap().give_to(slot(&producer), dead());
+        let next = thread::spawn(move || produce(session, 7).map(|next| slot(&next)).unwrap());
+        assert_eq!(next.join().unwrap(), 0);
         // The dead keep nothing running either.
-        die();
+        seat.region().unwrap().give_to(1, dead());
         drop(producer);
         drop(consumer);
         assert!(session.is_at_rest());
@@ -350,18 +407,18 @@ mod tests {
     fn threads_beyond_the_slots_are_refused() {
         let session = session();
         let producer = produce(session, 7).unwrap();
-        let region = producer.seat.region().unwrap();
+        let region = producer.member.seat.region().unwrap();
         // As if a thread that lives had them all.
         let tid = rustix::thread::gettid();
         (0..SLOTS).for_each(|slot| region.give_to(slot, tid));
-        let more = thread::spawn(move || produce(session, 7).map(|producer| producer.slot));
+        let more = thread::spawn(move || produce(session, 7).map(|producer| slot(&producer)));
         assert!(matches!(more.join().unwrap(), Err(Error::TooMany { limit: SLOTS, .. })));
     }
 
     #[test]
     fn sampling_thread_measures_while_somebody_is_attached() {
         let session: &'static Session =
-            Box::leak(Box::new(Session::new(|period| Local::new(Some(period)).map(Monitor::Local))));
+            Box::leak(Box::new(Session::new(Finder { daemon: || Ok(None), ..Finder::HOST })));
         let group = Group::new(7).period(PERIOD_MIN);
         for _ in 0..2 {
             let producer = Producer::attach(session, &group).unwrap();
@@ -383,21 +440,21 @@ mod tests {
     }
 
     #[test]
-    fn child_of_fork_attaches_anew() {
+    fn child_of_fork_beats_for_nobody_until_it_attaches_anew() {
         let session = session();
         let producer = produce(session, 7).unwrap();
         producer.beat(1);
         // SAFETY: the child does what a child may with glibc, whose allocator is whole after fork, and ends itself.
         let child = unsafe { libc::fork() };
         if child == 0 {
+            producer.beat(1000);
             let forked = matches!(producer.set_goal(Goal::default()), Err(Error::Forked));
             let own = Group::new(7).produce();
             let is_own = own.as_ref().is_ok_and(|own| own.counter() != producer.counter());
             drop(producer);
             let again = matches!(Group::new(7).produce(), Err(Error::AlreadyAttached));
-            let is_there = session::current().pid() != session.pid();
             // SAFETY: without what the parent wants done at its end.
-            unsafe { libc::_exit(i32::from(!(forked && is_own && again && is_there))) };
+            unsafe { libc::_exit(i32::from(!(forked && is_own && again))) };
         }
         let mut status = -1;
         // SAFETY: it writes the status, and waits for our child alone.

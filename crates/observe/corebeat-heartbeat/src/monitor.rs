@@ -1,14 +1,15 @@
 //! Who measures: the daemon, or this process where none runs.
 
+use crate::Error;
 use crate::daemon::Daemon;
 use crate::goal::Goal;
 use crate::group::{GroupId, Mode, Peer, Role};
 use crate::registry::{MemberId, Registry};
-use crate::{Error, raw};
+use corebeat_sync::quiet;
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often a process without a daemon measures, if nobody asks for more.
@@ -30,15 +31,29 @@ pub(crate) enum Monitor {
     Daemon(Daemon),
 }
 
-impl Monitor {
+/// How they are found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Finder {
+    /// The daemon, if there is one.
+    pub(crate) daemon: fn() -> Result<Option<Daemon>, Error>,
+    /// This process, which measures at this period.
+    pub(crate) local: fn(Duration) -> Result<Local, Error>,
+}
+
+impl Finder {
+    /// As it is on a host.
+    pub(crate) const HOST: Finder = Finder { daemon: Daemon::open, local: |period| Local::new(Some(period)) };
+
     /// The daemon, or else this process.
-    pub(crate) fn open(period: Duration) -> Result<Monitor, Error> {
-        match Daemon::open()? {
+    pub(crate) fn find(self, period: Duration) -> Result<Monitor, Error> {
+        match (self.daemon)()? {
             Some(daemon) => Ok(Monitor::Daemon(daemon)),
-            None => Local::new(Some(period)).map(Monitor::Local),
+            None => (self.local)(period).map(Monitor::Local),
         }
     }
+}
 
+impl Monitor {
     /// Attaches, and gives the status page.
     pub(crate) fn join(
         &mut self,
@@ -57,6 +72,14 @@ impl Monitor {
         match self {
             Monitor::Local(local) => local.leave(key),
             Monitor::Daemon(daemon) => daemon.leave(key),
+        }
+    }
+
+    /// The line to the daemon, if that is it.
+    pub(crate) fn line(&self) -> Option<Arc<OwnedFd>> {
+        match self {
+            Monitor::Local(_) => None,
+            Monitor::Daemon(daemon) => Some(daemon.line()),
         }
     }
 
@@ -152,8 +175,7 @@ impl Sampler {
         let orders = Mutex::new(Orders { period, stop: false });
         let shared = Arc::new(Shared { orders, changed: Condvar::new() });
         let mine = shared.clone();
-        let thread =
-            thread::Builder::new().name("heartbeat".into()).spawn(move || mine.run(&registry, begin));
+        let thread = quiet::spawn("heartbeat", move || mine.run(&registry, begin));
         let thread = thread.map_err(|why| Error::system("no thread to measure heartbeats", why))?;
         Ok(Sampler { shared, thread: Some(thread) })
     }
@@ -161,7 +183,6 @@ impl Sampler {
 
 impl Shared {
     fn run(&self, registry: &Mutex<Registry>, begin: Instant) {
-        raw::block_signals();
         let mut orders = lock(&self.orders);
         while !orders.stop {
             let period = orders.period;

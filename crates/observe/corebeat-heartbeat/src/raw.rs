@@ -6,15 +6,20 @@
 //!
 //! ```text
 //!     owner                                      receiver
-//!     memfd_create, ftruncate
+//!     memfd_create, fallocate
 //!     mmap PROT_READ | PROT_WRITE
 //!     seal SHRINK GROW FUTURE_WRITE SEAL
-//!     descriptor ----------------------------->  seals? size? tmpfs?
+//!     descriptor ----------------------------->  seals? size? tmpfs? no holes?
 //!                                                mmap PROT_READ
 //! ```
+//!
+//! Who reads a hole of a mapped file has a page put there, and pays for it: so there must be none. The seals let nobody make one
+//! later (`fallocate(2)`, FALLOC_FL_PUNCH_HOLE).
+
+mod fork;
 
 use crate::Error;
-use rustix::fs::{self, MemfdFlags, SealFlags};
+use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use rustix::process::Pid;
 use std::ffi::c_void;
@@ -28,6 +33,8 @@ const SEALS: SealFlags =
 
 /// `statfs` calls the memory behind a memfd this. Huge pages have another number: where there is none, touching them kills.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
+/// What `fstat` counts memory in, whatever its blocks are.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// What lies in shared memory.
 ///
@@ -69,7 +76,7 @@ impl<L: Layout> Drop for Mapping<L> {
     }
 }
 
-/// Memory of which this process is the writer.
+/// Memory of which this process is the writer. In a child of fork it is the child's own.
 #[derive(Debug)]
 pub(crate) struct Own<L: Layout> {
     mapping: Mapping<L>,
@@ -85,11 +92,19 @@ impl<L: Layout> Own<L> {
         let fd = fs::memfd_create(name.as_str(), flags | MemfdFlags::NOEXEC_SEAL)
             .or_else(|_| fs::memfd_create(name.as_str(), flags))
             .map_err(|why| Error::system("no shared memory", why))?;
-        fs::ftruncate(&fd, L::BYTES as u64).map_err(|why| Error::system("no shared memory", why))?;
+        fs::fallocate(&fd, FallocateFlags::empty(), 0, L::BYTES as u64)
+            .map_err(|why| Error::system("no shared memory", why))?;
         let mapping = Mapping::new(fd.as_fd(), ProtFlags::READ | ProtFlags::WRITE)?;
         fs::fcntl_add_seals(&fd, SEALS)
             .map_err(|why| Error::system("shared memory cannot be sealed (this needs Linux 5.1)", why))?;
+        fork::keep(mapping.0.addr().get(), L::BYTES)?;
         Ok(Own { mapping, fd })
+    }
+}
+
+impl<L: Layout> Drop for Own<L> {
+    fn drop(&mut self) {
+        fork::forget(self.mapping.0.addr().get());
     }
 }
 
@@ -127,9 +142,13 @@ impl<L: Layout> View<L> {
         if u64::try_from(kind).ok() != Some(TMPFS_MAGIC) {
             return Err(bad("it is made of huge pages"));
         }
-        let size = fs::fstat(fd).map_err(|_| bad("it is no memfd"))?.st_size;
-        if usize::try_from(size).ok() != Some(L::BYTES) {
+        let stat = fs::fstat(fd).map_err(|_| bad("it is no memfd"))?;
+        if usize::try_from(stat.st_size).ok() != Some(L::BYTES) {
             return Err(bad("it has another size"));
+        }
+        let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
+        if blocks.saturating_mul(STAT_BLOCK_BYTES) < L::BYTES as u64 {
+            return Err(bad("it has holes: fallocate all of it"));
         }
         Mapping::new(fd, ProtFlags::READ).map(View)
     }
@@ -149,14 +168,4 @@ pub(crate) fn is_alive(tid: Pid) -> bool {
     let process = rustix::process::getpid().as_raw_nonzero().get();
     // SAFETY: signal 0 is none.
     unsafe { libc::tgkill(process, tid.as_raw_nonzero().get(), 0) == 0 }
-}
-
-/// Keeps all signals from this thread: handlers of the program run on threads of the program.
-pub(crate) fn block_signals() {
-    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the set is filled before it is used, and the thread's old one is not asked for.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), ptr::null_mut());
-    }
 }

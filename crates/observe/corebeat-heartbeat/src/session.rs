@@ -1,10 +1,10 @@
 //! What this process has attached: once for each group and role, however many of its threads are in it.
 
 use crate::Error;
-use crate::daemon::hangs_up;
+use crate::daemon::{Daemon, hangs_up};
 use crate::goal::Goal;
-use crate::group::{Group, GroupId, Role};
-use crate::monitor::{Key, Monitor, PERIOD_MAX, PERIOD_MIN, lock};
+use crate::group::{Group, GroupId, Mode, Role};
+use crate::monitor::{Finder, Key, Monitor, PERIOD_MAX, PERIOD_MIN, lock};
 use crate::page::{Page, Status, Unreadable};
 use crate::raw::{Layout, Own, View};
 use crate::region::Region;
@@ -13,16 +13,14 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, RwLock};
 
 /// A process has one. It is never freed: a child of fork begins one of its own, and leaves the one that it has from its parent
 /// alone, because threads that are not in the child may have held its lock.
 #[derive(Debug)]
 pub(crate) struct Session {
     pid: Pid,
-    /// Finds who measures, at this period if it is this process.
-    open: fn(Duration) -> Result<Monitor, Error>,
+    finder: Finder,
     state: Mutex<State>,
 }
 
@@ -43,9 +41,18 @@ struct Occupied {
 #[derive(Debug)]
 pub(crate) struct Seat {
     key: Key,
-    page: View<Page>,
+    /// What was asked for when it was taken.
+    mode: Option<Mode>,
     /// A producer's.
     region: Option<Own<Region>>,
+    /// Another one, when the daemon has a successor.
+    link: RwLock<Link>,
+}
+
+/// What the monitor has given for a seat.
+#[derive(Debug)]
+struct Link {
+    page: View<Page>,
     /// The line to the daemon, if it measures.
     line: Option<Arc<OwnedFd>>,
 }
@@ -61,7 +68,7 @@ pub(crate) fn current() -> &'static Session {
             Some(session) if !session.is_forked() => return session,
             _ => {}
         }
-        let new = Box::into_raw(Box::new(Session::new(Monitor::open)));
+        let new = Box::into_raw(Box::new(Session::new(Finder::HOST)));
         // Release for those who load it; Acquire of the one that somebody else was first with.
         match CURRENT.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: not freed from here on.
@@ -76,16 +83,12 @@ pub(crate) fn current() -> &'static Session {
 }
 
 impl Session {
-    pub(crate) fn new(open: fn(Duration) -> Result<Monitor, Error>) -> Session {
-        Session { pid: getpid(), open, state: Mutex::default() }
-    }
-
-    pub(crate) fn pid(&self) -> Pid {
-        self.pid
+    pub(crate) fn new(finder: Finder) -> Session {
+        Session { pid: getpid(), finder, state: Mutex::default() }
     }
 
     /// Whether it is that of a parent.
-    fn is_forked(&self) -> bool {
+    pub(crate) fn is_forked(&self) -> bool {
         self.pid != getpid()
     }
 
@@ -95,7 +98,7 @@ impl Session {
             return Err(Error::BadPeriod(group.period));
         }
         let mut state = lock(&self.state);
-        let sat = state.sit(group, role, self.open);
+        let sat = state.sit(group, role, self.finder);
         state.rest();
         sat
     }
@@ -117,12 +120,24 @@ impl Session {
         state.rest();
     }
 
+    /// What was measured. Where the daemon has ended, its successor measures from here on, if there is one.
+    pub(crate) fn status(&self, seat: &Seat) -> Result<Status, Error> {
+        match seat.status() {
+            Err(Error::MonitorGone) if !self.is_forked() => {
+                lock(&self.state).follow(self.finder)?;
+                seat.status()
+            }
+            status => status,
+        }
+    }
+
     /// Changes the goal of a group.
     pub(crate) fn change_goal(&self, seat: &Arc<Seat>, change: impl FnOnce(&mut Goal)) -> Result<(), Error> {
         if self.is_forked() {
             return Err(Error::Forked);
         }
         let mut state = lock(&self.state);
+        state.follow(self.finder)?;
         let mut goal = seat.status()?.goal;
         change(&mut goal);
         // The daemon says the same, in words that have no number.
@@ -147,38 +162,35 @@ impl Session {
 }
 
 impl State {
-    fn sit(
-        &mut self,
-        group: &Group,
-        role: Role,
-        open: fn(Duration) -> Result<Monitor, Error>,
-    ) -> Result<(Arc<Seat>, usize), Error> {
-        if matches!(&self.monitor, Some(Monitor::Daemon(daemon)) if daemon.is_gone()) {
-            // Those who are attached keep their memory, but have left.
-            *self = State::default();
+    fn sit(&mut self, group: &Group, role: Role, finder: Finder) -> Result<(Arc<Seat>, usize), Error> {
+        match self.follow(finder) {
+            // Nobody has followed it: those who are attached keep their memory, but have left.
+            Err(Error::MonitorGone) => *self = State::default(),
+            followed => followed?,
         }
         let monitor = match self.monitor.take() {
             Some(monitor) => monitor,
-            None => open(group.period)?,
+            None => finder.find(group.period)?,
         };
         let monitor = self.monitor.insert(monitor);
-        let line = match monitor {
-            Monitor::Local(local) => {
-                local.hasten(group.period);
-                None
-            }
-            Monitor::Daemon(daemon) => Some(daemon.line()),
-        };
+        if let Monitor::Local(local) = monitor {
+            local.hasten(group.period);
+        }
         let owner = group.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
         let key = (GroupId { owner, number: group.number }, role);
         let occupied = match self.seats.entry(key) {
-            std::collections::btree_map::Entry::Occupied(there) => there.into_mut(),
+            std::collections::btree_map::Entry::Occupied(there) => {
+                there.get().seat.follow(monitor)?;
+                there.into_mut()
+            }
             std::collections::btree_map::Entry::Vacant(place) => {
                 let region = (role == Role::Producer).then(Own::<Region>::new).transpose()?;
                 region.iter().for_each(|region| region.begin());
-                let page = monitor.join(key, group.mode, region.as_ref().map(AsFd::as_fd))?;
-                let page = View::new(page.as_fd()).inspect_err(|_| monitor.leave(key))?;
-                place.insert(Occupied { seat: Arc::new(Seat { key, page, region, line }), consumers: 0 })
+                let link = RwLock::new(Link::new(monitor, key, group.mode, region.as_ref())?);
+                place.insert(Occupied {
+                    seat: Arc::new(Seat { key, mode: group.mode, region, link }),
+                    consumers: 0,
+                })
             }
         };
         let slot = match &occupied.seat.region {
@@ -187,6 +199,26 @@ impl State {
         };
         occupied.consumers += usize::from(role == Role::Consumer);
         Ok((occupied.seat.clone(), slot))
+    }
+
+    /// Where the daemon has ended: finds its successor, and takes all places there.
+    ///
+    /// # Errors
+    /// [`Error::MonitorGone`], if there is none. Where a single place cannot be had, its status says so.
+    fn follow(&mut self, finder: Finder) -> Result<(), Error> {
+        if matches!(&self.monitor, Some(Monitor::Daemon(daemon)) if daemon.is_gone()) {
+            let successor: Option<Daemon> = (finder.daemon)()?;
+            self.monitor = Some(Monitor::Daemon(successor.ok_or(Error::MonitorGone)?));
+        }
+        let Some(monitor) = &mut self.monitor else { return Ok(()) };
+        for occupied in self.seats.values() {
+            if let Err(why) = occupied.seat.follow(monitor)
+                && matches!(monitor, Monitor::Daemon(daemon) if daemon.is_gone())
+            {
+                return Err(why);
+            }
+        }
+        Ok(())
     }
 
     /// Leaves what no thread is attached to any more.
@@ -208,6 +240,35 @@ impl Occupied {
     }
 }
 
+impl Link {
+    fn new(
+        monitor: &mut Monitor,
+        key: Key,
+        mode: Option<Mode>,
+        region: Option<&Own<Region>>,
+    ) -> Result<Link, Error> {
+        let page = monitor.join(key, mode, region.map(AsFd::as_fd))?;
+        let page = View::new(page.as_fd()).inspect_err(|_| monitor.leave(key))?;
+        Ok(Link { page, line: monitor.line() })
+    }
+
+    /// As it stands there, perhaps since long ago.
+    fn read(&self) -> Result<Status, Error> {
+        // SAFETY: it loads, Relaxed.
+        unsafe { self.page.get() }.read().map_err(|why| match why {
+            Unreadable::Unsettled => Error::Unsettled,
+            Unreadable::Damaged => {
+                Error::BadMemory { what: Page::NAME, why: "its content is none that a monitor writes" }
+            }
+        })
+    }
+
+    /// Whether this monitor has given it.
+    fn is_of(&self, monitor: &Monitor) -> bool {
+        self.line.as_ref().map(Arc::as_ptr) == monitor.line().as_ref().map(Arc::as_ptr)
+    }
+}
+
 impl Seat {
     pub(crate) fn group(&self) -> GroupId {
         self.key.0
@@ -220,15 +281,25 @@ impl Seat {
 
     /// What the monitor tells.
     pub(crate) fn status(&self) -> Result<Status, Error> {
-        if self.line.as_deref().is_some_and(hangs_up) {
-            return Err(Error::MonitorGone);
+        let link = self.link.read().unwrap_or_else(|e| e.into_inner());
+        if link.line.as_deref().is_some_and(hangs_up) { Err(Error::MonitorGone) } else { link.read() }
+    }
+
+    /// Goes to this monitor, if it is another one. The group's goal goes with its producers, where it has none there yet.
+    fn follow(&self, monitor: &mut Monitor) -> Result<(), Error> {
+        let link = self.link.read().unwrap_or_else(|e| e.into_inner());
+        if link.is_of(monitor) {
+            return Ok(());
         }
-        // SAFETY: it loads, Relaxed.
-        unsafe { self.page.get() }.read().map_err(|why| match why {
-            Unreadable::Unsettled => Error::Unsettled,
-            Unreadable::Damaged => {
-                Error::BadMemory { what: Page::NAME, why: "its content is none that a monitor writes" }
-            }
-        })
+        let had = link.read().map_or(Goal::default(), |status| status.goal);
+        // Others may look meanwhile. Nobody else changes it: the caller has the session's lock.
+        drop(link);
+        let new = Link::new(monitor, self.key, self.mode, self.region.as_ref())?;
+        let has = new.read().map_or(had, |status| status.goal);
+        if self.region.is_some() && had != has && has == Goal::default() {
+            monitor.set_goal(self.group(), had).inspect_err(|_| monitor.leave(self.key))?;
+        }
+        *self.link.write().unwrap_or_else(|e| e.into_inner()) = new;
+        Ok(())
     }
 }

@@ -1,7 +1,9 @@
 //! Producers that lie: they can spoil the figures of their own group, and nothing else.
 
 use corebeat_heartbeat::{Error, GroupId, GroupInfo, Peer, Registry, SLOTS};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate, memfd_create,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -30,6 +32,7 @@ struct Forged {
 impl Forged {
     fn new() -> Forged {
         let fd = memfd(BYTES as u64);
+        fill(&fd);
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping.
         let start = unsafe { mmap(ptr::null_mut(), BYTES, access, MapFlags::SHARED, &fd, 0) }.unwrap();
@@ -75,8 +78,16 @@ fn memfd(bytes: u64) -> OwnedFd {
     fd
 }
 
+/// Leaves no holes.
+fn fill(fd: impl AsFd) {
+    fallocate(fd, FallocateFlags::empty(), 0, BYTES as u64).unwrap();
+}
+
 fn sealed(bytes: u64, seals: SealFlags) -> OwnedFd {
     let mut file = File::from(memfd(bytes));
+    if bytes == BYTES as u64 {
+        fill(&file);
+    }
     file.seek(SeekFrom::Start(0)).unwrap();
     file.write_all(&MAGIC.to_ne_bytes()[..bytes.min(8) as usize]).unwrap();
     fcntl_add_seals(&file, seals).unwrap();
@@ -120,6 +131,26 @@ fn region_of_another_size_is_refused() {
         let why = refusal(sealed(bytes, ALL).as_fd());
         assert!(why.contains("another size"), "{bytes}: {why}");
     }
+}
+
+#[test]
+fn region_with_a_hole_is_refused_and_costs_its_reader_no_page() {
+    let region = |from: u64| {
+        let file = File::from(memfd(BYTES as u64));
+        fallocate(&file, FallocateFlags::empty(), from, BYTES as u64 - from).unwrap();
+        fcntl_add_seals(&file, ALL).unwrap();
+        file
+    };
+    for from in [4096, 8192, BYTES as u64 - 4096] {
+        let file = region(from);
+        let blocks = fstat(&file).unwrap().st_blocks;
+        assert!(refusal(file.as_fd()).contains("has holes"));
+        assert_eq!(fstat(&file).unwrap().st_blocks, blocks);
+    }
+    // Nobody makes one later.
+    let whole = region(0);
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    assert!(fallocate(&whole, punch, 0, 4096).is_err());
 }
 
 #[test]
@@ -284,6 +315,9 @@ impl Random {
 fn any_descriptor(random: &mut Random) -> OwnedFd {
     let bytes = [0, 8, 4096, BYTES as u64, BYTES as u64, BYTES as u64, 1 << 50][random.below(7) as usize];
     let file = File::from(memfd(bytes));
+    if bytes == BYTES as u64 && random.below(4) > 0 {
+        fill(&file);
+    }
     for _ in 0..random.below(4) {
         let at = if random.below(2) == 0 { 0 } else { random.below(BYTES as u64) };
         if at + 8 <= bytes {
