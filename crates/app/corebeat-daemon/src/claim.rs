@@ -31,7 +31,7 @@ impl Arbiter {
 
     /// How many claims there are.
     pub(crate) fn count(&self) -> usize {
-        self.claims.list().count()
+        self.claims.owners().count()
     }
 
     /// Asks for CPUs.
@@ -43,8 +43,8 @@ impl Arbiter {
     ) -> Result<host::Invaded, Refusal> {
         let owner = u64::from(peer.pid);
         if asked.claim.is_none() {
-            let of_process = self.claims.list().filter(|(_, o, _)| *o == owner).count();
-            let of_user = self.claims.list().filter(|(_, o, _)| self.users.get(o) == Some(&peer.uid)).count();
+            let of_process = self.claims.owners().filter(|(_, o)| *o == owner).count();
+            let of_user = self.claims.owners().filter(|(_, o)| self.users.get(o) == Some(&peer.uid)).count();
             let limits = [
                 (of_process, "claims of a process", CLAIMS_PER_PROCESS_MAX),
                 (of_user, "claims of a user", CLAIMS_PER_USER_MAX),
@@ -131,23 +131,21 @@ impl Arbiter {
 
     /// Notes what came of an event. `answered` is the claim whose holder is told by the answer.
     fn heed(&mut self, outcome: &Outcome, answered: Option<ClaimId>, now_ns: u64) {
-        let there: BTreeMap<ClaimId, (u64, CpuSet)> =
-            self.claims.list().map(|(id, owner, cpus)| (id, (owner, cpus))).collect();
         self.deadlines.retain(|id, _| self.claims.keep(*id).is_some());
         for (id, keep) in &outcome.asked {
-            let Some((owner, has)) = there.get(id) else { continue };
-            let is_withdrawn = keep == has;
+            let Some(owner) = self.claims.owner(*id) else { continue };
+            let is_withdrawn = *keep == self.claims.cpus(*id);
             let deadline_ms = (!is_withdrawn).then(|| {
                 // Who is asked for something else before it is over gets no more time: else it could go on for ever.
                 let at_ns = *self.deadlines.entry(*id).or_insert(now_ns + SHRINK_NS);
                 at_ns.saturating_sub(now_ns) / 1_000_000
             });
-            self.tell(*owner, host::ClaimChange { claim: id.0, cpus: numbers(keep), deadline_ms });
+            self.tell(owner, host::ClaimChange { claim: id.0, cpus: numbers(keep), deadline_ms });
         }
         let is_asked = |id: &ClaimId| outcome.asked.iter().any(|(asked, _)| asked == id);
         for (id, cpus) in outcome.changed.iter().filter(|(id, _)| Some(*id) != answered && !is_asked(id)) {
-            let Some((owner, _)) = there.get(id) else { continue };
-            self.tell(*owner, host::ClaimChange { claim: id.0, cpus: numbers(cpus), deadline_ms: None });
+            let Some(owner) = self.claims.owner(*id) else { continue };
+            self.tell(owner, host::ClaimChange { claim: id.0, cpus: numbers(cpus), deadline_ms: None });
         }
     }
 

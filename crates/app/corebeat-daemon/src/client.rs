@@ -152,17 +152,18 @@ impl Client {
                 Refusal::TooMany { what: (*what).into(), limit: rate.per_s() }
             });
             let dealt = match refused {
-                Some(refusal) => {
-                    refuse(&refusal).map(|text| (Some(Frame { text, fds: vec![] }), Dealt::Refused))
-                }
+                Some(refusal) => refuse(&refusal).map(|text| {
+                    let answer = Some(Frame { text, fds: vec![] });
+                    Dealt { answer, is_refused: true, cost: 1 }
+                }),
                 None => host.deal(&mut self.session, &frame, now_ns),
             };
             closer::close(frame.fds);
-            let (answer, dealt) = dealt?;
-            match dealt {
-                Dealt::Answered => served.answered += 1,
-                Dealt::Refused => served.refused += 1,
-            }
+            let Dealt { answer, is_refused, cost } = dealt?;
+            self.pace.charge(CALLS_OF_CLIENT, cost - 1, now_ns);
+            of_user.charge(CALLS_OF_USER, cost - 1, now_ns);
+            served.refused += u64::from(is_refused);
+            served.answered += u64::from(!is_refused);
             if let Some(answer) = answer {
                 self.writer.push(answer)?;
                 self.writer.flush(self.socket.as_fd())?;

@@ -124,6 +124,7 @@ impl Daemon {
             turn_rests_until_ns: 0,
             options,
         };
+        daemon.host.notes = daemon.steer.notes();
         daemon.take_stock();
         Ok(daemon)
     }
@@ -370,6 +371,7 @@ impl Daemon {
         };
         let acts = self.options.steers && matches!(verdict, Verdict::Act | Verdict::CaughtUp);
         let deeds = self.steer.turn(&pulses, who, acts)?;
+        self.host.notes = self.steer.notes();
         self.counts.turns += 1;
         deeds.iter().for_each(|deed| self.note(deed, now.awake_ns));
         // From begin to begin: a turn that takes the whole period makes the next one late, and the watchdog sees it.
@@ -429,7 +431,6 @@ impl Daemon {
             steering: self.counts.steering,
             clients: self.counts.clients as u32,
             programs: self.counts.programs as u32,
-            notes: self.steer.notes(),
         };
     }
 }

@@ -1,7 +1,7 @@
 //! What is asked, and what is answered: groups and claims, without a socket and without a clock.
 
 use crate::claim::Arbiter;
-use crate::limit::{LIST_BYTES_MAX, SEATS_PER_CLIENT_MAX};
+use crate::limit::{BYTES_PER_CALL, CLAIMS_PER_CALL, GROUPS_PER_CALL, LIST_BYTES_MAX, SEATS_PER_CLIENT_MAX};
 use crate::session::Session;
 use corebeat_heartbeat::{Error as Refused, GroupId, GroupInfo, Mode, Registry, Role};
 use corebeat_machine::{PulseSample, Topology};
@@ -13,21 +13,23 @@ use std::os::fd::{AsFd, OwnedFd};
 /// A text, and descriptors. An empty text is no answer yet.
 type Answer = (Vec<u8>, Vec<OwnedFd>);
 
-/// How a call was dealt with, for those who count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dealt {
-    Answered,
-    Refused,
+/// How a call was dealt with.
+#[derive(Debug)]
+pub(crate) struct Dealt {
+    /// `None` where none is wanted.
+    pub(crate) answer: Option<Frame>,
+    pub(crate) is_refused: bool,
+    /// As how many calls it counts, at least 1.
+    pub(crate) cost: u64,
 }
 
 /// What the host is like, as far as [`host::STATUS`] tells more than the host itself knows.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Circumstances {
     pub(crate) period_ns: u64,
     pub(crate) steering: bool,
     pub(crate) clients: u32,
     pub(crate) programs: u32,
-    pub(crate) notes: Vec<String>,
 }
 
 /// Groups and claims.
@@ -38,6 +40,8 @@ pub(crate) struct Host {
     /// How many connections each process has.
     processes: BTreeMap<u32, usize>,
     pub(crate) circumstances: Circumstances,
+    /// What cannot be seen or done here.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Host {
@@ -48,6 +52,7 @@ impl Host {
             arbiter: Arbiter::new(topology),
             processes: BTreeMap::new(),
             circumstances: Circumstances::default(),
+            notes: Vec::new(),
         }
     }
 
@@ -56,7 +61,7 @@ impl Host {
         *self.processes.entry(session.peer.pid).or_default() += 1;
     }
 
-    /// Deals with a message. `None` for the answer where none is wanted.
+    /// Deals with a message.
     ///
     /// # Errors
     /// Where it is no call at all. Whoever sends such a thing speaks another language: there is nothing to answer.
@@ -65,16 +70,26 @@ impl Host {
         session: &mut Session,
         asked: &Frame,
         now_ns: u64,
-    ) -> Result<(Option<Frame>, Dealt), corebeat_wire::Error> {
+    ) -> Result<Dealt, corebeat_wire::Error> {
         let mut call = Call::read(&asked.text)?;
         let answer = self.answer(session, &mut call, &asked.fds, now_ns);
-        let dealt = if answer.is_ok() { Dealt::Answered } else { Dealt::Refused };
+        let is_refused = answer.is_err();
         let (text, fds) = match answer {
             Ok(answer) => answer,
             Err(refusal) => (corebeat_wire::refuse(&refusal)?, vec![]),
         };
-        // An empty text: answers come later.
-        Ok((Some(Frame { text, fds }).filter(|answer| !call.oneway && !answer.text.is_empty()), dealt))
+        let cost = 1 + (asked.text.len() + text.len()) / BYTES_PER_CALL + self.looked_through(&call.method);
+        let answer = Some(Frame { text, fds }).filter(|answer| !call.oneway && !answer.text.is_empty());
+        Ok(Dealt { answer, is_refused, cost: cost as u64 })
+    }
+
+    /// As how many more calls it counts that a call looks through all that there is of something.
+    fn looked_through(&self, method: &str) -> usize {
+        match method {
+            host::LIST_GROUPS => self.registry.group_count() / GROUPS_PER_CALL,
+            host::INVADE | host::RETREAT => self.arbiter.count() / CLAIMS_PER_CALL,
+            _ => 0,
+        }
     }
 
     /// A connection ends: its places are free, and so are its process's claims if it was the last one.
@@ -205,16 +220,16 @@ impl Host {
     }
 
     fn status(&self) -> host::Status {
-        let Circumstances { period_ns, steering, clients, programs, notes } = self.circumstances.clone();
+        let Circumstances { period_ns, steering, clients, programs } = self.circumstances;
         host::Status {
             version: env!("CARGO_PKG_VERSION").into(),
             period_ns,
             steering,
             clients,
             programs,
-            groups: self.registry.groups().count() as u32,
+            groups: self.registry.group_count() as u32,
             claims: self.arbiter.count() as u32,
-            notes,
+            notes: self.notes.clone(),
         }
     }
 
@@ -340,5 +355,25 @@ mod tests {
         assert!(answers > 1, "all fit: the test is too small");
         let all: Vec<_> = (1..=5).flat_map(|uid| (0..100).map(move |number| (uid, number))).collect();
         assert_eq!(seen, all);
+    }
+
+    #[test]
+    fn call_counts_by_what_is_told_and_looked_through() {
+        let mut host = Host::new(Topology::flat(1));
+        let mut session = Session::new(Peer { uid: 1, pid: 1 });
+        let mut cost = |host: &mut Host, method: &str| {
+            let text = serde_json::json!({ "method": method }).to_string().into_bytes();
+            host.deal(&mut session, &Frame { text, fds: vec![] }, 0).unwrap().cost
+        };
+        assert_eq!((cost(&mut host, host::STATUS), cost(&mut host, host::LIST_GROUPS)), (1, 1));
+        for uid in [1, 2, 3] {
+            for number in 0..100 {
+                let (peer, id) = (Peer { uid, pid: uid }, GroupId { owner: uid, number });
+                host.registry.join(peer, id, None, None, 0).unwrap();
+            }
+        }
+        let kib = (cost(&mut host, host::STATUS), cost(&mut host, host::LIST_GROUPS));
+        // A group of its own takes some 200 bytes.
+        assert!(kib.0 == 1 && (15..30).contains(&kib.1), "{kib:?}");
     }
 }

@@ -44,6 +44,13 @@ pub(crate) const LINES_MAX: u64 = 20;
 /// See [`LINES_MAX`].
 pub(crate) const LINES_EACH_NS: u64 = 1_000_000_000;
 
+/// A call counts as one more for each so many bytes of it and its answer: to write a KiB takes about as long as a small call.
+pub(crate) const BYTES_PER_CALL: usize = 1 << 10;
+/// A call that looks through all groups counts as one more for each so many.
+pub(crate) const GROUPS_PER_CALL: usize = 256;
+/// A call that shares out CPUs anew counts as one more for each so many claims. It takes longer than that, by a factor of some ten where
+/// there are hundreds; but many programs of a user that start at a time are to have theirs.
+pub(crate) const CLAIMS_PER_CALL: usize = 32;
 /// Calls a second, of a connection.
 pub(crate) const CALLS_OF_CLIENT: Rate = Rate { each_ns: 2_000_000, at_once: 500 };
 /// Calls a second, of all connections of a user.
@@ -89,6 +96,11 @@ impl Pace {
         may
     }
 
+    /// What happened turns out to count as so many more: they are taken in advance from what may happen later.
+    pub(crate) fn charge(&mut self, rate: Rate, more: u64, now_ns: u64) {
+        self.empty_at_ns = self.empty_at_ns.max(now_ns) + rate.each_ns * more;
+    }
+
     /// Whether it may happen as often at once as if it never had.
     pub(crate) fn is_rested(&self, now_ns: u64) -> bool {
         self.empty_at_ns <= now_ns
@@ -99,6 +111,17 @@ impl Pace {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn pace_that_is_charged_for_more_waits_for_all_of_it() {
+        let rate = Rate { each_ns: 10, at_once: 5 };
+        let mut pace = Pace::default();
+        assert!(pace.take(rate, 0));
+        pace.charge(rate, 99, 0);
+        assert!(!pace.take(rate, 1000 - 41));
+        assert!(pace.take(rate, 1000 - 40));
+        assert!(!pace.is_rested(1009) && pace.is_rested(1010));
+    }
 
     proptest! {
         #[test]

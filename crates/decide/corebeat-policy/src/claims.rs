@@ -272,7 +272,18 @@ impl Claims {
 
     /// The claims with their owners and CPUs, oldest first.
     pub fn list(&self) -> impl Iterator<Item = (ClaimId, u64, CpuSet)> + '_ {
-        self.claims.iter().map(|(&id, c)| (id, c.owner, self.cpus(id)))
+        let mut held = self.held();
+        self.owners().map(move |(id, owner)| (id, owner, held.remove(&id).unwrap_or_default()))
+    }
+
+    /// The claims with their owners, oldest first.
+    pub fn owners(&self) -> impl Iterator<Item = (ClaimId, u64)> + '_ {
+        self.claims.iter().map(|(&id, c)| (id, c.owner))
+    }
+
+    /// Whose a claim is; nobody's where there is no such claim.
+    pub fn owner(&self, id: ClaimId) -> Option<u64> {
+        self.claims.get(&id).map(|c| c.owner)
     }
 
     /// What a claim is asked to keep, if it is to give something back.

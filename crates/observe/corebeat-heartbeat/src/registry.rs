@@ -9,7 +9,7 @@ use crate::page::{Page, Status};
 use crate::rate::History;
 use crate::raw::{Own, View};
 use crate::region::Watched;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// How many groups a user can own at a time.
@@ -50,6 +50,8 @@ struct Entry {
     page: Own<Page>,
     history: History,
     status: Status,
+    /// The processes that beat for it, with how many members each is.
+    pids: BTreeMap<u32, usize>,
 }
 
 #[derive(Debug)]
@@ -62,8 +64,13 @@ struct Member {
 
 impl Entry {
     fn new(mode: Mode, now_ns: u64) -> Result<Entry, Error> {
-        let group =
-            Entry { mode, page: Own::new()?, history: History::new(now_ns), status: Status::default() };
+        let group = Entry {
+            mode,
+            page: Own::new()?,
+            history: History::new(now_ns),
+            status: Status::default(),
+            pids: BTreeMap::new(),
+        };
         group.page.write(&group.status);
         Ok(group)
     }
@@ -129,8 +136,11 @@ impl Registry {
         let page = page.map_err(|why| Error::system("no descriptor for the status page", why))?;
         // Nothing fails from here on.
         self.groups.extend(made.map(|group| (id, group)));
-        if let (Some(mode), Some(group)) = (mode, self.groups.get_mut(&id)) {
-            group.mode = mode;
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.mode = mode.unwrap_or(group.mode);
+            if region.is_some() {
+                *group.pids.entry(peer.pid).or_default() += 1;
+            }
         }
         let member = MemberId(self.next);
         self.next += 1;
@@ -146,6 +156,10 @@ impl Registry {
             self.groups.remove(&member.group);
         } else if let (Some(region), Some(group)) = (&mut member.region, self.groups.get_mut(&member.group)) {
             group.count(region.look().beats);
+            if let Some(count) = group.pids.get_mut(&member.peer.pid) {
+                *count -= 1;
+            }
+            group.pids.retain(|_, count| *count > 0);
         }
     }
 
@@ -177,16 +191,17 @@ impl Registry {
 
     /// All groups, in the order of their owners and numbers.
     pub fn groups(&self) -> impl Iterator<Item = GroupInfo> {
-        let mut pids: BTreeMap<GroupId, BTreeSet<u32>> = BTreeMap::new();
-        for member in self.members.values().filter(|member| member.region.is_some()) {
-            pids.entry(member.group).or_default().insert(member.peer.pid);
-        }
-        self.groups.iter().map(move |(id, group)| GroupInfo {
+        self.groups.iter().map(|(id, group)| GroupInfo {
             id: *id,
             mode: group.mode,
-            pids: pids.remove(id).unwrap_or_default().into_iter().collect(),
+            pids: group.pids.keys().copied().collect(),
             status: group.status,
         })
+    }
+
+    /// How many groups there are.
+    pub fn group_count(&self) -> usize {
+        self.groups.len()
     }
 
     /// Whether nobody is attached.
@@ -222,6 +237,7 @@ mod tests {
     use super::*;
     use crate::region::Region;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
     use std::sync::atomic::Ordering;
 
     const SECOND_NS: u64 = 1_000_000_000;
