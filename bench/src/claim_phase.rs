@@ -9,6 +9,7 @@ use crate::round::{Measured, Subject, interleave};
 use crate::row::{Better, Table};
 use crate::session::Session;
 use crate::tool::GPP;
+use corebeat_wire::Connection;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -39,7 +40,7 @@ fn run(session: &Session) -> Result<(), String> {
     daemon.args(["daemon", "--scope", "user", "--policy", "none", "--socket"]).arg(&socket);
     let daemon = Running::start(daemon, false)?;
     let begin = Instant::now();
-    while !socket.exists() {
+    while !Connection::to(&socket).is_ok_and(|found| found.is_some()) {
         if daemon.has_ended() || begin.elapsed() > START_MAX {
             return Err("the daemon did not come up".into());
         }

@@ -1,8 +1,10 @@
 //! `corebeat beat` with a daemon, and without one.
 
+mod place;
+
+use place::{listens, until};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 use tempfile::TempDir;
 
 /// A daemon in a folder of its own.
@@ -19,7 +21,7 @@ impl Place {
         daemon.args(["daemon", "--scope", "user", "--policy", "none", "--period", "10", "--socket"]);
         daemon.arg(&socket).env("COREBEAT_STATE_DIR", folder.path().join("state"));
         let daemon = daemon.stderr(Stdio::null()).spawn().unwrap();
-        until(|| socket.exists());
+        until(|| listens(&socket));
         Place { folder, daemon }
     }
 
@@ -43,12 +45,6 @@ fn corebeat(socket: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
     command.args(args).env("COREBEAT_SOCKET", socket);
     command
-}
-
-fn until(mut done: impl FnMut() -> bool) {
-    while !done() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn text(bytes: &[u8]) -> String {

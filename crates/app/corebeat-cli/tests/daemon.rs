@@ -1,6 +1,9 @@
 //! `corebeat daemon` as a process of its own: what it does to a program that beats, and what is left of it.
 
+mod place;
+
 use corebeat_heartbeat::Group;
+use place::{listens, until};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -57,7 +60,7 @@ impl Place {
     /// Starts a daemon, and waits until it listens.
     fn daemon(&self) -> Running {
         let daemon = self.daemon_under(&[]);
-        until(|| UnixStream::connect(self.path("socket")).is_ok());
+        until(|| listens(&self.path("socket")));
         // The page comes after the socket.
         until(|| self.metric_of_living("corebeat_programs").is_some());
         daemon
@@ -107,16 +110,6 @@ impl Place {
             command.arg("restore").env("COREBEAT_STATE_DIR", self.path("state")).status().unwrap().success()
         );
     }
-}
-
-fn until(mut right: impl FnMut() -> bool) {
-    for _ in 0..10_000 {
-        if right() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(3));
-    }
-    panic!("it does not come to pass");
 }
 
 /// What a daemon may change of a program: control groups, nice values, classes and CPUs of all threads.
@@ -234,7 +227,7 @@ fn live(place: &Place, daemon: &mut Running, stays: &mut Option<Running>) {
     let mut lives = || daemon.0.try_wait().unwrap().is_none();
     let wait = |lives: &mut dyn FnMut() -> bool, right: &dyn Fn() -> bool| until(|| right() || !lives());
     let metric = |name: &str| place.metric_of_living(name);
-    wait(&mut lives, &|| UnixStream::connect(place.path("socket")).is_ok());
+    wait(&mut lives, &|| listens(&place.path("socket")));
     *stays = Some(place.program(7));
     wait(&mut lives, &|| metric("corebeat_actions_done_total").is_some_and(|done| done >= 1.0));
     let goes = place.program(8);

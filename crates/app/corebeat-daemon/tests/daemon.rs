@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -170,6 +171,52 @@ fn service_tells_what_it_is_and_what_it_lacks() {
     assert_eq!(refused(host::WATCH_CLAIMS, none), Refusal::ExpectedMore {});
     let status = connection.call::<_, host::Status>(host::STATUS, &host::Nothing {}, &[]).unwrap().0;
     assert_eq!((status.clients, status.groups, status.claims, status.steering), (1, 0, 0, true));
+}
+
+/// Varlink's own client in Python: it reads the interface's text, and then calls by what that says.
+const PYTHON: &str = "
+import sys, varlink
+with varlink.Client.new_with_address('unix:' + sys.argv[1]) as client:
+    print(client.get_interfaces())
+    with client.open('io.corebeat.Host') as host:
+        print(host.Status(), host.ListGroups())
+";
+
+#[test]
+fn interface_is_understood_by_clients_of_others() {
+    let daemon = Running::new();
+    let socket = daemon.dir.path().join("socket");
+    let try_it = |program: &str, args: &[&str]| {
+        let output = Command::new(program).args(args).output().ok()?;
+        let [out, err] =
+            [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+        Some((output.status.success(), out, err))
+    };
+    let address = socket.to_str().unwrap();
+    let mut tried = false;
+    if try_it("varlinkctl", &["--version"]).is_some() {
+        tried = true;
+        let ask = |args: &[&str]| match try_it("varlinkctl", args) {
+            Some((true, said, _)) => said,
+            other => panic!("varlinkctl {args:?}: {other:?}"),
+        };
+        assert!(ask(&["info", address]).contains(host::INTERFACE));
+        assert!(ask(&["introspect", address, host::INTERFACE]).contains("method ListGroups"));
+        assert!(ask(&["call", address, host::STATUS, "{}"]).contains("period_ns"));
+    }
+    if try_it("python3", &["-c", "import varlink"]).is_some_and(|(has_it, ..)| has_it) {
+        tried = true;
+        let (fine, said, why) = try_it("python3", &["-c", PYTHON, address]).unwrap();
+        assert!(fine, "{why}");
+        for expected in [service::INTERFACE, host::INTERFACE, "period_ns", "steering", "groups"] {
+            assert!(said.contains(expected), "{expected}: {said}");
+        }
+    }
+    if !tried {
+        // Past what tests have captured.
+        let why = "interface_is_understood_by_clients_of_others is left out: there is neither varlinkctl (systemd 255) nor Python's varlink";
+        writeln!(std::io::stderr(), "{why}").unwrap();
+    }
 }
 
 #[test]
