@@ -31,6 +31,8 @@ fn program_that_beats() {
     producer.set_rate_max(1.0).unwrap();
     loop {
         producer.beat(1000);
+        // So it finds a daemon that was started again.
+        let _ = producer.status();
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -189,6 +191,22 @@ fn daemon_that_is_killed_leaves_nothing_after_the_next_start() {
     let _next = place.daemon();
     until(|| !state(&program).iter().any(|s| s.contains(&group)));
     until(|| !place.journals().iter().any(|name| name.starts_with(&journal)));
+}
+
+#[test]
+fn program_that_asks_is_steered_by_the_next_daemon() {
+    if !may_steer() {
+        return;
+    }
+    let place = Place::new();
+    let (daemon, program, before) = steered(&place);
+    drop(daemon);
+    let _next = place.daemon();
+    // With the goal that it had: it has set none again.
+    let goal = "corebeat_group_rate_max{owner=\"0\",group=\"7\"}";
+    until(|| place.metric_of_living(goal) == Some(1.0));
+    until(|| place.metric("corebeat_actions_done_total") >= 1.0);
+    assert_ne!(state(&program), before);
 }
 
 #[test]
