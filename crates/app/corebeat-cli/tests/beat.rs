@@ -86,7 +86,7 @@ fn status_tells_how_the_daemon_is_and_what_it_cannot_do() {
     let output = place.corebeat(&["daemon", "status"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
-    let expected = ["steering     no", "samples      each 10 ms", "connections  1", "groups       0"];
+    let expected = ["steering     no", "samples      each 10 ms", "groups       0", "claims       0"];
     assert!(expected.iter().all(|line| said.lines().any(|l| l == *line)), "{said}");
     let object = text(&place.corebeat(&["daemon", "status", "--json"]).stdout);
     let object: serde_json::Value = serde_json::from_str(&object).unwrap();
