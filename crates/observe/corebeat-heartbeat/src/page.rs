@@ -49,7 +49,7 @@ pub struct Status {
     pub samples: u64,
     /// Beats a second since it was made (Sironi et al., *Metronome*, 2012, equation 6); 0 before the first sample.
     pub global_rate: f64,
-    /// Beats a second over the goal's window, or since it was made if that is shorter (equation 7).
+    /// Beats a second over the goal's window, or since its first beat if that is shorter (equation 7).
     pub window_rate: f64,
 }
 

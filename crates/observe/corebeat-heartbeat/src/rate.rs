@@ -37,8 +37,11 @@ impl History {
         }
         self.count += 1;
         self.samples.push_back(Sample { at_ns: now_ns, beats });
-        // The sample where it begins is one more.
-        while self.samples.len() > window as usize + 1 {
+        // The sample where it begins is one more. No window begins before the first beat is near: a program that reads its input
+        // first is not slow.
+        while self.samples.len() > window as usize + 1
+            || self.samples.get(1).is_some_and(|next| next.beats == 0)
+        {
             self.samples.pop_front();
         }
     }
@@ -89,6 +92,21 @@ mod tests {
             assert_eq!(rates(&history), expected, "{at_ms} ms");
         }
         assert_eq!(history.count(), 5);
+    }
+
+    #[test]
+    fn history_begins_its_window_where_the_beats_begin() {
+        let mut history = History::new(0);
+        for (at_ms, beats, expected) in [
+            (100, 0, (0.0, 0.0)),
+            (200, 0, (0.0, 0.0)),
+            (300, 30, (100.0, 300.0)),
+            (400, 60, (150.0, 300.0)),
+            (500, 60, (120.0, 200.0)),
+        ] {
+            history.add(at_ms * MS, beats, 10);
+            assert_eq!(rates(&history), expected, "{at_ms} ms");
+        }
     }
 
     #[test]

@@ -508,7 +508,9 @@ mod tests {
                         let group = self.groups.get_mut(&id).unwrap();
                         if group.samples[group.samples.len() - 1].0 < *now_ns {
                             group.samples.push((*now_ns, beats));
-                            group.window = (group.window + 1).min(group.goal.window as usize);
+                            // It begins where the beats begin.
+                            let more = if beats == 0 { 0 } else { group.window + 1 };
+                            group.window = more.min(group.goal.window as usize);
                         }
                         assert_eq!(read(&self.groups[&id].page), self.info(id).status);
                     }
