@@ -3,7 +3,7 @@
 mod status;
 
 use crate::failure::{Done, Failure};
-use corebeat_daemon::{Daemon, Failure as Ended, Options as How, Place, Scope};
+use corebeat_daemon::{Daemon, Failure as Ended, Level, Options as How, Place, Scope};
 use corebeat_linux::state_dir;
 use corebeat_wire::socket;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// By which policy programs are steered
     #[arg(long, value_enum, default_value = "fair")]
     policy: PolicyName,
+    /// The least important lines that are logged; with debug, what is done to programs and why, too
+    #[arg(long, value_enum, default_value = "info")]
+    log: LevelName,
     /// Milliseconds from one observation of the programs to the next
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(20..=60_000))]
     observe: u64,
@@ -58,6 +61,15 @@ enum PolicyName {
     Fair,
     /// Not at all
     None,
+}
+
+/// How important a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum LevelName {
+    Warning,
+    Notice,
+    Info,
+    Debug,
 }
 
 /// Whom to serve.
@@ -89,6 +101,12 @@ pub(crate) fn main(options: Options) -> Done {
         socket.ok_or_else(|| Failure::usage("set XDG_RUNTIME_DIR, or name a socket with --socket"))?;
     let mut how = How::new(socket, scope, state_dir()?);
     how.metrics = options.metrics;
+    how.log = match options.log {
+        LevelName::Warning => Level::Warning,
+        LevelName::Notice => Level::Notice,
+        LevelName::Info => Level::Info,
+        LevelName::Debug => Level::Debug,
+    };
     how.steers = options.policy == PolicyName::Fair;
     how.sample_ns = options.period * 1_000_000;
     how.observe_ns = options.observe * 1_000_000;

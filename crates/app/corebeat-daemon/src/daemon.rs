@@ -43,13 +43,16 @@ pub struct Options {
     pub steers: bool,
     /// Where changes are noted before they are made.
     pub state_dir: PathBuf,
+    /// The least important lines that are logged.
+    pub log: Level,
 }
 
 impl Options {
-    /// Samples every 100 ms and observes every 500 ms, without metrics.
+    /// Samples every 100 ms and observes every 500 ms, without metrics; logs all but what it does to programs.
     pub fn new(socket: PathBuf, scope: Scope, state_dir: PathBuf) -> Options {
         let (sample_ns, observe_ns) = (100_000_000, 500_000_000);
-        Options { socket, scope, metrics: None, sample_ns, observe_ns, steers: true, state_dir }
+        let log = Level::Info;
+        Options { socket, scope, metrics: None, sample_ns, observe_ns, steers: true, state_dir, log }
     }
 }
 
@@ -96,7 +99,7 @@ impl Daemon {
     /// # Errors
     /// [`Failure`] where the socket or the page of metrics cannot be had, or the host cannot be watched.
     pub fn open(options: Options) -> Result<Daemon, Failure> {
-        let log = Log::new();
+        let log = Log::new(options.log);
         // The socket first: who has it is the only daemon here.
         let door = make_directory(&options.socket, options.scope)
             .and_then(|()| Door::open(&options.socket, options.scope))
@@ -398,13 +401,18 @@ impl Daemon {
     }
 
     fn note(&mut self, deed: &Deed, now_ns: u64) {
+        let pid = self.steer.pid(&deed.decision.action);
+        let process = pid.map_or("a process that has ended".into(), |pid| format!("process {pid}"));
+        let what = format_args!("{process}, {}", deed.decision.action);
         match &deed.failed {
-            None => self.counts.actions_done += 1,
+            None => {
+                self.counts.actions_done += 1;
+                self.log.say(Level::Debug, format_args!("{what}: {}", deed.decision.why));
+            }
             Some(why) => {
                 self.counts.actions_failed += 1;
                 if self.failures.take(FAILURES, now_ns) {
-                    let what = format_args!("'{}' was not possible: {why}", deed.decision.action);
-                    self.log.say(Level::Notice, what);
+                    self.log.say(Level::Notice, format_args!("{what}: not possible: {why}"));
                 }
             }
         }

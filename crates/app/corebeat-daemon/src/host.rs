@@ -242,6 +242,7 @@ impl Host {
             let goal = group.status.goal;
             let pulse = PulseSample {
                 rate: group.status.window_rate,
+                window_ns: self.circumstances.period_ns.saturating_mul(goal.window.into()),
                 rate_min: goal.rate_min,
                 rate_max: goal.rate_max,
                 hold: goal.hold,

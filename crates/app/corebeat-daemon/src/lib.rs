@@ -69,5 +69,6 @@ mod watchdog;
 
 pub use daemon::{Daemon, Options};
 pub use error::{Error, Failure};
+pub use log::Level;
 pub use metric::Place;
 pub use socket::Scope;

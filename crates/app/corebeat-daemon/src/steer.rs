@@ -3,7 +3,7 @@
 use crate::limit::{NOTES_MAX, PROGRAMS_MAX, PROGRAMS_PER_USER_MAX, THREADS_PER_PROGRAM_MAX};
 use corebeat_linux::{Error, LinuxMachine, Options, Restored};
 use corebeat_loop::{Deed, heed};
-use corebeat_machine::{Action, Machine, ProgramId, PulseSample, Snapshot, Topology};
+use corebeat_machine::{Action, Machine, ProgramId, PulseSample, Snapshot, Target, Topology};
 use corebeat_policy::fair::{Fair, Lever};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,8 +17,8 @@ pub(crate) struct Steer {
     fair: Fair,
     /// By process.
     programs: BTreeMap<i32, Watched>,
-    /// Weights were given: they are to be had here, whatever happens with one program.
-    has_weights: bool,
+    /// Nice values were given: they are to be had here, whatever happens with one program.
+    has_nice: bool,
     /// What does not work here.
     notes: Vec<String>,
 }
@@ -34,10 +34,14 @@ struct Watched {
 struct Pulsed<'a> {
     machine: &'a mut LinuxMachine,
     pulses: BTreeMap<ProgramId, PulseSample>,
-    /// Whether a weight was given.
-    weighed: bool,
+    /// Whether a nice value was given.
+    niced: bool,
     /// Why one could not be given, where that is due to the host rather than to the program.
+    no_nice: Option<String>,
+    /// The same of weights.
     no_weights: Option<String>,
+    /// And of limits.
+    no_quotas: Option<String>,
 }
 
 impl Machine for Pulsed<'_> {
@@ -57,16 +61,20 @@ impl Machine for Pulsed<'_> {
 
     fn act(&mut self, action: &Action) -> Result<(), Error> {
         let acted = self.machine.act(action);
-        if matches!(action, Action::SetWeight { .. }) {
-            match &acted {
-                Ok(()) => self.weighed = true,
-                // Without a number of the kernel's it is about one program: it runs as another user.
-                Err(Error::Denied { source, .. }) if source.raw_os_error().is_none() => {}
-                Err(e @ (Error::Missing { .. } | Error::Denied { .. })) => {
-                    self.no_weights = Some(e.to_string())
-                }
-                Err(_) => {}
+        // A refusal without a number of the kernel's is about one program: it runs as another user.
+        let why = match &acted {
+            Err(Error::Denied { source, .. }) if source.raw_os_error().is_none() => None,
+            Err(e @ (Error::Missing { .. } | Error::Denied { .. })) => Some(e.to_string()),
+            _ => None,
+        };
+        match action {
+            Action::SetNice { .. } => {
+                self.niced |= acted.is_ok();
+                self.no_nice = self.no_nice.take().or(why);
             }
+            Action::SetWeight { .. } => self.no_weights = self.no_weights.take().or(why),
+            Action::SetQuota { .. } => self.no_quotas = self.no_quotas.take().or(why),
+            _ => {}
         }
         acted
     }
@@ -77,8 +85,8 @@ impl Steer {
     pub(crate) fn new(state: &Path) -> Result<Steer, Error> {
         let options = Options { never_waits: true, state_dir: Some(state.into()), ..Options::default() };
         let machine = LinuxMachine::new(options)?;
-        let fair = fair(&machine, Lever::Weight);
-        Ok(Steer { machine, fair, programs: BTreeMap::new(), has_weights: false, notes: Vec::new() })
+        let fair = fair(&machine, Lever::Nice);
+        Ok(Steer { machine, fair, programs: BTreeMap::new(), has_nice: false, notes: Vec::new() })
     }
 
     /// The host's CPUs.
@@ -89,6 +97,16 @@ impl Steer {
     /// Whether there is anything to look at.
     pub(crate) fn is_idle(&self) -> bool {
         self.programs.is_empty()
+    }
+
+    /// The process that this was done to.
+    pub(crate) fn pid(&self, action: &Action) -> Option<i32> {
+        let program = match action {
+            Action::SetNice { target: Target::Program(program), .. } => program,
+            Action::SetWeight { program, .. } | Action::SetQuota { program, .. } => program,
+            _ => return None,
+        };
+        self.programs.iter().find(|(_, watched)| watched.id == *program).map(|(pid, _)| *pid)
     }
 
     /// How many programs are watched.
@@ -109,8 +127,14 @@ impl Steer {
         self.meet(pulses, who);
         let of_program = |(pid, w): (&i32, &Watched)| Some((w.id, *pulses.get(pid)?));
         let pulses_by_id = self.programs.iter().filter_map(of_program).collect();
-        let mut pulsed =
-            Pulsed { machine: &mut self.machine, pulses: pulses_by_id, weighed: false, no_weights: None };
+        let mut pulsed = Pulsed {
+            machine: &mut self.machine,
+            pulses: pulses_by_id,
+            niced: false,
+            no_nice: None,
+            no_weights: None,
+            no_quotas: None,
+        };
         let mut seen = pulsed.observe()?;
         seen.programs.retain(|p| {
             let fits = p.threads.len() <= THREADS_PER_PROGRAM_MAX;
@@ -122,18 +146,24 @@ impl Steer {
             fits
         });
         let deeds = if acts { heed(&mut pulsed, &mut self.fair, &seen) } else { Vec::new() };
-        let (weighed, no_weights) = (pulsed.weighed, pulsed.no_weights);
-        self.has_weights |= weighed;
-        self.change_lever(no_weights, &deeds);
+        let Pulsed { niced, no_nice, no_weights, no_quotas, .. } = pulsed;
+        self.has_nice |= niced;
+        self.change_lever(no_nice, no_weights, no_quotas);
         self.part(pulses);
         Ok(deeds)
     }
 
     /// Takes back all that was done. What policies thought of it is forgotten.
     pub(crate) fn restore(&mut self) -> Restored {
-        let lever = self.fair.lever;
-        self.fair = fair(&self.machine, lever);
+        self.forget(self.fair.lever);
         self.machine.restore()
+    }
+
+    /// Goes on with this lever, and without what the policy thinks of programs.
+    fn forget(&mut self, lever: Lever) {
+        let holds = self.fair.holds;
+        self.fair = fair(&self.machine, lever);
+        self.fair.holds = holds;
     }
 
     /// What cannot be seen or done here.
@@ -182,21 +212,31 @@ impl Steer {
         });
     }
 
-    /// Where control groups cannot be had there are nice values. That one program's cannot be made is no reason.
-    fn change_lever(&mut self, no_weights: Option<String>, deeds: &[Deed]) {
-        let is_nice = |d: &&Deed| matches!(d.decision.action, Action::SetNice { .. });
-        match (self.fair.lever, no_weights) {
-            (Lever::Weight, Some(why)) if !self.has_weights => {
-                let why = format!("shares are given by nice values, because there are no weights: {why}");
+    /// Where nice values cannot be had there may be weights. That one program's cannot be set is no reason.
+    fn change_lever(
+        &mut self,
+        no_nice: Option<String>,
+        no_weights: Option<String>,
+        no_quotas: Option<String>,
+    ) {
+        if let Some(why) = no_quotas.filter(|_| self.fair.holds) {
+            note(
+                &mut self.notes,
+                format!("nobody is held below a highest rate, because there are no limits: {why}"),
+            );
+            self.fair.holds = false;
+        }
+        match (self.fair.lever, no_nice, no_weights) {
+            (Lever::Nice, Some(why), _) if !self.has_nice => {
+                let why =
+                    format!("shares are given by control groups, because nice values cannot be given: {why}");
                 note(&mut self.notes, why);
                 self.machine.restore();
-                self.fair = fair(&self.machine, Lever::Nice);
+                self.forget(Lever::Weight);
             }
-            // Nice values differ from turn to turn, and so does what is said of them.
-            (Lever::Nice, _) if deeds.iter().filter(is_nice).any(|d| d.failed.is_some()) => note(
-                &mut self.notes,
-                "some nice values cannot be given: the daemon has no CAP_SYS_NICE, or the program is another user's".into(),
-            ),
+            (Lever::Weight, _, Some(why)) => {
+                note(&mut self.notes, format!("shares cannot be given, because there are no weights: {why}"));
+            }
             _ => {}
         }
     }

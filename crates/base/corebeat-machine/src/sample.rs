@@ -146,6 +146,8 @@ pub struct TeamSample {
 pub struct PulseSample {
     /// Heartbeats a second over the window that the goal asks for (equation 7).
     pub rate: f64,
+    /// How long that window is, in nanoseconds.
+    pub window_ns: u64,
     /// The lowest rate that the goal allows, in beats a second.
     pub rate_min: Option<f64>,
     /// The highest rate that the goal allows, in beats a second.
