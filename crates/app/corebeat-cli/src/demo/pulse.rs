@@ -2,13 +2,14 @@
 //!
 //! The evaluation of Sironi et al., *Metronome: Operating System Level Performance Management via Self-Adaptive Computing*
 //! (2012), section 5.2, with our own workloads. Two programs run side by side, each with as many threads as there are CPUs.
-//! First nobody steers them: that gives the rates that equal shares bring. Their goals are then 1.25 of that for the first, and 0.75
-//! for the second, give or take a twentieth, and they run again, steered. Both runs are held against the same goals.
+//! First nobody steers them: that gives their rates, and the CPU time that these took. The goals, "reachable [...], advantaging
+//! either one application or the other", follow: the first is to be faster by a quarter, and the second is to have the CPU time
+//! that is left then, give or take a twentieth. They run again, steered. Both runs are held against the same goals.
 
 mod figure;
 
 use crate::failure::{Done, Failure, print};
-use corebeat_daemon::{Daemon, Options as How, Scope};
+use corebeat_daemon::{Daemon, Level, Options as How, Scope};
 use corebeat_linux::state_dir;
 use corebeat_wire::{Connection, host};
 use figure::Figures;
@@ -16,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
 use rustix::time::Timespec;
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -30,8 +32,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(100);
 /// Samples of the window that rates are taken over: a second.
 const WINDOW: u32 = 10;
-/// What the goals are, of the rates that equal shares bring.
-const FACTORS: [f64; 2] = [1.25, 0.75];
+/// The first program's goal, of its rate unsteered.
+const FACTOR: f64 = 1.25;
 /// A goal reaches so far to each side of its middle: as in the paper's figure 4.
 const HALF_BAND: f64 = 0.05;
 /// No run takes longer.
@@ -42,6 +44,9 @@ pub(crate) struct Options {
     /// How much work each program does: 1 is eight to ten seconds of one core
     #[arg(short, long, default_value_t = 2.0)]
     scale: f64,
+    /// How often each mix is run both ways
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=99))]
+    rounds: u8,
     /// This mix alone, 1 to 3
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=3))]
     mix: Option<u8>,
@@ -67,6 +72,8 @@ const MIXES: [Mix; 3] = [
 struct Track {
     /// Seconds since the start, and beats a second, from its first beat on.
     rates: Vec<(f64, f64)>,
+    /// Seconds of CPU time that it had used when both programs began to beat, and when the first of them ended.
+    cpu_s: Option<(f64, f64)>,
     finished_s: f64,
 }
 
@@ -76,15 +83,41 @@ type Run = [Track; 2];
 /// A goal's middle.
 type Middles = [f64; 2];
 
+/// A mix without and with the daemon's hands.
+struct Round {
+    plain: Run,
+    steered: Run,
+    middles: Middles,
+}
+
+/// The middle of what was measured, and how far it reaches.
+struct Spread {
+    median: f64,
+    least: f64,
+    most: f64,
+}
+
 pub(crate) fn main(options: Options) -> Done {
     corebeat_workload::Size::scaled(options.scale).map_err(Failure::usage)?;
     let figures = options.plot.map(Figures::new).transpose()?;
     let cpus = thread::available_parallelism().map_or(1, |n| n.get());
     print(format_args!(
-        "Two programs at a time, {cpus} threads each on {cpus} CPUs. Goals are 1.25 and 0.75 of the rates that they have unsteered,\n\
-         give or take 5%. Error: mean square of how far the rate is outside its goal, as a part of the goal, while both run.\n\n\
-         {:<10} {:>16} {:>10} {:>10} {:>9} {:>9} {:>7} {:>10} {:>10}\n",
-        "", "goal, beats/s", "rate alone", "steered", "error", "steered", "of it", "seconds", "steered"
+        "Two programs at a time, {cpus} threads each on {cpus} CPUs, without and with the daemon's hands.\n\
+         Goals: the first is to be {FACTOR} times as fast as without, the second is to have what is left; give or take 5%.\n\
+         Error: mean square of how far the rate is outside its goal, as a part of the goal, while both run.\n\
+         Medians of {} rounds; of ratios, the least and the greatest too.\n\n\
+         {:<10} {:>18} {:>9} {:>9} {:>8} {:>8} {:>22} {:>8} {:>8} {:>22}\n",
+        options.rounds,
+        "",
+        "goal, beats/s",
+        "beats/s",
+        "steered",
+        "error",
+        "steered",
+        "of it",
+        "seconds",
+        "steered",
+        "of it"
     ))?;
     let mut ratios = Vec::new();
     for (number, mix) in MIXES.iter().enumerate().map(|(i, mix)| (i + 1, mix)) {
@@ -93,45 +126,85 @@ pub(crate) fn main(options: Options) -> Done {
         }
         print(format_args!("mix {number}: for {}\n", mix.stands_for))?;
         std::io::stdout().flush().map_err(Failure::own)?;
-        let plain = run(mix, options.scale, cpus, None)?;
-        let together_s = together_s(&plain);
-        let rate = |track: &Track| mean(settled(track, together_s));
-        let middles: Middles = std::array::from_fn(|i| rate(&plain[i]) * FACTORS[i]);
-        if middles.iter().any(|middle| !(middle.is_finite() && *middle > 0.0)) {
-            return Err(Failure::own("a program was over before its rate was known; give a larger --scale"));
-        }
-        let steered = run(mix, options.scale, cpus, Some(middles))?;
-        let mut of_mix = Vec::new();
-        for i in 0..2 {
-            let (before, after) = (error(&plain, i, middles[i]), error(&steered, i, middles[i]));
-            of_mix.push(after / before);
+        let rounds = (0..options.rounds).map(|_| Round::run(mix, options.scale, cpus));
+        let rounds = rounds.collect::<Result<Vec<Round>, Failure>>()?;
+        let of = |value: &dyn Fn(&Round) -> f64| Spread::of(rounds.iter().map(value).collect());
+        for (i, name) in mix.programs.iter().enumerate() {
+            let middle = of(&|round| round.middles[i]).median;
+            let rate = |run: &Run| mean(settled(&run[i], together_s(run)));
             print(format_args!(
-                "{:<10} {:>16} {:>10.0} {:>10.0} {before:>9.4} {after:>9.4} {:>7.3} {:>10.2} {:>10.2}\n",
-                mix.programs[i],
-                format!("{:.0} to {:.0}", middles[i] * (1.0 - HALF_BAND), middles[i] * (1.0 + HALF_BAND)),
-                rate(&plain[i]),
-                mean(settled(&steered[i], self::together_s(&steered))),
-                after / before,
-                plain[i].finished_s,
-                steered[i].finished_s,
+                "{name:<10} {:>18} {:>9.0} {:>9.0} {:>8.4} {:>8.4} {:>22} {:>8.2} {:>8.2} {:>22}\n",
+                format!("{:.0} to {:.0}", middle * (1.0 - HALF_BAND), middle * (1.0 + HALF_BAND)),
+                of(&|round| rate(&round.plain)).median,
+                of(&|round| rate(&round.steered)).median,
+                of(&|round| round.errors(i).0).median,
+                of(&|round| round.errors(i).1).median,
+                of(&|round| round.errors(i).1 / round.errors(i).0),
+                of(&|round| round.plain[i].finished_s).median,
+                of(&|round| round.steered[i].finished_s).median,
+                of(&|round| round.steered[i].finished_s / round.plain[i].finished_s),
             ))?;
         }
         let last_s = |run: &Run| run[0].finished_s.max(run[1].finished_s);
         print(format_args!(
-            "{:<74} {:>18.2} {:>10.2}\n",
+            "{:<91} {:>8.2} {:>8.2} {:>22}\n",
             "  both finished",
-            last_s(&plain),
-            last_s(&steered)
+            of(&|round| last_s(&round.plain)).median,
+            of(&|round| last_s(&round.steered)).median,
+            of(&|round| last_s(&round.steered) / last_s(&round.plain)),
         ))?;
-        if let Some(figures) = &figures {
-            figures.rates(number, mix.programs, [&plain, &steered], middles)?;
+        if let (Some(figures), Some(Round { plain, steered, middles })) = (&figures, rounds.first()) {
+            figures.rates(number, mix.programs, [plain, steered], *middles)?;
         }
-        ratios.push((number, mix.programs, [of_mix[0], of_mix[1]]));
+        let ratio = |i: usize| of(&|round| round.errors(i).1 / round.errors(i).0).median;
+        ratios.push((number, mix.programs, [ratio(0), ratio(1)]));
     }
     if let Some(figures) = &figures {
         figures.errors(&ratios)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl Round {
+    fn run(mix: &Mix, scale: f64, cpus: usize) -> Result<Round, Failure> {
+        let plain = run(mix, scale, cpus, None)?;
+        let middles = goals(&plain).ok_or_else(|| {
+            Failure::own("a program was over before its rate was known; give a larger --scale")
+        })?;
+        let steered = run(mix, scale, cpus, Some(middles))?;
+        Ok(Round { plain, steered, middles })
+    }
+
+    /// Of a program: without and with the daemon's hands.
+    fn errors(&self, i: usize) -> (f64, f64) {
+        (error(&self.plain, i, self.middles[i]), error(&self.steered, i, self.middles[i]))
+    }
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Spread {
+        values.sort_by(f64::total_cmp);
+        let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
+        Spread { median: at(values.len() / 2), least: at(0), most: at(values.len().saturating_sub(1)) }
+    }
+}
+
+impl Display for Spread {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let Spread { median, least, most } = self;
+        f.pad(&format!("{median:.2} ({least:.2} to {most:.2})"))
+    }
+}
+
+/// Goals that can be reached together: the first program is faster by a quarter, the second has the CPU time that is left.
+fn goals(plain: &Run) -> Option<Middles> {
+    let together_s = together_s(plain);
+    let rates: Middles = std::array::from_fn(|i| mean(settled(&plain[i], together_s)));
+    let cpus = |track: &Track| track.cpu_s.map(|(from_s, to_s)| to_s - from_s).filter(|cpus| *cpus > 0.0);
+    let (first, second) = (cpus(&plain[0])?, cpus(&plain[1])?);
+    let left = (second - first * (FACTOR - 1.0)) / second;
+    let middles = [rates[0] * FACTOR, rates[1] * left];
+    middles.iter().all(|middle| middle.is_finite() && *middle > 0.0).then_some(middles)
 }
 
 /// Until when both programs ran.
@@ -153,10 +226,11 @@ fn mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
     values.clone().sum::<f64>() / values.count() as f64
 }
 
-/// The normalised mean squared error of a program's rate against its goal, while both ran. Inside the goal there is none.
+/// The normalised mean squared error of a program's rate against its goal, while both ran and once the window was full. Inside the
+/// goal there is none.
 fn error(run: &Run, i: usize, middle: f64) -> f64 {
     mean(
-        together(&run[i], together_s(run))
+        settled(&run[i], together_s(run))
             .map(|rate| (((rate - middle).abs() / middle) - HALF_BAND).max(0.0).powi(2)),
     )
 }
@@ -177,6 +251,8 @@ impl House {
         let (stop, stopped) = UnixStream::pair().map_err(failed)?;
         let mut how = How::new(folder.join("socket"), Scope::User, state_dir()?);
         how.steers = steers;
+        // The table is not to be broken by lines that say that all is well.
+        how.log = Level::Warning;
         let (ready, is_ready) = mpsc::channel();
         let serve = move || {
             let own = |ended| match ended {
@@ -234,6 +310,16 @@ impl Program {
         let child = command.spawn().map_err(failed)?;
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
         Ok(Program { child, pidfd })
+    }
+}
+
+impl Program {
+    /// Seconds of CPU time that it has used: `utime` and `stime` of proc_pid_stat(5). `None` once it has ended.
+    fn cpu_s(&self) -> Option<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        let (_, after_name) = stat.rsplit_once(')')?;
+        let ticks = after_name.split_ascii_whitespace().skip(11).take(2).map(|n| n.parse::<u64>().ok());
+        Some(ticks.sum::<Option<u64>>()? as f64 / rustix::param::clock_ticks_per_second() as f64)
     }
 }
 
@@ -299,6 +385,12 @@ fn run(mix: &Mix, scale: f64, threads: usize, goals: Option<Middles>) -> Result<
                     tracks[i].rates.push((at_s, group.window_rate));
                 }
             }
+            if running.len() == 2 && tracks.iter().all(|track| !track.rates.is_empty()) {
+                for (track, program) in tracks.iter_mut().zip(running.values()) {
+                    let Some(now_s) = program.cpu_s() else { continue };
+                    track.cpu_s = Some((track.cpu_s.map_or(now_s, |(from_s, _)| from_s), now_s));
+                }
+            }
         }
     }
     drop(connection);
@@ -312,14 +404,25 @@ mod tests {
 
     fn track(rates: &[f64], finished_s: f64) -> Track {
         let at = |(i, rate): (usize, &f64)| (i as f64, *rate);
-        Track { rates: rates.iter().enumerate().map(at).collect(), finished_s }
+        Track { rates: rates.iter().enumerate().map(at).collect(), cpu_s: None, finished_s }
     }
 
     #[test]
     fn error_counts_what_is_outside_the_goal_while_both_run() {
-        let run = [track(&[95.0, 105.0, 115.0, 85.0, 1e9], 9.0), track(&[], 3.5)];
+        let rates = [[0.0; WINDOW as usize].as_slice(), &[95.0, 105.0, 115.0, 85.0, 1e9]].concat();
+        let run = [track(&rates, 99.0), track(&[], 13.5)];
         let error = error(&run, 0, 100.0);
         assert!((error - 0.005).abs() < 1e-12, "{error}");
+    }
+
+    #[test]
+    fn goals_share_the_cpu_time_that_there_was() {
+        let mut run = [track(&[100.0; 30], 20.5), track(&[30.0; 30], 20.5)];
+        assert_eq!(goals(&run), None);
+        (run[0].cpu_s, run[1].cpu_s) = (Some((1.0, 9.0)), Some((2.0, 14.0)));
+        assert_eq!(goals(&run), Some([125.0, 25.0]));
+        run[0].cpu_s = Some((1.0, 60.0));
+        assert_eq!(goals(&run), None);
     }
 
     #[test]

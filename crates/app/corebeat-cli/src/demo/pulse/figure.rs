@@ -124,7 +124,8 @@ mod tests {
 
     #[test]
     fn figures_of_anything_are_drawn() {
-        let track = Track { rates: vec![(0.1, 5.0), (0.2, f64::INFINITY), (0.3, f64::NAN)], finished_s: 0.4 };
+        let rates_of_anything = vec![(0.1, 5.0), (0.2, f64::INFINITY), (0.3, f64::NAN)];
+        let track = Track { rates: rates_of_anything, cpu_s: None, finished_s: 0.4 };
         let run = [track, Track::default()];
         let mut text = String::new();
         rates(&mut text, 1, ["a", "b"], [&run, &run], [4.0, 1.0]).unwrap();
