@@ -1,0 +1,79 @@
+//! A place in memory that transactions read and write.
+
+use crate::lock::Lock;
+use crate::place::Place;
+use crate::value::Value;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A place in memory that transactions read and write: a lock and a value, side by side in one cache line.
+///
+/// ```text
+///   +----------------+----------------+
+///   | version, or    | value, or      |
+///   | who writes it  | pointer to it  |
+///   +----------------+----------------+
+/// ```
+///
+/// It holds a [`Word`](crate::Word), or an [`Arc`](std::sync::Arc) of anything, or none.
+// Two words, aligned as such: it is never in two lines.
+#[repr(C, align(16))]
+pub struct TCell<V: Value> {
+    lock: Lock,
+    place: Place,
+    value: PhantomData<V>,
+}
+
+impl<V: Value> TCell<V> {
+    /// A cell that holds `value`.
+    pub fn new(value: V) -> Self {
+        TCell { lock: Lock::new(), place: Place::new(value.into_pointer()), value: PhantomData }
+    }
+
+    /// What it holds, where nobody else has the cell. An `Arc` that was taken out of another cell may be in use by
+    /// transactions for a while: [`Arc::try_unwrap`](std::sync::Arc::try_unwrap) tells.
+    pub fn into_inner(self) -> V {
+        let pointer = self.place.own();
+        // SAFETY: it is what the cell holds; from here on the one that we make stands for it.
+        let value = unsafe { V::another(pointer) };
+        drop(self);
+        value
+    }
+
+    #[inline(always)]
+    pub(crate) fn parts(&self) -> (&Lock, &Place) {
+        (&self.lock, &self.place)
+    }
+}
+
+impl<V: Value> Drop for TCell<V> {
+    fn drop(&mut self) {
+        if V::DROPS {
+            // SAFETY: it is what the cell holds. Nobody else has the cell, and transactions that may still read in it keep it
+            // from being dropped.
+            unsafe { V::drop(self.place.own()) };
+        }
+    }
+}
+
+impl<V: Value + Default> Default for TCell<V> {
+    fn default() -> Self {
+        TCell::new(V::default())
+    }
+}
+
+impl<V: Value> From<V> for TCell<V> {
+    fn from(value: V) -> Self {
+        TCell::new(value)
+    }
+}
+
+impl<V: Value> fmt::Debug for TCell<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What it holds is for transactions.
+        f.debug_struct("TCell").finish_non_exhaustive()
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<TCell<u64>>() == 16);

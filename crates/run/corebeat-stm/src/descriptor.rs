@@ -1,0 +1,718 @@
+//! What a thread keeps of its transaction, and how one goes: all that is done to locks and memory is here.
+//!
+//! ```text
+//!              +--------------------- again, after a pause --------------------+
+//!              v                                                               |
+//!   begin: time = clock     read   free and not newer than time? else extend   |
+//!              |            own    take the lock, note the old value           |
+//!              +----------> ....   what is written stands in memory at once,   +--- roll back: old values, a new version
+//!                             |    behind the lock                             |         ^
+//!                             v                                                |         |
+//!                           commit: version = clock + 1;  nothing that was read has changed?
+//!                             |                                                          no
+//!                             v yes
+//!                           release the locks with the version
+//! ```
+
+use crate::clock::Now;
+use crate::contention::{ASKED_MAX, Decision, Standing};
+use crate::counter::Cause;
+use crate::fault::{Fault, is_planted};
+use crate::global::GLOBAL;
+use crate::limbo::{Dead, Limbo};
+use crate::lock::{Lock, VERSION_MAX, holder, owner};
+use crate::pause::{Random, pause};
+use crate::place::Place;
+use crate::slot::{Slot, Slots};
+use crate::waiter::wake;
+use corebeat_sync::asymmetric;
+use corebeat_sync::atomic::Ordering;
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+/// A transaction that has failed so often shuts the gate: then it cannot fail again.
+const FAILED_MAX: u32 = 100;
+
+/// The attempt cannot go on: hand this on, out of the closure. The transaction begins again, or waits.
+#[derive(Debug)]
+#[must_use = "hand it on with `?`: the attempt is lost"]
+pub struct Abort(());
+
+/// How an attempt goes about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Reads what is not newer than its begin, and notes nothing.
+    Snapshot,
+    /// Notes what it reads, and what it overwrites.
+    Full,
+    /// Has shut the gate: nothing that it reads can change, so it notes what it overwrites only.
+    Alone,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Open,
+    /// It wants to wait.
+    Retry,
+    Lost(Cause),
+}
+
+/// Something that was overwritten.
+struct Write {
+    place: NonNull<Place>,
+    old: *mut (),
+    /// For values that are to be dropped: how. Set once the new value stands there.
+    drop: Option<unsafe fn(*mut ())>,
+    /// The lock, if this is what it was taken for.
+    lock: Option<NonNull<Lock>>,
+}
+
+pub(crate) struct Descriptor {
+    /// What it reads is not newer.
+    time: u64,
+    /// How our locks look.
+    owner: u64,
+    mode: Mode,
+    fate: Fate,
+    is_irrevocable: bool,
+    /// Values that are to be dropped were written.
+    drops: bool,
+    /// How many `or_else` we are in.
+    branches: u32,
+    /// The locks of what was read.
+    reads: Vec<NonNull<Lock>>,
+    writes: Vec<Write>,
+    turn: u64,
+    slot: &'static Slot,
+    /// The version of the last commit.
+    version: u64,
+    /// How often this transaction has failed.
+    failed: u32,
+    standing: Standing,
+    /// Values that were replaced, or taken back.
+    limbo: Limbo,
+    random: Random,
+}
+
+struct Owner(Cell<*mut Descriptor>);
+
+impl Owner {
+    fn leave(&self) {
+        let descriptor = self.0.replace(ptr::null_mut());
+        if !descriptor.is_null() {
+            MINE.with(|mine| mine.set(ptr::null_mut()));
+            // SAFETY: it was made from a box by `Descriptor::make`, and the thread has forgotten it.
+            let descriptor = unsafe { Box::from_raw(descriptor) };
+            let slot = descriptor.slot;
+            drop(descriptor);
+            Slots::put_back(slot);
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// A thread of a model is at its end: what is static may be gone when its destructors run.
+#[cfg(all(test, loom))]
+pub(crate) fn leave() {
+    OWNER.with(Owner::leave);
+}
+
+corebeat_sync::thread_local! {
+    /// Null before the first transaction, [`BUSY`] during one.
+    static MINE: Cell<*mut Descriptor> = const { Cell::new(ptr::null_mut()) };
+    static OWNER: Owner = const { Owner(Cell::new(ptr::null_mut())) };
+}
+
+const BUSY: *mut Descriptor = ptr::without_provenance_mut(1);
+
+/// The only way to this thread's descriptor, while it lasts.
+pub(crate) struct Mine(*mut Descriptor);
+
+impl Mine {
+    /// Takes it.
+    ///
+    /// # Panics
+    ///
+    /// Somebody has it.
+    #[inline(always)]
+    pub(crate) fn take() -> Mine {
+        let mine = MINE.with(|mine| mine.replace(BUSY));
+        if mine.addr() <= BUSY.addr() { Mine(Descriptor::make(mine)) } else { Mine(mine) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&mut self) -> &mut Descriptor {
+        // SAFETY: it lives as long as the thread, and we are the only way there.
+        unsafe { &mut *self.0 }
+    }
+
+    /// Gives it back, and frees what may be freed.
+    #[inline(always)]
+    pub(crate) fn done(mut self) {
+        if std::mem::take(&mut self.get().drops) {
+            self.tidy();
+        }
+    }
+
+    #[cold]
+    fn tidy(mut self) {
+        if self.get().limbo.is_full() {
+            self.sweep();
+        }
+    }
+
+    /// Frees what can be freed, and says how much that was.
+    pub(crate) fn sweep(mut self) -> usize {
+        let graves = self.get().limbo.sweep();
+        // What is dropped may want to do transactions.
+        drop(self);
+        graves.bury()
+    }
+}
+
+impl Drop for Mine {
+    #[inline(always)]
+    fn drop(&mut self) {
+        MINE.with(|mine| mine.set(self.0));
+    }
+}
+
+impl Descriptor {
+    #[cold]
+    fn make(mine: *mut Descriptor) -> *mut Descriptor {
+        assert!(
+            mine.is_null(),
+            "a transaction begins inside another one of this thread: pass `tx` on instead"
+        );
+        let slot = Slots::get();
+        // Makes `light` free, if it can be.
+        asymmetric::heavy();
+        let descriptor = Box::into_raw(Box::new(Descriptor {
+            time: 0,
+            owner: owner(slot),
+            mode: Mode::Full,
+            fate: Fate::Open,
+            is_irrevocable: false,
+            drops: false,
+            branches: 0,
+            reads: Vec::new(),
+            writes: Vec::new(),
+            turn: slot.turn(),
+            slot,
+            version: 0,
+            failed: 0,
+            standing: Standing::default(),
+            limbo: Limbo::default(),
+            random: Random::new((slot as *const Slot).addr() as u64),
+        }));
+        // In destructors of thread-local data ours may be gone. Then this one, and its slot, stay behind.
+        let _ = OWNER.try_with(|own| own.0.set(descriptor));
+        descriptor
+    }
+
+    /// The first attempt begins.
+    #[inline(always)]
+    pub(crate) fn start(&mut self, mode: Mode) {
+        self.mode = mode;
+        if mode == Mode::Snapshot && self.version > GLOBAL.clock.now().time {
+            // What we have written ourselves is from the future: no need to stumble over it.
+            GLOBAL.clock.bring_to(self.version);
+        }
+        self.begin();
+    }
+
+    #[inline(always)]
+    fn begin(&mut self) {
+        self.turn += 1;
+        self.slot.begin(self.turn);
+        asymmetric::light();
+        self.fate = Fate::Open;
+        self.branches = 0;
+        self.time = if self.mode == Mode::Alone { VERSION_MAX } else { GLOBAL.clock.now().time };
+    }
+
+    #[inline(always)]
+    fn end(&mut self) {
+        self.turn += 1;
+        self.slot.end(self.turn);
+    }
+
+    /// What is in `place`. It stays as long as the attempt.
+    ///
+    /// # Safety
+    ///
+    /// Both stay as long as the attempt; `lock` is always the same for `place`.
+    #[inline(always)]
+    pub(crate) unsafe fn read(&mut self, lock: &Lock, place: &Place) -> Result<*mut (), Abort> {
+        let seen = lock.look();
+        let value = place.get();
+        if seen <= self.time
+            && lock.is_still(seen)
+            && (self.mode != Mode::Full || push_where_room(&mut self.reads, lock.into()))
+        {
+            return Ok(value);
+        }
+        // SAFETY: as here.
+        unsafe { self.read_slowly(lock, place) }
+    }
+
+    #[cold]
+    unsafe fn read_slowly(&mut self, lock: &Lock, place: &Place) -> Result<*mut (), Abort> {
+        loop {
+            let seen = lock.look();
+            let value = place.get();
+            if seen == self.owner || seen > VERSION_MAX && is_planted(Fault::Held) {
+                return Ok(value);
+            }
+            if seen > VERSION_MAX {
+                self.meet(lock, seen, Cause::ReadConflict)?;
+            } else if seen > self.time && !is_planted(Fault::Time) {
+                self.extend(seen)?;
+            } else if lock.is_still(seen) {
+                if self.mode == Mode::Full {
+                    self.reads.push(lock.into());
+                }
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Makes `place` ours to write, and says what it holds. With `anew` its value is noted even if it is ours already.
+    ///
+    /// # Safety
+    ///
+    /// As for `read`.
+    #[inline(always)]
+    pub(crate) unsafe fn own(&mut self, lock: &Lock, place: &Place, anew: bool) -> Result<*mut (), Abort> {
+        let seen = lock.look();
+        if seen <= self.time && self.mode == Mode::Full && lock.take(seen, self.owner) {
+            return Ok(self.note(Some(lock), place));
+        }
+        // SAFETY: as here.
+        unsafe { self.own_slowly(lock, place, anew) }
+    }
+
+    #[inline(always)]
+    fn note(&mut self, lock: Option<&Lock>, place: &Place) -> *mut () {
+        let old = place.own();
+        self.writes.push(Write { place: place.into(), old, drop: None, lock: lock.map(NonNull::from) });
+        old
+    }
+
+    // Not cold: what is written twice comes here.
+    #[inline(never)]
+    unsafe fn own_slowly(&mut self, lock: &Lock, place: &Place, anew: bool) -> Result<*mut (), Abort> {
+        loop {
+            let seen = lock.look();
+            if seen == self.owner {
+                if anew || self.branches > 0 {
+                    return Ok(self.note(None, place));
+                }
+                return Ok(place.own());
+            }
+            if self.mode == Mode::Snapshot {
+                return Err(self.lose(Cause::Snapshot));
+            }
+            if seen > VERSION_MAX {
+                self.meet(lock, seen, Cause::WriteConflict)?;
+            } else if seen > self.time {
+                self.extend(seen)?;
+            } else {
+                if self.mode == Mode::Alone {
+                    // Who has shut the gate takes what is from the future as well; its version is to be higher all the same.
+                    GLOBAL.clock.bring_to(seen);
+                }
+                if lock.take(seen, self.owner) {
+                    return Ok(self.note(Some(lock), place));
+                }
+            }
+        }
+    }
+
+    /// Writes what is ours since `own`.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, place: &Place, value: *mut (), drop: Option<unsafe fn(*mut ())>) {
+        place.put(value);
+        if drop.is_some() {
+            // Values that are dropped are noted each time.
+            if let Some(write) = self.writes.last_mut() {
+                write.drop = drop;
+            }
+            self.drops = true;
+        }
+    }
+
+    /// All that was read is from one moment as late as `version`, if nothing of it has changed.
+    fn extend(&mut self, version: u64) -> Result<(), Abort> {
+        match self.mode {
+            Mode::Snapshot => {
+                GLOBAL.clock.bring_to(version);
+                return Err(self.lose(Cause::Snapshot));
+            }
+            Mode::Alone => return Ok(()),
+            Mode::Full => {}
+        }
+        GLOBAL.clock.bring_to(version);
+        let Now { time, .. } = GLOBAL.clock.now();
+        if !self.is_valid() {
+            return Err(self.lose(Cause::Extension));
+        }
+        self.time = time;
+        Ok(())
+    }
+
+    /// Whether nothing that was read has been written since by others.
+    #[inline(always)]
+    fn is_valid(&self) -> bool {
+        if is_planted(Fault::Validation) {
+            return true;
+        }
+        self.reads.iter().all(|lock| {
+            // SAFETY: what is read stays as long as the attempt.
+            let seen = unsafe { lock.as_ref() }.look();
+            seen <= self.time || seen == self.owner
+        })
+    }
+
+    /// Somebody holds a lock that we want. `Ok` when that is over.
+    #[cold]
+    fn meet(&mut self, lock: &Lock, seen: u64, cause: Cause) -> Result<(), Abort> {
+        let Some(other) = holder(seen) else { return Ok(()) };
+        let manager = GLOBAL.choice.get();
+        self.stand();
+        let mut asked = 0;
+        loop {
+            // First the turn, then the lock: so it is the turn in which the lock is held.
+            let turn = other.turn();
+            if lock.look() != seen {
+                break;
+            }
+            let decision = if self.mode == Mode::Alone {
+                Decision::Kill
+            } else if asked == ASKED_MAX {
+                Decision::Abort
+            } else if self.slot.is_doomed(self.turn) {
+                return Err(self.lose(Cause::Killed));
+            } else {
+                manager.meet(self.standing, other.standing(), asked)
+            };
+            match decision {
+                Decision::Abort => return Err(self.lose(cause)),
+                Decision::Kill => other.doom(turn),
+                Decision::Wait => {}
+            }
+            if asked == 0 {
+                self.slot.stand(Standing { waits: true, ..self.standing });
+            }
+            pause(1 << asked.min(10));
+            asked = asked.saturating_add(1);
+        }
+        if asked > 0 {
+            self.slot.stand(self.standing);
+        }
+        Ok(())
+    }
+
+    /// Tells others how we stand.
+    fn stand(&mut self) {
+        if self.standing.since.is_none() {
+            // Relaxed: that numbers differ is all that is asked for.
+            self.standing.since = Some(GLOBAL.met.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        let opened = (self.reads.len() + self.writes.len()) as u64;
+        self.slot.stand(Standing { karma: self.standing.karma + opened, ..self.standing });
+    }
+
+    fn lose(&mut self, cause: Cause) -> Abort {
+        if !matches!(self.fate, Fate::Lost(_)) {
+            self.fate = Fate::Lost(cause);
+        }
+        Abort(())
+    }
+
+    pub(crate) fn retry(&mut self) -> Abort {
+        assert!(!self.is_irrevocable, "an irrevocable transaction cannot retry");
+        if self.fate == Fate::Open {
+            self.fate = Fate::Retry;
+        }
+        Abort(())
+    }
+
+    /// From here on it cannot fail.
+    pub(crate) fn make_irrevocable(&mut self) -> Result<(), Abort> {
+        if self.mode != Mode::Alone {
+            if self.mode == Mode::Snapshot {
+                return Err(self.lose(Cause::Snapshot));
+            }
+            if !GLOBAL.clock.shut() {
+                return Err(self.lose(Cause::Gate));
+            }
+            if !self.is_valid() {
+                GLOBAL.clock.open();
+                return Err(self.lose(Cause::Validation));
+            }
+            self.mode = Mode::Alone;
+            self.time = VERSION_MAX;
+        }
+        self.is_irrevocable = true;
+        Ok(())
+    }
+
+    /// An `or_else` begins: what is written from here on can be taken back by itself.
+    pub(crate) fn branch(&mut self) -> usize {
+        self.branches += 1;
+        self.writes.len()
+    }
+
+    /// Its first part is over. Whether the second is to be tried: then all is as at `mark`, but that locks are still held.
+    pub(crate) fn join(&mut self, mark: usize, ok: bool) -> bool {
+        self.branches -= 1;
+        if ok || self.fate != Fate::Retry {
+            return false;
+        }
+        self.fate = Fate::Open;
+        self.undo(mark);
+        true
+    }
+
+    /// Takes back what was written since.
+    fn undo(&mut self, mark: usize) {
+        for write in self.writes[mark..].iter_mut().rev() {
+            // SAFETY: what is written stays as long as the attempt.
+            let place = unsafe { write.place.as_ref() };
+            if let Some(drop) = write.drop.take() {
+                self.limbo.put(Dead { value: place.own(), drop });
+            }
+            if !is_planted(Fault::Undo) {
+                place.put(write.old);
+            }
+        }
+    }
+
+    /// The closure is done. Whether the transaction has taken place; if not, see `again`.
+    #[inline(always)]
+    pub(crate) fn commit(&mut self) -> bool {
+        let done = if self.writes.is_empty() {
+            // What it has read was there at one moment, as late as its begin.
+            !matches!(self.fate, Fate::Lost(_))
+        } else {
+            self.commit_writes()
+        };
+        if done {
+            self.finish();
+        }
+        done
+    }
+
+    #[inline(always)]
+    fn commit_writes(&mut self) -> bool {
+        if matches!(self.fate, Fate::Lost(_)) {
+            return false;
+        }
+        // After all locks were taken: see the proof on the front page.
+        let Now { time, is_shut } = GLOBAL.clock.now();
+        if self.mode == Mode::Full {
+            if is_shut && !is_planted(Fault::Gate) {
+                self.fate = Fate::Lost(Cause::Gate);
+                return false;
+            }
+            if self.slot.is_doomed(self.turn) {
+                self.fate = Fate::Lost(Cause::Killed);
+                return false;
+            }
+            if !self.is_valid() {
+                self.fate = Fate::Lost(Cause::Validation);
+                return false;
+            }
+        }
+        self.version = if is_planted(Fault::Version) { time } else { time + 1 };
+        for write in &self.writes {
+            if let Some(lock) = write.lock {
+                // SAFETY: as in `undo`.
+                unsafe { lock.as_ref() }.release(self.version);
+            }
+        }
+        wake(|| bits(&self.writes));
+        true
+    }
+
+    #[inline(always)]
+    fn finish(&mut self) {
+        self.reads.clear();
+        if self.drops || self.failed != 0 || self.mode == Mode::Alone {
+            self.finish_slowly();
+        } else {
+            self.writes.clear();
+            self.end();
+        }
+    }
+
+    #[cold]
+    fn finish_slowly(&mut self) {
+        for write in self.writes.drain(..) {
+            if let Some(drop) = write.drop {
+                self.limbo.put(Dead { value: write.old, drop });
+            }
+        }
+        self.open();
+        self.failed = 0;
+        if self.standing != Standing::default() {
+            self.standing = Standing::default();
+            self.slot.stand(self.standing);
+        }
+        self.end();
+    }
+
+    /// Opens the gate, if we have shut it.
+    fn open(&mut self) {
+        self.is_irrevocable = false;
+        if self.mode == Mode::Alone {
+            self.mode = Mode::Full;
+            GLOBAL.clock.open();
+        }
+    }
+
+    /// Everything is as before the attempt, which is over.
+    fn roll_back(&mut self) {
+        self.undo(0);
+        if !self.writes.is_empty() {
+            // As a commit of what was there. Who read what we had written must see that the lock has changed.
+            let version = GLOBAL.clock.now().time + 1;
+            for write in &self.writes {
+                if let Some(lock) = write.lock {
+                    // SAFETY: as in `undo`.
+                    unsafe { lock.as_ref() }.release(version);
+                }
+            }
+            self.version = version;
+        }
+    }
+
+    /// The attempt has failed: prepares the next one, and begins it. Waits meanwhile, as the cause wants.
+    #[cold]
+    pub(crate) fn again(&mut self) {
+        assert!(!self.is_irrevocable, "an irrevocable transaction was given up: `Abort` from another one");
+        let cause = match self.fate {
+            Fate::Lost(cause) => cause,
+            Fate::Retry => Cause::Retry,
+            // An `Abort` from somewhere else.
+            Fate::Open => Cause::Validation,
+        };
+        self.slot.count(cause);
+        if cause == Cause::Retry && self.mode == Mode::Full {
+            self.wait();
+        } else {
+            self.standing.karma += (self.reads.len() + self.writes.len()) as u64;
+            self.roll_back();
+            self.reads.clear();
+            self.writes.clear();
+            self.end();
+            self.pause(cause);
+        }
+        self.begin();
+    }
+
+    fn pause(&mut self, cause: Cause) {
+        match cause {
+            // What was read must be known, to be waited for.
+            Cause::Retry => {
+                self.open();
+                self.failed = 0;
+                self.mode = Mode::Full;
+            }
+            Cause::Snapshot => self.mode = Mode::Full,
+            _ => {
+                self.failed += 1;
+                if self.mode == Mode::Full && self.failed >= FAILED_MAX {
+                    while !GLOBAL.clock.shut() {
+                        pause(u32::MAX);
+                    }
+                    self.mode = Mode::Alone;
+                } else if cause == Cause::Gate {
+                    while GLOBAL.clock.now().is_shut {
+                        pause(u32::MAX);
+                    }
+                } else {
+                    let spins = GLOBAL.choice.get().pause_spins(self.failed);
+                    pause(self.random.below(spins));
+                }
+            }
+        }
+    }
+
+    /// Rolls back, and waits until something that was read has changed.
+    fn wait(&mut self) {
+        // What we hold ourselves gets a version that we know; of the rest we know that it is not newer than `time`.
+        let mut unchanged = self.is_valid();
+        let owner = self.owner;
+        self.reads.retain(|lock| {
+            // SAFETY: as in `is_valid`.
+            unsafe { lock.as_ref() }.look() != owner
+        });
+        self.roll_back();
+        let own = |writes: &[Write]| writes.iter().filter_map(|write| write.lock).collect::<Vec<_>>();
+        let own = own(&self.writes);
+        // SAFETY: as in `is_valid`.
+        let look = |lock: &NonNull<Lock>| unsafe { lock.as_ref() }.look();
+        // SAFETY: as in `is_valid`.
+        let bit = |lock: &NonNull<Lock>| unsafe { lock.as_ref() }.bit();
+        let bits = self.reads.iter().chain(&own).map(bit).fold(0, |bits, bit| bits | bit);
+        if unchanged {
+            GLOBAL.waiters.join(self.slot, bits);
+            unchanged = self.reads.iter().all(|lock| look(lock) <= self.time)
+                && own.iter().all(|lock| look(lock) == self.version);
+            if !unchanged {
+                GLOBAL.waiters.leave(self.slot);
+            }
+        }
+        self.reads.clear();
+        self.writes.clear();
+        self.failed = 0;
+        self.end();
+        if unchanged {
+            assert!(bits != 0, "`retry` of a transaction that has read nothing would wait for ever");
+            GLOBAL.waiters.sleep(self.slot);
+        }
+    }
+
+    /// The closure panicked, or was at fault.
+    #[cold]
+    pub(crate) fn give_up(&mut self) {
+        if self.turn.is_multiple_of(2) {
+            // The attempt is over already.
+            return;
+        }
+        self.slot.count(Cause::Panic);
+        self.roll_back();
+        self.reads.clear();
+        self.writes.clear();
+        self.open();
+        self.failed = 0;
+        self.end();
+    }
+}
+
+/// Pushes, if that needs no new room. Keeps the way to the allocator out of the code of each read.
+#[inline(always)]
+fn push_where_room<T>(list: &mut Vec<T>, item: T) -> bool {
+    let has_room = list.len() < list.capacity();
+    if has_room {
+        // SAFETY: there is room behind the last item, and then one item more.
+        unsafe {
+            list.as_mut_ptr().add(list.len()).write(item);
+            list.set_len(list.len() + 1);
+        }
+    }
+    has_room
+}
+
+fn bits(writes: &[Write]) -> u64 {
+    let locks = writes.iter().filter_map(|write| write.lock);
+    // SAFETY: as in `undo`.
+    locks.map(|lock| unsafe { lock.as_ref() }.bit()).fold(0, |bits, bit| bits | bit)
+}
