@@ -1,0 +1,107 @@
+//! Packets of many flows come in any order; when all of a flow are there, it is put together and looked through: a queue and a
+//! map that everybody wants.
+
+use crate::Random;
+use corebeat_stm::{Abort, TCell, Tx, atomically};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+const FLOWS: usize = 800;
+const PARTS_MAX: usize = 8;
+const BUCKETS: usize = 64;
+const ATTACK: &[u8] = b"attack";
+
+#[derive(Clone)]
+struct Packet {
+    flow: usize,
+    part: usize,
+    parts: usize,
+    bytes: Vec<u8>,
+}
+
+/// A list: of packets to come, or of those of a bucket's flows that are not complete.
+type List = TCell<Option<Arc<Node>>>;
+
+struct Node {
+    packet: Packet,
+    next: List,
+}
+
+pub(crate) fn run(threads: usize) {
+    let mut random = Random(4);
+    let mut packets = Vec::new();
+    let mut attacks = 0;
+    for flow in 0..FLOWS {
+        let mut bytes: Vec<u8> = (0..32).map(|_| random.below(256) as u8).collect();
+        if random.below(10) == 0 {
+            bytes.splice(13..19, ATTACK.iter().copied());
+        }
+        attacks += usize::from(is_attack(&bytes));
+        let parts = 1 + random.below(PARTS_MAX);
+        let size = bytes.len().div_ceil(parts);
+        let parts = bytes.len().div_ceil(size);
+        let packet = |(part, bytes): (usize, &[u8])| Packet { flow, part, parts, bytes: bytes.to_vec() };
+        packets.extend(bytes.chunks(size).enumerate().map(packet));
+    }
+    random.shuffle(&mut packets);
+    let queue: List = packets
+        .into_iter()
+        .fold(TCell::new(None), |next, packet| TCell::new(Some(Arc::new(Node { packet, next }))));
+    let buckets: Vec<List> = (0..BUCKETS).map(|_| TCell::new(None)).collect();
+    let (flows, found) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(packet) = atomically(|tx| pop(tx, &queue)) {
+                    let bucket = &buckets[packet.flow % BUCKETS];
+                    let Some(mut parts) = atomically(|tx| put(tx, bucket, &packet)) else { continue };
+                    parts.sort_by_key(|packet| packet.part);
+                    let bytes: Vec<u8> = parts.into_iter().flat_map(|packet| packet.bytes).collect();
+                    flows.fetch_add(1, Ordering::Relaxed);
+                    found.fetch_add(usize::from(is_attack(&bytes)), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!((flows.into_inner(), found.into_inner()), (FLOWS, attacks));
+    assert!(buckets.into_iter().all(|bucket| bucket.into_inner().is_none()), "nothing is left");
+}
+
+fn is_attack(bytes: &[u8]) -> bool {
+    bytes.windows(ATTACK.len()).any(|window| window == ATTACK)
+}
+
+fn pop<'t>(tx: &mut Tx<'t, '_>, queue: &'t List) -> Result<Option<Packet>, Abort> {
+    let Some(node) = tx.read(queue)? else { return Ok(None) };
+    let rest = tx.share(&node.next)?;
+    tx.write(queue, rest)?;
+    Ok(Some(node.packet.clone()))
+}
+
+/// Puts a packet to the others of its flow. If it was the last, takes them all out.
+fn put<'t>(tx: &mut Tx<'t, '_>, bucket: &'t List, packet: &Packet) -> Result<Option<Vec<Packet>>, Abort> {
+    let mut parts = vec![packet.clone()];
+    let mut next = tx.read(bucket)?;
+    while let Some(node) = next {
+        if node.packet.flow == packet.flow {
+            parts.push(node.packet.clone());
+        }
+        next = tx.read(&node.next)?;
+    }
+    if parts.len() < packet.parts {
+        let next = TCell::new(tx.share(bucket)?);
+        tx.write(bucket, Some(Arc::new(Node { packet: packet.clone(), next })))?;
+        return Ok(None);
+    }
+    let mut at = bucket;
+    while let Some(node) = tx.read(at)? {
+        if node.packet.flow == packet.flow {
+            let rest = tx.share(&node.next)?;
+            tx.write(at, rest)?;
+        } else {
+            at = &node.next;
+        }
+    }
+    Ok(Some(parts))
+}
