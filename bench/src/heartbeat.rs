@@ -5,7 +5,7 @@
 use crate::Bench;
 use crate::apart::{self, Case};
 use crate::child::Running;
-use crate::line::{cpus, pin};
+use crate::lap::{self, Lap};
 use crate::program::threads;
 use crate::round::{Measured, Subject as Turn};
 use crate::row::Better;
@@ -14,8 +14,8 @@ use clap::ValueEnum;
 use corebeat_heartbeat::Group;
 use std::collections::VecDeque;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 pub(crate) const BENCHES: [Bench; 1] = [Bench {
@@ -163,49 +163,9 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A thread's laps, which begin and end with those of the others.
-struct Lap<'a> {
-    barrier: &'a Barrier,
-    is_over: &'a AtomicU64,
-}
-
-impl Lap<'_> {
-    fn begins(&self) -> bool {
-        self.barrier.wait();
-        self.is_over.load(Ordering::Acquire) == 0
-    }
-
-    fn ends(&self) {
-        self.barrier.wait();
-    }
-}
-
-/// Runs laps until enough time was measured: how many, and the time of all but the first.
+/// Runs laps of beats until enough time was measured: how many, and the time of all but the first.
 fn laps(options: &Options, thread: impl Fn(u64, &Lap) + Sync) -> (u64, Duration) {
-    let barrier = Barrier::new(options.threads + 1);
-    let lap = Lap { barrier: &barrier, is_over: &AtomicU64::new(0) };
-    let cpus = cpus();
-    std::thread::scope(|scope| {
-        for number in 0..options.threads {
-            let (thread, lap, cpu) = (&thread, &lap, cpus.get(number).copied());
-            scope.spawn(move || {
-                cpu.map(pin);
-                thread(options.beats, lap);
-            });
-        }
-        let (mut laps, mut time) = (0, Duration::ZERO);
-        while laps < 2 || time < Duration::from_millis(options.least_ms) {
-            barrier.wait();
-            let begin = Instant::now();
-            barrier.wait();
-            time += if laps > 0 { begin.elapsed() } else { Duration::ZERO };
-            laps += 1;
-        }
-        // Release: pairs with the Acquire of those who begin.
-        lap.is_over.store(1, Ordering::Release);
-        barrier.wait();
-        (laps, time)
-    })
+    lap::run(options.threads, Duration::from_millis(options.least_ms), |_, lap| thread(options.beats, lap))
 }
 
 /// What all threads share in Application Heartbeats.

@@ -1,8 +1,8 @@
 //! Corebeat side by side with its peers, in one run: `cargo run --release -p bench -- list | NAME...`.
 //!
 //! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
-//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`; and `lpel`, `snet` and `heartbeat`
-//! for those that share their peers. The book's page `measuring.md` says what each means.
+//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`; and `lpel`, `snet`, `heartbeat`
+//! and `stm` for those that share their peers. The book's page `measuring.md` says what each means.
 //!
 //! # Model
 //!
@@ -24,6 +24,7 @@ mod corebeat;
 mod heartbeat;
 mod input;
 mod kernel;
+mod lap;
 mod lever;
 mod line;
 mod linux_watch;
@@ -36,6 +37,7 @@ mod row;
 mod run_auto;
 mod session;
 mod snet;
+mod stm;
 mod tool;
 mod tune_count;
 mod workload_naive;
@@ -62,7 +64,12 @@ struct Bench {
 fn benches() -> impl Iterator<Item = &'static Bench> {
     const PROGRAMS: [Bench; 5] =
         [linux_watch::BENCH, tune_count::BENCH, run_auto::BENCH, workload_naive::BENCH, claim_phase::BENCH];
-    PROGRAMS.iter().chain(&lpel::BENCHES).chain(&snet::BENCHES).chain(&heartbeat::BENCHES)
+    PROGRAMS
+        .iter()
+        .chain(&lpel::BENCHES)
+        .chain(&snet::BENCHES)
+        .chain(&heartbeat::BENCHES)
+        .chain(&stm::BENCHES)
 }
 
 /// Measures Corebeat beside its peers, in one run.
@@ -106,6 +113,8 @@ enum Part {
     Snet(snet::Options),
     #[command(hide = true)]
     Heartbeat(heartbeat::Options),
+    #[command(hide = true)]
+    Stm(stm::Options),
 }
 
 fn main() -> ExitCode {
@@ -117,6 +126,7 @@ fn main() -> ExitCode {
         Some(Part::Lpel(options)) => lpel::main(&options),
         Some(Part::Snet(options)) => snet::main(&options),
         Some(Part::Heartbeat(options)) => heartbeat::main(&options),
+        Some(Part::Stm(options)) => stm::main(&options),
         None => measure(cli.options),
     };
     done.unwrap_or_else(|why| {

@@ -67,12 +67,15 @@ const SNET: [&str; 6] = [
 /// The benches of heartbeats.
 const HEARTBEAT: [&str; 1] = ["heartbeat.beat"];
 
+/// The benches of transactions.
+const STM: [&str; 3] = ["stm.transfer", "stm.read", "stm.bank"];
+
 #[test]
 fn list_names_benches_cases_peers_and_what_is_missing() {
     let listed = objects(&bench(&["list", "--json"]));
     let names: Vec<&str> = listed.iter().map(|b| b["bench"].as_str().unwrap()).collect();
     assert_eq!(names[..5], ["linux.watch", "tune.count", "run.auto", "workload.naive", "claim.phase"]);
-    assert_eq!(names[5..], [&LPEL[..], &SNET, &HEARTBEAT].concat());
+    assert_eq!(names[5..], [&LPEL[..], &SNET, &HEARTBEAT, &STM].concat());
     for bench in &listed {
         assert!(
             !bench["cases"].as_array().unwrap().is_empty() && !bench["peers"].as_array().unwrap().is_empty()
@@ -186,6 +189,18 @@ fn heartbeat_quick_gives_every_case_of_every_bench() {
                 subjects(&rows, case),
                 ["corebeat", "application heartbeats", "atomic add, one for all"]
             );
+        }
+    }
+}
+
+#[test]
+fn stm_quick_gives_every_case_of_every_bench() {
+    for (name, rows) in rows_of_every_case(&STM) {
+        for case in cases(&rows) {
+            let subjects = subjects(&rows, case);
+            let own = if name == "stm.read" { 1 } else { 2 };
+            assert_eq!(subjects[0], "corebeat");
+            assert_eq!(subjects[own..], ["stm", "fast-stm", "mutex", "mutex an account"]);
         }
     }
 }

@@ -1,0 +1,336 @@
+//! Transactions beside what else keeps accounts right: other software transactional memory, and locks.
+//!
+//! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many operations each, which begin
+//! together. No money is lost, or the subject fails.
+
+use crate::Bench;
+use crate::apart::{self, Case};
+use crate::child::Running;
+use crate::lap;
+use crate::program::threads;
+use crate::round::{Measured, Subject as Turn};
+use crate::row::Better;
+use crate::session::Session;
+use clap::ValueEnum;
+use corebeat_stm::TCell;
+use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const PEERS: &[&str] = &["stm", "fast-stm", "mutex", "mutex an account"];
+
+pub(crate) const BENCHES: [Bench; 3] = [
+    Bench {
+        name: "stm.transfer",
+        summary: "time that a thread takes to move money between two of 1,024 accounts",
+        peers: PEERS,
+        tools: &[],
+        cases: |session| counts(session).map(threads).collect(),
+        run: |session| run(session, 0, Work::Transfer),
+    },
+    Bench {
+        name: "stm.read",
+        summary: "time that a thread takes to read all of 1,024 accounts at one moment",
+        peers: PEERS,
+        tools: &[],
+        cases: |session| counts(session).map(threads).collect(),
+        run: |session| run(session, 1, Work::Read),
+    },
+    Bench {
+        name: "stm.bank",
+        summary: "time that a thread takes to move money between two of a million accounts",
+        peers: PEERS,
+        tools: &[],
+        cases: |session| counts(session).map(threads).collect(),
+        run: |session| run(session, 2, Work::Bank),
+    },
+];
+
+/// A run is ended after this.
+const RUN_MAX: Duration = Duration::from_secs(60);
+/// Of a run so much is measured, and at least one lap.
+const LEAST_MS: u64 = 300;
+const BALANCE: i64 = 1_000;
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Work {
+    Transfer,
+    Read,
+    Bank,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Subject {
+    Corebeat,
+    ReadAndWrite,
+    Stm,
+    FastStm,
+    Mutex,
+    MutexEach,
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Subject::Corebeat => "corebeat",
+            Subject::ReadAndWrite => "corebeat, read and write",
+            Subject::Stm => "stm",
+            Subject::FastStm => "fast-stm",
+            Subject::Mutex => "mutex",
+            Subject::MutexEach => "mutex an account",
+        }
+    }
+
+    /// Whether it differs from others in what it does.
+    fn does(self, work: Work) -> bool {
+        self != Subject::ReadAndWrite || work != Work::Read
+    }
+}
+
+fn counts(session: &Session) -> impl Iterator<Item = usize> {
+    [1, 2].into_iter().filter(|&count| count <= session.cpus)
+}
+
+fn run(session: &Session, bench: usize, work: Work) -> Result<(), String> {
+    let case = |count| {
+        let subjects = Subject::value_variants().iter().filter(|subject| subject.does(work));
+        Case { name: threads(count), subjects: subjects.map(|s| (s.name().to_owned(), *s, count)).collect() }
+    };
+    let cases: Vec<Case<Subject, usize>> = counts(session).map(case).collect();
+    let unit = if work == Work::Read { "ns/sum" } else { "ns/transfer" };
+    apart::measure(
+        session,
+        BENCHES[bench].name,
+        |_| (unit, Better::Lower),
+        &cases,
+        |case| {
+            let turn = |(name, subject, count): &'_ (String, Subject, usize)| {
+                let (subject, count) = (*subject, *count);
+                Turn::new(name, move || measure(session, work, subject, count))
+            };
+            Ok(case.subjects.iter().map(turn).collect())
+        },
+    )
+}
+
+fn measure(session: &Session, work: Work, subject: Subject, count: usize) -> Result<Measured, String> {
+    let mut command = apart::command(session, "stm", subject)?;
+    let (accounts, operations) = match (work, session.quick) {
+        (Work::Transfer, false) => (1 << 10, 100_000),
+        (Work::Read, false) => (1 << 10, 300),
+        (Work::Bank, false) => (1 << 20, 100_000),
+        (_, true) => (1 << 6, 20),
+    };
+    command.arg(format!("--work={}", apart::word(work))).arg(format!("--threads={count}"));
+    command.arg(format!("--accounts={accounts}")).arg(format!("--operations={operations}"));
+    command.arg(format!("--least-ms={}", if session.quick { 0 } else { LEAST_MS }));
+    let ended = Running::start(command, false)?.wait(RUN_MAX)?;
+    // It has looked for lost money itself.
+    let (value, _) = apart::printed(&ended, RUN_MAX)?;
+    Ok(Measured::Value(value))
+}
+
+/// One subject.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[arg(long)]
+    subject: Subject,
+    #[arg(long)]
+    work: Work,
+    #[arg(long)]
+    threads: usize,
+    #[arg(long)]
+    accounts: usize,
+    /// Operations of a thread in a lap
+    #[arg(long)]
+    operations: u64,
+    #[arg(long)]
+    least_ms: u64,
+}
+
+/// The child's side.
+pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+    match options.subject {
+        Subject::Corebeat => work::<Cells>(options),
+        Subject::ReadAndWrite => work::<ReadAndWrite>(options),
+        Subject::Stm => work::<Stm>(options),
+        Subject::FastStm => work::<FastStm>(options),
+        Subject::Mutex => work::<One>(options),
+        Subject::MutexEach => work::<Each>(options),
+    }
+}
+
+fn work<B: Bank>(options: &Options) -> Result<ExitCode, String> {
+    let accounts = options.accounts;
+    let bank: B = (0..accounts).map(|_| BALANCE).collect();
+    let sum = accounts as i64 * BALANCE;
+    let (laps, time) = lap::run(options.threads, Duration::from_millis(options.least_ms), |number, lap| {
+        let mut state = 0x9e37_79b9_7f4a_7c15 ^ (number as u64 + 1);
+        while lap.begins() {
+            for _ in 0..options.operations {
+                if options.work == Work::Read {
+                    assert_eq!(bank.sum(), sum, "money is missing");
+                } else {
+                    // Marsaglia, *Xorshift RNGs*, 2003.
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    let [from, step] = [state >> 32, state & 0xffff_ffff].map(|n| n as usize);
+                    let from = (from * accounts) >> 32;
+                    let to = from + 1 + ((step * (accounts - 1)) >> 32);
+                    bank.transfer(from, if to < accounts { to } else { to - accounts });
+                }
+            }
+            lap.ends();
+        }
+    });
+    if bank.sum() != sum {
+        return Err(format!("{} is there, not {sum}", bank.sum()));
+    }
+    let value = time.as_nanos() as f64 / ((laps - 1) * options.operations) as f64;
+    println!("value {value}\nchecksum {sum:016x}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Accounts, made from their balances.
+trait Bank: FromIterator<i64> + Sync {
+    /// Moves 1 from one account to another one.
+    fn transfer(&self, from: usize, to: usize);
+    /// What is in all accounts at one moment.
+    fn sum(&self) -> i64;
+}
+
+struct Cells(Vec<TCell<i64>>);
+
+impl FromIterator<i64> for Cells {
+    fn from_iter<I: IntoIterator<Item = i64>>(balances: I) -> Self {
+        Cells(balances.into_iter().map(TCell::new).collect())
+    }
+}
+
+impl Bank for Cells {
+    fn transfer(&self, from: usize, to: usize) {
+        corebeat_stm::atomically(|tx| {
+            tx.update(&self.0[from], |balance| balance - 1)?;
+            tx.update(&self.0[to], |balance| balance + 1)
+        });
+    }
+
+    fn sum(&self) -> i64 {
+        corebeat_stm::snapshot(|tx| {
+            let mut sum = 0;
+            for cell in &self.0 {
+                sum += tx.read(cell)?;
+            }
+            Ok(sum)
+        })
+    }
+}
+
+/// The same, as it is written where there is nothing like `update`.
+struct ReadAndWrite(Cells);
+
+impl FromIterator<i64> for ReadAndWrite {
+    fn from_iter<I: IntoIterator<Item = i64>>(balances: I) -> Self {
+        ReadAndWrite(balances.into_iter().collect())
+    }
+}
+
+impl Bank for ReadAndWrite {
+    fn transfer(&self, from: usize, to: usize) {
+        let cells = &self.0.0;
+        corebeat_stm::atomically(|tx| {
+            let (less, more) = (tx.read(&cells[from])?, tx.read(&cells[to])?);
+            tx.write(&cells[from], less - 1)?;
+            tx.write(&cells[to], more + 1)
+        });
+    }
+
+    fn sum(&self) -> i64 {
+        self.0.sum()
+    }
+}
+
+/// Both crates have the same names.
+macro_rules! peer {
+    ($name:ident, $peer:ident) => {
+        struct $name(Vec<$peer::TVar<i64>>);
+
+        impl FromIterator<i64> for $name {
+            fn from_iter<I: IntoIterator<Item = i64>>(balances: I) -> Self {
+                $name(balances.into_iter().map($peer::TVar::new).collect())
+            }
+        }
+
+        impl Bank for $name {
+            fn transfer(&self, from: usize, to: usize) {
+                $peer::atomically(|tx| {
+                    let (less, more) = (self.0[from].read(tx)?, self.0[to].read(tx)?);
+                    self.0[from].write(tx, less - 1)?;
+                    self.0[to].write(tx, more + 1)
+                });
+            }
+
+            fn sum(&self) -> i64 {
+                $peer::atomically(|tx| {
+                    let mut sum = 0;
+                    for account in &self.0 {
+                        sum += account.read(tx)?;
+                    }
+                    Ok(sum)
+                })
+            }
+        }
+    };
+}
+
+peer!(Stm, stm);
+peer!(FastStm, fast_stm);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct One(Mutex<Vec<i64>>);
+
+impl FromIterator<i64> for One {
+    fn from_iter<I: IntoIterator<Item = i64>>(balances: I) -> Self {
+        One(Mutex::new(balances.into_iter().collect()))
+    }
+}
+
+impl Bank for One {
+    fn transfer(&self, from: usize, to: usize) {
+        let mut balances = lock(&self.0);
+        balances[from] -= 1;
+        balances[to] += 1;
+    }
+
+    fn sum(&self) -> i64 {
+        lock(&self.0).iter().sum()
+    }
+}
+
+struct Each(Vec<Mutex<i64>>);
+
+impl FromIterator<i64> for Each {
+    fn from_iter<I: IntoIterator<Item = i64>>(balances: I) -> Self {
+        Each(balances.into_iter().map(Mutex::new).collect())
+    }
+}
+
+impl Bank for Each {
+    fn transfer(&self, from: usize, to: usize) {
+        // The lower one first, or two threads may wait for each other.
+        let mut first = lock(&self.0[from.min(to)]);
+        let mut second = lock(&self.0[from.max(to)]);
+        let (less, more) = if from < to { (&mut first, &mut second) } else { (&mut second, &mut first) };
+        **less -= 1;
+        **more += 1;
+    }
+
+    fn sum(&self) -> i64 {
+        let balances: Vec<_> = self.0.iter().map(lock).collect();
+        balances.iter().map(|balance| **balance).sum()
+    }
+}
