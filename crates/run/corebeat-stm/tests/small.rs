@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 /// How much of a loop there is.
-const ROUNDS: usize = if cfg!(miri) { 30 } else { 20_000 };
+const ROUNDS: usize = if cfg!(miri) { 16 } else { 20_000 };
 
 /// Counts those of it that there are.
 struct Counted(Arc<AtomicUsize>, u64);
