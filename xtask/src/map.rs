@@ -14,7 +14,9 @@ const FLOORS: [(&str, &[&str]); 6] = [
 ];
 
 /// The one crate of its own floor that the others there may stand on.
-const LAYER: (&str, &str) = ("run", "corebeat-lpel");
+const LAYERS: [(&str, &str); 2] = [("observe", "corebeat-trace"), ("run", "corebeat-lpel")];
+/// A crate with this behind its name has the macros of the one without, and is a part of it.
+const MACRO: &str = "-macro";
 
 /// Crates outside the floors, and whether they may use those inside.
 const TOOLS: [(&str, bool); 3] = [("bench", true), ("tests", true), ("xtask", false)];
@@ -85,8 +87,11 @@ fn may_use(from: Place, from_name: &str, to: Place, to_name: &str) -> bool {
         (_, Place::Tool { .. }) => false,
         (Place::Floor(from), Place::Floor(to)) => {
             let listed = FLOORS.iter().any(|f| f.0 == from && f.1.contains(&to));
-            let on_layer = (from, to) == (LAYER.0, LAYER.0) && to_name == LAYER.1 && from_name != LAYER.1;
-            listed || on_layer
+            let own_macro = from == to && to_name.strip_suffix(MACRO) == Some(from_name);
+            let on_layer = from == to
+                && LAYERS.contains(&(to, to_name))
+                && from_name.strip_suffix(MACRO).unwrap_or(from_name) != to_name;
+            listed || own_macro || on_layer
         }
     }
 }
@@ -137,7 +142,16 @@ mod tests {
             ("crates/act/linux", &["crates/decide/policy"]),
             ("crates/run/corebeat-lpel", &["crates/run/snet"]),
             ("crates/run/snet", &["crates/run/corebeat-lpel", "crates/decide/policy"]),
-            ("crates/run/stm", &["crates/run/snet"]),
+            ("crates/run/stm", &["crates/run/snet", "crates/observe/probe"]),
+            (
+                "crates/observe/corebeat-trace",
+                &["crates/observe/corebeat-trace-macro", "crates/observe/probe"],
+            ),
+            ("crates/observe/corebeat-trace-macro", &["crates/observe/corebeat-trace"]),
+            (
+                "crates/observe/probe",
+                &["crates/observe/corebeat-trace", "crates/observe/corebeat-trace-macro"],
+            ),
             ("crates/app/cli", &["crates/decide/policy", "crates/app/loop", "bench"]),
             ("crates/app/loop", &[]),
             ("bench", &["crates/app/cli"]),
@@ -156,6 +170,9 @@ mod tests {
                 "corebeat-lpel>snet",
                 "snet>policy",
                 "stm>snet",
+                "corebeat-trace>probe",
+                "corebeat-trace-macro>corebeat-trace",
+                "probe>corebeat-trace-macro",
                 "cli>bench",
                 "xtask>m"
             ]

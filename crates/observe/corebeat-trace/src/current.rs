@@ -1,0 +1,92 @@
+//! The trace that all threads log into, and each thread's log of it.
+
+use crate::counter;
+use crate::error::Error;
+use crate::event::sealed::Encode;
+use crate::event::{Event, Kind};
+use crate::log::{Log, Stream};
+use crate::trace::Shared;
+use std::cell::{Cell, RefCell};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Whether there is one: what threads look at that have no log.
+static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
+static INSTALLED: Mutex<Option<corebeat_sync::Arc<Shared>>> = Mutex::new(None);
+
+thread_local! {
+    /// The stream of [`LOG`], or null. Apart from it because it needs no destructor, which makes it a plain load.
+    static STREAM: Cell<*const Stream> = const { Cell::new(ptr::null()) };
+    static LOG: Kept = const { Kept(RefCell::new(None)) };
+}
+
+/// This thread's log.
+struct Kept(RefCell<Option<Log>>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        STREAM.set(ptr::null());
+    }
+}
+
+/// Logs an event into the installed trace ([`Trace::install`](crate::Trace::install)), as [`Log::emit`] does. Where none is
+/// installed, this is a load and a branch or two.
+#[inline(always)]
+pub fn emit<E: Event>(event: &E) {
+    if STREAM.get().is_null() && !IS_INSTALLED.load(Ordering::Relaxed) {
+        return;
+    }
+    // Code of others runs in these two, which may log as well, and so get this thread another log.
+    let (kind, fields) = (E::kind(), event.fields());
+    let stream = STREAM.get();
+    // SAFETY: it is null, or this thread's log has it, which sets it to null before it goes. This thread is its filler.
+    let goes_on = !stream.is_null() && unsafe { (*stream).emit(kind, E::TIMED, &fields, counter::now) };
+    if !goes_on {
+        emit_first(kind, E::TIMED, &fields);
+    }
+}
+
+/// In a thread that has no log yet, or one of an earlier trace.
+#[cold]
+#[inline(never)]
+fn emit_first(kind: &'static Kind, timed: bool, fields: &dyn Encode) {
+    STREAM.set(ptr::null());
+    let installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    // A thread that is about to end has no log any more.
+    let has_log = LOG.try_with(|kept| {
+        let mut log = kept.0.borrow_mut();
+        // The old one first: it may be the last that keeps its trace.
+        *log = None;
+        *log = installed.as_ref().and_then(Log::new);
+        if let Some(log) = &*log {
+            // SAFETY: this is the filler's thread.
+            unsafe { log.stream().emit_slowly(kind, timed, fields, counter::now) };
+            STREAM.set(log.stream());
+        }
+        log.is_some()
+    });
+    if let (Some(shared), false) = (installed, has_log == Ok(true)) {
+        shared.lose();
+    }
+}
+
+pub(crate) fn install(shared: &corebeat_sync::Arc<Shared>) -> Result<(), Error> {
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if installed.is_some() {
+        return Err(Error::Installed);
+    }
+    *installed = Some(shared.clone());
+    // Relaxed: who sees it takes the lock.
+    IS_INSTALLED.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// If it is the one that is installed.
+pub(crate) fn uninstall(shared: &corebeat_sync::Arc<Shared>) {
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if installed.as_ref().is_some_and(|other| corebeat_sync::Arc::ptr_eq(other, shared)) {
+        IS_INSTALLED.store(false, Ordering::Relaxed);
+        *installed = None;
+    }
+}

@@ -1,0 +1,36 @@
+//! What can go wrong.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a trace is not written, or not read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file cannot be used.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What is read from cannot be read.
+    #[error("the trace cannot be read: {0}")]
+    Read(#[source] io::Error),
+    /// A thread that compresses and writes could not be started.
+    #[error("no thread to write the trace: {0}")]
+    Thread(#[source] io::Error),
+    /// There is a trace already that all threads log into.
+    #[error("a trace is recorded already: finish it first")]
+    Installed,
+    /// This is something else.
+    #[error("this is no trace of Corebeat's")]
+    NotATrace,
+    /// It is of another time.
+    #[error("this is a trace of version {found}, and this program reads version {}", crate::packet::VERSION)]
+    Version {
+        /// Which.
+        found: u32,
+    },
+}

@@ -1,0 +1,246 @@
+//! The file's form: packets behind a line that says what it is. All numbers are little-endian.
+//!
+//! ```text
+//!   file     MAGIC, VERSION u32, 0 u32, packets
+//!   packet   header, [span], payload
+//!   header   MAGIC u32, content u8, codec u8, 0 u16, stream u32, stored bytes u32, raw bytes u32, CRC-32 u32
+//!   span     before events only: begin fix, end fix, realtime - monotonic in ns i64, lost u64
+//!   fix      counter u64, monotonic in ns u64, window in ticks u32, cpu u32
+//! ```
+//!
+//! The checksum is over the header before it, the span, and the payload as stored. `stored` are the payload's bytes in the
+//! file, `raw` those before compression. `lost` are the events of this stream that had no room, up to this packet.
+//!
+//! ```text
+//!   content 0, process   pid u32, counter's name, program, boot: texts
+//!           1, kinds     for each: number u16, flags u8 (1: timed), name, fields u8, for each: type u8, flags u8 (1: hex), name
+//!           2, thread    of the stream: tid u32, name
+//!           3, events    of the stream
+//!           4, end       for each stream that lost events: stream u32, lost u64
+//!   text                 length u8, UTF-8
+//!
+//!   event    | kind: 10 bits | ticks: 22 bits since the last event or fix |  fields      a kind with time stamps
+//!            | kind: 10 bits | 0: 6 bits |  fields                                       one without
+//!            | 0: 16 bits |  fix                                                         a fix between two events
+//! ```
+
+use crate::counter::Fix;
+
+pub(crate) const FILE_MAGIC: [u8; 8] = *b"\x89cbtrace";
+pub(crate) const VERSION: u32 = 1;
+pub(crate) const FILE_HEADER_BYTES: usize = 16;
+
+pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"cbpk");
+pub(crate) const HEADER_BYTES: usize = 24;
+pub(crate) const SPAN_BYTES: usize = 2 * FIX_BYTES + 16;
+pub(crate) const FIX_BYTES: usize = 24;
+/// Where in the header the checksum is.
+const CHECKSUM_AT: usize = 20;
+
+/// Bits of an event's first two bytes that say its kind.
+pub(crate) const KIND_BITS: u32 = 10;
+/// More ticks than this between two events are told by a fix.
+pub(crate) const TICKS_MAX: u64 = (1 << (32 - KIND_BITS)) - 1;
+/// Bytes of an event before its fields.
+pub(crate) const TIMED_BYTES: usize = 4;
+pub(crate) const UNTIMED_BYTES: usize = 2;
+/// Bytes of a fix between events.
+pub(crate) const FIX_EVENT_BYTES: usize = UNTIMED_BYTES + FIX_BYTES;
+
+/// Bytes of a payload before compression, at most.
+pub(crate) const RAW_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a payload as stored, at most: what compression adds to random bytes is less.
+pub(crate) const STORED_BYTES_MAX: usize = RAW_BYTES_MAX + RAW_BYTES_MAX / 8;
+
+/// What a packet holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    Process,
+    Kinds,
+    Thread,
+    Events,
+    End,
+}
+
+impl Content {
+    const ALL: [Content; 5] =
+        [Content::Process, Content::Kinds, Content::Thread, Content::Events, Content::End];
+}
+
+/// How a payload is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Codec {
+    Plain,
+}
+
+impl Codec {
+    const ALL: [Codec; 1] = [Codec::Plain];
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) content: Content,
+    pub(crate) codec: Codec,
+    pub(crate) stream: u32,
+    pub(crate) stored_bytes: u32,
+    pub(crate) raw_bytes: u32,
+}
+
+/// From when to when events are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Span {
+    pub(crate) begin: Fix,
+    pub(crate) end: Fix,
+    pub(crate) real_offset_ns: i64,
+    pub(crate) lost: u64,
+}
+
+/// Appends a packet.
+pub(crate) fn write(to: &mut Vec<u8>, header: Header, span: Option<&Span>, payload: &[u8]) {
+    let start = to.len();
+    to.extend(MAGIC.to_le_bytes());
+    to.extend([header.content as u8, header.codec as u8, 0, 0]);
+    for number in [header.stream, header.stored_bytes, header.raw_bytes, 0] {
+        to.extend(number.to_le_bytes());
+    }
+    if let Some(span) = span {
+        to.extend(fix_bytes(&span.begin));
+        to.extend(fix_bytes(&span.end));
+        to.extend(span.real_offset_ns.to_le_bytes());
+        to.extend(span.lost.to_le_bytes());
+    }
+    to.extend(payload);
+    let checksum = checksum(&to[start..]);
+    to[start + CHECKSUM_AT..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Of a packet, all of it.
+fn checksum(packet: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&packet[..CHECKSUM_AT]);
+    hasher.update(&packet[HEADER_BYTES..]);
+    hasher.finalize()
+}
+
+/// A fix, as it stands in files.
+pub(crate) fn fix_bytes(fix: &Fix) -> [u8; FIX_BYTES] {
+    let mut bytes = [0; FIX_BYTES];
+    bytes[..8].copy_from_slice(&fix.counter.to_le_bytes());
+    bytes[8..16].copy_from_slice(&fix.monotonic_ns.to_le_bytes());
+    bytes[16..20].copy_from_slice(&fix.window.to_le_bytes());
+    bytes[20..].copy_from_slice(&fix.cpu.to_le_bytes());
+    bytes
+}
+
+/// A fix between events.
+pub(crate) fn fix_event(fix: &Fix) -> [u8; FIX_EVENT_BYTES] {
+    let mut bytes = [0; FIX_EVENT_BYTES];
+    bytes[UNTIMED_BYTES..].copy_from_slice(&fix_bytes(fix));
+    bytes
+}
+
+/// Appends a text that is short enough.
+pub(crate) fn write_text(to: &mut Vec<u8>, text: &str) {
+    let text = crate::event::cut(text);
+    to.push(text.len() as u8);
+    to.extend(text.as_bytes());
+}
+
+impl Header {
+    /// Reads a header, all but its checksum.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Header, &'static str> {
+        let mut bytes = Bytes(bytes);
+        if bytes.u32() != Some(MAGIC) {
+            return Err("no packet begins here");
+        }
+        let content = bytes.u8().and_then(|c| Content::ALL.get(usize::from(c)));
+        let codec = bytes.u8().and_then(|c| Codec::ALL.get(usize::from(c)));
+        let header = Header {
+            content: *content.ok_or("a packet holds something unknown")?,
+            codec: *codec.ok_or("a packet is compressed in an unknown way")?,
+            stream: {
+                bytes.u16();
+                bytes.u32().unwrap_or(0)
+            },
+            stored_bytes: bytes.u32().unwrap_or(0),
+            raw_bytes: bytes.u32().unwrap_or(0),
+        };
+        if header.stored_bytes as usize > STORED_BYTES_MAX || header.raw_bytes as usize > RAW_BYTES_MAX {
+            return Err("a packet is too large");
+        }
+        Ok(header)
+    }
+
+    /// Bytes of the span behind it.
+    pub(crate) fn span_bytes(&self) -> usize {
+        if self.content == Content::Events { SPAN_BYTES } else { 0 }
+    }
+}
+
+/// Whether what a packet says of itself and its content belong together.
+pub(crate) fn is_whole(packet: &[u8]) -> bool {
+    packet.len() >= HEADER_BYTES && packet[CHECKSUM_AT..HEADER_BYTES] == checksum(packet).to_le_bytes()
+}
+
+impl Span {
+    pub(crate) fn read(bytes: &mut Bytes<'_>) -> Option<Span> {
+        Some(Span {
+            begin: Fix::read(bytes)?,
+            end: Fix::read(bytes)?,
+            real_offset_ns: bytes.u64()? as i64,
+            lost: bytes.u64()?,
+        })
+    }
+}
+
+impl Fix {
+    pub(crate) fn read(bytes: &mut Bytes<'_>) -> Option<Fix> {
+        Some(Fix {
+            counter: bytes.u64()?,
+            monotonic_ns: bytes.u64()?,
+            window: bytes.u32()?,
+            cpu: bytes.u32()?,
+        })
+    }
+}
+
+/// Takes bytes apart; `None`: there are not so many left.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    pub(crate) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
+        let bytes = usize::from(self.u8()?);
+        std::str::from_utf8(self.take(bytes)?).ok()
+    }
+}

@@ -1,0 +1,245 @@
+//! A thread's buffers: it fills them in a circle, and one other takes what is full.
+//!
+//! ```text
+//!            freed            filled
+//!              v                v
+//!   | free  | full  | full  | open  | free  |        slots, one piece of memory
+//!                             ====>.
+//!                                 at: bytes before it are written
+//! ```
+//!
+//! # Protocol
+//!
+//! Numbers `freed` and `filled` only grow; slot `n` of the ring is where number `n` modulo the slots is. The filler opens slot
+//! `filled` where `filled - freed` is less than there are slots, moves `at` through it, closes it, and counts `filled` up. The
+//! taker has slots from `freed` to `filled`, and counts `freed` up when it is done with one. So a slot is the filler's or the
+//! taker's, never both's, but for one case: [`Ring::open_part`] lets the taker see the part of the open slot that is before
+//! `at`, when it takes nothing else any more; the filler never writes there again, because no slot becomes free.
+
+use corebeat_sync::CachePadded;
+use corebeat_sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use corebeat_sync::cell::UnsafeCell;
+use std::alloc::{self, Layout};
+use std::ptr;
+
+/// The ring. `O` is what is known of a slot when it is opened, `C` when it is closed.
+pub(crate) struct Ring<O, C> {
+    /// Where the filler writes next, in the open slot; null while none is open. Written by the filler.
+    at: CachePadded<AtomicPtr<u8>>,
+    /// Slots closed so far. Written by the filler.
+    filled: AtomicUsize,
+    /// Slots given back so far. Written by the taker.
+    freed: CachePadded<AtomicUsize>,
+    slots: Box<[Slot<O, C>]>,
+    memory: Memory,
+}
+
+struct Slot<O, C> {
+    /// Written by the filler before `at` comes into the slot.
+    opened: UnsafeCell<O>,
+    /// Written by the filler before `filled` goes over the slot, with how many bytes are written.
+    closed: UnsafeCell<(C, usize)>,
+}
+
+/// What is in a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Taken<'a, O, C> {
+    pub(crate) opened: O,
+    /// `None`: the slot is still open.
+    pub(crate) closed: Option<C>,
+    pub(crate) bytes: &'a [u8],
+}
+
+// SAFETY: the protocol says who uses which memory when; what goes from one thread to the other may.
+unsafe impl<O: Send, C: Send> Send for Ring<O, C> {}
+// SAFETY: as above. Methods that one side alone may call are unsafe, and say so.
+unsafe impl<O: Send, C: Send> Sync for Ring<O, C> {}
+
+impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
+    /// A ring of so many slots of so many bytes. Memory that is not written yet costs next to nothing.
+    pub(crate) fn new(slots: usize, bytes: usize) -> Ring<O, C> {
+        let slot =
+            || Slot { opened: UnsafeCell::new(O::default()), closed: UnsafeCell::new(Default::default()) };
+        Ring {
+            at: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
+            filled: AtomicUsize::new(0),
+            freed: CachePadded::new(AtomicUsize::new(0)),
+            slots: (0..slots).map(|_| slot()).collect(),
+            memory: Memory::new(slots, bytes),
+        }
+    }
+
+    // ---- for the filler
+
+    /// Where it writes next: null while no slot is open.
+    #[inline(always)]
+    pub(crate) fn at(&self) -> *mut u8 {
+        // Relaxed: for the filler, it has written this itself.
+        self.at.load(Ordering::Relaxed)
+    }
+
+    /// All before this is written.
+    ///
+    /// # Safety
+    ///
+    /// Only the filler calls this, and `at` is in the open slot.
+    #[inline(always)]
+    pub(crate) unsafe fn advance(&self, at: *mut u8) {
+        // Release: pairs with the load in `open_part`; who sees `at` there sees what is written before it.
+        self.at.store(at, Ordering::Release);
+    }
+
+    /// Whether a slot can be opened.
+    pub(crate) fn has_room(&self) -> bool {
+        // Relaxed: for the filler, it has written this itself. Acquire: pairs with Release in `free`; what the taker read in
+        // the slot, it has read before the filler writes there again.
+        self.filled.load(Ordering::Relaxed) - self.freed.load(Ordering::Acquire) < self.slots.len()
+    }
+
+    /// Opens the next slot: from where to where it is.
+    ///
+    /// # Safety
+    ///
+    /// Only the filler calls this, where no slot is open and [`Ring::has_room`].
+    pub(crate) unsafe fn open(&self, opened: O) -> (*mut u8, *mut u8) {
+        let index = self.filled.load(Ordering::Relaxed) % self.slots.len();
+        // SAFETY: the slot is free, which makes it the filler's.
+        self.slots[index].opened.with_mut(|place| unsafe { *place = opened });
+        let start = self.memory.slot(index);
+        // Release: as in `advance`, for `opened`.
+        self.at.store(start, Ordering::Release);
+        // SAFETY: the slot has that many bytes. Its last one is never written, so that `at` never is in the next.
+        (start, unsafe { start.add(self.memory.slot_bytes - 1) })
+    }
+
+    /// Closes the open slot, which becomes the taker's. Does nothing where none is open.
+    ///
+    /// # Safety
+    ///
+    /// Only the filler calls this.
+    pub(crate) unsafe fn close(&self, closed: C) {
+        let at = self.at();
+        if at.is_null() {
+            return;
+        }
+        let filled = self.filled.load(Ordering::Relaxed);
+        let index = filled % self.slots.len();
+        let bytes = at.addr() - self.memory.slot(index).addr();
+        // SAFETY: the slot is open, which makes it the filler's; and `open_part` does not look at this.
+        self.slots[index].closed.with_mut(|place| unsafe { *place = (closed, bytes) });
+        // Release: pairs with Acquire in `next` and `open_part`; who sees the count sees what is in the slot.
+        self.filled.store(filled + 1, Ordering::Release);
+        // Release: pairs with the load in `open_part`, which then sees the count.
+        self.at.store(ptr::null_mut(), Ordering::Release);
+    }
+
+    // ---- for the taker
+
+    /// The oldest full slot that is not given back.
+    ///
+    /// # Safety
+    ///
+    /// Only the taker calls this, and does not use what it got any more after [`Ring::free`].
+    pub(crate) unsafe fn next(&self) -> Option<Taken<'_, O, C>> {
+        // Relaxed: for the taker, it has written this itself.
+        let freed = self.freed.load(Ordering::Relaxed);
+        // Acquire: pairs with Release in `close`.
+        if freed == self.filled.load(Ordering::Acquire) {
+            return None;
+        }
+        let index = freed % self.slots.len();
+        // SAFETY: the slot is full, which makes it the taker's, and its bytes are initialised.
+        unsafe {
+            let opened = self.slots[index].opened.with(|place| *place);
+            let (closed, bytes) = self.slots[index].closed.with(|place| *place);
+            let bytes = std::slice::from_raw_parts(self.memory.slot(index), bytes);
+            Some(Taken { opened, closed: Some(closed), bytes })
+        }
+    }
+
+    /// Gives back the slot that [`Ring::next`] told.
+    ///
+    /// # Safety
+    ///
+    /// Only the taker calls this, once for each that it was told.
+    pub(crate) unsafe fn free(&self) {
+        let freed = self.freed.load(Ordering::Relaxed);
+        // Release: pairs with Acquire in `has_room`.
+        self.freed.store(freed + 1, Ordering::Release);
+    }
+
+    /// All that is there: the full slots, and the part of the open one that is written.
+    ///
+    /// # Safety
+    ///
+    /// Only the taker calls this, and nothing else of its own from here on.
+    pub(crate) unsafe fn rest(&self) -> Vec<Taken<'_, O, C>> {
+        // Acquire: pairs with Release in `advance`, `open` and `close`. It comes before the next load, so that a slot that is
+        // closed in between is taken as full.
+        let at = self.at.load(Ordering::Acquire);
+        // Acquire: pairs with Release in `close`.
+        let filled = self.filled.load(Ordering::Acquire);
+        let freed = self.freed.load(Ordering::Relaxed);
+        let taken = |index: usize, bytes, closed| {
+            // SAFETY: the slot was opened before `at` or `filled` came to it, and nobody opens it again; so many bytes of it
+            // are written, and nobody writes there again.
+            unsafe {
+                let opened = self.slots[index].opened.with(|place| *place);
+                Taken { opened, closed, bytes: std::slice::from_raw_parts(self.memory.slot(index), bytes) }
+            }
+        };
+        let mut rest: Vec<_> = (freed..filled)
+            .map(|number| {
+                let index = number % self.slots.len();
+                // SAFETY: the slot is full, which makes it the taker's.
+                let (closed, bytes) = self.slots[index].closed.with(|place| unsafe { *place });
+                taken(index, bytes, Some(closed))
+            })
+            .collect();
+        if !at.is_null() && rest.len() < self.slots.len() {
+            let offset = at.addr() - self.memory.start.addr();
+            let (index, bytes) = (offset / self.memory.slot_bytes, offset % self.memory.slot_bytes);
+            // A slot from before `filled` is among the full ones. The next one cannot be mistaken for it: they are fewer
+            // than there are slots.
+            if index == filled % self.slots.len() {
+                rest.push(taken(index, bytes, None));
+            }
+        }
+        rest
+    }
+}
+
+/// The slots' bytes. They hold whatever was there before, which at first is zeros.
+struct Memory {
+    start: *mut u8,
+    layout: Layout,
+    slot_bytes: usize,
+}
+
+impl Memory {
+    fn new(slots: usize, slot_bytes: usize) -> Memory {
+        const LINE: usize = 64;
+        assert!(slots > 0 && slot_bytes > 1, "a ring has room");
+        let layout = Layout::array::<u8>(slots * slot_bytes).and_then(|l| l.align_to(LINE));
+        let layout = layout.expect("a ring of a few megabytes at most");
+        // SAFETY: the layout is not empty.
+        let start = unsafe { alloc::alloc_zeroed(layout) };
+        if start.is_null() {
+            alloc::handle_alloc_error(layout);
+        }
+        Memory { start, layout, slot_bytes }
+    }
+
+    fn slot(&self, index: usize) -> *mut u8 {
+        debug_assert!(index * self.slot_bytes < self.layout.size());
+        // SAFETY: there are as many slots as there were said to be, which every index is taken modulo of.
+        unsafe { self.start.add(index * self.slot_bytes) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout.
+        unsafe { alloc::dealloc(self.start, self.layout) };
+    }
+}

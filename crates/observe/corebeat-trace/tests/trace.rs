@@ -1,0 +1,192 @@
+//! What is recorded is read back.
+
+use corebeat_trace::{Ending, Event, Options, Reader, Summary, Trace, Value, WhenFull, emit};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
+
+#[derive(Event)]
+struct Entered {
+    function: u32,
+}
+
+#[derive(Event)]
+#[event(untimed)]
+struct Left;
+
+#[derive(Event)]
+#[event(name = "all.types")]
+struct All<'a> {
+    a: u8,
+    b: u16,
+    c: u32,
+    d: u64,
+    e: i8,
+    f: i16,
+    g: i32,
+    h: i64,
+    i: f32,
+    j: f64,
+    k: bool,
+    l: &'a str,
+    #[event(hex)]
+    m: usize,
+    n: String,
+}
+
+/// An event as it was read.
+#[derive(Debug, Clone, PartialEq)]
+struct Seen {
+    stream: u32,
+    kind: String,
+    time_ns: u64,
+    values: Vec<String>,
+}
+
+fn read(path: &Path) -> (Vec<Seen>, Ending) {
+    let mut reader = Reader::new(File::open(path).unwrap()).unwrap();
+    let mut seen = Vec::new();
+    while let Some(packet) = reader.next_packet().unwrap() {
+        seen.extend(packet.events().map(|event| Seen {
+            stream: event.thread().stream,
+            kind: event.kind().name().into(),
+            time_ns: event.time_ns(),
+            values: event.values().map(|v| format!("{v:?}")).collect(),
+        }));
+    }
+    (seen, reader.ending().unwrap().clone())
+}
+
+#[test]
+fn events_of_all_types_are_read_as_they_were_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.cbt");
+    let trace = Trace::create(&path).unwrap();
+    let log = trace.log().unwrap();
+    let long = "ä".repeat(200);
+    log.emit(&All {
+        a: 1,
+        b: 2,
+        c: 3,
+        d: u64::MAX,
+        e: -1,
+        f: -2,
+        g: -3,
+        h: i64::MIN,
+        i: 0.5,
+        j: -0.25,
+        k: true,
+        l: "text",
+        m: 7,
+        n: long,
+    });
+    log.emit(&Left);
+    let summary = trace.finish().unwrap();
+    let (seen, ending) = read(&path);
+    assert!(ending.is_complete(), "{ending}");
+    assert_eq!((summary.threads, summary.lost, summary.packets), (1, 0, 1));
+    assert_eq!(summary.file_bytes, path.metadata().unwrap().len());
+    let values = [
+        Value::U64(1),
+        Value::U64(2),
+        Value::U64(3),
+        Value::U64(u64::MAX),
+        Value::I64(-1),
+        Value::I64(-2),
+        Value::I64(-3),
+        Value::I64(i64::MIN),
+        Value::F32(0.5),
+        Value::F64(-0.25),
+        Value::Bool(true),
+        Value::Text("text"),
+        Value::U64(7),
+        Value::Text(&"ä".repeat(127)),
+    ];
+    assert_eq!(seen[0].values, values.map(|v| format!("{v:?}")));
+    assert_eq!((seen[0].kind.as_str(), seen[1].kind.as_str(), seen.len()), ("all.types", "Left", 2));
+}
+
+/// Logs from several threads; what each is to have said, in order.
+fn many(options: Options, path: &Path, threads: u32, events: u32) -> Summary {
+    let trace = options.create(path).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let log = trace.log().unwrap();
+                for function in 0..events {
+                    log.emit(&Entered { function });
+                    log.emit(&Left);
+                }
+            });
+        }
+    });
+    trace.finish().unwrap()
+}
+
+#[test]
+fn threads_that_wait_lose_nothing() {
+    for collectors in [0, 1, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.cbt");
+        let (threads, events) = (4, 20_000);
+        let options =
+            Options::default().collectors(collectors).buffers(2).buffer_bytes(0).when_full(WhenFull::Wait);
+        let summary = many(options, &path, threads, events);
+        assert_eq!(summary.lost, 0);
+        let (seen, ending) = read(&path);
+        assert!(ending.is_complete());
+        for stream in 0..threads {
+            let mut own = seen.iter().filter(|s| s.stream == stream);
+            let mut last_ns = 0;
+            for function in 0..events {
+                let entered = own.next().unwrap();
+                assert_eq!(entered.values, [format!("{:?}", Value::U64(function.into()))]);
+                assert!(entered.time_ns >= last_ns);
+                last_ns = entered.time_ns;
+                assert_eq!(own.next().unwrap().kind, "Left");
+            }
+            assert!(own.next().is_none());
+        }
+    }
+}
+
+#[test]
+fn threads_that_do_not_wait_count_what_they_lose() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.cbt");
+    let (threads, events) = (4, 200_000);
+    let summary = many(Options::default().buffers(1), &path, threads, events);
+    let (seen, ending) = read(&path);
+    assert!(matches!(ending, Ending::Complete { .. }));
+    assert_eq!(seen.len() as u64 + summary.lost, u64::from(threads * events * 2));
+}
+
+/// One trace at a time can be installed.
+static INSTALLED: Mutex<()> = Mutex::new(());
+
+#[test]
+fn events_of_all_threads_go_into_the_installed_trace_and_nowhere_else() {
+    let _alone = INSTALLED.lock().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    emit(&Entered { function: 0 });
+    for round in 1..3 {
+        let path = folder.path().join("t.cbt");
+        let trace = Trace::create(&path).unwrap();
+        trace.install().unwrap();
+        assert!(trace.install().is_err());
+        emit(&Entered { function: round });
+        thread::scope(|scope| {
+            scope.spawn(|| emit(&Entered { function: 10 * round }));
+        });
+        emit(&Left);
+        let summary = trace.finish().unwrap();
+        emit(&Entered { function: 0 });
+        assert_eq!((summary.threads, summary.lost), (2, 0));
+        let (mut seen, _) = read(&path);
+        seen.sort_by_key(|s| s.stream);
+        let values: Vec<_> = seen.iter().flat_map(|s| s.values.clone()).collect();
+        assert_eq!(values, [round, 10 * round].map(|f| format!("{:?}", Value::U64(f.into()))));
+        assert_eq!(seen.len(), 3);
+    }
+}
