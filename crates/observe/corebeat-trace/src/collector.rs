@@ -1,10 +1,11 @@
 //! Who takes full buffers and writes them: threads of their own, or the thread that filled them.
 
+use crate::compression::{Compression, Press};
 use crate::counter::{self, Fix};
 use crate::error::Error;
 use crate::event::Kind;
 use crate::log::{Full, Stream};
-use crate::packet::{self, Codec, Content, Header, Span};
+use crate::packet::{self, Codec, Content, Span};
 use crate::trace::{Shared, Summary, lock};
 use corebeat_sync::{Arc, thread};
 use std::fs::File;
@@ -19,15 +20,17 @@ const PERIOD: Duration = Duration::from_millis(100);
 pub(crate) struct Collector {
     shared: Arc<Shared>,
     number: usize,
+    packer: Packer,
 }
 
 impl Collector {
     pub(crate) fn new(shared: Arc<Shared>, number: usize) -> Collector {
-        Collector { shared, number }
+        let packer = Packer::new(shared.options.compression);
+        Collector { shared, number, packer }
     }
 
     /// Works until the trace is over. The streams that may still have something.
-    pub(crate) fn run(self) -> Vec<Arc<Stream>> {
+    pub(crate) fn run(mut self) -> Vec<Arc<Stream>> {
         let mut streams: Vec<Arc<Stream>> = Vec::new();
         loop {
             // What was handed over before the end is seen below.
@@ -36,8 +39,13 @@ impl Collector {
             streams.retain(|stream| {
                 // Before its buffers: if it has ended, they are its last.
                 let is_ended = stream.is_ended();
+                let save = |full: Full<'_>| {
+                    // Others write meanwhile.
+                    self.packer.pack(stream.number, &full);
+                    lock(&self.shared.sink).save(stream, &self.packer.packet, full.bytes.len());
+                };
                 // SAFETY: a stream has one collector, which is the taker.
-                unsafe { stream.drain(|full| lock(&self.shared.sink).save(stream, &full)) };
+                unsafe { stream.drain(save) };
                 if is_ended {
                     lock(&self.shared.sink).leave(stream);
                 }
@@ -49,6 +57,35 @@ impl Collector {
             }
             thread::park_timeout(PERIOD);
         }
+    }
+}
+
+/// Makes packets of buffers.
+pub(crate) struct Packer {
+    press: Press,
+    stored: Vec<u8>,
+    packet: Vec<u8>,
+}
+
+impl Packer {
+    pub(crate) fn new(compression: Compression) -> Packer {
+        Packer { press: Press::new(compression), stored: Vec::new(), packet: Vec::new() }
+    }
+
+    /// Makes a packet, in `packet`.
+    fn pack(&mut self, stream: u32, full: &Full<'_>) {
+        let (end, real_offset_ns) = match full.closed {
+            Some(closed) => (closed.end, closed.real_offset_ns),
+            None => (Fix::take(), counter::real_offset_ns()),
+        };
+        let span = Span { begin: full.opened.begin, end, real_offset_ns, lost: full.opened.lost };
+        let (codec, stored) = match self.press.press(full.bytes, &mut self.stored) {
+            Some((codec, bytes)) => (codec, &self.stored[..bytes]),
+            None => (Codec::Plain, full.bytes),
+        };
+        self.packet.clear();
+        let raw_bytes = full.bytes.len() as u32;
+        packet::write(&mut self.packet, Content::Events, codec, stream, raw_bytes, Some(&span), stored);
     }
 }
 
@@ -65,12 +102,15 @@ pub(crate) struct Sink {
     summary: Summary,
     /// From here on nothing is written.
     failure: Option<io::Error>,
+    /// For buffers that are taken with this locked.
+    packer: Packer,
+    /// To be written in one go.
     packets: Vec<u8>,
     payload: Vec<u8>,
 }
 
 impl Sink {
-    pub(crate) fn create(path: &Path) -> Result<Sink, Error> {
+    pub(crate) fn create(path: &Path, packer: Packer) -> Result<Sink, Error> {
         let file = File::create(path).map_err(|source| Error::File { path: path.into(), source })?;
         let mut sink = Sink {
             file,
@@ -80,6 +120,7 @@ impl Sink {
             lost: Vec::new(),
             summary: Summary::default(),
             failure: None,
+            packer,
             packets: Vec::new(),
             payload: Vec::new(),
         };
@@ -98,11 +139,16 @@ impl Sink {
         }
     }
 
-    /// Writes a buffer, behind what it needs to be understood.
-    pub(crate) fn save(&mut self, stream: &Stream, full: &Full<'_>) {
-        if full.bytes.is_empty() {
-            return;
-        }
+    /// Makes a packet of a buffer, and writes it.
+    pub(crate) fn pack(&mut self, stream: &Stream, full: &Full<'_>) {
+        self.packer.pack(stream.number, full);
+        let packet = std::mem::take(&mut self.packer.packet);
+        self.save(stream, &packet, full.bytes.len());
+        self.packer.packet = packet;
+    }
+
+    /// Writes a packet of events, behind what it needs to be understood.
+    fn save(&mut self, stream: &Stream, packet: &[u8], raw_bytes: usize) {
         let kinds = Kind::after(self.kinds);
         if !kinds.is_empty() {
             self.put_kinds(&kinds);
@@ -116,22 +162,11 @@ impl Sink {
             packet::write_text(&mut self.payload, &stream.name);
             self.put(Content::Thread, stream.number);
         }
-        let (end, real_offset_ns) = match full.closed {
-            Some(closed) => (closed.end, closed.real_offset_ns),
-            None => (Fix::take(), counter::real_offset_ns()),
-        };
-        let span = Span { begin: full.opened.begin, end, real_offset_ns, lost: full.opened.lost };
-        let bytes = full.bytes.len() as u32;
-        let header = Header {
-            content: Content::Events,
-            codec: Codec::Plain,
-            stream: stream.number,
-            stored_bytes: bytes,
-            raw_bytes: bytes,
-        };
-        packet::write(&mut self.packets, header, Some(&span), full.bytes);
-        self.summary.packets += 1;
-        self.summary.event_bytes += u64::from(bytes);
+        if raw_bytes > 0 {
+            self.packets.extend(packet);
+            self.summary.packets += 1;
+            self.summary.event_bytes += raw_bytes as u64;
+        }
         self.flush();
     }
 
@@ -180,8 +215,7 @@ impl Sink {
     /// Makes a packet of what is in `payload`.
     fn put(&mut self, content: Content, stream: u32) {
         let bytes = self.payload.len() as u32;
-        let header = Header { content, codec: Codec::Plain, stream, stored_bytes: bytes, raw_bytes: bytes };
-        packet::write(&mut self.packets, header, None, &self.payload);
+        packet::write(&mut self.packets, content, Codec::Plain, stream, bytes, None, &self.payload);
         self.payload.clear();
     }
 

@@ -43,7 +43,8 @@ pub fn emit<E: Event>(event: &E) {
     // SAFETY: it is null, or this thread's log has it, which sets it to null before it goes. This thread is its filler.
     let goes_on = !stream.is_null() && unsafe { (*stream).emit(kind, E::TIMED, &fields, counter::now) };
     if !goes_on {
-        emit_first(kind, E::TIMED, &fields);
+        // A copy, so that it need not have an address on the usual way.
+        emit_first(kind, E::TIMED, &{ fields });
     }
 }
 

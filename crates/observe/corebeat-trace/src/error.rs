@@ -27,6 +27,9 @@ pub enum Error {
     /// This is something else.
     #[error("this is no trace of Corebeat's")]
     NotATrace,
+    /// So much happened at a time that it cannot be put in order here.
+    #[error("packets of this trace that overlap take more than {} MiB", crate::timeline::HELD_BYTES_MAX >> 20)]
+    TooWide,
     /// It is of another time.
     #[error("this is a trace of version {found}, and this program reads version {}", crate::packet::VERSION)]
     Version {

@@ -68,7 +68,7 @@ pub trait Plain: Copy + sealed::Encode {
 }
 
 /// The fields of an event: `()`, or a [`Plain`] and the others. No other type can be.
-pub trait Fields: sealed::Encode {}
+pub trait Fields: Copy + sealed::Encode {}
 
 impl Fields for () {}
 impl<P: Plain, F: Fields> Fields for (P, F) {}

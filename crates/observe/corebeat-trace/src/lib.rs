@@ -20,7 +20,7 @@
 //! emit(&Paid { account: 7, cents: -250 });
 //! let summary = trace.finish()?;
 //! assert_eq!(summary.lost, 0);
-//! # Ok::<(), corebeat_trace::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Model
@@ -95,6 +95,7 @@
 extern crate self as corebeat_trace;
 
 mod collector;
+mod compression;
 mod counter;
 mod current;
 mod error;
@@ -103,13 +104,16 @@ mod log;
 mod packet;
 mod reader;
 mod ring;
+mod timeline;
 mod timing;
 mod trace;
 
+pub use compression::Compression;
 pub use corebeat_trace_macro::Event;
 pub use current::emit;
 pub use error::Error;
 pub use event::{Event, FIELDS_MAX, Field, FieldKind, Fields, KINDS_MAX, Kind, Plain, TEXT_BYTES_MAX, Type};
 pub use log::Log;
 pub use reader::{Ending, Packet, Process, ReadField, ReadKind, Reader, Record, Thread, Value};
+pub use timeline::Timeline;
 pub use trace::{Options, STREAMS_MAX, Summary, Trace, WhenFull};

@@ -42,17 +42,20 @@ pub(crate) struct Closed {
 }
 
 /// What a thread and the one who takes its buffers share.
+#[repr(C, align(64))]
 pub(crate) struct Stream {
-    ring: Ring<Opened, Closed>,
+    // ---- the filler's, in one line
     /// Where the open slot ends; null while none is open. The filler writes it; who finishes the trace sets it to null, so
     /// that the filler looks up.
     end: AtomicPtr<u8>,
-    /// The same, the filler's alone, which nobody else sets to null.
-    limit: Cell<*mut u8>,
     /// The counter at the last event or fix. The filler's alone.
     last: Cell<u64>,
+    /// As `end`, the filler's alone, which nobody else sets to null.
+    limit: Cell<*mut u8>,
     /// Events that there was no room for. Written by the filler.
     lost: AtomicU64,
+    ring: Ring<Opened, Closed>,
+    // ---- of both
     /// The filler is gone.
     ended: AtomicBool,
     /// For a filler that waits for room.
@@ -123,7 +126,7 @@ impl Stream {
     ///
     /// Only the filler calls this.
     #[inline(always)]
-    pub(crate) unsafe fn emit<F: Encode>(
+    pub(crate) unsafe fn emit<F: Encode + Copy>(
         &self,
         kind: &'static Kind,
         timed: bool,
@@ -148,8 +151,10 @@ impl Stream {
                 return true;
             }
         }
+        // A copy, so that it need not have an address on the usual way.
+        let fields = *fields;
         // SAFETY: the caller's.
-        unsafe { self.emit_slowly(kind, timed, fields, now) }
+        unsafe { self.emit_slowly(kind, timed, &fields, now) }
     }
 
     /// With a new kind, or a new buffer, or a fix before it.

@@ -8,7 +8,7 @@
 //!   fix      counter u64, monotonic in ns u64, window in ticks u32, cpu u32
 //! ```
 //!
-//! The checksum is over the header before it, the span, and the payload as stored. `stored` are the payload's bytes in the
+//! Codec 0 is none, 1 an LZ4 block, 2 a zstd frame. The checksum is over the header before it, the span, and the payload as stored. `stored` are the payload's bytes in the
 //! file, `raw` those before compression. `lost` are the events of this stream that had no room, up to this packet.
 //!
 //! ```text
@@ -49,9 +49,6 @@ pub(crate) const FIX_EVENT_BYTES: usize = UNTIMED_BYTES + FIX_BYTES;
 
 /// Bytes of a payload before compression, at most.
 pub(crate) const RAW_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a payload as stored, at most: what compression adds to random bytes is less.
-pub(crate) const STORED_BYTES_MAX: usize = RAW_BYTES_MAX + RAW_BYTES_MAX / 8;
-
 /// What a packet holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
@@ -71,10 +68,14 @@ impl Content {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Codec {
     Plain,
+    /// An LZ4 block.
+    Lz4,
+    /// A zstd frame.
+    Zstd,
 }
 
 impl Codec {
-    const ALL: [Codec; 1] = [Codec::Plain];
+    const ALL: [Codec; 3] = [Codec::Plain, Codec::Lz4, Codec::Zstd];
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,11 +97,19 @@ pub(crate) struct Span {
 }
 
 /// Appends a packet.
-pub(crate) fn write(to: &mut Vec<u8>, header: Header, span: Option<&Span>, payload: &[u8]) {
+pub(crate) fn write(
+    to: &mut Vec<u8>,
+    content: Content,
+    codec: Codec,
+    stream: u32,
+    raw_bytes: u32,
+    span: Option<&Span>,
+    stored: &[u8],
+) {
     let start = to.len();
     to.extend(MAGIC.to_le_bytes());
-    to.extend([header.content as u8, header.codec as u8, 0, 0]);
-    for number in [header.stream, header.stored_bytes, header.raw_bytes, 0] {
+    to.extend([content as u8, codec as u8, 0, 0]);
+    for number in [stream, stored.len() as u32, raw_bytes, 0] {
         to.extend(number.to_le_bytes());
     }
     if let Some(span) = span {
@@ -109,7 +118,7 @@ pub(crate) fn write(to: &mut Vec<u8>, header: Header, span: Option<&Span>, paylo
         to.extend(span.real_offset_ns.to_le_bytes());
         to.extend(span.lost.to_le_bytes());
     }
-    to.extend(payload);
+    to.extend(stored);
     let checksum = checksum(&to[start..]);
     to[start + CHECKSUM_AT..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
 }
@@ -169,8 +178,8 @@ impl Header {
             stored_bytes: bytes.u32().unwrap_or(0),
             raw_bytes: bytes.u32().unwrap_or(0),
         };
-        if header.stored_bytes as usize > STORED_BYTES_MAX || header.raw_bytes as usize > RAW_BYTES_MAX {
-            return Err("a packet is too large");
+        if header.stored_bytes > header.raw_bytes || header.raw_bytes as usize > RAW_BYTES_MAX {
+            return Err("a packet is larger than there are");
         }
         Ok(header)
     }

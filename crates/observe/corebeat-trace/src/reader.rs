@@ -1,5 +1,6 @@
 //! Reading a trace, packet by packet.
 
+use crate::compression;
 use crate::counter::Fix;
 use crate::error::Error;
 use crate::event::{FIELDS_MAX, KINDS_MAX, Type};
@@ -9,7 +10,7 @@ use crate::packet::{
 use crate::timing::{self, Clock};
 use crate::trace::STREAMS_MAX;
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 /// Reads a trace as it stands in the file: packets in the order in which they were written, which for each thread is the order
@@ -51,8 +52,8 @@ pub struct Reader<R> {
     kinds: Arc<Vec<ReadKind>>,
     threads: BTreeMap<u32, Arc<Thread>>,
     process: Process,
-    clock: Clock,
-    ending: Option<Ending>,
+    pub(crate) clock: Clock,
+    pub(crate) ending: Option<Ending>,
     bytes: Vec<u8>,
 }
 
@@ -240,6 +241,17 @@ impl Packet {
         self.span.real_offset_ns
     }
 
+    /// Memory that it takes, about.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.events.capacity() * size_of::<Place>()
+    }
+
+    /// One of its events.
+    pub(crate) fn event(&self, index: usize) -> Option<Record<'_>> {
+        let place = *self.events.get(index)?;
+        Some(Record { packet: self, place, kind: &self.kinds[usize::from(place.kind) - 1] })
+    }
+
     /// Its events, in order.
     pub fn events(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
         // A place is made with a kind that is there.
@@ -267,7 +279,8 @@ impl<'a> Record<'a> {
         self.place.time_ns
     }
 
-    /// By how much that may be wrong, in nanoseconds.
+    /// By how much that may be wrong, in nanoseconds, as far as the reader knows how counters of cores disagree: a
+    /// [`Timeline`](crate::Timeline) knows that from the whole file, a [`Reader`] from what it has read so far.
     pub fn bound_ns(&self) -> u32 {
         self.place.bound_ns
     }
@@ -371,6 +384,11 @@ impl<R: Read> Reader<R> {
         &self.kinds
     }
 
+    /// Threads that were told of so far, by stream.
+    pub fn threads(&self) -> impl Iterator<Item = &Arc<Thread>> {
+        self.threads.values()
+    }
+
     /// Ticks of the counter in a second, as far as that is known by what was read.
     pub fn counter_hz(&self) -> Option<f64> {
         self.clock.hz()
@@ -383,6 +401,24 @@ impl<R: Read> Reader<R> {
 
     /// Reads one packet, and learns what it says. Inside: how the trace ends here.
     fn read_packet(&mut self) -> io::Result<Result<Option<Packet>, Ending>> {
+        let at_byte = self.at_byte;
+        let header = match self.read_whole()? {
+            Ok(header) => header,
+            Err(ending) => return Ok(Err(ending)),
+        };
+        let bytes = std::mem::take(&mut self.bytes);
+        let learned = self.learn(header, &bytes[HEADER_BYTES..]);
+        self.bytes = bytes;
+        Ok(match learned {
+            Ok(Learned::Events(packet)) => Ok(Some(packet)),
+            Ok(Learned::Other) => Ok(None),
+            Ok(Learned::End(lost)) => Err(Ending::Complete { lost }),
+            Err(why) => Err(Ending::Damaged { at_byte, why }),
+        })
+    }
+
+    /// Reads one packet, with all that belongs to it, into `bytes`.
+    fn read_whole(&mut self) -> io::Result<Result<Header, Ending>> {
         let unfinished = Ending::Unfinished { whole_bytes: self.at_byte };
         let damaged = |why| Ending::Damaged { at_byte: self.at_byte, why };
         self.bytes.resize(HEADER_BYTES, 0);
@@ -393,25 +429,45 @@ impl<R: Read> Reader<R> {
             Ok(header) => header,
             Err(why) => return Ok(Err(damaged(why))),
         };
-        let content_at = HEADER_BYTES + header.span_bytes();
         // Bounded: the header was refused if it says more than there may be.
-        self.bytes.resize(content_at + header.stored_bytes as usize, 0);
+        self.bytes.resize(HEADER_BYTES + header.span_bytes() + header.stored_bytes as usize, 0);
         if fill(&mut self.input, &mut self.bytes[HEADER_BYTES..])? < self.bytes.len() - HEADER_BYTES {
             return Ok(Err(unfinished));
         }
         if !packet::is_whole(&self.bytes) {
             return Ok(Err(damaged("a packet's checksum is not that of its content")));
         }
-        let bytes = std::mem::take(&mut self.bytes);
-        let learned = self.learn(header, &bytes[HEADER_BYTES..]);
-        self.at_byte += bytes.len() as u64;
-        self.bytes = bytes;
-        Ok(match learned {
-            Ok(Learned::Events(packet)) => Ok(Some(packet)),
-            Ok(Learned::Other) => Ok(None),
-            Ok(Learned::End(lost)) => Err(Ending::Complete { lost }),
-            Err(why) => Err(Ending::Damaged { at_byte: self.at_byte - self.bytes.len() as u64, why }),
-        })
+        self.at_byte += self.bytes.len() as u64;
+        Ok(Ok(header))
+    }
+
+    /// Reads all, but for the events, and learns what it says. Calls `each` with where packets of events are.
+    pub(crate) fn survey(&mut self, mut each: impl FnMut(u64, u32, Span)) -> io::Result<()> {
+        while self.ending.is_none() {
+            let at_byte = self.at_byte;
+            let header = match self.read_whole()? {
+                Ok(header) => header,
+                Err(ending) => {
+                    self.ending = Some(ending);
+                    break;
+                }
+            };
+            let bytes = std::mem::take(&mut self.bytes);
+            let learned = match (header.content, Span::read(&mut Bytes(&bytes[HEADER_BYTES..]))) {
+                (Content::Events, Some(span)) if self.threads.contains_key(&header.stream) => {
+                    each(at_byte, header.stream, span);
+                    Ok(Learned::Other)
+                }
+                _ => self.learn(header, &bytes[HEADER_BYTES..]),
+            };
+            self.bytes = bytes;
+            self.ending = match learned {
+                Ok(Learned::End(lost)) => Some(Ending::Complete { lost }),
+                Err(why) => Some(Ending::Damaged { at_byte, why }),
+                Ok(_) => None,
+            };
+        }
+        Ok(())
     }
 
     fn learn(&mut self, header: Header, bytes: &[u8]) -> Result<Learned, &'static str> {
@@ -451,7 +507,8 @@ impl<R: Read> Reader<R> {
                     kinds: self.kinds.clone(),
                     span,
                     events: Vec::new(),
-                    bytes: bytes.0.to_vec(),
+                    bytes: compression::expand(header.codec, bytes.0, header.raw_bytes as usize)
+                        .ok_or("compressed events make no sense")?,
                 };
                 packet.place(&mut self.clock)?;
                 return Ok(Learned::Events(packet));
@@ -465,6 +522,24 @@ impl<R: Read> Reader<R> {
             }
         }
         Ok(Learned::Other)
+    }
+}
+
+impl<R: Read + Seek> Reader<R> {
+    /// The packet of events there, which a survey has told. What is wrong with it, if it makes no sense.
+    pub(crate) fn packet_at(&mut self, at_byte: u64) -> Result<Result<Packet, &'static str>, Error> {
+        self.input.seek(SeekFrom::Start(at_byte)).map_err(Error::Read)?;
+        let Ok(header) = self.read_whole().map_err(Error::Read)? else {
+            return Ok(Err("a packet has changed while it was read"));
+        };
+        let bytes = std::mem::take(&mut self.bytes);
+        let learned = self.learn(header, &bytes[HEADER_BYTES..]);
+        self.bytes = bytes;
+        Ok(match learned {
+            Ok(Learned::Events(packet)) => Ok(packet),
+            Ok(_) => Err("a packet has changed while it was read"),
+            Err(why) => Err(why),
+        })
     }
 }
 

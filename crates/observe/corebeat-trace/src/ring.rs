@@ -16,20 +16,20 @@
 //! taker's, never both's, but for one case: [`Ring::open_part`] lets the taker see the part of the open slot that is before
 //! `at`, when it takes nothing else any more; the filler never writes there again, because no slot becomes free.
 
-use corebeat_sync::CachePadded;
 use corebeat_sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use corebeat_sync::cell::UnsafeCell;
 use std::alloc::{self, Layout};
 use std::ptr;
 
-/// The ring. `O` is what is known of a slot when it is opened, `C` when it is closed.
+/// The ring. The filler's part is at its beginning, beside what else the filler has. `O` is what is known of a slot when it is opened, `C` when it is closed.
+#[repr(C)]
 pub(crate) struct Ring<O, C> {
     /// Where the filler writes next, in the open slot; null while none is open. Written by the filler.
-    at: CachePadded<AtomicPtr<u8>>,
+    at: AtomicPtr<u8>,
     /// Slots closed so far. Written by the filler.
     filled: AtomicUsize,
     /// Slots given back so far. Written by the taker.
-    freed: CachePadded<AtomicUsize>,
+    freed: AtomicUsize,
     slots: Box<[Slot<O, C>]>,
     memory: Memory,
 }
@@ -61,9 +61,9 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
         let slot =
             || Slot { opened: UnsafeCell::new(O::default()), closed: UnsafeCell::new(Default::default()) };
         Ring {
-            at: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
+            at: AtomicPtr::new(ptr::null_mut()),
             filled: AtomicUsize::new(0),
-            freed: CachePadded::new(AtomicUsize::new(0)),
+            freed: AtomicUsize::new(0),
             slots: (0..slots).map(|_| slot()).collect(),
             memory: Memory::new(slots, bytes),
         }

@@ -5,14 +5,15 @@
 //!
 //! ```text
 //!   window    a fix reads the time somewhere between two readings of the counter: half of that
-//!   mismatch  the counter went further, or less far, than the time between two fixes says: the thread has moved to a core
-//!             whose counter disagrees, and before that and after that are taken as one
-//!   spread    the thread may have moved away and back: as far as counters have been seen to disagree
+//!   spread    the thread may have moved to another core between the fixes, and back: as far as counters of cores have been
+//!             seen to disagree
 //! ```
 //!
-//! Their sum is the bound; and never more than the time between the two fixes, because there the event was.
+//! Their sum is the bound; and never more than the time between the two fixes, because there the event was. It holds as long as
+//! each core that a thread ran on has been seen in a fix, and counters drift evenly between these.
 
 use crate::counter::Fix;
+use std::collections::BTreeMap;
 
 /// How fast counters are, and how far apart.
 #[derive(Debug, Clone, Default)]
@@ -20,10 +21,14 @@ pub(crate) struct Clock {
     origin: Option<Fix>,
     /// Over the longest time seen on the origin's core.
     rate: Option<Rate>,
-    /// Counters were this far before and behind the origin's, in nanoseconds.
-    ahead_ns: u64,
-    behind_ns: u64,
+    /// The most and the least that counters were before the origin's, while fixes come one by one.
+    ahead_ns: (i64, i64),
+    spread_ns: u64,
 }
+
+/// Cores, and fixes, that are looked at to see how counters disagree.
+const CORES_MAX: usize = 1 << 10;
+const FIXES_MAX: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy)]
 struct Rate {
@@ -33,7 +38,7 @@ struct Rate {
 
 impl Rate {
     fn ns(self, ticks: i64) -> i64 {
-        clamp(i128::from(ticks) * i128::from(self.ns) / i128::from(self.ticks))
+        clamp((i128::from(ticks) * i128::from(self.ns)).checked_div(self.ticks.into()).unwrap_or(0))
     }
 }
 
@@ -42,31 +47,72 @@ fn clamp(number: i128) -> i64 {
 }
 
 impl Clock {
-    /// Learns of a fix.
-    pub(crate) fn learn(&mut self, fix: &Fix) {
-        self.learn_rate(fix);
-        self.learn_spread(fix);
+    /// All that these fixes tell.
+    pub(crate) fn of(fixes: &[Fix]) -> Clock {
+        let mut clock = Clock::default();
+        fixes.iter().for_each(|fix| clock.learn_rate(fix));
+        let mut cores = BTreeMap::<u32, Vec<(u64, i64)>>::new();
+        for fix in fixes.iter().step_by(fixes.len() / FIXES_MAX + 1) {
+            if let Some(ahead_ns) = clock.ahead_ns(fix)
+                && (cores.len() < CORES_MAX || cores.contains_key(&fix.cpu))
+            {
+                cores.entry(fix.cpu).or_default().push((fix.monotonic_ns, ahead_ns));
+            }
+        }
+        cores.values_mut().for_each(|seen| seen.sort_unstable());
+        // Each core's line through its fixes. Lines are farthest apart where one of them bends.
+        let mut times: Vec<u64> = cores.values().flatten().map(|(time_ns, _)| *time_ns).collect();
+        times.sort_unstable();
+        let (mut most, mut least) = (vec![i64::MIN; times.len()], vec![i64::MAX; times.len()]);
+        for seen in cores.values() {
+            let mut next = 0;
+            for (i, time_ns) in times.iter().enumerate() {
+                while seen.get(next).is_some_and(|(seen_ns, _)| seen_ns < time_ns) {
+                    next += 1;
+                }
+                let ahead_ns = match (next.checked_sub(1).map(|last| seen[last]), seen.get(next)) {
+                    (Some((from_ns, from)), Some(&(to_ns, to))) => {
+                        let (part, all) = (time_ns - from_ns, to_ns - from_ns);
+                        let way = clamp(i128::from(to) - i128::from(from));
+                        let way = i128::from(way) * i128::from(part) / i128::from(all.max(1));
+                        clamp(i128::from(from) + way)
+                    }
+                    // Before its first fix, and after its last, it is taken to be as there.
+                    (Some((_, ahead_ns)), None) | (None, Some(&(_, ahead_ns))) => ahead_ns,
+                    (None, None) => continue,
+                };
+                most[i] = most[i].max(ahead_ns);
+                least[i] = least[i].min(ahead_ns);
+            }
+        }
+        clock.spread_ns = most.iter().zip(&least).map(|(m, l)| m.abs_diff(*l)).max().unwrap_or(0);
+        clock
     }
 
-    /// The first of two rounds over all fixes, which gives the best that can be known.
-    pub(crate) fn learn_rate(&mut self, fix: &Fix) {
+    /// Learns of one more fix. Nothing is forgotten: how counters drift together counts as if they disagreed.
+    pub(crate) fn learn(&mut self, fix: &Fix) {
+        self.learn_rate(fix);
+        if let Some(ahead_ns) = self.ahead_ns(fix) {
+            self.ahead_ns = (self.ahead_ns.0.max(ahead_ns), self.ahead_ns.1.min(ahead_ns));
+            self.spread_ns = self.spread_ns.max(self.ahead_ns.0.abs_diff(self.ahead_ns.1));
+        }
+    }
+
+    fn learn_rate(&mut self, fix: &Fix) {
         let origin = *self.origin.get_or_insert(*fix);
         let (ticks, ns) = (ticks(&origin, fix), ns(&origin, fix));
         if fix.cpu == origin.cpu
-            && ticks.signum() == ns.signum()
+            && ticks.signum() * ns.signum() > 0
             && ns.unsigned_abs() > self.rate.map_or(0, |r| r.ns)
         {
             self.rate = Some(Rate { ticks: ticks.unsigned_abs(), ns: ns.unsigned_abs() });
         }
     }
 
-    /// The second.
-    pub(crate) fn learn_spread(&mut self, fix: &Fix) {
-        if let (Some(origin), Some(rate)) = (self.origin, self.rate) {
-            let ahead = rate.ns(ticks(&origin, fix)).saturating_sub(ns(&origin, fix));
-            self.ahead_ns = self.ahead_ns.max(ahead.max(0) as u64);
-            self.behind_ns = self.behind_ns.max(ahead.min(0).unsigned_abs());
-        }
+    /// How far a counter is before where the origin's ought to be.
+    fn ahead_ns(&self, fix: &Fix) -> Option<i64> {
+        let (origin, rate) = (self.origin?, self.rate?);
+        Some(rate.ns(ticks(&origin, fix)).saturating_sub(ns(&origin, fix)))
     }
 
     /// Ticks of the counter in a second, as far as known.
@@ -76,16 +122,17 @@ impl Clock {
 
     /// How far counters have been seen to disagree.
     pub(crate) fn spread_ns(&self) -> u64 {
-        self.ahead_ns.saturating_add(self.behind_ns)
+        self.spread_ns
     }
 
     /// By how much times between these two may be wrong.
     pub(crate) fn bound_ns(&self, begin: &Fix, end: &Fix) -> u64 {
         let between = ns(begin, end).max(0) as u64;
         let Some(rate) = self.rate else { return between };
-        let window = rate.ns(i64::from(begin.window.max(end.window))) as u64 / 2 + 1;
-        let mismatch = rate.ns(ticks(begin, end)).saturating_sub(ns(begin, end)).unsigned_abs();
-        window.saturating_add(mismatch).saturating_add(self.spread_ns()).min(between)
+        let window = rate.ns(i64::from(begin.window.max(end.window))) as u64 / 2;
+        // Counters that drift do not disagree by the same all the time; and numbers are rounded.
+        let drift = self.spread_ns / 1000 + 2;
+        window.saturating_add(self.spread_ns).saturating_add(drift).min(between)
     }
 }
 
@@ -94,7 +141,7 @@ fn ticks(from: &Fix, to: &Fix) -> i64 {
 }
 
 fn ns(from: &Fix, to: &Fix) -> i64 {
-    to.monotonic_ns.wrapping_sub(from.monotonic_ns) as i64
+    clamp(i128::from(to.monotonic_ns) - i128::from(from.monotonic_ns))
 }
 
 /// When the counter was there, in nanoseconds of `CLOCK_MONOTONIC`: between the two.
@@ -107,4 +154,110 @@ pub(crate) fn time_ns(begin: &Fix, end: &Fix, counter: u64) -> u64 {
         _ => clamp(i128::from(ticks) * i128::from(all_ns) / i128::from(all_ticks)),
     };
     begin.monotonic_ns.saturating_add(ns as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A core's counter, which goes at its own rate from its own beginning.
+    #[derive(Debug, Clone, Copy)]
+    struct Core {
+        skew: i64,
+        drift_ppm: i64,
+    }
+
+    /// A true rate of 2.5 ticks a nanosecond.
+    fn counter(core: Core, time_ns: u64) -> u64 {
+        let ticks = i128::from(time_ns) * 25 / 10;
+        let drifted = ticks + ticks * i128::from(core.drift_ppm) / 1_000_000;
+        (drifted as i64).wrapping_add(core.skew) as u64
+    }
+
+    /// Read so many ticks too early or late.
+    fn fix(core: usize, cores: &[Core], time_ns: u64, late: i64) -> Fix {
+        let counter = counter(cores[core], time_ns).wrapping_add_signed(late);
+        Fix { counter, monotonic_ns: time_ns, window: 2 * LATE_MAX as u32, cpu: core as u32 }
+    }
+
+    const LATE_MAX: i64 = 50;
+
+    prop_compose! {
+        fn core()(skew in -10_000_000i64..10_000_000, drift_ppm in -50i64..50) -> Core {
+            Core { skew, drift_ppm }
+        }
+    }
+
+    proptest! {
+        /// A thread that moves from core to core, with fixes now and then, and events in between: a time is wrong by at most
+        /// the bound, as long as each core has been seen in a fix.
+        #[test]
+        fn times_are_wrong_by_no_more_than_the_bound(
+            cores in prop::collection::vec(core(), 1..4),
+            steps in prop::collection::vec((1u64..300_000, 0usize..4, prop::bool::weighted(0.2), -LATE_MAX..=LATE_MAX), 10..300),
+        ) {
+            const START_NS: u64 = 1_000_000_000;
+            let mut fixes: Vec<Fix> = (0..cores.len()).map(|c| fix(c, &cores, START_NS, 0)).collect();
+            let mut events = Vec::new();
+            let mut time_ns = START_NS;
+            for (wait_ns, core, is_fix, late) in steps {
+                time_ns += wait_ns;
+                let core = core % cores.len();
+                if is_fix {
+                    fixes.push(fix(core, &cores, time_ns, late));
+                } else {
+                    events.push((fixes.len(), time_ns, counter(cores[core], time_ns)));
+                }
+            }
+            // Each is seen at the end again, so that its drift is known.
+            fixes.extend((0..cores.len()).map(|c| fix(c, &cores, time_ns + 1, 0)));
+            let clock = Clock::of(&fixes);
+            for (next, true_ns, counter) in events {
+                let (begin, end) = (&fixes[next - 1], &fixes[next]);
+                let told_ns = time_ns_of(begin, end, counter);
+                let bound_ns = clock.bound_ns(begin, end);
+                prop_assert!(told_ns.abs_diff(true_ns) <= bound_ns, "{told_ns} {true_ns} {bound_ns}");
+            }
+        }
+
+        /// Where counters agree, the bound is small.
+        #[test]
+        fn bound_is_narrow_where_counters_agree(times in prop::collection::vec(1u64..10_000_000, 3..100)) {
+            // A time that is slewed looks as if both drifted.
+            let cores = [Core { skew: 77, drift_ppm: 20 }; 2];
+            let mut time_ns = 0;
+            let fixes: Vec<_> = times.iter().enumerate().map(|(i, wait_ns)| {
+                time_ns += wait_ns;
+                fix(i % 2, &cores, time_ns, 0)
+            }).collect();
+            let clock = Clock::of(&fixes);
+            for pair in fixes.windows(2) {
+                prop_assert!(clock.bound_ns(&pair[0], &pair[1]) < 40, "{}", clock.bound_ns(&pair[0], &pair[1]));
+            }
+        }
+
+        /// Whatever a file says, there is a time, and it is between the fixes.
+        #[test]
+        fn any_fixes_give_times_between_them(
+            raw in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u32>(), 0u32..3), 2..20),
+            counters in prop::collection::vec(any::<u64>(), 1..20),
+        ) {
+            let fixes = raw.iter().map(|&(counter, monotonic_ns, window, cpu)| Fix { counter, monotonic_ns, window, cpu });
+            let fixes: Vec<Fix> = fixes.collect();
+            let mut clock = Clock::default();
+            fixes.iter().for_each(|f| clock.learn(f));
+            Clock::of(&fixes);
+            for pair in fixes.windows(2) {
+                clock.bound_ns(&pair[0], &pair[1]);
+                for counter in &counters {
+                    let time_ns = time_ns_of(&pair[0], &pair[1], *counter);
+                    prop_assert!(time_ns >= pair[0].monotonic_ns);
+                    prop_assert!(time_ns <= pair[1].monotonic_ns.max(pair[0].monotonic_ns));
+                }
+            }
+        }
+    }
+
+    use super::time_ns as time_ns_of;
 }

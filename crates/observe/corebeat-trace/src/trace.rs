@@ -1,6 +1,7 @@
 //! A trace that is recorded: its options, its streams, its end.
 
-use crate::collector::{Collector, Sink};
+use crate::collector::{Collector, Packer, Sink};
+use crate::compression::Compression;
 use crate::error::Error;
 use crate::event::EVENT_BYTES_MAX;
 use crate::log::{Log, Stream};
@@ -38,6 +39,7 @@ pub struct Options {
     pub(crate) buffers: usize,
     pub(crate) collectors: usize,
     pub(crate) when_full: WhenFull,
+    pub(crate) compression: Compression,
 }
 
 /// A trace that is being recorded. It ends with [`Trace::finish`], or when this is dropped, which keeps silent about errors.
@@ -65,7 +67,13 @@ pub struct Summary {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { buffer_bytes: 64 << 10, buffers: 16, collectors: 1, when_full: WhenFull::default() }
+        Options {
+            buffer_bytes: 64 << 10,
+            buffers: 16,
+            collectors: 1,
+            when_full: WhenFull::default(),
+            compression: Compression::default(),
+        }
     }
 }
 
@@ -96,13 +104,19 @@ impl Options {
         self
     }
 
+    /// How events are compressed.
+    pub fn compression(mut self, compression: Compression) -> Options {
+        self.compression = compression;
+        self
+    }
+
     /// Begins a trace in this file, which is replaced if there is one.
     ///
     /// # Errors
     ///
     /// The file cannot be made, or a thread cannot be started.
     pub fn create(self, path: impl AsRef<Path>) -> Result<Trace, Error> {
-        let sink = Sink::create(path.as_ref())?;
+        let sink = Sink::create(path.as_ref(), Packer::new(self.compression))?;
         let inbox = || Inbox { streams: Mutex::new(Vec::new()), collector: OnceLock::new() };
         let shared = Arc::new(Shared {
             inboxes: (0..self.collectors.max(1)).map(|_| inbox()).collect(),
@@ -179,7 +193,7 @@ impl Trace {
         for stream in &streams {
             // SAFETY: the collectors are gone, so this is the taker.
             for full in unsafe { stream.rest() } {
-                sink.save(stream, &full);
+                sink.pack(stream, &full);
             }
             sink.leave(stream);
         }
@@ -276,7 +290,7 @@ impl Shared {
             return;
         }
         // SAFETY: without collectors, who has locked the sink is the taker.
-        unsafe { stream.drain(|full| sink.save(stream, &full)) };
+        unsafe { stream.drain(|full| sink.pack(stream, &full)) };
         if stream.is_ended() {
             sink.leave(stream);
             drop(sink);
