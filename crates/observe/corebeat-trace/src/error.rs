@@ -18,6 +18,15 @@ pub enum Error {
     /// What is read from cannot be read.
     #[error("the trace cannot be read: {0}")]
     Read(#[source] io::Error),
+    /// What is written to cannot be written.
+    #[error("it cannot be written: {0}")]
+    Write(#[source] io::Error),
+    /// A folder for an export has something in it.
+    #[error("{} is not empty: name a new folder", path.display())]
+    NotEmpty {
+        /// Which.
+        path: PathBuf,
+    },
     /// A thread that compresses and writes could not be started.
     #[error("no thread to write the trace: {0}")]
     Thread(#[source] io::Error),

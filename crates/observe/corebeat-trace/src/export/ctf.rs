@@ -1,0 +1,234 @@
+//! The Common Trace Format 1.8: what babeltrace2 and Trace Compass read.
+//!
+//! A folder with `metadata`, text in TSDL, and a file of packets for each thread. Everything is aligned to bytes, little-endian.
+
+use crate::error::Error;
+use crate::event::Type;
+use crate::reader::{Ending, Packet, Process, ReadKind, Reader, Thread, Value};
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+const MAGIC: u32 = 0xc1fc_1fc1;
+const BITS: u64 = 8;
+/// The types that fields are declared with.
+const TYPES: &str = r"typealias integer { size = 8; align = 8; signed = false; } := uint8_t;
+typealias integer { size = 16; align = 8; signed = false; } := uint16_t;
+typealias integer { size = 32; align = 8; signed = false; } := uint32_t;
+typealias integer { size = 64; align = 8; signed = false; } := uint64_t;
+typealias integer { size = 8; align = 8; signed = true; } := int8_t;
+typealias integer { size = 16; align = 8; signed = true; } := int16_t;
+typealias integer { size = 32; align = 8; signed = true; } := int32_t;
+typealias integer { size = 64; align = 8; signed = true; } := int64_t;
+typealias integer { size = 8; align = 8; signed = false; base = 16; } := xint8_t;
+typealias integer { size = 16; align = 8; signed = false; base = 16; } := xint16_t;
+typealias integer { size = 32; align = 8; signed = false; base = 16; } := xint32_t;
+typealias integer { size = 64; align = 8; signed = false; base = 16; } := xint64_t;
+typealias floating_point { exp_dig = 8; mant_dig = 24; align = 8; } := float;
+typealias floating_point { exp_dig = 11; mant_dig = 53; align = 8; } := double;
+";
+
+/// Writes a trace into a folder, which is made, and must be new or empty. Times are nanoseconds of `CLOCK_MONOTONIC`, with the
+/// offset to real time; what was lost is told as events discarded.
+///
+/// # Errors
+///
+/// The trace cannot be read, or the folder not be written.
+pub fn write_ctf(reader: &mut Reader<impl Read>, folder: impl AsRef<Path>) -> Result<(), Error> {
+    let folder = folder.as_ref();
+    let failed = |source| Error::File { path: folder.into(), source };
+    fs::create_dir_all(folder).map_err(failed)?;
+    if fs::read_dir(folder).map_err(failed)?.next().is_some() {
+        return Err(Error::NotEmpty { path: folder.into() });
+    }
+    let mut streams = BTreeMap::<u32, Stream>::new();
+    let mut real_offset_ns = None;
+    while let Some(packet) = reader.next_packet()? {
+        real_offset_ns.get_or_insert(packet.real_offset_ns());
+        let stream = streams.entry(packet.thread().stream).or_default();
+        stream.thread = packet.thread().clone();
+        stream.write(folder, Some(&packet), packet.lost())?;
+    }
+    if let Some(Ending::Complete { lost }) = reader.ending() {
+        for (stream, lost) in lost {
+            if let Some(stream) = streams.get_mut(stream)
+                && *lost > stream.lost
+            {
+                stream.write(folder, None, *lost)?;
+            }
+        }
+    }
+    let metadata = metadata(reader.process(), reader.kinds(), real_offset_ns.unwrap_or(0));
+    let path = folder.join("metadata");
+    fs::write(&path, metadata).map_err(|source| Error::File { path, source })
+}
+
+/// A stream's file. It is opened for each packet: there may be more streams than files that may be open.
+#[derive(Default)]
+struct Stream {
+    thread: Arc<Thread>,
+    /// Times go on in each stream.
+    last_ns: u64,
+    lost: u64,
+    bytes: Vec<u8>,
+}
+
+impl Stream {
+    fn write(&mut self, folder: &Path, packet: Option<&Packet>, lost: u64) -> Result<(), Error> {
+        let (begin_ns, end_ns) = packet.map_or((self.last_ns, self.last_ns), Packet::span_ns);
+        let begin_ns = begin_ns.max(self.last_ns);
+        self.last_ns = begin_ns;
+        self.lost = self.lost.max(lost);
+        let bytes = &mut self.bytes;
+        bytes.clear();
+        bytes.extend(MAGIC.to_le_bytes());
+        bytes.extend(0u32.to_le_bytes());
+        let times_at = bytes.len();
+        bytes.extend([0; 32]);
+        bytes.extend(self.lost.to_le_bytes());
+        bytes.extend(self.thread.stream.to_le_bytes());
+        bytes.extend(self.thread.tid.to_le_bytes());
+        put_text(bytes, &self.thread.name);
+        for event in packet.iter().flat_map(|packet| packet.events()) {
+            self.last_ns = self.last_ns.max(event.time_ns());
+            bytes.extend(event.kind().number().to_le_bytes());
+            bytes.extend(self.last_ns.to_le_bytes());
+            for (field, value) in event.kind().fields().iter().zip(event.values()) {
+                put(bytes, field.of(), value);
+            }
+        }
+        self.last_ns = self.last_ns.max(end_ns);
+        let bits = bytes.len() as u64 * BITS;
+        for (index, number) in [begin_ns, self.last_ns, bits, bits].into_iter().enumerate() {
+            bytes[times_at + 8 * index..][..8].copy_from_slice(&number.to_le_bytes());
+        }
+        let path = folder.join(format!("stream_{}", self.thread.stream));
+        let written =
+            File::options().create(true).append(true).open(&path).and_then(|mut f| f.write_all(bytes));
+        written.map_err(|source| Error::File { path, source })
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, of: Type, value: Value<'_>) {
+    let number = match value {
+        Value::Text(text) => return put_text(bytes, text),
+        Value::U64(value) => value,
+        Value::I64(value) => value as u64,
+        Value::F32(value) => value.to_bits().into(),
+        Value::F64(value) => value.to_bits(),
+        Value::Bool(value) => value.into(),
+    };
+    bytes.extend(&number.to_le_bytes()[..of.bytes().unwrap_or(0)]);
+}
+
+/// Texts end with a zero; what has one inside ends there.
+fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    bytes.extend(text.bytes().take_while(|b| *b != 0));
+    bytes.push(0);
+}
+
+fn metadata(process: &Process, kinds: &[ReadKind], real_offset_ns: i64) -> String {
+    let mut text = format!("/* CTF 1.8 */\n{TYPES}");
+    let real_offset_ns = real_offset_ns.max(0);
+    let (offset_s, offset) = (real_offset_ns / 1_000_000_000, real_offset_ns % 1_000_000_000);
+    let program = Literal(&process.program);
+    let pid = process.pid;
+    // To write into a String cannot fail.
+    let _ = write!(
+        text,
+        r#"trace {{
+    major = 1;
+    minor = 8;
+    byte_order = le;
+    packet.header := struct {{ uint32_t magic; uint32_t stream_id; }};
+}};
+env {{
+    tracer_name = "corebeat-trace";
+    procname = {program};
+    vpid = {pid};
+}};
+clock {{
+    name = monotonic;
+    description = "CLOCK_MONOTONIC";
+    freq = 1000000000;
+    offset_s = {offset_s};
+    offset = {offset};
+}};
+typealias integer {{ size = 64; align = 8; signed = false; map = clock.monotonic.value; }} := time_t;
+stream {{
+    id = 0;
+    packet.context := struct {{
+        time_t timestamp_begin;
+        time_t timestamp_end;
+        uint64_t content_size;
+        uint64_t packet_size;
+        uint64_t events_discarded;
+        uint32_t _stream;
+        uint32_t _tid;
+        string _thread;
+    }};
+    event.header := struct {{ uint16_t id; time_t timestamp; }};
+}};
+"#
+    );
+    for kind in kinds {
+        let _ = writeln!(text, "event {{\n    name = {};\n    id = {};", Literal(kind.name()), kind.number());
+        let _ = writeln!(text, "    stream_id = 0;\n    fields := struct {{");
+        let mut taken = Vec::<String>::new();
+        for field in kind.fields() {
+            // An underscore before it, which readers take away, so that no name is a keyword.
+            let mut name = format!("_{}", identifier(field.name()));
+            while taken.contains(&name) {
+                name.push('_');
+            }
+            let _ = writeln!(text, "        {} {name};", type_name(field.of(), field.is_hex()));
+            taken.push(name);
+        }
+        text.push_str("    };\n};\n");
+    }
+    text
+}
+
+fn identifier(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+fn type_name(of: Type, is_hex: bool) -> &'static str {
+    match (of, is_hex) {
+        (Type::U8, true) | (Type::I8, true) => "xint8_t",
+        (Type::U16, true) | (Type::I16, true) => "xint16_t",
+        (Type::U32, true) | (Type::I32, true) => "xint32_t",
+        (Type::U64, true) | (Type::I64, true) => "xint64_t",
+        (Type::U8 | Type::Bool, _) => "uint8_t",
+        (Type::U16, _) => "uint16_t",
+        (Type::U32, _) => "uint32_t",
+        (Type::U64, _) => "uint64_t",
+        (Type::I8, _) => "int8_t",
+        (Type::I16, _) => "int16_t",
+        (Type::I32, _) => "int32_t",
+        (Type::I64, _) => "int64_t",
+        (Type::F32, _) => "float",
+        (Type::F64, _) => "double",
+        (Type::Text, _) => "string",
+    }
+}
+
+/// A text in quotes, of TSDL's.
+struct Literal<'a>(&'a str);
+
+impl fmt::Display for Literal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                c if c.is_control() => f.write_char('?')?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
