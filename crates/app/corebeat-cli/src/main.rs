@@ -4,7 +4,8 @@
 //!
 //! Exit status, as `env` has it: 2 for a mistake on the command line, such as a file that cannot be opened, 125 where
 //! Corebeat itself fails, 126 for a program that cannot be started, 127 for one that is not there; else the program's own, or
-//! its signal. `corebeat net` ends with 1 where something is wrong with the network or its records.
+//! its signal. `corebeat net` ends with 1 where something is wrong with the network or its records, and
+//! `corebeat trace` where the file is no trace, or damaged.
 
 mod beat;
 mod daemon;
@@ -19,6 +20,7 @@ mod restore;
 mod run;
 mod session;
 mod top;
+mod trace;
 mod trial;
 mod tune;
 mod workload;
@@ -56,6 +58,9 @@ enum Command {
     Beat(beat::Command),
     /// Check, draw and run networks in S-Net
     Net(net::Options),
+    /// Read traces: what is in them, as text, as tables, and in forms that other tools open
+    #[command(subcommand)]
+    Trace(trace::Command),
     /// Serve this host, or this user: take heartbeats and goals from programs, and steer by them
     Daemon(daemon::Options),
 }
@@ -98,6 +103,7 @@ fn main() -> ExitCode {
         Command::Workload(options) => workload::main(options),
         Command::Beat(command) => beat::main(command),
         Command::Net(options) => net::main(options),
+        Command::Trace(command) => trace::main(command),
         Command::Daemon(options) => daemon::main(options),
     };
     done.unwrap_or_else(|failure| failure.report())

@@ -124,9 +124,7 @@ impl Sink {
             packets: Vec::new(),
             payload: Vec::new(),
         };
-        sink.packets.extend(packet::FILE_MAGIC);
-        sink.packets.extend(packet::VERSION.to_le_bytes());
-        sink.packets.extend([0; 4]);
+        sink.packets.extend(packet::file_header());
         sink.payload.extend(std::process::id().to_le_bytes());
         let program = std::env::current_exe().ok().and_then(|p| Some(p.file_name()?.to_str()?.to_owned()));
         packet::write_text(&mut sink.payload, counter::NAME);

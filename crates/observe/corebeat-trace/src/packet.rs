@@ -96,6 +96,14 @@ pub(crate) struct Span {
     pub(crate) lost: u64,
 }
 
+/// What a file begins with.
+pub(crate) fn file_header() -> [u8; FILE_HEADER_BYTES] {
+    let mut bytes = [0; FILE_HEADER_BYTES];
+    bytes[..FILE_MAGIC.len()].copy_from_slice(&FILE_MAGIC);
+    bytes[FILE_MAGIC.len()..][..4].copy_from_slice(&VERSION.to_le_bytes());
+    bytes
+}
+
 /// Appends a packet.
 pub(crate) fn write(
     to: &mut Vec<u8>,

@@ -231,6 +231,11 @@ impl Packet {
         self.span.lost
     }
 
+    /// Bytes of its events before compression.
+    pub fn event_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// When it was begun and handed over, in nanoseconds of `CLOCK_MONOTONIC`.
     pub fn span_ns(&self) -> (u64, u64) {
         (self.span.begin.monotonic_ns, self.span.end.monotonic_ns)
@@ -418,7 +423,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads one packet, with all that belongs to it, into `bytes`.
-    fn read_whole(&mut self) -> io::Result<Result<Header, Ending>> {
+    pub(crate) fn read_whole(&mut self) -> io::Result<Result<Header, Ending>> {
         let unfinished = Ending::Unfinished { whole_bytes: self.at_byte };
         let damaged = |why| Ending::Damaged { at_byte: self.at_byte, why };
         self.bytes.resize(HEADER_BYTES, 0);
@@ -439,6 +444,11 @@ impl<R: Read> Reader<R> {
         }
         self.at_byte += self.bytes.len() as u64;
         Ok(Ok(header))
+    }
+
+    /// The packet that was read last.
+    pub(crate) fn whole(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Reads all, but for the events, and learns what it says. Calls `each` with where packets of events are.

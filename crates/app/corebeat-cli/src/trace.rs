@@ -1,0 +1,103 @@
+//! `corebeat trace`: traces, read.
+
+mod cut;
+mod export;
+mod info;
+mod stats;
+
+use crate::failure::{Done, Failure, tell};
+use corebeat_trace::{Ending, Error, Timeline, write_text};
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    /// Say what is in a trace: process, time, threads, kinds of events, and how it ended
+    Info(Input),
+    /// Print all events in the order of time
+    Cat(Input),
+    /// Write a trace in a form that others read
+    Export(export::Options),
+    /// Count events by kind and by thread, and what was lost
+    Stats(Input),
+    /// Keep a piece of a trace: a time, or some threads
+    Cut(cut::Options),
+}
+
+/// What is read.
+#[derive(clap::Args)]
+pub(crate) struct Input {
+    /// The trace
+    #[arg(value_name = "FILE")]
+    path: PathBuf,
+}
+
+pub(crate) fn main(command: Command) -> Done {
+    match command {
+        Command::Info(input) => info::main(&input),
+        Command::Cat(input) => cat(&input),
+        Command::Export(options) => export::main(&options),
+        Command::Stats(input) => stats::main(&input),
+        Command::Cut(options) => cut::main(&options),
+    }
+}
+
+fn cat(input: &Input) -> Done {
+    let mut timeline = input.timeline()?;
+    let out = BufWriter::new(std::io::stdout());
+    write_text(&mut timeline, out).map_err(|e| input.failed(e))?;
+    input.ended(timeline.ending())
+}
+
+impl Input {
+    fn open(&self) -> Result<BufReader<File>, Failure> {
+        let opened = File::open(&self.path).and_then(|file| {
+            // That a folder cannot be read is known only when it is.
+            if file.metadata()?.is_dir() { Err(std::io::ErrorKind::IsADirectory.into()) } else { Ok(file) }
+        });
+        opened.map(BufReader::new).map_err(|e| Failure::usage(format!("cannot open {}: {e}", self.shown())))
+    }
+
+    fn timeline(&self) -> Result<Timeline<BufReader<File>>, Failure> {
+        Timeline::new(self.open()?).map_err(|e| self.failed(e))
+    }
+
+    fn failed(&self, error: Error) -> Failure {
+        match error {
+            Error::NotATrace | Error::Version { .. } | Error::TooWide => {
+                Failure::wrong(format!("{}: {error}", self.shown()))
+            }
+            Error::Read(_) => Failure::own(format!("{}: {error}", self.shown())),
+            Error::NotEmpty { .. } => Failure::usage(error),
+            error => Failure::own(error),
+        }
+    }
+
+    /// What all commands end with: whether there was more to read.
+    fn ended(&self, ending: &Ending) -> Done {
+        match ending {
+            Ending::Damaged { .. } => Err(Failure::wrong(format!("{}: {ending}", self.shown()))),
+            Ending::Unfinished { .. } => {
+                tell(format_args!("corebeat: {}: {ending}; what was in memory is missing\n", self.shown()));
+                Ok(ExitCode::SUCCESS)
+            }
+            _ => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    fn shown(&self) -> std::path::Display<'_> {
+        Path::display(&self.path)
+    }
+}
+
+/// Nanoseconds, readable.
+fn time(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{ns} ns"),
+        10_000..10_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.3} s", ns as f64 / 1e9),
+    }
+}

@@ -1,0 +1,67 @@
+//! `corebeat trace export`.
+
+use super::Input;
+use crate::failure::{Done, Failure};
+use corebeat_trace::{Reader, write_chrome, write_csv, write_ctf, write_json_lines};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    input: Input,
+    /// The form
+    #[arg(long, value_name = "FORM")]
+    to: Form,
+    /// Where it goes: a new folder for ctf, else a file, which is standard output if nothing is said
+    #[arg(short, long, value_name = "PATH")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// Common Trace Format 1.8, a folder: for babeltrace2, Trace Compass
+    Ctf,
+    /// Chrome's trace events: for Perfetto (ui.perfetto.dev)
+    Chrome,
+    /// Comma-separated values
+    Csv,
+    /// JSON, an object a line
+    Jsonl,
+}
+
+pub(crate) fn main(options: &Options) -> Done {
+    let input = &options.input;
+    let ending = match (options.to, &options.output) {
+        (Form::Ctf, None) => return Err(Failure::usage("ctf is a folder: name a new one with --output")),
+        (Form::Ctf, Some(folder)) => {
+            let mut reader = Reader::new(input.open()?).map_err(|e| input.failed(e))?;
+            write_ctf(&mut reader, folder).map_err(|e| input.failed(e))?;
+            reader.ending().cloned()
+        }
+        (Form::Chrome, output) => {
+            let mut reader = Reader::new(input.open()?).map_err(|e| input.failed(e))?;
+            write_chrome(&mut reader, create(output.as_ref())?).map_err(|e| input.failed(e))?;
+            reader.ending().cloned()
+        }
+        (form, output) => {
+            let mut timeline = input.timeline()?;
+            let out = create(output.as_ref())?;
+            match form {
+                Form::Csv => write_csv(&mut timeline, out),
+                _ => write_json_lines(&mut timeline, out),
+            }
+            .map_err(|e| input.failed(e))?;
+            Some(timeline.ending().clone())
+        }
+    };
+    ending.map_or(Ok(std::process::ExitCode::SUCCESS), |ending| input.ended(&ending))
+}
+
+fn create(path: Option<&PathBuf>) -> Result<Box<dyn Write>, Failure> {
+    let Some(path) = path else { return Ok(Box::new(BufWriter::new(std::io::stdout()))) };
+    let file = File::create(path)
+        .map_err(|e| Failure::usage(format!("cannot write {}: {e}; name another file", path.display())))?;
+    Ok(Box::new(BufWriter::new(file)))
+}

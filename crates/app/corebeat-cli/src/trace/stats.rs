@@ -1,0 +1,84 @@
+//! `corebeat trace stats`.
+
+use super::{Input, time};
+use crate::failure::{Done, print};
+use corebeat_trace::{Ending, Reader};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// What is known of a thread.
+#[derive(Default)]
+struct Seen {
+    name: String,
+    events: u64,
+    lost: u64,
+    begin_ns: u64,
+    end_ns: u64,
+}
+
+pub(crate) fn main(input: &Input) -> Done {
+    let file = input.open()?;
+    let file_bytes = file.get_ref().metadata().map_or(0, |m| m.len());
+    let mut reader = Reader::new(file).map_err(|e| input.failed(e))?;
+    let mut kinds = Vec::<u64>::new();
+    let mut threads = BTreeMap::<u32, Seen>::new();
+    let mut event_bytes = 0;
+    while let Some(packet) = reader.next_packet().map_err(|e| input.failed(e))? {
+        let (begin_ns, end_ns) = packet.span_ns();
+        let thread = packet.thread();
+        let seen = threads.entry(thread.stream).or_insert_with(|| Seen {
+            name: thread.name.clone(),
+            begin_ns,
+            ..Seen::default()
+        });
+        seen.end_ns = end_ns;
+        seen.lost = packet.lost();
+        event_bytes += packet.event_bytes() as u64;
+        for event in packet.events() {
+            let index = usize::from(event.kind().number()) - 1;
+            if kinds.len() <= index {
+                kinds.resize(index + 1, 0);
+            }
+            kinds[index] += 1;
+            seen.events += 1;
+        }
+    }
+    let ending = reader.ending().cloned().unwrap_or(Ending::Complete { lost: BTreeMap::new() });
+    if let Ending::Complete { lost } = &ending {
+        for (stream, lost) in lost {
+            threads.entry(*stream).or_default().lost = *lost;
+        }
+    }
+    let events: u64 = kinds.iter().sum();
+    let lost: u64 = threads.values().map(|t| t.lost).sum();
+    let mut text = String::new();
+    // To write into a String cannot fail.
+    let _ = writeln!(text, "events    {events}, and {lost} lost");
+    let per_event = |bytes: u64| bytes as f64 / events.max(1) as f64;
+    let _ = writeln!(
+        text,
+        "bytes     {event_bytes} ({:.1} an event), in the file {file_bytes} ({:.1} an event)",
+        per_event(event_bytes),
+        per_event(file_bytes)
+    );
+    let _ = writeln!(text, "\n{:>12}  kind", "events");
+    for (kind, events) in reader.kinds().iter().zip(&kinds) {
+        let _ = writeln!(text, "{events:>12}  {}", kind.name().escape_debug());
+    }
+    let _ = writeln!(text, "\n{:>12} {:>10} {:>12} {:>12}  thread", "events", "lost", "time", "events/s");
+    for (stream, seen) in &threads {
+        let ns = seen.end_ns.saturating_sub(seen.begin_ns);
+        let rate = seen.events as f64 * 1e9 / ns.max(1) as f64;
+        let name = if *stream == u32::MAX { "without a stream" } else { &seen.name };
+        let _ = writeln!(
+            text,
+            "{:>12} {:>10} {:>12} {rate:>12.0}  {stream} {}",
+            seen.events,
+            seen.lost,
+            time(ns),
+            name.escape_debug()
+        );
+    }
+    print(text)?;
+    input.ended(&ending)
+}

@@ -1,0 +1,142 @@
+//! `corebeat trace`, as a user runs it.
+
+use corebeat_trace::{Event, Options, WhenFull};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+#[derive(Event)]
+struct Paid {
+    account: u32,
+    cents: i64,
+}
+
+/// A trace of two threads, one after the other, with 1,000 events each.
+fn recorded() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bank.cbt");
+    let trace = Options::default().when_full(WhenFull::Wait).create(&path).unwrap();
+    for thread in ["one", "two"] {
+        let builder = std::thread::Builder::new().name(thread.into());
+        std::thread::scope(|scope| {
+            let paid = || {
+                let log = trace.log().unwrap();
+                (0..1000).for_each(|n| log.emit(&Paid { account: n, cents: -i64::from(n) }));
+            };
+            builder.spawn_scoped(scope, paid).unwrap();
+        });
+    }
+    trace.finish().unwrap();
+    (folder, path)
+}
+
+fn trace(args: &[&str], path: &Path, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
+    command.arg("trace").args(args).arg(path).args(more).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// What it prints, where all goes well.
+fn printed(args: &[&str], path: &Path, more: &[&str]) -> String {
+    let output = trace(args, path, more);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The one line that it says, and its status.
+fn refused(args: &[&str], path: &Path, more: &[&str]) -> (String, i32) {
+    let output = trace(args, path, more);
+    let line = text(&output.stderr);
+    assert_eq!(line.lines().count(), 1, "{line}");
+    assert!(line.starts_with("corebeat: "), "{line}");
+    (line, output.status.code().unwrap())
+}
+
+#[test]
+fn trace_is_told_printed_and_counted() {
+    let (_folder, path) = recorded();
+    let info = printed(&["info"], &path, &[]);
+    for told in ["ending    complete\n", "threads   2\n", "\"one\"", "Paid (account: u32; cents: i64)\n"] {
+        assert!(info.contains(told), "{told} in {info}");
+    }
+    let cat = printed(&["cat"], &path, &[]);
+    assert_eq!(cat.lines().count(), 2000);
+    assert!(cat.lines().next().unwrap().ends_with("0 one Paid account=0 cents=0"), "{cat}");
+    let stats = printed(&["stats"], &path, &[]);
+    assert!(stats.starts_with("events    2000, and 0 lost\nbytes     32000 (16.0 an event)"), "{stats}");
+}
+
+#[test]
+fn trace_is_exported() {
+    let (folder, path) = recorded();
+    assert_eq!(printed(&["export", "--to", "jsonl"], &path, &[]).lines().count(), 2000);
+    assert_eq!(printed(&["export", "--to", "csv"], &path, &[]).lines().count(), 2001);
+    let chrome = folder.path().join("chrome.json");
+    printed(&["export", "--to", "chrome"], &path, &["-o", chrome.to_str().unwrap()]);
+    let read: serde_json::Value = serde_json::from_slice(&fs::read(&chrome).unwrap()).unwrap();
+    assert_eq!(read["traceEvents"].as_array().unwrap().len(), 2002);
+    let ctf = folder.path().join("ctf");
+    printed(&["export", "--to", "ctf"], &path, &["-o", ctf.to_str().unwrap()]);
+    assert!(ctf.join("metadata").exists());
+    let (line, status) = refused(&["export", "--to", "ctf"], &path, &["-o", ctf.to_str().unwrap()]);
+    assert!(line.contains("not empty") && status == 2, "{line}");
+    let (line, status) = refused(&["export", "--to", "ctf"], &path, &[]);
+    assert!(line.contains("--output") && status == 2, "{line}");
+}
+
+#[test]
+fn piece_of_a_trace_has_what_was_asked_for() {
+    let (folder, path) = recorded();
+    let piece = folder.path().join("piece.cbt");
+    let to = ["-o", piece.to_str().unwrap()];
+    assert_eq!(printed(&["cut", "--thread", "1"], &path, &to), "1 packets\n");
+    let cat = printed(&["cat"], &piece, &[]);
+    assert_eq!(cat.lines().filter(|l| l.contains(" two Paid ")).count(), 1000);
+    assert_eq!(cat.lines().count(), 1000);
+    assert_eq!(printed(&["cut", "--from", "3600"], &path, &to), "0 packets\n");
+    assert_eq!(refused(&["cut", "--from", "2", "--to", "1"], &path, &to).1, 2);
+    assert_eq!(refused(&["cut"], &path, &["-o", path.to_str().unwrap()]).1, 2);
+}
+
+#[test]
+fn bad_files_get_one_clear_line() {
+    let (folder, path) = recorded();
+    let whole = fs::read(&path).unwrap();
+    let bad = folder.path().join("bad.cbt");
+    let write = |bytes: &[u8]| fs::write(&bad, bytes).unwrap();
+    let all =
+        [&["info"][..], &["cat"], &["stats"], &["export", "--to", "csv"], &["export", "--to", "chrome"]];
+    let refused_by_all = |what: &str, expected: i32| {
+        for command in all {
+            let (line, status) = refused(command, &bad, &[]);
+            assert!(line.contains(what) && status == expected, "{command:?}: {status} {line}");
+        }
+    };
+    write(b"");
+    refused_by_all("no trace", 1);
+    write(b"#!/bin/sh\necho no trace at all\n");
+    refused_by_all("no trace", 1);
+    let mut later = whole.clone();
+    later[8] = 2;
+    write(&later);
+    refused_by_all("version 2", 1);
+    // It ended in the midst of it: what is there is good.
+    write(&whole[..whole.len() - 100]);
+    refused_by_all("unfinished: whole up to byte", 0);
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 4;
+    write(&flipped);
+    refused_by_all("damaged at byte", 1);
+    let mut huge = whole.clone();
+    huge[16 + 12..16 + 16].copy_from_slice(&u32::MAX.to_le_bytes());
+    write(&huge);
+    refused_by_all("damaged at byte 16", 1);
+    let gone = folder.path().join("gone.cbt");
+    for file in [gone.as_path(), folder.path()] {
+        assert_eq!(refused(&["info"], file, &[]).1, 2);
+    }
+}
