@@ -103,6 +103,8 @@ mod error;
 mod event;
 mod export;
 mod log;
+#[cfg(all(test, loom))]
+mod model;
 mod packet;
 mod reader;
 mod ring;

@@ -74,7 +74,7 @@ unsafe impl Sync for Stream {}
 
 impl Log {
     pub(crate) fn new(shared: &Arc<Shared>) -> Option<Log> {
-        Some(Log { stream: shared.enlist()?, stays: PhantomData })
+        Some(Log { stream: Shared::enlist(shared)?, stays: PhantomData })
     }
 
     pub(crate) fn stream(&self) -> &Stream {

@@ -13,8 +13,14 @@
 //! Numbers `freed` and `filled` only grow; slot `n` of the ring is where number `n` modulo the slots is. The filler opens slot
 //! `filled` where `filled - freed` is less than there are slots, moves `at` through it, closes it, and counts `filled` up. The
 //! taker has slots from `freed` to `filled`, and counts `freed` up when it is done with one. So a slot is the filler's or the
-//! taker's, never both's, but for one case: [`Ring::open_part`] lets the taker see the part of the open slot that is before
-//! `at`, when it takes nothing else any more; the filler never writes there again, because no slot becomes free.
+//! taker's, never both's, but for one case: [`Ring::rest`] lets the taker see the part of the open slot that is before `at`, as its
+//! last act; the filler never writes there again, because no slot becomes free.
+//!
+//! `rest` has to know whose slot `at` is in, while the filler goes on. It reads `filled`, `at`, and `filled` again until both
+//! counts are the same. Then `at` is null, or in slot `filled`, which is open; or at the end of slot `filled - 1`, where `close` has
+//! counted and not yet set it to null. The two have different places, because there are two slots or more. (To set it to null before
+//! counting would hide a slot that is neither open nor counted; a model found that reading `at` first takes one for the
+//! other.)
 
 use corebeat_sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use corebeat_sync::cell::UnsafeCell;
@@ -85,7 +91,7 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
     /// Only the filler calls this, and `at` is in the open slot.
     #[inline(always)]
     pub(crate) unsafe fn advance(&self, at: *mut u8) {
-        // Release: pairs with the load in `open_part`; who sees `at` there sees what is written before it.
+        // Release: pairs with Acquire in `rest`; who sees `at` there sees what is written before it.
         self.at.store(at, Ordering::Release);
     }
 
@@ -125,12 +131,12 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
         let filled = self.filled.load(Ordering::Relaxed);
         let index = filled % self.slots.len();
         let bytes = at.addr() - self.memory.slot(index).addr();
-        // SAFETY: the slot is open, which makes it the filler's; and `open_part` does not look at this.
+        // SAFETY: the slot is open, which makes it the filler's; and of an open one `rest` does not look at this.
         self.slots[index].closed.with_mut(|place| unsafe { *place = (closed, bytes) });
-        // Release: pairs with Acquire in `next` and `open_part`; who sees the count sees what is in the slot.
+        // Release: pairs with Acquire in `next` and `rest`; who sees the count sees what is in the slot.
         self.filled.store(filled + 1, Ordering::Release);
-        // Release: pairs with the load in `open_part`, which then sees the count.
-        self.at.store(ptr::null_mut(), Ordering::Release);
+        // Relaxed: nothing is known by it. `rest` may see it later, and take the slot for what it is, by the count.
+        self.at.store(ptr::null_mut(), Ordering::Relaxed);
     }
 
     // ---- for the taker
@@ -174,11 +180,18 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
     ///
     /// Only the taker calls this, and nothing else of its own from here on.
     pub(crate) unsafe fn rest(&self) -> Vec<Taken<'_, O, C>> {
-        // Acquire: pairs with Release in `advance`, `open` and `close`. It comes before the next load, so that a slot that is
-        // closed in between is taken as full.
-        let at = self.at.load(Ordering::Acquire);
-        // Acquire: pairs with Release in `close`.
-        let filled = self.filled.load(Ordering::Acquire);
+        // Acquire: pairs with Release in `close`. Who sees a count sees `at` as it was then, or later.
+        let mut filled = self.filled.load(Ordering::Acquire);
+        let at = loop {
+            // Acquire: pairs with Release in `advance` and `open`. Who sees it in a slot sees that those before are full.
+            let at = self.at.load(Ordering::Acquire);
+            let again = self.filled.load(Ordering::Acquire);
+            if again == filled {
+                break at;
+            }
+            // A slot was closed meanwhile. That happens no more often than there are slots, because none becomes free.
+            filled = again;
+        };
         let freed = self.freed.load(Ordering::Relaxed);
         let taken = |index: usize, bytes, closed| {
             // SAFETY: the slot was opened before `at` or `filled` came to it, and nobody opens it again; so many bytes of it
@@ -199,8 +212,7 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
         if !at.is_null() && rest.len() < self.slots.len() {
             let offset = at.addr() - self.memory.start.addr();
             let (index, bytes) = (offset / self.memory.slot_bytes, offset % self.memory.slot_bytes);
-            // A slot from before `filled` is among the full ones. The next one cannot be mistaken for it: they are fewer
-            // than there are slots.
+            // It is in the open slot, or still in the one that was closed last, which is another.
             if index == filled % self.slots.len() {
                 rest.push(taken(index, bytes, None));
             }
@@ -219,7 +231,7 @@ struct Memory {
 impl Memory {
     fn new(slots: usize, slot_bytes: usize) -> Memory {
         const LINE: usize = 64;
-        assert!(slots > 0 && slot_bytes > 1, "a ring has room");
+        assert!(slots > 1 && slot_bytes > 1, "a ring has room");
         let layout = Layout::array::<u8>(slots * slot_bytes).and_then(|l| l.align_to(LINE));
         let layout = layout.expect("a ring of a few megabytes at most");
         // SAFETY: the layout is not empty.

@@ -15,7 +15,8 @@ use std::path::Path;
 const BUFFER_BYTES_MIN: usize = 16 << 10;
 const BUFFER_BYTES_MAX: usize = RAW_BYTES_MAX;
 const _: () = assert!(BUFFER_BYTES_MIN > EVENT_BYTES_MAX + crate::packet::FIX_EVENT_BYTES);
-/// Buffers of a thread, at most.
+/// Buffers of a thread, at least (`ring` says why) and at most.
+const BUFFERS_MIN: usize = 2;
 const BUFFERS_MAX: usize = 1024;
 /// Threads that compress and write, at most.
 const COLLECTORS_MAX: usize = 64;
@@ -85,9 +86,9 @@ impl Options {
         self
     }
 
-    /// Buffers of each thread, 16 if nothing is said; 1 to 1024. Those that a thread does not come to take no memory.
+    /// Buffers of each thread, 16 if nothing is said; 2 to 1024. Those that a thread does not come to take no memory.
     pub fn buffers(mut self, buffers: usize) -> Options {
-        self.buffers = buffers.clamp(1, BUFFERS_MAX);
+        self.buffers = buffers.clamp(BUFFERS_MIN, BUFFERS_MAX);
         self
     }
 
@@ -132,7 +133,7 @@ impl Options {
             let collector = Collector::new(trace.shared.clone(), number);
             let builder = thread::Builder::new().name(format!("trace {number}"));
             let handle = builder.spawn(move || collector.run()).map_err(Error::Thread)?;
-            let _ = trace.shared.inboxes[number].collector.set(handle.thread().clone());
+            trace.shared.inboxes[number].collector.get_or_init(|| handle.thread().clone());
             trace.collectors.push(handle);
         }
         Ok(trace)
@@ -248,17 +249,17 @@ impl Shared {
     }
 
     /// A stream for the calling thread.
-    pub(crate) fn enlist(self: &Arc<Shared>) -> Option<Arc<Stream>> {
+    pub(crate) fn enlist(shared: &Arc<Shared>) -> Option<Arc<Stream>> {
         // Relaxed: a count.
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = shared.next.fetch_add(1, Ordering::Relaxed);
         if number >= STREAMS_MAX {
-            self.next.store(STREAMS_MAX, Ordering::Relaxed);
+            shared.next.store(STREAMS_MAX, Ordering::Relaxed);
             return None;
         }
-        let stream = Arc::new(Stream::new(self.clone(), number));
-        let mut streams = lock(&self.inbox(&stream).streams);
+        let stream = Arc::new(Stream::new(shared.clone(), number));
+        let mut streams = lock(&shared.inbox(&stream).streams);
         // Who ends the trace empties the inboxes after that.
-        if !self.is_over() {
+        if !shared.is_over() {
             streams.push(stream.clone());
         }
         drop(streams);

@@ -1,0 +1,149 @@
+//! A model of a thread's buffers, over every interleaving and every outcome that the memory orderings allow.
+//!
+//! `cargo xtask ci --only loom` runs it. That it would notice a mistake is shown by planted ones.
+
+use crate::ring::{Ring, Taken};
+use corebeat_sync::{Arc, fault, thread};
+use std::env;
+use std::process::Command;
+use std::time::Duration;
+
+/// Names a fault for the models of a process.
+const FAULT: &str = "COREBEAT_FAULT";
+/// For how many minutes `cargo xtask soak` runs: models have one preemption more then, as far as they get.
+const SOAK: &str = "COREBEAT_SOAK";
+/// What a model may take of each of these minutes.
+const MORE_TIME: Duration = Duration::from_secs(2);
+/// Slots of the ring, and what a slot takes.
+const SLOTS: usize = 2;
+const BYTES: usize = 8;
+
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    fault::plant(env::var(FAULT).ok().map(|f| f.parse().expect("a fault")));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    if let Ok(minutes) = env::var(SOAK) {
+        let minutes: u32 = minutes.parse().expect("a number of minutes");
+        builder.preemption_bound = Some(4);
+        builder.max_duration = Some(MORE_TIME * minutes);
+    }
+    builder.check(model);
+}
+
+/// Fills slots from `first` to `last`, as far as there is room, with two bytes each; the last one stays open. How many it began.
+fn fill(ring: &Ring<u8, u8>, slots: u8) -> u8 {
+    for slot in 0..slots {
+        if !ring.has_room() {
+            return slot;
+        }
+        // SAFETY: this thread is the only filler; no slot is open, and there is room.
+        unsafe {
+            let (start, _) = ring.open(slot);
+            for n in 1..=2 {
+                start.add(n - 1).write(slot);
+                ring.advance(start.add(n));
+            }
+            if slot + 1 < slots {
+                ring.close(slot);
+            }
+        }
+    }
+    slots
+}
+
+/// Waits for the next full slot, looks at it, and gives it back.
+fn take(ring: &Ring<u8, u8>, slot: &mut u8) {
+    // SAFETY: the caller is the only taker, and uses nothing any more that is given back.
+    unsafe {
+        let taken = loop {
+            match ring.next() {
+                Some(taken) => break taken,
+                None => thread::yield_now(),
+            }
+        };
+        look(&taken, *slot);
+        ring.free();
+    }
+    *slot += 1;
+}
+
+/// That a slot has what was put there.
+fn look(taken: &Taken<'_, u8, u8>, slot: u8) {
+    assert_eq!(taken.opened, slot);
+    assert!(taken.bytes.iter().all(|b| *b == slot));
+    match taken.closed {
+        Some(closed) => assert_eq!((closed, taken.bytes.len()), (slot, 2)),
+        None => assert!(taken.bytes.len() <= 2),
+    }
+}
+
+/// One fills; one takes what is full and gives it back, and takes the rest in the midst of it.
+#[test]
+fn loom_ring_gives_what_was_filled_in_order() {
+    check(|| {
+        let ring = Arc::new(Ring::<u8, u8>::new(SLOTS, BYTES));
+        let filler = {
+            let ring = ring.clone();
+            thread::spawn(move || fill(&ring, 4))
+        };
+        let mut slot = 0;
+        take(&ring, &mut slot);
+        // SAFETY: as above, and this is its last call.
+        for taken in unsafe { ring.rest() } {
+            look(&taken, slot);
+            slot += 1;
+        }
+        let begun = filler.join().unwrap();
+        assert!(slot <= begun, "something that was not there");
+    });
+}
+
+/// When the filler is at its end, the taker has all.
+#[test]
+fn loom_ring_keeps_nothing_back() {
+    check(|| {
+        let ring = Arc::new(Ring::<u8, u8>::new(SLOTS, BYTES));
+        let filler = {
+            let ring = ring.clone();
+            thread::spawn(move || fill(&ring, 3))
+        };
+        let mut slot = 0;
+        take(&ring, &mut slot);
+        take(&ring, &mut slot);
+        let begun = filler.join().unwrap();
+        // SAFETY: as above, and this is its last call.
+        for taken in unsafe { ring.rest() } {
+            look(&taken, slot);
+            slot += 1;
+        }
+        assert_eq!(slot, begun);
+    });
+}
+
+#[test]
+fn loom_ring_faults_are_noticed() {
+    let notices = |fault: &str| {
+        let mut command = Command::new(env::current_exe().expect("this program"));
+        command.arg("model::loom_ring_gives").args(["model::loom_ring_keeps"]);
+        let output = command.env(FAULT, fault).env_remove(SOAK).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("running 2 test"), "{said}");
+        !output.status.success()
+    };
+    let faults = fault::survey(|| {
+        check(|| {
+            let ring = Ring::<u8, u8>::new(SLOTS, BYTES);
+            fill(&ring, 2);
+            // SAFETY: there is one thread.
+            unsafe {
+                let taken = ring.next().expect("the first is full");
+                look(&taken, 0);
+                ring.free();
+                ring.rest().iter().for_each(|taken| look(taken, 1));
+            }
+        });
+    });
+    let unnoticed: Vec<_> = faults.iter().map(ToString::to_string).filter(|fault| !notices(fault)).collect();
+    assert!(unnoticed.is_empty(), "planted, and not noticed: {unnoticed:?} of {faults:?}");
+    assert!(!faults.is_empty());
+}
