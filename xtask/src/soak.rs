@@ -14,6 +14,7 @@ const SOAK: &str = "COREBEAT_SOAK";
 /// Tests that ask for [`SOAK`].
 const LARGE: [&[&str]; 7] = [
     &["-p", "corebeat-heartbeat", "--test", "hostile", "random"],
+    &["-p", "corebeat-trace", "--test", "hostile", "random"],
     &["-p", "corebeat-lpel", "--test", "scale"],
     &["-p", "corebeat-snet", "--test", "scale"],
     &["-p", "corebeat-daemon", "--lib", "garbage_is_answered_or_dropped"],
@@ -23,6 +24,7 @@ const LARGE: [&[&str]; 7] = [
 ];
 /// What is run under ThreadSanitizer: which tests of which crate, and those of them whose name has this.
 const RACES: [(&str, &[&str], &str); 4] = [
+    ("corebeat-trace", &["small"], ""),
     ("corebeat-lpel", &["small", "stream", "set", "awaiting", "deadlock"], ""),
     ("corebeat-lpel", &["network"], "network_delivers"),
     ("corebeat-snet", &["network", "random_net"], ""),

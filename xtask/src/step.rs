@@ -45,6 +45,7 @@ pub(crate) const NAMES: [&str; STEPS.len()] = {
 const MIRI: [(&[&str], &str); 6] = [
     (&["-p", "corebeat-workload", "--lib", "queue"], ""),
     (&["-p", "corebeat-heartbeat", "--lib", "page::"], ""),
+    (&["-p", "corebeat-trace", "--test", "small"], ""),
     (&["-p", "corebeat-lpel", "--lib", "monitor::"], ""),
     (&["-p", "corebeat-snet", "--lib", "boxes::"], ""),
     (&["-p", "corebeat-snet", "--lib", "value::"], ""),

@@ -190,3 +190,70 @@ fn events_of_all_threads_go_into_the_installed_trace_and_nowhere_else() {
         assert_eq!(seen.len(), 3);
     }
 }
+
+/// Where the child of the next test writes.
+const RECORD: &str = "COREBEAT_TRACE_RECORD";
+
+#[test]
+fn child_records_until_it_is_killed() {
+    // Nothing, but in a child.
+    let Some(path) = std::env::var_os(RECORD) else { return };
+    let trace = Options::default().buffer_bytes(0).when_full(WhenFull::Wait).create(path).unwrap();
+    let log = trace.log().unwrap();
+    for function in 0.. {
+        log.emit(&Entered { function });
+    }
+}
+
+#[test]
+fn trace_of_a_killed_process_is_read_up_to_its_last_whole_packet() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.cbt");
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_records_until_it_is_killed"])
+        .env(RECORD, &path)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    while path.metadata().map_or(0, |m| m.len()) < 300_000 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (seen, ending) = read(&path);
+    let Ending::Unfinished { whole_bytes } = ending else { panic!("{ending}") };
+    assert!(whole_bytes <= path.metadata().unwrap().len());
+    assert!(seen.len() > 10_000);
+    for (function, entered) in (0u64..).zip(&seen) {
+        assert_eq!(entered.values, [format!("{:?}", Value::U64(function))]);
+    }
+}
+
+#[test]
+fn child_of_fork_logs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.cbt");
+    let trace = Options::default().buffer_bytes(0).collectors(0).create(&path).unwrap();
+    let log = trace.log().unwrap();
+    // Both kinds have their number from here.
+    log.emit(&Left);
+    log.emit(&Entered { function: 0 });
+    // SAFETY: the child does nothing but store events, which takes no lock and no memory, and exits.
+    match unsafe { libc::fork() } {
+        0 => {
+            (0..100_000).for_each(|function| log.emit(&Entered { function }));
+            // SAFETY: it never returns.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            // SAFETY: it waits for a child of ours.
+            assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+        }
+    }
+    drop(log);
+    trace.finish().unwrap();
+    let (seen, ending) = read(&path);
+    assert!(ending.is_complete());
+    assert_eq!(seen.len(), 2);
+}
