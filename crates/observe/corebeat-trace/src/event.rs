@@ -34,7 +34,7 @@ pub(crate) const EVENT_BYTES_MAX: usize = 4 + FIELDS_MAX * (TEXT_BYTES_MAX + 1);
 ///
 /// A struct has named fields, or none, and no parameters but lifetimes.
 pub trait Event {
-    /// Whether events of this kind have a time stamp. Where order is enough, they take a sixth of the time without.
+    /// Whether events of this kind have a time stamp. Where order is enough, most of the cost can be saved.
     const TIMED: bool;
 
     /// The fields, one in the other: `(first, (second, ()))`.

@@ -49,6 +49,9 @@
 //!   write their own.
 //! - A **fix** is a point where both the counter and the time are known. Each buffer begins and ends with one, and there is one
 //!   wherever the counter jumps. Events between two fixes have times by interpolation, with a bound (`timing`).
+//! - A **timeline** ([`Timeline`]) is all events of a trace in the order of time; a [`Reader`] has them as they stand in the file, from
+//!   anything that can be read. Exports are functions of one of these: [`write_ctf`] for babeltrace2 and Trace Compass,
+//!   [`write_chrome`] for Perfetto, [`write_csv`], [`write_json_lines`], [`write_text`]. [`cut()`] keeps a piece.
 //! - A **packet** is a buffer in the file, with a checksum, readable without those before it but for declarations (`packet`).
 //!
 //! An event with one `u32` field and a time stamp takes 8 bytes before compression: kind and ticks since the event before share
@@ -60,17 +63,20 @@
 //!    (`log`).
 //! 2. No event is lost uncounted: what is read, and what is said to be lost, is what was emitted
 //!    (`threads_that_do_not_wait_count_what_they_lose`, `threads_that_wait_lose_nothing`).
-//! 3. A buffer is its thread's or its taker's, never both's, but for what is before `at` when the trace ends (`ring`).
+//! 3. A buffer is its thread's or its taker's, never both's, but for what is before `at` when the trace ends (`ring`;
+//!    `loom_ring_gives_what_was_filled_in_order`, with planted faults).
 //! 4. No code of users runs while an event is written, so none can come between ([`Fields`] can be implemented nowhere else).
 //! 5. All up to the last whole packet is read, whatever is behind it; no number in a file is believed before it is checked
-//!    against its bound.
-//! 6. The time of an event is wrong by no more than its [`Record::bound_ns`].
+//!    against its bound (`trace_cut_anywhere_*`, `any_bit_that_flips_is_noticed`, `random_attacks_do_no_harm`,
+//!    `trace_of_a_killed_process_*`).
+//! 6. The time of an event is wrong by no more than its [`Record::bound_ns`], from a [`Timeline`]
+//!    (`times_are_wrong_by_no_more_than_the_bound`).
 //!
 //! # Memory ordering
 //!
 //! | write | ordering | pairs with | why |
 //! | --- | --- | --- | --- |
-//! | `at`, where the next event goes (`ring`) | Release | Acquire in `rest` | who ends the trace reads what is before it |
+//! | `at`, where the next event goes (`ring`) | Release; Relaxed when a slot is closed | Acquire in `rest` | who ends the trace reads what is before it |
 //! | `filled`, full slots | Release | Acquire in `next`, `rest` | who sees the count sees what is in the slot |
 //! | `freed`, slots given back | Release | Acquire in `has_room` | the taker has read the slot before it is written again |
 //! | `ended`, of a stream (`log`) | Release | Acquire in `is_ended` | who sees it sees the last slot |
