@@ -2,7 +2,7 @@
 //!
 //! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
 //! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`; and `lpel`, `snet`, `heartbeat`
-//! and `stm` for those that share their peers. The book's page `measuring.md` says what each means.
+//! `stm` and `trace` for those that share their peers. The book's page `measuring.md` says what each means.
 //!
 //! # Model
 //!
@@ -39,6 +39,7 @@ mod session;
 mod snet;
 mod stm;
 mod tool;
+mod trace;
 mod tune_count;
 mod workload_naive;
 
@@ -70,6 +71,7 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
         .chain(&snet::BENCHES)
         .chain(&heartbeat::BENCHES)
         .chain(&stm::BENCHES)
+        .chain(&trace::BENCHES)
 }
 
 /// Measures Corebeat beside its peers, in one run.
@@ -115,6 +117,8 @@ enum Part {
     Heartbeat(heartbeat::Options),
     #[command(hide = true)]
     Stm(stm::Options),
+    #[command(hide = true)]
+    Trace(trace::Options),
 }
 
 fn main() -> ExitCode {
@@ -127,6 +131,7 @@ fn main() -> ExitCode {
         Some(Part::Snet(options)) => snet::main(&options),
         Some(Part::Heartbeat(options)) => heartbeat::main(&options),
         Some(Part::Stm(options)) => stm::main(&options),
+        Some(Part::Trace(options)) => trace::main(&options),
         None => measure(cli.options),
     };
     done.unwrap_or_else(|why| {

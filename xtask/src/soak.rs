@@ -12,7 +12,7 @@ const CASES_MAX: u32 = 20_000;
 /// Tells tests for how many minutes we run: they use larger sizes then, or take a part of that time.
 const SOAK: &str = "COREBEAT_SOAK";
 /// Tests that ask for [`SOAK`].
-const LARGE: [&[&str]; 7] = [
+const LARGE: [&[&str]; 8] = [
     &["-p", "corebeat-heartbeat", "--test", "hostile", "random"],
     &["-p", "corebeat-trace", "--test", "hostile", "random"],
     &["-p", "corebeat-lpel", "--test", "scale"],
@@ -23,7 +23,7 @@ const LARGE: [&[&str]; 7] = [
     &["-p", "corebeat-stm", "--test", "bank"],
 ];
 /// What is run under ThreadSanitizer: which tests of which crate, and those of them whose name has this.
-const RACES: [(&str, &[&str], &str); 4] = [
+const RACES: [(&str, &[&str], &str); 5] = [
     ("corebeat-trace", &["small"], ""),
     ("corebeat-lpel", &["small", "stream", "set", "awaiting", "deadlock"], ""),
     ("corebeat-lpel", &["network"], "network_delivers"),

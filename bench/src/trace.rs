@@ -1,0 +1,242 @@
+//! Events of a trace: what they cost the thread that logs, all threads, and in the file.
+//!
+//! Each subject runs in a process of its own: laps of so many events, with a pause after each in which what was logged is written.
+
+use crate::Bench;
+use crate::apart::{self, Case};
+use crate::child::Running;
+use crate::line::{cpus, pin};
+use crate::round::{Measured, Subject as Turn};
+use crate::row::Better;
+use crate::session::Session;
+use clap::ValueEnum;
+use corebeat_trace::{Compression, Event, Reader, Trace, WhenFull, emit};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+pub(crate) const BENCHES: [Bench; 1] = [Bench {
+    name: "trace.event",
+    summary: "what an event with a number and a time costs",
+    peers: &["tracing"],
+    tools: &[],
+    cases: |_| Figure::value_variants().iter().map(|figure| figure.name().to_owned()).collect(),
+    run,
+}];
+
+/// A run is ended after this.
+const RUN_MAX: Duration = Duration::from_secs(60);
+/// Events of a lap: fewer than a thread's buffers hold.
+const EVENTS: u64 = 50_000;
+/// Laps that are measured, after one that warms up.
+const LAPS: u64 = 40;
+/// After each, so that nobody waits for who writes.
+const PAUSE: Duration = Duration::from_millis(20);
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Subject {
+    Corebeat,
+    Plain,
+    Zstd,
+    Untimed,
+    Tracing,
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Subject::Corebeat => "corebeat",
+            Subject::Plain => "corebeat, not compressed",
+            Subject::Zstd => "corebeat, zstd",
+            Subject::Untimed => "corebeat, untimed",
+            Subject::Tracing => "tracing",
+        }
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Figure {
+    Caller,
+    All,
+    File,
+}
+
+impl Figure {
+    fn name(self) -> &'static str {
+        match self {
+            Figure::Caller => "on the caller",
+            Figure::All => "CPU time of all threads",
+            Figure::File => "in the file",
+        }
+    }
+}
+
+fn run(session: &Session) -> Result<(), String> {
+    let case = |figure: &Figure| {
+        let subjects = Subject::value_variants().iter().map(|s| (s.name().to_owned(), *s, *figure));
+        Case { name: figure.name().to_owned(), subjects: subjects.collect() }
+    };
+    let cases: Vec<Case<Subject, Figure>> = Figure::value_variants().iter().map(case).collect();
+    apart::measure(
+        session,
+        BENCHES[0].name,
+        |case| match case.subjects[0].2 {
+            Figure::Caller | Figure::All => ("ns/event", Better::Lower),
+            Figure::File => ("bytes/event", Better::Lower),
+        },
+        &cases,
+        |case| {
+            let turn = |(name, subject, figure): &'_ (String, Subject, Figure)| {
+                let (subject, figure) = (*subject, *figure);
+                Turn::new(name, move || measure(session, subject, figure))
+            };
+            Ok(case.subjects.iter().map(turn).collect())
+        },
+    )
+}
+
+fn measure(session: &Session, subject: Subject, figure: Figure) -> Result<Measured, String> {
+    let mut command = apart::command(session, "trace", subject)?;
+    command.arg(format!("--figure={}", apart::word(figure)));
+    let (events, laps) = if session.quick { (500, 1) } else { (EVENTS, LAPS) };
+    command.arg(format!("--events={events}")).arg(format!("--laps={laps}"));
+    let ended = Running::start(command, false)?.wait(RUN_MAX)?;
+    // It has compared the number of events itself.
+    let (value, _) = apart::printed(&ended, RUN_MAX)?;
+    Ok(Measured::Value(value))
+}
+
+/// One subject.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[arg(long)]
+    subject: Subject,
+    #[arg(long)]
+    figure: Figure,
+    /// Events of a lap
+    #[arg(long)]
+    events: u64,
+    /// Laps that are measured
+    #[arg(long)]
+    laps: u64,
+}
+
+#[derive(Event)]
+struct Entered {
+    function: u32,
+}
+
+#[derive(Event)]
+#[event(untimed)]
+struct Passed {
+    function: u32,
+}
+
+/// The child's side.
+pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let path = folder.path().join("trace");
+    let before = cpu_time();
+    let caller = match options.subject {
+        Subject::Tracing => trace_with_tracing(options, &path)?,
+        subject => {
+            let compression = match subject {
+                Subject::Plain => Compression::None,
+                Subject::Zstd => Compression::Zstd,
+                _ => Compression::Lz4,
+            };
+            let recorded =
+                corebeat_trace::Options::default().compression(compression).when_full(WhenFull::Wait);
+            let trace = recorded.create(&path).map_err(|e| e.to_string())?;
+            trace.install().map_err(|e| e.to_string())?;
+            let caller = match subject {
+                Subject::Untimed => laps(options, |function| emit(&Passed { function })),
+                _ => laps(options, |function| emit(&Entered { function })),
+            };
+            finish(trace)?;
+            caller
+        }
+    };
+    let all = cpu_time() - before;
+    let counted = count(options.subject, &path)?;
+    let expected = (options.laps + 1) * options.events;
+    if counted != expected {
+        return Err(format!("{counted} events are in the file, not {expected}"));
+    }
+    let bytes = path.metadata().map_err(|e| e.to_string())?.len();
+    let value = match options.figure {
+        Figure::Caller => caller.as_nanos() as f64 / (options.laps * options.events) as f64,
+        Figure::All => all.as_nanos() as f64 / expected as f64,
+        Figure::File => bytes as f64 / expected as f64,
+    };
+    println!("value {value}\nchecksum {counted:016x}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn finish(trace: Trace) -> Result<(), String> {
+    trace.finish().map(drop).map_err(|e| e.to_string())
+}
+
+/// The time of all laps but the first, on a CPU of its own.
+fn laps(options: &Options, event: impl Fn(u32) + Sync) -> Duration {
+    let work = || {
+        cpus().first().copied().map(pin);
+        let mut time = Duration::ZERO;
+        for lap in 0..=options.laps {
+            let begin = Instant::now();
+            (0..options.events as u32).for_each(&event);
+            time += if lap > 0 { begin.elapsed() } else { Duration::ZERO };
+            std::thread::sleep(PAUSE);
+        }
+        time
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().expect("it does not panic"))
+}
+
+/// What one would do without a library for this: `tracing`, with its own lines of text in a file.
+fn trace_with_tracing(options: &Options, path: &Path) -> Result<Duration, String> {
+    let file = File::create(path).map_err(|e| e.to_string())?;
+    let file: &'static Lines = Box::leak(Box::new(Lines(Mutex::new(BufWriter::new(file)))));
+    let to_file = tracing_subscriber::fmt().with_ansi(false).with_writer(move || file).finish();
+    tracing::subscriber::set_global_default(to_file).map_err(|e| e.to_string())?;
+    let caller = laps(options, |function| tracing::info!(function, "entered"));
+    file.0.lock().expect("nobody panics").flush().map_err(|e| e.to_string())?;
+    Ok(caller)
+}
+
+/// A file that threads write lines to.
+struct Lines(Mutex<BufWriter<File>>);
+
+impl Write for &Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("nobody panics").write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Events in the file.
+fn count(subject: Subject, path: &Path) -> Result<u64, String> {
+    let file = BufReader::new(File::open(path).map_err(|e| e.to_string())?);
+    if subject == Subject::Tracing {
+        return Ok(file.lines().count() as u64);
+    }
+    let mut reader = Reader::new(file).map_err(|e| e.to_string())?;
+    let mut events = 0;
+    while let Some(packet) = reader.next_packet().map_err(|e| e.to_string())? {
+        events += packet.events().len() as u64;
+    }
+    Ok(events)
+}
+
+/// Of all threads, in user and system.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
