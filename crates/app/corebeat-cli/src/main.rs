@@ -15,6 +15,7 @@ mod failure;
 mod net;
 mod output;
 mod plot;
+mod probe;
 mod report;
 mod restore;
 mod run;
@@ -61,6 +62,9 @@ enum Command {
     /// Read traces: what is in them, as text, as tables, and in forms that other tools open
     #[command(subcommand)]
     Trace(trace::Command),
+    /// List a running program's probes, and switch them on and off
+    #[command(subcommand)]
+    Probe(probe::Command),
     /// Serve this host, or this user: take heartbeats and goals from programs, and steer by them
     Daemon(daemon::Options),
 }
@@ -104,6 +108,7 @@ fn main() -> ExitCode {
         Command::Beat(command) => beat::main(command),
         Command::Net(options) => net::main(options),
         Command::Trace(command) => trace::main(command),
+        Command::Probe(command) => probe::main(command),
         Command::Daemon(options) => daemon::main(options),
     };
     done.unwrap_or_else(|failure| failure.report())

@@ -1,5 +1,6 @@
 //! `corebeat trace`: traces, read.
 
+mod calls;
 mod cut;
 mod export;
 mod info;
@@ -18,6 +19,8 @@ pub(crate) enum Command {
     Info(Input),
     /// Print all events in the order of time
     Cat(Input),
+    /// Draw who called whom, where probes were on
+    Calls(calls::Options),
     /// Write a trace in a form that others read
     Export(export::Options),
     /// Count events by kind and by thread, and what was lost
@@ -38,6 +41,7 @@ pub(crate) fn main(command: Command) -> Done {
     match command {
         Command::Info(input) => info::main(&input),
         Command::Cat(input) => cat(&input),
+        Command::Calls(options) => calls::main(&options),
         Command::Export(options) => export::main(&options),
         Command::Stats(input) => stats::main(&input),
         Command::Cut(options) => cut::main(&options),

@@ -14,7 +14,7 @@ pub(crate) struct Options {
     /// The form
     #[arg(long, value_name = "FORM")]
     to: Form,
-    /// Where it goes: a new folder for ctf, else a file, which is standard output if nothing is said
+    /// Where it goes: a new folder for ctf, a folder for kieker, else a file, which is standard output if nothing is said
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 }
@@ -29,11 +29,15 @@ enum Form {
     Csv,
     /// JSON, an object a line
     Jsonl,
+    /// Kieker's log of calls, a folder: for its TraceAnalysisTool
+    Kieker,
 }
 
 pub(crate) fn main(options: &Options) -> Done {
     let input = &options.input;
     let ending = match (options.to, &options.output) {
+        (Form::Kieker, None) => return Err(Failure::usage("kieker is a folder: name one with --output")),
+        (Form::Kieker, Some(folder)) => return super::calls::export(input, folder),
         (Form::Ctf, None) => return Err(Failure::usage("ctf is a folder: name a new one with --output")),
         (Form::Ctf, Some(folder)) => {
             let mut reader = Reader::new(input.open()?).map_err(|e| input.failed(e))?;

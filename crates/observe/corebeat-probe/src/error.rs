@@ -1,0 +1,49 @@
+//! What can go wrong.
+
+use std::io;
+
+/// Why probes are not switched, or calls not read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A pattern is no use.
+    #[error("a pattern has 1 to {} bytes, on one line", crate::pattern::PATTERN_BYTES_MAX)]
+    Pattern,
+    /// Nobody there listens.
+    #[error("process {pid} has no door to its probes: it opens one with corebeat_probe::Door::open")]
+    NoDoor {
+        /// Which.
+        pid: u32,
+    },
+    /// Somebody else listens there.
+    #[error("what answers for process {pid} is another process: nothing was asked")]
+    Impostor {
+        /// For which.
+        pid: u32,
+    },
+    /// The process does not do what it was asked.
+    #[error("process {pid}: {why}")]
+    Refused {
+        /// Which.
+        pid: u32,
+        /// What it says.
+        why: String,
+    },
+    /// The process cannot be asked.
+    #[error("process {pid} cannot be asked: {source}")]
+    Ask {
+        /// Which.
+        pid: u32,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] corebeat_trace::Error),
+    /// There is too much in it.
+    #[error(
+        "the trace has more than {} calls: record fewer probes, or a shorter time",
+        crate::call::CALLS_MAX
+    )]
+    TooManyCalls,
+}
