@@ -1,8 +1,8 @@
 //! Corebeat side by side with its peers, in one run: `cargo run --release -p bench -- list | NAME...`.
 //!
 //! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
-//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`; and `lpel`, `snet`, `heartbeat`
-//! `stm` and `trace` for those that share their peers. The book's page `measuring.md` says what each means.
+//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`; and `lpel`, `snet`, `heartbeat`,
+//! `stm`, `probe` and `trace` for those that share their peers. The book's page `measuring.md` says what each means.
 //!
 //! # Model
 //!
@@ -31,6 +31,7 @@ mod linux_watch;
 mod list;
 mod load;
 mod lpel;
+mod probe;
 mod program;
 mod round;
 mod row;
@@ -71,6 +72,7 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
         .chain(&snet::BENCHES)
         .chain(&heartbeat::BENCHES)
         .chain(&stm::BENCHES)
+        .chain(&probe::BENCHES)
         .chain(&trace::BENCHES)
 }
 
@@ -118,6 +120,8 @@ enum Part {
     #[command(hide = true)]
     Stm(stm::Options),
     #[command(hide = true)]
+    Probe(probe::Options),
+    #[command(hide = true)]
     Trace(trace::Options),
 }
 
@@ -131,6 +135,7 @@ fn main() -> ExitCode {
         Some(Part::Snet(options)) => snet::main(&options),
         Some(Part::Heartbeat(options)) => heartbeat::main(&options),
         Some(Part::Stm(options)) => stm::main(&options),
+        Some(Part::Probe(options)) => probe::main(&options),
         Some(Part::Trace(options)) => trace::main(&options),
         None => measure(cli.options),
     };

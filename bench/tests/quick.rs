@@ -71,6 +71,7 @@ const TRACE: [&str; 1] = ["trace.event"];
 const HEARTBEAT: [&str; 1] = ["heartbeat.beat"];
 
 /// The benches of transactions.
+const PROBE: [&str; 3] = ["probe.call", "probe.cpu", "probe.bytes"];
 const STM: [&str; 3] = ["stm.transfer", "stm.read", "stm.bank"];
 
 #[test]
@@ -78,7 +79,7 @@ fn list_names_benches_cases_peers_and_what_is_missing() {
     let listed = objects(&bench(&["list", "--json"]));
     let names: Vec<&str> = listed.iter().map(|b| b["bench"].as_str().unwrap()).collect();
     assert_eq!(names[..5], ["linux.watch", "tune.count", "run.auto", "workload.naive", "claim.phase"]);
-    assert_eq!(names[5..], [&LPEL[..], &SNET, &HEARTBEAT, &STM, &TRACE].concat());
+    assert_eq!(names[5..], [&LPEL[..], &SNET, &HEARTBEAT, &STM, &PROBE, &TRACE].concat());
     for bench in &listed {
         assert!(
             !bench["cases"].as_array().unwrap().is_empty() && !bench["peers"].as_array().unwrap().is_empty()
@@ -204,6 +205,15 @@ fn stm_quick_gives_every_case_of_every_bench() {
             let own = if name == "stm.read" { 1 } else { 2 };
             assert_eq!(subjects[0], "corebeat");
             assert_eq!(subjects[own..], ["stm", "fast-stm", "mutex", "mutex an account"]);
+        }
+    }
+}
+
+#[test]
+fn probe_quick_gives_every_case_of_every_bench() {
+    for (_, rows) in rows_of_every_case(&PROBE) {
+        for case in cases(&rows) {
+            assert_eq!(subjects(&rows, case), ["corebeat", "tracing", "fastrace"]);
         }
     }
 }
