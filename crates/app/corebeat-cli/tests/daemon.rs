@@ -2,7 +2,7 @@
 
 mod place;
 
-use corebeat_heartbeat::Group;
+use corebeat_heartbeat::{Goal, Group};
 use place::{listens, until};
 use std::fs;
 use std::io::{Read, Write};
@@ -28,7 +28,8 @@ fn program_that_beats() {
     });
     let number = std::env::var(BEATS).unwrap().parse().unwrap();
     let producer = Group::new(number).produce().unwrap();
-    producer.set_rate_max(1.0).unwrap();
+    // It gets another nice value for that, and a control group to be held.
+    producer.set_goal(Goal { rate_max: Some(1.0), hold: true, ..Goal::default() }).unwrap();
     loop {
         producer.beat(1000);
         // So it finds a daemon that was started again.
@@ -137,6 +138,14 @@ fn state_of(thread: &Path) -> String {
     format!("{group} {nice:?} {class:?} {cpus}")
 }
 
+fn is_held(program: &Running) -> bool {
+    state(program).iter().any(|s| s.contains("/corebeat-"))
+}
+
+fn nices(state: &[String]) -> Vec<Option<&str>> {
+    state.iter().map(|s| s.split("Some(").nth(1)).collect()
+}
+
 /// Control groups that the daemon with this number has made.
 fn groups_of(daemon: u32) -> Vec<PathBuf> {
     let ours = format!("corebeat-{daemon}-");
@@ -156,8 +165,8 @@ fn steered(place: &Place) -> (Running, Running, Vec<String>) {
     let daemon = place.daemon();
     let program = place.program(7);
     let before = state_at_start();
-    until(|| place.metric("corebeat_actions_done_total") >= 1.0);
-    assert_ne!(state(&program), before);
+    until(|| is_held(&program));
+    assert!(nices(&before) != nices(&state(&program)));
     assert!(!place.journals().is_empty());
     (daemon, program, before)
 }
@@ -187,7 +196,7 @@ fn daemon_that_is_killed_leaves_nothing_after_the_next_start() {
     assert!(state(&program).iter().any(|s| s.contains(&group)));
     drop(daemon);
     assert!(place.journals().iter().any(|name| name.starts_with(&journal)));
-    // The program may go on with the next one, which steers it by a control group of its own.
+    // The program may go on with the next one, which holds it by a control group of its own.
     let _next = place.daemon();
     until(|| !state(&program).iter().any(|s| s.contains(&group)));
     until(|| !place.journals().iter().any(|name| name.starts_with(&journal)));
@@ -234,7 +243,6 @@ fn program_that_ends_is_let_go() {
     }
     let place = Place::new();
     let (daemon, program, _) = steered(&place);
-    assert!(state(&program).iter().any(|s| s.contains("/corebeat-")));
     drop(program);
     until(|| place.metric("corebeat_programs") == 0.0);
     assert_eq!(groups_of(daemon.0.id()), Vec::<PathBuf>::new());
@@ -247,7 +255,7 @@ fn live(place: &Place, daemon: &mut Running, stays: &mut Option<Running>) {
     let metric = |name: &str| place.metric_of_living(name);
     wait(&mut lives, &|| listens(&place.path("socket")));
     *stays = Some(place.program(7));
-    wait(&mut lives, &|| metric("corebeat_actions_done_total").is_some_and(|done| done >= 1.0));
+    wait(&mut lives, &|| stays.as_ref().is_some_and(is_held));
     let goes = place.program(8);
     wait(&mut lives, &|| metric("corebeat_programs") == Some(2.0));
     drop(goes);
