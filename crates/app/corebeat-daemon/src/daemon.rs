@@ -402,7 +402,8 @@ impl Daemon {
 
     fn note(&mut self, deed: &Deed, now_ns: u64) {
         let pid = self.steer.pid(&deed.decision.action);
-        let process = pid.map_or("a process that has ended".into(), |pid| format!("process {pid}"));
+        let process =
+            pid.map_or("a process that is not watched any more".into(), |pid| format!("process {pid}"));
         let what = format_args!("{process}, {}", deed.decision.action);
         match &deed.failed {
             None => {

@@ -77,7 +77,11 @@ pub(crate) fn make_directory(path: &Path, scope: Scope) -> io::Result<()> {
         Scope::Host => 0o755,
     };
     match path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-        Some(directory) if !directory.is_dir() => fs::DirBuilder::new().mode(mode).create(directory),
+        Some(directory) if !directory.is_dir() => {
+            fs::DirBuilder::new().mode(mode).create(directory)?;
+            // Whatever the umask is.
+            fs::set_permissions(directory, fs::Permissions::from_mode(mode))
+        }
         _ => Ok(()),
     }
 }

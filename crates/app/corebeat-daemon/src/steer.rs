@@ -20,6 +20,8 @@ pub(crate) struct Steer {
     programs: BTreeMap<i32, Watched>,
     /// Nice values were given: they are to be had here, whatever happens with one program.
     has_nice: bool,
+    /// And limits.
+    has_quotas: bool,
     /// What does not work here.
     notes: Vec<String>,
 }
@@ -40,6 +42,8 @@ struct Pulsed<'a> {
     nices: BTreeMap<ProgramId, i8>,
     /// Whether a nice value was given.
     niced: bool,
+    /// Whether a limit was.
+    limited: bool,
     /// Why one could not be given, where that is due to the host rather than to the program.
     no_nice: Option<String>,
     /// The same of weights.
@@ -84,7 +88,10 @@ impl Machine for Pulsed<'_> {
                 self.no_nice = self.no_nice.take().or(why);
             }
             Action::SetWeight { .. } => self.no_weights = self.no_weights.take().or(why),
-            Action::SetQuota { .. } => self.no_quotas = self.no_quotas.take().or(why),
+            Action::SetQuota { cpus, .. } => {
+                self.limited |= cpus.is_some() && acted.is_ok();
+                self.no_quotas = self.no_quotas.take().or(why);
+            }
             _ => {}
         }
         acted
@@ -97,7 +104,14 @@ impl Steer {
         let options = Options { never_waits: true, state_dir: Some(state.into()), ..Options::default() };
         let machine = LinuxMachine::new(options)?;
         let fair = fair(&machine, Lever::Nice);
-        Ok(Steer { machine, fair, programs: BTreeMap::new(), has_nice: false, notes: Vec::new() })
+        Ok(Steer {
+            machine,
+            fair,
+            programs: BTreeMap::new(),
+            has_nice: false,
+            has_quotas: false,
+            notes: Vec::new(),
+        })
     }
 
     /// The host's CPUs.
@@ -143,6 +157,7 @@ impl Steer {
             pulses: pulses_by_id,
             nices: self.programs.values().map(|w| (w.id, w.nice)).collect(),
             niced: false,
+            limited: false,
             no_nice: None,
             no_weights: None,
             no_quotas: None,
@@ -158,8 +173,10 @@ impl Steer {
             fits
         });
         let deeds = if acts { heed(&mut pulsed, &mut self.fair, &seen) } else { Vec::new() };
-        let Pulsed { niced, no_nice, no_weights, no_quotas, .. } = pulsed;
+        let Pulsed { niced, limited, no_nice, no_weights, no_quotas, .. } = pulsed;
         self.has_nice |= niced;
+        self.has_quotas |= limited;
+        deeds.iter().filter(|d| d.failed.is_some()).for_each(|d| self.fair.refused(&d.decision.action));
         self.change_lever(no_nice, no_weights, no_quotas);
         self.part(pulses);
         Ok(deeds)
@@ -235,7 +252,7 @@ impl Steer {
         no_weights: Option<String>,
         no_quotas: Option<String>,
     ) {
-        if let Some(why) = no_quotas.filter(|_| self.fair.holds) {
+        if let Some(why) = no_quotas.filter(|_| self.fair.holds && !self.has_quotas) {
             note(
                 &mut self.notes,
                 format!("nobody is held below a highest rate, because there are no limits: {why}"),
@@ -247,7 +264,9 @@ impl Steer {
                 let why =
                     format!("shares are given by control groups, because nice values cannot be given: {why}");
                 note(&mut self.notes, why);
-                self.machine.restore();
+                for left in self.machine.restore().left {
+                    note(&mut self.notes, format!("not taken back: {left}"));
+                }
                 self.forget(Lever::Weight);
             }
             (Lever::Weight, _, Some(why)) => {

@@ -40,7 +40,7 @@
 //! **Programs without a goal keep their share.** Weights are relative: when one rises, all others fall. So the weights of the
 //! programs with goals are scaled, and nice values rounded, such that together they are never more than their own weights together
 //! ([`Fair::legacy_share_min`]): they trade among each other. Of its own share, a program with a goal keeps at least an eighth
-//! ([`INDICATOR_MIN`]), so nobody starves, whatever the goals are.
+//! ([`INDICATOR_MIN`]; a tenth with nice values, which are rounded), so nobody starves, whatever the goals are.
 //!
 //! **What does not help is taken back.** A program that does not wait for CPUs is not raised. One that is raised, and after
 //! [`Fair::patience`] turns is no faster, gets its own weight again, and a rest that doubles each time.
@@ -274,6 +274,10 @@ impl Known {
             self.cost = None;
             return;
         };
+        // Fewer than before: they are another group's.
+        if self.cost.is_some_and(|cost| cost.beats_before > pulse.beats) {
+            self.cost = None;
+        }
         let Some(cost) = &mut self.cost else {
             self.cost = Some(Cost { cpu_ns: 0.0, beats: 0.0, beats_before: pulse.beats });
             return;
@@ -393,7 +397,11 @@ impl Fair {
         hold.loose = if is_loose && place != Ordering::Greater { hold.loose + 1 } else { 0 };
         if place != Ordering::Equal {
             // Half of the way, as with shares.
-            hold.cpus = (hold.cpus * turn.need(hold.cpus)).sqrt().clamp(QUOTA_CPUS_MIN, f64::from(self.cpus));
+            let half = (hold.cpus * turn.need(hold.cpus)).sqrt();
+            // Who is too slow in spite of what it may have lacks something else: the limit goes, and its share rises.
+            let cpus =
+                if place == Ordering::Less { half.max(hold.cpus / turn.indicator.sqrt()) } else { half };
+            hold.cpus = cpus.clamp(QUOTA_CPUS_MIN, f64::from(self.cpus));
         }
         let loose_max = match place {
             // Something else slows it down: others are back.
@@ -471,6 +479,20 @@ impl Fair {
         (before != set).then(|| *known.set.insert(set))
     }
 
+    /// The machine has refused this: it was not done, and is asked for again.
+    pub fn refused(&mut self, action: &Action) {
+        let program = match action {
+            Action::SetQuota { program, .. } | Action::SetWeight { program, .. } => program,
+            Action::SetNice { target: Target::Program(program), .. } => program,
+            _ => return,
+        };
+        let Some(known) = self.programs.get_mut(program) else { return };
+        match action {
+            Action::SetQuota { .. } => known.hold = None,
+            _ => known.set = None,
+        }
+    }
+
     /// Takes back what was done to a program that has no goal any more.
     fn let_go(&self, id: ProgramId, mut known: Known) -> Vec<Decision> {
         let why = "it has no goal any more";
@@ -491,7 +513,10 @@ impl Turn<'_> {
     fn lack(&self) -> f64 {
         let lack =
             self.needs.zip(self.running).map_or(1.0 / self.indicator, |(needs, running)| needs / running);
-        if lack.is_nan() { 1.0 } else { lack.clamp(INDICATOR_MIN, 1.0 / INDICATOR_MIN) }
+        // In bursts a turn is not like the window. Who is too slow is not slowed down for that, nor who is too fast sped up.
+        let (least, most) =
+            if self.indicator < 1.0 { (1.0, 1.0 / INDICATOR_MIN) } else { (INDICATOR_MIN, 1.0) };
+        if lack.is_nan() { 1.0 } else { lack.clamp(least, most) }
     }
 
     fn told(&self, what: &str) -> String {
@@ -798,6 +823,44 @@ mod tests {
         programs.pop();
         run(&mut policy, &mut programs, 40, 1);
         assert!(programs[0].quota < 2.3 && is_inside(&programs[0]));
+    }
+
+    #[test]
+    fn bursts_do_not_raise_who_is_too_fast() {
+        // It works every other turn, and the rate is over both.
+        let mut policy = Fair { lever: Lever::Weight, ..remembering() };
+        let mut program = Fluid::new(2, 3.0, Some((0.9, 1.1)));
+        for turn in 0..40 {
+            program.got.push(f64::from(turn % 2));
+            let seen = Snapshot {
+                at_ns: turn as u64 * 1_000_000_000,
+                span_ns: 1_000_000_000,
+                host: HostSample::default(),
+                programs: vec![program.sample(0, 2)],
+            };
+            for decision in policy.decide(&seen) {
+                let Action::SetWeight { weight, .. } = decision.action else { panic!("{decision:?}") };
+                program.weight = f64::from(weight);
+            }
+            assert!(program.weight <= 200.0, "{}", program.weight);
+        }
+        assert!(program.weight < 100.0, "{}", program.weight);
+    }
+
+    #[test]
+    fn what_the_machine_refused_is_asked_for_again() {
+        let mut policy = remembering();
+        let mut programs = [Fluid::new(2, 10.0, Some((9.0, 11.0))).held()];
+        run(&mut policy, &mut programs, 40, 1);
+        assert!(programs[0].quota.is_finite());
+        let limit = Action::SetQuota { program: ProgramId(0), cpus: Some(1.0) };
+        policy.refused(&limit);
+        programs[0].quota = f64::INFINITY;
+        run(&mut policy, &mut programs, 10, 1);
+        assert!(programs[0].quota.is_finite());
+        policy.holds = false;
+        run(&mut policy, &mut programs, 1, 1);
+        assert_eq!(policy.programs[&ProgramId(0)].hold.map(|hold| hold.cpus), None);
     }
 
     #[test]

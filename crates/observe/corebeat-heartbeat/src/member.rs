@@ -448,7 +448,8 @@ mod tests {
         let child = unsafe { libc::fork() };
         if child == 0 {
             producer.beat(1000);
-            let forked = matches!(producer.set_goal(Goal::default()), Err(Error::Forked));
+            let forked = matches!(producer.set_goal(Goal::default()), Err(Error::Forked))
+                && matches!(producer.status(), Err(Error::Forked));
             let own = Group::new(7).produce();
             let is_own = own.as_ref().is_ok_and(|own| own.counter() != producer.counter());
             drop(producer);

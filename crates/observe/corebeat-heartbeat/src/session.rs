@@ -122,8 +122,11 @@ impl Session {
 
     /// What was measured. Where the daemon has ended, its successor measures from here on, if there is one.
     pub(crate) fn status(&self, seat: &Seat) -> Result<Status, Error> {
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
         match seat.status() {
-            Err(Error::MonitorGone) if !self.is_forked() => {
+            Err(Error::MonitorGone) => {
                 lock(&self.state).follow(self.finder)?;
                 seat.status()
             }
