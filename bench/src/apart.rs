@@ -1,8 +1,8 @@
 //! Subjects that do the same work, each in a process of its own, which prints a value and a checksum.
 
-use crate::child::{Ended, last_line};
+use crate::child::{Ended, Running, last_line};
 use crate::program::word_after;
-use crate::round::{Subject as Turn, interleave};
+use crate::round::{Measured, Subject as Turn, interleave};
 use crate::row::{Better, Table};
 use crate::session::Session;
 use clap::ValueEnum;
@@ -58,6 +58,13 @@ pub(crate) fn command(session: &Session, part: &str, subject: impl ValueEnum) ->
     let mut command = Command::new(myself);
     command.arg(part).env("TMPDIR", session.folder()).arg(format!("--subject={}", word(subject)));
     Ok(command)
+}
+
+/// Runs a subject that checks its results itself: its value.
+pub(crate) fn value(command: Command, limit: Duration) -> Result<Measured, String> {
+    let ended = Running::start(command, false)?.wait(limit)?;
+    let (value, _) = printed(&ended, limit)?;
+    Ok(Measured::Value(value))
 }
 
 /// The value and the checksum of a subject that has ended, or was to end within a limit.

@@ -4,7 +4,6 @@
 
 use crate::Bench;
 use crate::apart::{self, Case};
-use crate::child::Running;
 use crate::lap::{self, Lap};
 use crate::program::threads;
 use crate::round::{Measured, Subject as Turn};
@@ -93,10 +92,8 @@ fn measure(session: &Session, subject: Subject, count: usize) -> Result<Measured
     let beats = if session.quick { 1000 } else { subject.beats() };
     command.arg(format!("--threads={count}")).arg(format!("--beats={beats}"));
     command.arg(format!("--least-ms={}", if session.quick { 0 } else { LEAST_MS }));
-    let ended = Running::start(command, false)?.wait(RUN_MAX)?;
     // It has compared the number of beats itself: runs differ in it.
-    let (value, _) = apart::printed(&ended, RUN_MAX)?;
-    Ok(Measured::Value(value))
+    apart::value(command, RUN_MAX)
 }
 
 /// One subject.

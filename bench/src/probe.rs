@@ -7,7 +7,6 @@
 
 use crate::Bench;
 use crate::apart::{self, Case};
-use crate::child::Running;
 use crate::line::{cpus, pin};
 use crate::round::{Measured, Subject as Turn};
 use crate::row::{Better, median};
@@ -137,9 +136,7 @@ fn measure(
     command.arg(format!("--stage={}", apart::word(stage))).arg(format!("--figure={}", apart::word(figure)));
     command.arg(format!("--depth={depth}")).arg(format!("--laps={}", if session.quick { 1 } else { 20 }));
     command.arg("--folder").arg(session.folder());
-    let ended = Running::start(command, false)?.wait(RUN_MAX)?;
-    let (value, _) = apart::printed(&ended, RUN_MAX)?;
-    Ok(Measured::Value(value))
+    apart::value(command, RUN_MAX)
 }
 
 /// One subject.

@@ -5,7 +5,6 @@
 
 use crate::Bench;
 use crate::apart::{self, Case};
-use crate::child::Running;
 use crate::lap;
 use crate::program::threads;
 use crate::round::{Measured, Subject as Turn};
@@ -124,10 +123,8 @@ fn measure(session: &Session, work: Work, subject: Subject, count: usize) -> Res
     command.arg(format!("--work={}", apart::word(work))).arg(format!("--threads={count}"));
     command.arg(format!("--accounts={accounts}")).arg(format!("--operations={operations}"));
     command.arg(format!("--least-ms={}", if session.quick { 0 } else { LEAST_MS }));
-    let ended = Running::start(command, false)?.wait(RUN_MAX)?;
     // It has looked for lost money itself.
-    let (value, _) = apart::printed(&ended, RUN_MAX)?;
-    Ok(Measured::Value(value))
+    apart::value(command, RUN_MAX)
 }
 
 /// One subject.

@@ -4,7 +4,6 @@
 
 use crate::Bench;
 use crate::apart::{self, Case};
-use crate::child::Running;
 use crate::line::{cpus, pin};
 use crate::round::{Measured, Subject as Turn};
 use crate::row::Better;
@@ -104,10 +103,8 @@ fn measure(session: &Session, subject: Subject, figure: Figure) -> Result<Measur
     command.arg(format!("--figure={}", apart::word(figure)));
     let (events, laps) = if session.quick { (500, 1) } else { (EVENTS, LAPS) };
     command.arg(format!("--events={events}")).arg(format!("--laps={laps}"));
-    let ended = Running::start(command, false)?.wait(RUN_MAX)?;
     // It has compared the number of events itself.
-    let (value, _) = apart::printed(&ended, RUN_MAX)?;
-    Ok(Measured::Value(value))
+    apart::value(command, RUN_MAX)
 }
 
 /// One subject.

@@ -126,12 +126,8 @@ impl Steer {
 
     /// The process that this was done to.
     pub(crate) fn pid(&self, action: &Action) -> Option<i32> {
-        let program = match action {
-            Action::SetNice { target: Target::Program(program), .. } => program,
-            Action::SetWeight { program, .. } | Action::SetQuota { program, .. } => program,
-            _ => return None,
-        };
-        self.programs.iter().find(|(_, watched)| watched.id == *program).map(|(pid, _)| *pid)
+        let program = action.program()?;
+        self.programs.iter().find(|(_, watched)| watched.id == program).map(|(pid, _)| *pid)
     }
 
     /// How many programs are watched.

@@ -90,6 +90,25 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// The program that it is for. `None` if it is for a thread.
+    pub fn program(&self) -> Option<ProgramId> {
+        match *self {
+            Action::SetCpus { target, .. }
+            | Action::SetSlice { target, .. }
+            | Action::SetClass { target, .. }
+            | Action::SetNice { target, .. } => match target {
+                Target::Program(program) => Some(program),
+                Target::Thread(_) => None,
+            },
+            Action::SetWeight { program, .. }
+            | Action::SetQuota { program, .. }
+            | Action::MovePages { program, .. }
+            | Action::SetTeam { program, .. } => Some(program),
+        }
+    }
+}
+
 /// In a few words, without whom it is for.
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

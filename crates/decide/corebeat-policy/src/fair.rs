@@ -481,15 +481,12 @@ impl Fair {
 
     /// The machine has refused this: it was not done, and is asked for again.
     pub fn refused(&mut self, action: &Action) {
-        let program = match action {
-            Action::SetQuota { program, .. } | Action::SetWeight { program, .. } => program,
-            Action::SetNice { target: Target::Program(program), .. } => program,
-            _ => return,
-        };
-        let Some(known) = self.programs.get_mut(program) else { return };
+        let known = action.program().and_then(|program| self.programs.get_mut(&program));
+        let Some(known) = known else { return };
         match action {
             Action::SetQuota { .. } => known.hold = None,
-            _ => known.set = None,
+            Action::SetNice { .. } | Action::SetWeight { .. } => known.set = None,
+            _ => {}
         }
     }
 
