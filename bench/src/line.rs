@@ -4,15 +4,13 @@
 //! threads wait for each other by 2 to 4 times: a result is worth little without this one beside it.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Round trips that are timed together.
 const BATCH: u32 = 200;
 const BATCHES_MAX: usize = 50;
 const TIME_MAX: Duration = Duration::from_millis(30);
-/// Tells the other side to stop; even, so that it is never answered.
-const STOP: u32 = u32::MAX - 1;
 
 /// A line of its own, also where two are fetched together.
 #[repr(align(128))]
@@ -23,22 +21,22 @@ struct Line(AtomicU32);
 pub(crate) fn cost_ns() -> Option<f64> {
     let [here, there, ..] = cpus()[..] else { return None };
     let line = Line(AtomicU32::new(0));
-    // Relaxed: nothing else is passed on by the line, and the order of writes to one place is always kept.
+    // Not said on the line: an answer that comes late would write over it.
+    let ended = AtomicBool::new(false);
+    // Relaxed: nothing else is passed on by these, and the order of writes to one place is always kept.
     std::thread::scope(|scope| {
         let answer = scope.spawn(|| {
             let pinned = pin(there);
             let mut last = 0;
-            loop {
+            while !ended.load(Ordering::Relaxed) {
                 let seen = line.0.load(Ordering::Relaxed);
-                if seen == STOP {
-                    return pinned;
-                }
                 if seen != last && seen % 2 == 1 {
                     last = seen + 1;
                     line.0.store(last, Ordering::Relaxed);
                 }
                 std::hint::spin_loop();
             }
+            pinned
         });
         let ask = scope.spawn(|| {
             let pinned = pin(here);
@@ -60,7 +58,7 @@ pub(crate) fn cost_ns() -> Option<f64> {
                 }
                 batches.push(start.elapsed().as_nanos() as f64 / f64::from(2 * BATCH));
             }
-            line.0.store(STOP, Ordering::Relaxed);
+            ended.store(true, Ordering::Relaxed);
             (pinned, batches)
         });
         let (asked, batches) = ask.join().ok()?;
