@@ -24,11 +24,13 @@ mod tests {
 
     #[test]
     fn peak_is_seen_of_pages_that_are_given_back() {
+        // Far more than other tests of this process may give back meanwhile.
+        const BYTES: u64 = 256 << 20;
         let touched = || {
-            let pages = vec![1u8; 64 << 20];
-            Ok(std::hint::black_box(&pages).iter().map(|&b| u64::from(b)).sum::<u64>())
+            let pages = vec![1u8; BYTES as usize];
+            Ok(std::hint::black_box(&pages).len())
         };
-        let (bytes, sum) = peak(touched).unwrap();
-        assert!(sum == 64 << 20 && bytes > 32 << 20, "{bytes}");
+        let (bytes, len) = peak(touched).unwrap();
+        assert!(len as u64 == BYTES && bytes > BYTES / 2, "{bytes}");
     }
 }
