@@ -45,13 +45,25 @@ fn run(command: &mut Command) -> String {
 /// Compiles an example, and gives what it prints.
 fn compile_and_run(compiler: &str, source: &str, flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("program");
+    run(&mut Command::new(compile(folder.path(), compiler, source, flags)))
+}
+
+fn compile(folder: &Path, compiler: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let program = folder.join("program");
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     let mut command = Command::new(compiler);
     command.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(flags).arg(example(source));
-    command.arg("-I").arg(include).arg("-L").arg(library()).args(["-lcorebeat", "-o"]).arg(&program);
+    command
+        .arg("-I")
+        .arg(include.join("tinystm"))
+        .arg("-I")
+        .arg(include)
+        .arg("-L")
+        .arg(library())
+        .args(["-lcorebeat", "-o"])
+        .arg(&program);
     run(&mut command);
-    run(&mut Command::new(program))
+    program
 }
 
 #[test]
@@ -86,4 +98,37 @@ fn listing_of_the_paper_computes_with_as_many_threads_as_its_claim_has_cpus() {
 fn misuse_in_c_is_an_error_number_with_words() {
     let said = compile_and_run("cc", "../tests/misuse.c", &["-pthread"]);
     assert_eq!(said, "as the header says\n");
+}
+
+#[test]
+fn transactions_in_c_do_what_their_headers_say() {
+    for compiler in ["gcc", "clang"] {
+        if Command::new(compiler).arg("--version").output().is_err() {
+            eprintln!("{compiler} is not here (apt install {compiler})");
+            continue;
+        }
+        let said = compile_and_run(compiler, "../tests/stm.c", &["-pthread", "-pedantic"]);
+        assert_eq!(said, "as the headers say\n", "{compiler}");
+    }
+}
+
+#[test]
+fn headers_of_transactions_are_cpp_too() {
+    let said = compile_and_run("c++", "../tests/stm.cpp", &[]);
+    assert_eq!(said, "1 and 1.5\n");
+}
+
+#[test]
+fn transactions_in_c_that_are_misused_end_the_process_with_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile(folder.path(), "gcc", "../tests/stm.c", &["-pthread"]);
+    for (what, advice) in [("start", "stm_init_thread"), ("load", "stm_start")] {
+        let output = Command::new(&program).arg(what).env("LD_LIBRARY_PATH", library()).output().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(6));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            said.starts_with("corebeat: ") && said.contains(advice) && said.lines().count() == 1,
+            "{said}"
+        );
+    }
 }

@@ -24,11 +24,13 @@ pub enum Cause {
     Retry,
     /// It panicked.
     Panic,
+    /// It was given up by its program, in C: `stm_abort`.
+    Explicit,
 }
 
 impl Cause {
     /// All of them, in the order of [`Counters::aborts`].
-    pub const ALL: [Cause; 9] = [
+    pub const ALL: [Cause; 10] = [
         Cause::ReadConflict,
         Cause::WriteConflict,
         Cause::Validation,
@@ -38,6 +40,7 @@ impl Cause {
         Cause::Snapshot,
         Cause::Retry,
         Cause::Panic,
+        Cause::Explicit,
     ];
 }
 

@@ -28,6 +28,8 @@ use crate::waiter::wake;
 use corebeat_sync::asymmetric;
 use corebeat_sync::atomic::Ordering;
 use std::cell::Cell;
+#[cfg(not(loom))]
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
 /// A transaction that has failed so often shuts the gate: then it cannot fail again.
@@ -102,7 +104,9 @@ impl Owner {
         if !descriptor.is_null() {
             MINE.with(|mine| mine.set(ptr::null_mut()));
             // SAFETY: it was made from a box by `Descriptor::make`, and the thread has forgotten it.
-            let descriptor = unsafe { Box::from_raw(descriptor) };
+            let mut descriptor = unsafe { Box::from_raw(descriptor) };
+            // A thread of a program in C may end in the midst of a transaction.
+            descriptor.give_up(Cause::Explicit);
             let slot = descriptor.slot;
             drop(descriptor);
             Slots::put_back(slot);
@@ -143,6 +147,26 @@ impl Mine {
     pub(crate) fn take() -> Mine {
         let mine = MINE.with(|mine| mine.replace(BUSY));
         if mine.addr() <= BUSY.addr() { Mine(Descriptor::make(mine)) } else { Mine(mine) }
+    }
+
+    /// Keeps it, for a transaction that goes on after whoever has begun it has returned.
+    #[inline(always)]
+    #[cfg(not(loom))]
+    pub(crate) fn keep(self) -> NonNull<Descriptor> {
+        let mine = ManuallyDrop::new(self);
+        // SAFETY: from a box (`Descriptor::make`).
+        unsafe { NonNull::new_unchecked(mine.0) }
+    }
+
+    /// Ends that.
+    ///
+    /// # Safety
+    ///
+    /// It is from `keep`, in this thread, and is not used in another way from here on.
+    #[inline(always)]
+    #[cfg(not(loom))]
+    pub(crate) unsafe fn kept(descriptor: NonNull<Descriptor>) -> Mine {
+        Mine(descriptor.as_ptr())
     }
 
     #[inline(always)]
@@ -428,7 +452,7 @@ impl Descriptor {
         self.slot.stand(Standing { karma: self.standing.karma + opened, ..self.standing });
     }
 
-    fn lose(&mut self, cause: Cause) -> Abort {
+    pub(crate) fn lose(&mut self, cause: Cause) -> Abort {
         if !matches!(self.fate, Fate::Lost(_)) {
             self.fate = Fate::Lost(cause);
         }
@@ -441,6 +465,12 @@ impl Descriptor {
             self.fate = Fate::Retry;
         }
         Abort(())
+    }
+
+    /// Whether it cannot fail any more.
+    #[cfg(not(loom))]
+    pub(crate) fn is_irrevocable(&self) -> bool {
+        self.is_irrevocable
     }
 
     /// From here on it cannot fail.
@@ -568,6 +598,13 @@ impl Descriptor {
         self.end();
     }
 
+    /// After a commit: these are out of sight now, and dropped when no attempt reads them.
+    #[cfg(not(loom))]
+    pub(crate) fn bury(&mut self, values: impl Iterator<Item = *mut ()>, drop: unsafe fn(*mut ())) {
+        values.for_each(|value| self.limbo.put(Dead { value, drop }));
+        self.drops = true;
+    }
+
     /// Opens the gate, if we have shut it.
     fn open(&mut self) {
         self.is_irrevocable = false;
@@ -593,16 +630,21 @@ impl Descriptor {
         }
     }
 
-    /// The attempt has failed: prepares the next one, and begins it. Waits meanwhile, as the cause wants.
-    #[cold]
-    pub(crate) fn again(&mut self) {
-        assert!(!self.is_irrevocable, "an irrevocable transaction was given up: `Abort` from another one");
-        let cause = match self.fate {
+    /// Why the attempt has failed.
+    pub(crate) fn cause(&self) -> Cause {
+        match self.fate {
             Fate::Lost(cause) => cause,
             Fate::Retry => Cause::Retry,
             // An `Abort` from somewhere else.
             Fate::Open => Cause::Validation,
-        };
+        }
+    }
+
+    /// The attempt has failed: prepares the next one, and begins it. Waits meanwhile, as the cause wants.
+    #[cold]
+    pub(crate) fn again(&mut self) {
+        assert!(!self.is_irrevocable, "an irrevocable transaction was given up: `Abort` from another one");
+        let cause = self.cause();
         self.slot.count(cause);
         if cause == Cause::Retry && self.mode == Mode::Full {
             self.wait();
@@ -624,6 +666,11 @@ impl Descriptor {
                 self.open();
                 self.failed = 0;
                 self.mode = Mode::Full;
+            }
+            // It may wait for others to commit: they can, and soon.
+            Cause::Explicit => {
+                self.open();
+                pause(u32::MAX);
             }
             Cause::Snapshot => self.mode = Mode::Full,
             _ => {
@@ -680,14 +727,14 @@ impl Descriptor {
         }
     }
 
-    /// The closure panicked, or was at fault.
+    /// There is no next attempt: the closure panicked, or the like.
     #[cold]
-    pub(crate) fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self, cause: Cause) {
         if self.turn.is_multiple_of(2) {
             // The attempt is over already.
             return;
         }
-        self.slot.count(Cause::Panic);
+        self.slot.count(cause);
         self.roll_back();
         self.reads.clear();
         self.writes.clear();

@@ -81,6 +81,8 @@
 //! 2005); [`Tx::irrevocable`] for input and output; [`contention`] says who gives way; [`counters`] tell how it went. A
 //! transaction in parts hands its [`Tx`] on: nesting is flat.
 //!
+//! Memory that is no cell has its locks in a table, found by address: [`word`](mod@word), for programs in C.
+//!
 //! # Invariants
 //!
 //! 1. A commit with version *v* held all its locks while the clock was below *v* (`Descriptor::commit_writes`).
@@ -147,6 +149,8 @@ mod slot;
 mod transaction;
 mod value;
 mod waiter;
+#[cfg(not(loom))]
+pub mod word;
 
 pub use cell::TCell;
 pub use counter::{Cause, Counters, counters};

@@ -22,6 +22,12 @@ pub(crate) const VERSION_MAX: u64 = HELD - 1;
 pub(crate) struct Lock(AtomicU64);
 
 impl Lock {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> Self {
+        Lock(AtomicU64::new(0))
+    }
+
+    #[cfg(loom)]
     pub(crate) fn new() -> Self {
         Lock(AtomicU64::new(0))
     }

@@ -2,6 +2,7 @@
 
 use corebeat_sync::atomic::{AtomicPtr, Ordering};
 
+#[repr(transparent)]
 pub(crate) struct Place(AtomicPtr<()>);
 
 impl Place {

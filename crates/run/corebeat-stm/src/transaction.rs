@@ -1,6 +1,7 @@
 //! Transactions, as they are written.
 
 use crate::cell::TCell;
+use crate::counter::Cause;
 use crate::descriptor::{Abort, Descriptor, Mine, Mode};
 use crate::value::{Value, form::Form};
 use std::marker::PhantomData;
@@ -220,7 +221,7 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        self.0.get().give_up();
+        self.0.get().give_up(Cause::Panic);
     }
 }
 

@@ -1,0 +1,838 @@
+//! `tinystm/stm.h` and the headers beside it: TinySTM's calls, on the transactions of corebeat-stm.
+//!
+//! Felber, Fetzer, Riegel, *Dynamic performance tuning of word-based software transactional memory*, 2008. Names and prototypes are
+//! those of its version 1.0.4 and later.
+//!
+//! # Jumping
+//!
+//! When an attempt fails, the program goes on where it has called `sigsetjmp`. [`lost`] calls `siglongjmp`, which discards frames:
+//! C's, whose business that is, and ours, from the exported function down to `lost`. What those own needs no destructor (numbers,
+//! references, and nothing else) by the time `siglongjmp` is called, and engine and allocator have returned before: so nothing is
+//! left undone, which is what Rust asks of it (Reference, *Behavior considered undefined*, on the Rust runtime).
+
+use corebeat_stm::contention::{self, Backoff, ContentionManager, Greedy, Karma, Suicide};
+use corebeat_stm::word::Words;
+use corebeat_stm::{Cause, reclaim};
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_double, c_int, c_long, c_short, c_uchar, c_uint, c_ulong, c_ushort, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("parts of words are found as little-endian processors keep them");
+
+/// Callbacks for one event, and keys: as many as TinySTM has.
+const MODULES_MAX: usize = 7;
+
+/// Room for a `sigjmp_buf`; `stm.h` checks that it is enough.
+#[repr(C, align(16))]
+struct Env([u64; 64]);
+
+/// `stm_tx_attr_t`: bits.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct stm_tx_attr_t(i32);
+
+impl stm_tx_attr_t {
+    const READ_ONLY: i32 = 1 << 16;
+    const NO_RETRY: i32 = 1 << 18;
+}
+
+/// What `sigsetjmp` gives, after an attempt that failed.
+mod reason {
+    use super::{Cause, c_int};
+
+    pub(super) const EXPLICIT: c_int = 1 << 5;
+    pub(super) const NO_RETRY: c_int = EXPLICIT | 1 << 8;
+    const IMPLICIT: c_int = 1 << 6;
+    /// The code with calls is to run, not one without: there is none.
+    const INSTRUMENTED: c_int = 1;
+
+    pub(super) fn of(cause: Cause) -> c_int {
+        let detail = match cause {
+            Cause::Explicit => return EXPLICIT | INSTRUMENTED,
+            Cause::ReadConflict => 0x3,
+            Cause::WriteConflict => 0x4,
+            Cause::Extension => 0x5,
+            Cause::Validation => 0x7,
+            Cause::Gate => 0x9,
+            Cause::Killed => 0xa,
+            _ => 0xf,
+        };
+        IMPLICIT | detail << 8 | INSTRUMENTED
+    }
+}
+
+/// `struct stm_tx`: a thread's transactions.
+pub struct stm_tx {
+    env: Env,
+    words: Words,
+    attr: stm_tx_attr_t,
+    /// How many transactions it is in, one inside the other.
+    nesting: c_uint,
+    /// The last one was given up for good.
+    is_aborted: bool,
+    /// What this attempt has allocated, and what it has freed.
+    allocated: Vec<*mut ()>,
+    freed: Vec<*mut ()>,
+    data: [*mut c_void; MODULES_MAX],
+    stats: Stats,
+}
+
+#[derive(Default)]
+struct Stats {
+    commits: u64,
+    aborts: u64,
+    /// Transactions that have failed at least once, and twice.
+    aborted: u64,
+    aborted_twice: u64,
+    causes: [u64; Cause::ALL.len()],
+    /// Of this transaction.
+    retries: u64,
+    retries_min: Option<u64>,
+    retries_max: u64,
+}
+
+/// Of threads that have ended.
+static COMMITS: AtomicU64 = AtomicU64::new(0);
+static ABORTS: AtomicU64 = AtomicU64::new(0);
+static RETRIES_MAX: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static MINE: Cell<*mut stm_tx> = const { Cell::new(null_mut()) };
+}
+
+#[inline(always)]
+fn mine() -> *mut stm_tx {
+    MINE.get()
+}
+
+/// The program is wrong, and has no way to be told.
+#[cold]
+fn die(what: &str) -> ! {
+    eprintln!("corebeat: {what}");
+    std::process::abort()
+}
+
+unsafe extern "C" {
+    fn siglongjmp(env: *mut Env, value: c_int) -> !;
+}
+
+/// The thread's transactions, if it is in one. `None`: its attempt was given up for good, and the program has not noticed.
+///
+/// # Safety
+///
+/// Null, or from `stm_init_thread` and this thread's.
+#[inline(always)]
+unsafe fn inside<'a>(tx: *mut stm_tx) -> Option<&'a mut stm_tx> {
+    // SAFETY: as the caller says.
+    match unsafe { tx.as_mut() } {
+        Some(tx) if tx.words.is_open() => Some(tx),
+        other => outside(other),
+    }
+}
+
+#[cold]
+fn outside(tx: Option<&mut stm_tx>) -> Option<&mut stm_tx> {
+    match tx {
+        None => die("this thread uses transactions without stm_init_thread: call that first"),
+        Some(tx) if tx.is_aborted => None,
+        Some(_) => die("memory of transactions is used outside of one: call stm_start first"),
+    }
+}
+
+/// # Safety
+///
+/// From `malloc`, and nobody uses it.
+unsafe fn free(block: *mut ()) {
+    // SAFETY: as the caller says.
+    unsafe { libc::free(block.cast()) };
+}
+
+/// The attempt has failed. Returns only if it is not to be tried again.
+///
+/// # Safety
+///
+/// As for [`inside`]; it is in a transaction; the function that has called `sigsetjmp` with its `env` has not returned; and no frame
+/// from here to there owns anything with a destructor.
+#[cold]
+#[inline(never)]
+unsafe fn lost(tx: *mut stm_tx, why: c_int) {
+    // SAFETY: as the caller says.
+    let (retries, why) = unsafe { (*tx).prepare(why) };
+    tell(Event::Abort);
+    if retries {
+        // SAFETY: see the top of this file.
+        unsafe { siglongjmp(&raw mut (*tx).env, why) };
+    }
+}
+
+impl stm_tx {
+    /// Undoes the attempt, and begins the next one, if there is to be one; and what `sigsetjmp` is to give.
+    ///
+    /// # Safety
+    ///
+    /// It is in a transaction of this thread.
+    unsafe fn prepare(&mut self, why: c_int) -> (bool, c_int) {
+        let retries =
+            self.attr.0 & stm_tx_attr_t::NO_RETRY == 0 && why & reason::NO_RETRY != reason::NO_RETRY;
+        // SAFETY: as the caller says. Words that it has written and allocated itself are there still.
+        let cause = unsafe { if retries { self.words.again() } else { self.words.give_up() } };
+        if cause == Cause::Snapshot {
+            // It writes after all.
+            self.attr.0 &= !stm_tx_attr_t::READ_ONLY;
+        }
+        // SAFETY: from `stm_malloc`; nobody else has read where they are.
+        self.allocated.drain(..).for_each(|block| unsafe { free(block) });
+        self.freed.clear();
+        self.nesting = c_uint::from(retries);
+        self.is_aborted = !retries;
+        self.stats.abort(cause);
+        (retries, why | reason::of(cause))
+    }
+}
+
+impl Stats {
+    fn abort(&mut self, cause: Cause) {
+        self.aborts += 1;
+        self.retries += 1;
+        self.aborted += u64::from(self.retries == 1);
+        self.aborted_twice += u64::from(self.retries == 2);
+        self.retries_max = self.retries_max.max(self.retries);
+        if let Some(at) = Cause::ALL.iter().position(|&other| other == cause) {
+            self.causes[at] += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn commit(&mut self) {
+        self.commits += 1;
+        self.retries_min = Some(self.retries_min.map_or(self.retries, |min| min.min(self.retries)));
+        self.retries = 0;
+    }
+
+    fn of(&self, cause: Cause) -> u64 {
+        Cause::ALL.iter().position(|&other| other == cause).map_or(0, |at| self.causes[at])
+    }
+
+    /// By TinySTM's names.
+    fn named(&self, name: &CStr) -> Option<u64> {
+        Some(match name.to_bytes() {
+            b"nb_commits" => self.commits,
+            b"nb_aborts" => self.aborts,
+            b"nb_aborts_1" => self.aborted,
+            b"nb_aborts_2" => self.aborted_twice,
+            b"nb_aborts_locked_read" => self.of(Cause::ReadConflict),
+            b"nb_aborts_locked_write" => self.of(Cause::WriteConflict),
+            b"nb_aborts_validate_read" => self.of(Cause::Extension),
+            b"nb_aborts_validate_commit" => self.of(Cause::Validation),
+            b"nb_aborts_killed" => self.of(Cause::Killed),
+            b"max_retries" | b"nb_retries_max" => self.retries_max,
+            b"nb_retries_min" => self.retries_min.unwrap_or(0),
+            _ => return None,
+        })
+    }
+}
+
+/// What modules are told.
+#[derive(Clone, Copy)]
+enum Event {
+    ThreadInit,
+    ThreadExit,
+    Start,
+    Precommit,
+    Commit,
+    Abort,
+}
+
+type Callback = Option<unsafe extern "C" fn(*mut c_void)>;
+
+#[derive(Clone, Copy)]
+struct Call {
+    function: Callback,
+    argument: *mut c_void,
+}
+
+// SAFETY: the module that has registered it wants it to be called by any thread.
+unsafe impl Send for Call {}
+
+const NONE: Call = Call { function: None, argument: null_mut() };
+
+static MODULES: Mutex<[[Call; MODULES_MAX]; 6]> = Mutex::new([[NONE; MODULES_MAX]; 6]);
+static HAS_MODULES: AtomicBool = AtomicBool::new(false);
+static KEYS: AtomicUsize = AtomicUsize::new(0);
+
+fn modules() -> MutexGuard<'static, [[Call; MODULES_MAX]; 6]> {
+    MODULES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[inline(always)]
+fn tell(event: Event) {
+    // Relaxed: modules are registered before there are threads with transactions.
+    if HAS_MODULES.load(Relaxed) {
+        tell_modules(event);
+    }
+}
+
+#[cold]
+fn tell_modules(event: Event) {
+    // A copy: no lock is held while C runs, which may abort the transaction.
+    let calls: [Call; MODULES_MAX] = modules()[event as usize];
+    for call in calls {
+        if let Some(function) = call.function {
+            // SAFETY: `stm_register` was given both, for this.
+            unsafe { function(call.argument) };
+        }
+    }
+}
+
+/// See `stm.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn stm_init() {}
+
+/// See `stm.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn stm_exit() {
+    reclaim();
+}
+
+/// See `stm.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn stm_init_thread() -> *mut stm_tx {
+    if mine().is_null() {
+        MINE.set(Box::into_raw(Box::new(stm_tx {
+            env: Env([0; 64]),
+            words: Words::new(),
+            attr: stm_tx_attr_t(0),
+            nesting: 0,
+            is_aborted: false,
+            allocated: Vec::new(),
+            freed: Vec::new(),
+            data: [null_mut(); MODULES_MAX],
+            stats: Stats::default(),
+        })));
+        tell(Event::ThreadInit);
+    }
+    mine()
+}
+
+/// See `stm.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn stm_current_tx() -> *mut stm_tx {
+    mine()
+}
+
+unsafe fn exit_thread(tx: *mut stm_tx) {
+    if tx.is_null() {
+        return;
+    }
+    // SAFETY: from `stm_init_thread`.
+    if unsafe { (*tx).words.is_open() } {
+        die("stm_exit_thread in a transaction: call stm_commit first");
+    }
+    tell(Event::ThreadExit);
+    MINE.set(null_mut());
+    // SAFETY: from `stm_init_thread`, and forgotten.
+    let tx = unsafe { Box::from_raw(tx) };
+    COMMITS.fetch_add(tx.stats.commits, Relaxed);
+    ABORTS.fetch_add(tx.stats.aborts, Relaxed);
+    RETRIES_MAX.fetch_max(tx.stats.retries_max, Relaxed);
+}
+
+#[inline(always)]
+unsafe fn start(tx: *mut stm_tx, attr: stm_tx_attr_t) -> *mut c_void {
+    // SAFETY: null, or from `stm_init_thread`.
+    let Some(tx) = (unsafe { tx.as_mut() }) else {
+        die("stm_start before stm_init_thread: call that first, in each thread")
+    };
+    tx.nesting += 1;
+    if tx.nesting > 1 {
+        return null_mut();
+    }
+    tx.attr = attr;
+    tx.is_aborted = false;
+    tx.words.begin(attr.0 & stm_tx_attr_t::READ_ONLY != 0);
+    tell(Event::Start);
+    (&raw mut tx.env).cast()
+}
+
+#[inline(always)]
+unsafe fn commit(tx: *mut stm_tx) -> c_int {
+    // SAFETY: null, or from `stm_init_thread`.
+    let Some(it) = (unsafe { inside(tx) }) else { return 0 };
+    if it.nesting > 1 {
+        it.nesting -= 1;
+        return 1;
+    }
+    tell(Event::Precommit);
+    // SAFETY: it is in a transaction; what was freed is from `malloc`, and was given away.
+    if unsafe { it.words.commit(&mut it.freed, free) } {
+        it.nesting = 0;
+        it.allocated.clear();
+        it.stats.commit();
+        tell(Event::Commit);
+        return 1;
+    }
+    // SAFETY: nothing here has a destructor.
+    unsafe { lost(tx, 0) };
+    0
+}
+
+unsafe fn abort(tx: *mut stm_tx, why: c_int) {
+    // SAFETY: null, or from `stm_init_thread`.
+    let Some(it) = (unsafe { inside(tx) }) else { return };
+    if it.words.is_irrevocable() {
+        die("stm_abort in an irrevocable transaction, which cannot be undone");
+    }
+    // SAFETY: it is in a transaction; nothing here has a destructor.
+    unsafe {
+        it.words.refuse();
+        lost(tx, why);
+    }
+}
+
+#[inline(always)]
+unsafe fn load(tx: *mut stm_tx, word: *const usize) -> usize {
+    // SAFETY: null, or from `stm_init_thread`.
+    let Some(it) = (unsafe { inside(tx) }) else { return 0 };
+    // SAFETY: C gives a word that is memory of transactions.
+    match unsafe { it.words.load(word) } {
+        Ok(value) => value,
+        Err(_) => {
+            // SAFETY: nothing here has a destructor.
+            unsafe { lost(tx, 0) };
+            0
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn store2(tx: *mut stm_tx, word: *mut usize, value: usize, mask: usize) {
+    // SAFETY: null, or from `stm_init_thread`.
+    let Some(it) = (unsafe { inside(tx) }) else { return };
+    // SAFETY: C gives a word that is memory of transactions.
+    if unsafe { it.words.store(word, value, mask) }.is_err() {
+        // SAFETY: nothing here has a destructor.
+        unsafe { lost(tx, 0) };
+    }
+}
+
+#[inline(always)]
+unsafe fn store(tx: *mut stm_tx, word: *mut usize, value: usize) {
+    // SAFETY: as there.
+    unsafe { store2(tx, word, value, usize::MAX) };
+}
+
+unsafe fn active(tx: *mut stm_tx) -> c_int {
+    // SAFETY: null, or from `stm_init_thread`.
+    unsafe { tx.as_ref() }.is_some_and(|tx| tx.words.is_open()).into()
+}
+
+unsafe fn aborted(tx: *mut stm_tx) -> c_int {
+    // SAFETY: null, or from `stm_init_thread`.
+    unsafe { tx.as_ref() }.is_some_and(|tx| tx.is_aborted).into()
+}
+
+unsafe fn irrevocable(tx: *mut stm_tx) -> c_int {
+    // SAFETY: null, or from `stm_init_thread`.
+    unsafe { tx.as_ref() }.is_some_and(|tx| tx.words.is_irrevocable()).into()
+}
+
+unsafe fn set_irrevocable(tx: *mut stm_tx, serial: c_int) -> c_int {
+    if serial != 0 {
+        die("stm_set_irrevocable(1): others can be kept from committing, not from running; use 0");
+    }
+    // SAFETY: null, or from `stm_init_thread`.
+    let Some(it) = (unsafe { inside(tx) }) else { return 0 };
+    // SAFETY: it is in a transaction.
+    if unsafe { it.words.make_irrevocable() }.is_ok() {
+        return 1;
+    }
+    // SAFETY: nothing here has a destructor.
+    unsafe { lost(tx, 0) };
+    0
+}
+
+unsafe fn get_env(tx: *mut stm_tx) -> *mut c_void {
+    // SAFETY: null, or from `stm_init_thread`.
+    match unsafe { tx.as_mut() } {
+        Some(tx) if tx.nesting == 0 => (&raw mut tx.env).cast(),
+        _ => null_mut(),
+    }
+}
+
+unsafe fn get_attributes(tx: *mut stm_tx) -> stm_tx_attr_t {
+    // SAFETY: null, or from `stm_init_thread`.
+    unsafe { tx.as_ref() }.map_or(stm_tx_attr_t(0), |tx| tx.attr)
+}
+
+/// Puts a number where C wants it: 1, or 0 if there is none of this name.
+unsafe fn put<T>(to: *mut c_void, value: Option<u64>, cut: impl FnOnce(u64) -> T) -> c_int {
+    let Some(value) = value else { return 0 };
+    // SAFETY: C gives a place for a number of this type.
+    unsafe { to.cast::<T>().write(cut(value)) };
+    1
+}
+
+/// # Safety
+///
+/// As for [`inside`]; a string.
+unsafe fn statistic(tx: *mut stm_tx, name: *const c_char) -> Option<u64> {
+    // SAFETY: as the caller says.
+    unsafe { tx.as_ref()?.stats.named(CStr::from_ptr(name)) }
+}
+
+unsafe fn get_stats(tx: *mut stm_tx, name: *const c_char, to: *mut c_void) -> c_int {
+    // SAFETY: C gives a string, and a place.
+    unsafe { put(to, statistic(tx, name), |value| value as c_uint) }
+}
+
+/// A key of C's.
+fn key(key: c_int) -> usize {
+    match usize::try_from(key) {
+        Ok(key) if key < KEYS.load(Relaxed) => key,
+        _ => die("a key that is not from stm_create_specific"),
+    }
+}
+
+unsafe fn get_specific(tx: *mut stm_tx, which: c_int) -> *mut c_void {
+    // SAFETY: null, or from `stm_init_thread`.
+    unsafe { tx.as_ref() }.map_or(null_mut(), |tx| tx.data[key(which)])
+}
+
+unsafe fn set_specific(tx: *mut stm_tx, which: c_int, data: *mut c_void) {
+    // SAFETY: null, or from `stm_init_thread`.
+    match unsafe { tx.as_mut() } {
+        Some(tx) => tx.data[key(which)] = data,
+        None => die("stm_set_specific before stm_init_thread"),
+    }
+}
+
+/// Whole words: those at its ends may be read and written all of them.
+fn whole(size: usize) -> usize {
+    size.checked_next_multiple_of(8).unwrap_or(usize::MAX)
+}
+
+unsafe fn malloc(tx: *mut stm_tx, size: usize) -> *mut c_void {
+    // SAFETY: any size will do.
+    unsafe { keep(tx, libc::malloc(whole(size))) }
+}
+
+unsafe fn calloc(tx: *mut stm_tx, count: usize, size: usize) -> *mut c_void {
+    // SAFETY: any size will do.
+    unsafe { keep(tx, libc::calloc(1, count.checked_mul(size).map_or(usize::MAX, whole))) }
+}
+
+/// Notes what was allocated, to be freed if that comes to nothing. Outside of transactions it is the program's.
+unsafe fn keep(tx: *mut stm_tx, block: *mut c_void) -> *mut c_void {
+    // SAFETY: null, or from `stm_init_thread`.
+    if let Some(tx) = unsafe { tx.as_mut() }
+        && tx.words.is_open()
+        && !block.is_null()
+    {
+        tx.allocated.push(block.cast());
+    }
+    block
+}
+
+unsafe fn free2(tx: *mut stm_tx, block: *mut c_void, _index: usize, _size: usize) {
+    if block.is_null() {
+        return;
+    }
+    // SAFETY: null, or from `stm_init_thread`.
+    match unsafe { tx.as_mut() } {
+        Some(tx) if tx.words.is_open() => tx.freed.push(block.cast()),
+        // What comes of it is to be undone.
+        Some(tx) if tx.is_aborted => {}
+        // SAFETY: C gives it away.
+        _ => unsafe { free(block.cast()) },
+    }
+}
+
+unsafe fn free1(tx: *mut stm_tx, block: *mut c_void, size: usize) {
+    // SAFETY: as there.
+    unsafe { free2(tx, block, 0, size) };
+}
+
+/// Each as a function of this thread's transaction, and as one that is told which.
+macro_rules! calls {
+    ($($name:ident, $name_tx:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $does:ident;)*) => {$(
+        /// See `stm.h` and `mod_mem.h`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+            // SAFETY: it is this thread's.
+            unsafe { $does(mine(), $($argument),*) }
+        }
+
+        /// The same.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name_tx(tx: *mut stm_tx, $($argument: $type),*) $(-> $result)? {
+            // SAFETY: C gives this thread's.
+            unsafe { $does(tx, $($argument),*) }
+        }
+    )*};
+}
+
+calls! {
+    stm_exit_thread, stm_exit_thread_tx() = exit_thread;
+    stm_start, stm_start_tx(attr: stm_tx_attr_t) -> *mut c_void = start;
+    stm_commit, stm_commit_tx() -> c_int = commit;
+    stm_abort, stm_abort_tx(reason: c_int) = abort;
+    stm_load, stm_load_tx(word: *const usize) -> usize = load;
+    stm_store, stm_store_tx(word: *mut usize, value: usize) = store;
+    stm_store2, stm_store2_tx(word: *mut usize, value: usize, mask: usize) = store2;
+    stm_active, stm_active_tx() -> c_int = active;
+    stm_aborted, stm_aborted_tx() -> c_int = aborted;
+    stm_irrevocable, stm_irrevocable_tx() -> c_int = irrevocable;
+    stm_set_irrevocable, stm_set_irrevocable_tx(serial: c_int) -> c_int = set_irrevocable;
+    stm_get_env, stm_get_env_tx() -> *mut c_void = get_env;
+    stm_get_attributes, stm_get_attributes_tx() -> stm_tx_attr_t = get_attributes;
+    stm_get_stats, stm_get_stats_tx(name: *const c_char, to: *mut c_void) -> c_int = get_stats;
+    stm_get_specific, stm_get_specific_tx(key: c_int) -> *mut c_void = get_specific;
+    stm_set_specific, stm_set_specific_tx(key: c_int, data: *mut c_void) = set_specific;
+    stm_malloc, stm_malloc_tx(size: usize) -> *mut c_void = malloc;
+    stm_calloc, stm_calloc_tx(count: usize, size: usize) -> *mut c_void = calloc;
+    stm_free, stm_free_tx(block: *mut c_void, size: usize) = free1;
+    stm_free2, stm_free2_tx(block: *mut c_void, index: usize, size: usize) = free2;
+}
+
+/// The low `SIZE` bytes.
+const fn low<const SIZE: usize>() -> usize {
+    if SIZE == 8 { usize::MAX } else { (1 << (SIZE * 8)) - 1 }
+}
+
+/// A part of a word, or of two.
+#[inline(always)]
+unsafe fn load_part<const SIZE: usize>(address: *const c_void) -> usize {
+    let offset = address.addr() % 8;
+    let word = address.wrapping_byte_sub(offset).cast::<usize>();
+    // SAFETY: whole words of memory of transactions.
+    let mut value = unsafe { load(mine(), word) } >> (offset * 8);
+    if offset + SIZE > 8 {
+        // SAFETY: as above.
+        value |= unsafe { load(mine(), word.wrapping_add(1)) } << ((8 - offset) * 8);
+    }
+    value & low::<SIZE>()
+}
+
+#[inline(always)]
+unsafe fn store_part<const SIZE: usize>(address: *mut c_void, value: usize) {
+    let offset = address.addr() % 8;
+    let word = address.wrapping_byte_sub(offset).cast::<usize>();
+    let shift = offset * 8;
+    // SAFETY: whole words of memory of transactions.
+    unsafe { store2(mine(), word, value << shift, low::<SIZE>() << shift) };
+    if offset + SIZE > 8 {
+        let shift = (8 - offset) * 8;
+        // SAFETY: as above.
+        unsafe { store2(mine(), word.wrapping_add(1), value >> shift, low::<SIZE>() >> shift) };
+    }
+}
+
+macro_rules! parts {
+    ($($load:ident, $store:ident: $type:ty, $value:ident => $bits:expr, $back:expr;)*) => {$(
+        /// See `wrappers.h`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $load(address: *const $type) -> $type {
+            // SAFETY: C gives memory of transactions.
+            let $value = unsafe { load_part::<{ size_of::<$type>() }>(address.cast()) };
+            $back
+        }
+
+        /// See `wrappers.h`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $store(address: *mut $type, $value: $type) {
+            // SAFETY: C gives memory of transactions.
+            unsafe { store_part::<{ size_of::<$type>() }>(address.cast(), $bits) }
+        }
+    )*};
+}
+
+parts! {
+    stm_load_u8, stm_store_u8: u8, value => value as usize, value as u8;
+    stm_load_u16, stm_store_u16: u16, value => value as usize, value as u16;
+    stm_load_u32, stm_store_u32: u32, value => value as usize, value as u32;
+    stm_load_u64, stm_store_u64: u64, value => value as usize, value as u64;
+    stm_load_char, stm_store_char: c_char, value => value as u8 as usize, value as c_char;
+    stm_load_uchar, stm_store_uchar: c_uchar, value => value as usize, value as c_uchar;
+    stm_load_short, stm_store_short: c_short, value => value as c_ushort as usize, value as c_short;
+    stm_load_ushort, stm_store_ushort: c_ushort, value => value as usize, value as c_ushort;
+    stm_load_int, stm_store_int: c_int, value => value as c_uint as usize, value as c_int;
+    stm_load_uint, stm_store_uint: c_uint, value => value as usize, value as c_uint;
+    stm_load_long, stm_store_long: c_long, value => value as usize, value as c_long;
+    stm_load_ulong, stm_store_ulong: c_ulong, value => value as usize, value as c_ulong;
+    stm_load_float, stm_store_float: f32, value => value.to_bits() as usize, f32::from_bits(value as u32);
+    stm_load_double, stm_store_double: c_double, value => value.to_bits() as usize, c_double::from_bits(value as u64);
+    stm_load_ptr, stm_store_ptr: *mut c_void, value => value.expose_provenance(), std::ptr::with_exposed_provenance_mut(value);
+}
+
+/// See `wrappers.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stm_load_bytes(address: *const u8, to: *mut u8, size: usize) {
+    let mut at = 0;
+    while at < size {
+        let from = address.wrapping_add(at);
+        // SAFETY: C gives so much memory of transactions, and a buffer of that size.
+        unsafe {
+            if size - at >= 8 && from.addr() % 8 == 0 {
+                to.add(at).cast::<usize>().write_unaligned(load(mine(), from.cast()));
+                at += 8;
+            } else {
+                to.add(at).write(load_part::<1>(from.cast()) as u8);
+                at += 1;
+            }
+        }
+    }
+}
+
+/// As many bytes as `size`, from address on, each word by `word(at)`, each byte of a word that is not all of it by `byte(at)`.
+#[inline(always)]
+unsafe fn store_each(
+    address: *mut u8,
+    size: usize,
+    byte: impl Fn(usize) -> u8,
+    word: impl Fn(usize) -> usize,
+) {
+    let mut at = 0;
+    while at < size {
+        let to = address.wrapping_add(at);
+        // SAFETY: C gives so much memory of transactions.
+        unsafe {
+            if size - at >= 8 && to.addr() % 8 == 0 {
+                store(mine(), to.cast(), word(at));
+                at += 8;
+            } else {
+                store_part::<1>(to.cast(), byte(at).into());
+                at += 1;
+            }
+        }
+    }
+}
+
+/// See `wrappers.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stm_store_bytes(address: *mut u8, from: *const u8, size: usize) {
+    // SAFETY: C gives a buffer of that size.
+    let byte = |at: usize| unsafe { from.add(at).read() };
+    // SAFETY: C gives a buffer of that size.
+    let word = |at: usize| unsafe { from.add(at).cast::<usize>().read_unaligned() };
+    // SAFETY: C gives so much memory of transactions.
+    unsafe { store_each(address, size, byte, word) };
+}
+
+/// See `wrappers.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stm_set_bytes(address: *mut u8, byte: u8, count: usize) {
+    // SAFETY: C gives so much memory of transactions.
+    unsafe { store_each(address, count, |_| byte, |_| usize::from_ne_bytes([byte; 8])) };
+}
+
+/// Who gives way, by names as TinySTM has them.
+const MANAGERS: [(&CStr, &dyn ContentionManager); 4] =
+    [(c"BACKOFF", &Backoff), (c"SUICIDE", &Suicide), (c"KARMA", &Karma), (c"GREEDY", &Greedy)];
+
+static MANAGER: AtomicUsize = AtomicUsize::new(0);
+
+/// See `stm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stm_get_parameter(name: *const c_char, to: *mut c_void) -> c_int {
+    // SAFETY: C gives a string.
+    let value = match unsafe { CStr::from_ptr(name) }.to_bytes() {
+        b"contention_manager" => MANAGERS[MANAGER.load(Relaxed)].0.as_ptr(),
+        b"design" => c"WRITE-THROUGH".as_ptr(),
+        _ => null(),
+    };
+    if value.is_null() {
+        return 0;
+    }
+    // SAFETY: C gives a place for a string.
+    unsafe { to.cast::<*const c_char>().write(value) };
+    1
+}
+
+/// See `stm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stm_set_parameter(name: *const c_char, value: *mut c_void) -> c_int {
+    // SAFETY: C gives a string.
+    if unsafe { CStr::from_ptr(name) } != c"cm_policy" {
+        return 0;
+    }
+    // SAFETY: C gives a string for this one.
+    let wanted = unsafe { CStr::from_ptr(value.cast()) }.to_bytes();
+    let Some(at) = MANAGERS.iter().position(|(name, _)| name.to_bytes().eq_ignore_ascii_case(wanted)) else {
+        return 0;
+    };
+    MANAGER.store(at, Relaxed);
+    contention::set(MANAGERS[at].1);
+    1
+}
+
+/// See `stm.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn stm_create_specific() -> c_int {
+    let next = |keys| (keys < MODULES_MAX).then_some(keys + 1);
+    KEYS.fetch_update(Relaxed, Relaxed, next).map_or(-1, |key| key as c_int)
+}
+
+/// See `stm.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn stm_register(
+    on_thread_init: Callback,
+    on_thread_exit: Callback,
+    on_start: Callback,
+    on_precommit: Callback,
+    on_commit: Callback,
+    on_abort: Callback,
+    argument: *mut c_void,
+) -> c_int {
+    let functions = [on_thread_init, on_thread_exit, on_start, on_precommit, on_commit, on_abort];
+    let mut modules = modules();
+    let is_full = |calls: &[Call; MODULES_MAX]| calls.iter().all(|call| call.function.is_some());
+    if functions.iter().zip(modules.iter()).any(|(function, calls)| function.is_some() && is_full(calls)) {
+        return 0;
+    }
+    for (function, calls) in functions.into_iter().zip(modules.iter_mut()) {
+        if let Some(free) = calls.iter_mut().find(|call| call.function.is_none()) {
+            *free = Call { function, argument };
+        }
+    }
+    HAS_MODULES.store(true, Relaxed);
+    1
+}
+
+/// See `mod_mem.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mod_mem_init(_gc: c_int) {}
+
+/// See `mod_stats.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mod_stats_init() {}
+
+/// See `mod_stats.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stm_get_global_stats(name: *const c_char, to: *mut c_void) -> c_int {
+    // SAFETY: C gives a string.
+    let total = match unsafe { CStr::from_ptr(name) }.to_bytes() {
+        b"global_nb_commits" => Some(&COMMITS),
+        b"global_nb_aborts" => Some(&ABORTS),
+        b"global_max_retries" => Some(&RETRIES_MAX),
+        _ => None,
+    };
+    // SAFETY: C gives a place.
+    unsafe { put(to, total.map(|total| total.load(Relaxed)), |value| value as c_ulong) }
+}
+
+/// See `mod_stats.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stm_get_local_stats(name: *const c_char, to: *mut c_void) -> c_int {
+    // SAFETY: C gives a string, and a place.
+    unsafe {
+        if CStr::from_ptr(name) == c"nb_retries_avg" {
+            let commits = statistic(mine(), c"nb_commits".as_ptr());
+            let aborts = statistic(mine(), c"nb_aborts".as_ptr()).unwrap_or(0);
+            return put(to, commits, |commits| aborts as c_double / commits as c_double);
+        }
+        put(to, statistic(mine(), name), |value| value as c_ulong)
+    }
+}

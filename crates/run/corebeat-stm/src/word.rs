@@ -1,0 +1,215 @@
+//! Transactions on words of memory that belongs to others: what a library for another language is made of.
+//!
+//! Such memory has no room for locks. They stand in a table, and a word's address says which one it has:
+//!
+//! ```text
+//!   address   63 ......... 25 24 ............ 5 4 ... 3 2 ... 0
+//!             +--------------+-----------------+-------+-------+
+//!             |              |   which lock    | word  | byte  |     four words in a row have the same lock,
+//!             +--------------+-----------------+-------+-------+     and so have those that are 32 MiB apart
+//! ```
+//!
+//! Felber, Fetzer, Riegel, *Dynamic performance tuning of word-based software transactional memory*, 2008, section 3: four words
+//! a lock and 2^20 locks are TinySTM's sizes, too.
+//!
+//! Nothing here looks whether it is used in the right order: see each function's safety section.
+
+use crate::counter::Cause;
+use crate::descriptor::{Abort, Descriptor, Mine, Mode};
+use crate::lock::Lock;
+use crate::place::Place;
+use std::fmt;
+use std::ptr::{self, NonNull};
+
+/// Few under Miri: it keeps books on each.
+const LOCKS: usize = if cfg!(miri) { 8 } else { 1 << 20 };
+/// So many bits of an address say where in the memory of one lock it is.
+const STRIPE_BITS: u32 = 5;
+
+/// Zeroes: pages of it that nobody uses take no memory.
+static TABLE: [Lock; LOCKS] = [const { Lock::new() }; LOCKS];
+
+#[inline(always)]
+fn lock_of(word: *const usize) -> &'static Lock {
+    &TABLE[(word.addr() >> STRIPE_BITS) % LOCKS]
+}
+
+/// A thread's transaction, if it is in one. The thread must not be in another one meanwhile, also not by
+/// [`atomically`](crate::atomically).
+pub struct Words {
+    /// While it is in one.
+    descriptor: Option<NonNull<Descriptor>>,
+}
+
+impl Words {
+    /// In no transaction.
+    pub const fn new() -> Words {
+        Words { descriptor: None }
+    }
+
+    /// Whether it is in one.
+    #[inline(always)]
+    pub fn is_open(&self) -> bool {
+        self.descriptor.is_some()
+    }
+
+    /// Begins one; with `only_reads` as a [`snapshot`](crate::snapshot).
+    ///
+    /// # Panics
+    ///
+    /// The thread is in a transaction.
+    #[inline(always)]
+    pub fn begin(&mut self, only_reads: bool) {
+        let mut mine = Mine::take();
+        mine.get().start(if only_reads { Mode::Snapshot } else { Mode::Full });
+        self.descriptor = Some(mine.keep());
+    }
+
+    /// # Safety
+    ///
+    /// It is in a transaction, which this thread has begun.
+    #[inline(always)]
+    unsafe fn get(&mut self) -> &mut Descriptor {
+        // SAFETY: as the caller says; it lives as long as the thread, and we are the only way there (`Mine`).
+        unsafe { self.descriptor.unwrap_unchecked().as_mut() }
+    }
+
+    /// What a word holds.
+    ///
+    /// # Errors
+    ///
+    /// The attempt cannot go on: [`again`](Words::again), or [`give_up`](Words::give_up).
+    ///
+    /// # Safety
+    ///
+    /// It is in a transaction, which this thread has begun, and no error was returned in this attempt. The word is aligned, may be
+    /// read, stays as long as the attempt, and is written by nobody meanwhile but by transactions on words.
+    #[inline(always)]
+    pub unsafe fn load(&mut self, word: *const usize) -> Result<usize, Abort> {
+        // SAFETY: `Place` is a pointer-sized atomic; the caller vouches for the rest.
+        let value = unsafe { self.get().read(lock_of(word), &*word.cast::<Place>())? };
+        Ok(value.expose_provenance())
+    }
+
+    /// Writes those bits of a word that are set in `mask`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`load`](Words::load).
+    ///
+    /// # Safety
+    ///
+    /// As for [`load`](Words::load); the word may be written.
+    #[inline(always)]
+    pub unsafe fn store(&mut self, word: *mut usize, value: usize, mask: usize) -> Result<(), Abort> {
+        // SAFETY: as in `load`.
+        let (descriptor, place) = unsafe { (self.get(), &*word.cast::<Place>()) };
+        // SAFETY: as in `load`. The lock may be ours because of another word: so each value is noted.
+        let old = unsafe { descriptor.own(lock_of(word), place, true)? };
+        let value = old.expose_provenance() & !mask | value & mask;
+        descriptor.put(place, ptr::with_exposed_provenance_mut(value), None);
+        Ok(())
+    }
+
+    /// From here on it cannot fail, and nobody else commits a write.
+    ///
+    /// # Errors
+    ///
+    /// As for [`load`](Words::load).
+    ///
+    /// # Safety
+    ///
+    /// It is in a transaction, which this thread has begun, and no error was returned in this attempt.
+    pub unsafe fn make_irrevocable(&mut self) -> Result<(), Abort> {
+        // SAFETY: as the caller says.
+        unsafe { self.get().make_irrevocable() }
+    }
+
+    /// Whether it is in a transaction that cannot fail.
+    pub fn is_irrevocable(&self) -> bool {
+        // SAFETY: as in `get`.
+        self.descriptor.is_some_and(|descriptor| unsafe { descriptor.as_ref() }.is_irrevocable())
+    }
+
+    /// Ends the transaction, if nothing that it has read was changed since. Else as an error of [`load`](Words::load). From when
+    /// it has ended nobody finds what is in `freed`: each is dropped once no attempt can be reading there.
+    ///
+    /// # Safety
+    ///
+    /// As for [`make_irrevocable`](Words::make_irrevocable). What is in `freed` may be dropped by any thread with `drop`.
+    #[inline(always)]
+    pub unsafe fn commit(&mut self, freed: &mut Vec<*mut ()>, drop: unsafe fn(*mut ())) -> bool {
+        // SAFETY: as the caller says.
+        let descriptor = unsafe { self.get() };
+        if !descriptor.commit() {
+            return false;
+        }
+        if !freed.is_empty() {
+            descriptor.bury(freed.drain(..), drop);
+        }
+        self.close();
+        true
+    }
+
+    #[inline(always)]
+    fn close(&mut self) {
+        if let Some(descriptor) = self.descriptor.take() {
+            // SAFETY: from `keep`, and we have forgotten it.
+            unsafe { Mine::kept(descriptor) }.done();
+        }
+    }
+
+    /// The attempt is to come to nothing, because the program wants so.
+    ///
+    /// # Panics
+    ///
+    /// It is irrevocable.
+    ///
+    /// # Safety
+    ///
+    /// As for [`make_irrevocable`](Words::make_irrevocable).
+    pub unsafe fn refuse(&mut self) {
+        assert!(!self.is_irrevocable(), "an irrevocable transaction cannot be aborted");
+        // SAFETY: as the caller says.
+        let _ = unsafe { self.get().lose(Cause::Explicit) };
+    }
+
+    /// After an attempt has failed: undoes it, and begins the next one after a pause. Why it has failed.
+    ///
+    /// # Safety
+    ///
+    /// It is in a transaction, which this thread has begun. Words that were written are there still.
+    pub unsafe fn again(&mut self) -> Cause {
+        // SAFETY: as the caller says.
+        let descriptor = unsafe { self.get() };
+        let cause = descriptor.cause();
+        descriptor.again();
+        cause
+    }
+
+    /// After an attempt has failed: undoes it, and ends the transaction without success. Why it has failed.
+    ///
+    /// # Safety
+    ///
+    /// As for [`again`](Words::again).
+    pub unsafe fn give_up(&mut self) -> Cause {
+        // SAFETY: as the caller says.
+        let descriptor = unsafe { self.get() };
+        let cause = descriptor.cause();
+        descriptor.give_up(cause);
+        self.close();
+        cause
+    }
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Words::new()
+    }
+}
+
+impl fmt::Debug for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Words").field("is_open", &self.is_open()).finish()
+    }
+}

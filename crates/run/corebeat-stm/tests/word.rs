@@ -1,0 +1,127 @@
+//! Transactions on words, as a library for another language uses them.
+
+use corebeat_stm::{Abort, Cause, word::Words};
+use std::alloc::{Layout, alloc, dealloc};
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const WORDS: usize = 16;
+const BALANCE: usize = 100;
+const ROUNDS: usize = if cfg!(miri) { 30 } else { 20_000 };
+
+/// Runs an attempt again and again until it is committed.
+fn run(words: &mut Words, only_reads: bool, mut f: impl FnMut(&mut Words) -> Result<(), Abort>) {
+    words.begin(only_reads);
+    loop {
+        // SAFETY: it is in a transaction of this thread; nothing was freed.
+        if f(words).is_ok() && unsafe { words.commit(&mut Vec::new(), unreachable) } {
+            return;
+        }
+        // SAFETY: as above; the words outlive it.
+        unsafe { words.again() };
+    }
+}
+
+unsafe fn unreachable(_: *mut ()) {
+    unreachable!("nothing was freed");
+}
+
+fn load(words: &mut Words, word: &AtomicUsize) -> Result<usize, Abort> {
+    // SAFETY: it outlives the transaction; others write it in transactions.
+    unsafe { words.load(word.as_ptr()) }
+}
+
+fn store(words: &mut Words, word: &AtomicUsize, value: usize, mask: usize) -> Result<(), Abort> {
+    // SAFETY: as above.
+    unsafe { words.store(word.as_ptr(), value, mask) }
+}
+
+#[test]
+fn words_that_share_locks_change_all_at_once() {
+    let accounts: Vec<_> = (0..WORDS).map(|_| AtomicUsize::new(BALANCE)).collect();
+    std::thread::scope(|scope| {
+        for number in 0..2 {
+            let accounts = &accounts;
+            scope.spawn(move || {
+                let mut words = Words::new();
+                for round in 0..ROUNDS {
+                    // Often neighbours, under one lock, and sometimes the same.
+                    let (from, to) = ((round * 7 + number) % WORDS, (round * 5 + number) % WORDS);
+                    run(&mut words, false, |words| {
+                        let less = load(words, &accounts[from])?;
+                        store(words, &accounts[from], less.wrapping_sub(1), usize::MAX)?;
+                        let more = load(words, &accounts[to])?;
+                        store(words, &accounts[to], more.wrapping_add(1), usize::MAX)
+                    });
+                    let mut sum = 0usize;
+                    run(&mut words, true, |words| {
+                        sum = 0;
+                        for account in accounts {
+                            sum = sum.wrapping_add(load(words, account)?);
+                        }
+                        Ok(())
+                    });
+                    assert_eq!(sum, WORDS * BALANCE);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn attempt_that_is_refused_leaves_words_as_they_were() {
+    let pair = [AtomicUsize::new(0x1111), AtomicUsize::new(2)];
+    let mut words = Words::new();
+    words.begin(false);
+    for value in [3, 4] {
+        store(&mut words, &pair[0], value, 0xff).unwrap();
+        store(&mut words, &pair[1], value, usize::MAX).unwrap();
+    }
+    assert_eq!(load(&mut words, &pair[0]).unwrap(), 0x1104);
+    // SAFETY: it is in a transaction of this thread.
+    let cause = unsafe {
+        words.refuse();
+        words.give_up()
+    };
+    assert_eq!(cause, Cause::Explicit);
+    assert!(!words.is_open());
+    assert_eq!([&pair[0], &pair[1]].map(|word| word.load(Ordering::Relaxed)), [0x1111, 2]);
+}
+
+#[test]
+fn block_that_is_freed_stays_for_attempts_that_know_it() {
+    static FREED: AtomicUsize = AtomicUsize::new(0);
+    unsafe fn free(block: *mut ()) {
+        FREED.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: allocated below, and nobody reads it.
+        unsafe { dealloc(block.cast(), Layout::new::<usize>()) };
+    }
+    // SAFETY: no size of 0.
+    let block = unsafe { alloc(Layout::new::<usize>()) }.cast::<usize>();
+    // SAFETY: just allocated.
+    unsafe { block.write(5) };
+    let block = block.expose_provenance();
+    let link = AtomicUsize::new(block);
+    let mut reader = Words::new();
+    reader.begin(true);
+    let found = with_exposed_provenance_mut::<usize>(load(&mut reader, &link).unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut words = Words::new();
+            words.begin(false);
+            store(&mut words, &link, 0, usize::MAX).unwrap();
+            // SAFETY: nobody finds the block after that.
+            assert!(unsafe { words.commit(&mut vec![with_exposed_provenance_mut(block)], free) });
+            corebeat_stm::reclaim();
+        });
+    });
+    assert_eq!(FREED.load(Ordering::Relaxed), 0);
+    // SAFETY: it stays as long as this attempt.
+    assert_eq!(unsafe { reader.load(found) }.unwrap(), 5);
+    // SAFETY: in a transaction of this thread.
+    assert!(unsafe { reader.commit(&mut Vec::new(), free) });
+    // Transactions of other tests may have known it, too.
+    while FREED.load(Ordering::Relaxed) == 0 {
+        corebeat_stm::reclaim();
+    }
+}
