@@ -2,6 +2,7 @@
 
 use crate::Bench;
 use crate::session::Session;
+use crate::tool::Origin;
 use serde_json::json;
 use std::io::Write;
 
@@ -15,7 +16,17 @@ pub(crate) fn print(session: &Session, benches: impl Iterator<Item = &'static Be
             let tools: Vec<_> = bench
                 .tools
                 .iter()
-                .map(|t| json!({"program": t.program, "package": t.package, "here": !missing.contains(&t)}))
+                .map(|t| {
+                    let here = !missing.contains(&t);
+                    match t.origin {
+                        Origin::Package(package) => {
+                            json!({"program": t.program, "package": package, "here": here})
+                        }
+                        Origin::Source(variable) => {
+                            json!({"program": t.program, "variable": variable, "here": here})
+                        }
+                    }
+                })
                 .collect();
             let object = json!({
                 "bench": bench.name, "summary": bench.summary, "cases": cases, "peers": bench.peers, "tools": tools

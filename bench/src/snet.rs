@@ -37,7 +37,7 @@ const LEAST_MS: u64 = 300;
 const GROWTH_MAX: u64 = 16 << 20;
 
 /// Compiles boxes in C.
-const CC: Tool = Tool { program: "cc", package: "gcc" };
+const CC: Tool = Tool::package("cc", "gcc");
 
 pub(crate) const BENCHES: [Bench; 6] = [
     Bench {

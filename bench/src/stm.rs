@@ -2,28 +2,33 @@
 //!
 //! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many operations each, which begin
 //! together. No money is lost, or the subject fails.
+//!
+//! Libraries for C run `programs/bank.c`, which does the same.
 
 use crate::Bench;
 use crate::apart::{self, Case};
+use crate::child::Running;
 use crate::lap;
 use crate::program::threads;
 use crate::round::{Measured, Subject as Turn};
 use crate::row::Better;
 use crate::session::Session;
+use crate::tool::{GCC, TINYSTM, Tool};
 use clap::ValueEnum;
 use corebeat_stm::TCell;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-const PEERS: &[&str] = &["stm", "fast-stm", "mutex", "mutex an account"];
+const PEERS: &[&str] = &["TinySTM", "stm", "fast-stm", "mutex", "mutex an account"];
 
 pub(crate) const BENCHES: [Bench; 3] = [
     Bench {
         name: "stm.transfer",
         summary: "time that a thread takes to move money between two of 1,024 accounts",
         peers: PEERS,
-        tools: &[],
+        tools: &[GCC, MAKE, TINYSTM],
         cases: |session| counts(session).map(threads).collect(),
         run: |session| run(session, 0, Work::Transfer),
     },
@@ -31,7 +36,7 @@ pub(crate) const BENCHES: [Bench; 3] = [
         name: "stm.read",
         summary: "time that a thread takes to read all of 1,024 accounts at one moment",
         peers: PEERS,
-        tools: &[],
+        tools: &[GCC, MAKE, TINYSTM],
         cases: |session| counts(session).map(threads).collect(),
         run: |session| run(session, 1, Work::Read),
     },
@@ -39,12 +44,16 @@ pub(crate) const BENCHES: [Bench; 3] = [
         name: "stm.bank",
         summary: "time that a thread takes to move money between two of a million accounts",
         peers: PEERS,
-        tools: &[],
+        tools: &[GCC, MAKE, TINYSTM],
         cases: |session| counts(session).map(threads).collect(),
         run: |session| run(session, 2, Work::Bank),
     },
 ];
 
+const MAKE: Tool = Tool::package("make", "make");
+
+/// The limit of what makes programs.
+const COMPILE_MAX: Duration = Duration::from_secs(60);
 /// A run is ended after this.
 const RUN_MAX: Duration = Duration::from_secs(60);
 /// Of a run so much is measured, and at least one lap.
@@ -62,6 +71,8 @@ enum Work {
 enum Subject {
     Corebeat,
     ReadAndWrite,
+    C,
+    TinyStm,
     Stm,
     FastStm,
     Mutex,
@@ -73,6 +84,8 @@ impl Subject {
         match self {
             Subject::Corebeat => "corebeat",
             Subject::ReadAndWrite => "corebeat, read and write",
+            Subject::C => "corebeat, in C",
+            Subject::TinyStm => "TinySTM",
             Subject::Stm => "stm",
             Subject::FastStm => "fast-stm",
             Subject::Mutex => "mutex",
@@ -80,10 +93,52 @@ impl Subject {
         }
     }
 
-    /// Whether it differs from others in what it does.
-    fn does(self, work: Work) -> bool {
-        self != Subject::ReadAndWrite || work != Work::Read
+    /// Whether it differs from others in what it does, and is here.
+    fn does(self, session: &Session, work: Work) -> bool {
+        match self {
+            Subject::ReadAndWrite => work != Work::Read,
+            Subject::C => session.has(GCC),
+            Subject::TinyStm => [GCC, MAKE, TINYSTM].into_iter().all(|tool| session.has(tool)),
+            _ => true,
+        }
     }
+
+    /// The program of a library for C, compiled.
+    fn program(self, session: &Session) -> Result<Option<PathBuf>, String> {
+        if !matches!(self, Subject::C | Subject::TinyStm) {
+            return Ok(None);
+        }
+        let program = session.folder().join(apart::word(self));
+        if program.exists() {
+            return Ok(Some(program));
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (include, library) = if self == Subject::C {
+            (root.join("../crates/app/corebeat-c/include/tinystm"), session.library()?.join("libcorebeat.a"))
+        } else {
+            let folder = tinystm(session)?;
+            (folder.join("include"), folder.join("lib/libstm.a"))
+        };
+        let mut gcc = Command::new(GCC.program);
+        gcc.arg("-O2").arg("-I").arg(include).arg(root.join("programs/bank.c")).arg(library);
+        done(gcc.args(["-pthread", "-lm", "-o"]).arg(&program), "bank.c is not compiled")?;
+        Ok(Some(program))
+    }
+}
+
+/// TinySTM, made as its own rules say: a copy of the folder.
+fn tinystm(session: &Session) -> Result<PathBuf, String> {
+    let source = TINYSTM.path().ok_or_else(|| TINYSTM.advice())?;
+    let folder = session.folder().join("TinySTM");
+    done(Command::new("cp").arg("-R").arg(source).arg(&folder), "TinySTM is not copied")?;
+    done(Command::new(MAKE.program).arg("-C").arg(&folder).arg("-B"), "TinySTM is not made")?;
+    Ok(folder)
+}
+
+/// Runs a step of making a program.
+fn done(command: &mut Command, failure: &str) -> Result<(), String> {
+    let ended = Running::start(std::mem::replace(command, Command::new("")), false)?.wait(COMPILE_MAX)?;
+    ended.check().map_err(|why| format!("{failure}: {why}"))
 }
 
 fn counts(session: &Session) -> impl Iterator<Item = usize> {
@@ -92,7 +147,7 @@ fn counts(session: &Session) -> impl Iterator<Item = usize> {
 
 fn run(session: &Session, bench: usize, work: Work) -> Result<(), String> {
     let case = |count| {
-        let subjects = Subject::value_variants().iter().filter(|subject| subject.does(work));
+        let subjects = Subject::value_variants().iter().filter(|subject| subject.does(session, work));
         Case { name: threads(count), subjects: subjects.map(|s| (s.name().to_owned(), *s, count)).collect() }
     };
     let cases: Vec<Case<Subject, usize>> = counts(session).map(case).collect();
@@ -113,16 +168,29 @@ fn run(session: &Session, bench: usize, work: Work) -> Result<(), String> {
 }
 
 fn measure(session: &Session, work: Work, subject: Subject, count: usize) -> Result<Measured, String> {
-    let mut command = apart::command(session, "stm", subject)?;
     let (accounts, operations) = match (work, session.quick) {
         (Work::Transfer, false) => (1 << 10, 100_000),
         (Work::Read, false) => (1 << 10, 300),
         (Work::Bank, false) => (1 << 20, 100_000),
         (_, true) => (1 << 6, 20),
     };
+    let least_ms = if session.quick { 0 } else { LEAST_MS };
+    if let Some(program) = subject.program(session)? {
+        let mut command = Command::new(program);
+        let work = if work == Work::Read { "read" } else { "transfer" };
+        command.args([
+            work,
+            &count.to_string(),
+            &accounts.to_string(),
+            &operations.to_string(),
+            &least_ms.to_string(),
+        ]);
+        return apart::value(command, RUN_MAX);
+    }
+    let mut command = apart::command(session, "stm", subject)?;
     command.arg(format!("--work={}", apart::word(work))).arg(format!("--threads={count}"));
     command.arg(format!("--accounts={accounts}")).arg(format!("--operations={operations}"));
-    command.arg(format!("--least-ms={}", if session.quick { 0 } else { LEAST_MS }));
+    command.arg(format!("--least-ms={least_ms}"));
     // It has looked for lost money itself.
     apart::value(command, RUN_MAX)
 }
@@ -152,6 +220,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
         Subject::ReadAndWrite => work::<ReadAndWrite>(options),
         Subject::Stm => work::<Stm>(options),
         Subject::FastStm => work::<FastStm>(options),
+        Subject::C | Subject::TinyStm => Err("this one is a program in C".into()),
         Subject::Mutex => work::<One>(options),
         Subject::MutexEach => work::<Each>(options),
     }

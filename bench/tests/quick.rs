@@ -85,7 +85,10 @@ fn list_names_benches_cases_peers_and_what_is_missing() {
             !bench["cases"].as_array().unwrap().is_empty() && !bench["peers"].as_array().unwrap().is_empty()
         );
         for tool in bench["tools"].as_array().unwrap() {
-            assert!(tool["here"].is_boolean() && tool["package"].is_string(), "{tool}");
+            assert!(
+                tool["here"].is_boolean() && (tool["package"].is_string() || tool["variable"].is_string()),
+                "{tool}"
+            );
         }
     }
     let text = bench(&["list"]);
@@ -201,10 +204,12 @@ fn heartbeat_quick_gives_every_case_of_every_bench() {
 fn stm_quick_gives_every_case_of_every_bench() {
     for (name, rows) in rows_of_every_case(&STM) {
         for case in cases(&rows) {
-            let subjects = subjects(&rows, case);
+            // A compiler for C, and TinySTM's source, may be missing.
+            let mut always = subjects(&rows, case);
+            always.retain(|&subject| subject != "corebeat, in C" && subject != "TinySTM");
             let own = if name == "stm.read" { 1 } else { 2 };
-            assert_eq!(subjects[0], "corebeat");
-            assert_eq!(subjects[own..], ["stm", "fast-stm", "mutex", "mutex an account"]);
+            assert_eq!(always[..own], ["corebeat", "corebeat, read and write"][..own]);
+            assert_eq!(always[own..], ["stm", "fast-stm", "mutex", "mutex an account"]);
         }
     }
 }

@@ -392,8 +392,23 @@ unsafe fn abort(tx: *mut stm_tx, why: c_int) {
     }
 }
 
+// What is done at once needs no room on the stack, if the rest is a call by itself.
 #[inline(always)]
 unsafe fn load(tx: *mut stm_tx, word: *const usize) -> usize {
+    // SAFETY: null, or from `stm_init_thread`; C gives a word that is memory of transactions.
+    unsafe {
+        if let Some(it) = tx.as_mut()
+            && it.words.is_open()
+            && let Some(value) = it.words.load_at_once(word)
+        {
+            return value;
+        }
+        load_slowly(tx, word)
+    }
+}
+
+#[inline(never)]
+unsafe fn load_slowly(tx: *mut stm_tx, word: *const usize) -> usize {
     // SAFETY: null, or from `stm_init_thread`.
     let Some(it) = (unsafe { inside(tx) }) else { return 0 };
     // SAFETY: C gives a word that is memory of transactions.
@@ -409,6 +424,20 @@ unsafe fn load(tx: *mut stm_tx, word: *const usize) -> usize {
 
 #[inline(always)]
 unsafe fn store2(tx: *mut stm_tx, word: *mut usize, value: usize, mask: usize) {
+    // SAFETY: null, or from `stm_init_thread`; C gives a word that is memory of transactions.
+    unsafe {
+        if let Some(it) = tx.as_mut()
+            && it.words.is_open()
+            && it.words.store_at_once(word, value, mask)
+        {
+            return;
+        }
+        store_slowly(tx, word, value, mask);
+    }
+}
+
+#[inline(never)]
+unsafe fn store_slowly(tx: *mut stm_tx, word: *mut usize, value: usize, mask: usize) {
     // SAFETY: null, or from `stm_init_thread`.
     let Some(it) = (unsafe { inside(tx) }) else { return };
     // SAFETY: C gives a word that is memory of transactions.

@@ -273,16 +273,22 @@ impl Descriptor {
     /// Both stay as long as the attempt; `lock` is always the same for `place`.
     #[inline(always)]
     pub(crate) unsafe fn read(&mut self, lock: &Lock, place: &Place) -> Result<*mut (), Abort> {
-        let seen = lock.look();
-        let value = place.get();
-        if seen <= self.time
-            && lock.is_still(seen)
-            && (self.mode != Mode::Full || push_where_room(&mut self.reads, lock.into()))
-        {
+        if let Some(value) = self.read_at_once(lock, place) {
             return Ok(value);
         }
         // SAFETY: as here.
         unsafe { self.read_slowly(lock, place) }
+    }
+
+    /// As `read`, if nobody is in the way.
+    #[inline(always)]
+    pub(crate) fn read_at_once(&mut self, lock: &Lock, place: &Place) -> Option<*mut ()> {
+        let seen = lock.look();
+        let value = place.get();
+        let is_read = seen <= self.time
+            && lock.is_still(seen)
+            && (self.mode != Mode::Full || push_where_room(&mut self.reads, lock.into()));
+        is_read.then_some(value)
     }
 
     #[cold]
@@ -313,12 +319,25 @@ impl Descriptor {
     /// As for `read`.
     #[inline(always)]
     pub(crate) unsafe fn own(&mut self, lock: &Lock, place: &Place, anew: bool) -> Result<*mut (), Abort> {
-        let seen = lock.look();
-        if seen <= self.time && self.mode == Mode::Full && lock.take(seen, self.owner) {
-            return Ok(self.note(Some(lock), place));
+        if let Some(old) = self.own_at_once(lock, place) {
+            return Ok(old);
         }
         // SAFETY: as here.
         unsafe { self.own_slowly(lock, place, anew) }
+    }
+
+    /// As `own`, if nobody is in the way, nor ourselves.
+    #[inline(always)]
+    pub(crate) fn own_at_once(&mut self, lock: &Lock, place: &Place) -> Option<*mut ()> {
+        let seen = lock.look();
+        let has_room = self.writes.len() < self.writes.capacity();
+        if seen <= self.time && self.mode == Mode::Full && has_room && lock.take(seen, self.owner) {
+            let old = place.own();
+            let write = Write { place: place.into(), old, drop: None, lock: Some(lock.into()) };
+            push_where_room(&mut self.writes, write);
+            return Some(old);
+        }
+        None
     }
 
     #[inline(always)]

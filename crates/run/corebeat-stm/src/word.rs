@@ -91,6 +91,18 @@ impl Words {
         Ok(value.expose_provenance())
     }
 
+    /// As [`load`](Words::load), if that can be told at once.
+    ///
+    /// # Safety
+    ///
+    /// As for [`load`](Words::load).
+    #[inline(always)]
+    pub unsafe fn load_at_once(&mut self, word: *const usize) -> Option<usize> {
+        // SAFETY: as in `load`.
+        let value = unsafe { self.get().read_at_once(lock_of(word), &*word.cast::<Place>())? };
+        Some(value.expose_provenance())
+    }
+
     /// Writes those bits of a word that are set in `mask`.
     ///
     /// # Errors
@@ -109,6 +121,21 @@ impl Words {
         let value = old.expose_provenance() & !mask | value & mask;
         descriptor.put(place, ptr::with_exposed_provenance_mut(value), None);
         Ok(())
+    }
+
+    /// As [`store`](Words::store), if that can be done at once. Whether it was.
+    ///
+    /// # Safety
+    ///
+    /// As for [`store`](Words::store).
+    #[inline(always)]
+    pub unsafe fn store_at_once(&mut self, word: *mut usize, value: usize, mask: usize) -> bool {
+        // SAFETY: as in `load`.
+        let (descriptor, place) = unsafe { (self.get(), &*word.cast::<Place>()) };
+        let Some(old) = descriptor.own_at_once(lock_of(word), place) else { return false };
+        let value = old.expose_provenance() & !mask | value & mask;
+        descriptor.put(place, ptr::with_exposed_provenance_mut(value), None);
+        true
     }
 
     /// From here on it cannot fail, and nobody else commits a write.

@@ -1,0 +1,137 @@
+/* Accounts in transactions, by TinySTM's calls: what `stm.*` measures of libraries that have them.
+ *
+ * bank WORK THREADS ACCOUNTS OPERATIONS LEAST_MS
+ *
+ * WORK is transfer or read. Laps of so many operations a thread, each thread on a CPU of its own, until so much was measured; the first
+ * lap warms up. Prints the nanoseconds that an operation takes a thread, and the sum of all accounts. */
+#define _GNU_SOURCE
+#include "stm.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#define BALANCE 1000
+
+static int reads;
+static uint64_t accounts, operations;
+static stm_word_t *balances;
+static pthread_barrier_t lap;
+static volatile int is_over;
+
+static void die(const char *why)
+{
+	fprintf(stderr, "bank: %s\n", why);
+	exit(1);
+}
+
+static void transfer(stm_word_t *from, stm_word_t *to)
+{
+	stm_tx_attr_t attr = {.attrs = 0};
+	sigjmp_buf *env = stm_start(attr);
+	if (env)
+		sigsetjmp(*env, 0);
+	stm_store(from, stm_load(from) - 1);
+	stm_store(to, stm_load(to) + 1);
+	stm_commit();
+}
+
+static stm_word_t sum(void)
+{
+	volatile stm_word_t result;
+	stm_tx_attr_t attr = {.attrs = 0};
+	attr.read_only = 1;
+	sigjmp_buf *env = stm_start(attr);
+	if (env)
+		sigsetjmp(*env, 0);
+	stm_word_t total = 0;
+	for (uint64_t i = 0; i < accounts; i++)
+		total += stm_load(&balances[i]);
+	result = total;
+	stm_commit();
+	return result;
+}
+
+static void *teller(void *argument)
+{
+	uint64_t number = (uint64_t)(uintptr_t)argument, state = 0x9e3779b97f4a7c15 ^ (number + 1);
+	cpu_set_t allowed, own;
+	CPU_ZERO(&own);
+	if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+		for (uint64_t cpu = 0, seen = 0; cpu < CPU_SETSIZE; cpu++)
+			if (CPU_ISSET(cpu, &allowed) && seen++ == number) {
+				CPU_SET(cpu, &own);
+				sched_setaffinity(0, sizeof own, &own);
+			}
+	stm_init_thread();
+	for (;;) {
+		pthread_barrier_wait(&lap);
+		if (is_over)
+			break;
+		for (uint64_t i = 0; i < operations; i++) {
+			if (reads) {
+				if (sum() != accounts * BALANCE)
+					die("money is missing");
+				continue;
+			}
+			/* Marsaglia, Xorshift RNGs, 2003. */
+			state ^= state << 13;
+			state ^= state >> 7;
+			state ^= state << 17;
+			uint64_t from = (state >> 32) * accounts >> 32;
+			uint64_t to = from + 1 + ((state & 0xffffffff) * (accounts - 1) >> 32);
+			transfer(&balances[from], &balances[to < accounts ? to : to - accounts]);
+		}
+		pthread_barrier_wait(&lap);
+	}
+	stm_exit_thread();
+	return NULL;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec time;
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 6)
+		die("bank WORK THREADS ACCOUNTS OPERATIONS LEAST_MS");
+	reads = strcmp(argv[1], "read") == 0;
+	uint64_t threads = strtoull(argv[2], NULL, 10), least_ns = strtoull(argv[5], NULL, 10) * 1000000;
+	accounts = strtoull(argv[3], NULL, 10);
+	operations = strtoull(argv[4], NULL, 10);
+	balances = malloc(accounts * sizeof *balances);
+	if (threads < 1 || threads > 64 || accounts < 2 || !balances)
+		die("so many threads or accounts cannot be had");
+	for (uint64_t i = 0; i < accounts; i++)
+		balances[i] = BALANCE;
+	stm_init();
+	pthread_t tellers[64];
+	pthread_barrier_init(&lap, NULL, threads + 1);
+	for (uint64_t i = 0; i < threads; i++)
+		if (pthread_create(&tellers[i], NULL, teller, (void *)(uintptr_t)i))
+			die("a thread cannot be made");
+	uint64_t laps = 0, time_ns = 0;
+	while (laps < 2 || time_ns < least_ns) {
+		pthread_barrier_wait(&lap);
+		uint64_t begin_ns = now_ns();
+		pthread_barrier_wait(&lap);
+		time_ns += laps++ ? now_ns() - begin_ns : 0;
+	}
+	is_over = 1;
+	pthread_barrier_wait(&lap);
+	for (uint64_t i = 0; i < threads; i++)
+		pthread_join(tellers[i], NULL);
+	stm_exit();
+	uint64_t total = 0;
+	for (uint64_t i = 0; i < accounts; i++)
+		total += balances[i];
+	if (total != accounts * BALANCE)
+		die("money is missing at the end");
+	printf("value %f\nchecksum %016llx\n", (double)time_ns / (double)((laps - 1) * operations), (unsigned long long)total);
+	return 0;
+}
