@@ -5,7 +5,7 @@
 //!
 //! # Jumping
 //!
-//! When an attempt fails, the program goes on where it has called `sigsetjmp`. [`lost`] calls `siglongjmp`, which discards frames:
+//! When an attempt fails, the program goes on where it has called `sigsetjmp`. `lost` calls `siglongjmp`, which discards frames:
 //! C's, whose business that is, and ours, from the exported function down to `lost`. What those own needs no destructor (numbers,
 //! references, and nothing else) by the time `siglongjmp` is called, and engine and allocator have returned before: so nothing is
 //! left undone, which is what Rust asks of it (Reference, *Behavior considered undefined*, on the Rust runtime).
