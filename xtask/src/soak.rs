@@ -28,7 +28,7 @@ const RACES: [(&str, &[&str], &str); 5] = [
     ("corebeat-lpel", &["small", "stream", "set", "awaiting", "deadlock"], ""),
     ("corebeat-lpel", &["network"], "network_delivers"),
     ("corebeat-snet", &["network", "random_net"], ""),
-    ("corebeat-stm", &["small", "bank"], ""),
+    ("corebeat-stm", &["small", "bank", "word"], ""),
 ];
 /// It knows what the standard library does only if that is built with it, and so for a target.
 const RACES_TARGET: &str = "x86_64-unknown-linux-gnu";

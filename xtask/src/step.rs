@@ -56,7 +56,10 @@ const MIRI: [(&[&str], &str); 8] = [
         "-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks",
     ),
     // Locks that are held have the address of who holds them.
-    (&["-p", "corebeat-stm", "--test", "small"], "-Zmiri-permissive-provenance -Zmiri-ignore-leaks"),
+    (
+        &["-p", "corebeat-stm", "--test", "small", "--test", "word"],
+        "-Zmiri-permissive-provenance -Zmiri-ignore-leaks",
+    ),
 ];
 
 /// Runs the step of this name, or all of them, up to the first that fails.

@@ -1,5 +1,7 @@
 //! Transactions on words, as a library for another language uses them.
 
+#![cfg(not(loom))]
+
 use corebeat_stm::{Abort, Cause, word::Words};
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::with_exposed_provenance_mut;
