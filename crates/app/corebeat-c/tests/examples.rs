@@ -1,6 +1,7 @@
 //! The examples, as a user would compile and run them.
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -110,6 +111,29 @@ fn transactions_in_c_do_what_their_headers_say() {
         let said = compile_and_run(compiler, "../tests/stm.c", &["-pthread", "-pedantic"]);
         assert_eq!(said, "as the headers say\n", "{compiler}");
     }
+}
+
+#[test]
+fn functions_that_headers_of_transactions_name_are_exported() {
+    let path = CString::new(library().join("libcorebeat.so").as_os_str().as_bytes()).unwrap();
+    // SAFETY: a string; the library does nothing when it is loaded.
+    let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+    assert!(!library.is_null());
+    let mut count = 0;
+    for header in ["stm.h", "mod_mem.h", "mod_stats.h", "wrappers.h"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/tinystm");
+        let text = std::fs::read_to_string(folder.join(header)).unwrap();
+        // Prototypes begin at the left, with their type.
+        let prototypes = text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()));
+        let names = prototypes.filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next());
+        for name in names.filter(|name| name.starts_with("stm_") || name.starts_with("mod_")) {
+            let symbol = CString::new(name).unwrap();
+            // SAFETY: the library is open, and a string.
+            assert!(!unsafe { libc::dlsym(library, symbol.as_ptr()) }.is_null(), "{header} has {name}");
+            count += 1;
+        }
+    }
+    assert!(count > 80, "{count}");
 }
 
 #[test]
