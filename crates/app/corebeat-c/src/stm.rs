@@ -83,6 +83,8 @@ pub struct stm_tx {
 #[derive(Default)]
 struct Stats {
     commits: u64,
+    /// Of them, those that had failed before.
+    late_commits: u64,
     aborts: u64,
     /// Transactions that have failed at least once, and twice.
     aborted: u64,
@@ -90,8 +92,9 @@ struct Stats {
     causes: [u64; Cause::ALL.len()],
     /// Of this transaction.
     retries: u64,
-    retries_min: Option<u64>,
     retries_max: u64,
+    /// Of those that had failed before; 0 if there are none.
+    late_retries_min: u64,
 }
 
 /// Of threads that have ended.
@@ -208,8 +211,21 @@ impl Stats {
     #[inline(always)]
     fn commit(&mut self) {
         self.commits += 1;
-        self.retries_min = Some(self.retries_min.map_or(self.retries, |min| min.min(self.retries)));
+        if self.retries != 0 {
+            self.commit_late();
+        }
+    }
+
+    #[cold]
+    fn commit_late(&mut self) {
+        let is_first = self.late_commits == 0;
+        self.late_retries_min = if is_first { self.retries } else { self.late_retries_min.min(self.retries) };
+        self.late_commits += 1;
         self.retries = 0;
+    }
+
+    fn retries_min(&self) -> u64 {
+        if self.late_commits < self.commits { 0 } else { self.late_retries_min }
     }
 
     fn of(&self, cause: Cause) -> u64 {
@@ -229,7 +245,7 @@ impl Stats {
             b"nb_aborts_validate_commit" => self.of(Cause::Validation),
             b"nb_aborts_killed" => self.of(Cause::Killed),
             b"max_retries" | b"nb_retries_max" => self.retries_max,
-            b"nb_retries_min" => self.retries_min.unwrap_or(0),
+            b"nb_retries_min" => self.retries_min(),
             _ => return None,
         })
     }

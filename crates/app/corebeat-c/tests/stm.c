@@ -411,11 +411,17 @@ static void on_abort(void *to)
 static void *in_module(void *unused)
 {
 	volatile int tries = 0;
+	unsigned long least = 9, most = 9;
+	double mean = 9;
 	stm_init_thread();
 	BEGIN(0)
 	if (tries++ == 0)
 		stm_abort(0);
 	END
+	EXPECT(stm_get_local_stats("nb_retries_min", &least) == 1 && least == 1);
+	EXPECT(stm_get_local_stats("nb_retries_max", &most) == 1 && most == 1);
+	EXPECT(stm_get_local_stats("nb_retries_avg", &mean) == 1 && mean == 1);
+	EXPECT(stm_get_local_stats("nothing", &most) == 0);
 	stm_exit_thread();
 	return unused;
 }

@@ -619,8 +619,9 @@ impl Descriptor {
 
     /// After a commit: these are out of sight now, and dropped when no attempt reads them.
     #[cfg(not(loom))]
-    pub(crate) fn bury(&mut self, values: impl Iterator<Item = *mut ()>, drop: unsafe fn(*mut ())) {
-        values.for_each(|value| self.limbo.put(Dead { value, drop }));
+    #[inline(never)]
+    pub(crate) fn bury(&mut self, values: &mut Vec<*mut ()>, drop: unsafe fn(*mut ())) {
+        values.drain(..).for_each(|value| self.limbo.put(Dead { value, drop }));
         self.drops = true;
     }
 

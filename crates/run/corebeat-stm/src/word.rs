@@ -172,7 +172,7 @@ impl Words {
             return false;
         }
         if !freed.is_empty() {
-            descriptor.bury(freed.drain(..), drop);
+            descriptor.bury(freed, drop);
         }
         self.close();
         true
