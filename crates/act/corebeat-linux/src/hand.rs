@@ -7,7 +7,7 @@ use crate::journal::{self, Entry, Journal, Ledger, Left, Record, Set};
 use crate::process::{is_same, thread_id, threads};
 use crate::{Error, memory};
 use corebeat_machine::{Action, ProgramId, Target, ThreadId};
-use setting::{Kind, SLICE_NS_MAX, SLICE_NS_MIN, Setting};
+use setting::{Kind, NICE_MAX, NICE_MIN, SLICE_NS_MAX, SLICE_NS_MIN, Setting};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
@@ -39,7 +39,7 @@ pub struct Hands {
 #[derive(Debug, Default)]
 struct Standing {
     processes: HashSet<ThreadId>,
-    wanted: BTreeMap<Kind, Setting>,
+    wanted: BTreeMap<Kind, Want>,
     share: Share,
     groups: Vec<Group>,
 }
@@ -80,8 +80,31 @@ pub struct Restored {
 #[derive(Debug, Clone)]
 enum Want {
     Value(Setting),
+    /// A nice value on top of what the thread has by itself.
+    OnTop(i8),
     /// What it was before us.
     Original(Kind),
+}
+
+impl Want {
+    fn kind(&self) -> Kind {
+        match self {
+            Want::Value(value) => value.kind(),
+            Want::OnTop(_) => Kind::Nice,
+            Want::Original(kind) => *kind,
+        }
+    }
+
+    /// What is to be made of a property that a thread has like this by itself.
+    fn of(&self, own: &Setting) -> Setting {
+        match (self, own) {
+            (Want::Value(value), _) => value.clone(),
+            (Want::OnTop(more), Setting::Nice(own)) => {
+                Setting::Nice(own.saturating_add((*more).into()).clamp(NICE_MIN, NICE_MAX))
+            }
+            (Want::OnTop(_) | Want::Original(_), own) => own.clone(),
+        }
+    }
 }
 
 /// One property of one thread that is to change.
@@ -150,10 +173,7 @@ impl Hands {
                 let of = |class| Want::Value(Setting::of_class(class));
                 (*target, class.map_or(Want::Original(Kind::Policy), of))
             }
-            Action::SetNice { nice, .. } if !(-20..=19).contains(nice) => {
-                return Err(Error::Senseless(format!("nice goes from -20 to 19; {nice} does not")));
-            }
-            Action::SetNice { target, nice } => (*target, Want::Value(Setting::Nice((*nice).into()))),
+            Action::SetNice { target, nice } => (*target, Want::OnTop(*nice)),
             Action::SetWeight { weight, .. } => return self.weigh(program, *weight, threads),
             Action::SetQuota { cpus, .. } => return self.limit(program, *cpus, threads),
             Action::MovePages { from, to, .. } => {
@@ -168,11 +188,7 @@ impl Hands {
         self.announce(&plans)?;
         self.carry_out(&plans)?;
         if let Target::Program(_) = target {
-            let wanted = &mut self.programs.entry(program).or_default().wanted;
-            match want {
-                Want::Value(value) => wanted.insert(value.kind(), value),
-                Want::Original(kind) => wanted.remove(&kind),
-            };
+            self.programs.entry(program).or_default().wanted.insert(want.kind(), want);
         }
         Ok(())
     }
@@ -184,7 +200,7 @@ impl Hands {
     /// As [`Hands::apply`].
     pub fn adopt(&mut self, program: ProgramId, threads: &[ThreadId]) -> Result<(), Error> {
         let Some(standing) = self.programs.get(&program) else { return Ok(()) };
-        let want = |kind: Kind| standing.wanted.get(&kind).cloned().map_or(Want::Original(kind), Want::Value);
+        let want = |kind: Kind| standing.wanted.get(&kind).cloned().unwrap_or(Want::Original(kind));
         let wants = Setting::KINDS.map(want);
         let share = standing.share;
         let plans = self.plan(program, threads, &wants)?;
@@ -557,11 +573,7 @@ fn plan_one(
     process: ThreadId,
     want: &Want,
 ) -> Result<Option<Plan>, Error> {
-    let kind = match want {
-        Want::Value(value) => value.kind(),
-        Want::Original(kind) => *kind,
-    };
-    let from = match setting::read(thread.tid, kind) {
+    let from = match setting::read(thread.tid, want.kind()) {
         Ok(Some(value)) => value,
         Ok(None) => return Ok(None),
         Err(e) if has_ended(&e) => return Ok(None),
@@ -569,15 +581,15 @@ fn plan_one(
             return Err(Error::Refused { what: format!("look at thread {}", thread.tid), source });
         }
     };
-    let entry = ledger.entry(thread, kind);
+    let entry = ledger.entry(thread, want.kind());
     let creator = if entry.is_none() { ledger.creator(thread, &from, processes) } else { None };
-    let to = match (want, entry.or(creator)) {
-        (Want::Value(value), Some(e)) if e.is_settled(value, &from) && creator.is_none() => return Ok(None),
-        (Want::Value(value), _) => value.clone(),
-        (Want::Original(_), Some(e)) if e.is_ours(&from) => e.old.clone(),
-        (Want::Original(_), _) => return Ok(None),
-    };
-    if matches!(want, Want::Value(_)) && from != to {
+    // What somebody else has made of it since is its own now.
+    let ours = entry.or(creator).filter(|e| e.is_ours(&from));
+    let to = want.of(ours.map_or(&from, |e| &e.old));
+    if entry.is_some_and(|e| e.is_settled(&to, &from)) {
+        return Ok(None);
+    }
+    if !matches!(want, Want::Original(_)) && from != to {
         check_way_back(thread, &from, &to)?;
     }
     let set = |old: &Setting, new: &Setting| Set {

@@ -3,9 +3,8 @@
 use crate::limit::{NOTES_MAX, PROGRAMS_MAX, PROGRAMS_PER_USER_MAX, THREADS_PER_PROGRAM_MAX};
 use corebeat_linux::{Error, LinuxMachine, Options, Restored};
 use corebeat_loop::{Deed, heed};
-use corebeat_machine::{Action, Machine, ProgramId, PulseSample, Snapshot, Target, Topology};
+use corebeat_machine::{Action, Machine, ProgramId, PulseSample, Snapshot, Topology};
 use corebeat_policy::fair::{Fair, Lever};
-use rustix::process::{Pid, getpriority_process};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -30,8 +29,6 @@ pub(crate) struct Steer {
 struct Watched {
     id: ProgramId,
     uid: u32,
-    /// The nice value that it has without us: what the policy asks for is on top of that.
-    nice: i8,
     turns_left: u32,
 }
 
@@ -39,7 +36,6 @@ struct Watched {
 struct Pulsed<'a> {
     machine: &'a mut LinuxMachine,
     pulses: BTreeMap<ProgramId, PulseSample>,
-    nices: BTreeMap<ProgramId, i8>,
     /// Whether a nice value was given.
     niced: bool,
     /// Whether a limit was.
@@ -68,14 +64,7 @@ impl Machine for Pulsed<'_> {
     }
 
     fn act(&mut self, action: &Action) -> Result<(), Error> {
-        let acted = match *action {
-            Action::SetNice { target: Target::Program(program), nice } => {
-                let own = self.nices.get(&program).copied().unwrap_or(0);
-                let nice = own.saturating_add(nice).clamp(-20, 19);
-                self.machine.act(&Action::SetNice { target: Target::Program(program), nice })
-            }
-            _ => self.machine.act(action),
-        };
+        let acted = self.machine.act(action);
         // A refusal without a number of the kernel's is about one program: it runs as another user.
         let why = match &acted {
             Err(Error::Denied { source, .. }) if source.raw_os_error().is_none() => None,
@@ -151,7 +140,6 @@ impl Steer {
         let mut pulsed = Pulsed {
             machine: &mut self.machine,
             pulses: pulses_by_id,
-            nices: self.programs.values().map(|w| (w.id, w.nice)).collect(),
             niced: false,
             limited: false,
             no_nice: None,
@@ -209,16 +197,12 @@ impl Steer {
                 continue;
             }
             // A process that has ended meanwhile is no error.
-            let nice = Pid::from_raw(pid).and_then(|pid| getpriority_process(Some(pid)).ok()).unwrap_or(0);
             let Ok(id) = self.machine.watch(pid) else { continue };
             // Its number was not given to another one before it was watched, if it has not ended by now.
             match who(pid) {
                 Some(uid) if uid == owner => {
                     self.machine.set_owner(id, uid);
-                    self.programs.insert(
-                        pid,
-                        Watched { id, uid, nice: nice.clamp(-20, 19) as i8, turns_left: LAST_TURNS },
-                    );
+                    self.programs.insert(pid, Watched { id, uid, turns_left: LAST_TURNS });
                 }
                 _ => self.machine.unwatch(id),
             }

@@ -51,11 +51,12 @@ pub enum Action {
         /// The class, or the one before.
         class: Option<Class>,
     },
-    /// Sets the nice value.
+    /// Sets the nice value, on top of what each thread has by itself.
     SetNice {
         /// Whom.
         target: Target,
-        /// From -20 (most CPU time) to 19; below what it was needs `CAP_SYS_NICE`.
+        /// How much more it is to be (less CPU time), or less; 0 is as before. What comes out is cut to -20 to 19. Less than what
+        /// a thread has needs `CAP_SYS_NICE`.
         nice: i8,
     },
     /// Sets a program's weight against other programs (a control group's `cpu.weight`).
@@ -120,7 +121,7 @@ impl fmt::Display for Action {
             Action::SetClass { class: Some(Class::Batch), .. } => f.write_str("class batch"),
             Action::SetClass { class: Some(Class::Idle), .. } => f.write_str("class idle"),
             Action::SetClass { class: None, .. } => f.write_str("class as before"),
-            Action::SetNice { nice, .. } => write!(f, "nice {nice}"),
+            Action::SetNice { nice, .. } => write!(f, "nice {nice:+} on top of its own"),
             Action::SetWeight { weight, .. } => write!(f, "weight {weight}"),
             Action::SetQuota { cpus: Some(cpus), .. } => write!(f, "at most {cpus:.2} CPUs"),
             Action::SetQuota { cpus: None, .. } => f.write_str("no limit of CPU time"),

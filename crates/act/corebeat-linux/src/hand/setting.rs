@@ -12,6 +12,10 @@ pub(crate) const SLICE_NS_MIN: u64 = 100_000;
 /// The longest slice that Linux gives, in nanoseconds.
 pub(crate) const SLICE_NS_MAX: u64 = 100_000_000;
 
+/// Nice values, from most CPU time to least.
+pub(crate) const NICE_MIN: i32 = -20;
+pub(crate) const NICE_MAX: i32 = 19;
+
 /// One property of a thread, with its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -62,7 +66,7 @@ impl Setting {
             Setting::Cpus(cpus) => !cpus.is_empty(),
             Setting::SliceNs(ns) => *ns == 0 || (SLICE_NS_MIN..=SLICE_NS_MAX).contains(ns),
             Setting::Policy(policy) => is_fair(*policy),
-            Setting::Nice(nice) => (-20..=19).contains(nice),
+            Setting::Nice(nice) => (NICE_MIN..=NICE_MAX).contains(nice),
         }
     }
 }

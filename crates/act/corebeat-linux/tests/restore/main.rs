@@ -163,6 +163,42 @@ fn slice_of_none_and_undone_class_are_those_of_before() {
 }
 
 #[test]
+fn nice_is_on_top_of_what_each_thread_has_by_itself() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut victim = victim();
+    let all = threads(victim.pid());
+    let renice = |thread: &ThreadId, nice| {
+        // SAFETY: a plain system call.
+        assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, thread.tid as u32, nice) }, 0);
+    };
+    let nices = |of: &[ThreadId]| of.iter().map(|t| look(t.tid).nice).collect::<Vec<_>>();
+    let own = [0, 18, -18, 4, 4];
+    all.iter().zip(own).for_each(|(thread, nice)| renice(thread, nice));
+    let mut hands = Hands::new(dir.path());
+    let mut nice =
+        |nice, of: &[ThreadId]| hands.apply(&Action::SetNice { target: ALL, nice }, P, of).unwrap();
+    nice(3, &all);
+    assert_eq!(nices(&all), [3, 19, -15, 7, 7], "the kernel has 19 at most");
+    nice(-3, &all);
+    assert_eq!(nices(&all), [-3, 15, -20, 1, 1]);
+    // What its user makes of one meanwhile is its own.
+    renice(&all[3], 10);
+    nice(2, &all);
+    assert_eq!(nices(&all), [2, 19, -16, 12, 6]);
+    // And a thread that is started has what its creator has by itself: the last one starts it.
+    victim.tell("more");
+    victim.hear("born");
+    let new: Vec<_> = threads(victim.pid()).into_iter().filter(|t| !all.contains(t)).collect();
+    hands.adopt(P, &new).unwrap();
+    assert_eq!(nices(&new), [6]);
+    hands.undo_all();
+    assert_eq!((nices(&all), nices(&new)), (vec![0, 18, -18, 10, 4], vec![4]));
+}
+
+#[test]
 fn weight_moves_the_program_into_a_group_and_back() {
     let dir = tempfile::tempdir().unwrap();
     let mut victim = victim();
@@ -408,7 +444,6 @@ fn senseless_actions_are_named_and_change_nothing() {
         Action::SetCpus { target: ALL, cpus: CpuSet::new() },
         Action::SetCpus { target: ALL, cpus: far },
         Action::SetSlice { target: ALL, slice_us: Some(0) },
-        Action::SetNice { target: ALL, nice: 20 },
         Action::SetWeight { program: P, weight: 0 },
         limit(Some(0.0)),
         limit(Some(-1.0)),
