@@ -24,6 +24,10 @@ const ROUNDS_MAX: u32 = 16;
 /// ([`Action::MovePages`]) stays where it is: nobody knows which of the pages on a node were there before.
 ///
 /// A thread that has another owner by now, that has ended, or whose value somebody else has changed since, is left alone.
+///
+/// A raise (a nice value below 0) is handed down to nobody: what a raised thread starts begins with nice 0, until
+/// [`Hands::adopt`] has seen it (`raise_is_handed_down_to_nobody_who_could_leave_with_it`). That wants `CAP_SYS_NICE`; without it a raise,
+/// where `ulimit -e` allows one, is handed down as all else is.
 #[derive(Debug)]
 pub struct Hands {
     dir: PathBuf,
@@ -245,8 +249,23 @@ impl Hands {
             let process = self.ledger.process(thread).or_else(|| process_of(thread.tid));
             let Some(process) = process.filter(|_| is_same(thread)) else { continue };
             standing.processes.insert(process);
+            let plan = |want: &Want| plan_one(&self.ledger, &standing.processes, thread, process, want);
             for want in wants {
-                plans.extend(plan_one(&self.ledger, &standing.processes, thread, process, want)?);
+                let planned = plan(want)?;
+                let (Want::OnTop(more), Some(nice)) = (want, &planned) else {
+                    plans.extend(planned);
+                    continue;
+                };
+                // A raise is for this thread alone: who is started may leave its parents before anybody has seen it, and would
+                // keep the raise for good. Only where this can be taken back as well.
+                let is_raise = *more < 0 && nice.to.is_raised() && setting::is_privileged();
+                match is_raise {
+                    true => plans
+                        .extend(plan(&Want::Value(Setting::ResetOnFork(true)))?.into_iter().chain(planned)),
+                    false => {
+                        plans.extend(planned.into_iter().chain(plan(&Want::Original(Kind::ResetOnFork))?))
+                    }
+                }
             }
         }
         Ok(plans)
@@ -460,7 +479,7 @@ fn undo(ledger: &Ledger, patience: Duration) -> (Restored, bool) {
             break;
         }
         for (thread, entry) in fresh {
-            note(thread.tid, undo_value(thread, entry), &entry.old);
+            note(thread.tid, undo_value(thread, entry, |now| ledger.hands_down(entry, now)), &entry.old);
         }
     }
     let parents: BTreeSet<&Path> = ledger.groups().iter().filter_map(|g| g.parent()).collect();
@@ -490,10 +509,14 @@ enum Kept {
 
 /// Puts back one property, and says what it was made from. `None` if there was nothing to do.
 fn undo_entry(entry: &Entry) -> Result<Option<Setting>, Kept> {
-    undo_value(entry.thread, entry)
+    undo_value(entry.thread, entry, |now| entry.is_ours(now))
 }
 
-fn undo_value(thread: ThreadId, entry: &Entry) -> Result<Option<Setting>, Kept> {
+fn undo_value(
+    thread: ThreadId,
+    entry: &Entry,
+    is_ours: impl Fn(&Setting) -> bool,
+) -> Result<Option<Setting>, Kept> {
     if !is_same(thread) {
         return Ok(None);
     }
@@ -507,7 +530,7 @@ fn undo_value(thread: ThreadId, entry: &Entry) -> Result<Option<Setting>, Kept> 
     if now == entry.old {
         return Ok(None);
     }
-    if !entry.is_ours(&now) {
+    if !is_ours(&now) {
         return Err(Kept::Theirs(now));
     }
     match change(thread, &entry.old) {
@@ -584,7 +607,7 @@ fn plan_one(
     let entry = ledger.entry(thread, want.kind());
     let creator = if entry.is_none() { ledger.creator(thread, &from, processes) } else { None };
     // What somebody else has made of it since is its own now.
-    let ours = entry.or(creator).filter(|e| e.is_ours(&from));
+    let ours = entry.filter(|e| e.is_ours(&from)).or(creator);
     let to = want.of(ours.map_or(&from, |e| &e.old));
     if entry.is_some_and(|e| e.is_settled(&to, &from)) {
         return Ok(None);

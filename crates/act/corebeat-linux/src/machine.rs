@@ -722,6 +722,42 @@ mod tests {
     }
 
     #[test]
+    fn machine_keeps_who_leaves_its_parents_once_it_was_seen() {
+        let _alone = crate::hand::tests::alone();
+        let dir = tempfile::tempdir().unwrap();
+        let program = Running::shell("(sleep 30 & read x); read y");
+        let options = Options { state_dir: Some(dir.path().into()), ..Options::default() };
+        let mut machine = LinuxMachine::new(options).unwrap();
+        let id = machine.watch(program.pid()).unwrap();
+        let mut pids = HashSet::new();
+        let mut until_there_are = |machine: &mut LinuxMachine, count| {
+            assert!(until(machine, |seen| {
+                pids = seen.programs[0].threads.iter().map(|t| t.pid).collect();
+                pids.len() == count
+            }));
+            pids.clone()
+        };
+        until_there_are(&mut machine, 3);
+        std::io::Write::write_all(&mut program.0.stdin.as_ref().unwrap(), b"go\n").unwrap();
+        let mut left = until_there_are(&mut machine, 2);
+        left.remove(&program.pid());
+        let orphan = *left.iter().next().unwrap();
+        let class = Some(corebeat_machine::Class::Batch);
+        machine.act(&Action::SetClass { target: Target::Program(id), class }).unwrap();
+        let class_now = || {
+            let stat = std::fs::read_to_string(format!("/proc/{orphan}/stat")).unwrap();
+            stat.split(' ').nth(40).unwrap().to_owned()
+        };
+        assert_eq!(class_now(), "3", "batch");
+        assert_eq!(machine.let_go(id).undone.len(), 2);
+        assert_eq!(class_now(), "0");
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_raw(orphan).unwrap(),
+            rustix::process::Signal::KILL,
+        );
+    }
+
+    #[test]
     fn machine_program_that_has_ended_is_no_error() {
         let mut program = Running::shell("read x");
         let mut machine = machine();

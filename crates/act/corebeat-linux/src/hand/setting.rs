@@ -28,6 +28,8 @@ pub(crate) enum Setting {
     Policy(u32),
     /// Its nice value.
     Nice(i32),
+    /// Whether what it starts begins with nice 0 where it has less itself (`SCHED_FLAG_RESET_ON_FORK` of sched(7)).
+    ResetOnFork(bool),
 }
 
 /// Which property.
@@ -37,11 +39,13 @@ pub(crate) enum Kind {
     Slice,
     Policy,
     Nice,
+    ResetOnFork,
 }
 
 impl Setting {
     /// Every property there is.
-    pub(crate) const KINDS: [Kind; 4] = [Kind::Cpus, Kind::Slice, Kind::Policy, Kind::Nice];
+    pub(crate) const KINDS: [Kind; 5] =
+        [Kind::Cpus, Kind::Slice, Kind::Policy, Kind::Nice, Kind::ResetOnFork];
 
     pub(crate) fn kind(&self) -> Kind {
         match self {
@@ -49,6 +53,7 @@ impl Setting {
             Setting::SliceNs(_) => Kind::Slice,
             Setting::Policy(_) => Kind::Policy,
             Setting::Nice(_) => Kind::Nice,
+            Setting::ResetOnFork(_) => Kind::ResetOnFork,
         }
     }
 
@@ -60,6 +65,11 @@ impl Setting {
         } as u32)
     }
 
+    /// Whether it is a nice value that gives more CPU time than others have.
+    pub(crate) fn is_raised(&self) -> bool {
+        matches!(self, Setting::Nice(nice) if *nice < 0)
+    }
+
     /// Whether it is a value that this module would ever read or write: what stands in a journal is not believed.
     pub(crate) fn is_sound(&self) -> bool {
         match self {
@@ -67,6 +77,7 @@ impl Setting {
             Setting::SliceNs(ns) => *ns == 0 || (SLICE_NS_MIN..=SLICE_NS_MAX).contains(ns),
             Setting::Policy(policy) => is_fair(*policy),
             Setting::Nice(nice) => (NICE_MIN..=NICE_MAX).contains(nice),
+            Setting::ResetOnFork(_) => true,
         }
     }
 }
@@ -81,6 +92,8 @@ impl fmt::Display for Setting {
             Setting::Policy(p) if *p == libc::SCHED_IDLE as u32 => write!(f, "class idle"),
             Setting::Policy(_) => write!(f, "class normal"),
             Setting::Nice(nice) => write!(f, "nice {nice}"),
+            Setting::ResetOnFork(true) => write!(f, "a nice value of its own alone"),
+            Setting::ResetOnFork(false) => write!(f, "a nice value that is handed down"),
         }
     }
 }
@@ -163,6 +176,7 @@ pub(crate) fn read(tid: i32, kind: Kind) -> io::Result<Option<Setting>> {
         Kind::Slice if attr.runtime_ns == default_slice_ns() => Setting::SliceNs(0),
         Kind::Slice => Setting::SliceNs(attr.runtime_ns),
         Kind::Nice => Setting::Nice(attr.nice),
+        Kind::ResetOnFork => Setting::ResetOnFork(attr.flags & RESET_ON_FORK != 0),
         Kind::Policy | Kind::Cpus => Setting::Policy(attr.policy),
     }))
 }
@@ -183,6 +197,7 @@ pub(crate) fn write(tid: i32, setting: &Setting) -> io::Result<()> {
         Setting::SliceNs(ns) => attr.runtime_ns = *ns,
         Setting::Policy(policy) => attr.policy = *policy,
         Setting::Nice(nice) => attr.nice = *nice,
+        Setting::ResetOnFork(resets) => attr.flags = if *resets { RESET_ON_FORK } else { 0 },
         Setting::Cpus(_) => {}
     }
     attr.set(tid)
@@ -239,7 +254,7 @@ fn nice_limit(tid: i32) -> Option<u64> {
 
 /// Whether this process may do what `CAP_SYS_NICE` allows. Capabilities of a user namespace read the same as real ones
 /// but do not count here, so it is tried: on a thread that ends at once, one step below what its limit allows anyway.
-fn is_privileged() -> bool {
+pub(crate) fn is_privileged() -> bool {
     static YES: OnceLock<bool> = OnceLock::new();
     *YES.get_or_init(|| {
         let probe = || -> io::Result<()> {

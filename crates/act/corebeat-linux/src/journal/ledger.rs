@@ -148,9 +148,20 @@ impl Ledger {
                 && e.since <= thread.start_ticks
                 && e.thread != thread
                 && processes.contains(&e.process)
-                && e.is_ours(value)
+                && self.hands_down(e, value)
                 && e.old != *value
         })
+    }
+
+    /// Whether who is started by a thread with this entry may begin with this value.
+    pub(crate) fn hands_down(&self, entry: &Entry, value: &Setting) -> bool {
+        match value {
+            Setting::ResetOnFork(_) => false,
+            Setting::Nice(0) if self.entry(entry.thread, Kind::ResetOnFork).is_some() => {
+                entry.ours.iter().any(|v| v == value || v.is_raised())
+            }
+            value => entry.is_ours(value),
+        }
     }
 
     /// Forgets the threads that `gone` names.

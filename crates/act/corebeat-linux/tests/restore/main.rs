@@ -199,6 +199,34 @@ fn nice_is_on_top_of_what_each_thread_has_by_itself() {
 }
 
 #[test]
+fn raise_is_handed_down_to_nobody_who_could_leave_with_it() {
+    if !is_root() {
+        return;
+    }
+    for own in [0, 5] {
+        let dir = tempfile::tempdir().unwrap();
+        // The orphan's parent ends before anybody has seen either.
+        let mut sh =
+            Player::start_shell("read l; (sleep 600 & echo @left $!); sleep 600 & echo @stays $!; wait");
+        // SAFETY: a plain system call.
+        assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, sh.pid() as u32, own) }, 0);
+        let before = look(sh.pid());
+        let mut hands = Hands::new(dir.path());
+        hands.apply(&Action::SetNice { target: ALL, nice: 3 }, P, &threads(sh.pid())).unwrap();
+        assert!(!look(sh.pid()).resets_on_fork, "what is no raise may be handed down");
+        hands.apply(&Action::SetNice { target: ALL, nice: -8 }, P, &threads(sh.pid())).unwrap();
+        sh.tell("go");
+        let left: i32 = sh.hear("left").parse().unwrap();
+        let stays: i32 = sh.hear("stays").parse().unwrap();
+        assert_eq!((look(left).nice, look(stays).nice), (0, 0));
+        hands.adopt(P, &threads(stays)).unwrap();
+        assert_eq!((look(sh.pid()).nice, look(stays).nice), (own - 8, own - 8));
+        drop(hands);
+        assert_eq!((look(sh.pid()), look(stays)), (before.clone(), before));
+    }
+}
+
+#[test]
 fn weight_moves_the_program_into_a_group_and_back() {
     let dir = tempfile::tempdir().unwrap();
     let mut victim = victim();

@@ -117,6 +117,7 @@ pub(crate) fn play_victim(threads: usize) {
 pub(crate) struct Seen {
     pub(crate) cpus: CpuSet,
     pub(crate) nice: i32,
+    pub(crate) resets_on_fork: bool,
     pub(crate) policy: u32,
     pub(crate) slice_ns: u64,
     pub(crate) group: String,
@@ -136,6 +137,7 @@ pub(crate) fn look(tid: i32) -> Seen {
     Seen {
         cpus: cpus.trim().parse().unwrap(),
         nice: field(19).parse().unwrap(),
+        resets_on_fork: attr[1] & 1 != 0,
         policy: field(41).parse().unwrap(),
         slice_ns: attr[3],
         group: read("cgroup"),
