@@ -148,12 +148,19 @@ impl Hands {
     /// a limit is counted over 100 ms, and is at least 0.01 CPUs. [`Action::SetTeam`] is not done with hands: nothing
     /// happens.
     ///
+    /// Tells whether anything has changed by it: what is as it is to be already is left alone.
+    ///
     /// # Errors
     /// [`Error::Denied`] where it is not allowed, or where it is but taking it back would not be (raising nice without
     /// `CAP_SYS_NICE`); [`Error::Senseless`] for what no host could do, [`Error::Missing`] for what this one cannot,
     /// [`Error::Refused`] for all else. Nothing is changed then. A thread that has ended is no error, and neither is one
     /// of a real-time class: it keeps what it has, except for its CPUs.
-    pub fn apply(&mut self, action: &Action, program: ProgramId, threads: &[ThreadId]) -> Result<(), Error> {
+    pub fn apply(
+        &mut self,
+        action: &Action,
+        program: ProgramId,
+        threads: &[ThreadId],
+    ) -> Result<bool, Error> {
         let (target, want) = match action {
             Action::SetCpus { cpus, .. } if cpus.is_empty() => {
                 return Err(Error::Senseless("a thread needs at least one CPU".into()));
@@ -181,20 +188,22 @@ impl Hands {
             Action::SetWeight { weight, .. } => return self.weigh(program, *weight, threads),
             Action::SetQuota { cpus, .. } => return self.limit(program, *cpus, threads),
             Action::MovePages { from, to, .. } => {
-                return processes(threads).iter().try_for_each(|p| memory::migrate(p.tid, from, to));
+                let processes = processes(threads);
+                processes.iter().try_for_each(|p| memory::migrate(p.tid, from, to))?;
+                return Ok(!processes.is_empty());
             }
-            Action::SetTeam { .. } => return Ok(()),
+            Action::SetTeam { .. } => return Ok(false),
         };
         let plans = match target {
             Target::Thread(thread) => self.plan(program, &[thread], std::slice::from_ref(&want))?,
             Target::Program(_) => self.plan(program, threads, std::slice::from_ref(&want))?,
         };
         self.announce(&plans)?;
-        self.carry_out(&plans)?;
+        let has_changed = self.carry_out(&plans)?;
         if let Target::Program(_) = target {
             self.programs.entry(program).or_default().wanted.insert(want.kind(), want);
         }
-        Ok(())
+        Ok(has_changed)
     }
 
     /// Brings threads that a program has newly started in line with what was set for the program. What they inherited from
@@ -210,7 +219,7 @@ impl Hands {
         let plans = self.plan(program, threads, &wants)?;
         self.announce(&plans)?;
         self.carry_out(&plans)?;
-        self.share(program, share, threads)
+        self.share(program, share, threads).map(drop)
     }
 
     /// Undoes everything. The journal goes once nothing is left to do.
@@ -294,22 +303,29 @@ impl Hands {
         }
     }
 
-    /// Does what was announced, all or nothing.
-    fn carry_out(&mut self, plans: &[Plan]) -> Result<(), Error> {
+    /// Does what was announced, all or nothing, and tells whether anything has changed by it.
+    fn carry_out(&mut self, plans: &[Plan]) -> Result<bool, Error> {
         let mut took = Vec::new();
+        let mut has_changed = false;
         for (i, plan) in plans.iter().enumerate().filter(|(_, p)| p.from != p.to) {
             match change(plan.thread, &plan.to) {
-                Ok(Some(value)) if value != plan.to => {
-                    took.push(Record::Took { tid: plan.thread.tid, start: plan.thread.start_ticks, value });
+                Ok(Some(value)) => {
+                    has_changed |= value != plan.from;
+                    if value != plan.to {
+                        let ThreadId { tid, start_ticks: start } = plan.thread;
+                        took.push(Record::Took { tid, start, value });
+                    }
                 }
-                Ok(_) => {}
+                Ok(None) => {}
                 Err(e) => {
                     self.take_back(&plans[..i], &plans[i..])?;
                     return Err(explain(plan, e));
                 }
             }
         }
-        let Some(journal) = self.journal.as_mut().filter(|_| !plans.is_empty()) else { return Ok(()) };
+        let Some(journal) = self.journal.as_mut().filter(|_| !plans.is_empty()) else {
+            return Ok(has_changed);
+        };
         took.push(Record::Done);
         took.iter().for_each(|r| self.ledger.note(r));
         // Not worth failing for: it only tells what can also be found out, if less exactly.
@@ -320,7 +336,7 @@ impl Hands {
             // Not worth failing for either: the long one still holds.
             let _ = journal.rewrite(&self.ledger.records());
         }
-        Ok(())
+        Ok(has_changed)
     }
 
     /// After a failure: makes of those that were changed what they were before, and forgets those that we have now never
@@ -335,7 +351,7 @@ impl Hands {
         self.journal()?.rewrite(&records)
     }
 
-    fn weigh(&mut self, program: ProgramId, weight: u32, threads: &[ThreadId]) -> Result<(), Error> {
+    fn weigh(&mut self, program: ProgramId, weight: u32, threads: &[ThreadId]) -> Result<bool, Error> {
         if !(1..=10_000).contains(&weight) {
             return Err(Error::Senseless(format!("a weight goes from 1 to 10000; {weight} does not")));
         }
@@ -343,7 +359,7 @@ impl Hands {
         self.share(program, Share { weight: Some(weight), ..share }, threads)
     }
 
-    fn limit(&mut self, program: ProgramId, cpus: Option<f64>, threads: &[ThreadId]) -> Result<(), Error> {
+    fn limit(&mut self, program: ProgramId, cpus: Option<f64>, threads: &[ThreadId]) -> Result<bool, Error> {
         if let Some(cpus) = cpus.filter(|c| !(c.is_finite() && *c > 0.0)) {
             return Err(Error::Senseless(format!("a limit of {cpus} CPUs is none; give a number above 0")));
         }
@@ -352,7 +368,7 @@ impl Hands {
     }
 
     /// Puts a program under a weight and a limit, both by a control group. None is made for who is to have neither.
-    fn share(&mut self, program: ProgramId, share: Share, threads: &[ThreadId]) -> Result<(), Error> {
+    fn share(&mut self, program: ProgramId, share: Share, threads: &[ThreadId]) -> Result<bool, Error> {
         let mut fresh = Vec::new();
         let result = match share == Share::default() {
             true => Ok(()),
@@ -366,15 +382,16 @@ impl Hands {
         }
         let before = standing.share;
         let changed = standing.groups.iter().try_for_each(|g| share.change(g, before));
-        if changed.is_err() {
+        if let Err(e) = changed {
             // All or nothing: best effort, for what failed just now may fail again.
             standing.groups.iter().for_each(|g| drop(before.change(g, share)));
             fresh.iter().for_each(|g: &Group| drop(cgroup::dissolve(g.path())));
-            return changed;
+            return Err(e);
         }
+        let has_changed = !fresh.is_empty() || (share != before && !standing.groups.is_empty());
         standing.share = share;
         standing.groups.extend(fresh);
-        Ok(())
+        Ok(has_changed)
     }
 
     /// Puts those processes of a program that are in no group of ours into one, which is made if need be.

@@ -485,6 +485,16 @@ impl Machine for LinuxMachine {
     }
 
     fn act(&mut self, action: &Action) -> Result<(), Error> {
+        self.apply(action).map(drop)
+    }
+}
+
+impl LinuxMachine {
+    /// As [`Machine::act`], and tells whether anything has changed by it.
+    ///
+    /// # Errors
+    /// As [`Hands::apply`].
+    pub fn apply(&mut self, action: &Action) -> Result<bool, Error> {
         let id = match action {
             Action::SetCpus { target, .. }
             | Action::SetSlice { target, .. }
@@ -500,14 +510,14 @@ impl Machine for LinuxMachine {
         };
         // A target that has ended is no error.
         let Some((id, program)) = id.and_then(|id| Some((id, self.programs.get(&id)?))) else {
-            return Ok(());
+            return Ok(false);
         };
         if let Action::SetTeam { size, .. } = action {
             let channel = self.teams.as_ref().ok_or_else(|| Error::Missing {
                 what: "the thread count of a running program".into(),
                 how: "start it by 'corebeat run' with a policy that sizes teams".into(),
             })?;
-            return channel.set_size(None, *size);
+            return channel.set_size(None, *size).map(|()| true);
         }
         let owner = program.owner;
         let is_anothers = |t: &ThreadId| owner.is_some_and(|uid| process::is_anothers(t.tid, uid));
@@ -539,16 +549,14 @@ impl Machine for LinuxMachine {
                 hands
             }
         };
-        hands.apply(action, id, &threads)?;
+        let has_changed = hands.apply(action, id, &threads)?;
         if threads.iter().any(is_anothers) {
             hands.let_go(id);
             return Err(denied());
         }
-        Ok(())
+        Ok(has_changed)
     }
-}
 
-impl LinuxMachine {
     fn program_of(&self, thread: ThreadId) -> Option<ProgramId> {
         let has = |p: &&Program| p.threads().any(|t| t.id == thread);
         self.programs.iter().find(|(_, p)| has(p)).map(|(&id, _)| id)

@@ -434,7 +434,7 @@ impl Daemon {
         self.counts.clients = self.clients.len();
         self.counts.programs = self.steer.count();
         self.counts.claims = self.host.arbiter.count();
-        self.counts.steering = self.options.steers && !self.watchdog.is_behind();
+        self.counts.steering = self.options.steers && !self.watchdog.is_behind() && self.steer.can_act();
         self.host.circumstances = Circumstances {
             period_ns: self.options.sample_ns,
             steering: self.counts.steering,

@@ -17,11 +17,8 @@ pub(crate) struct Steer {
     fair: Fair,
     /// By process.
     programs: BTreeMap<i32, Watched>,
-    /// Nice values were given: they are to be had here, whatever happens with one program.
-    has_nice: bool,
-    /// And limits.
-    has_quotas: bool,
-    /// What does not work here.
+    ways: Ways,
+    /// What does not work here, other than ways to act.
     notes: Vec<String>,
 }
 
@@ -32,20 +29,72 @@ struct Watched {
     turns_left: u32,
 }
 
-/// The machine, with pulses filled in.
+/// The ways to act upon programs.
+#[derive(Debug, Default)]
+struct Ways {
+    nice: Way,
+    weight: Way,
+    limit: Way,
+}
+
+/// A way to act: whether it is to be had here.
+#[derive(Debug, Default)]
+struct Way {
+    /// Something was changed by it: it is to be had, whatever happens with one program.
+    has_worked: bool,
+    /// Why something could not be, where that is due to the host rather than to the program.
+    why_not: Option<String>,
+}
+
+/// The machine, with pulses filled in, and an eye on what can be done.
 struct Pulsed<'a> {
     machine: &'a mut LinuxMachine,
+    ways: &'a mut Ways,
     pulses: BTreeMap<ProgramId, PulseSample>,
-    /// Whether a nice value was given.
-    niced: bool,
-    /// Whether a limit was.
-    limited: bool,
-    /// Why one could not be given, where that is due to the host rather than to the program.
-    no_nice: Option<String>,
-    /// The same of weights.
-    no_weights: Option<String>,
-    /// And of limits.
-    no_quotas: Option<String>,
+}
+
+impl Way {
+    fn heed(&mut self, acted: &Result<bool, Error>) {
+        match acted {
+            Ok(has_changed) => self.has_worked |= has_changed,
+            // A refusal without a number of the kernel's is about one program: it runs as another user.
+            Err(Error::Denied { source, .. }) if source.raw_os_error().is_none() => {}
+            Err(e @ (Error::Missing { .. } | Error::Denied { .. })) => {
+                self.why_not.get_or_insert_with(|| e.to_string());
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Why it is not to be had.
+    fn lack(&self) -> Option<&str> {
+        self.why_not.as_deref().filter(|_| !self.has_worked)
+    }
+}
+
+impl Ways {
+    /// Whether there is anything to act by, as far as that was tried. Limits are had by the same control groups as weights: they
+    /// count once they have worked.
+    fn is_any(&self) -> bool {
+        self.nice.lack().is_none() || self.weight.lack().is_none() || self.limit.has_worked
+    }
+
+    /// What is not to be had, one line each.
+    fn notes(&self) -> Vec<String> {
+        let shares = match (self.nice.lack(), self.weight.lack()) {
+            (None, _) => None,
+            (Some(nice), None) => Some(format!(
+                "shares are given by control groups, because nice values cannot be given: {nice}"
+            )),
+            (Some(nice), Some(weight)) => {
+                Some(format!("no program is given another share of the CPUs: {nice}; and {weight}"))
+            }
+        };
+        let limit = self.limit.lack().map(|why| {
+            format!("nobody is held below a highest rate, because there are no limits of CPU time: {why}")
+        });
+        shares.into_iter().chain(limit).collect()
+    }
 }
 
 impl Machine for Pulsed<'_> {
@@ -64,26 +113,14 @@ impl Machine for Pulsed<'_> {
     }
 
     fn act(&mut self, action: &Action) -> Result<(), Error> {
-        let acted = self.machine.act(action);
-        // A refusal without a number of the kernel's is about one program: it runs as another user.
-        let why = match &acted {
-            Err(Error::Denied { source, .. }) if source.raw_os_error().is_none() => None,
-            Err(e @ (Error::Missing { .. } | Error::Denied { .. })) => Some(e.to_string()),
-            _ => None,
-        };
+        let acted = self.machine.apply(action);
         match action {
-            Action::SetNice { .. } => {
-                self.niced |= acted.is_ok();
-                self.no_nice = self.no_nice.take().or(why);
-            }
-            Action::SetWeight { .. } => self.no_weights = self.no_weights.take().or(why),
-            Action::SetQuota { cpus, .. } => {
-                self.limited |= cpus.is_some() && acted.is_ok();
-                self.no_quotas = self.no_quotas.take().or(why);
-            }
+            Action::SetNice { .. } => self.ways.nice.heed(&acted),
+            Action::SetWeight { .. } => self.ways.weight.heed(&acted),
+            Action::SetQuota { .. } => self.ways.limit.heed(&acted),
             _ => {}
         }
-        acted
+        acted.map(drop)
     }
 }
 
@@ -93,14 +130,7 @@ impl Steer {
         let options = Options { never_waits: true, state_dir: Some(state.into()), ..Options::default() };
         let machine = LinuxMachine::new(options)?;
         let fair = fair(&machine, Lever::Nice);
-        Ok(Steer {
-            machine,
-            fair,
-            programs: BTreeMap::new(),
-            has_nice: false,
-            has_quotas: false,
-            notes: Vec::new(),
-        })
+        Ok(Steer { machine, fair, programs: BTreeMap::new(), ways: Ways::default(), notes: Vec::new() })
     }
 
     /// The host's CPUs.
@@ -117,6 +147,11 @@ impl Steer {
     pub(crate) fn pid(&self, action: &Action) -> Option<i32> {
         let program = action.program()?;
         self.programs.iter().find(|(_, watched)| watched.id == program).map(|(pid, _)| *pid)
+    }
+
+    /// Whether there is anything to act by, as far as that was tried.
+    pub(crate) fn can_act(&self) -> bool {
+        self.ways.is_any()
     }
 
     /// How many programs are watched.
@@ -137,15 +172,7 @@ impl Steer {
         self.meet(pulses, who);
         let of_program = |(pid, w): (&i32, &Watched)| Some((w.id, *pulses.get(pid)?));
         let pulses_by_id = self.programs.iter().filter_map(of_program).collect();
-        let mut pulsed = Pulsed {
-            machine: &mut self.machine,
-            pulses: pulses_by_id,
-            niced: false,
-            limited: false,
-            no_nice: None,
-            no_weights: None,
-            no_quotas: None,
-        };
+        let mut pulsed = Pulsed { machine: &mut self.machine, ways: &mut self.ways, pulses: pulses_by_id };
         let mut seen = pulsed.observe()?;
         seen.programs.retain(|p| {
             let fits = p.threads.len() <= THREADS_PER_PROGRAM_MAX;
@@ -157,11 +184,8 @@ impl Steer {
             fits
         });
         let deeds = if acts { heed(&mut pulsed, &mut self.fair, &seen) } else { Vec::new() };
-        let Pulsed { niced, limited, no_nice, no_weights, no_quotas, .. } = pulsed;
-        self.has_nice |= niced;
-        self.has_quotas |= limited;
         deeds.iter().filter(|d| d.failed.is_some()).for_each(|d| self.fair.refused(&d.decision.action));
-        self.change_lever(no_nice, no_weights, no_quotas);
+        self.do_without();
         self.part(pulses);
         Ok(deeds)
     }
@@ -174,14 +198,14 @@ impl Steer {
 
     /// Goes on with this lever, and without what the policy thinks of programs.
     fn forget(&mut self, lever: Lever) {
-        let holds = self.fair.holds;
         self.fair = fair(&self.machine, lever);
-        self.fair.holds = holds;
+        self.fair.holds = self.ways.limit.lack().is_none();
     }
 
     /// What cannot be seen or done here.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = self.machine.notes();
+        notes.extend(self.ways.notes());
         notes.extend(self.notes.iter().cloned());
         notes
     }
@@ -226,33 +250,13 @@ impl Steer {
     }
 
     /// Where nice values cannot be had there may be weights. That one program's cannot be set is no reason.
-    fn change_lever(
-        &mut self,
-        no_nice: Option<String>,
-        no_weights: Option<String>,
-        no_quotas: Option<String>,
-    ) {
-        if let Some(why) = no_quotas.filter(|_| self.fair.holds && !self.has_quotas) {
-            note(
-                &mut self.notes,
-                format!("nobody is held below a highest rate, because there are no limits: {why}"),
-            );
-            self.fair.holds = false;
-        }
-        match (self.fair.lever, no_nice, no_weights) {
-            (Lever::Nice, Some(why), _) if !self.has_nice => {
-                let why =
-                    format!("shares are given by control groups, because nice values cannot be given: {why}");
-                note(&mut self.notes, why);
-                for left in self.machine.restore().left {
-                    note(&mut self.notes, format!("not taken back: {left}"));
-                }
-                self.forget(Lever::Weight);
+    fn do_without(&mut self) {
+        self.fair.holds = self.ways.limit.lack().is_none();
+        if self.fair.lever == Lever::Nice && self.ways.nice.lack().is_some() {
+            for left in self.machine.restore().left {
+                note(&mut self.notes, format!("not taken back: {left}"));
             }
-            (Lever::Weight, _, Some(why)) => {
-                note(&mut self.notes, format!("shares cannot be given, because there are no weights: {why}"));
-            }
-            _ => {}
+            self.forget(Lever::Weight);
         }
     }
 }
@@ -268,4 +272,52 @@ fn fair(machine: &LinuxMachine, lever: Lever) -> Fair {
     fair.lever = lever;
     fair.remembers = true;
     fair
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    fn denied() -> Result<bool, Error> {
+        Err(Error::Denied { what: "do this".into(), source: io::Error::from_raw_os_error(1) })
+    }
+
+    #[test]
+    fn way_that_changed_nothing_has_not_worked() {
+        let mut way = Way::default();
+        way.heed(&Ok(false));
+        assert!(way.lack().is_none(), "not tried yet");
+        way.heed(&denied());
+        assert!(way.lack().is_some_and(|why| why.contains("do this")));
+        way.heed(&Ok(false));
+        assert!(way.lack().is_some());
+        // It does where it has once.
+        way.heed(&Ok(true));
+        way.heed(&denied());
+        assert_eq!(way.lack(), None);
+    }
+
+    #[test]
+    fn way_that_one_program_is_not_open_to_is_no_lack() {
+        let mut way = Way::default();
+        let source = io::ErrorKind::PermissionDenied.into();
+        way.heed(&Err(Error::Denied { what: "act upon another user's".into(), source }));
+        way.heed(&Err(Error::NoProcess { pid: 1 }));
+        assert_eq!(way.lack(), None);
+    }
+
+    #[test]
+    fn notes_of_ways_do_not_contradict_each_other() {
+        let mut ways = Ways::default();
+        assert!(ways.is_any() && ways.notes().is_empty());
+        ways.nice.heed(&denied());
+        assert!(ways.is_any() && ways.notes().len() == 1 && ways.notes()[0].contains("by control groups"));
+        ways.weight.heed(&denied());
+        assert!(!ways.is_any());
+        let notes = ways.notes();
+        assert!(notes.len() == 1 && notes[0].starts_with("no program is given another share"), "{notes:?}");
+        ways.limit.heed(&Ok(true));
+        assert!(ways.is_any());
+    }
 }

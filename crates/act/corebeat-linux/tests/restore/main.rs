@@ -54,7 +54,7 @@ fn apply_all(hands: &mut Hands, threads: &[ThreadId]) {
     }
     for action in [Action::SetWeight { program: P, weight: 50 }, limit(Some(0.5))] {
         match hands.apply(&action, P, threads) {
-            Ok(()) | Err(Error::Denied { .. } | Error::Missing { .. }) => {}
+            Ok(_) | Err(Error::Denied { .. } | Error::Missing { .. }) => {}
             Err(e) => panic!("{action:?}: {e}"),
         }
     }
@@ -152,7 +152,7 @@ fn slice_of_none_and_undone_class_are_those_of_before() {
     let slice = |slice_us| Action::SetSlice { target: ALL, slice_us };
     match hands.apply(&slice(Some(5000)), P, &all) {
         Err(Error::Missing { .. }) => return, // before Linux 6.12
-        other => other.unwrap(),
+        other => assert!(other.unwrap()),
     }
     assert!(look_all(victim.pid()).iter().all(|s| s.slice_ns == 5_000_000));
     // Linux takes no more than 100 ms.
@@ -180,7 +180,8 @@ fn nice_is_on_top_of_what_each_thread_has_by_itself() {
     let mut hands = Hands::new(dir.path());
     let mut nice =
         |nice, of: &[ThreadId]| hands.apply(&Action::SetNice { target: ALL, nice }, P, of).unwrap();
-    nice(3, &all);
+    assert!(!nice(0, &all) && !nice(3, &[]), "nothing has changed");
+    assert!(nice(3, &all) && !nice(3, &all));
     assert_eq!(nices(&all), [3, 19, -15, 7, 7], "the kernel has 19 at most");
     nice(-3, &all);
     assert_eq!(nices(&all), [-3, 15, -20, 1, 1]);
@@ -235,7 +236,7 @@ fn weight_moves_the_program_into_a_group_and_back() {
     let weight = |weight| Action::SetWeight { program: P, weight };
     match hands.apply(&weight(300), P, &threads(victim.pid())) {
         Err(Error::Denied { .. } | Error::Missing { .. }) => return,
-        other => other.unwrap(),
+        other => assert!(other.unwrap()),
     }
     assert!(look_all(victim.pid()).iter().all(|s| s.group.contains("/corebeat-")));
     // Version 1 counts in shares, of which 1024 are a weight of 100.
@@ -256,11 +257,11 @@ fn limit_of_cpu_time_shares_the_weights_group_and_goes_with_it() {
     let before = look_all(victim.pid());
     let all = threads(victim.pid());
     let mut hands = Hands::new(dir.path());
-    hands.apply(&limit(None), P, &all).unwrap();
+    assert!(!hands.apply(&limit(None), P, &all).unwrap());
     assert_eq!(look_all(victim.pid()), before, "no group for no limit");
     match hands.apply(&limit(Some(0.5)), P, &all) {
         Err(Error::Denied { .. } | Error::Missing { .. }) => return,
-        other => other.unwrap(),
+        other => assert!(other.unwrap()),
     }
     let group = look(victim.pid()).group;
     assert!(group.contains("/corebeat-"));
@@ -497,7 +498,7 @@ fn pages_move_to_the_nodes_that_are_asked_for() {
     let action = Action::MovePages { program: P, from: from.clone(), to: vec![*to] };
     match Hands::new(dir.path()).apply(&action, P, &threads(victim.pid())) {
         Err(Error::Missing { .. }) => return, // a kernel without NUMA
-        other => other.unwrap(),
+        other => assert!(other.unwrap()),
     }
     // Pages that are shared with others stay; the heap is its own.
     let maps = std::fs::read_to_string(format!("/proc/{}/numa_maps", victim.pid())).unwrap();
@@ -519,7 +520,7 @@ fn poor(dir: &Path) {
     denied(hands.apply(&Action::SetClass { target: ALL, class: Some(Class::Idle) }, P, &all).unwrap_err());
     for action in [Action::SetWeight { program: P, weight: 50 }, limit(Some(0.5))] {
         match hands.apply(&action, P, &all) {
-            Ok(()) | Err(Error::Denied { .. } | Error::Missing { .. }) => {}
+            Ok(_) | Err(Error::Denied { .. } | Error::Missing { .. }) => {}
             Err(e) => panic!("{e:?}"),
         }
     }
