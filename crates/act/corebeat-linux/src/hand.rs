@@ -346,6 +346,10 @@ impl Hands {
         let back: Vec<&Plan> = done.iter().rev().filter(is_back).chain(not_done).collect();
         let untouched = |e: &Entry| back.iter().any(|p| p.thread == e.thread && p.from == e.old);
         self.ledger.retain(|e| !untouched(e));
+        for plan in &back {
+            let ThreadId { tid, start_ticks: start } = plan.thread;
+            self.ledger.note(&Record::Took { tid, start, value: plan.from.clone() });
+        }
         self.ledger.note(&Record::Done);
         let records = self.ledger.records();
         self.journal()?.rewrite(&records)
@@ -526,7 +530,7 @@ enum Kept {
 
 /// Puts back one property, and says what it was made from. `None` if there was nothing to do.
 fn undo_entry(entry: &Entry) -> Result<Option<Setting>, Kept> {
-    undo_value(entry.thread, entry, |now| entry.is_ours(now))
+    undo_value(entry.thread, entry, |now| entry.is_last(now))
 }
 
 fn undo_value(
@@ -624,7 +628,7 @@ fn plan_one(
     let entry = ledger.entry(thread, want.kind());
     let creator = if entry.is_none() { ledger.creator(thread, &from, processes) } else { None };
     // What somebody else has made of it since is its own now.
-    let ours = entry.filter(|e| e.is_ours(&from)).or(creator);
+    let ours = entry.filter(|e| e.is_last(&from)).or(creator);
     let to = want.of(ours.map_or(&from, |e| &e.old));
     if entry.is_some_and(|e| e.is_settled(&to, &from)) {
         return Ok(None);

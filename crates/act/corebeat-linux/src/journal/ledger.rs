@@ -6,8 +6,8 @@ use corebeat_machine::ThreadId;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// How many of our latest values of one property are recognised as ours: a thread that was just born may still have one
-/// that its creator had a moment ago.
+/// How many of our latest values of one property are recognised as handed down by us: a thread that was just born may still have
+/// one that its creator had a moment ago.
 const OURS_MAX: usize = 8;
 
 /// One property of one thread.
@@ -32,8 +32,9 @@ impl Entry {
         self.old.kind()
     }
 
-    /// Whether this value is our doing.
-    pub(crate) fn is_ours(&self, value: &Setting) -> bool {
+    /// Whether this value is what we made of it last: another one is somebody else's, also where we had made it the same before.
+    /// While it is not known whether a change was made, what was before it counts too.
+    pub(crate) fn is_last(&self, value: &Setting) -> bool {
         let cut = match (value, self.ours.last()) {
             // The kernel leaves out CPUs that the cpuset does not hold.
             (Setting::Cpus(now), Some(Setting::Cpus(asked))) if self.open => {
@@ -41,7 +42,8 @@ impl Entry {
             }
             _ => false,
         };
-        cut || self.ours.contains(value)
+        let latest = self.ours.iter().rev().take(if self.open { 2 } else { 1 });
+        cut || latest.into_iter().any(|v| v == value)
     }
 
     /// Whether this was asked for already, and `now` is what the kernel made of it.
@@ -98,7 +100,7 @@ impl Ledger {
             open: true,
         };
         match self.index.get(&key).map(|&i| &mut self.entries[i]) {
-            Some(e) if e.old == set.old || e.is_ours(&set.old) => {
+            Some(e) if e.old == set.old || e.is_last(&set.old) => {
                 e.push(set.new.clone());
                 e.asked = set.new.clone();
                 e.open = true;
@@ -160,7 +162,7 @@ impl Ledger {
             Setting::Nice(0) if self.entry(entry.thread, Kind::ResetOnFork).is_some() => {
                 entry.ours.iter().any(|v| v == value || v.is_raised())
             }
-            value => entry.is_ours(value),
+            value => entry.ours.contains(value),
         }
     }
 
@@ -242,7 +244,19 @@ mod tests {
         let ledger = ledger([set(0, 5), Record::Done, set(5, 7), Record::Done]);
         let entry = ledger.entry(T, Kind::Nice).unwrap();
         assert_eq!(entry.old, Setting::Nice(0));
-        assert!(entry.is_ours(&Setting::Nice(7)) && entry.is_ours(&Setting::Nice(5)));
+        assert!(entry.is_last(&Setting::Nice(7)) && ledger.hands_down(entry, &Setting::Nice(5)));
+    }
+
+    #[test]
+    fn ledger_takes_an_earlier_value_of_ours_for_somebody_elses_doing() {
+        let done = ledger([set(0, 5), Record::Done, set(5, 7), Record::Done]);
+        let entry = done.entry(T, Kind::Nice).unwrap();
+        assert!(!entry.is_last(&Setting::Nice(5)) && !entry.is_last(&Setting::Nice(0)));
+        // Unless the last change may not have been made at all.
+        let open = ledger([set(0, 5), Record::Done, set(5, 7)]);
+        assert!(open.entry(T, Kind::Nice).unwrap().is_last(&Setting::Nice(5)));
+        let theirs = ledger([set(0, 5), Record::Done, set(5, 7), Record::Done, set(5, 9), Record::Done]);
+        assert_eq!(theirs.entry(T, Kind::Nice).unwrap().old, Setting::Nice(5));
     }
 
     #[test]
@@ -250,7 +264,7 @@ mod tests {
         let ledger = ledger([set(0, 5), Record::Done, set(9, 7), Record::Done]);
         let entry = ledger.entry(T, Kind::Nice).unwrap();
         assert_eq!(entry.old, Setting::Nice(9));
-        assert!(!entry.is_ours(&Setting::Nice(5)));
+        assert!(!entry.is_last(&Setting::Nice(5)));
     }
 
     #[test]

@@ -441,6 +441,26 @@ fn value_that_somebody_else_changed_since_is_left_alone() {
 }
 
 #[test]
+fn renice_to_a_value_that_was_ours_once_is_left_alone() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let victim = victim();
+    let all = threads(victim.pid());
+    let mut hands = Hands::new(dir.path());
+    for nice in [3, 5] {
+        hands.apply(&Action::SetNice { target: ALL, nice }, P, &all).unwrap();
+    }
+    // SAFETY: a plain system call.
+    assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, all[1].tid as u32, 3) }, 0);
+    let restored = hands.undo_all();
+    let nices: Vec<i32> = look_all(victim.pid()).iter().map(|s| s.nice).collect();
+    assert_eq!(nices, [0, 3, 0, 0, 0]);
+    assert!(restored.left.len() == 1 && restored.left[0].contains("keeps nice 3"), "{restored:?}");
+}
+
+#[test]
 fn thread_that_has_ended_is_no_error() {
     let dir = tempfile::tempdir().unwrap();
     let victim = victim();
