@@ -202,7 +202,8 @@ enum Set {
 struct Cost {
     cpu_ns: f64,
     beats: f64,
-    /// How many there were when it was looked at last.
+    /// When it was looked at last, and how many beats there were.
+    at_ns: u64,
     beats_before: u64,
 }
 
@@ -268,8 +269,8 @@ impl Known {
         self.threads * WEIGHT_OF_A_THREAD
     }
 
-    /// Counts what was used and done since the turn before.
-    fn count_cost(&mut self, pulse: &PulseSample, running: Option<f64>, span_ns: u64) {
+    /// Counts what was used and done over the span of a snapshot.
+    fn count_cost(&mut self, pulse: &PulseSample, running: Option<f64>, at_ns: u64, span_ns: u64) {
         let Some(running) = running else {
             self.cost = None;
             return;
@@ -279,14 +280,20 @@ impl Known {
             self.cost = None;
         }
         let Some(cost) = &mut self.cost else {
-            self.cost = Some(Cost { cpu_ns: 0.0, beats: 0.0, beats_before: pulse.beats });
+            self.cost = Some(Cost { cpu_ns: 0.0, beats: 0.0, at_ns, beats_before: pulse.beats });
             return;
         };
+        let is_next = cost.at_ns == at_ns.saturating_sub(span_ns);
+        let beats = pulse.beats.saturating_sub(cost.beats_before) as f64;
+        (cost.at_ns, cost.beats_before) = (at_ns, pulse.beats);
+        // Turns between were not looked at: of their beats it is not known what they cost.
+        if !is_next {
+            return;
+        }
         // A window of no length is a turn's.
         let kept = (-(span_ns as f64) / pulse.window_ns.max(1) as f64).exp();
         cost.cpu_ns = cost.cpu_ns * kept + running * span_ns as f64;
-        cost.beats = cost.beats * kept + pulse.beats.saturating_sub(cost.beats_before) as f64;
-        cost.beats_before = pulse.beats;
+        cost.beats = cost.beats * kept + beats;
     }
 
     /// How many threads it has weight for. Not while it is held: then they wait for the limit.
@@ -555,7 +562,7 @@ impl Policy for Fair {
             known.count_threads(p, seen.span_ns);
             let Some(indicator) = goal.indicator(pulse.rate).filter(|_| pulse.beats > 0) else { continue };
             let running = p.cpus(seen.span_ns, |s| s.running());
-            known.count_cost(pulse, running, seen.span_ns);
+            known.count_cost(pulse, running, seen.at_ns, seen.span_ns);
             turns.push(Turn {
                 id: p.id,
                 pulse,
@@ -692,18 +699,22 @@ mod tests {
         }
     }
 
+    /// What is seen of the last turn, with rates over the last `window` of them.
+    fn seen(programs: &[Fluid], window: usize) -> Snapshot {
+        Snapshot {
+            // The first one is there from the beginning.
+            at_ns: programs.first().map_or(0, |p| p.got.len()) as u64 * 1_000_000_000,
+            span_ns: 1_000_000_000,
+            host: HostSample::default(),
+            programs: programs.iter().enumerate().map(|(i, p)| p.sample(i as u32, window)).collect(),
+        }
+    }
+
     /// Runs some turns, with rates over the last `window` of them. Gives the number of decisions of each turn.
     fn run(policy: &mut Fair, programs: &mut [Fluid], turns: u64, window: usize) -> Vec<usize> {
-        let turn = |at| {
+        let turn = |_| {
             flow(programs);
-            let samples = programs.iter().enumerate().map(|(i, p)| p.sample(i as u32, window)).collect();
-            let seen = Snapshot {
-                at_ns: at * 1_000_000_000,
-                span_ns: 1_000_000_000,
-                host: HostSample::default(),
-                programs: samples,
-            };
-            let decisions = policy.decide(&seen);
+            let decisions = policy.decide(&seen(programs, window));
             for decision in &decisions {
                 assert!(!decision.why.is_empty());
                 match decision.action {
@@ -829,19 +840,41 @@ mod tests {
         let mut program = Fluid::new(2, 3.0, Some((0.9, 1.1)));
         for turn in 0..40 {
             program.got.push(f64::from(turn % 2));
-            let seen = Snapshot {
-                at_ns: turn as u64 * 1_000_000_000,
-                span_ns: 1_000_000_000,
-                host: HostSample::default(),
-                programs: vec![program.sample(0, 2)],
-            };
-            for decision in policy.decide(&seen) {
+            for decision in policy.decide(&seen(std::slice::from_ref(&program), 2)) {
                 let Action::SetWeight { weight, .. } = decision.action else { panic!("{decision:?}") };
                 program.weight = f64::from(weight);
             }
             assert!(program.weight <= 200.0, "{}", program.weight);
         }
         assert!(program.weight < 100.0, "{}", program.weight);
+    }
+
+    #[test]
+    fn turns_that_nobody_decided_on_do_not_make_beats_cheap() {
+        let mut policy = remembering();
+        let mut programs = [Fluid::new(4, 10.0, band(2.0, 10.0, 0.1)), Fluid::new(4, 1.0, None)];
+        let cpus_of_a_beat = |policy: &Fair| policy.programs[&ProgramId(0)].cost.unwrap().cpus(1.0).unwrap();
+        let expected = 1.0 / (10.0 * SCALE);
+        run(&mut policy, &mut programs, 5, 1);
+        assert!((cpus_of_a_beat(&policy) / expected - 1.0).abs() < 1e-3);
+        // Somebody watched, and did not ask the policy.
+        (0..5).for_each(|_| flow(&mut programs));
+        run(&mut policy, &mut programs, 1, 1);
+        assert!((cpus_of_a_beat(&policy) / expected - 1.0).abs() < 1e-3, "{}", cpus_of_a_beat(&policy));
+        // Nor where its rate was not known for a while.
+        let rate = |program: &Fluid| PulseSample {
+            beats: program.beats(),
+            rate: f64::NAN,
+            ..program.pulse.unwrap()
+        };
+        for _ in 0..5 {
+            flow(&mut programs);
+            let mut seen = seen(&programs, 1);
+            seen.programs[0].pulse = Some(rate(&programs[0]));
+            policy.decide(&seen);
+        }
+        run(&mut policy, &mut programs, 2, 1);
+        assert!((cpus_of_a_beat(&policy) / expected - 1.0).abs() < 1e-3, "{}", cpus_of_a_beat(&policy));
     }
 
     #[test]
