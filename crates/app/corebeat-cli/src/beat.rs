@@ -5,6 +5,7 @@ mod list;
 mod watch;
 
 use crate::failure::{Done, Failure};
+use corebeat_wire::socket::{Place, places};
 use corebeat_wire::{Connection, host};
 
 #[derive(clap::Subcommand)]
@@ -28,7 +29,22 @@ pub(crate) fn main(command: Command) -> Done {
 /// The way to the daemon.
 pub(crate) fn connect() -> Result<Connection, Failure> {
     let found = Connection::open().map_err(Failure::own)?;
-    found.ok_or_else(|| Failure::own("there is no daemon to ask: start one with 'corebeat daemon'"))
+    found.ok_or_else(|| Failure::own(absence(&places())))
+}
+
+/// That nobody listens in any of these places, and what to do about it.
+fn absence(places: &[Place]) -> String {
+    if let [Place { path, is_given: true }] = places {
+        let path = path.display();
+        return format!(
+            "no daemon listens on {path}, which COREBEAT_SOCKET names: start one with 'corebeat daemon'"
+        );
+    }
+    let paths: Vec<String> = places.iter().map(|place| place.path.display().to_string()).collect();
+    let paths = paths.join(" or ");
+    format!(
+        "no daemon listens on {paths}: start one with 'corebeat daemon', or name its socket in COREBEAT_SOCKET"
+    )
 }
 
 /// The groups that one may see, by owner and number.
@@ -75,6 +91,18 @@ fn number(rate: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn absence_names_the_places_that_were_looked_at() {
+        let place = |path: &str, is_given| Place { path: path.into(), is_given };
+        let told = absence(&[place("/a", false), place("/b", false)]);
+        assert!(
+            told.starts_with("no daemon listens on /a or /b: ") && told.contains("COREBEAT_SOCKET"),
+            "{told}"
+        );
+        let told = absence(&[place("/a", true)]);
+        assert!(told.starts_with("no daemon listens on /a, which COREBEAT_SOCKET names"), "{told}");
+    }
 
     #[test]
     fn number_has_three_digits_that_count() {

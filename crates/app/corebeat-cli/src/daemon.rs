@@ -21,7 +21,8 @@ pub(crate) struct Options {
     /// Whom to serve: everybody on this host, or the user who runs it alone. Root serves the host if nothing is said
     #[arg(long, value_enum)]
     scope: Option<ScopeName>,
-    /// The socket that programs connect to, instead of /run/corebeat/socket or $XDG_RUNTIME_DIR/corebeat/socket
+    /// The socket that programs connect to, instead of $COREBEAT_SOCKET, or else /run/corebeat/socket (host) or
+    /// $XDG_RUNTIME_DIR/corebeat/socket (user)
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Offer a page for Prometheus there: unix:/PATH, or a port of 127.0.0.1
@@ -96,9 +97,10 @@ pub(crate) fn main(options: Options) -> Done {
         Scope::Host => Some(socket::HOST.into()),
         Scope::User => socket::of_user(),
     };
-    let socket = options.socket.or(usual);
-    let socket =
-        socket.ok_or_else(|| Failure::usage("set XDG_RUNTIME_DIR, or name a socket with --socket"))?;
+    let socket = options.socket.or_else(socket::given).or(usual);
+    let socket = socket.ok_or_else(|| {
+        Failure::usage("set XDG_RUNTIME_DIR, or name a socket with --socket or COREBEAT_SOCKET")
+    })?;
     let mut how = How::new(socket, scope, state_dir()?);
     how.metrics = options.metrics;
     how.log = match options.log {

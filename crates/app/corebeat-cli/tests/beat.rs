@@ -59,6 +59,7 @@ fn beat_without_a_daemon_says_how_to_start_one() {
         assert_eq!(output.status.code(), Some(125), "{args:?}");
         let said = text(&output.stderr);
         assert!(said.lines().count() == 1 && said.contains("corebeat daemon"), "{said}");
+        assert!(said.contains("/nonexistent/socket") && said.contains("COREBEAT_SOCKET"), "{said}");
     }
 }
 

@@ -308,6 +308,53 @@ fn daemon_that_is_killed_at_any_system_call_leaves_nothing_after_restore() {
 }
 
 #[test]
+fn daemon_without_a_word_listens_where_programs_look_for_it() {
+    let place = Place::new();
+    let mut command = Command::new(COREBEAT);
+    command.arg("daemon").env("COREBEAT_SOCKET", place.path("socket"));
+    let _daemon = Running(command.env("COREBEAT_STATE_DIR", place.path("state")).spawn().unwrap());
+    until(|| listens(&place.path("socket")));
+}
+
+/// Somebody without privileges can do nothing for a program here: no nice values, no control groups.
+#[test]
+fn daemon_that_can_do_nothing_says_so() {
+    use std::os::unix::process::CommandExt;
+    if !may_steer() {
+        println!("left out: it wants root, to be somebody else");
+        return;
+    }
+    let (place, nobody) = (Place::new(), 60_001);
+    std::os::unix::fs::chown(place.0.path(), Some(nobody), Some(nobody)).unwrap();
+    // The executables may lie where only root can read.
+    let own = std::env::current_exe().unwrap();
+    for (from, to) in [(Path::new(COREBEAT), "corebeat"), (&own, "program")] {
+        assert!(Command::new("cp").arg(from).arg(place.path(to)).status().unwrap().success());
+    }
+    let command = |name: &str| {
+        let mut command = Command::new(place.path(name));
+        command.uid(nobody).gid(nobody).env("COREBEAT_SOCKET", place.path("socket"));
+        command.env("COREBEAT_STATE_DIR", place.path("state")).stdin(Stdio::piped()).stdout(Stdio::null());
+        command
+    };
+    let daemon = command("corebeat").args(["daemon", "--period", "10", "--observe", "20"]).spawn();
+    let _daemon = Running(daemon.unwrap());
+    until(|| listens(&place.path("socket")));
+    let status = || {
+        let output = command("corebeat").args(["daemon", "status"]).stdout(Stdio::piped()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(status().contains("steering     yes\n"), "it has not tried yet: {}", status());
+    let program = command("program").args(["--exact", "program_that_beats"]).env(BEATS, "7").spawn();
+    let _program = Running(program.unwrap());
+    until(|| status().contains("steering     no\n"));
+    until(|| status().contains("nobody is held below"));
+    let notes: Vec<String> = status().lines().filter(|l| l.starts_with("note")).map(str::to_owned).collect();
+    assert!(notes.len() == 2 && notes[0].contains("no program is given another share"), "{notes:#?}");
+    println!("{notes:#?}");
+}
+
+#[test]
 fn second_daemon_at_the_same_place_says_so() {
     let place = Place::new();
     let _daemon = place.daemon();

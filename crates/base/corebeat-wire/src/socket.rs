@@ -24,6 +24,11 @@ pub fn places() -> Vec<Place> {
     places_of(variable)
 }
 
+/// The place that `COREBEAT_SOCKET` names, if it names one.
+pub fn given() -> Option<PathBuf> {
+    given_of(variable)
+}
+
 /// The user's own place, where the environment has one.
 pub fn of_user() -> Option<PathBuf> {
     of_user_of(variable)
@@ -36,14 +41,18 @@ fn variable(name: &str) -> Option<OsString> {
     if is_secure { None } else { std::env::var_os(name) }
 }
 
+fn given_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    variable(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from)
+}
+
 fn of_user_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let dir = variable("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|d| d.is_absolute())?;
     Some(dir.join("corebeat/socket"))
 }
 
 fn places_of(variable: impl Fn(&str) -> Option<OsString>) -> Vec<Place> {
-    if let Some(path) = variable(VARIABLE).filter(|v| !v.is_empty()) {
-        return vec![Place { path: path.into(), is_given: true }];
+    if let Some(path) = given_of(&variable) {
+        return vec![Place { path, is_given: true }];
     }
     let own = of_user_of(variable);
     own.into_iter().chain([HOST.into()]).map(|path| Place { path, is_given: false }).collect()
