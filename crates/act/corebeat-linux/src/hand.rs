@@ -4,7 +4,7 @@ pub(crate) mod setting;
 
 use crate::cgroup::{self, Group, Place};
 use crate::journal::{self, Entry, Journal, Ledger, Left, Record, Set};
-use crate::process::{is_same, thread_id, threads};
+use crate::process::{is_anothers, is_same, thread_id, threads};
 use crate::{Error, memory};
 use corebeat_machine::{Action, ProgramId, Target, ThreadId};
 use setting::{Kind, NICE_MAX, NICE_MIN, SLICE_NS_MAX, SLICE_NS_MIN, Setting};
@@ -151,9 +151,9 @@ impl Hands {
     /// Tells whether anything has changed by it: what is as it is to be already is left alone.
     ///
     /// # Errors
-    /// [`Error::Denied`] where it is not allowed, or where it is but taking it back would not be (raising nice without
-    /// `CAP_SYS_NICE`); [`Error::Senseless`] for what no host could do, [`Error::Missing`] for what this one cannot,
-    /// [`Error::Refused`] for all else. Nothing is changed then. A thread that has ended is no error, and neither is one
+    /// [`Error::Denied`] where it is somebody else's; [`Error::Senseless`] for what no host could do, [`Error::Missing`] for what
+    /// this one cannot, or what could not be taken back (another nice value without `CAP_SYS_NICE`), [`Error::Refused`] for all
+    /// else. Nothing is changed then. A thread that has ended is no error, and neither is one
     /// of a real-time class: it keeps what it has, except for its CPUs.
     pub fn apply(
         &mut self,
@@ -668,14 +668,11 @@ fn check_way_back(thread: ThreadId, from: &Setting, to: &Setting) -> Result<(), 
     if nice_needed.is_none_or(|nice| setting::may_lower_nice(thread.tid, nice)) {
         return Ok(());
     }
-    Err(Error::Denied {
-        what: format!(
-            "give thread {} {from} back after {to} (needs CAP_SYS_NICE, or 'ulimit -e')",
-            thread.tid
-        ),
-        source: io::Error::from_raw_os_error(libc::EPERM),
-    })
+    Err(Error::Missing { what: format!("{to}, with a way back to {from},"), how: NICE_HOW.into() })
 }
+
+/// How to be allowed more CPU time than one has.
+const NICE_HOW: &str = "it needs CAP_SYS_NICE, or 'ulimit -e' for the program";
 
 /// Writes a property of a thread, and says what the kernel took. `None` if the thread has ended.
 fn change(thread: ThreadId, to: &Setting) -> io::Result<Option<Setting>> {
@@ -721,7 +718,14 @@ fn repair(tid: i32, ours: &Setting) {
 
 fn explain(plan: &Plan, source: io::Error) -> Error {
     let what = format!("give thread {} {}", plan.thread.tid, plan.to);
+    let own = rustix::process::geteuid().as_raw();
     match source.raw_os_error() {
+        // Its owner may not either.
+        Some(libc::EPERM | libc::EACCES)
+            if plan.to.kind() == Kind::Nice && !is_anothers(plan.thread.tid, own) =>
+        {
+            Error::Missing { what: plan.to.to_string(), how: NICE_HOW.into() }
+        }
         Some(libc::EPERM | libc::EACCES) => Error::Denied { what, source },
         Some(libc::EINVAL) if plan.to.kind() == Kind::Cpus => Error::Senseless(format!(
             "thread {} may run on none of {}; it has {} now",

@@ -351,7 +351,7 @@ fn daemon_that_can_do_nothing_says_so() {
     until(|| status().contains("nobody is held below"));
     let notes: Vec<String> = status().lines().filter(|l| l.starts_with("note")).map(str::to_owned).collect();
     assert!(notes.len() == 2 && notes[0].contains("no program is given another share"), "{notes:#?}");
-    println!("{notes:#?}");
+    assert!(notes[0].contains("CAP_SYS_NICE") && notes[0].matches("run as").count() == 1, "{notes:#?}");
 }
 
 #[test]

@@ -77,7 +77,8 @@ pub(crate) fn text(counts: &Counts, groups: impl Iterator<Item = GroupInfo>, all
     one("clients", gauge, "Connections.", &counts.clients);
     one("programs", gauge, "Programs that are watched.", &counts.programs);
     one("claims", gauge, "Claims of CPUs.", &counts.claims);
-    one("steering", gauge, "Whether the daemon acts; 0 while it cannot keep up.", &u8::from(counts.steering));
+    let steering = "Whether the daemon acts; 0 while it cannot keep up, or where it can do nothing.";
+    one("steering", gauge, steering, &u8::from(counts.steering));
     one("calls_answered_total", counter, "Calls that were answered.", &counts.answered);
     one("calls_refused_total", counter, "Calls that were refused.", &counts.refused);
     one("connections_total", counter, "Connections that were taken in.", &counts.connections);

@@ -235,7 +235,7 @@ pub struct Status {
     pub version: String,
     /// From one sample of the beats to the next, in nanoseconds.
     pub period_ns: u64,
-    /// Whether it acts on programs. It does not while it cannot keep up.
+    /// Whether it acts on programs. It does not while it cannot keep up, nor where it has found that it can do nothing.
     pub steering: bool,
     /// Connections.
     pub clients: u32,

@@ -123,6 +123,9 @@ mod tests {
     struct Small {
         registry: Registry,
         members: BTreeMap<(u32, bool), MemberId>,
+        /// Nobody attaches to this group.
+        refused: Option<u32>,
+        refusals: usize,
     }
 
     impl Small {
@@ -135,6 +138,10 @@ mod tests {
             let text = match call.method.as_str() {
                 host::ATTACH => {
                     let asked_for = call.parameters::<host::Attach>()?;
+                    if self.refused == Some(asked_for.group) {
+                        self.refusals += 1;
+                        return Err(Refusal::NotAllowed { why: String::new() });
+                    }
                     let region = asked.fds.first().map(AsFd::as_fd);
                     let joined = self.registry.join(peer, id(asked_for.group), None, region, 0);
                     let (member, page) = joined.map_err(bad)?;
@@ -187,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn daemon_measures_until_it_ends_and_then_its_successor_or_this_process_does() {
+    fn daemon_measures_until_it_ends_and_then_its_successor_does_or_this_process_meanwhile() {
         let dir = tempfile::tempdir().unwrap();
         SOCKET.set(dir.path().join("socket")).unwrap();
         let small = Arc::<Mutex<Small>>::default();
@@ -228,21 +235,48 @@ mod tests {
         let group_there = lock(&small).registry.groups().next().unwrap();
         assert_eq!((group_there.status.goal.window, group_there.status.goal.rate_max), (3, Some(30.0)));
 
-        // Without one, somebody who attaches now is measured here; who was there before has to attach again.
+        // Without one, somebody who attaches now is measured here, and so is who was there before.
         daemon_after.shutdown(Shutdown::Both).unwrap();
         assert!(matches!(producer.set_window(3), Err(Error::MonitorGone)));
-        let consumer = Consumer::attach(session, &group).unwrap();
-        assert_eq!(consumer.goal().unwrap(), Goal::default());
-        assert!(matches!(producer.set_window(3), Err(Error::MonitorGone)));
-        drop(producer);
-        let producer = Producer::attach(session, &group).unwrap();
+        let other = Consumer::attach(session, &Group::new(8)).unwrap();
+        assert_eq!((other.goal().unwrap(), producer.goal().unwrap().rate_max), (Goal::default(), Some(30.0)));
+        producer.set_window(4).unwrap();
         producer.beat(8);
         session.sample(2 * SECOND_NS);
-        assert_eq!(consumer.global_rate().unwrap(), 4.0);
-        drop((producer, consumer));
-        assert!(session.is_at_rest());
+        assert_eq!((producer.global_rate().unwrap(), other.global_rate().unwrap()), (4.0, 0.0));
 
-        // A daemon that comes later is found once all have detached.
+        // Until there is another one: all go there, by a call of any.
+        let small = Arc::<Mutex<Small>>::default();
+        let daemon = start(small.clone());
+        assert_eq!(other.status().unwrap().beats, 0);
+        let daemon = daemon.join().unwrap();
+        let there: Vec<(u32, u32)> =
+            lock(&small).registry.groups().map(|g| (g.id.number, g.status.goal.window)).collect();
+        assert_eq!(there, [(7, 4), (8, Goal::default().window)]);
+        producer.beat(8);
+        lock(&small).registry.sample(2 * SECOND_NS);
+        assert_eq!(producer.global_rate().unwrap(), 4.0);
+
+        // A place that cannot be had is asked for by its own calls alone, and is not lost.
+        daemon.shutdown(Shutdown::Both).unwrap();
+        let small = Arc::new(Mutex::new(Small { refused: Some(8), ..Small::default() }));
+        let daemon = start(small.clone());
+        (0..3).for_each(|_| assert_eq!(producer.status().unwrap().goal.window, 4));
+        let daemon = daemon.join().unwrap();
+        assert_eq!(lock(&small).refusals, 1);
+        assert!(matches!(other.status(), Err(Error::NotAllowed(_))));
+        lock(&small).refused = None;
+        other.status().unwrap();
+        let (refusals, groups) = {
+            let small = lock(&small);
+            (small.refusals, small.registry.groups().count())
+        };
+        assert_eq!((refusals, groups), (2, 2));
+        drop((producer, other));
+        assert!(session.is_at_rest() && lock(&small).registry.is_empty());
+        drop(daemon);
+
+        // And who has detached begins anew.
         let small = Arc::<Mutex<Small>>::default();
         let daemon = start(small.clone());
         let producer = Producer::attach(session, &group).unwrap();

@@ -68,7 +68,7 @@ pub enum Error {
     #[error("the status page did not come to rest: try again; if that never helps, its monitor has died")]
     Unsettled,
     /// Nobody measures any more.
-    #[error("the daemon that measured this group has ended: detach, and attach again")]
+    #[error("the daemon that measured this group has ended: start it again, or attach anew to measure here")]
     MonitorGone,
     /// The daemon refused, or does not answer.
     #[error("the daemon: {0}")]

@@ -84,9 +84,10 @@
 //!
 //! When the daemon ends, producers go on beating in memory that stays, and nobody counts. The next call of any member of the
 //! process (its status, its goal; not a beat) finds the next daemon, if there is one, and takes all places of the process there, with the goals
-//! that stood. As long as there is none it says [`Error::MonitorGone`]: who does not want to wait detaches and attaches again, and is
-//! measured in this process. What was counted before is not carried over. A process that does nothing but beat notices nothing, and
-//! is not found again.
+//! that stood. As long as there is none it says [`Error::MonitorGone`]; but if a thread attaches meanwhile, the process
+//! measures all its places itself, until a call finds the next daemon
+//! (`daemon_measures_until_it_ends_and_then_its_successor_does_or_this_process_meanwhile`). What was counted before is not carried over.
+//! A process that does nothing but beat notices nothing, and is not found again.
 //!
 //! A child of fork attaches anew. What it has from its parent says [`Error::Forked`] to goals; what it beats there goes to memory
 //! of its own that nobody looks at. (`vfork`, and `clone` called past the C library, do not see to that.)

@@ -75,11 +75,19 @@ impl Monitor {
         }
     }
 
-    /// The line to the daemon, if that is it.
+    /// The line to the daemon, if that is it, or if this process stands in for it.
     pub(crate) fn line(&self) -> Option<Arc<OwnedFd>> {
         match self {
-            Monitor::Local(_) => None,
+            Monitor::Local(local) => local.stands_in_for.clone(),
             Monitor::Daemon(daemon) => Some(daemon.line()),
+        }
+    }
+
+    /// Whether a daemon is to take its place, as soon as there is one.
+    pub(crate) fn is_over(&self) -> bool {
+        match self {
+            Monitor::Local(local) => local.stands_in_for.is_some(),
+            Monitor::Daemon(daemon) => daemon.is_gone(),
         }
     }
 
@@ -101,6 +109,8 @@ pub(crate) struct Local {
     members: BTreeMap<Key, MemberId>,
     /// Not in tests: they say what time it is.
     sampler: Option<Sampler>,
+    /// The line to a daemon that has ended, and to whose successor all are to go.
+    stands_in_for: Option<Arc<OwnedFd>>,
 }
 
 impl Local {
@@ -109,7 +119,16 @@ impl Local {
         let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
         let (begin, registry) = (Instant::now(), Arc::<Mutex<Registry>>::default());
         let sampler = period.map(|period| Sampler::start(registry.clone(), begin, period)).transpose()?;
-        Ok(Local { peer: Peer { uid, pid }, begin, registry, members: BTreeMap::new(), sampler })
+        let (peer, members) = (Peer { uid, pid }, BTreeMap::new());
+        Ok(Local { peer, begin, registry, members, sampler, stands_in_for: None })
+    }
+
+    /// The same, in the place of a daemon that has ended, until there is another one.
+    pub(crate) fn standing_in_for(self, line: &OwnedFd) -> Result<Local, Error> {
+        // Another one, for places tell by it who has given them.
+        let line = line.try_clone();
+        let line = line.map_err(|why| Error::system("no descriptor for the daemon's line", why))?;
+        Ok(Local { stands_in_for: Some(Arc::new(line)), ..self })
     }
 
     fn join(

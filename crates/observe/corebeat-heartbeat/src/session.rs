@@ -1,7 +1,7 @@
 //! What this process has attached: once for each group and role, however many of its threads are in it.
 
 use crate::Error;
-use crate::daemon::{Daemon, hangs_up};
+use crate::daemon::hangs_up;
 use crate::goal::Goal;
 use crate::group::{Group, GroupId, Mode, Role};
 use crate::monitor::{Finder, Key, Monitor, PERIOD_MAX, PERIOD_MIN, lock};
@@ -53,7 +53,7 @@ pub(crate) struct Seat {
 #[derive(Debug)]
 struct Link {
     page: View<Page>,
-    /// The line to the daemon, if it measures.
+    /// The line to the daemon, if it measures, or has measured until it ended.
     line: Option<Arc<OwnedFd>>,
 }
 
@@ -127,8 +127,9 @@ impl Session {
         }
         match seat.status() {
             Err(Error::MonitorGone) => {
-                lock(&self.state).follow(self.finder)?;
-                seat.status()
+                let mut state = lock(&self.state);
+                state.bring(seat, self.finder)?;
+                seat.read()
             }
             status => status,
         }
@@ -140,13 +141,11 @@ impl Session {
             return Err(Error::Forked);
         }
         let mut state = lock(&self.state);
-        state.follow(self.finder)?;
-        let mut goal = seat.status()?.goal;
+        let monitor = state.bring(seat, self.finder)?;
+        let mut goal = seat.read()?.goal;
         change(&mut goal);
         // The daemon says the same, in words that have no number.
         goal.check()?;
-        let sits = state.seats.get(&seat.key).is_some_and(|there| Arc::ptr_eq(&there.seat, seat));
-        let monitor = state.monitor.as_mut().filter(|_| sits).ok_or(Error::MonitorGone)?;
         monitor.set_goal(seat.group(), goal)
     }
 
@@ -167,8 +166,15 @@ impl Session {
 impl State {
     fn sit(&mut self, group: &Group, role: Role, finder: Finder) -> Result<(Arc<Seat>, usize), Error> {
         match self.follow(finder) {
-            // Nobody has followed it: those who are attached keep their memory, but have left.
-            Err(Error::MonitorGone) => *self = State::default(),
+            // Nobody has followed it yet. Until then this process measures, those who were there before as well.
+            Err(Error::MonitorGone) => {
+                let local = (finder.local)(group.period)?;
+                let local = match self.monitor.as_ref().and_then(Monitor::line) {
+                    Some(line) => local.standing_in_for(&line)?,
+                    None => local,
+                };
+                self.go_over(Monitor::Local(local))?;
+            }
             followed => followed?,
         }
         let monitor = match self.monitor.take() {
@@ -207,13 +213,23 @@ impl State {
     /// Where the daemon has ended: finds its successor, and takes all places there.
     ///
     /// # Errors
-    /// [`Error::MonitorGone`], if there is none. Where a single place cannot be had, its status says so.
+    /// [`Error::MonitorGone`], if there is none, and nobody stands in for it.
     fn follow(&mut self, finder: Finder) -> Result<(), Error> {
-        if matches!(&self.monitor, Some(Monitor::Daemon(daemon)) if daemon.is_gone()) {
-            let successor: Option<Daemon> = (finder.daemon)()?;
-            self.monitor = Some(Monitor::Daemon(successor.ok_or(Error::MonitorGone)?));
+        let Some(monitor) = self.monitor.as_ref().filter(|monitor| monitor.is_over()) else { return Ok(()) };
+        let stays = matches!(monitor, Monitor::Local(_));
+        match (finder.daemon)()? {
+            Some(successor) => self.go_over(Monitor::Daemon(successor)),
+            None if stays => Ok(()),
+            None => Err(Error::MonitorGone),
         }
-        let Some(monitor) = &mut self.monitor else { return Ok(()) };
+    }
+
+    /// Takes all places at this monitor. One that cannot be had says so itself when it is asked for something.
+    ///
+    /// # Errors
+    /// Where the monitor has ended meanwhile.
+    fn go_over(&mut self, monitor: Monitor) -> Result<(), Error> {
+        let monitor = self.monitor.insert(monitor);
         for occupied in self.seats.values() {
             if let Err(why) = occupied.seat.follow(monitor)
                 && matches!(monitor, Monitor::Daemon(daemon) if daemon.is_gone())
@@ -222,6 +238,15 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// The monitor, with this place at it.
+    fn bring(&mut self, seat: &Seat, finder: Finder) -> Result<&mut Monitor, Error> {
+        self.follow(finder)?;
+        let sits = self.seats.get(&seat.key).is_some_and(|there| ptr::eq(&*there.seat, seat));
+        let monitor = self.monitor.as_mut().filter(|_| sits).ok_or(Error::MonitorGone)?;
+        seat.follow(monitor)?;
+        Ok(monitor)
     }
 
     /// Leaves what no thread is attached to any more.
@@ -282,10 +307,15 @@ impl Seat {
         self.region.as_deref()
     }
 
-    /// What the monitor tells.
-    pub(crate) fn status(&self) -> Result<Status, Error> {
+    /// What the monitor tells, unless there may be another one by now.
+    fn status(&self) -> Result<Status, Error> {
         let link = self.link.read().unwrap_or_else(|e| e.into_inner());
         if link.line.as_deref().is_some_and(hangs_up) { Err(Error::MonitorGone) } else { link.read() }
+    }
+
+    /// What the monitor has told.
+    fn read(&self) -> Result<Status, Error> {
+        self.link.read().unwrap_or_else(|e| e.into_inner()).read()
     }
 
     /// Goes to this monitor, if it is another one. The group's goal goes with its producers, where it has none there yet.
