@@ -17,7 +17,7 @@
  * Each function gives 0 or an error number of <errno.h>:
  *   EINVAL   an argument makes no sense, or the hrm_t is not attached
  *   EPERM    a consumer may not do this, the hrm_t is another thread's, or the group is another user's
- *   EBUSY    this thread is in a group already
+ *   EBUSY    this thread is in a group already, or has attached this hrm_t already: it stays as it is
  *   ENOSPC   a limit is reached: of groups, or of threads of a group
  *   EIO      the daemon refused, or has ended and there is no other one; hrm_why() has the words
  * Rates are whole heartbeats a second, cut to the next lower number. */

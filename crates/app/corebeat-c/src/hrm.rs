@@ -2,8 +2,10 @@
 
 use crate::why::{Why, answer, words};
 use corebeat_heartbeat::{Consumer, Error, Goal, Group, Producer, Status};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{addr_of, null_mut};
 use std::thread::{self, ThreadId};
 
 /// `hrm_t`.
@@ -11,6 +13,12 @@ use std::thread::{self, ThreadId};
 pub struct hrm_t {
     counter: *mut u64,
     inner: *mut c_void,
+}
+
+thread_local! {
+    /// The `hrm_t` that this thread has attached: where they are, with the process (a child of fork attaches anew) and what they
+    /// hold. One that is to be attached may hold anything.
+    static ATTACHED: RefCell<BTreeMap<usize, (u32, usize)>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// What `inner` points to: who is attached, and in which thread.
@@ -95,6 +103,14 @@ pub unsafe extern "C" fn hrm_attach(hrm: *mut hrm_t, gid: c_int, consumer: c_int
         if hrm.is_null() {
             return Err(Why::new(libc::EINVAL, "the hrm_t is NULL"));
         }
+        // SAFETY: C gives an `hrm_t` that may be read, in whatever state: volatile, for its bytes may never have been written.
+        let inner = unsafe { addr_of!((*hrm).inner).read_volatile() };
+        let (place, process) = (hrm.addr(), std::process::id());
+        let is_attached =
+            |all: &RefCell<BTreeMap<_, _>>| all.borrow().get(&place) == Some(&(process, inner.addr()));
+        if ATTACHED.try_with(is_attached) == Ok(true) {
+            return Err(Why::new(libc::EBUSY, "this hrm_t is attached already: call hrm_detach first"));
+        }
         // Whatever happens now, it is one that `heartbeat` and the others know not to be attached.
         // SAFETY: C gives an `hrm_t` that may be written, in whatever state.
         unsafe { hrm.write(hrm_t { counter: null_mut(), inner: null_mut() }) };
@@ -108,13 +124,11 @@ pub unsafe extern "C" fn hrm_attach(hrm: *mut hrm_t, gid: c_int, consumer: c_int
             }
             _ => (null_mut(), Member::Consumer(group.consume()?)),
         };
+        let inner = Box::into_raw(Box::new(Place { member, thread: thread::current().id() }));
+        // A thread that ends attaches nothing twice.
+        let _ = ATTACHED.try_with(|all| all.borrow_mut().insert(place, (process, inner.addr())));
         // SAFETY: C gives an `hrm_t` that may be written, in whatever state.
-        unsafe {
-            hrm.write(hrm_t {
-                counter,
-                inner: Box::into_raw(Box::new(Place { member, thread: thread::current().id() })).cast(),
-            })
-        };
+        unsafe { hrm.write(hrm_t { counter, inner: inner.cast() }) };
         Ok(())
     })
 }
@@ -127,6 +141,7 @@ pub unsafe extern "C" fn hrm_detach(hrm: *mut hrm_t) -> c_int {
         unsafe { member(hrm) }?;
         // SAFETY: it is one, as `member` has found.
         let was = unsafe { hrm.replace(hrm_t { counter: null_mut(), inner: null_mut() }) };
+        let _ = ATTACHED.try_with(|all| all.borrow_mut().remove(&hrm.addr()));
         // SAFETY: made by `hrm_attach`, and not there for anybody else any more.
         drop(unsafe { Box::from_raw(was.inner.cast::<Place>()) });
         Ok(())

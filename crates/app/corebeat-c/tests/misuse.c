@@ -35,7 +35,10 @@ int main(void)
 
 	EXPECT(hrm_attach(&producer, 1, 0) == 0);
 	EXPECT(hrm_attach(&second, 1, 0) == EBUSY && hrm_attach(&second, 2, 0) == EBUSY);
-	EXPECT(hrm_attach(&consumer, 1, 1) == 0);
+	EXPECT(hrm_attach(&producer, 1, 0) == EBUSY && strstr(hrm_why(), "hrm_detach"));
+	EXPECT(hrm_attach(&consumer, 1, 1) == 0 && hrm_attach(&consumer, 2, 1) == EBUSY);
+	EXPECT(hrm_attach(&second, 2, 1) == 0 && hrm_detach(&second) == 0 && hrm_attach(&second, 2, 1) == 0);
+	EXPECT(hrm_detach(&second) == 0);
 	EXPECT(hrm_set_min_heart_rate(&consumer, 5) == EPERM && heartbeat(&consumer, 1) == EPERM);
 	EXPECT(hrm_set_max_heart_rate(&producer, 10) == 0 && hrm_set_min_heart_rate(&producer, 11) == EINVAL);
 	EXPECT(hrm_set_window_size(&producer, 0) == EINVAL && hrm_set_window_size(&producer, SIZE_MAX) == EINVAL);
@@ -51,7 +54,7 @@ int main(void)
 	uint64_t beats = *producer.counter;
 	pid_t child = fork();
 	if (child == 0)
-		_exit(heartbeat(&producer, 1000) || hrm_attach(&second, 1, 0) || heartbeat(&second, 1));
+		_exit(heartbeat(&producer, 1000) || hrm_attach(&producer, 1, 0) || heartbeat(&producer, 1));
 	int status = -1;
 	EXPECT(waitpid(child, &status, 0) == child && status == 0);
 	EXPECT(heartbeat(&producer, 1) == 0 && *producer.counter == beats + 1);
