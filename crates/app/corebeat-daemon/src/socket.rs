@@ -1,6 +1,6 @@
 //! Sockets of the daemon: places in the file system that one daemon has at a time.
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, stat};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// How often a lock is tried whose file was taken away meanwhile, by a daemon that just ended.
+const LOCK_TRIES_MAX: u32 = 16;
 /// So many connections wait to be taken in.
 const BACKLOG: i32 = 64;
 
@@ -28,8 +30,45 @@ pub enum Scope {
 pub(crate) struct Door {
     socket: OwnedFd,
     path: PathBuf,
-    /// Held by the daemon that has the place. A socket without it was left by one that was killed.
-    _lock: OwnedFd,
+    _lock: Lock,
+}
+
+/// Held by the daemon that has the place. A socket without it was left by one that was killed. Its file is taken away when this
+/// is dropped.
+#[derive(Debug)]
+struct Lock {
+    /// Closed after the file is gone: who holds the lock of a file that is still there is the only one.
+    _file: OwnedFd,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// # Errors
+    /// Of the kind `AddrInUse` where somebody has it.
+    fn of(socket: &Path) -> io::Result<Lock> {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".lock");
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        for _ in 0..LOCK_TRIES_MAX {
+            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::AGAIN) => break,
+                Err(e) => return Err(e.into()),
+            }
+            let own = fstat(&file)?;
+            if stat(&path).is_ok_and(|there| (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)) {
+                return Ok(Lock { _file: file, path: path.into() });
+            }
+        }
+        Err(taken())
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 impl Door {
@@ -38,15 +77,7 @@ impl Door {
     /// # Errors
     /// Of the kind `AddrInUse` where somebody listens there already.
     pub(crate) fn open(path: &Path, scope: Scope) -> io::Result<Door> {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".lock");
-        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let lock = rustix::fs::open(&beside, flags, Mode::RUSR | Mode::WUSR)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::AGAIN) => return Err(taken()),
-            Err(e) => return Err(e.into()),
-        }
+        let lock = Lock::of(path)?;
         clear(path)?;
         let socket = socket()?;
         bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -121,7 +152,6 @@ impl AsFd for Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        // The lock's file stays: a daemon that is just starting may hold it.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -141,7 +171,22 @@ mod tests {
         let _client = UnixStream::connect(&path).unwrap();
         assert!(door.accept().unwrap().is_some());
         drop(door);
-        assert!(!path.exists());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn lock_whose_file_was_taken_away_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let first = Lock::of(&path).unwrap();
+        // As one does that has opened the file before the first took it away.
+        let late = fs::File::open(&first.path).unwrap();
+        drop(first);
+        flock(&late, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let second = Lock::of(&path).unwrap();
+        assert_eq!(Lock::of(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(second);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
@@ -157,6 +202,7 @@ mod tests {
         fs::write(&file, "precious").unwrap();
         assert_eq!(Door::open(&file, Scope::Host).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+        assert!(!dir.path().join("file.lock").exists());
     }
 
     #[test]
@@ -166,6 +212,7 @@ mod tests {
         let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
         assert_eq!(Door::open(&path, Scope::User).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         UnixStream::connect(&path).unwrap();
+        assert!(!dir.path().join("socket.lock").exists());
         drop(other);
         Door::open(&path, Scope::User).unwrap();
     }
