@@ -277,8 +277,9 @@ impl Daemon {
     /// Looks at a connection of which something is told, or whose time has come.
     fn look_at(&mut self, id: ClientId, flags: PollFlags, now_ns: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
+        client.session.has_left |= flags.intersects(PollFlags::HUP | PollFlags::ERR);
         // Who has hung up is told of again and again, whether we listen or not.
-        if flags.intersects(PollFlags::HUP | PollFlags::ERR) && !client.is_heard(now_ns) {
+        if client.session.has_left && !client.is_heard(now_ns) {
             return self.part_from(id, Gone::Left, now_ns);
         }
         let may_read = !flags.is_empty();

@@ -72,6 +72,10 @@ impl Host {
         now_ns: u64,
     ) -> Result<Dealt, corebeat_wire::Error> {
         let mut call = Call::read(&asked.text)?;
+        // Who waits for an answer no longer was told that the call has failed.
+        if session.has_left && !call.oneway {
+            return Ok(Dealt { answer: None, is_refused: true, cost: 1 });
+        }
         let answer = self.answer(session, &mut call, &asked.fds, now_ns);
         let is_refused = answer.is_err();
         let (text, fds) = match answer {
@@ -356,6 +360,25 @@ mod tests {
         assert!(answers > 1, "all fit: the test is too small");
         let all: Vec<_> = (1..=5).flat_map(|uid| (0..100).map(move |number| (uid, number))).collect();
         assert_eq!(seen, all);
+    }
+
+    #[test]
+    fn call_of_one_who_has_left_is_not_carried_out() {
+        let mut host = Host::new(Topology::flat(1));
+        let mut session = Session::new(Peer { uid: 1, pid: 1 });
+        host.enter(&session);
+        let invade = |oneway: bool| {
+            let parameters = serde_json::json!({ "min": 1, "max": 1 });
+            let call =
+                serde_json::json!({ "method": host::INVADE, "parameters": parameters, "oneway": oneway });
+            Frame { text: call.to_string().into_bytes(), fds: vec![] }
+        };
+        session.has_left = true;
+        let dealt = host.deal(&mut session, &invade(false), 0).unwrap();
+        assert!(dealt.answer.is_none() && dealt.is_refused && host.arbiter.count() == 0);
+        // Who wants no answer does not wait for one.
+        host.deal(&mut session, &invade(true), 0).unwrap();
+        assert_eq!(host.arbiter.count(), 1);
     }
 
     #[test]

@@ -12,11 +12,13 @@ pub(crate) struct Session {
     pub(crate) seats: BTreeMap<(GroupId, Role), MemberId>,
     /// It wants to be told of its claims.
     pub(crate) watches_claims: bool,
+    /// It has hung up: nobody waits for answers any more.
+    pub(crate) has_left: bool,
 }
 
 impl Session {
     pub(crate) fn new(peer: Peer) -> Session {
-        Session { peer, seats: BTreeMap::new(), watches_claims: false }
+        Session { peer, seats: BTreeMap::new(), watches_claims: false, has_left: false }
     }
 
     /// Whether it beats for a group.

@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -24,6 +25,11 @@ struct Running {
 
 impl Running {
     fn new() -> Running {
+        Running::after(|_| {})
+    }
+
+    /// A daemon to whose socket this was done before it began to look.
+    fn after(done: impl FnOnce(&Path)) -> Running {
         let dir = tempfile::tempdir().unwrap();
         // So that other users get as far as the socket.
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -33,6 +39,7 @@ impl Running {
         options.sample_ns = 10_000_000;
         options.observe_ns = 20_000_000;
         let daemon = Daemon::open(options).unwrap();
+        done(&dir.path().join("socket"));
         let thread = thread::spawn(move || daemon.run(stopped.as_fd()).unwrap());
         Running { dir, stop: Some(stop), thread: Some(thread) }
     }
@@ -86,6 +93,30 @@ fn until(mut right: impl FnMut() -> bool) {
         thread::sleep(Duration::from_millis(2));
     }
     panic!("it does not come to pass");
+}
+
+#[test]
+fn call_that_was_given_up_before_the_daemon_looked_does_nothing() {
+    let invade = |max: u32| host::Invade { claim: None, min: 1, max, numa: None, within: None, prefer: None };
+    let mut kept = None;
+    let running = Running::after(|socket| {
+        // What a process claims stays as long as it has a connection.
+        kept = Some(UnixStream::connect(socket).unwrap());
+        let mut gives_up = UnixStream::connect(socket).unwrap();
+        let call = serde_json::json!({ "method": host::INVADE, "parameters": invade(1) });
+        gives_up.write_all(format!("{call}\0").as_bytes()).unwrap();
+    });
+    until(|| running.metric("corebeat_calls_refused_total") == 1);
+    let mut connection = running.connect();
+    let mut claims = || {
+        let (listed, _) =
+            connection.call::<_, host::Claims>(host::LIST_CLAIMS, &host::Nothing {}, &[]).unwrap();
+        listed.claims.len()
+    };
+    assert_eq!(claims(), 0);
+    running.connect().call::<_, host::Invaded>(host::INVADE, &invade(1), &[]).unwrap();
+    assert_eq!(claims(), 1);
+    drop(kept);
 }
 
 /// A region in which this thread has beaten so many times.

@@ -6,7 +6,9 @@ use crate::{Error, socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown, socket_with,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
@@ -77,7 +79,8 @@ impl Connection {
     /// Calls a method, by its whole name, and waits for the answer, and for the descriptors that come with it.
     ///
     /// # Errors
-    /// [`Error::Refused`] where the daemon will not; the connection is as before. After any other error it is of no use.
+    /// [`Error::Refused`] where the daemon will not; the connection is as before. After any other error it is of no use, and
+    /// closed: what the daemon has not read by then is not done.
     pub fn call<P: Serialize, R: DeserializeOwned>(
         &mut self,
         method: &str,
@@ -140,7 +143,13 @@ impl Connection {
     }
 
     fn answer(&mut self) -> Result<Frame, Error> {
-        self.receive().inspect_err(|_| self.is_stale = true)
+        let answer = self.receive();
+        if answer.is_err() {
+            self.is_stale = true;
+            // Who does not wait any longer takes back what was asked: a daemon that was stopped does not do it when it goes on.
+            let _ = shutdown(&self.socket, Shutdown::Both);
+        }
+        answer
     }
 
     fn receive(&mut self) -> Result<Frame, Error> {

@@ -1,6 +1,8 @@
 //! A program's side, and a service that answers as the test wants it.
 
-use corebeat_wire::{Connection, Error, Filled, Frame, Reader, Refusal, Writer, answer, host, refuse};
+use corebeat_wire::{
+    Connection, Error, Filled, Frame, MESSAGE_BYTES_MAX, Reader, Refusal, Writer, answer, host, refuse,
+};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -113,6 +115,27 @@ fn refusal_of_who_hangs_up_is_heard() {
     };
     assert!(matches!(status(&mut connection), Error::Refused(Refusal::PermissionDenied {})));
     assert!(matches!(status(&mut connection), Error::Closed));
+}
+
+#[test]
+fn connection_of_no_use_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut connection = Connection::to(&path).unwrap().unwrap();
+    let service = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // Longer than any message is.
+        stream.write_all(&[b' '; MESSAGE_BYTES_MAX + 1]).unwrap();
+        let mut asked = Vec::new();
+        stream.read_to_end(&mut asked).unwrap();
+        asked
+    });
+    let failed = connection.call::<_, host::Status>(host::STATUS, &host::Nothing {}, &[]);
+    assert!(matches!(failed, Err(Error::TooLong)), "{failed:?}");
+    // It ends although the connection is still held: who asked does not wait any more.
+    assert!(service.join().unwrap().ends_with(b"\0"));
+    drop(connection);
 }
 
 #[test]
