@@ -16,13 +16,24 @@ struct Place {
 impl Place {
     fn new() -> Place {
         let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
+        let daemon = Place::start(folder.path());
+        Place { folder, daemon }
+    }
+
+    fn start(folder: &Path) -> Child {
+        let socket = folder.join("socket");
         let mut daemon = Command::new(env!("CARGO_BIN_EXE_corebeat"));
         daemon.args(["daemon", "--scope", "user", "--policy", "none", "--period", "10", "--socket"]);
-        daemon.arg(&socket).env("COREBEAT_STATE_DIR", folder.path().join("state"));
+        daemon.arg(&socket).env("COREBEAT_STATE_DIR", folder.join("state"));
         let daemon = daemon.stderr(Stdio::null()).spawn().unwrap();
         until(|| listens(&socket));
-        Place { folder, daemon }
+        daemon
+    }
+
+    fn restart(&mut self) {
+        self.daemon.kill().unwrap();
+        self.daemon.wait().unwrap();
+        self.daemon = Place::start(self.folder.path());
     }
 
     fn socket(&self) -> std::path::PathBuf {
@@ -79,6 +90,25 @@ fn exec_gives_the_group_a_goal_and_the_programs_exit_status() {
     assert_eq!((&group["mode"], &group["goal"]["rate_max"]), (&"604".into(), &30.0.into()), "{said}");
     // With the program the group has ended.
     assert_eq!(text(&place.corebeat(&["beat", "list"]).stdout).lines().count(), 1);
+}
+
+#[test]
+fn exec_keeps_the_group_and_its_goal_over_a_restart_of_the_daemon() {
+    let mut place = Place::new();
+    let exec = ["beat", "exec", "--group", "7", "--min", "20", "--max", "30", "--mode", "604", "--"];
+    let mut exec = corebeat(&place.socket(), &[&exec[..], &["sh", "-c", "read x; exit 4"]].concat());
+    let mut exec = exec.stdin(Stdio::piped()).spawn().unwrap();
+    let group = |place: &Place| {
+        let said = text(&place.corebeat(&["beat", "list", "--json"]).stdout);
+        let group: Option<serde_json::Value> = said.lines().next().map(|l| serde_json::from_str(l).unwrap());
+        group.map(|g| (g["group"].clone(), g["mode"].clone(), g["goal"].clone()))
+    };
+    until(|| group(&place).is_some_and(|(_, _, goal)| goal["rate_max"] == 30.0));
+    let before = group(&place);
+    place.restart();
+    until(|| group(&place) == before);
+    drop(exec.stdin.take());
+    assert_eq!(exec.wait().unwrap().code(), Some(4));
 }
 
 #[test]

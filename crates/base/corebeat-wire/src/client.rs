@@ -172,6 +172,13 @@ impl Connection {
     }
 }
 
+/// Whether the other side of a socket has closed it: nothing more will come of it. Waits for nothing.
+pub fn hangs_up(socket: impl AsFd) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
 /// The answers to one call, one after the other.
 #[derive(Debug)]
 pub struct Watch<R> {

@@ -56,7 +56,7 @@ mod message;
 pub mod service;
 pub mod socket;
 
-pub use client::{Connection, Watch};
+pub use client::{Connection, Watch, hangs_up};
 pub use error::Error;
 pub use frame::{
     FDS_MAX, Filled, Flushed, Frame, MESSAGE_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, Reader, Writer,

@@ -4,8 +4,7 @@ use crate::Error;
 use crate::goal::Goal;
 use crate::group::{GroupId, Mode};
 use crate::monitor::Key;
-use corebeat_wire::{Connection, Refusal, host};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use corebeat_wire::{Connection, Refusal, hangs_up, host};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -90,13 +89,6 @@ impl Daemon {
             }
         }
     }
-}
-
-/// Whether the other side has closed it.
-pub(crate) fn hangs_up(line: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(line, PollFlags::empty())];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]

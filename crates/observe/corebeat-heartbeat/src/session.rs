@@ -1,13 +1,13 @@
 //! What this process has attached: once for each group and role, however many of its threads are in it.
 
 use crate::Error;
-use crate::daemon::hangs_up;
 use crate::goal::Goal;
 use crate::group::{Group, GroupId, Mode, Role};
 use crate::monitor::{Finder, Key, Monitor, PERIOD_MAX, PERIOD_MIN, lock};
 use crate::page::{Page, Status, Unreadable};
 use crate::raw::{Layout, Own, View};
 use crate::region::Region;
+use corebeat_wire::hangs_up;
 use rustix::process::{Pid, getpid};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
