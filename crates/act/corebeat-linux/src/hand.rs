@@ -214,7 +214,9 @@ impl Hands {
     pub fn adopt(&mut self, program: ProgramId, threads: &[ThreadId]) -> Result<(), Error> {
         let Some(standing) = self.programs.get(&program) else { return Ok(()) };
         let want = |kind: Kind| standing.wanted.get(&kind).cloned().unwrap_or(Want::Original(kind));
-        let wants = Setting::KINDS.map(want);
+        // Whether a nice value is handed down goes with the nice value.
+        let kinds = Setting::KINDS.into_iter().filter(|kind| *kind != Kind::ResetOnFork);
+        let wants: Vec<Want> = kinds.map(want).collect();
         let share = standing.share;
         let plans = self.plan(program, threads, &wants)?;
         self.announce(&plans)?;
@@ -268,13 +270,11 @@ impl Hands {
                 // A raise is for this thread alone: who is started may leave its parents before anybody has seen it, and would
                 // keep the raise for good. Only where this can be taken back as well.
                 let is_raise = *more < 0 && nice.to.is_raised() && setting::is_privileged();
-                match is_raise {
-                    true => plans
-                        .extend(plan(&Want::Value(Setting::ResetOnFork(true)))?.into_iter().chain(planned)),
-                    false => {
-                        plans.extend(planned.into_iter().chain(plan(&Want::Original(Kind::ResetOnFork))?))
-                    }
-                }
+                let (first, second) = match is_raise {
+                    true => (plan(&Want::Value(Setting::ResetOnFork(true)))?, planned),
+                    false => (planned, plan(&Want::Original(Kind::ResetOnFork))?),
+                };
+                plans.extend(first.into_iter().chain(second));
             }
         }
         Ok(plans)
@@ -346,10 +346,7 @@ impl Hands {
         let back: Vec<&Plan> = done.iter().rev().filter(is_back).chain(not_done).collect();
         let untouched = |e: &Entry| back.iter().any(|p| p.thread == e.thread && p.from == e.old);
         self.ledger.retain(|e| !untouched(e));
-        for plan in &back {
-            let ThreadId { tid, start_ticks: start } = plan.thread;
-            self.ledger.note(&Record::Took { tid, start, value: plan.from.clone() });
-        }
+        back.iter().for_each(|p| self.ledger.took_back(p.thread, &p.from));
         self.ledger.note(&Record::Done);
         let records = self.ledger.records();
         self.journal()?.rewrite(&records)
@@ -919,6 +916,8 @@ pub(crate) mod tests {
         hands.announce(&plans).unwrap();
         assert!(matches!(hands.carry_out(&plans), Err(Error::Senseless(_))));
         assert!(sleepers.iter().all(|s| s.has()[2] == Setting::of_class(Class::Batch)));
+        let again = hands.plan(P, &ids, &[Want::Value(Setting::of_class(Class::Normal))]).unwrap();
+        assert_eq!(again.len(), 2, "what was taken back may be asked for again");
         hands.undo_all();
         assert!(sleepers.iter().all(|s| s.has() == before));
     }

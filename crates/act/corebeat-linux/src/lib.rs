@@ -67,7 +67,8 @@
 //!
 //! - A thread that begins and ends between two observations (one second) is not seen; of one that ends, what the glances
 //!   saw is told. A process whose parent ends before it is found is lost, unless it is started by [`Launch`] with orphans
-//!   kept; one that was found stays (`machine_keeps_who_leaves_its_parents_once_it_was_seen`). CPU time of processes that nobody found counts as others' in `HostSample`.
+//!   kept; one that was found stays (`machine_keeps_who_leaves_its_parents_once_it_was_seen`). CPU time of processes that
+//!   nobody found counts as others' in `HostSample`.
 //! - Up to a scheduler tick of run time (1 to 10 ms) is booked late while a thread runs, and a wait is booked when it ends.
 //! - User and system time are split by the kernel's ticks; a thread that has run for less than one counts as user.
 //! - A span shorter than a few ticks says little.

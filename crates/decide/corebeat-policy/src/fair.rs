@@ -61,8 +61,8 @@
 //!
 //! Shares count among neighbours: programs in different control groups (two scopes of systemd, say) share CPUs by the weights of
 //! those groups, and what is done to the programs in them changes nothing. A raise is then taken back, and a hold still works.
-//! The weight of more than 100 threads is that of 100. Threads are taken to have nice 0 by themselves: who carries out what
-//! [`Lever::Nice`] asks for adds what a user has set, and [`Lever::Weight`] does not count that. Nice values come in steps of a quarter:
+//! The weight of more than 100 threads is that of 100. Threads are taken to have nice 0 by themselves: what
+//! [`Lever::Nice`] asks for is on top of what a user has set, and [`Lever::Weight`] does not count that. Nice values come in steps of a quarter:
 //! between two programs a rate moves by about a ninth with each, and a goal that is narrower is met on average. No goal is guaranteed.
 
 use crate::sign;
@@ -134,7 +134,7 @@ impl Goal {
 /// What a share of the CPUs is set by. See the [module](self) for which is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lever {
-    /// [`Action::SetNice`], on top of the nice value that the program has by itself.
+    /// [`Action::SetNice`].
     Nice,
     /// [`Action::SetWeight`].
     Weight,

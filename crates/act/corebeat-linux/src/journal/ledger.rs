@@ -114,6 +114,14 @@ impl Ledger {
         }
     }
 
+    /// A change has failed: the thread has this value again.
+    pub(crate) fn took_back(&mut self, thread: ThreadId, value: &Setting) {
+        if let Some(&i) = self.index.get(&(thread, value.kind())) {
+            self.entries[i].push(value.clone());
+            self.entries[i].asked = value.clone();
+        }
+    }
+
     pub(crate) fn entry(&self, thread: ThreadId, kind: Kind) -> Option<&Entry> {
         self.index.get(&(thread, kind)).map(|&i| &self.entries[i])
     }
