@@ -141,7 +141,9 @@ pub unsafe extern "C" fn hrm_detach(hrm: *mut hrm_t) -> c_int {
         unsafe { member(hrm) }?;
         // SAFETY: it is one, as `member` has found.
         let was = unsafe { hrm.replace(hrm_t { counter: null_mut(), inner: null_mut() }) };
-        let _ = ATTACHED.try_with(|all| all.borrow_mut().remove(&hrm.addr()));
+        // Wherever it was attached: C may have copied it.
+        let is_other = |_: &usize, attached: &mut (u32, usize)| attached.1 != was.inner.addr();
+        let _ = ATTACHED.try_with(|all| all.borrow_mut().retain(is_other));
         // SAFETY: made by `hrm_attach`, and not there for anybody else any more.
         drop(unsafe { Box::from_raw(was.inner.cast::<Place>()) });
         Ok(())
