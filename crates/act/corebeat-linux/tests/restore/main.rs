@@ -94,6 +94,10 @@ fn play() {
             let all = threads(pid);
             let cpus = if round % 2 == 0 { one_cpu() } else { [CpuId(0), CpuId(1)].into_iter().collect() };
             hands.apply(&Action::SetCpus { target: Target::Thread(all[1]), cpus }, P, &all).unwrap();
+            if is_root() {
+                // A raise has more to undo: that it is handed down to nobody.
+                hands.apply(&Action::SetNice { target: ALL, nice: -5 }, P, &all).unwrap();
+            }
             if round % 3 == 0 {
                 hands.undo_all();
             }
