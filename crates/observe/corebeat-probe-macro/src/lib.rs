@@ -5,7 +5,8 @@
 use proc_macro::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::parse::Parser;
-use syn::{AttrStyle, Error, ItemFn, LitStr, parse_macro_input};
+use syn::visit_mut::{self, VisitMut};
+use syn::{AttrStyle, Error, ItemFn, LitStr, ReturnType, Type, parse_macro_input, parse_quote};
 
 /// Puts a probe on a function or method. `corebeat_probe::probe` says how it is used.
 #[proc_macro_attribute]
@@ -65,16 +66,43 @@ fn put(options: &Options, function: ItemFn) -> Result<proc_macro2::TokenStream, 
             #timed,
         );
     };
+    let span = block.brace_token.span.join();
+    let statements = &block.stmts;
     let body = if sig.asyncness.is_some() {
-        quote_spanned!(block.brace_token.span.join()=> { #(#inner)* #declaration PROBE.within(async move #block).await })
+        quote_spanned!(span=> { #(#inner)* #declaration PROBE.within(async move #block).await })
+    } else if attrs.iter().any(|a| NOT_AS_A_CLOSURE.iter().any(|name| a.path().is_ident(name))) {
+        quote_spanned!(span=> { #(#inner)* #declaration let _entered = PROBE.enter(); #(#statements)* })
     } else {
-        let statements = &block.stmts;
-        quote_spanned!(block.brace_token.span.join()=> {
+        let output = output_of_closure(&sig.output);
+        // Inlined twice: once as it is, and once out of the way, for calls that are recorded.
+        quote_spanned!(span=> {
             #(#inner)*
             #declaration
-            let _entered = PROBE.enter();
-            #(#statements)*
+            PROBE.call(#[inline(always)] move || #output { #(#statements)* })
         })
     };
     Ok(quote!(#(#outer)* #vis #sig #body))
+}
+
+/// A function with one of these does something else as a closure.
+const NOT_AS_A_CLOSURE: [&str; 2] = ["track_caller", "target_feature"];
+
+/// What a closure returns that is all of a function: what the function returns, but for `impl Trait`, which closures cannot
+/// say, and need not.
+fn output_of_closure(output: &ReturnType) -> ReturnType {
+    struct Opaque;
+
+    impl VisitMut for Opaque {
+        fn visit_type_mut(&mut self, of: &mut Type) {
+            if let Type::ImplTrait(_) = of {
+                *of = parse_quote!(_);
+            }
+            visit_mut::visit_type_mut(self, of);
+        }
+    }
+
+    let mut output = output.clone();
+    Opaque.visit_return_type_mut(&mut output);
+    // A closure without one may return anything.
+    if let ReturnType::Default = output { parse_quote!(-> ()) } else { output }
 }

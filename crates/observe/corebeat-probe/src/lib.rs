@@ -35,8 +35,9 @@
 //!   #[probe] fn f()                              controller: switch, Door, Keeper
 //!     |                                             |  on, off, by pattern
 //!     v                                             v
-//!   enter: is it on? ----------- state of the probe, in PROBES
-//!     |      I: one load, one branch
+//!   is it on? ------------------ state of the probe, in PROBES
+//!     |  \   I: one load, one branch
+//!     |   no: the function as it is
 //!     v
 //!   event: f is entered  ------+
 //!   ... the body ...           |   C: two events, two looks at the counter
@@ -59,7 +60,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A probe that is off costs a load and a branch, twice; nothing is written (`probe`).
+//! 1. A function whose probe is off has three instructions more: load, test, branch. Calls that are recorded go out of line, to a
+//!    copy of the function that has no part in its registers and no cleaning up in its frame (`probe`).
 //! 2. A leave is logged if and only if its enter was, however probes are switched in between
 //!    (`call_switched_in_the_middle_is_whole`).
 //! 3. However a trace is torn, what is read is calls in which the caller encloses the called
@@ -82,7 +84,9 @@
 //! # Limits
 //!
 //! [`PROBES_MAX`] probes a program; those of libraries that are loaded later have none. [`CALLS_MAX`] calls are read. A function whose `Drop` panics
-//! while its caller unwinds is taken to return. Constant functions have no probe. Not for signal handlers.
+//! while its caller unwinds is taken to return. Constant functions have no probe. What the compiler inlines into a function with a probe is in
+//! the program twice. A block with [`block!`](crate::block), and a function with `track_caller` or `target_feature`, is there once, and tests
+//! at its end again. Not for signal handlers.
 
 extern crate self as corebeat_probe;
 

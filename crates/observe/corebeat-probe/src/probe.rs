@@ -83,6 +83,17 @@ impl Probe {
         Entered { call, stays: PhantomData }
     }
 
+    /// Runs what is a call, all of it. Where the probe is off, this is a load and a branch.
+    ///
+    /// What is called is here twice, if it is inlined: calls that are recorded have their own, out of the way, so that
+    /// others keep nothing for them.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn call<R>(&'static self, call: impl FnOnce() -> R) -> R {
+        if self.state() & ON == 0 { call() } else { Recorded { call, probe: self }.run() }
+    }
+
+    #[inline(always)]
     pub(crate) fn state(&self) -> u32 {
         self.state.load(Ordering::Relaxed)
     }
@@ -91,6 +102,26 @@ impl Probe {
     fn set(&self, number: usize, bits: u32, _switching: &Switching) {
         let timed = if self.timed { TIMED } else { 0 };
         self.state.store((number as u32) << NUMBER_SHIFT | timed | bits, Ordering::Relaxed);
+    }
+}
+
+/// A call that is recorded. One thing with all that it needs, so that a caller that does not record it puts nothing in order
+/// for this, and its arguments stay where they are.
+#[repr(C)]
+struct Recorded<F> {
+    call: F,
+    probe: &'static Probe,
+}
+
+impl<F> Recorded<F> {
+    #[cold]
+    #[inline(never)]
+    fn run<R>(self) -> R
+    where
+        F: FnOnce() -> R,
+    {
+        let _entered = self.probe.enter();
+        (self.call)()
     }
 }
 

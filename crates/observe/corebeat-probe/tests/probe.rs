@@ -176,6 +176,128 @@ fn recursion_is_as_deep_as_it_was() {
     assert!(calls.calls().windows(2).all(|w| w[1].begin_ns >= w[0].begin_ns && w[1].end_ns <= w[0].end_ns));
 }
 
+/// Functions of every form that a probe has to leave as it is.
+mod shape {
+    use super::*;
+    use std::error::Error;
+    use std::panic::Location;
+
+    #[derive(Debug, Default)]
+    pub(super) struct Shelf(pub(super) Vec<u32>);
+
+    pub(super) trait Count {
+        const LEAST: usize;
+
+        #[probe(name = "shape::count")]
+        fn count(&self) -> usize {
+            Self::LEAST
+        }
+    }
+
+    impl Count for Shelf {
+        const LEAST: usize = 7;
+    }
+
+    impl Shelf {
+        #[probe(name = "shape::lend")]
+        pub(super) fn lend<'a>(&'a mut self, at: usize) -> Option<&'a mut u32> {
+            self.0.get_mut(at)
+        }
+
+        #[probe(name = "shape::all")]
+        pub(super) fn all(&self) -> impl Iterator<Item = &u32> {
+            self.0.iter()
+        }
+
+        #[probe(name = "shape::parse")]
+        pub(super) fn parse(text: &str) -> Result<impl Iterator<Item = u32> + use<>, Box<dyn Error>> {
+            let number: u32 = text.parse()?;
+            Ok(std::iter::once(number))
+        }
+
+        #[probe(name = "shape::put")]
+        pub(super) fn put(mut self, (number, times): (u32, usize)) -> Self {
+            for _ in 0..times {
+                if self.0.len() > 2 {
+                    return self;
+                }
+                self.0.push(number);
+            }
+            self
+        }
+    }
+
+    #[probe(name = "shape::apply")]
+    pub(super) fn apply<const N: usize>(mut of: [u32; N], mut with: impl FnMut(u32) -> u32) -> [u32; N] {
+        of.iter_mut().for_each(|number| *number = with(*number));
+        of
+    }
+
+    /// # Safety
+    ///
+    /// It points to a number.
+    #[probe(name = "shape::read")]
+    pub(super) unsafe fn read(from: *const u32) -> u32 {
+        // SAFETY: the caller's.
+        unsafe { *from }
+    }
+
+    #[probe(name = "shape::fail")]
+    pub(super) fn fail() -> ! {
+        std::panic::resume_unwind(Box::new(()))
+    }
+
+    #[probe(name = "shape::place")]
+    #[track_caller]
+    pub(super) fn place() -> u32 {
+        Location::caller().line()
+    }
+
+    #[probe(name = "shape::number")]
+    pub(super) fn number() -> usize {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Uses them all; what they give.
+fn use_shapes() -> (Vec<u32>, u32, usize) {
+    use shape::{Count, Shelf};
+    let mut shelf = Shelf::default().put((1, 2)).put((5, 9));
+    *shelf.lend(0).unwrap() += 1;
+    assert!(shelf.lend(9).is_none() && Shelf::parse("x").is_err());
+    let all = shelf.all().copied().chain(Shelf::parse("9").unwrap()).collect();
+    assert_eq!(shape::apply([1, 2], |number| number * 2), [2, 4]);
+    // SAFETY: it points to a number.
+    assert_eq!(unsafe { shape::read(&7) }, 7);
+    assert!(catch_unwind(|| shape::fail()).is_err());
+    (all, shape::place(), shelf.count())
+}
+
+#[test]
+fn functions_do_the_same_with_probes_off_and_on() {
+    let recorded = Recorded::begin("shape::*");
+    switch("shape::*", false).unwrap();
+    let off = use_shapes();
+    let first = shape::number();
+    switch("shape::*", true).unwrap();
+    let on = use_shapes();
+    // What is in a function is there once.
+    assert_eq!(shape::number(), first + 1);
+    let calls = recorded.end();
+    assert_eq!((&off, &off.0[..], off.2), (&on, &[2, 1, 5, 9][..], 7));
+    let functions: Vec<_> = story(&calls).into_iter().map(|(function, ..)| function).collect();
+    let expected = [
+        "put", "put", "lend", "lend", "parse", "all", "parse", "apply", "read", "fail", "place", "count",
+        "number",
+    ];
+    assert_eq!(functions, expected);
+    let panicked: Vec<_> = calls.calls().iter().filter(|c| c.outcome != Outcome::Returned).collect();
+    assert_eq!(panicked.len(), 1);
+    assert_eq!((calls.operation(panicked[0]).function(), panicked[0].outcome), ("fail", Outcome::Panicked));
+}
+
 #[probe(name = "threads::ask")]
 fn ask_others() -> u32 {
     let workers: Vec<_> = (0..3u32)
