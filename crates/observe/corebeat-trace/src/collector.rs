@@ -6,12 +6,12 @@ use crate::error::Error;
 use crate::event::Kind;
 use crate::log::{Full, Stream};
 use crate::packet::{self, Codec, Content, Span};
-use crate::trace::{Shared, Summary, lock};
+use crate::trace::{Options, Shared, Summary, lock};
 use corebeat_sync::{Arc, thread};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A collector looks at least this often, should it have been told nothing.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -25,27 +25,38 @@ pub(crate) struct Collector {
 
 impl Collector {
     pub(crate) fn new(shared: Arc<Shared>, number: usize) -> Collector {
-        let packer = Packer::new(shared.options.compression);
+        let packer = Packer::new(lock(&shared.sink).compression(&shared.options));
         Collector { shared, number, packer }
     }
 
     /// Works until the trace is over. The streams that may still have something.
     pub(crate) fn run(mut self) -> Vec<Arc<Stream>> {
         let mut streams: Vec<Arc<Stream>> = Vec::new();
+        let delay = self.shared.options.delay;
+        let mut last = Instant::now();
         loop {
             // What was handed over before the end is seen below.
             let is_over = self.shared.is_over();
+            let is_time = last.elapsed() >= delay;
+            if is_time {
+                last = Instant::now();
+            }
             streams.extend(self.shared.adopt(self.number));
             streams.retain(|stream| {
                 // Before its buffers: if it has ended, they are its last.
                 let is_ended = stream.is_ended();
-                let save = |full: Full<'_>| {
+                let mut save = |full: Full<'_>| {
                     // Others write meanwhile.
                     self.packer.pack(stream.number, &full);
                     lock(&self.shared.sink).save(stream, &self.packer.packet, full.bytes.len());
                 };
                 // SAFETY: a stream has one collector, which is the taker.
-                unsafe { stream.drain(save) };
+                unsafe {
+                    stream.drain(&mut save);
+                    if is_time {
+                        stream.peek(save);
+                    }
+                }
                 if is_ended {
                     lock(&self.shared.sink).leave(stream);
                 }
@@ -55,31 +66,35 @@ impl Collector {
                 streams.iter().for_each(|stream| stream.wake());
                 return streams;
             }
-            thread::park_timeout(PERIOD);
+            thread::park_timeout(PERIOD.min(delay.saturating_sub(last.elapsed())));
         }
     }
 }
 
 /// Makes packets of buffers.
 pub(crate) struct Packer {
-    press: Press,
+    /// `None`: packets are forgotten.
+    press: Option<Press>,
     stored: Vec<u8>,
     packet: Vec<u8>,
 }
 
 impl Packer {
-    pub(crate) fn new(compression: Compression) -> Packer {
-        Packer { press: Press::new(compression), stored: Vec::new(), packet: Vec::new() }
+    pub(crate) fn new(compression: Option<Compression>) -> Packer {
+        Packer { press: compression.map(Press::new), stored: Vec::new(), packet: Vec::new() }
     }
 
     /// Makes a packet, in `packet`.
     fn pack(&mut self, stream: u32, full: &Full<'_>) {
+        let Some(press) = &mut self.press else { return };
         let (end, real_offset_ns) = match full.closed {
             Some(closed) => (closed.end, closed.real_offset_ns),
             None => (Fix::take(), counter::real_offset_ns()),
         };
-        let span = Span { begin: full.opened.begin, end, real_offset_ns, lost: full.opened.lost };
-        let (codec, stored) = match self.press.press(full.bytes, &mut self.stored) {
+        // What is left of a buffer is from after its begin, and no more is known.
+        let begin = if full.goes_on { full.opened.begin.at_or_after() } else { full.opened.begin };
+        let span = Span { begin, end, real_offset_ns, lost: full.opened.lost };
+        let (codec, stored) = match press.press(full.bytes, &mut self.stored) {
             Some((codec, bytes)) => (codec, &self.stored[..bytes]),
             None => (Codec::Plain, full.bytes),
         };
@@ -91,7 +106,8 @@ impl Packer {
 
 /// The file.
 pub(crate) struct Sink {
-    file: File,
+    /// `None`: nothing is written.
+    file: Option<File>,
     path: PathBuf,
     /// Kinds that the file has.
     kinds: usize,
@@ -110,20 +126,27 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    pub(crate) fn create(path: &Path, packer: Packer) -> Result<Sink, Error> {
-        let file = File::create(path).map_err(|source| Error::File { path: path.into(), source })?;
-        let mut sink = Sink {
-            file,
-            path: path.into(),
+    /// One that forgets what it is told.
+    pub(crate) fn discard() -> Sink {
+        Sink {
+            file: None,
+            path: PathBuf::new(),
             kinds: 0,
             threads: Vec::new(),
             lost: Vec::new(),
             summary: Summary::default(),
             failure: None,
-            packer,
+            packer: Packer::new(None),
             packets: Vec::new(),
             payload: Vec::new(),
-        };
+        }
+    }
+
+    /// A file.
+    pub(crate) fn create(path: &Path, compression: Compression) -> Result<Sink, Error> {
+        let file = File::create(path).map_err(|source| Error::File { path: path.into(), source })?;
+        let packer = Packer::new(Some(compression));
+        let mut sink = Sink { file: Some(file), path: path.into(), packer, ..Sink::discard() };
         sink.packets.extend(packet::file_header());
         sink.payload.extend(std::process::id().to_le_bytes());
         let program = std::env::current_exe().ok().and_then(|p| Some(p.file_name()?.to_str()?.to_owned()));
@@ -135,6 +158,11 @@ impl Sink {
             Some(source) => Err(Error::File { path: path.into(), source }),
             None => Ok(sink),
         }
+    }
+
+    /// How what goes here is compressed, if it goes anywhere.
+    fn compression(&self, options: &Options) -> Option<Compression> {
+        self.file.as_ref().map(|_| options.compression)
     }
 
     /// Makes a packet of a buffer, and writes it.
@@ -219,8 +247,8 @@ impl Sink {
 
     /// Writes the packets, in one go: a process that is killed leaves whole ones, and at most a part of the last.
     fn flush(&mut self) {
-        if self.failure.is_none() {
-            match self.file.write_all(&self.packets) {
+        if let (Some(file), None) = (&mut self.file, &self.failure) {
+            match file.write_all(&self.packets) {
                 Ok(()) => self.summary.file_bytes += self.packets.len() as u64,
                 Err(e) => self.failure = Some(e),
             }

@@ -45,20 +45,29 @@ pub(crate) struct Fix {
     pub(crate) counter: u64,
     /// `CLOCK_MONOTONIC`.
     pub(crate) monotonic_ns: u64,
-    /// In ticks of the counter.
+    /// In ticks of the counter; [`NO_WINDOW`]: nothing is known.
     pub(crate) window: u32,
     /// Whose counter it was.
     pub(crate) cpu: u32,
 }
 
+/// The window of a fix that says no more than that all behind it was later.
+pub(crate) const NO_WINDOW: u32 = u32::MAX;
+
 impl Fix {
+    /// The same, for events of which no more is known than that they were later.
+    pub(crate) fn at_or_after(self) -> Fix {
+        Fix { window: NO_WINDOW, ..self }
+    }
+
     /// Where this thread is now.
     pub(crate) fn take() -> Fix {
         let once = || {
             let (before, monotonic_ns, after) = (now(), monotonic_ns(), now());
             // Where the thread has moved to a core that is behind, there is no window.
-            let window = after.checked_sub(before).and_then(|w| u32::try_from(w).ok()).unwrap_or(u32::MAX);
-            Fix { counter: before.wrapping_add(u64::from(window) / 2), monotonic_ns, window, cpu: cpu() }
+            let window = after.checked_sub(before).and_then(|w| u32::try_from(w).ok()).unwrap_or(NO_WINDOW);
+            let half = if window == NO_WINDOW { 0 } else { u64::from(window) / 2 };
+            Fix { counter: before.wrapping_add(half), monotonic_ns, window, cpu: cpu() }
         };
         let mut best = once();
         for _ in 1..TRIES {

@@ -45,8 +45,8 @@
 //!   a place for it keep a [`Log`] of their own for each thread.
 //! - A **stream** is one thread's events, in order. It fills the buffers of a ring in a circle (`ring`). What it finds no free buffer
 //!   for is dropped and counted, or it waits ([`WhenFull`]).
-//! - A **collector** takes full buffers of the streams that are its own, and writes each as a packet. With 0 of them threads
-//!   write their own.
+//! - A **collector** takes full buffers of the streams that are its own, and writes each as a packet. It also takes what is in
+//!   buffers that do not get full, each second or as [`Options::delay`] says. With 0 of them threads write their own, when they are full.
 //! - A **fix** is a point where both the counter and the time are known. Each buffer begins and ends with one, and there is one
 //!   wherever the counter jumps. Events between two fixes have times by interpolation, with a bound (`timing`).
 //! - A **timeline** ([`Timeline`]) is all events of a trace in the order of time; a [`Reader`] has them as they stand in the file, from
@@ -63,8 +63,8 @@
 //!    (`log`).
 //! 2. No event is lost uncounted: what is read, and what is said to be lost, is what was emitted
 //!    (`threads_that_do_not_wait_count_what_they_lose`, `threads_that_wait_lose_nothing`).
-//! 3. A buffer is its thread's or its taker's, never both's, but for what is before `at` when the trace ends (`ring`;
-//!    `loom_ring_gives_what_was_filled_in_order`, with planted faults).
+//! 3. A buffer is its thread's or its taker's, never both's, but for what is before `at` (`ring`;
+//!    `loom_ring_gives_what_was_filled_in_order`, `loom_ring_open_slot_is_taken_in_parts`, with planted faults).
 //! 4. No code of users runs while an event is written, so none can come between ([`Fields`] can be implemented nowhere else).
 //! 5. All up to the last whole packet is read, whatever is behind it; no number in a file is believed before it is checked
 //!    against its bound (`trace_cut_anywhere_*`, `any_bit_that_flips_is_noticed`, `random_attacks_do_no_harm`,
@@ -76,8 +76,8 @@
 //!
 //! | write | ordering | pairs with | why |
 //! | --- | --- | --- | --- |
-//! | `at`, where the next event goes (`ring`) | Release; Relaxed when a slot is closed | Acquire in `rest` | who ends the trace reads what is before it |
-//! | `filled`, full slots | Release | Acquire in `next`, `rest` | who sees the count sees what is in the slot |
+//! | `at`, where the next event goes (`ring`) | Release; Relaxed when a slot is closed | Acquire in `peek`, `rest` | who takes what is in an open slot reads what is before it |
+//! | `filled`, full slots | Release | Acquire in `next`, `peek`, `rest` | who sees the count sees what is in the slot |
 //! | `freed`, slots given back | Release | Acquire in `has_room` | the taker has read the slot before it is written again |
 //! | `ended`, of a stream (`log`) | Release | Acquire in `is_ended` | who sees it sees the last slot |
 //! | `over`, of a trace | Release | Acquire in `is_over` | with the inboxes' locks: who enlists afterwards sees it |
@@ -90,13 +90,14 @@
 //! is wrong with a file that is read is no error, but its [`Ending`]; only what is no trace at all, or of another version, is
 //! refused ([`Error`]).
 //!
-//! A process that is killed loses what is in its buffers. A child of fork logs nothing.
+//! A process that is killed loses what is in its buffers: of each thread, at most what it logged in the last second
+//! ([`Options::delay`]), where a collector kept up. A child of fork logs nothing.
 //!
 //! # Limits
 //!
 //! [`KINDS_MAX`] kinds a process, [`FIELDS_MAX`] fields a kind, texts of [`TEXT_BYTES_MAX`] bytes, [`STREAMS_MAX`] threads a
-//! trace. Not for signal handlers. A thread that has stopped logging keeps its last events in its buffer until it ends, or the trace
-//! does.
+//! trace. Not for signal handlers. Any number of traces may be recorded at a time, each with its own [`Log`]s, but one of them is
+//! installed: a second [`Trace::install`] is refused ([`Error::Installed`]).
 
 extern crate self as corebeat_trace;
 

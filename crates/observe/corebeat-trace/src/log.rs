@@ -45,8 +45,8 @@ pub(crate) struct Closed {
 #[repr(C, align(64))]
 pub(crate) struct Stream {
     // ---- the filler's, in one line
-    /// Where the open slot ends; null while none is open. The filler writes it; who finishes the trace sets it to null, so
-    /// that the filler looks up.
+    /// Where the open slot ends; null while none is open. The filler writes it; who takes what is in the open slot sets it to
+    /// null, so that the filler looks up, and begins another one.
     end: AtomicPtr<u8>,
     /// The counter at the last event or fix. The filler's alone.
     last: Cell<u64>,
@@ -202,7 +202,9 @@ impl Stream {
     #[cold]
     unsafe fn make_room(&self, bytes: usize) -> bool {
         let at = self.ring.at();
-        if !at.is_null() && at.addr() + bytes <= self.limit.get().addr() {
+        // Relaxed: as in `emit`.
+        let is_wanted = self.end.load(Ordering::Relaxed).is_null();
+        if !at.is_null() && !is_wanted && at.addr() + bytes <= self.limit.get().addr() {
             return true;
         }
         // What lost its slot finds out at once that there still is none.
@@ -293,6 +295,22 @@ impl Stream {
             if self.shared.options.when_full == WhenFull::Wait {
                 self.wake();
             }
+        }
+    }
+
+    /// Takes what is in the open slot, where no slot is full. The filler's next event begins another slot, so that times are
+    /// right there.
+    ///
+    /// # Safety
+    ///
+    /// Only the taker calls this.
+    pub(crate) unsafe fn peek(&self, each: impl FnOnce(Full<'_>)) {
+        // SAFETY: the caller's; nothing is given back here.
+        if let Some(taken) = unsafe { self.ring.peek() } {
+            // Relaxed: it wants to be noticed, and nothing else. If the filler has opened another slot meanwhile, that one is
+            // short, or this is not noticed.
+            self.end.store(ptr::null_mut(), Ordering::Relaxed);
+            each(taken);
         }
     }
 

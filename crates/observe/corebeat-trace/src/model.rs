@@ -51,8 +51,13 @@ fn fill(ring: &Ring<u8, u8>, slots: u8) -> u8 {
     slots
 }
 
-/// Waits for the next full slot, looks at it, and gives it back.
+/// Waits for the next full slot, looks at it, and gives it back. Perhaps it has seen a part of it before.
 fn take(ring: &Ring<u8, u8>, slot: &mut u8) {
+    take_after(ring, slot, 0);
+}
+
+/// The same, with so many bytes of it seen before.
+fn take_after(ring: &Ring<u8, u8>, slot: &mut u8, seen: usize) {
     // SAFETY: the caller is the only taker, and uses nothing any more that is given back.
     unsafe {
         let taken = loop {
@@ -61,19 +66,28 @@ fn take(ring: &Ring<u8, u8>, slot: &mut u8) {
                 None => thread::yield_now(),
             }
         };
-        look(&taken, *slot);
+        look(&taken, *slot, seen);
         ring.free();
     }
     *slot += 1;
 }
 
-/// That a slot has what was put there.
-fn look(taken: &Taken<'_, u8, u8>, slot: u8) {
-    assert_eq!(taken.opened, slot);
+/// Looks into the open slot; how many bytes of it are seen then.
+fn peek(ring: &Ring<u8, u8>, slot: u8, seen: usize) -> usize {
+    // SAFETY: the caller is the only taker, and uses this no longer than here.
+    let Some(taken) = (unsafe { ring.peek() }) else { return seen };
+    assert!(!taken.bytes.is_empty() && taken.closed.is_none());
+    look(&taken, slot, seen);
+    seen + taken.bytes.len()
+}
+
+/// That a slot has what was put there, and is not told twice.
+fn look(taken: &Taken<'_, u8, u8>, slot: u8, seen: usize) {
+    assert_eq!((taken.opened, taken.goes_on), (slot, seen > 0));
     assert!(taken.bytes.iter().all(|b| *b == slot));
     match taken.closed {
-        Some(closed) => assert_eq!((closed, taken.bytes.len()), (slot, 2)),
-        None => assert!(taken.bytes.len() <= 2),
+        Some(closed) => assert_eq!((closed, seen + taken.bytes.len()), (slot, 2)),
+        None => assert!(seen + taken.bytes.len() <= 2),
     }
 }
 
@@ -90,7 +104,7 @@ fn loom_ring_gives_what_was_filled_in_order() {
         take(&ring, &mut slot);
         // SAFETY: as above, and this is its last call.
         for taken in unsafe { ring.rest() } {
-            look(&taken, slot);
+            look(&taken, slot, 0);
             slot += 1;
         }
         let begun = filler.join().unwrap();
@@ -113,7 +127,31 @@ fn loom_ring_keeps_nothing_back() {
         let begun = filler.join().unwrap();
         // SAFETY: as above, and this is its last call.
         for taken in unsafe { ring.rest() } {
-            look(&taken, slot);
+            look(&taken, slot, 0);
+            slot += 1;
+        }
+        assert_eq!(slot, begun);
+    });
+}
+
+/// One fills; one takes what is in the open slot as well, then the slot, then the rest: nothing twice, nothing not at all.
+#[test]
+fn loom_ring_open_slot_is_taken_in_parts() {
+    check(|| {
+        let ring = Arc::new(Ring::<u8, u8>::new(SLOTS, BYTES));
+        let filler = {
+            let ring = ring.clone();
+            thread::spawn(move || fill(&ring, 3))
+        };
+        // What is seen of the first slot, which may be full already.
+        let seen = peek(&ring, 0, 0);
+        let mut slot = 0;
+        take_after(&ring, &mut slot, seen);
+        let seen = peek(&ring, 1, 0);
+        let begun = filler.join().unwrap();
+        // SAFETY: this is the only taker, and its last call.
+        for taken in unsafe { ring.rest() } {
+            look(&taken, slot, if slot == 1 { seen } else { 0 });
             slot += 1;
         }
         assert_eq!(slot, begun);
@@ -124,10 +162,10 @@ fn loom_ring_keeps_nothing_back() {
 fn loom_ring_faults_are_noticed() {
     let notices = |fault: &str| {
         let mut command = Command::new(env::current_exe().expect("this program"));
-        command.arg("model::loom_ring_gives").args(["model::loom_ring_keeps"]);
+        command.args(["model::loom_ring_gives", "model::loom_ring_keeps", "model::loom_ring_open"]);
         let output = command.env(FAULT, fault).env_remove(SOAK).output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("running 2 test"), "{said}");
+        assert!(said.contains("running 3 test"), "{said}");
         !output.status.success()
     };
     let faults = fault::survey(|| {
@@ -137,9 +175,10 @@ fn loom_ring_faults_are_noticed() {
             // SAFETY: there is one thread.
             unsafe {
                 let taken = ring.next().expect("the first is full");
-                look(&taken, 0);
+                look(&taken, 0, 0);
                 ring.free();
-                ring.rest().iter().for_each(|taken| look(taken, 1));
+                let seen = peek(&ring, 1, 0);
+                ring.rest().iter().for_each(|taken| look(taken, 1, seen));
             }
         });
     });

@@ -51,6 +51,8 @@ pub struct Reader<R> {
     at_byte: u64,
     kinds: Arc<Vec<ReadKind>>,
     threads: BTreeMap<u32, Arc<Thread>>,
+    /// Of each stream, when the last packet that was read ended.
+    ends_ns: BTreeMap<u32, u64>,
     process: Process,
     pub(crate) clock: Clock,
     pub(crate) ending: Option<Ending>,
@@ -351,6 +353,7 @@ impl<R: Read> Reader<R> {
             at_byte: FILE_HEADER_BYTES as u64,
             kinds: Arc::default(),
             threads: BTreeMap::new(),
+            ends_ns: BTreeMap::new(),
             process: Process::default(),
             clock: Clock::default(),
             ending: None,
@@ -521,6 +524,7 @@ impl<R: Read> Reader<R> {
                         .ok_or("compressed events make no sense")?,
                 };
                 packet.place(&mut self.clock)?;
+                packet.follow(self.ends_ns.entry(header.stream).or_default());
                 return Ok(Learned::Events(packet));
             }
             Content::End => {
@@ -630,6 +634,15 @@ impl Packet {
         self.time(clock, &begin, &end, &mut since);
         self.bytes = all;
         Ok(())
+    }
+
+    /// Has it begin no earlier than the one before ended, which is where this stream has come to.
+    fn follow(&mut self, end_ns: &mut u64) {
+        if self.span.begin.monotonic_ns < *end_ns {
+            self.span.begin.monotonic_ns = *end_ns;
+            self.events.iter_mut().for_each(|place| place.time_ns = place.time_ns.max(*end_ns));
+        }
+        *end_ns = self.span.end.monotonic_ns.max(*end_ns);
     }
 
     /// Gives times to events between two fixes.

@@ -13,10 +13,10 @@
 //! Numbers `freed` and `filled` only grow; slot `n` of the ring is where number `n` modulo the slots is. The filler opens slot
 //! `filled` where `filled - freed` is less than there are slots, moves `at` through it, closes it, and counts `filled` up. The
 //! taker has slots from `freed` to `filled`, and counts `freed` up when it is done with one. So a slot is the filler's or the
-//! taker's, never both's, but for one case: [`Ring::rest`] lets the taker see the part of the open slot that is before `at`, as its
-//! last act; the filler never writes there again, because no slot becomes free.
+//! taker's, never both's, but for one case: [`Ring::peek`] and [`Ring::rest`] let the taker see the part of the open slot that is before
+//! `at`. The filler does not write there again before the slot was closed and given back. What `peek` gave (`seen`) is not given again.
 //!
-//! `rest` has to know whose slot `at` is in, while the filler goes on. It reads `filled`, `at`, and `filled` again until both
+//! Both have to know whose slot `at` is in, while the filler goes on. They read `filled`, `at`, and `filled` again until both
 //! counts are the same. Then `at` is null, or in slot `filled`, which is open; or at the end of slot `filled - 1`, where `close` has
 //! counted and not yet set it to null. The two have different places, because there are two slots or more. (To set it to null before
 //! counting would hide a slot that is neither open nor counted; a model found that reading `at` first takes one for the
@@ -36,6 +36,8 @@ pub(crate) struct Ring<O, C> {
     filled: AtomicUsize,
     /// Slots given back so far. Written by the taker.
     freed: AtomicUsize,
+    /// Bytes of slot `freed` that were taken while it was open. The taker's alone.
+    seen: UnsafeCell<usize>,
     slots: Box<[Slot<O, C>]>,
     memory: Memory,
 }
@@ -53,7 +55,10 @@ pub(crate) struct Taken<'a, O, C> {
     pub(crate) opened: O,
     /// `None`: the slot is still open.
     pub(crate) closed: Option<C>,
+    /// Without those that were taken before, while the slot was open.
     pub(crate) bytes: &'a [u8],
+    /// Whether there were any.
+    pub(crate) goes_on: bool,
 }
 
 // SAFETY: the protocol says who uses which memory when; what goes from one thread to the other may.
@@ -70,6 +75,7 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
             at: AtomicPtr::new(ptr::null_mut()),
             filled: AtomicUsize::new(0),
             freed: AtomicUsize::new(0),
+            seen: UnsafeCell::new(0),
             slots: (0..slots).map(|_| slot()).collect(),
             memory: Memory::new(slots, bytes),
         }
@@ -153,14 +159,26 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
         if freed == self.filled.load(Ordering::Acquire) {
             return None;
         }
-        let index = freed % self.slots.len();
-        // SAFETY: the slot is full, which makes it the taker's, and its bytes are initialised.
-        unsafe {
-            let opened = self.slots[index].opened.with(|place| *place);
-            let (closed, bytes) = self.slots[index].closed.with(|place| *place);
-            let bytes = std::slice::from_raw_parts(self.memory.slot(index), bytes);
-            Some(Taken { opened, closed: Some(closed), bytes })
+        // SAFETY: the slot is full, and the taker's.
+        Some(unsafe { self.full(freed) })
+    }
+
+    /// What is in the open slot so far, and was not taken yet; where no slot is full, and there is something.
+    ///
+    /// # Safety
+    ///
+    /// Only the taker calls this, and does not use what it got any more after [`Ring::free`].
+    pub(crate) unsafe fn peek(&self) -> Option<Taken<'_, O, C>> {
+        let (filled, at) = self.place();
+        // Relaxed: for the taker, it has written this itself.
+        if filled != self.freed.load(Ordering::Relaxed) {
+            return None;
         }
+        // SAFETY: `at` is as it was told.
+        let taken = unsafe { self.open_part(filled, at) }.filter(|taken| !taken.bytes.is_empty())?;
+        // SAFETY: the taker's.
+        self.seen.with_mut(|seen| unsafe { *seen += taken.bytes.len() });
+        Some(taken)
     }
 
     /// Gives back the slot that [`Ring::next`] told.
@@ -170,6 +188,8 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
     /// Only the taker calls this, once for each that it was told.
     pub(crate) unsafe fn free(&self) {
         let freed = self.freed.load(Ordering::Relaxed);
+        // SAFETY: the taker's.
+        self.seen.with_mut(|seen| unsafe { *seen = 0 });
         // Release: pairs with Acquire in `has_room`.
         self.freed.store(freed + 1, Ordering::Release);
     }
@@ -180,44 +200,74 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
     ///
     /// Only the taker calls this, and nothing else of its own from here on.
     pub(crate) unsafe fn rest(&self) -> Vec<Taken<'_, O, C>> {
+        let (filled, at) = self.place();
+        let freed = self.freed.load(Ordering::Relaxed);
+        // SAFETY: these slots are full, and the taker's; `at` is as it was told.
+        unsafe {
+            let mut rest: Vec<_> = (freed..filled).map(|number| self.full(number)).collect();
+            if rest.len() < self.slots.len() {
+                rest.extend(self.open_part(filled, at));
+            }
+            rest
+        }
+    }
+
+    /// How many slots are full, and where `at` was then.
+    fn place(&self) -> (usize, *mut u8) {
         // Acquire: pairs with Release in `close`. Who sees a count sees `at` as it was then, or later.
         let mut filled = self.filled.load(Ordering::Acquire);
-        let at = loop {
+        loop {
             // Acquire: pairs with Release in `advance` and `open`. Who sees it in a slot sees that those before are full.
             let at = self.at.load(Ordering::Acquire);
             let again = self.filled.load(Ordering::Acquire);
             if again == filled {
-                break at;
+                return (filled, at);
             }
             // A slot was closed meanwhile. That happens no more often than there are slots, because none becomes free.
             filled = again;
-        };
-        let freed = self.freed.load(Ordering::Relaxed);
-        let taken = |index: usize, bytes, closed| {
-            // SAFETY: the slot was opened before `at` or `filled` came to it, and nobody opens it again; so many bytes of it
-            // are written, and nobody writes there again.
-            unsafe {
-                let opened = self.slots[index].opened.with(|place| *place);
-                Taken { opened, closed, bytes: std::slice::from_raw_parts(self.memory.slot(index), bytes) }
-            }
-        };
-        let mut rest: Vec<_> = (freed..filled)
-            .map(|number| {
-                let index = number % self.slots.len();
-                // SAFETY: the slot is full, which makes it the taker's.
-                let (closed, bytes) = self.slots[index].closed.with(|place| unsafe { *place });
-                taken(index, bytes, Some(closed))
-            })
-            .collect();
-        if !at.is_null() && rest.len() < self.slots.len() {
-            let offset = at.addr() - self.memory.start.addr();
-            let (index, bytes) = (offset / self.memory.slot_bytes, offset % self.memory.slot_bytes);
-            // It is in the open slot, or still in the one that was closed last, which is another.
-            if index == filled % self.slots.len() {
-                rest.push(taken(index, bytes, None));
-            }
         }
-        rest
+    }
+
+    /// A full slot.
+    ///
+    /// # Safety
+    ///
+    /// The slot of this number is full, and the caller the taker.
+    unsafe fn full(&self, number: usize) -> Taken<'_, O, C> {
+        // SAFETY: a full slot is the taker's.
+        let (closed, bytes) = self.slots[number % self.slots.len()].closed.with(|place| unsafe { *place });
+        // SAFETY: so many bytes of it are written.
+        unsafe { self.part(number, bytes, Some(closed)) }
+    }
+
+    /// What is before `at` in the open slot, if it is in there.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the taker, and [`Ring::place`] told this.
+    unsafe fn open_part(&self, filled: usize, at: *mut u8) -> Option<Taken<'_, O, C>> {
+        let offset = at.addr().checked_sub(self.memory.start.addr())?;
+        let (index, bytes) = (offset / self.memory.slot_bytes, offset % self.memory.slot_bytes);
+        // It is in the open slot, or still in the one that was closed last, which is another.
+        // SAFETY: all before `at` is written.
+        (index == filled % self.slots.len()).then(|| unsafe { self.part(filled, bytes, None) })
+    }
+
+    /// So many bytes of a slot, without those that were taken before.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the taker, the slot was opened before what it saw of `at` or `filled`, and so many bytes of it are written.
+    unsafe fn part(&self, number: usize, bytes: usize, closed: Option<C>) -> Taken<'_, O, C> {
+        let index = number % self.slots.len();
+        // SAFETY: nobody writes there before the slot is given back; `seen` is the taker's.
+        unsafe {
+            let opened = self.slots[index].opened.with(|place| *place);
+            let is_first = number == self.freed.load(Ordering::Relaxed);
+            let seen = if is_first { self.seen.with(|seen| *seen) } else { 0 };
+            let bytes = &std::slice::from_raw_parts(self.memory.slot(index), bytes)[seen..];
+            Taken { opened, closed, bytes, goes_on: seen > 0 }
+        }
     }
 }
 

@@ -12,7 +12,7 @@
 //! Their sum is the bound; and never more than the time between the two fixes, because there the event was. It holds as long as
 //! each core that a thread ran on has been seen in a fix, and counters drift evenly between these.
 
-use crate::counter::Fix;
+use crate::counter::{Fix, NO_WINDOW};
 use std::collections::BTreeMap;
 
 /// How fast counters are, and how far apart.
@@ -129,6 +129,9 @@ impl Clock {
     pub(crate) fn bound_ns(&self, begin: &Fix, end: &Fix) -> u64 {
         let between = ns(begin, end).max(0) as u64;
         let Some(rate) = self.rate else { return between };
+        if begin.window.max(end.window) == NO_WINDOW {
+            return between;
+        }
         let window = rate.ns(i64::from(begin.window.max(end.window))) as u64 / 2;
         // Counters that drift do not disagree by the same all the time; and numbers are rounded.
         let drift = self.spread_ns / 1000 + 2;

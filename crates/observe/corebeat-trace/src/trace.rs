@@ -1,6 +1,6 @@
 //! A trace that is recorded: its options, its streams, its end.
 
-use crate::collector::{Collector, Packer, Sink};
+use crate::collector::{Collector, Sink};
 use crate::compression::Compression;
 use crate::error::Error;
 use crate::event::EVENT_BYTES_MAX;
@@ -10,6 +10,7 @@ use corebeat_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use corebeat_sync::thread::{self, JoinHandle, Thread};
 use corebeat_sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes of a buffer, at least and at most.
 const BUFFER_BYTES_MIN: usize = 16 << 10;
@@ -18,6 +19,8 @@ const _: () = assert!(BUFFER_BYTES_MIN > EVENT_BYTES_MAX + crate::packet::FIX_EV
 /// Buffers of a thread, at least (`ring` says why) and at most.
 const BUFFERS_MIN: usize = 2;
 const BUFFERS_MAX: usize = 1024;
+/// How long events are in buffers, at least: a collector that looks more often does nothing else.
+const DELAY_MIN: Duration = Duration::from_millis(1);
 /// Threads that compress and write, at most.
 const COLLECTORS_MAX: usize = 64;
 /// Threads that a trace may have, over all its time.
@@ -41,6 +44,7 @@ pub struct Options {
     pub(crate) collectors: usize,
     pub(crate) when_full: WhenFull,
     pub(crate) compression: Compression,
+    pub(crate) delay: Duration,
 }
 
 /// A trace that is being recorded. It ends with [`Trace::finish`], or when this is dropped, which keeps silent about errors.
@@ -74,13 +78,14 @@ impl Default for Options {
             collectors: 1,
             when_full: WhenFull::default(),
             compression: Compression::default(),
+            delay: Duration::from_secs(1),
         }
     }
 }
 
 impl Options {
     /// Bytes of each buffer, 64 KiB if nothing is said; at least 16 KiB and at most 1 MiB. What is in buffers is lost when the
-    /// process is killed.
+    /// process is killed; [`Options::delay`] says how much that may be.
     pub fn buffer_bytes(mut self, bytes: usize) -> Options {
         self.buffer_bytes = bytes.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX);
         self
@@ -111,13 +116,34 @@ impl Options {
         self
     }
 
+    /// How long an event may be in a buffer that does not get full, before it is written; 1 s if nothing is said, and a
+    /// millisecond at least. A collector takes it from there: with 0 of them, it stays.
+    pub fn delay(mut self, delay: Duration) -> Options {
+        self.delay = delay.max(DELAY_MIN);
+        self
+    }
+
     /// Begins a trace in this file, which is replaced if there is one.
     ///
     /// # Errors
     ///
     /// The file cannot be made, or a thread cannot be started.
     pub fn create(self, path: impl AsRef<Path>) -> Result<Trace, Error> {
-        let sink = Sink::create(path.as_ref(), Packer::new(self.compression))?;
+        let sink = Sink::create(path.as_ref(), self.compression)?;
+        self.begin(sink)
+    }
+
+    /// Begins a trace that is written nowhere: events are collected, counted and forgotten. It shows what it costs to collect
+    /// them, without what it costs to write.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started.
+    pub fn discard(self) -> Result<Trace, Error> {
+        self.begin(Sink::discard())
+    }
+
+    fn begin(self, sink: Sink) -> Result<Trace, Error> {
         let inbox = || Inbox { streams: Mutex::new(Vec::new()), collector: OnceLock::new() };
         let shared = Arc::new(Shared {
             inboxes: (0..self.collectors.max(1)).map(|_| inbox()).collect(),

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
+use std::time::Duration;
 
 #[derive(Event)]
 struct Entered {
@@ -126,12 +127,13 @@ fn many(options: Options, path: &Path, threads: u32, events: u32) -> Summary {
 
 #[test]
 fn threads_that_wait_lose_nothing() {
-    for collectors in [0, 1, 2] {
+    // The last has buffers that are taken while they are filled.
+    for (collectors, delay) in [(0, 1000), (1, 1000), (2, 1000), (1, 0)] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.cbt");
         let (threads, events) = (4, 20_000);
-        let options =
-            Options::default().collectors(collectors).buffers(2).buffer_bytes(0).when_full(WhenFull::Wait);
+        let options = Options::default().collectors(collectors).delay(Duration::from_millis(delay));
+        let options = options.buffers(2).buffer_bytes(0).when_full(WhenFull::Wait);
         let summary = many(options, &path, threads, events);
         assert_eq!(summary.lost, 0);
         let (seen, ending) = read(&path);
@@ -156,10 +158,59 @@ fn threads_that_do_not_wait_count_what_they_lose() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.cbt");
     let (threads, events) = (4, 200_000);
-    let summary = many(Options::default().buffers(1), &path, threads, events);
-    let (seen, ending) = read(&path);
-    assert!(matches!(ending, Ending::Complete { .. }));
-    assert_eq!(seen.len() as u64 + summary.lost, u64::from(threads * events * 2));
+    for options in [Options::default(), Options::default().delay(Duration::ZERO)] {
+        let summary = many(options.buffers(1), &path, threads, events);
+        let (seen, ending) = read(&path);
+        assert!(matches!(ending, Ending::Complete { .. }));
+        assert_eq!(seen.len() as u64 + summary.lost, u64::from(threads * events * 2));
+    }
+}
+
+/// Logs one event at a time, each when the one before is in the file.
+fn log_slowly(trace: Trace, path: &Path, mut log: impl FnMut(u32), events: u32) -> Vec<Seen> {
+    for event in 0..events {
+        log(event);
+        while read(path).0.len() <= event as usize {
+            thread::yield_now();
+        }
+    }
+    let summary = trace.finish().unwrap();
+    let (seen, ending) = read(path);
+    assert!(ending.is_complete());
+    assert_eq!((seen.len(), summary.lost), (events as usize, 0));
+    assert!(seen.is_sorted_by_key(|s| s.time_ns));
+    seen
+}
+
+#[test]
+fn events_of_quiet_threads_are_written_before_their_buffers_are_full() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.cbt");
+    let begin = || {
+        let trace = Options::default().delay(Duration::ZERO).create(&path).unwrap();
+        let log = trace.log().unwrap();
+        (trace, log)
+    };
+    let (trace, log) = begin();
+    let seen = log_slowly(trace, &path, |function| log.emit(&Entered { function }), 40);
+    for (function, seen) in (0u64..).zip(&seen) {
+        assert_eq!(seen.values, [format!("{:?}", Value::U64(function))]);
+    }
+    // Those without time stamps, too.
+    let (trace, log) = begin();
+    log_slowly(trace, &path, |_| log.emit(&Left), 40);
+}
+
+#[test]
+fn discarded_trace_counts_and_writes_nothing() {
+    let trace = Options::default().when_full(WhenFull::Wait).discard().unwrap();
+    let log = trace.log().unwrap();
+    (0..100_000).for_each(|function| log.emit(&Entered { function }));
+    drop(log);
+    let summary = trace.finish().unwrap();
+    assert_eq!((summary.file_bytes, summary.threads, summary.lost), (0, 1, 0));
+    // Some have a fix before them.
+    assert!(summary.event_bytes >= 800_000 && summary.packets > 0, "{summary:?}");
 }
 
 /// One trace at a time can be installed.
