@@ -1,8 +1,6 @@
 //! `corebeat probe` and `corebeat trace calls`, as a user runs them.
 
-use corebeat_lpel::monitor::{Dispatch, End, Level, Listener, Monitor, Wait};
-use corebeat_lpel::{Runtime, Task};
-use corebeat_probe::{Calls, Door, Outcome, probe, record, switch};
+use corebeat_probe::{Door, probe, record, switch};
 use corebeat_trace::Trace;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -45,67 +43,6 @@ fn calls(path: &Path, more: &[&str]) -> String {
     printed(&[&["trace", "calls", path.to_str().unwrap()], more].concat())
 }
 
-/// Tells whose turn it was.
-struct Turns;
-
-impl Monitor for Turns {
-    fn level(&self) -> Level {
-        Level::All
-    }
-
-    fn listener(&self, _: usize) -> Box<dyn Listener> {
-        Box::new(Turns)
-    }
-}
-
-impl Listener for Turns {
-    fn dispatched(&mut self, dispatch: &Dispatch<'_>) {
-        corebeat_probe::task(dispatch.task);
-    }
-
-    fn waited(&mut self, _: &Wait) {}
-    fn ended(&mut self, _: &End) {}
-}
-
-#[probe(name = "tasks::outer")]
-fn outer(turns: u32) {
-    (0..turns).for_each(|_| inner());
-}
-
-#[probe(name = "tasks::inner")]
-fn inner() {
-    corebeat_lpel::yield_now();
-}
-
-#[test]
-fn tasks_that_take_turns_on_a_worker_have_calls_of_their_own() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("tasks.cbt");
-    let trace = Trace::create(&path).unwrap();
-    record(&trace).unwrap();
-    switch("tasks::*", true).unwrap();
-    let runtime = Runtime::builder().workers(1).monitor(Turns).build().unwrap();
-    let run = runtime.run(|| {
-        for _ in 0..3 {
-            Task::new().spawn(|| outer(4))?;
-        }
-        Ok::<(), corebeat_lpel::Error>(())
-    });
-    run.unwrap().unwrap();
-    drop(runtime);
-    switch("tasks::*", false).unwrap();
-    trace.finish().unwrap();
-    let calls = Calls::read(std::fs::File::open(&path).unwrap()).unwrap();
-    assert_eq!((calls.calls().len(), calls.traces(), calls.strays()), (15, 3, 0));
-    for call in calls.calls() {
-        assert_eq!(call.outcome, Outcome::Returned);
-        let parent = call.parent.map(|parent| &calls.calls()[parent as usize]);
-        let is_inner = calls.operation(call).function() == "inner";
-        assert_eq!(parent.is_some_and(|p| calls.operation(p).function() == "outer"), is_inner);
-    }
-}
-
 #[test]
 fn probes_are_listed_and_switched_from_outside_and_their_calls_drawn() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +51,7 @@ fn probes_are_listed_and_switched_from_outside_and_their_calls_drawn() {
     let _door = Door::open().unwrap();
     let listed = printed(&["probe", "list", &me]);
     let names: Vec<_> = listed.lines().filter_map(|line| line.split(' ').nth(1)).collect();
-    assert_eq!(names, ["shop::price", "shop::serve", "tasks::inner", "tasks::outer"]);
+    assert_eq!(names, ["shop::price", "shop::serve"]);
     refused(&["probe", "on", &me, "nothing"], 1, "corebeat probe list");
     refused(&["probe", "on", &me, ""], 2, "a pattern has");
     assert_eq!(printed(&["probe", "on", &me, "shop::*"]), "2 on\n");

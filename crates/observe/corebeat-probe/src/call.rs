@@ -76,7 +76,9 @@ pub struct Call {
     pub handed: bool,
     /// The run of calls that it is in: from a call that nobody called, or that was handed over, to its end on one line. From 0.
     pub trace: u32,
-    /// The thread's number in the trace.
+    /// What it runs on.
+    pub line: Line,
+    /// The number in the trace of the thread that entered it.
     pub thread: u32,
     /// When it was entered, in nanoseconds of `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
@@ -120,6 +122,8 @@ impl Calls {
             let (lost, unclaimed) = streams.entry(stream).or_default();
             if packet.lost() > *lost {
                 *lost = packet.lost();
+                // Who comes back next may be another one than who logged these.
+                unclaimed.clear();
                 items.push(Item { time_ns: packet.span_ns().0, stream, task: None, what: What::Lost });
             }
             calls.real_offset_ns = packet.real_offset_ns();
@@ -316,11 +320,13 @@ impl What {
 }
 
 /// What runs one after the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Line {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Line {
+    /// A thread, by its number in the trace.
     Thread(u32),
+    /// A task, by its number.
     Task(u64),
-    /// What was handed over.
+    /// What was handed over, or is asynchronous.
     Handed(u64),
 }
 
@@ -395,6 +401,7 @@ impl Builder {
             parent: own.or(caller),
             handed: own.is_none() && caller.is_some(),
             trace,
+            line,
             thread: item.stream,
             begin_ns: item.time_ns,
             end_ns: item.time_ns,
@@ -448,6 +455,7 @@ mod tests {
                 parent,
                 handed: false,
                 trace: 0,
+                line: Line::Thread(0),
                 thread: 0,
                 begin_ns,
                 end_ns: begin_ns,

@@ -51,7 +51,7 @@
 //! - A **probe** ([`Probe`]) is on a function ([`probe`]) or a block ([`block!`](crate::block)). All of a program's are known, run or not
 //!   ([`probes`]), as the linker puts them side by side.
 //! - A **call** is between its enter and its leave. It returns or panics. Who is entered while it is open on the same line, it has called.
-//! - A **line** is what runs one after the other: a thread, a task, an asynchronous call. A [`Handover`] takes a call to another line: who is
+//! - A **line** ([`Line`]) is what runs one after the other: a thread, a task (of LPEL, or of who calls [`task`]), an asynchronous call. A [`Handover`] takes a call to another line: who is
 //!   entered there first, it has called too.
 //! - A **rule** ([`Rule`]) switches probes off when they cost more than the user allowed, and tries them again later.
 //!
@@ -103,7 +103,7 @@ mod pattern;
 mod probe;
 mod rule;
 
-pub use call::{CALLS_MAX, Call, Calls, Operation, Outcome};
+pub use call::{CALLS_MAX, Call, Calls, Line, Operation, Outcome};
 pub use corebeat_probe_macro::probe;
 pub use door::{Door, ask};
 pub use error::Error;

@@ -2,12 +2,25 @@
 
 use crate::event::{HandOver, Resume, Suspend, Task};
 use crate::probe::{Probe, begin, end};
-use corebeat_trace::emit;
+use corebeat_trace::Event;
+use std::cell::Cell;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+
+thread_local! {
+    /// Whether this thread has logged what no task has claimed.
+    static IS_UNCLAIMED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Logs what is about calls, in the name of who runs on this thread.
+#[inline(always)]
+pub(crate) fn log<E: Event>(event: &E) {
+    IS_UNCLAIMED.set(true);
+    corebeat_trace::emit(event);
+}
 
 /// The next line's number.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -41,28 +54,31 @@ impl Handover {
     pub fn here() -> Handover {
         // Relaxed: each number is given once, and that is all.
         let line = NEXT.fetch_add(1, Ordering::Relaxed);
-        emit(&HandOver { line });
+        log(&HandOver { line });
         Handover { line }
     }
 
     /// Works for that call from here on.
     pub fn take(self) -> Handed {
-        emit(&Resume { line: self.line });
+        log(&Resume { line: self.line });
         Handed { stays: PhantomData }
     }
 }
 
 impl Drop for Handed {
     fn drop(&mut self) {
-        emit(&Suspend);
+        log(&Suspend);
     }
 }
 
-/// Tells that what this thread's probes saw since the last time, the task of this number did. For who runs tasks on threads; it is
-/// called when a task comes back.
+/// Tells that what this thread's probes saw since the last time, the task of this number did. For who runs tasks on threads: it is
+/// called when a task comes back, before anything else is done. Where no probe saw anything, this is a load and a branch. LPEL does it
+/// for its tasks.
 #[inline]
 pub fn task(task: u64) {
-    emit(&Task { task });
+    if IS_UNCLAIMED.replace(false) {
+        corebeat_trace::emit(&Task { task });
+    }
 }
 
 impl Probe {
@@ -97,7 +113,7 @@ impl Open {
     fn new(probe: &'static Probe) -> Option<Open> {
         probe.is_on().then(|| {
             let handover = Handover::here();
-            emit(&Resume { line: handover.line });
+            log(&Resume { line: handover.line });
             Open { line: handover.line, call: begin(probe.state()) }
         })
     }
@@ -107,7 +123,7 @@ impl Drop for Polled {
     fn drop(&mut self) {
         if let Some(open) = self.0 {
             end(open.call);
-            emit(&Suspend);
+            log(&Suspend);
         }
     }
 }
@@ -120,7 +136,7 @@ impl<F: Future> Future for Within<F> {
         let this = unsafe { self.get_unchecked_mut() };
         let open = match this.open.take() {
             Some(open) => {
-                emit(&Resume { line: open.line });
+                log(&Resume { line: open.line });
                 Some(open)
             }
             None if this.is_polled => None,
@@ -131,7 +147,7 @@ impl<F: Future> Future for Within<F> {
         // SAFETY: it stays where it is for as long as this does, which is pinned.
         let done = unsafe { Pin::new_unchecked(&mut this.future) }.poll(context);
         if done.is_pending() && polled.0.is_some() {
-            emit(&Suspend);
+            log(&Suspend);
             this.open = polled.0.take();
         }
         done
@@ -141,7 +157,7 @@ impl<F: Future> Future for Within<F> {
 impl<F> Drop for Within<F> {
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
-            emit(&Resume { line: open.line });
+            log(&Resume { line: open.line });
             drop(Polled(Some(open)));
         }
     }

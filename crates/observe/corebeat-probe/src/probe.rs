@@ -3,8 +3,9 @@
 use crate::count;
 use crate::error::Error;
 use crate::event::{Declare, Enter, EnterUntimed, Leave, LeaveUntimed, Panic};
+use crate::line::log;
 use crate::pattern::Pattern;
-use corebeat_trace::{Trace, emit};
+use corebeat_trace::Trace;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -157,9 +158,9 @@ pub(crate) fn begin(state: u32) -> u32 {
         count::add(probe);
     }
     if state & TIMED != 0 {
-        emit(&Enter { probe });
+        log(&Enter { probe });
     } else {
-        emit(&EnterUntimed { probe });
+        log(&EnterUntimed { probe });
     }
     if panicking() { state | PANICKING } else { state }
 }
@@ -168,11 +169,11 @@ pub(crate) fn begin(state: u32) -> u32 {
 #[inline(never)]
 pub(crate) fn end(call: u32) {
     if panicking() && call & PANICKING == 0 {
-        emit(&Panic);
+        log(&Panic);
     } else if call & TIMED != 0 {
-        emit(&Leave);
+        log(&Leave);
     } else {
-        emit(&LeaveUntimed);
+        log(&LeaveUntimed);
     }
 }
 

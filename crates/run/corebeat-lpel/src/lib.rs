@@ -1,6 +1,6 @@
 //! Many tasks on few workers, talking over bounded streams: the light-weight parallel execution layer.
 //!
-//! Place in the loop: run; stands on base.
+//! Place in the loop: run; stands on base, and on `corebeat-probe`, which it tells whose calls probes saw.
 //!
 //! # Example
 //!

@@ -489,6 +489,8 @@ impl Worker {
             c.task.set(std::ptr::null());
             c.outcome.get()
         });
+        // What probes saw on this thread was this task.
+        corebeat_probe::task(header.id);
         if let Some(watch) = &self.own.watch {
             let status = match outcome {
                 Outcome::Ended => Status::Zombie,
