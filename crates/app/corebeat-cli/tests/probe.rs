@@ -86,6 +86,24 @@ fn probes_are_listed_and_switched_from_outside_and_their_calls_drawn() {
     let lines = std::fs::read_to_string(log.join("kieker-1.dat")).unwrap();
     assert_eq!(lines.lines().count(), 2 + 2 * 4);
 
+    let chrome = folder.path().join("chrome.json");
+    printed(&["trace", "export", shown, "--to=chrome", "--output", chrome.to_str().unwrap()]);
+    let chrome: serde_json::Value = serde_json::from_slice(&std::fs::read(chrome).unwrap()).unwrap();
+    let mut open: Vec<&str> = Vec::new();
+    let mut slices = Vec::new();
+    for event in chrome["traceEvents"].as_array().unwrap() {
+        match (event["ph"].as_str().unwrap(), event["name"].as_str().unwrap()) {
+            ("M", "thread_name") => {}
+            ("B", name) => {
+                slices.push(name);
+                open.push(name);
+            }
+            ("E", name) => assert_eq!(open.pop(), Some(name)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((slices.len(), open.len(), slices[0], slices[1]), (4, 0, "shop::serve", "shop::price"));
+
     let empty = folder.path().join("empty.cbt");
     Trace::create(&empty).unwrap().finish().unwrap();
     refused(&["trace", "calls", empty.to_str().unwrap()], 1, "were probes on?");

@@ -45,7 +45,7 @@
 //!                                                                  |
 //!                       Calls: who called whom, how long  <--------+
 //!                         |  trees, graphs, sequences: text, DOT, Mermaid, SVG (draw)
-//!                         +  Kieker's log (kieker)
+//!                         +  Kieker's log (kieker), slices for Perfetto (chrome)
 //! ```
 //!
 //! - A **probe** ([`Probe`]) is on a function ([`probe`]) or a block ([`block!`](crate::block)). All of a program's are known, run or not
@@ -91,12 +91,12 @@
 extern crate self as corebeat_probe;
 
 mod call;
+pub mod chrome;
 mod count;
 mod door;
 pub mod draw;
 mod error;
 mod event;
-
 pub mod kieker;
 mod line;
 mod pattern;

@@ -6,7 +6,7 @@ mod table;
 mod text;
 
 pub use ctf::write_ctf;
-pub use json::{write_chrome, write_json_lines};
+pub use json::{Chrome, Track, write_chrome, write_json_lines};
 pub use table::write_csv;
 pub use text::write_text;
 

@@ -3,7 +3,8 @@
 use super::Input;
 use crate::failure::{Done, Failure, tell};
 use corebeat_probe::draw::{self, Format};
-use corebeat_probe::{Calls, Error, kieker};
+use corebeat_probe::{Calls, Error, chrome, kieker};
+use corebeat_trace::Reader;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -88,11 +89,23 @@ pub(super) fn export(input: &Input, folder: &Path) -> Done {
     told(input, &calls)
 }
 
-fn read(input: &Input) -> Result<Calls, Failure> {
-    let calls = Calls::read(input.open()?).map_err(|e| match e {
+/// Writes the calls, if there are any, with all other events for Perfetto.
+pub(super) fn chrome(input: &Input, out: impl Write) -> Done {
+    let calls = Calls::read(input.open()?).map_err(|e| failed(input, e))?;
+    let mut reader = Reader::new(input.open()?).map_err(|e| input.failed(e))?;
+    chrome::write(&calls, &mut reader, out).map_err(|e| failed(input, e))?;
+    told(input, &calls)
+}
+
+fn failed(input: &Input, error: Error) -> Failure {
+    match error {
         Error::Trace(error) => input.failed(error),
         error => Failure::wrong(format!("{}: {error}", input.shown())),
-    })?;
+    }
+}
+
+fn read(input: &Input) -> Result<Calls, Failure> {
+    let calls = Calls::read(input.open()?).map_err(|e| failed(input, e))?;
     if calls.calls().is_empty() {
         let line = format!("{}: no calls are in there: were probes on?", input.shown());
         return Err(Failure::wrong(line));

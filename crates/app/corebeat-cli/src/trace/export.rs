@@ -2,7 +2,7 @@
 
 use super::Input;
 use crate::failure::{Done, Failure};
-use corebeat_trace::{Reader, write_chrome, write_csv, write_ctf, write_json_lines};
+use corebeat_trace::{Reader, write_csv, write_ctf, write_json_lines};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -44,11 +44,7 @@ pub(crate) fn main(options: &Options) -> Done {
             write_ctf(&mut reader, folder).map_err(|e| input.failed(e))?;
             reader.ending().cloned()
         }
-        (Form::Chrome, output) => {
-            let mut reader = Reader::new(input.open()?).map_err(|e| input.failed(e))?;
-            write_chrome(&mut reader, create(output.as_ref())?).map_err(|e| input.failed(e))?;
-            reader.ending().cloned()
-        }
+        (Form::Chrome, output) => return super::calls::chrome(input, create(output.as_ref())?),
         (form, output) => {
             let mut timeline = input.timeline()?;
             let out = create(output.as_ref())?;
