@@ -37,12 +37,18 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// There is a rule at work already.
+    #[error("a keeper is at work already: drop it first")]
+    Kept,
+    /// There is no thread for a rule.
+    #[error("no thread for the rule of probes: {0}")]
+    Thread(#[source] io::Error),
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] corebeat_trace::Error),
     /// There is too much in it.
     #[error(
-        "the trace has more than {} calls: record fewer probes, or a shorter time",
+        "the trace has more than {} calls: cut a piece of it (corebeat trace cut), or record fewer probes",
         crate::call::CALLS_MAX
     )]
     TooManyCalls,

@@ -105,7 +105,10 @@ impl Rule {
     }
 }
 
-/// A rule at work, turn by turn, until this is dropped: then all that the user wants on is on.
+/// Whether there is a keeper: two would count calls for each other, and switch each other's probes.
+static IS_KEPT: AtomicBool = AtomicBool::new(false);
+
+/// A rule at work, turn by turn, until this is dropped: then all that the user wants on is on. A process has one at a time.
 ///
 /// Calls are counted meanwhile, by each thread for itself, which takes a nanosecond or two of each call.
 #[derive(Debug)]
@@ -134,10 +137,14 @@ impl Keeper {
     ///
     /// # Errors
     ///
-    /// The pattern is of no use, or the thread cannot be started.
+    /// The pattern is of no use, there is a keeper already ([`Error::Kept`]), or the thread cannot be started.
     pub fn start(rule: Rule, pattern: &str, period: Option<Duration>) -> Result<Keeper, Error> {
         let pattern = Pattern::new(pattern)?;
         let watched = probes().map(|probe| pattern.fits(probe.name())).collect();
+        // Acquire, Release: who has it sees what the one before has left.
+        if IS_KEPT.swap(true, Ordering::AcqRel) {
+            return Err(Error::Kept);
+        }
         Switching::begin().count(true);
         let rule = Mutex::new(Turns { rule, watched, before: count::sums() });
         let shared = Arc::new(Shared { rule, over: AtomicBool::new(false) });
@@ -158,8 +165,7 @@ impl Keeper {
                     last = now;
                 }
             });
-            let pid = std::process::id();
-            keeper.thread = Some(thread.map_err(|source| Error::Ask { pid, source })?);
+            keeper.thread = Some(thread.map_err(Error::Thread)?);
         }
         Ok(keeper)
     }
@@ -198,6 +204,7 @@ impl Drop for Keeper {
             let _ = thread.join();
         }
         Switching::begin().count(false);
+        IS_KEPT.store(false, Ordering::Release);
     }
 }
 

@@ -499,6 +499,8 @@ fn keeper_switches_off_what_costs_too_much_until_it_ends() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     switch("keeper::*", true).unwrap();
     let keeper = Keeper::start(Rule::new(0.01).call_ns(30.0), "keeper::*", None).unwrap();
+    let another = Keeper::start(Rule::new(0.5), "*", None).unwrap_err();
+    assert!(another.to_string().contains("drop it first"));
     let turn = |calls: u32| {
         (0..calls).for_each(|_| dear());
         std::thread::spawn(cheap).join().unwrap();
@@ -515,6 +517,7 @@ fn keeper_switches_off_what_costs_too_much_until_it_ends() {
     assert_eq!((turn(1000), on("keeper::dear")), (1, false));
     drop(keeper);
     assert!(on("keeper::dear"));
+    drop(Keeper::start(Rule::new(0.5), "keeper::*", None).unwrap());
     switch("keeper::*", false).unwrap();
     assert!(!on("keeper::dear"));
 }
