@@ -64,8 +64,18 @@ impl Input {
         opened.map(BufReader::new).map_err(|e| Failure::usage(format!("cannot open {}: {e}", self.shown())))
     }
 
+    /// Opens what is read more than once, or not in order.
+    fn open_file(&self) -> Result<BufReader<File>, Failure> {
+        let file = self.open()?;
+        if !file.get_ref().metadata().is_ok_and(|m| m.is_file()) {
+            let line = format!("{} is no file, and is read more than once: make a file of it", self.shown());
+            return Err(Failure::usage(line));
+        }
+        Ok(file)
+    }
+
     fn timeline(&self) -> Result<Timeline<BufReader<File>>, Failure> {
-        Timeline::new(self.open()?).map_err(|e| self.failed(e))
+        Timeline::new(self.open_file()?).map_err(|e| self.failed(e))
     }
 
     fn failed(&self, error: Error) -> Failure {

@@ -110,6 +110,11 @@ fn bad_files_get_one_clear_line() {
     let write = |bytes: &[u8]| fs::write(&bad, bytes).unwrap();
     let all =
         [&["info"][..], &["cat"], &["stats"], &["export", "--to", "csv"], &["export", "--to", "chrome"]];
+    let kept = folder.path().join("kept");
+    let refused_by_calls = |what: &str| {
+        let (line, status) = refused(&["calls"], &bad, &[]);
+        assert!(line.contains(what) && status == 1, "{status} {line}");
+    };
     let refused_by_all = |what: &str, expected: i32| {
         for command in all {
             let (line, status) = refused(command, &bad, &[]);
@@ -135,6 +140,17 @@ fn bad_files_get_one_clear_line() {
     huge[16 + 12..16 + 16].copy_from_slice(&u32::MAX.to_le_bytes());
     write(&huge);
     refused_by_all("damaged at byte 16", 1);
+    refused_by_calls("damaged at byte 16");
+    // What is no trace leaves alone what would be written.
+    write(b"nothing");
+    fs::write(&kept, b"kept").unwrap();
+    for command in [&["cut"][..], &["export", "--to", "chrome"], &["export", "--to", "csv"]] {
+        refused(command, &bad, &["-o", kept.to_str().unwrap()]);
+        assert_eq!(fs::read(&kept).unwrap(), b"kept");
+    }
+    refused_by_calls("no trace");
+    let (line, status) = refused(&["cat"], Path::new("/dev/null"), &[]);
+    assert!(line.contains("make a file of it") && status == 2, "{line}");
     let gone = folder.path().join("gone.cbt");
     for file in [gone.as_path(), folder.path()] {
         assert_eq!(refused(&["info"], file, &[]).1, 2);

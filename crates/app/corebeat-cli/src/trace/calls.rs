@@ -4,7 +4,7 @@ use super::Input;
 use crate::failure::{Done, Failure, tell};
 use corebeat_probe::draw::{self, Format};
 use corebeat_probe::{Calls, Error, chrome, kieker};
-use corebeat_trace::Reader;
+use corebeat_trace::{Ending, Reader};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -90,10 +90,10 @@ pub(super) fn export(input: &Input, folder: &Path) -> Done {
 }
 
 /// Writes the calls, if there are any, with all other events for Perfetto.
-pub(super) fn chrome(input: &Input, out: impl Write) -> Done {
-    let calls = Calls::read(input.open()?).map_err(|e| failed(input, e))?;
-    let mut reader = Reader::new(input.open()?).map_err(|e| input.failed(e))?;
-    chrome::write(&calls, &mut reader, out).map_err(|e| failed(input, e))?;
+pub(super) fn chrome<W: Write>(input: &Input, out: impl FnOnce() -> Result<W, Failure>) -> Done {
+    let calls = Calls::read(input.open_file()?).map_err(|e| failed(input, e))?;
+    let mut reader = Reader::new(input.open_file()?).map_err(|e| input.failed(e))?;
+    chrome::write(&calls, &mut reader, out()?).map_err(|e| failed(input, e))?;
     told(input, &calls)
 }
 
@@ -107,6 +107,9 @@ fn failed(input: &Input, error: Error) -> Failure {
 fn read(input: &Input) -> Result<Calls, Failure> {
     let calls = Calls::read(input.open()?).map_err(|e| failed(input, e))?;
     if calls.calls().is_empty() {
+        if let Some(ending @ Ending::Damaged { .. }) = calls.ending() {
+            return Err(Failure::wrong(format!("{}: {ending}", input.shown())));
+        }
         let line = format!("{}: no calls are in there: were probes on?", input.shown());
         return Err(Failure::wrong(line));
     }

@@ -2,7 +2,7 @@
 
 use super::Input;
 use crate::failure::{Done, Failure, print};
-use corebeat_trace::cut;
+use corebeat_trace::{Reader, cut};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -32,17 +32,18 @@ pub(crate) fn main(options: &Options) -> Done {
         return Err(Failure::usage("--from is 0 or more, and --to is greater"));
     }
     let input = &options.input;
-    let file = input.open()?;
-    // The trace itself would be emptied before it is read.
     let output = &options.output;
+    // What is there stays there if this is no trace; the trace itself would be emptied before it is read.
+    Reader::new(input.open_file()?).map_err(|e| input.failed(e))?;
     if output.canonicalize().is_ok_and(|o| input.path.canonicalize().is_ok_and(|i| i == o)) {
         return Err(Failure::usage(format!("{} is the trace itself; name another file", output.display())));
     }
     let out = File::create(output)
         .map_err(|e| Failure::usage(format!("cannot write {}: {e}; name another file", output.display())))?;
     let ns = |seconds: f64| (seconds * 1e9) as u64;
-    let (packets, ending) = cut(file, BufWriter::new(out), ns(options.from)..ns(to), &options.thread)
-        .map_err(|e| input.failed(e))?;
+    let (packets, ending) =
+        cut(input.open_file()?, BufWriter::new(out), ns(options.from)..ns(to), &options.thread)
+            .map_err(|e| input.failed(e))?;
     print(format_args!("{packets} packets\n"))?;
     input.ended(&ending)
 }

@@ -44,7 +44,7 @@ pub(crate) fn main(options: &Options) -> Done {
             write_ctf(&mut reader, folder).map_err(|e| input.failed(e))?;
             reader.ending().cloned()
         }
-        (Form::Chrome, output) => return super::calls::chrome(input, create(output.as_ref())?),
+        (Form::Chrome, output) => return super::calls::chrome(input, || create(output.as_ref())),
         (form, output) => {
             let mut timeline = input.timeline()?;
             let out = create(output.as_ref())?;

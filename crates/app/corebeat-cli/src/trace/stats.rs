@@ -18,7 +18,7 @@ struct Seen {
 
 pub(crate) fn main(input: &Input) -> Done {
     let file = input.open()?;
-    let file_bytes = file.get_ref().metadata().map_or(0, |m| m.len());
+    let file_bytes = file.get_ref().metadata().ok().filter(|m| m.is_file()).map(|m| m.len());
     let mut reader = Reader::new(file).map_err(|e| input.failed(e))?;
     let mut kinds = Vec::<u64>::new();
     let mut threads = BTreeMap::<u32, Seen>::new();
@@ -55,12 +55,11 @@ pub(crate) fn main(input: &Input) -> Done {
     // To write into a String cannot fail.
     let _ = writeln!(text, "events    {events}, and {lost} lost");
     let per_event = |bytes: u64| bytes as f64 / events.max(1) as f64;
-    let _ = writeln!(
-        text,
-        "bytes     {event_bytes} ({:.1} an event), in the file {file_bytes} ({:.1} an event)",
-        per_event(event_bytes),
-        per_event(file_bytes)
-    );
+    let _ = write!(text, "bytes     {event_bytes} ({:.1} an event)", per_event(event_bytes));
+    if let Some(bytes) = file_bytes {
+        let _ = write!(text, ", in the file {bytes} ({:.1} an event)", per_event(bytes));
+    }
+    text.push('\n');
     let _ = writeln!(text, "\n{:>12}  kind", "events");
     for (kind, events) in reader.kinds().iter().zip(&kinds) {
         let _ = writeln!(text, "{events:>12}  {}", kind.name().escape_debug());
