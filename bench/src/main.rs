@@ -2,7 +2,7 @@
 //!
 //! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
 //! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`; and `lpel`, `snet`, `heartbeat`,
-//! `stm`, `probe` and `trace` for those that share their peers. The book's page `measuring.md` says what each means.
+//! `stm`, `probe` and `trace` for those that share their peers. `figure` draws some of what they measure. The book's page `measuring.md` says what each means.
 //!
 //! # Model
 //!
@@ -21,6 +21,7 @@ mod apart;
 mod child;
 mod claim_phase;
 mod corebeat;
+mod figure;
 mod heartbeat;
 mod input;
 mod kernel;
@@ -102,9 +103,11 @@ struct Options {
     filter: Option<String>,
 }
 
-/// What benches start in processes of their own.
+/// What benches start in processes of their own, and what is done with their rows.
 #[derive(Subcommand)]
 enum Part {
+    /// Draws the book's figures from rows, which come on standard input
+    Figure(figure::Options),
     #[command(hide = true)]
     Load(load::Options),
     #[command(hide = true)]
@@ -128,6 +131,7 @@ enum Part {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.part {
+        Some(Part::Figure(options)) => figure::main(&options),
         Some(Part::Load(options)) => load::main(&options),
         Some(Part::Lever(options)) => lever::main(&options),
         Some(Part::Kernel(options)) => kernel::main(&options),

@@ -2,8 +2,9 @@
 //!
 //! After Waller and Hasselbring, *A Comparison of the Influence of Different Multi-core Processors on the Runtime Overhead for
 //! Application-Level Monitoring*, 2012, section 4.1: a function without a probe (T), with one that is off (T + I), with one
-//! that collects what nobody writes (T + I + C), and with one whose records are written (T + I + C + W). What is shown is without T. Laps with probes
-//! and laps without take turns, with a pause after each in which writers catch up, as the paper has 500 µs between calls.
+//! that collects what nobody writes (T + I + C), and with one whose records are written (T + I + C + W). What is shown is without T:
+//! the function is the same with a probe and without, and both take turns. Either in laps of many calls, with a pause after each in which
+//! writers catch up; or in periods of 500 µs with one call in each, which calls itself so often (section 4.3).
 
 use crate::Bench;
 use crate::apart::{self, Case};
@@ -13,16 +14,23 @@ use crate::row::{Better, median};
 use crate::session::Session;
 use clap::ValueEnum;
 use corebeat_probe::{probe, record, switch};
-use corebeat_trace::{Compression, Options as TraceOptions};
+use corebeat_trace::Options as TraceOptions;
 use fastrace::collector::{Config, Reporter, SpanContext, SpanRecord};
 use fastrace::local::LocalSpan;
+use opentelemetry::trace::{Tracer, TracerProvider};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider, SpanData, SpanExporter,
+};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{BufWriter, Write, sink};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracing::Subscriber;
 use tracing::span::{Attributes, Id};
 use tracing_subscriber::filter::LevelFilter;
@@ -32,7 +40,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-pub(crate) const BENCHES: [Bench; 3] = [
+pub(crate) const BENCHES: [Bench; 4] = [
     Bench {
         name: "probe.call",
         summary: "what a probe adds to a call, on the thread that makes it: off (I), collecting (I + C), writing (I + C + W)",
@@ -42,12 +50,20 @@ pub(crate) const BENCHES: [Bench; 3] = [
         run: |session| run(session, &BENCHES[0], Figure::Caller, &CALLS),
     },
     Bench {
+        name: "probe.depth",
+        summary: "the same of calls in calls, so many each 500 µs",
+        peers: PEERS,
+        tools: &[],
+        cases: |_| depths().map(|case| case.0).collect(),
+        run: |session| run(session, &BENCHES[1], Figure::Period, &depths().collect::<Vec<_>>()),
+    },
+    Bench {
         name: "probe.cpu",
-        summary: "the same in CPU time of all threads",
+        summary: "what a probe adds to a call, in CPU time of all threads",
         peers: PEERS,
         tools: &[],
         cases: |_| vec![WRITING.0.to_owned()],
-        run: |session| run(session, &BENCHES[1], Figure::Cpu, &[WRITING]),
+        run: |session| run(session, &BENCHES[2], Figure::Cpu, &[WRITING]),
     },
     Bench {
         name: "probe.bytes",
@@ -55,35 +71,48 @@ pub(crate) const BENCHES: [Bench; 3] = [
         peers: PEERS,
         tools: &[],
         cases: |_| vec![WRITING.0.to_owned()],
-        run: |session| run(session, &BENCHES[2], Figure::Bytes, &[WRITING]),
+        run: |session| run(session, &BENCHES[3], Figure::Bytes, &[WRITING]),
     },
 ];
 
-const PEERS: &[&str] = &["tracing", "fastrace"];
+const PEERS: &[&str] = &["tracing", "fastrace", "opentelemetry"];
 /// A case: its name, how far the probe goes, and how deep calls are nested.
-type Portion = (&'static str, Stage, u32);
+type Portion<N = &'static str> = (N, Stage, u32);
 const WRITING: Portion = ("writing", Stage::Writing, 1);
-/// The last three are figure 4: what a call costs must not grow with depth.
+/// The last two are columns of figure 3: one CPU for all threads, and no thread but the caller's.
 const CALLS: [Portion; 6] = [
     ("off", Stage::Off, 1),
+    ("off, recursion", Stage::Off, 64),
     ("collecting", Stage::Collecting, 1),
     WRITING,
-    ("writing, depth 4", Stage::Writing, 4),
-    ("writing, depth 16", Stage::Writing, 16),
-    ("writing, depth 64", Stage::Writing, 64),
+    ("writing, one CPU", Stage::OneCpu, 1),
+    ("writing, synchronous", Stage::Synchronous, 1),
 ];
+/// Figure 4: what a call costs must not grow with their number.
+const DEPTHS: [u32; 5] = [2, 16, 32, 64, 128];
+
+fn depths() -> impl Iterator<Item = Portion<String>> {
+    let stages = [("off", Stage::Off), ("collecting", Stage::Collecting), ("writing", Stage::Writing)];
+    let case = |(name, stage), depth| (format!("{name}, depth {depth}"), stage, depth);
+    stages.into_iter().flat_map(move |stage| DEPTHS.map(|depth| case(stage, depth)))
+}
+
 /// A run is ended after this.
 const RUN_MAX: Duration = Duration::from_secs(60);
 /// Calls of a lap: as many as buffers have room for.
 const CALLS_A_LAP: u32 = 32_768;
 /// After each lap.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How often a function is called that calls itself, and how often in all, with a probe and without by turns.
+const PERIOD: Duration = Duration::from_micros(500);
+const PERIODS: usize = 2_000;
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Subject {
     Corebeat,
     Tracing,
     Fastrace,
+    Opentelemetry,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -91,23 +120,36 @@ enum Stage {
     Off,
     Collecting,
     Writing,
+    OneCpu,
+    Synchronous,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Figure {
     Caller,
+    Period,
     Cpu,
     Bytes,
 }
 
-fn run(session: &Session, bench: &Bench, figure: Figure, portions: &[Portion]) -> Result<(), String> {
-    let case = |portion: &Portion| {
-        let subjects = Subject::value_variants().iter().map(|s| (apart::word(*s), *s, *portion));
-        Case { name: portion.0.to_owned(), subjects: subjects.collect() }
+fn run<N: ToString>(
+    session: &Session,
+    bench: &Bench,
+    figure: Figure,
+    portions: &[Portion<N>],
+) -> Result<(), String> {
+    let case = |(name, stage, depth): &Portion<N>| {
+        // The two others write with a thread of their own, or not at all.
+        let fits =
+            |s: &&Subject| *stage != Stage::Synchronous || matches!(s, Subject::Corebeat | Subject::Tracing);
+        let subjects = Subject::value_variants().iter().filter(fits);
+        let subjects = subjects.map(|s| (apart::word(*s), *s, (*stage, *depth)));
+        Case { name: name.to_string(), subjects: subjects.collect() }
     };
-    let cases: Vec<Case<Subject, Portion>> = portions.iter().map(case).collect();
+    let cases: Vec<Case<Subject, (Stage, u32)>> = portions.iter().map(case).collect();
     let unit = match figure {
         Figure::Caller => "ns/call",
+        Figure::Period => "ns/500 µs",
         Figure::Cpu => "CPU ns/call",
         Figure::Bytes => "bytes/event",
     };
@@ -117,7 +159,7 @@ fn run(session: &Session, bench: &Bench, figure: Figure, portions: &[Portion]) -
         |_| (unit, Better::Lower),
         &cases,
         |case| {
-            let turn = |(name, subject, portion): &'_ (String, Subject, Portion)| {
+            let turn = |(name, subject, portion): &'_ (String, Subject, (Stage, u32))| {
                 let (subject, portion) = (*subject, *portion);
                 Turn::new(name, move || measure(session, subject, figure, portion))
             };
@@ -130,7 +172,7 @@ fn measure(
     session: &Session,
     subject: Subject,
     figure: Figure,
-    (_, stage, depth): Portion,
+    (stage, depth): (Stage, u32),
 ) -> Result<Measured, String> {
     let mut command = apart::command(session, "probe", subject)?;
     command.arg(format!("--stage={}", apart::word(stage))).arg(format!("--figure={}", apart::word(figure)));
@@ -156,22 +198,31 @@ pub(crate) struct Options {
     folder: std::path::PathBuf,
 }
 
-/// Ends what was set up: everything is written then. How many records are missing.
-type End = Box<dyn FnOnce() -> Result<u64, String>>;
+/// Ends what was set up after so many calls: everything is written then, and nothing is missing.
+type End = Box<dyn FnOnce(f64) -> Result<(), String>>;
 
 /// The child's side.
 pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
-    cpus().first().map(|cpu| pin(*cpu));
+    // Threads that are started run where who starts them does.
+    let pin_here = || cpus().first().map(|cpu| pin(*cpu));
+    if options.stage == Stage::OneCpu {
+        pin_here();
+    }
     let path = options.folder.join(format!("probe-{}", std::process::id()));
-    let (call, end): (fn(u32) -> u32, End) = match options.subject {
+    let (call, end): (Call, End) = match options.subject {
         Subject::Corebeat => (corebeat, set_up_corebeat(options.stage, &path)?),
         Subject::Tracing => (tracing, set_up_tracing(options.stage, &path)?),
         Subject::Fastrace => (fastrace, set_up_fastrace(options.stage, &path)?),
+        Subject::Opentelemetry => (opentelemetry, set_up_opentelemetry(options.stage, &path)?),
     };
+    pin_here();
+    if options.figure == Figure::Period {
+        return measure_periods(options, call, end);
+    }
     let outer = CALLS_A_LAP / options.depth;
     let calls = f64::from(outer * options.depth);
     let mut sum = 0u64;
-    let mut lap = |call: fn(u32) -> u32| {
+    let mut lap = |call: Call| {
         let (begin, cpu) = (Instant::now(), cpu_ns());
         for _ in 0..outer {
             sum += u64::from(call(black_box(options.depth - 1)));
@@ -181,39 +232,62 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
         (ns, cpu_ns)
     };
     // The first pair warms up.
-    let (mut with_ns, mut net_ns) = (0.0, Vec::new());
+    let mut net_ns = Vec::new();
     let (mut plain_cpu_ns, begin_cpu_ns) = (0.0, cpu_ns());
     for number in 0..=options.laps {
         let (plain_ns, cpu_ns) = lap(plain);
         plain_cpu_ns += cpu_ns;
-        with_ns = match options.subject {
-            // A trace of its own for as many spans as fastrace keeps of one.
-            Subject::Fastrace if options.stage != Stage::Off => {
-                let root = fastrace::Span::root("root", SpanContext::random());
-                let _parent = root.set_local_parent();
-                lap(call).0
-            }
-            _ => lap(call).0,
-        };
+        let with_ns = in_root(options, || lap(call).0);
         if number > 0 || options.laps == 0 {
             net_ns.push((with_ns - plain_ns) / calls);
         }
     }
-    let missing = end()?;
     let all_calls = calls * f64::from(options.laps + 1);
+    end(all_calls)?;
     // What laps without probes take is twice there: once as itself, once in those with.
     let net_cpu_ns = (cpu_ns() - begin_cpu_ns - 2.0 * plain_cpu_ns) / all_calls;
-    black_box(with_ns);
-    if missing > 0 {
-        return Err(format!("{missing} of {} records were lost", all_calls));
-    }
     let value = match options.figure {
-        Figure::Caller => median(&net_ns).unwrap_or(0.0),
         Figure::Cpu => net_cpu_ns,
         Figure::Bytes => path.metadata().map_or(0.0, |file| file.len() as f64) / (2.0 * all_calls),
+        Figure::Caller | Figure::Period => median(&net_ns).unwrap_or(0.0),
     };
     println!("value {value}\nchecksum {sum:016x}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// One call a period, which calls itself: what all of them take together.
+fn measure_periods(options: &Options, call: Call, end: End) -> Result<ExitCode, String> {
+    let periods = if options.laps > 1 { PERIODS } else { PERIODS / 100 };
+    let (mut sum, mut plain_ns, mut with_ns) = (0u64, Vec::new(), Vec::new());
+    for period in 0..periods {
+        let (call, times) =
+            if period % 2 == 0 { (plain as Call, &mut plain_ns) } else { (call, &mut with_ns) };
+        let start = Instant::now();
+        let ns = in_root(options, || {
+            let begin = Instant::now();
+            sum += u64::from(call(black_box(options.depth - 1)));
+            begin.elapsed().as_nanos() as f64
+        });
+        times.push(ns);
+        while start.elapsed() < PERIOD {
+            std::hint::spin_loop();
+        }
+    }
+    end((with_ns.len() * options.depth as usize) as f64)?;
+    // The first quarter warms up.
+    let steady = |times: &[f64]| median(&times[times.len() / 4..]).unwrap_or(0.0);
+    println!("value {}\nchecksum {sum:016x}", steady(&with_ns) - steady(&plain_ns));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Does something in a trace of its own, for as many spans as fastrace keeps of one.
+fn in_root<T>(options: &Options, f: impl FnOnce() -> T) -> T {
+    if options.subject != Subject::Fastrace || options.stage == Stage::Off {
+        return f();
+    }
+    let root = fastrace::Span::root("root", SpanContext::random());
+    let _parent = root.set_local_parent();
+    f()
 }
 
 /// CPU time of all threads of this process, in nanoseconds.
@@ -222,40 +296,55 @@ fn cpu_ns() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// The function that is called, without a probe: it calls itself so often.
+/// A function, and how often it is to call itself.
+type Call = fn(u32) -> u32;
+
+/// The function that is called, without a probe. What it gets from itself is hidden from the compiler, which makes a loop of it
+/// otherwise, and of those with probes it does not.
 #[inline(never)]
 fn plain(depth: u32) -> u32 {
-    if depth == 0 { black_box(1) } else { plain(depth - 1) + 1 }
+    if depth == 0 { black_box(1) } else { black_box(plain(depth - 1)) + 1 }
 }
 
 #[inline(never)]
 #[probe(name = "bench::call")]
 fn corebeat(depth: u32) -> u32 {
-    if depth == 0 { black_box(1) } else { corebeat(depth - 1) + 1 }
+    if depth == 0 { black_box(1) } else { black_box(corebeat(depth - 1)) + 1 }
 }
 
 #[inline(never)]
 fn tracing(depth: u32) -> u32 {
     let _span = tracing::info_span!("call").entered();
-    if depth == 0 { black_box(1) } else { tracing(depth - 1) + 1 }
+    if depth == 0 { black_box(1) } else { black_box(tracing(depth - 1)) + 1 }
 }
 
 #[inline(never)]
 fn fastrace(depth: u32) -> u32 {
     let _span = LocalSpan::enter_with_local_parent("call");
-    if depth == 0 { black_box(1) } else { fastrace(depth - 1) + 1 }
+    if depth == 0 { black_box(1) } else { black_box(fastrace(depth - 1)) + 1 }
+}
+
+static TRACER: OnceLock<SdkTracer> = OnceLock::new();
+
+#[inline(never)]
+fn opentelemetry(depth: u32) -> u32 {
+    let call = |_| if depth == 0 { black_box(1) } else { black_box(opentelemetry(depth - 1)) + 1 };
+    TRACER.get().expect("it was set up").in_span("call", call)
 }
 
 fn set_up_corebeat(stage: Stage, path: &Path) -> Result<End, String> {
     let trace = match stage {
-        // What is collected goes nowhere, and nobody works on it.
-        Stage::Collecting => TraceOptions::default().compression(Compression::None).create("/dev/null"),
+        Stage::Collecting => TraceOptions::default().discard(),
+        Stage::Synchronous => TraceOptions::default().collectors(0).create(path),
         _ => TraceOptions::default().create(path),
     };
     let trace = trace.map_err(|e| e.to_string())?;
     record(&trace).map_err(|e| e.to_string())?;
     switch("bench::call", stage != Stage::Off).map_err(|e| e.to_string())?;
-    Ok(Box::new(|| trace.finish().map(|summary| summary.lost).map_err(|e| e.to_string())))
+    Ok(Box::new(|_| match trace.finish() {
+        Ok(summary) if summary.lost > 0 => Err(format!("{} events were lost", summary.lost)),
+        done => done.map(drop).map_err(|e| e.to_string()),
+    }))
 }
 
 fn set_up_tracing(stage: Stage, path: &Path) -> Result<End, String> {
@@ -267,18 +356,19 @@ fn set_up_tracing(stage: Stage, path: &Path) -> Result<End, String> {
     match stage {
         Stage::Off => subscribe(sink, LevelFilter::OFF),
         Stage::Collecting => tracing_subscriber::registry().with(Times).init(),
-        Stage::Writing => {
+        Stage::Synchronous => subscribe(File::create(path).map_err(|e| e.to_string())?, LevelFilter::INFO),
+        Stage::Writing | Stage::OneCpu => {
             let file = File::create(path).map_err(|e| e.to_string())?;
             let builder = tracing_appender::non_blocking::NonBlockingBuilder::default().lossy(false);
             let (writer, guard) = builder.finish(file);
             subscribe(writer, LevelFilter::INFO);
-            return Ok(Box::new(|| {
+            return Ok(Box::new(|_| {
                 drop(guard);
-                Ok(0)
+                Ok(())
             }));
         }
     }
-    Ok(Box::new(|| Ok(0)))
+    Ok(Box::new(|_| Ok(())))
 }
 
 /// Takes the time of spans, and nothing else.
@@ -313,13 +403,62 @@ impl Reporter for Lines {
 
 fn set_up_fastrace(stage: Stage, path: &Path) -> Result<End, String> {
     let file = match stage {
-        Stage::Off => return Ok(Box::new(|| Ok(0))),
+        Stage::Off => return Ok(Box::new(|_| Ok(()))),
         Stage::Collecting => None,
-        Stage::Writing => Some(BufWriter::new(File::create(path).map_err(|e| e.to_string())?)),
+        _ => Some(BufWriter::new(File::create(path).map_err(|e| e.to_string())?)),
     };
     fastrace::set_reporter(Lines(file), Config::default().report_interval(PAUSE));
-    Ok(Box::new(|| {
+    Ok(Box::new(|_| {
         fastrace::flush();
-        Ok(0)
+        Ok(())
+    }))
+}
+
+/// As many spans as a lap has are kept.
+const SPANS_KEPT: usize = 2 * CALLS_A_LAP as usize;
+
+/// Writes spans as text, or leaves it; counts them.
+#[derive(Debug)]
+struct Spans(Option<Mutex<BufWriter<File>>>, Arc<AtomicU64>);
+
+impl SpanExporter for Spans {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        // Relaxed: it is read when all is over.
+        self.1.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        if let Some(file) = &self.0 {
+            let mut file = file.lock().expect("nobody panics");
+            for SpanData { span_context, parent_span_id, name, start_time, end_time, .. } in batch {
+                let id = span_context.span_id();
+                let ns = |at: SystemTime| at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+                let _ = writeln!(file, "{id} {parent_span_id} {} {} {name}", ns(start_time), ns(end_time));
+            }
+            let _ = file.flush();
+        }
+        Ok(())
+    }
+}
+
+fn set_up_opentelemetry(stage: Stage, path: &Path) -> Result<End, String> {
+    let (file, sampler) = match stage {
+        Stage::Off => (None, Sampler::AlwaysOff),
+        Stage::Collecting => (None, Sampler::AlwaysOn),
+        _ => (Some(BufWriter::new(File::create(path).map_err(|e| e.to_string())?)), Sampler::AlwaysOn),
+    };
+    let exported = Arc::new(AtomicU64::new(0));
+    let batches = BatchConfigBuilder::default()
+        .with_max_queue_size(SPANS_KEPT)
+        .with_max_export_batch_size(SPANS_KEPT / 16)
+        .with_scheduled_delay(PAUSE);
+    let exporter = Spans(file.map(Mutex::new), exported.clone());
+    let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches.build()).build();
+    let provider = SdkTracerProvider::builder().with_sampler(sampler).with_span_processor(processor).build();
+    TRACER.get_or_init(|| provider.tracer("bench"));
+    Ok(Box::new(move |calls| {
+        provider.shutdown().map_err(|e| e.to_string())?;
+        let missing = calls - exported.load(Ordering::Relaxed) as f64;
+        if stage != Stage::Off && missing > 0.0 {
+            return Err(format!("{missing} of {calls} spans were lost"));
+        }
+        Ok(())
     }))
 }

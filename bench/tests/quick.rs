@@ -71,7 +71,7 @@ const TRACE: [&str; 1] = ["trace.event"];
 const HEARTBEAT: [&str; 1] = ["heartbeat.beat"];
 
 /// The benches of transactions.
-const PROBE: [&str; 3] = ["probe.call", "probe.cpu", "probe.bytes"];
+const PROBE: [&str; 4] = ["probe.call", "probe.depth", "probe.cpu", "probe.bytes"];
 const STM: [&str; 3] = ["stm.transfer", "stm.read", "stm.bank"];
 
 #[test]
@@ -218,7 +218,11 @@ fn stm_quick_gives_every_case_of_every_bench() {
 fn probe_quick_gives_every_case_of_every_bench() {
     for (_, rows) in rows_of_every_case(&PROBE) {
         for case in cases(&rows) {
-            assert_eq!(subjects(&rows, case), ["corebeat", "tracing", "fastrace"]);
+            let peers: &[&str] = match case {
+                "writing, synchronous" => &["corebeat", "tracing"],
+                _ => &["corebeat", "tracing", "fastrace", "opentelemetry"],
+            };
+            assert_eq!(subjects(&rows, case), peers);
         }
     }
 }

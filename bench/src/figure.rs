@@ -1,0 +1,213 @@
+//! Figures of the book, drawn from rows: `bench --json NAME... | bench figure FOLDER`.
+//!
+//! They show what the tables say, median by median. After Waller and Hasselbring, 2012: `probe-portions.svg` is their figure 3, of
+//! the rows of `probe.call`, and `probe-depth.svg` their figure 4, of those of `probe.depth`.
+
+use plotters::prelude::*;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Where they go.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The folder
+    folder: PathBuf,
+}
+
+const SIZE: (u32, u32) = (720, 420);
+/// Columns of figure 3: where who writes runs, and what the case is called.
+const COLUMNS: [(&str, &str); 3] = [
+    ("no other thread", "writing, synchronous"),
+    ("one CPU", "writing, one CPU"),
+    ("a CPU for who writes", "writing"),
+];
+const PORTIONS: [&str; 3] = ["I: instrumentation", "C: collecting", "W: writing"];
+/// What is less is drawn as this: a logarithm has no 0.
+const NS_MIN: f64 = 0.1;
+
+/// Medians: by bench, subject and case.
+type Rows = BTreeMap<(String, String, String), f64>;
+
+pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+    let rows = read(std::io::stdin().lock())?;
+    let drawings: [(&str, Drawing); 2] =
+        [("probe-portions.svg", draw_portions), ("probe-depth.svg", draw_depth)];
+    for (name, draw) in drawings {
+        let mut text = String::new();
+        match draw(&rows, &mut text) {
+            Ok(true) => {
+                let path = options.folder.join(name);
+                std::fs::write(&path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+                println!("{}", path.display());
+            }
+            Ok(false) => eprintln!("bench: no rows for {name}"),
+            Err(e) => return Err(format!("cannot draw {name}: {e}")),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(lines: impl BufRead) -> Result<Rows, String> {
+    let mut rows = Rows::new();
+    for line in lines.lines() {
+        let line = line.map_err(|e| format!("cannot read rows: {e}"))?;
+        let row: Value = serde_json::from_str(&line).map_err(|e| format!("'{line}' is no row: {e}"))?;
+        let text = |field: &str| row[field].as_str().map(str::to_owned);
+        let (Some(bench), Some(subject), Some(case), Some(median)) =
+            (text("bench"), text("subject"), text("case"), row["median"].as_f64())
+        else {
+            return Err(format!("'{line}' is no row of a bench: make them with --json"));
+        };
+        rows.insert((bench, subject, case), median);
+    }
+    Ok(rows)
+}
+
+/// Draws; whether there was something to draw.
+type Drawing = fn(&Rows, &mut String) -> Result<bool, Box<dyn Error>>;
+
+/// Bars of what each portion takes, one upon the other.
+fn draw_portions(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
+    let median = |case: &str| rows.get(&("probe.call".into(), "corebeat".into(), case.into())).copied();
+    let (Some(off), Some(collecting)) = (median("off"), median("collecting")) else { return Ok(false) };
+    let bars: Vec<_> =
+        COLUMNS.iter().filter_map(|(name, case)| Some((*name, [off, collecting, median(case)?]))).collect();
+    if bars.is_empty() {
+        return Ok(false);
+    }
+    let most = bars.iter().flat_map(|bar| bar.1).fold(1.0, f64::max);
+    let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
+    root.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&root)
+        .caption("What a probe adds to a call", ("sans-serif", 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(48)
+        .build_cartesian_2d(0.0..bars.len() as f64, 0.0..most * 1.4)?;
+    chart.configure_mesh().disable_x_mesh().x_labels(0).y_desc("ns of the thread that calls").draw()?;
+    for (portion, name) in PORTIONS.iter().enumerate() {
+        let style = Palette99::pick(portion).filled();
+        let boxes = bars.iter().enumerate().map(|(column, (_, upto))| {
+            let from = if portion == 0 { 0.0 } else { upto[portion - 1] };
+            let left = column as f64;
+            // A portion that takes less than nothing is within what was measured.
+            Rectangle::new([(left + 0.25, from), (left + 0.75, upto[portion].max(from))], style)
+        });
+        chart
+            .draw_series(boxes)?
+            .label(*name)
+            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], style));
+    }
+    for (column, (name, upto)) in bars.iter().enumerate() {
+        let label = |text: String, y: f64| Text::new(text, (column as f64 + 0.25, y), ("sans-serif", 13));
+        chart.draw_series([
+            label(
+                format!("{:.1} + {:.1} + {:.1} ns", upto[0], upto[1] - upto[0], upto[2] - upto[1]),
+                most * 1.16,
+            ),
+            label((*name).to_owned(), most * 1.1),
+        ])?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK)
+        .draw()?;
+    root.present()?;
+    drop(chart);
+    drop(root);
+    Ok(true)
+}
+
+/// Lines over the number of calls in 500 µs, each with a logarithm.
+fn draw_depth(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
+    let mut lines = BTreeMap::<String, Vec<(f64, f64)>>::new();
+    for ((bench, subject, case), median) in rows {
+        let Some((stage, depth)) = case.split_once(", depth ").filter(|_| bench == "probe.depth") else {
+            continue;
+        };
+        // Of peers, all that they do.
+        if subject == "corebeat" || stage == "writing" {
+            let depth: u32 = depth.parse()?;
+            let line = lines.entry(format!("{subject}, {stage}")).or_default();
+            line.push((depth.into(), median.max(NS_MIN)));
+        }
+    }
+    let points = || lines.values().flatten();
+    let Some(depth_max) = points().map(|point| point.0).reduce(f64::max) else { return Ok(false) };
+    let depth_min = points().map(|point| point.0).fold(depth_max, f64::min);
+    let ns_max = points().map(|point| point.1).fold(1.0, f64::max);
+    let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
+    root.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&root)
+        .caption("What probes add to calls, over how many there are in 500 µs", ("sans-serif", 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(64)
+        .build_cartesian_2d(
+            (depth_min..depth_max * 1.1).log_scale().base(2.0),
+            (NS_MIN..ns_max * 2.0).log_scale(),
+        )?;
+    chart
+        .configure_mesh()
+        .x_desc("calls in 500 µs")
+        .y_desc("ns of the thread that calls")
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .draw()?;
+    for (i, (name, line)) in lines.iter_mut().enumerate() {
+        line.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let style = Palette99::pick(i).stroke_width(2);
+        chart
+            .draw_series(LineSeries::new(line.iter().copied(), style).point_size(3))?
+            .label(name.as_str())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK)
+        .draw()?;
+    root.present()?;
+    drop(chart);
+    drop(root);
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(bench: &str, subject: &str, case: &str, median: f64) -> String {
+        format!(r#"{{"bench":"{bench}","subject":"{subject}","case":"{case}","median":{median}}}"#) + "\n"
+    }
+
+    #[test]
+    fn figures_are_drawn_from_rows() {
+        let mut lines = String::new();
+        let cases = [("off", 0.2), ("collecting", 25.0), ("writing", 26.0), ("writing, synchronous", 40.0)];
+        cases.iter().for_each(|(case, median)| lines += &row("probe.call", "corebeat", case, *median));
+        for subject in ["corebeat", "tracing"] {
+            lines += &row("probe.depth", subject, "writing, depth 2", 60.0);
+            lines += &row("probe.depth", subject, "writing, depth 64", 2000.0);
+        }
+        let rows = read(lines.as_bytes()).unwrap();
+        let (mut portions, mut depth) = (String::new(), String::new());
+        assert!(draw_portions(&rows, &mut portions).unwrap() && draw_depth(&rows, &mut depth).unwrap());
+        assert!(portions.contains("0.2 + 24.8 + 1.0 ns") && portions.contains("</svg>"), "{portions}");
+        assert!(depth.contains("tracing, writing") && depth.contains("</svg>"), "{depth}");
+    }
+
+    #[test]
+    fn nothing_is_drawn_of_other_rows_and_what_is_none_is_refused() {
+        let rows = read(row("stm.bank", "corebeat", "off", 1.0).as_bytes()).unwrap();
+        let mut text = String::new();
+        assert!(!draw_portions(&rows, &mut text).unwrap() && !draw_depth(&rows, &mut text).unwrap());
+        assert!(read("{}\n".as_bytes()).is_err() && read("probe.call  off\n".as_bytes()).is_err());
+    }
+}
