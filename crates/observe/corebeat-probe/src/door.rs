@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// How long each side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it rests where nobody can be let in.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of a question, and of a line of an answer.
 const QUESTION_BYTES_MAX: u64 = PATTERN_BYTES_MAX as u64 + 16;
 const LINE_BYTES_MAX: u64 = 8 << 10;
@@ -56,8 +58,12 @@ impl Door {
                 if is_over.load(Ordering::Acquire) {
                     break;
                 }
-                // Who goes away before it has its answer is none of ours.
-                let _ = client.and_then(serve);
+                match client {
+                    // Who goes away before it has its answer is none of ours.
+                    Ok(client) => drop(serve(client)),
+                    // Such as too many open files, which lasts.
+                    Err(_) => std::thread::sleep(PAUSE),
+                }
             }
         })?;
         Ok(Door { over, address, thread: Some(thread) })

@@ -1,6 +1,6 @@
 //! What is written: few bytes a call.
 
-use corebeat_trace::Event;
+use corebeat_trace::{Event, TEXT_BYTES_MAX};
 
 /// Which number is which probe.
 #[derive(Event)]
@@ -10,6 +10,14 @@ pub(crate) struct Declare<'a> {
     pub(crate) name: &'a str,
     pub(crate) file: &'a str,
     pub(crate) line: u32,
+}
+
+impl Declare<'_> {
+    /// What it takes in a buffer, with a fix before it.
+    pub(crate) fn bytes_max(&self) -> usize {
+        const OTHERS: usize = 64;
+        OTHERS + self.name.len().min(TEXT_BYTES_MAX) + self.file.len().min(TEXT_BYTES_MAX)
+    }
 }
 
 /// A call begins.

@@ -13,8 +13,8 @@ use std::thread::panicking;
 
 /// Probes that a program may have; more are never on.
 pub const PROBES_MAX: usize = 1 << 16;
-/// Declarations in one stream, so that they have room in its buffers.
-const DECLARATIONS_MAX: usize = 512;
+/// Bytes of declarations in one stream: the least that its buffers have room for.
+const DECLARATIONS_BYTES_MAX: usize = 16 << 10;
 
 /// All probes of the program. The linker puts them here.
 #[linkme::distributed_slice]
@@ -212,17 +212,18 @@ pub fn switch(pattern: &str, on: bool) -> Result<usize, Error> {
 /// Another trace is installed.
 pub fn record(trace: &Trace) -> Result<(), corebeat_trace::Error> {
     trace.install()?;
-    let all: Vec<_> = probes().enumerate().collect();
-    for part in all.chunks(DECLARATIONS_MAX) {
-        // Written when it goes, so that it is in the file whatever happens later.
-        let Some(log) = trace.log() else { break };
-        for (number, probe) in part {
-            log.emit(&Declare {
-                probe: *number as u16,
-                name: probe.name(),
-                file: probe.file,
-                line: probe.line,
-            });
+    // Written when it goes, so that it is in the file whatever happens later.
+    let (mut log, mut bytes) = (None, 0);
+    for (number, probe) in probes().enumerate() {
+        let declaration =
+            Declare { probe: number as u16, name: probe.name(), file: probe.file, line: probe.line };
+        let more_bytes = declaration.bytes_max();
+        if log.is_none() || bytes + more_bytes > DECLARATIONS_BYTES_MAX {
+            (log, bytes) = (trace.log(), 0);
+        }
+        bytes += more_bytes;
+        if let Some(log) = &log {
+            log.emit(&declaration);
         }
     }
     Ok(())
