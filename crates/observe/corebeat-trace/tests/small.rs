@@ -3,6 +3,7 @@
 use corebeat_trace::{Compression, Event, Options, Reader, Trace, WhenFull, emit};
 use std::path::Path;
 use std::sync::mpsc;
+use std::time::Duration;
 
 #[derive(Event)]
 struct Step<'a> {
@@ -35,8 +36,10 @@ fn read(path: &Path) -> Vec<(u32, Option<u64>)> {
 fn buffers_go_from_thread_to_thread() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.cbt");
-    for collectors in [0, 2] {
-        let options = Options::default().collectors(collectors).buffers(2).buffer_bytes(0);
+    // The last takes what is in buffers while they are filled.
+    for (collectors, delay_ms) in [(0, 1000), (2, 1000), (1, 0)] {
+        let options = Options::default().collectors(collectors).delay(Duration::from_millis(delay_ms));
+        let options = options.buffers(2).buffer_bytes(0);
         let trace = options.compression(Compression::Lz4).when_full(WhenFull::Wait).create(&path).unwrap();
         let (ready, wait) = mpsc::channel();
         let (go_on, stay) = mpsc::channel::<()>();
