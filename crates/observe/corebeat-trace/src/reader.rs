@@ -51,8 +51,8 @@ pub struct Reader<R> {
     at_byte: u64,
     kinds: Arc<Vec<ReadKind>>,
     threads: BTreeMap<u32, Arc<Thread>>,
-    /// Of each stream, when the last packet that was read ended.
-    ends_ns: BTreeMap<u32, u64>,
+    /// Of each stream, when its last event was that was read.
+    last_ns: BTreeMap<u32, u64>,
     process: Process,
     pub(crate) clock: Clock,
     pub(crate) ending: Option<Ending>,
@@ -353,7 +353,7 @@ impl<R: Read> Reader<R> {
             at_byte: FILE_HEADER_BYTES as u64,
             kinds: Arc::default(),
             threads: BTreeMap::new(),
-            ends_ns: BTreeMap::new(),
+            last_ns: BTreeMap::new(),
             process: Process::default(),
             clock: Clock::default(),
             ending: None,
@@ -524,7 +524,7 @@ impl<R: Read> Reader<R> {
                         .ok_or("compressed events make no sense")?,
                 };
                 packet.place(&mut self.clock)?;
-                packet.follow(self.ends_ns.entry(header.stream).or_default());
+                packet.follow(self.last_ns.entry(header.stream).or_default());
                 return Ok(Learned::Events(packet));
             }
             Content::End => {
@@ -636,13 +636,15 @@ impl Packet {
         Ok(())
     }
 
-    /// Has it begin no earlier than the one before ended, which is where this stream has come to.
-    fn follow(&mut self, end_ns: &mut u64) {
-        if self.span.begin.monotonic_ns < *end_ns {
-            self.span.begin.monotonic_ns = *end_ns;
-            self.events.iter_mut().for_each(|place| place.time_ns = place.time_ns.max(*end_ns));
+    /// Has its events behind the last one of the packet before: a thread's events are in order, also where their times are not
+    /// known that well. What that changes is added to their bounds.
+    fn follow(&mut self, last_ns: &mut u64) {
+        for place in &mut self.events {
+            let early_ns = last_ns.saturating_sub(place.time_ns);
+            place.time_ns = place.time_ns.max(*last_ns);
+            place.bound_ns = place.bound_ns.saturating_add(u32::try_from(early_ns).unwrap_or(u32::MAX));
+            *last_ns = place.time_ns;
         }
-        *end_ns = self.span.end.monotonic_ns.max(*end_ns);
     }
 
     /// Gives times to events between two fixes.
