@@ -87,7 +87,7 @@ fn draw_portions(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>>
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(48)
-        .build_cartesian_2d(0.0..bars.len() as f64, 0.0..most * 1.4)?;
+        .build_cartesian_2d(0.0..bars.len() as f64, 0.0..most * 1.6)?;
     chart.configure_mesh().disable_x_mesh().x_labels(0).y_desc("ns of the thread that calls").draw()?;
     for (portion, name) in PORTIONS.iter().enumerate() {
         let style = Palette99::pick(portion).filled();
@@ -169,7 +169,7 @@ fn draw_depth(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(SeriesLabelPosition::UpperLeft)
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK)
         .draw()?;
