@@ -77,8 +77,9 @@ pub(crate) struct Descriptor {
     mode: Mode,
     fate: Fate,
     is_irrevocable: bool,
-    /// Values that are to be dropped were written.
-    drops: bool,
+    /// There is more to do at the end than to give locks back: values that are to be dropped were written, or others were
+    /// met.
+    is_untidy: bool,
     /// How many `or_else` we are in.
     branches: u32,
     /// The locks of what was read.
@@ -178,7 +179,7 @@ impl Mine {
     /// Gives it back, and frees what may be freed.
     #[inline(always)]
     pub(crate) fn done(mut self) {
-        if std::mem::take(&mut self.get().drops) {
+        if std::mem::take(&mut self.get().is_untidy) {
             self.tidy();
         }
     }
@@ -222,7 +223,7 @@ impl Descriptor {
             mode: Mode::Full,
             fate: Fate::Open,
             is_irrevocable: false,
-            drops: false,
+            is_untidy: false,
             branches: 0,
             reads: Vec::new(),
             writes: Vec::new(),
@@ -386,7 +387,7 @@ impl Descriptor {
             if let Some(write) = self.writes.last_mut() {
                 write.drop = drop;
             }
-            self.drops = true;
+            self.is_untidy = true;
         }
     }
 
@@ -426,8 +427,22 @@ impl Descriptor {
     #[cold]
     fn meet(&mut self, lock: &Lock, seen: u64, cause: Cause) -> Result<(), Abort> {
         let Some(other) = holder(seen) else { return Ok(()) };
+        let standing = self.stand();
+        let result = self.wait_for(other, lock, seen, cause, standing);
+        // It waits no more, whichever way that ended.
+        self.slot.stand(standing);
+        result
+    }
+
+    fn wait_for(
+        &mut self,
+        other: &'static Slot,
+        lock: &Lock,
+        seen: u64,
+        cause: Cause,
+        standing: Standing,
+    ) -> Result<(), Abort> {
         let manager = GLOBAL.choice.get();
-        self.stand();
         let mut asked = 0;
         loop {
             // First the turn, then the lock: so it is the turn in which the lock is held.
@@ -442,7 +457,7 @@ impl Descriptor {
             } else if self.slot.is_doomed(self.turn) {
                 return Err(self.lose(Cause::Killed));
             } else {
-                manager.meet(self.standing, other.standing(), asked)
+                manager.meet(standing, other.standing(), asked)
             };
             match decision {
                 Decision::Abort => return Err(self.lose(cause)),
@@ -450,25 +465,33 @@ impl Descriptor {
                 Decision::Wait => {}
             }
             if asked == 0 {
-                self.slot.stand(Standing { waits: true, ..self.standing });
+                self.slot.stand(Standing { waits: true, ..standing });
             }
             pause(1 << asked.min(10));
             asked = asked.saturating_add(1);
         }
-        if asked > 0 {
-            self.slot.stand(self.standing);
-        }
         Ok(())
     }
 
-    /// Tells others how we stand.
-    fn stand(&mut self) {
+    /// Tells others how we stand, which is for them and for us alike.
+    fn stand(&mut self) -> Standing {
+        self.is_untidy = true;
         if self.standing.since.is_none() {
             // Relaxed: that numbers differ is all that is asked for.
             self.standing.since = Some(GLOBAL.met.fetch_add(1, Ordering::Relaxed) + 1);
         }
         let opened = (self.reads.len() + self.writes.len()) as u64;
-        self.slot.stand(Standing { karma: self.standing.karma + opened, ..self.standing });
+        let standing = Standing { karma: self.standing.karma + opened, ..self.standing };
+        self.slot.stand(standing);
+        standing
+    }
+
+    /// The transaction is over: the next one begins with nothing.
+    fn forget_standing(&mut self) {
+        if self.standing != Standing::default() {
+            self.standing = Standing::default();
+            self.slot.stand(self.standing);
+        }
     }
 
     pub(crate) fn lose(&mut self, cause: Cause) -> Abort {
@@ -593,7 +616,7 @@ impl Descriptor {
     #[inline(always)]
     fn finish(&mut self) {
         self.reads.clear();
-        if self.drops || self.failed != 0 || self.mode == Mode::Alone {
+        if self.is_untidy || self.failed != 0 || self.mode == Mode::Alone {
             self.finish_slowly();
         } else {
             self.writes.clear();
@@ -610,10 +633,7 @@ impl Descriptor {
         }
         self.open();
         self.failed = 0;
-        if self.standing != Standing::default() {
-            self.standing = Standing::default();
-            self.slot.stand(self.standing);
-        }
+        self.forget_standing();
         self.end();
     }
 
@@ -760,6 +780,7 @@ impl Descriptor {
         self.writes.clear();
         self.open();
         self.failed = 0;
+        self.forget_standing();
         self.end();
     }
 }
@@ -782,4 +803,63 @@ fn bits(writes: &[Write]) -> u64 {
     let locks = writes.iter().filter_map(|write| write.lock);
     // SAFETY: as in `undo`.
     locks.map(|lock| unsafe { lock.as_ref() }.bit()).fold(0, |bits, bit| bits | bit)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::contention::{self, Backoff, ContentionManager};
+    use crate::fault::test::on_pause;
+    use crate::history::turn;
+    use crate::{TCell, atomically};
+    use std::rc::Rc;
+
+    /// A cell that another thread holds. Where this one would pause, the other is asked whether it gives it back: with how
+    /// often it was asked before, and how this one stands.
+    fn held(
+        manager: &'static dyn ContentionManager,
+        gives_back: impl Fn(u32, Standing) -> bool + 'static,
+    ) -> &'static TCell<u64> {
+        contention::set(manager);
+        let cell: &TCell<u64> = Box::leak(Box::new(TCell::new(7)));
+        let (other, own) = (Slots::get(), Mine::take().get().slot);
+        let lock = cell.parts().0;
+        assert!(lock.take(0, owner(other)));
+        let asked = Cell::new(0);
+        on_pause(Rc::new(move || {
+            let before = asked.replace(asked.get() + 1);
+            assert!(before < 10 * FAILED_MAX, "it is asked for ever");
+            if lock.look() > VERSION_MAX && gives_back(before, own.standing()) {
+                lock.release(0);
+                Slots::put_back(other);
+            }
+        }));
+        cell
+    }
+
+    #[test]
+    fn transaction_that_gave_up_does_not_wait() {
+        let _turn = turn();
+        let cell = held(&Backoff, |before, standing| {
+            assert_eq!(standing.waits, before < 8, "asked the {before}th time");
+            before == 8
+        });
+        assert_eq!(atomically(|tx| tx.read(cell)), 7);
+    }
+
+    #[test]
+    fn transaction_that_met_somebody_says_what_it_has_opened_until_it_is_over() {
+        let _turn = turn();
+        let others = [TCell::new(1u64), TCell::new(2)];
+        let cell = held(&Backoff, |_, standing| {
+            assert_eq!((standing.karma, standing.since.is_some()), (2, true));
+            true
+        });
+        let sum = atomically(|tx| {
+            tx.update(&others[1], |n| n + 1)?;
+            Ok(tx.read(&others[0])? + tx.read(cell)?)
+        });
+        assert_eq!(sum, 8);
+        assert_eq!(Mine::take().get().slot.standing(), Standing::default());
+    }
 }

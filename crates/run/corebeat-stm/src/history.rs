@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 const CELLS: usize = 4;
@@ -313,8 +313,11 @@ fn plans(threads: std::ops::Range<usize>) -> impl Strategy<Value = Case> {
 /// What each thread is to do, and who runs when.
 type Case = (Vec<Vec<Plan>>, Vec<u8>);
 
-/// The manager is the process's.
-static TURN: Mutex<()> = Mutex::new(());
+/// For who sets the manager, which is the process's, or shuts the gate.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn check(
     threads: std::ops::Range<usize>,
@@ -322,7 +325,7 @@ fn check(
     fault: Option<Fault>,
     config: Config,
 ) -> Result<(), TestError<Case>> {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     contention::set(manager);
     let config = Config { failure_persistence: None, ..config };
     TestRunner::new_with_rng(config, proptest::test_runner::TestRng::deterministic_rng(Default::default()))
