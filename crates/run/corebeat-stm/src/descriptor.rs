@@ -715,7 +715,7 @@ impl Descriptor {
             Cause::Snapshot => self.mode = Mode::Full,
             _ => {
                 self.failed += 1;
-                if self.mode == Mode::Full && self.failed >= FAILED_MAX {
+                if self.mode != Mode::Alone && self.failed >= FAILED_MAX {
                     while !GLOBAL.clock.shut() {
                         pause(u32::MAX);
                     }
@@ -808,10 +808,10 @@ fn bits(writes: &[Write]) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::contention::{self, Backoff, ContentionManager};
+    use crate::contention::{self, Backoff, ContentionManager, Suicide};
     use crate::fault::test::on_pause;
     use crate::history::turn;
-    use crate::{TCell, atomically};
+    use crate::{TCell, atomically, snapshot};
     use std::rc::Rc;
 
     /// A cell that another thread holds. Where this one would pause, the other is asked whether it gives it back: with how
@@ -835,6 +835,14 @@ mod tests {
             }
         }));
         cell
+    }
+
+    #[test]
+    fn snapshot_that_fails_again_and_again_gets_its_way() {
+        let _turn = turn();
+        let cell = held(&Suicide, |_, _| GLOBAL.clock.now().is_shut);
+        assert_eq!(snapshot(|tx| tx.read(cell)), 7);
+        assert!(!GLOBAL.clock.now().is_shut);
     }
 
     #[test]
