@@ -5,9 +5,9 @@ use rustix::time::{ClockId, clock_gettime};
 /// Readings of which the shortest is kept.
 const TRIES: u32 = 3;
 
-/// Looks at the counter of the core that this runs on. Its unit is unknown, and another core may count otherwise.
+/// Looks at the counter of the core that this runs on, as events do. Its unit is unknown, and another core may count otherwise.
 #[inline(always)]
-pub(crate) fn now() -> u64 {
+pub fn now() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         // SAFETY: every x86-64 processor has it, and Linux lets programs use it.

@@ -121,7 +121,8 @@ mod trace;
 
 pub use compression::Compression;
 pub use corebeat_trace_macro::Event;
-pub use current::emit;
+pub use counter::now as ticks;
+pub use current::{emit, emit_all};
 pub use cut::cut;
 pub use error::Error;
 pub use event::{Event, FIELDS_MAX, Field, FieldKind, Fields, KINDS_MAX, Kind, Plain, TEXT_BYTES_MAX, Type};

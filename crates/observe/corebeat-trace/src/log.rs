@@ -157,6 +157,43 @@ impl Stream {
         unsafe { self.emit_slowly(kind, timed, &fields, now) }
     }
 
+    /// Logs events without time stamps, one behind the other: what is known of the buffer is looked up once. Whether the
+    /// trace goes on.
+    ///
+    /// # Safety
+    ///
+    /// Only the filler calls this, and neither going through the events nor looking at their fields logs anything.
+    #[inline(always)]
+    pub(crate) unsafe fn emit_all<E: Event>(&self, events: &mut impl Iterator<Item = E>) -> bool {
+        const { assert!(!E::TIMED, "these have no time stamps") };
+        let kind = E::kind();
+        loop {
+            // Relaxed: as in `emit`.
+            let (mut at, end) = (self.ring.at(), self.end.load(Ordering::Relaxed));
+            let number = kind.number();
+            let left_over = loop {
+                let Some(event) = events.next() else { break None };
+                let fields = event.fields();
+                match number {
+                    Some(number) if at.addr() + head_bytes(false) + fields.bytes() <= end.addr() => {
+                        // SAFETY: there is room for that many bytes, which are the filler's.
+                        at = unsafe { write(at, number, None, &fields) };
+                    }
+                    _ => break Some(event),
+                }
+            };
+            if !at.is_null() {
+                // SAFETY: the caller's; it is in the slot that was open, and nobody else has logged meanwhile.
+                unsafe { self.ring.advance(at) };
+            }
+            let Some(event) = left_over else { return true };
+            // SAFETY: the caller's.
+            if !unsafe { self.emit_slowly(kind, false, &event.fields(), counter::now) } {
+                return false;
+            }
+        }
+    }
+
     /// With a new kind, or a new buffer, or a fix before it.
     #[cold]
     #[inline(never)]
