@@ -42,6 +42,22 @@ impl Cause {
         Cause::Panic,
         Cause::Explicit,
     ];
+
+    /// What it is called in traces.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Cause::ReadConflict => "read conflict",
+            Cause::WriteConflict => "write conflict",
+            Cause::Validation => "validation",
+            Cause::Extension => "extension",
+            Cause::Killed => "killed",
+            Cause::Gate => "gate",
+            Cause::Snapshot => "snapshot",
+            Cause::Retry => "retry",
+            Cause::Explicit => "explicit",
+            Cause::Panic => "panic",
+        }
+    }
 }
 
 /// How many transactions were committed, and how many attempts came to nothing, and why.

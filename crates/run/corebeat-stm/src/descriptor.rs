@@ -24,12 +24,14 @@ use crate::lock::{Lock, VERSION_MAX, holder, owner};
 use crate::pause::{Random, pause};
 use crate::place::Place;
 use crate::slot::{Slot, Slots};
+use crate::trace::{self, Teller};
 use crate::waiter::wake;
 use corebeat_sync::asymmetric;
 use corebeat_sync::atomic::Ordering;
 use std::cell::Cell;
 #[cfg(not(loom))]
 use std::mem::ManuallyDrop;
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 
 /// A transaction that has failed so often shuts the gate: then it cannot fail again.
@@ -75,6 +77,8 @@ pub(crate) struct Descriptor {
     /// How our locks look.
     owner: u64,
     mode: Mode,
+    /// Whether what is read is noted: to be looked at again, or to be told.
+    notes: bool,
     fate: Fate,
     is_irrevocable: bool,
     /// There is more to do at the end than to give locks back: values that are to be dropped were written, or others were
@@ -95,6 +99,9 @@ pub(crate) struct Descriptor {
     /// Values that were replaced, or taken back.
     limbo: Limbo,
     random: Random,
+    /// Where the transaction stands in the program, if it said so.
+    site: Option<&'static Location<'static>>,
+    teller: Teller,
 }
 
 struct Owner(Cell<*mut Descriptor>);
@@ -221,6 +228,7 @@ impl Descriptor {
             time: 0,
             owner: owner(slot),
             mode: Mode::Full,
+            notes: true,
             fate: Fate::Open,
             is_irrevocable: false,
             is_untidy: false,
@@ -234,10 +242,18 @@ impl Descriptor {
             standing: Standing::default(),
             limbo: Limbo::default(),
             random: Random::new((slot as *const Slot).addr() as u64),
+            site: None,
+            teller: Teller::new(),
         }));
         // In destructors of thread-local data ours may be gone. Then this one, and its slot, stay behind.
         let _ = OWNER.try_with(|own| own.0.set(descriptor));
         descriptor
+    }
+
+    /// For traces: where in the program the next transaction is.
+    #[inline(always)]
+    pub(crate) fn stand_at(&mut self, site: &'static Location<'static>) {
+        self.site = Some(site);
     }
 
     /// The first attempt begins.
@@ -253,6 +269,10 @@ impl Descriptor {
 
     #[inline(always)]
     fn begin(&mut self) {
+        self.notes = self.mode == Mode::Full;
+        if trace::is_on() {
+            self.tell_start();
+        }
         self.turn += 1;
         self.slot.begin(self.turn);
         asymmetric::light();
@@ -288,7 +308,7 @@ impl Descriptor {
         let value = place.get();
         let is_read = seen <= self.time
             && lock.is_still(seen)
-            && (self.mode != Mode::Full || push_where_room(&mut self.reads, lock.into()));
+            && (!self.notes || push_where_room(&mut self.reads, lock.into()));
         is_read.then_some(value)
     }
 
@@ -303,9 +323,9 @@ impl Descriptor {
             if seen > VERSION_MAX {
                 self.meet(lock, seen, Cause::ReadConflict)?;
             } else if seen > self.time && !is_planted(Fault::Time) {
-                self.extend(seen)?;
+                self.extend(lock, seen)?;
             } else if lock.is_still(seen) {
-                if self.mode == Mode::Full {
+                if self.notes {
                     self.reads.push(lock.into());
                 }
                 return Ok(value);
@@ -365,7 +385,7 @@ impl Descriptor {
             if seen > VERSION_MAX {
                 self.meet(lock, seen, Cause::WriteConflict)?;
             } else if seen > self.time {
-                self.extend(seen)?;
+                self.extend(lock, seen)?;
             } else {
                 if self.mode == Mode::Alone {
                     // Who has shut the gate takes what is from the future as well; its version is to be higher all the same.
@@ -392,10 +412,11 @@ impl Descriptor {
     }
 
     /// All that was read is from one moment as late as `version`, if nothing of it has changed.
-    fn extend(&mut self, version: u64) -> Result<(), Abort> {
+    fn extend(&mut self, lock: &Lock, version: u64) -> Result<(), Abort> {
         match self.mode {
             Mode::Snapshot => {
                 GLOBAL.clock.bring_to(version);
+                self.teller.blame(lock, None);
                 return Err(self.lose(Cause::Snapshot));
             }
             Mode::Alone => return Ok(()),
@@ -404,6 +425,7 @@ impl Descriptor {
         GLOBAL.clock.bring_to(version);
         let Now { time, .. } = GLOBAL.clock.now();
         if !self.is_valid() {
+            self.blame_changed();
             return Err(self.lose(Cause::Extension));
         }
         self.time = time;
@@ -421,6 +443,18 @@ impl Descriptor {
             let seen = unsafe { lock.as_ref() }.look();
             seen <= self.time || seen == self.owner
         })
+    }
+
+    /// For traces: what has changed.
+    #[cold]
+    fn blame_changed(&mut self) {
+        let (time, owner) = (self.time, self.owner);
+        // SAFETY: what is read stays as long as the attempt.
+        let locks = self.reads.iter().map(|lock| unsafe { lock.as_ref() });
+        let changed = locks.map(|lock| (lock, lock.look())).find(|(_, seen)| *seen > time && *seen != owner);
+        if let Some((lock, seen)) = changed {
+            self.teller.blame(lock, holder(seen));
+        }
     }
 
     /// Somebody holds a lock that we want. `Ok` when that is over.
@@ -455,13 +489,17 @@ impl Descriptor {
             } else if asked == ASKED_MAX {
                 Decision::Abort
             } else if self.slot.is_doomed(self.turn) {
+                self.teller.blame_killer(self.slot);
                 return Err(self.lose(Cause::Killed));
             } else {
                 manager.meet(standing, other.standing(), asked)
             };
             match decision {
-                Decision::Abort => return Err(self.lose(cause)),
-                Decision::Kill => other.doom(turn),
+                Decision::Abort => {
+                    self.teller.blame(lock, Some(other));
+                    return Err(self.lose(cause));
+                }
+                Decision::Kill => other.doom(turn, self.slot),
                 Decision::Wait => {}
             }
             if asked == 0 {
@@ -525,10 +563,12 @@ impl Descriptor {
                 return Err(self.lose(Cause::Gate));
             }
             if !self.is_valid() {
+                self.blame_changed();
                 GLOBAL.clock.open();
                 return Err(self.lose(Cause::Validation));
             }
             self.mode = Mode::Alone;
+            self.notes &= trace::is_on() && self.teller.is_full();
             self.time = VERSION_MAX;
         }
         self.is_irrevocable = true;
@@ -594,10 +634,12 @@ impl Descriptor {
                 return false;
             }
             if self.slot.is_doomed(self.turn) {
+                self.teller.blame_killer(self.slot);
                 self.fate = Fate::Lost(Cause::Killed);
                 return false;
             }
             if !self.is_valid() {
+                self.blame_changed();
                 self.fate = Fate::Lost(Cause::Validation);
                 return false;
             }
@@ -615,6 +657,9 @@ impl Descriptor {
 
     #[inline(always)]
     fn finish(&mut self) {
+        if trace::is_on() {
+            self.tell_commit();
+        }
         self.reads.clear();
         if self.is_untidy || self.failed != 0 || self.mode == Mode::Alone {
             self.finish_slowly();
@@ -642,7 +687,18 @@ impl Descriptor {
     #[inline(never)]
     pub(crate) fn bury(&mut self, values: &mut Vec<*mut ()>, drop: unsafe fn(*mut ())) {
         values.drain(..).for_each(|value| self.limbo.put(Dead { value, drop }));
-        self.drops = true;
+        self.is_untidy = true;
+    }
+
+    #[inline(never)]
+    fn tell_start(&mut self) {
+        self.teller.start(self.slot, self.site);
+        self.notes |= self.teller.is_full();
+    }
+
+    #[inline(never)]
+    fn tell_commit(&mut self) {
+        self.teller.commit(&self.reads, self.writes.iter().filter_map(|write| write.lock));
     }
 
     /// Opens the gate, if we have shut it.
@@ -655,7 +711,7 @@ impl Descriptor {
     }
 
     /// Everything is as before the attempt, which is over.
-    fn roll_back(&mut self) {
+    fn roll_back(&mut self, cause: Cause) {
         self.undo(0);
         if !self.writes.is_empty() {
             // As a commit of what was there. Who read what we had written must see that the lock has changed.
@@ -667,6 +723,9 @@ impl Descriptor {
                 }
             }
             self.version = version;
+        }
+        if trace::is_on() {
+            self.teller.abort(&self.reads, self.writes.iter().filter_map(|write| write.lock), cause);
         }
     }
 
@@ -690,7 +749,7 @@ impl Descriptor {
             self.wait();
         } else {
             self.standing.karma += (self.reads.len() + self.writes.len()) as u64;
-            self.roll_back();
+            self.roll_back(cause);
             self.reads.clear();
             self.writes.clear();
             self.end();
@@ -741,7 +800,7 @@ impl Descriptor {
             // SAFETY: as in `is_valid`.
             unsafe { lock.as_ref() }.look() != owner
         });
-        self.roll_back();
+        self.roll_back(Cause::Retry);
         let own = |writes: &[Write]| writes.iter().filter_map(|write| write.lock).collect::<Vec<_>>();
         let own = own(&self.writes);
         // SAFETY: as in `is_valid`.
@@ -775,7 +834,7 @@ impl Descriptor {
             return;
         }
         self.slot.count(cause);
-        self.roll_back();
+        self.roll_back(cause);
         self.reads.clear();
         self.writes.clear();
         self.open();

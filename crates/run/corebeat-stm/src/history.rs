@@ -7,12 +7,17 @@
 
 use crate::contention::{self, Backoff, ContentionManager, Greedy, Karma, Suicide};
 use crate::fault::{Fault, test};
+use crate::trace::{self, Detail};
 use crate::{Abort, TCell, Tx, atomically, snapshot};
+use corebeat_trace::{Options, Reader, WhenFull};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -201,7 +206,8 @@ fn run(plans: &[Vec<Plan>], choices: &[u8], fault: Option<Fault>) -> (Vec<Vec<At
         .enumerate()
         .map(|(number, plans)| {
             let (cells, turns) = (cells.clone(), turns.clone());
-            thread::spawn(move || {
+            let builder = thread::Builder::new().name(number.to_string());
+            let thread = builder.spawn(move || {
                 test::plant(fault);
                 let pass = {
                     let turns = turns.clone();
@@ -237,7 +243,8 @@ fn run(plans: &[Vec<Plan>], choices: &[u8], fault: Option<Fault>) -> (Vec<Vec<At
                 }
                 turns.pass(number, true);
                 result.map(|()| recorder.into_inner().attempts).unwrap_or_else(|why| resume_unwind(why))
-            })
+            });
+            thread.expect("a thread")
         })
         .collect();
     let attempts: Vec<_> = threads.into_iter().map(thread::JoinHandle::join).collect();
@@ -347,6 +354,56 @@ fn random_history_is_opaque_with_each_manager() {
     for manager in managers {
         check(2..4, manager, None, Config::default()).unwrap_or_else(|why| panic!("{why}"));
     }
+}
+
+/// What each thread has told: of each attempt, whether it committed, and how many cells it has written.
+fn told(path: &Path) -> BTreeMap<String, Vec<(bool, usize)>> {
+    let mut threads = BTreeMap::<String, Vec<(bool, usize)>>::new();
+    let mut reader = Reader::new(File::open(path).unwrap()).unwrap();
+    while let Some(packet) = reader.next_packet().unwrap() {
+        let attempts = threads.entry(packet.thread().name.clone()).or_default();
+        let mut writes = 0;
+        for event in packet.events() {
+            match event.kind().name() {
+                "stm.write" => writes += 1,
+                "stm.commit" | "stm.done" => attempts.push((true, mem::take(&mut writes))),
+                "stm.abort" => attempts.push((false, mem::take(&mut writes))),
+                _ => {}
+            }
+        }
+    }
+    threads
+}
+
+#[test]
+fn random_history_is_told_as_it_was() {
+    let _turn = turn();
+    contention::set(&Backoff);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("history.cbt");
+    let config = Config { failure_persistence: None, ..Config::default() };
+    let rng = proptest::test_runner::TestRng::deterministic_rng(Default::default());
+    let result = TestRunner::new_with_rng(config, rng).run(&plans(2..4), |(plans, choices)| {
+        let recorded = Options::default().when_full(WhenFull::Wait).create(&path).unwrap();
+        recorded.install().unwrap();
+        trace::set(Detail::Full);
+        let (threads, end) = run(&plans, &choices, None);
+        trace::set(Detail::Off);
+        recorded.finish().unwrap();
+        prop_assert!(is_opaque(&threads, &end), "{threads:#?}\n{end:?}");
+        let told = told(&path);
+        for (number, attempts) in threads.iter().enumerate() {
+            let told = &told[&number.to_string()];
+            prop_assert_eq!(told.len(), attempts.len());
+            for (told, attempt) in told.iter().zip(attempts) {
+                // What was taken back is told as well.
+                let is_told = told.0 == attempt.committed && told.1 >= attempt.writes.len();
+                prop_assert!(is_told, "{told:?} {attempt:?}");
+            }
+        }
+        Ok(())
+    });
+    result.unwrap_or_else(|why| panic!("{why}"));
 }
 
 #[test]

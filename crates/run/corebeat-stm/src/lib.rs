@@ -1,6 +1,6 @@
 //! Transactions on shared memory: they happen all at once, or not at all.
 //!
-//! Place in the loop: run; stands on base.
+//! Place in the loop: run; stands on base and observe.
 //!
 //! # Example
 //!
@@ -78,8 +78,23 @@
 //! - Values that were replaced are freed when every attempt that may have seen them is over (`limbo`).
 //!
 //! Beside that: [`Tx::retry`] and [`Tx::or_else`] (Harris, Marlow, Peyton Jones, Herlihy, *Composable memory transactions*,
-//! 2005); [`Tx::irrevocable`] for input and output; [`contention`] says who gives way; [`counters`] tell how it went. A
-//! transaction in parts hands its [`Tx`] on: nesting is flat.
+//! 2005); [`Tx::irrevocable`] for input and output; [`contention`] says who gives way; [`counters`] tell how it went, and
+//! [`trace`], on demand, all that was done.
+//!
+//! A transaction in parts hands its [`Tx`] on: nesting is flat. An [`atomically`] inside another one cannot join it, and panics.
+//! Its cells need to outlive only itself, so the outer attempt would hold locks and logs of cells that may be gone:
+//!
+//! ```should_panic
+//! # use corebeat_stm::{TCell, atomically};
+//! atomically(|_| {
+//!     let cell = TCell::new(1); // gone before the outer one commits
+//!     atomically(|tx| tx.write(&cell, 2));
+//!     Ok(())
+//! });
+//! ```
+//!
+//! The compiler refuses that cell where it is used by the outer `tx` (see [`Tx`]). And if the inner one failed, the outer one
+//! could be begun again only by unwinding, through code that may not expect it.
 //!
 //! Memory that is no cell has its locks in a table, found by address: [`word`](mod@word), for programs in C.
 //!
@@ -93,7 +108,9 @@
 //! 5. A value is dropped once, when nobody reads it (`limbo`; `tests/small.rs` under Miri; model).
 //! 6. Who sleeps in a `retry` is woken by a commit to what it has read (`waiter`; model).
 //! 7. What is read by reference does not leave the attempt; cells outlive it (types; `compile_fail` at [`Tx`]).
-//! 8. While the gate is shut nobody else commits: who has shut it cannot fail (`tests/small.rs`; model).
+//! 8. What is told is what was done (`random_history_is_told_as_it_was`), and costs a look at a flag, twice a transaction, where
+//!    nobody wants to hear it (`trace`).
+//! 9. While the gate is shut nobody else commits: who has shut it cannot fail (`tests/small.rs`; model).
 //!
 //! With ties, commits are ordered by version, then by moment. Real time agrees: who begins later reads the clock later. A
 //! transaction that only reads comes after all commits up to its time, and before those that overwrote what it had read.
@@ -110,6 +127,7 @@
 //! | lock released, then look whether somebody waits (`waiter`) | Release, `light` | counted, `heavy`, look at locks | one of the two sees the other |
 //! | turn begun (`slot`), then look for values | Relaxed, `light` | value out of sight, `heavy`, look at turns (`limbo`) | the same |
 //! | turn ended | Release | Acquire look | freed after it was read |
+//! | what is to be told (`trace`) | Relaxed | nothing | threads see it when they do |
 //! | hints: doom, standing, counters (`slot`) | Relaxed | nothing | nobody relies on when they are seen |
 //!
 //! `light` and `heavy` are those of [`corebeat_sync::asymmetric`]. SeqCst loads cost nothing on x86-64.
@@ -145,7 +163,9 @@ mod lock;
 mod model;
 mod pause;
 mod place;
+mod report;
 mod slot;
+pub mod trace;
 mod transaction;
 mod value;
 mod waiter;

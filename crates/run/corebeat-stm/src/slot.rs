@@ -8,6 +8,8 @@ use corebeat_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The public side of a thread. It stays for ever; when the thread has ended, another gets it.
 #[derive(Default)]
 pub(crate) struct Slot {
+    /// Among all slots, from 0.
+    number: u32,
     own: CachePadded<Own>,
     told: CachePadded<Told>,
 }
@@ -21,6 +23,8 @@ struct Own {
     since: AtomicU64,
     waits: AtomicBool,
     aborts: [AtomicU64; Cause::ALL.len()],
+    /// For traces: where in the program its transaction is.
+    site: AtomicU64,
 }
 
 /// Written by others.
@@ -28,6 +32,8 @@ struct Own {
 struct Told {
     /// The turn that is to end without success.
     doom: AtomicU64,
+    /// For traces: the number of the slot that wanted that, and where in the program its transaction was.
+    killer: AtomicU64,
     /// Something that it waits for has changed.
     woken: AtomicBool,
 }
@@ -63,10 +69,31 @@ impl Slot {
         self.own.turn.load(Ordering::Acquire)
     }
 
-    /// Asks it to give up the attempt of this turn.
-    pub(crate) fn doom(&self, turn: u64) {
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// `killer` asks it to give up the attempt of this turn.
+    pub(crate) fn doom(&self, turn: u64, killer: &Slot) {
         // Relaxed, as all that follows here: they are hints, and nothing hangs on when they are seen.
+        let named = u64::from(killer.number) << 16 | u64::from(killer.site());
+        self.told.killer.store(named, Ordering::Relaxed);
         self.told.doom.store(turn, Ordering::Relaxed);
+    }
+
+    /// Who asked last: the number of its slot, and where in the program it was.
+    pub(crate) fn killer(&self) -> (u32, u16) {
+        let named = self.told.killer.load(Ordering::Relaxed);
+        ((named >> 16) as u32, named as u16)
+    }
+
+    /// Where in the program its transaction was when it last said so.
+    pub(crate) fn site(&self) -> u16 {
+        self.own.site.load(Ordering::Relaxed) as u16
+    }
+
+    pub(crate) fn tell_site(&self, site: u16) {
+        self.own.site.store(site.into(), Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -141,7 +168,8 @@ impl Slots {
         if let Some(slot) = slots.free.pop() {
             return slot;
         }
-        slots.all.push(Box::default());
+        let number = slots.all.len() as u32;
+        slots.all.push(Box::new(Slot { number, ..Slot::default() }));
         let slot: *const Slot = &**slots.all.last().expect("one was pushed");
         // SAFETY: it is boxed, and nothing is ever taken out of this list, which is static.
         unsafe { &*slot }

@@ -6,6 +6,7 @@ use crate::descriptor::{Abort, Descriptor, Mine, Mode};
 use crate::value::{Value, form::Form};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::panic::Location;
 use std::ptr;
 
 /// An attempt of a transaction, for `'t`, on cells that outlive `'env`.
@@ -160,6 +161,7 @@ fn drop_of<V: Value>() -> Option<unsafe fn(*mut ())> {
 ///
 /// As the closure does: then nothing has happened in cells. Inside a transaction of the same thread.
 #[inline]
+#[track_caller]
 pub fn atomically<'env, R>(f: impl for<'t> FnMut(&mut Tx<'t, 'env>) -> Result<R, Abort>) -> R {
     run(Mode::Full, f)
 }
@@ -185,13 +187,16 @@ pub fn atomically<'env, R>(f: impl for<'t> FnMut(&mut Tx<'t, 'env>) -> Result<R,
 ///
 /// As [`atomically`].
 #[inline]
+#[track_caller]
 pub fn snapshot<'env, R>(f: impl for<'t> FnMut(&mut Tx<'t, 'env>) -> Result<R, Abort>) -> R {
     run(Mode::Snapshot, f)
 }
 
 #[inline(always)]
+#[track_caller]
 fn run<'env, R>(mode: Mode, mut f: impl for<'t> FnMut(&mut Tx<'t, 'env>) -> Result<R, Abort>) -> R {
     let mut attempt = Attempt(Mine::take());
+    attempt.0.get().stand_at(Location::caller());
     attempt.0.get().start(mode);
     loop {
         let descriptor: *mut Descriptor = attempt.0.get();

@@ -1,0 +1,190 @@
+//! What transactions tell, and what is made of it. One trace at a time: they are the process's.
+
+use corebeat_stm::contention::{self, Suicide};
+use corebeat_stm::trace::{self, Detail, Report, TIMED_EVERY, Transactions};
+use corebeat_stm::*;
+use corebeat_trace::{Options, Reader, WhenFull};
+use std::fs::File;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+/// What was told of `work`: the report, and how many events there are of which kind.
+fn told(detail: Detail, work: impl FnOnce()) -> (Report, Vec<(String, u64)>) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    contention::set(&Suicide);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.cbt");
+    let recorded = Options::default().when_full(WhenFull::Wait).create(&path).unwrap();
+    recorded.install().unwrap();
+    trace::set(detail);
+    work();
+    trace::set(Detail::Off);
+    let cell = TCell::new(1);
+    atomically(|tx| tx.update(&cell, |n| n + 1));
+    recorded.finish().unwrap();
+    let report = Report::read(File::open(&path).unwrap()).unwrap();
+    let mut reader = Reader::new(File::open(&path).unwrap()).unwrap();
+    let mut kinds: Vec<(String, u64)> = Vec::new();
+    while let Some(packet) = reader.next_packet().unwrap() {
+        for event in packet.events() {
+            let name = event.kind().name();
+            match kinds.iter_mut().find(|(kind, _)| kind == name) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((name.into(), 1)),
+            }
+        }
+    }
+    assert!(report.ending().is_some_and(|ending| ending.is_complete()));
+    (report, kinds)
+}
+
+fn count(kinds: &[(String, u64)], kind: &str) -> u64 {
+    kinds.iter().find(|(name, _)| name == kind).map_or(0, |(_, count)| *count)
+}
+
+/// Waits until others are so far.
+fn wait_for(count: &AtomicUsize, least: usize) {
+    while count.load(Ordering::SeqCst) < least {
+        thread::yield_now();
+    }
+}
+
+/// The line after the call.
+#[track_caller]
+fn line_after() -> String {
+    let here = std::panic::Location::caller();
+    format!("{}:{}:", here.file(), here.line() + 1)
+}
+
+#[test]
+fn full_trace_has_all_reads_and_writes_a_reduced_one_none() {
+    const ROUNDS: u64 = 100;
+    let work = || {
+        let cells = [const { 5u64 }; 4].map(TCell::new);
+        for _ in 0..ROUNDS {
+            atomically(|tx| {
+                let sum = tx.read(&cells[0])? + tx.read(&cells[1])?;
+                tx.write(&cells[2], sum)?;
+                tx.write(&cells[2], sum + 1)?;
+                tx.update(&cells[3], |n| n + 1)
+            });
+            snapshot(|tx| tx.read(&cells[2]));
+        }
+    };
+    for detail in [Detail::Full, Detail::Reduced] {
+        let (report, kinds) = told(detail, work);
+        assert_eq!((report.commits, report.aborts, report.transactions.len()), (2 * ROUNDS, 0, 2));
+        let (reads, writes) = (count(&kinds, "stm.read"), count(&kinds, "stm.write"));
+        assert_eq!((reads, writes), if detail == Detail::Full { (3 * ROUNDS, 2 * ROUNDS) } else { (0, 0) });
+        let (timed, untimed) = (count(&kinds, "stm.commit"), count(&kinds, "stm.done"));
+        assert_eq!((timed + untimed, timed), (2 * ROUNDS, count(&kinds, "stm.start")));
+        assert!(timed >= 2 * ROUNDS / u64::from(TIMED_EVERY), "{kinds:?}");
+        let accesses: u64 = report.transactions.iter().map(|at| at.committed.accesses).sum();
+        assert_eq!(accesses, reads + writes);
+        assert!(report.transactions.iter().any(|at| at.committed.time_ns() > 0));
+    }
+}
+
+#[test]
+fn nothing_is_told_where_nobody_wants_it() {
+    let (report, kinds) = told(Detail::Off, || {
+        let cell = TCell::new(1);
+        atomically(|tx| tx.update(&cell, |n| n + 1));
+    });
+    assert_eq!((report.commits, report.aborts, kinds), (0, 0, vec![]));
+}
+
+#[test]
+fn conflict_is_told_with_its_place_and_both_transactions() {
+    let (attempts, line) = (AtomicUsize::new(0), Mutex::new((String::new(), String::new())));
+    let (report, _) = told(Detail::Reduced, || {
+        let accounts = [1u64, 2, 3, 4].map(TCell::new);
+        trace::name(&accounts, "accounts");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                line.lock().unwrap().0 = line_after();
+                atomically(|tx| {
+                    tx.write(&accounts[3], 5)?;
+                    // The other one has come here, and failed.
+                    attempts.fetch_max(1, Ordering::SeqCst);
+                    wait_for(&attempts, 4);
+                    Ok(())
+                });
+            });
+            wait_for(&attempts, 1);
+            line.lock().unwrap().1 = line_after();
+            atomically(|tx| {
+                attempts.fetch_add(1, Ordering::SeqCst);
+                tx.read(&accounts[3])
+            });
+        });
+    });
+    let (holder, reader) = line.into_inner().unwrap();
+    let conflict = &report.conflicts[0];
+    assert_eq!(conflict.cause, "read conflict");
+    assert!(conflict.site.starts_with(&reader), "{conflict:?} {reader}");
+    assert!(conflict.other.as_ref().is_some_and(|other| other.starts_with(&holder)), "{conflict:?} {holder}");
+    assert!(conflict.count >= 2 && report.aborts >= 2);
+    let place = &report.places[0];
+    assert_eq!((place.name.as_str(), place.hottest.unwrap().0), ("accounts", 3));
+    let at: &Transactions = &report.transactions[0];
+    assert_eq!((at.committed.count, at.aborted.count), (1, report.aborts));
+    assert!(report.to_string().contains("at accounts[3]"), "{report}");
+}
+
+#[test]
+fn who_has_changed_what_was_read_is_found_by_its_writes() {
+    let line = Mutex::new(String::new());
+    let mut attempts = 0;
+    let (report, _) = told(Detail::Full, || {
+        let (read, written) = (TCell::new(1u64), TCell::new(2u64));
+        trace::name(std::slice::from_ref(&read), "what was read");
+        atomically(|tx| {
+            attempts += 1;
+            let n = tx.read(&read)?;
+            if attempts == 1 {
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        *line.lock().unwrap() = line_after();
+                        atomically(|tx| tx.write(&read, 7));
+                    });
+                });
+            }
+            tx.write(&written, n)
+        });
+        assert_eq!(written.into_inner(), 7);
+    });
+    assert_eq!((report.commits, report.aborts), (2, 1));
+    let conflict = &report.conflicts[0];
+    assert_eq!(conflict.cause, "validation");
+    let writer = line.into_inner().unwrap();
+    assert!(conflict.other.as_ref().is_some_and(|other| other.starts_with(&writer)), "{conflict:?} {writer}");
+    assert_eq!((report.places[0].name.as_str(), report.places[0].hottest), ("what was read", None));
+    assert_eq!(report.transactions[0].aborted.accesses, 2);
+}
+
+#[test]
+fn panic_and_retry_are_told_as_what_they_are() {
+    let cell = TCell::new(false);
+    let (report, _) = told(Detail::Reduced, || {
+        let panics = || atomically::<()>(|_| std::panic::resume_unwind(Box::new(())));
+        assert!(std::panic::catch_unwind(panics).is_err());
+        let waits = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                wait_for(&waits, 1);
+                atomically(|tx| tx.write(&cell, true));
+            });
+            atomically(|tx| {
+                let is_set = tx.read(&cell)?;
+                waits.fetch_add(1, Ordering::SeqCst);
+                if is_set { Ok(()) } else { tx.retry() }
+            });
+        });
+    });
+    let of = |cause: &str| report.conflicts.iter().filter(|c| c.cause == cause).map(|c| c.count).sum::<u64>();
+    assert_eq!(of("panic"), 1, "{report}");
+    assert!(of("retry") + of("read conflict") >= 1, "{report}");
+}
