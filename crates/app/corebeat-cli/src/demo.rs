@@ -1,6 +1,7 @@
 //! `corebeat demo`: what Corebeat brings on the embedded kernels, before and after, side by side.
 
 mod pulse;
+mod trace;
 
 use crate::failure::{Done, Failure, print};
 use crate::session::{self, How, PolicyName, now_ns};
@@ -43,6 +44,8 @@ pub(crate) struct Options {
 enum Other {
     /// Programs with goals, side by side: left alone, and steered towards them
     Pulse(pulse::Options),
+    /// A bank whose transactions tell of themselves: traced, exported, opened by babeltrace2
+    Trace(trace::Options),
 }
 
 /// A run: seconds, and the result that it printed, unless it was cut.
@@ -59,8 +62,10 @@ impl Ran {
 }
 
 pub(crate) fn main(options: Options) -> Done {
-    if let Some(Other::Pulse(options)) = options.other {
-        return pulse::main(options);
+    match options.other {
+        Some(Other::Pulse(options)) => return pulse::main(options),
+        Some(Other::Trace(options)) => return trace::main(&options),
+        None => {}
     }
     corebeat_workload::Size::scaled(options.scale).map_err(Failure::usage)?;
     let by_name = |name: &String| {

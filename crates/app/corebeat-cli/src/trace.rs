@@ -5,6 +5,7 @@ mod cut;
 mod export;
 mod info;
 mod stats;
+mod stm;
 
 use crate::failure::{Done, Failure, tell};
 use corebeat_trace::{Ending, Error, Timeline, write_text};
@@ -25,6 +26,8 @@ pub(crate) enum Command {
     Export(export::Options),
     /// Count events by kind and by thread, and what was lost
     Stats(Input),
+    /// Say how transactions went: who failed, where, because of whom, and what that cost
+    Stm(stm::Options),
     /// Keep a piece of a trace: a time, or some threads
     Cut(cut::Options),
 }
@@ -44,6 +47,7 @@ pub(crate) fn main(command: Command) -> Done {
         Command::Calls(options) => calls::main(&options),
         Command::Export(options) => export::main(&options),
         Command::Stats(input) => stats::main(&input),
+        Command::Stm(options) => stm::main(&options),
         Command::Cut(options) => cut::main(&options),
     }
 }
