@@ -1,7 +1,7 @@
 //! Corebeat side by side with its peers, in one run: `cargo run --release -p bench -- list | NAME...`.
 //!
 //! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
-//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`; and `lpel`, `snet`, `heartbeat`,
+//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`, `stm_trace`; and `lpel`, `snet`, `heartbeat`,
 //! `stm`, `probe` and `trace` for those that share their peers. `figure` draws some of what they measure. The book's page `measuring.md` says what each means.
 //!
 //! # Model
@@ -40,6 +40,7 @@ mod run_auto;
 mod session;
 mod snet;
 mod stm;
+mod stm_trace;
 mod tool;
 mod trace;
 mod tune_count;
@@ -73,6 +74,7 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
         .chain(&snet::BENCHES)
         .chain(&heartbeat::BENCHES)
         .chain(&stm::BENCHES)
+        .chain(&stm_trace::BENCHES)
         .chain(&probe::BENCHES)
         .chain(&trace::BENCHES)
 }
@@ -123,6 +125,8 @@ enum Part {
     #[command(hide = true)]
     Stm(stm::Options),
     #[command(hide = true)]
+    StmTrace(stm_trace::Options),
+    #[command(hide = true)]
     Probe(probe::Options),
     #[command(hide = true)]
     Trace(trace::Options),
@@ -139,6 +143,7 @@ fn main() -> ExitCode {
         Some(Part::Snet(options)) => snet::main(&options),
         Some(Part::Heartbeat(options)) => heartbeat::main(&options),
         Some(Part::Stm(options)) => stm::main(&options),
+        Some(Part::StmTrace(options)) => stm_trace::main(&options),
         Some(Part::Probe(options)) => probe::main(&options),
         Some(Part::Trace(options)) => trace::main(&options),
         None => measure(cli.options),

@@ -73,13 +73,15 @@ const HEARTBEAT: [&str; 1] = ["heartbeat.beat"];
 /// The benches of transactions.
 const PROBE: [&str; 4] = ["probe.call", "probe.depth", "probe.cpu", "probe.bytes"];
 const STM: [&str; 3] = ["stm.transfer", "stm.read", "stm.bank"];
+/// Transactions that are traced.
+const STM_TRACE: [&str; 1] = ["stm.trace"];
 
 #[test]
 fn list_names_benches_cases_peers_and_what_is_missing() {
     let listed = objects(&bench(&["list", "--json"]));
     let names: Vec<&str> = listed.iter().map(|b| b["bench"].as_str().unwrap()).collect();
     assert_eq!(names[..5], ["linux.watch", "tune.count", "run.auto", "workload.naive", "claim.phase"]);
-    assert_eq!(names[5..], [&LPEL[..], &SNET, &HEARTBEAT, &STM, &PROBE, &TRACE].concat());
+    assert_eq!(names[5..], [&LPEL[..], &SNET, &HEARTBEAT, &STM, &STM_TRACE, &PROBE, &TRACE].concat());
     for bench in &listed {
         assert!(
             !bench["cases"].as_array().unwrap().is_empty() && !bench["peers"].as_array().unwrap().is_empty()
@@ -196,6 +198,19 @@ fn heartbeat_quick_gives_every_case_of_every_bench() {
                 subjects(&rows, case),
                 ["corebeat", "application heartbeats", "atomic add, one for all"]
             );
+        }
+    }
+}
+
+#[test]
+fn stm_trace_quick_gives_every_figure() {
+    for (name, rows) in rows_of_every_case(&STM_TRACE) {
+        for case in cases(&rows) {
+            let of_case = rows.iter().filter(|row| row["case"] == case);
+            let subjects: Vec<&str> = of_case.map(|row| row["subject"].as_str().unwrap()).collect();
+            let all = ["corebeat", "corebeat, reduced", "corebeat, zstd", "not traced"];
+            let told = if case.contains("time") || case.contains("aborts") { 4 } else { 3 };
+            assert_eq!(subjects, all[..told], "{name} {case}");
         }
     }
 }
