@@ -130,7 +130,8 @@ fn conflict_is_told_with_its_place_and_both_transactions() {
     let place = &report.places[0];
     assert_eq!((place.name.as_str(), place.hottest.unwrap().0), ("accounts", 3));
     let at: &Transactions = &report.transactions[0];
-    assert_eq!((at.committed.count, at.aborted.count), (1, report.aborts));
+    // Who has failed a hundred times has the other fail, too.
+    assert!(at.committed.count == 1 && at.aborted.count >= 2, "{report}");
     assert!(report.to_string().contains("at accounts[3]"), "{report}");
 }
 
