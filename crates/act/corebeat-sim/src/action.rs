@@ -1,0 +1,147 @@
+//! What may be done to the world.
+
+use crate::Error;
+use crate::thread::{State, weight};
+use crate::world::World;
+use corebeat_machine::{Action, Class, CpuId, CpuSet, NodeId, ProgramId, Target};
+
+impl World {
+    /// Carries an action out.
+    pub(crate) fn act(&mut self, action: &Action) -> Result<(), Error> {
+        let wrong = |what: &str| Err(Error::Action(what.into()));
+        match action {
+            Action::SetCpus { target, cpus } => {
+                let here: CpuSet = cpus.iter().filter(|c| (c.0 as usize) < self.cpus.len()).collect();
+                if here.is_empty() {
+                    return wrong("none of these CPUs is there; name one that is");
+                }
+                for i in self.targets(*target)? {
+                    self.restrict(i, &here);
+                }
+            }
+            Action::SetSlice { target, slice_us } => {
+                if *slice_us == Some(0) {
+                    return wrong("a slice is longer than 0");
+                }
+                for i in self.targets(*target)? {
+                    let t = &mut self.threads[i];
+                    t.slice = slice_us.map(|us| u64::from(us) * 1_000);
+                    t.left = t.slice.map_or(t.left, |slice| t.left.min(slice));
+                    if t.state == State::Running {
+                        let c = t.cpu;
+                        self.kick(c);
+                    }
+                }
+            }
+            Action::SetClass { target, class } => {
+                for i in self.targets(*target)? {
+                    let class = class.unwrap_or(self.programs[self.threads[i].program].class);
+                    self.reweigh(i, class, self.threads[i].nice);
+                }
+            }
+            Action::SetNice { target, nice } => {
+                if !(-20..=19).contains(nice) {
+                    return wrong("nice values are from -20 to 19");
+                }
+                for i in self.targets(*target)? {
+                    self.reweigh(i, self.threads[i].class, *nice);
+                }
+            }
+            Action::SetWeight { program, weight } => {
+                if !(1..=10_000).contains(weight) {
+                    return wrong("weights are from 1 to 10000");
+                }
+                let program = self.program(*program)?;
+                (0..self.cpus.len()).for_each(|c| self.settle(c));
+                self.programs[program].weight = Some(*weight);
+            }
+            Action::SetQuota { program, cpus } => {
+                if cpus.is_some_and(|cpus| !(cpus.is_finite() && cpus > 0.0)) {
+                    return wrong("a limit is above 0 CPUs");
+                }
+                let program = self.program(*program)?;
+                (0..self.cpus.len()).for_each(|c| self.settle(c));
+                self.limit(program, *cpus);
+            }
+            Action::MovePages { program, from, to } => {
+                let is_here = |n: &NodeId| self.topology.nodes().iter().any(|m| m.id == *n);
+                if from.is_empty() || to.is_empty() || !from.iter().chain(to).all(is_here) {
+                    return wrong("pages move from nodes that are there to nodes that are there");
+                }
+                let program = self.program(*program)?;
+                self.move_pages(program, from.clone(), to.clone());
+            }
+            Action::SetTeam { .. } => return wrong("simulated programs have no OpenMP teams to size"),
+        }
+        Ok(())
+    }
+
+    fn program(&self, id: ProgramId) -> Result<usize, Error> {
+        let number = id.0 as usize;
+        match number < self.programs.len() {
+            true => Ok(number),
+            false => Err(Error::Action(format!("there is no program {}", id.0))),
+        }
+    }
+
+    /// Whose threads are meant; none if they have ended.
+    fn targets(&self, target: Target) -> Result<Vec<usize>, Error> {
+        let has_ended = |i: &usize| self.threads[*i].state != State::Ended;
+        match target {
+            Target::Program(id) => {
+                Ok(self.programs[self.program(id)?].threads.clone().filter(has_ended).collect())
+            }
+            Target::Thread(id) => {
+                let i = usize::try_from(id.tid - 1).ok().filter(|&i| i < self.threads.len());
+                let Some(i) = i else { return Err(Error::Action(format!("there is no thread {}", id.tid))) };
+                let is_it = self.threads[i].started == id.start_ticks && self.threads[i].is_alive();
+                Ok(if is_it { vec![i] } else { vec![] })
+            }
+        }
+    }
+
+    /// Lets a thread run on these CPUs alone.
+    fn restrict(&mut self, i: usize, cpus: &CpuSet) {
+        let t = &mut self.threads[i];
+        t.cpus = cpus.clone();
+        let c = t.cpu;
+        if cpus.contains(CpuId(c as u32)) {
+            return;
+        }
+        match t.state {
+            State::Ready => {
+                self.dequeue(i);
+                let to = self.place_for(i);
+                self.enqueue(to, i, false);
+            }
+            State::Running => self.kick(c),
+            _ => {}
+        }
+    }
+
+    /// Gives a thread a class and a nice value.
+    fn reweigh(&mut self, i: usize, class: Class, nice: i8) {
+        let new = weight(class, nice);
+        let (c, state) = (self.threads[i].cpu, self.threads[i].state);
+        if state == State::Ready {
+            self.dequeue(i);
+        }
+        self.settle(c);
+        let t = &mut self.threads[i];
+        let old = t.weight;
+        (t.class, t.nice, t.weight) = (class, nice, new);
+        if t.is_runnable() {
+            let program = &mut self.programs[t.program];
+            program.runnable = program.runnable - old + new;
+        }
+        match state {
+            State::Ready => self.enqueue(c, i, false),
+            State::Running => {
+                let cpu = &mut self.cpus[c];
+                cpu.load = cpu.load - old + new;
+                self.kick(c);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What can go wrong.
+
+/// Why a scenario cannot be simulated, or an action not be carried out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The text is no scenario.
+    #[error("line {line}, column {column}: {what}")]
+    Text {
+        /// Where, from 1.
+        line: usize,
+        /// Where, from 1.
+        column: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// The machine cannot be built.
+    #[error("machine: {0}")]
+    Machine(String),
+    /// A program cannot be run.
+    #[error("{place}: {what}")]
+    Program {
+        /// Which program, team and step.
+        place: String,
+        /// What is wrong, and what to write.
+        what: String,
+    },
+    /// The scenario as a whole makes no sense.
+    #[error("{0}")]
+    Scenario(String),
+    /// The action makes no sense here.
+    #[error("{0}")]
+    Action(String),
+}

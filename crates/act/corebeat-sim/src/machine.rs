@@ -1,0 +1,123 @@
+//! The simulated world behind the traits that the loop is made of.
+
+use crate::timeline::Timeline;
+use crate::view::Outcome;
+use crate::world::World;
+use crate::{Error, Scenario};
+use corebeat_machine::{Action, Clock, Machine, Snapshot, Topology};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// A simulated machine with all that runs on it.
+pub struct SimMachine {
+    world: Rc<RefCell<World>>,
+    topology: Topology,
+    seen_ns: u64,
+}
+
+/// The machine's time. Waiting is what makes it pass.
+pub struct SimClock {
+    world: Rc<RefCell<World>>,
+}
+
+impl SimMachine {
+    /// A machine as the scenario has it, before its first moment.
+    ///
+    /// # Errors
+    /// Where the scenario makes no sense; the line says what to write.
+    pub fn new(scenario: &Scenario, seed: u64) -> Result<SimMachine, Error> {
+        let world = World::new(scenario, seed)?;
+        let topology = world.topology.clone();
+        Ok(SimMachine { world: Rc::new(RefCell::new(world)), topology, seen_ns: 0 })
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> SimClock {
+        SimClock { world: Rc::clone(&self.world) }
+    }
+
+    /// Lets time pass until all programs have ended, the scenario's time is up, or nothing can happen any more.
+    pub fn run(&mut self) {
+        self.world.borrow_mut().run();
+    }
+
+    /// Whether [`run`](SimMachine::run) would return at once.
+    pub fn is_over(&self) -> bool {
+        self.world.borrow().is_over()
+    }
+
+    /// Who waits for what, if nothing can happen any more although threads are there.
+    pub fn deadlock(&self) -> Option<String> {
+        self.world.borrow().stuck.clone()
+    }
+
+    /// What became of the programs so far, in the scenario's order.
+    pub fn outcomes(&mut self) -> Vec<Outcome> {
+        self.world.borrow_mut().outcomes()
+    }
+
+    /// How long CPUs were busy so far, in nanoseconds, by CPU.
+    pub fn busy_ns(&mut self) -> Vec<u64> {
+        let mut world = self.world.borrow_mut();
+        (0..world.cpus.len()).for_each(|c| world.settle(c));
+        world.cpus.iter().map(|c| c.busy).collect()
+    }
+
+    /// How many events have happened.
+    pub fn events(&self) -> u64 {
+        self.world.borrow().happened
+    }
+
+    /// A number made of all events so far: the same scenario, seed and actions give the same one.
+    pub fn fingerprint(&self) -> u64 {
+        self.world.borrow().print
+    }
+
+    /// Writes down who runs where from now on.
+    pub fn record(&mut self) {
+        let mut world = self.world.borrow_mut();
+        let cpus = world.cpus.len();
+        world.timeline.get_or_insert_with(|| Timeline::new(cpus));
+    }
+
+    /// What was written down, up to now.
+    pub fn timeline(&self) -> Timeline {
+        let world = self.world.borrow();
+        let mut timeline = world.timeline.clone().unwrap_or_else(|| Timeline::new(world.cpus.len()));
+        for (c, cpu) in world.cpus.iter().enumerate() {
+            if let Some(i) = cpu.current {
+                timeline.add(c, cpu.came, world.now, i);
+            }
+        }
+        timeline
+    }
+}
+
+impl Machine for SimMachine {
+    type Error = Error;
+
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn observe(&mut self) -> Result<Snapshot, Error> {
+        let mut world = self.world.borrow_mut();
+        let seen = world.snapshot(self.seen_ns);
+        self.seen_ns = world.now;
+        Ok(seen)
+    }
+
+    fn act(&mut self, action: &Action) -> Result<(), Error> {
+        self.world.borrow_mut().act(action)
+    }
+}
+
+impl Clock for SimClock {
+    fn now_ns(&self) -> u64 {
+        self.world.borrow().now
+    }
+
+    fn wait_until(&mut self, at_ns: u64) {
+        self.world.borrow_mut().run_until(at_ns);
+    }
+}

@@ -1,0 +1,390 @@
+//! What holds for every simulated machine, whatever runs on it; and what its parts do.
+
+use corebeat_machine::{Action, Class, Clock, CpuSet, Machine, ProgramId, Target};
+use corebeat_sim::{Hardware, Program, Scenario, Scheduler, SimMachine, StartClass, Step, Team, Work};
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+
+fn compute(us: f64) -> Step {
+    Work::us(us).into()
+}
+
+fn forever(steps: Vec<Step>) -> Step {
+    Step::Repeat { times: None, shared: false, steps }
+}
+
+fn times(times: u64, steps: Vec<Step>) -> Step {
+    Step::Repeat { times: Some(times), shared: false, steps }
+}
+
+fn lock(name: &str, steps: Vec<Step>) -> Step {
+    Step::Lock { name: name.into(), steps }
+}
+
+/// So many threads that compute for ever.
+fn busy(name: &str, threads: u32) -> Program {
+    Program::new(name, vec![Team::new(threads, vec![forever(vec![compute(1_000.0)])])])
+}
+
+fn scenario(machine: Hardware, programs: Vec<Program>, duration_s: Option<f64>) -> Scenario {
+    Scenario { machine, programs, duration_s, policies: vec![] }
+}
+
+fn machine(scenario: &Scenario) -> SimMachine {
+    SimMachine::new(scenario, 1).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The scenario at its end.
+fn ended(scenario: &Scenario) -> SimMachine {
+    let mut machine = machine(scenario);
+    machine.run();
+    machine
+}
+
+/// How long a program took, in milliseconds.
+fn wall_ms(machine: &mut SimMachine, program: usize) -> f64 {
+    let outcome = &machine.outcomes()[program];
+    (outcome.end_ns.expect("it has ended") - outcome.start_ns) as f64 / 1e6
+}
+
+#[test]
+fn thread_alone_takes_its_time() {
+    let mut machine = ended(&scenario(
+        Hardware::flat(1),
+        vec![Program::new("p", vec![Team::new(1, vec![times(100, vec![compute(1_000.0)])])])],
+        None,
+    ));
+    let wall = wall_ms(&mut machine, 0);
+    assert!((100.0..100.1).contains(&wall), "{wall}");
+    assert_eq!(machine.outcomes()[0].involuntary_switches, 0);
+}
+
+#[test]
+fn threads_share_a_cpu_by_their_weights() {
+    let mut nice = busy("nice", 1);
+    nice.nice = 5;
+    let mut machine = ended(&scenario(Hardware::flat(1), vec![busy("plain", 1), nice], Some(10.0)));
+    let outcomes = machine.outcomes();
+    let ratio = outcomes[0].user_ns as f64 / outcomes[1].user_ns as f64;
+    assert!((ratio / 3.05 - 1.0).abs() < 0.05, "1.25 to the fifth is 3.05, not {ratio}");
+}
+
+#[test]
+fn threads_share_cpus_where_they_do_not_divide() {
+    let mut machine = ended(&scenario(Hardware::flat(2), vec![busy("p", 3)], Some(10.0)));
+    let seen = machine.observe().unwrap();
+    for t in &seen.programs[0].threads {
+        let share = t.shares.running().unwrap();
+        assert!((share - 2.0 / 3.0).abs() < 0.05, "{share}: each comes to be the one that is alone");
+    }
+}
+
+#[test]
+fn slice_sets_how_often_threads_switch() {
+    let switches = |slice_us| {
+        let machine = Hardware { slice_us, ..Hardware::flat(1) };
+        ended(&scenario(machine, vec![busy("p", 2)], Some(1.0))).outcomes()[0].involuntary_switches
+    };
+    assert!((300..350).contains(&switches(3_000.0)), "{}", switches(3_000.0));
+    assert!((9..12).contains(&switches(100_000.0)), "{}", switches(100_000.0));
+}
+
+#[test]
+fn split_and_shared_work_is_done_once() {
+    for (work, threads) in [
+        (vec![Work { split: true, ..Work::us(80_000.0) }.into()], 8),
+        (vec![Step::Repeat { times: Some(800), shared: true, steps: vec![compute(100.0)] }], 8),
+    ] {
+        let program = Program::new("p", vec![Team::new(threads, work)]);
+        let mut machine = ended(&scenario(Hardware::flat(8), vec![program], None));
+        let (wall, outcome) = (wall_ms(&mut machine, 0), machine.outcomes().remove(0));
+        assert!((10.0..10.3).contains(&wall), "{wall}");
+        assert!((outcome.user_ns as f64 / 80e6 - 1.0).abs() < 0.01, "{}", outcome.user_ns);
+    }
+}
+
+#[test]
+fn lock_lets_one_in_at_a_time() {
+    let steps = vec![times(100, vec![lock("l", vec![compute(100.0)])])];
+    let program = Program::new("p", vec![Team::new(8, steps)]);
+    let mut machine = ended(&scenario(Hardware::flat(8), vec![program], None));
+    let wall = wall_ms(&mut machine, 0);
+    assert!((80.0..100.0).contains(&wall), "800 times 0.1 ms, one after the other: {wall}");
+    let seen = machine.observe().unwrap();
+    assert!(seen.programs[0].mean(|s| s.lock).unwrap() > 0.7);
+}
+
+#[test]
+fn barrier_holds_all_until_the_last_comes() {
+    let team = |us| Team::new(1, vec![times(100, vec![compute(us), Step::Barrier("b".into())])]);
+    let program = Program::new("p", vec![team(100.0), team(900.0)]);
+    let mut machine = ended(&scenario(Hardware::flat(2), vec![program], None));
+    let wall = wall_ms(&mut machine, 0);
+    assert!((90.0..92.0).contains(&wall), "the slow one sets the pace: {wall}");
+    assert!((75_000_000..82_000_000).contains(&machine.outcomes()[0].lock_ns));
+}
+
+#[test]
+fn queue_carries_every_item_and_ends_its_readers() {
+    let source = Team::new(2, vec![times(500, vec![compute(10.0), Step::Push("q".into())])]);
+    let worker =
+        Team::new(3, vec![forever(vec![Step::Pop("q".into()), compute(30.0), Step::Push("r".into())])]);
+    let sink = Team::new(1, vec![forever(vec![Step::Pop("r".into()), Step::Beat])]);
+    let mut program = Program::new("p", vec![source, worker, sink]);
+    for (spin_us, items) in [(0.0, 1), (0.0, 64), (50.0, 4), (f64::INFINITY, 1)] {
+        (program.spin_us, program.queue_items) = (spin_us, items);
+        for cpus in [1, 4, 8] {
+            let mut machine = ended(&scenario(Hardware::flat(cpus), vec![program.clone()], Some(100.0)));
+            let outcome = machine.outcomes().remove(0);
+            assert_eq!(machine.deadlock(), None);
+            assert_eq!(outcome.beats, 1_000, "spin {spin_us}, {items} items, {cpus} CPUs");
+            assert!(outcome.end_ns.is_some());
+        }
+    }
+}
+
+#[test]
+fn condition_keeps_signals_and_broadcast_wakes_all() {
+    let giver = Team::new(
+        1,
+        vec![times(10, vec![Step::Signal("go".into())]), compute(5_000.0), Step::Broadcast("all".into())],
+    );
+    let taker = Team::new(10, vec![compute(1_000.0), Step::Wait("go".into()), Step::Wait("all".into())]);
+    let program = Program::new("p", vec![giver, taker]);
+    let mut machine = ended(&scenario(Hardware::flat(16), vec![program], None));
+    assert_eq!(machine.deadlock(), None);
+    assert!((5.0..5.2).contains(&wall_ms(&mut machine, 0)));
+}
+
+#[test]
+fn deadlock_is_told_with_who_waits_for_what() {
+    let program = Program::new(
+        "p",
+        vec![
+            Team::new(1, vec![compute(10.0), Step::Barrier("b".into())]),
+            Team::new(1, vec![Step::Barrier("b".into()), Step::Barrier("b".into())]),
+        ],
+    );
+    let machine = ended(&scenario(Hardware::flat(2), vec![program], None));
+    let told = machine.deadlock().unwrap();
+    assert!(told.contains("waits for barrier 'b' of program 'p'"), "{told}");
+}
+
+#[test]
+fn io_is_sleep_and_counts_bytes() {
+    let steps = vec![times(10, vec![compute(1_000.0), Step::Io { us: 9_000.0, jitter: 0.0, bytes: 4_096 }])];
+    let mut machine =
+        ended(&scenario(Hardware::flat(1), vec![Program::new("p", vec![Team::new(1, steps)])], None));
+    let seen = machine.observe().unwrap();
+    let program = &seen.programs[0];
+    assert_eq!(program.io_bytes, Some(40_960));
+    assert!((program.mean(|s| s.sleep).unwrap() - 0.9).abs() < 0.01);
+}
+
+#[test]
+fn pulse_is_the_rate_over_the_window() {
+    let steps = vec![forever(vec![compute(10_000.0), Step::Beat])];
+    let mut machine =
+        ended(&scenario(Hardware::flat(1), vec![Program::new("p", vec![Team::new(1, steps)])], Some(3.0)));
+    let seen = machine.observe().unwrap();
+    let pulse = seen.programs[0].pulse.unwrap();
+    assert!((pulse.rate - 100.0).abs() <= 1.0 && pulse.beats >= 299, "{pulse:?}");
+}
+
+#[test]
+fn others_are_seen_as_busy_and_not_as_programs() {
+    let mut others = busy("others", 2);
+    others.watched = false;
+    let mut machine = ended(&scenario(Hardware::flat(1), vec![busy("p", 1), others], Some(1.0)));
+    let seen = machine.observe().unwrap();
+    assert_eq!(seen.programs.len(), 1);
+    assert!((seen.host.others_busy.unwrap() - 2.0 / 3.0).abs() < 0.02);
+    assert!((seen.host.others_runnable.unwrap() - 2.0).abs() < 0.02);
+}
+
+/// Two programs on one CPU after an action on the first: their shares of it.
+fn shares_after(action: &Action, cpus: u32, threads: (u32, u32)) -> (f64, f64) {
+    let programs = vec![busy("a", threads.0), busy("b", threads.1)];
+    let mut machine = machine(&scenario(Hardware::flat(cpus), programs, Some(20.0)));
+    let mut clock = machine.clock();
+    clock.wait_until(S);
+    machine.observe().unwrap();
+    machine.act(action).unwrap();
+    clock.wait_until(6 * S);
+    let seen = machine.observe().unwrap();
+    let cpus = |p: usize| seen.programs[p].cpus(seen.span_ns, |s| s.running()).unwrap();
+    (cpus(0), cpus(1))
+}
+
+#[test]
+fn actions_change_shares() {
+    let (program, target) = (ProgramId(0), Target::Program(ProgramId(0)));
+    let near = |shares: (f64, f64), a: f64, b: f64| {
+        assert!((shares.0 - a).abs() < 0.03 && (shares.1 - b).abs() < 0.03, "{shares:?}, not {a} and {b}");
+    };
+    near(shares_after(&Action::SetNice { target, nice: -5 }, 1, (1, 1)), 0.753, 0.247);
+    near(shares_after(&Action::SetWeight { program, weight: 300 }, 1, (3, 1)), 0.75, 0.25);
+    near(shares_after(&Action::SetWeight { program, weight: 100 }, 1, (3, 1)), 0.5, 0.5);
+    near(shares_after(&Action::SetQuota { program, cpus: Some(0.3) }, 1, (1, 1)), 0.3, 0.7);
+    near(shares_after(&Action::SetQuota { program, cpus: Some(1.5) }, 5, (4, 1)), 1.5, 1.0);
+    near(shares_after(&Action::SetClass { target, class: Some(Class::Idle) }, 1, (2, 1)), 0.0, 1.0);
+    let cpus: CpuSet = "0".parse().unwrap();
+    near(shares_after(&Action::SetCpus { target, cpus }, 2, (4, 1)), 1.0, 1.0);
+}
+
+#[test]
+fn action_on_what_is_not_there_is_told() {
+    let mut machine = machine(&scenario(Hardware::flat(1), vec![busy("a", 1)], Some(1.0)));
+    for action in [
+        Action::SetNice { target: Target::Program(ProgramId(7)), nice: 0 },
+        Action::SetCpus { target: Target::Program(ProgramId(0)), cpus: "9".parse().unwrap() },
+        Action::SetQuota { program: ProgramId(0), cpus: Some(0.0) },
+        Action::SetTeam { program: ProgramId(0), size: None },
+    ] {
+        assert!(machine.act(&action).is_err(), "{action}");
+    }
+}
+
+#[test]
+fn batch_thread_pushes_nobody_away() {
+    let sleeper = |class| {
+        let steps = vec![forever(vec![compute(100.0), Step::Io { us: 900.0, jitter: 0.0, bytes: 0 }])];
+        let mut program = Program::new("sleeper", vec![Team::new(1, steps)]);
+        program.class = class;
+        let mut machine = ended(&scenario(Hardware::flat(1), vec![busy("worker", 1), program], Some(1.0)));
+        machine.outcomes()[0].involuntary_switches
+    };
+    let (normal, batch) = (sleeper(StartClass::Normal), sleeper(StartClass::Batch));
+    assert!(normal > 2 * batch, "{normal} with preemption, {batch} without");
+}
+
+#[test]
+fn time_share_priorities_fall_with_use_and_rise_with_sleep() {
+    let machine = Hardware { scheduler: Scheduler::TimeShare, ..Hardware::flat(1) };
+    let steps = vec![forever(vec![compute(500.0), Step::Io { us: 500.0, jitter: 0.0, bytes: 0 }])];
+    let sleeper = Program::new("sleeper", vec![Team::new(1, steps)]);
+    let mut machine = ended(&scenario(machine, vec![busy("worker", 1), sleeper], Some(10.0)));
+    let outcomes = machine.outcomes();
+    let share = outcomes[1].user_ns as f64 / 10e9;
+    assert!(share > 0.45, "who sleeps comes first: {share}");
+    assert!(outcomes[0].involuntary_switches > 5_000, "{}", outcomes[0].involuntary_switches);
+}
+
+/// Any program that ends by itself.
+fn any_program() -> impl Strategy<Value = Program> {
+    let step = prop_oneof![
+        (1.0..3_000.0f64, 0.0..1.0f64, 0.0..1.0f64).prop_map(|(us, jitter, memory)| Step::from(Work {
+            jitter,
+            memory,
+            ..Work::us(us)
+        })),
+        (1.0..3_000.0f64).prop_map(|us| Step::Io { us, jitter: 0.5, bytes: 1 }),
+        (0..2u8, 1.0..500.0f64).prop_map(|(l, us)| lock(&format!("l{l}"), vec![compute(us)])),
+        Just(Step::Barrier("b".into())),
+        Just(Step::Beat),
+    ];
+    let team = (1..12u32, proptest::collection::vec(step, 1..6), 1..20u64, 0..4_096u64).prop_map(
+        |(threads, mut steps, n, footprint_kib)| {
+            steps.push(compute(5.0));
+            Team { footprint_kib, ..Team::new(threads, vec![times(n, steps)]) }
+        },
+    );
+    (team, prop_oneof![Just(0.0), 1.0..200.0f64, Just(f64::INFINITY)], -10..10i8)
+        .prop_map(|(team, spin_us, nice)| Program { spin_us, nice, ..Program::new("p", vec![team]) })
+}
+
+fn any_scenario() -> impl Strategy<Value = Scenario> {
+    let machine = (1..3u32, 1..3u32, 1..3u32, 1..4u32, any::<bool>()).prop_map(|(p, n, c, cores, shares)| {
+        let scheduler = if shares { Scheduler::TimeShare } else { Scheduler::Fair };
+        Hardware { packages: p, nodes: n, caches: c, cores, scheduler, ..Hardware::default() }
+    });
+    (machine, proptest::collection::vec(any_program(), 1..4))
+        .prop_map(|(machine, programs)| scenario(machine, programs, Some(5.0)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn cpu_time_is_conserved_and_shares_add_up(scenario in any_scenario()) {
+        let mut machine = machine(&scenario);
+        let mut clock = machine.clock();
+        let (mut ran, mut at) = (0.0, 0);
+        while !machine.is_over() {
+            at += 37 * MS;
+            clock.wait_until(at);
+            let seen = machine.observe().unwrap();
+            for t in seen.programs.iter().flat_map(|p| &p.threads).filter(|t| t.span_ns > 0) {
+                prop_assert!(t.span_ns <= seen.span_ns);
+                let s = t.shares;
+                let all = s.user.unwrap() + s.system.unwrap() + s.lock.unwrap() + s.latency.unwrap();
+                prop_assert!((all + s.sleep.unwrap() - 1.0).abs() < 1e-9);
+                prop_assert!(s.spin.unwrap() <= s.user.unwrap() + 1e-12);
+                ran += s.running().unwrap() * t.span_ns as f64;
+            }
+        }
+        let busy = machine.busy_ns();
+        prop_assert!(busy.iter().all(|&ns| ns <= clock.now_ns()), "no CPU is busier than time");
+        let busy: u64 = busy.iter().sum();
+        let outcomes = machine.outcomes();
+        prop_assert_eq!(busy, outcomes.iter().map(|o| o.user_ns + o.system_ns).sum::<u64>());
+        prop_assert!((ran - busy as f64).abs() < 1e3, "{} seen of {}", ran, busy);
+    }
+
+    #[test]
+    fn thread_is_never_on_two_cpus(scenario in any_scenario()) {
+        let mut machine = machine(&scenario);
+        machine.record();
+        machine.run();
+        let timeline = machine.timeline();
+        let threads: u32 = scenario.programs.iter().flat_map(|p| &p.teams).map(|t| t.threads).sum();
+        let mut stays = vec![Vec::new(); threads as usize];
+        for spans in &timeline.cpus {
+            prop_assert!(spans.windows(2).all(|w| w[0].to_ns <= w[1].from_ns), "one at a time on a CPU");
+            spans.iter().for_each(|s| stays[s.thread].push((s.from_ns, s.to_ns)));
+        }
+        for mut stays in stays {
+            stays.sort_unstable();
+            prop_assert!(stays.windows(2).all(|w| w[0].1 <= w[1].0), "{:?}", stays);
+        }
+    }
+
+    #[test]
+    fn no_cpu_idles_while_a_thread_waits_for_longer_than_a_balance_period(
+        scenario in any_scenario(), pinned in 0..4usize
+    ) {
+        let mut scenario = scenario;
+        // Some may run on the first CPU alone.
+        if let Some(program) = scenario.programs.get_mut(pinned) {
+            program.cpus = Some("0".parse().unwrap());
+        }
+        let mut machine = machine(&scenario);
+        let mut clock = machine.clock();
+        let period_ns = (scenario.machine.balance_us * 1e3) as u64;
+        let mut before = machine.busy_ns();
+        while !machine.is_over() {
+            clock.wait_until(clock.now_ns() + period_ns);
+            let seen = machine.observe().unwrap();
+            let busy = machine.busy_ns();
+            let idle: Vec<usize> = (0..busy.len()).filter(|&c| busy[c] == before[c]).collect();
+            for p in &seen.programs {
+                let may = |c: &&usize| p.id.0 as usize != pinned || **c == 0;
+                let waits = p.threads.iter().any(|t| t.span_ns == period_ns && t.shares.latency == Some(1.0));
+                prop_assert!(!waits || !idle.iter().any(|c| may(&c)), "{:?} idle at {}", idle, seen.at_ns);
+            }
+            before = busy;
+        }
+    }
+
+    #[test]
+    fn same_seed_same_events(scenario in any_scenario(), seed in any::<u64>()) {
+        let run = |seed| {
+            let mut machine = SimMachine::new(&scenario, seed).unwrap();
+            machine.run();
+            (machine.fingerprint(), machine.events(), machine.outcomes())
+        };
+        prop_assert_eq!(run(seed), run(seed));
+    }
+}
