@@ -83,6 +83,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod chrome;
 mod code;
 mod course;
 mod error;
@@ -90,6 +91,7 @@ mod group;
 mod hardware;
 mod machine;
 mod memory;
+mod picture;
 mod priority;
 mod program;
 mod queue;

@@ -1,6 +1,6 @@
 //! The simulated world behind the traits that the loop is made of.
 
-use crate::timeline::Timeline;
+use crate::timeline::{Record, Timeline};
 use crate::view::Outcome;
 use crate::world::World;
 use crate::{Error, Scenario};
@@ -77,19 +77,33 @@ impl SimMachine {
     pub fn record(&mut self) {
         let mut world = self.world.borrow_mut();
         let cpus = world.cpus.len();
-        world.timeline.get_or_insert_with(|| Timeline::new(cpus));
+        world.record.get_or_insert_with(|| Record::new(cpus));
     }
 
     /// What was written down, up to now.
     pub fn timeline(&self) -> Timeline {
         let world = self.world.borrow();
-        let mut timeline = world.timeline.clone().unwrap_or_else(|| Timeline::new(world.cpus.len()));
-        for (c, cpu) in world.cpus.iter().enumerate() {
+        let mut record = world.record.clone().unwrap_or_else(|| Record::new(world.cpus.len()));
+        for (c, cpu) in world.cpus.iter().enumerate().filter(|_| world.record.is_some()) {
             if let Some(i) = cpu.current {
-                timeline.add(c, cpu.came, world.now, i);
+                record.add(c, cpu.came, world.now, i);
             }
         }
-        timeline
+        let phases = world
+            .programs
+            .iter()
+            .enumerate()
+            .flat_map(|(p, program)| program.phases.iter().map(move |&(at, phase)| (at, p, phase)));
+        Timeline {
+            cpus: record.cpus,
+            threads: (0..world.threads.len())
+                .map(|i| (world.threads[i].program, world.thread_name(i)))
+                .collect(),
+            programs: world.programs.iter().map(|p| p.name.clone()).collect(),
+            phases: phases.map(|(at, p, phase)| (at, p, world.phases[phase].clone())).collect(),
+            end_ns: world.now,
+            cut_ns: record.cut_ns,
+        }
     }
 }
 

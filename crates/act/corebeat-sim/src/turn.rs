@@ -261,8 +261,8 @@ impl World {
         (cpu.stop, cpu.kicked) = (cpu.stop.wrapping_add(1), false);
         self.pressure[cpu.cache] -= self.threads[i].footprint_kib;
         let came = cpu.came;
-        if let Some(timeline) = &mut self.timeline {
-            timeline.add(c, came, self.now, i);
+        if let Some(record) = &mut self.record {
+            record.add(c, came, self.now, i);
         }
         let t = &mut self.threads[i];
         t.state = state;

@@ -5,7 +5,7 @@ use crate::program::{Placement, StartClass};
 use crate::queue::{Cpu, Queue};
 use crate::random::Random;
 use crate::thread::{Account, Doing, State, Thread, weight};
-use crate::timeline::Timeline;
+use crate::timeline::Record;
 use crate::{Error, Hardware, Scenario, Scheduler, priority};
 use corebeat_machine::{Class, CpuSet, NodeId, Topology};
 use std::cmp::Reverse;
@@ -171,7 +171,7 @@ pub(crate) struct World {
     pub(crate) pressure: Vec<u64>,
     /// Page moves on their way.
     pub(crate) moves: Vec<(usize, Vec<usize>, Vec<usize>)>,
-    pub(crate) timeline: Option<Timeline>,
+    pub(crate) record: Option<Record>,
 }
 
 /// Whole nanoseconds of a time in other units; what is too long is for ever.
@@ -230,7 +230,7 @@ impl World {
             demand: vec![0; nodes],
             pressure: vec![0; caches],
             moves: vec![],
-            timeline: None,
+            record: None,
             hardware,
             topology,
         };

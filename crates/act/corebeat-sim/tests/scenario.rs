@@ -1,0 +1,84 @@
+//! Scenarios as text: those that come with Corebeat, and mistakes.
+
+use corebeat_machine::{Clock, Machine};
+use corebeat_sim::{Scenario, SimMachine};
+
+const SHIPPED: [(&str, &str); 4] = [
+    ("backstabbing", include_str!("../scenarios/backstabbing.toml")),
+    ("barrier", include_str!("../scenarios/barrier.toml")),
+    ("ferret", include_str!("../scenarios/ferret.toml")),
+    ("goals", include_str!("../scenarios/goals.toml")),
+];
+
+#[test]
+fn shipped_scenarios_run() {
+    for (name, text) in SHIPPED {
+        let scenario: Scenario = text.parse().unwrap_or_else(|e| panic!("{name}: {e}"));
+        let mut machine = SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("{name}: {e}"));
+        machine.record();
+        machine.clock().wait_until(50_000_000);
+        assert_eq!(machine.deadlock(), None, "{name}");
+        let busy: u64 = machine.busy_ns().iter().sum();
+        assert!(busy > 50_000_000, "{name}");
+        assert!(!machine.observe().unwrap().programs.is_empty());
+        assert!(machine.timeline().svg().ends_with("</svg>\n"));
+    }
+}
+
+/// What a scenario with this in the place of its program says.
+fn told(machine: &str, program: &str) -> String {
+    let text = format!("duration_s = 1.0\n[machine]\n{machine}\n[[programs]]\nname = \"p\"\n{program}\n");
+    let made = text.parse::<Scenario>().and_then(|scenario| SimMachine::new(&scenario, 1).map(|_| ()));
+    let line = made.expect_err(&text).to_string();
+    assert_eq!(line.lines().count(), 1, "{line}");
+    line
+}
+
+#[test]
+fn mistakes_are_one_line_with_their_place() {
+    let steps = |steps: &str| format!("[[programs.teams]]\nsteps = [{steps}]");
+    let fine = steps("{ compute = { us = 1 } }");
+    for (machine, program, says) in [
+        ("cores = 0", fine.clone(), "machine: cores is 0; write 1 or more"),
+        ("cores = -1", fine.clone(), "line 3, column 9: invalid value: integer `-1`, expected u32"),
+        ("core = 1", fine.clone(), "line 3, column 1: unknown field `core`, expected one of"),
+        ("cores = 1\nscheduler = \"cfs\"", fine.clone(), "line 4, column 13: unknown variant `cfs`"),
+        ("cores = 1\nbalance_us = -4", fine.clone(), "machine: balance_us is -4"),
+        ("cores = 1", format!("start_ms = -1\n{fine}"), "program 'p': start_ms is -1: a time is not below 0"),
+        ("cores = 1", format!("cpus = \"4-7\"\n{fine}"), "program 'p': cpus has none of the machine's CPUs"),
+        ("cores = 1", steps("{ compute = { us = -1 } }"), "program 'p', team 1, step 1: us is -1"),
+        ("cores = 1", steps("{ compute = { ms = 1 } }"), "line 7, column 24: unknown field `ms`"),
+        ("cores = 1", steps("{ dance = 1 }"), "line 7, column 12: unknown variant `dance`, expected one of"),
+        ("cores = 1", steps("{ compute = "), "line 7, column"),
+        ("cores = 1", "teams = []".into(), "program 'p': no team"),
+        ("cores = 1", "cpus = \"x\"".into(), "'x' is not a list of CPUs"),
+        (
+            "cores = 1",
+            steps(
+                "{ lock = { name = \"a\", steps = [{ lock = { name = \"b\", steps = [] } }] } }, \
+                 { lock = { name = \"b\", steps = [{ lock = { name = \"a\", steps = [] } }] } }",
+            ),
+            "program 'p': cyclic locks: 'a' before 'b' before 'a'",
+        ),
+    ] {
+        let told = told(machine, &program);
+        assert!(told.contains(says), "{told}\n{says}");
+    }
+}
+
+#[test]
+fn text_that_is_no_scenario_never_panics() {
+    for text in [
+        "",
+        "x",
+        "[machine]",
+        "duration_s = nan",
+        "[[programs]]\n",
+        "\u{feff}é = \"",
+        "[machine]\ncores = 99999999999",
+    ] {
+        let made = text.parse::<Scenario>().and_then(|scenario| SimMachine::new(&scenario, 1).map(|_| ()));
+        let line = made.unwrap_err().to_string();
+        assert_eq!(line.lines().count(), 1, "{text}: {line}");
+    }
+}
