@@ -1,6 +1,7 @@
 //! What may be done to the world.
 
 use crate::Error;
+use crate::priority;
 use crate::thread::{State, weight};
 use crate::world::World;
 use corebeat_machine::{Action, Class, CpuId, CpuSet, NodeId, ProgramId, Target};
@@ -129,6 +130,9 @@ impl World {
         self.settle(c);
         let t = &mut self.threads[i];
         let old = t.weight;
+        if t.class != class {
+            t.priority = priority::START;
+        }
         (t.class, t.nice, t.weight) = (class, nice, new);
         if t.is_runnable() {
             let program = &mut self.programs[t.program];

@@ -352,17 +352,22 @@ impl World {
         self.alive == 0 || self.now >= self.end || self.stuck.is_some()
     }
 
-    /// Lets time pass up to a moment, or to the end of a program. Once all is over time passes without events.
+    /// Lets time pass up to a moment, or to the end of a program or of all. Afterwards time passes without events.
     pub(crate) fn run_until(&mut self, at: u64) {
-        while !self.is_over() {
-            match self.next_event(at.min(self.end)) {
-                Some(ended) if ended => return,
-                Some(_) => {}
-                None if self.now >= at => return,
-                None => {}
+        if self.is_over() {
+            self.now = self.now.max(at);
+            return;
+        }
+        while self.now < at || self.next_at() <= at {
+            let ended = self.next_event(at.min(self.end));
+            if ended || self.is_over() {
+                return;
             }
         }
-        self.now = self.now.max(at);
+    }
+
+    fn next_at(&self) -> u64 {
+        self.events.peek().map_or(u64::MAX, |Reverse((time, ..))| *time)
     }
 
     /// Lets time pass until all is over.
@@ -372,18 +377,17 @@ impl World {
         }
     }
 
-    /// Lets the next event happen, if there is one up to a moment: whether a program has ended by it. If there is none, it is that
-    /// moment.
-    fn next_event(&mut self, until: u64) -> Option<bool> {
+    /// Lets the next event happen, if there is one up to a moment; else it is that moment. Whether a program has ended.
+    fn next_event(&mut self, until: u64) -> bool {
         match self.events.peek() {
             Some(&Reverse((time, _, event))) if time <= until => {
                 self.events.pop();
                 self.now = time;
-                Some(self.happen(event))
+                self.happen(event)
             }
             _ => {
                 self.now = until;
-                None
+                false
             }
         }
     }

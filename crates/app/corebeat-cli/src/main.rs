@@ -5,7 +5,7 @@
 //! Exit status, as `env` has it: 2 for a mistake on the command line, such as a file that cannot be opened, 125 where
 //! Corebeat itself fails, 126 for a program that cannot be started, 127 for one that is not there; else the program's own, or
 //! its signal. `corebeat net` ends with 1 where something is wrong with the network or its records, and
-//! `corebeat trace` where the file is no trace, or damaged.
+//! `corebeat trace` where the file is no trace, or damaged, and `corebeat sim` where the scenario makes no sense.
 
 mod beat;
 mod daemon;
@@ -20,6 +20,7 @@ mod report;
 mod restore;
 mod run;
 mod session;
+mod sim;
 mod top;
 mod trace;
 mod trial;
@@ -62,6 +63,9 @@ enum Command {
     /// Read traces: what is in them, as text, as tables, and in forms that other tools open
     #[command(subcommand)]
     Trace(trace::Command),
+    /// Run scenarios on simulated machines
+    #[command(subcommand)]
+    Sim(sim::Command),
     /// List a running program's probes, and switch them on and off
     #[command(subcommand)]
     Probe(probe::Command),
@@ -108,6 +112,7 @@ fn main() -> ExitCode {
         Command::Beat(command) => beat::main(command),
         Command::Net(options) => net::main(options),
         Command::Trace(command) => trace::main(command),
+        Command::Sim(command) => sim::main(command),
         Command::Probe(command) => probe::main(command),
         Command::Daemon(options) => daemon::main(options),
     };

@@ -1,0 +1,212 @@
+//! `corebeat sim run`: a scenario on a simulated machine, with policies, and what became of it.
+
+use crate::failure::{Done, Failure, print, tell};
+use crate::output::Output;
+use clap::ValueEnum;
+use corebeat_loop::{Loop, Periods};
+use corebeat_machine::{Clock, Policy};
+use corebeat_policy::fair::Fair;
+use corebeat_policy::faithful::FaithFul;
+use corebeat_sim::{Outcome, Scenario, SimMachine};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    /// Run a scenario on a simulated machine, and say what became of its programs
+    Run(Options),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The scenario: a machine and its programs, in TOML
+    #[arg(value_name = "SCENARIO.toml")]
+    scenario: PathBuf,
+    /// Which policies act, instead of those that the scenario names; may be repeated
+    #[arg(long, value_enum)]
+    policy: Vec<PolicyName>,
+    /// Another seed gives other random times; the same one gives the same run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Milliseconds from one observation to the next
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    period: u64,
+    /// Draw who ran where, as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write who ran where for Perfetto (ui.perfetto.dev), as JSON
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
+}
+
+/// Which policies act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PolicyName {
+    /// None: the machine's scheduler alone
+    None,
+    /// Threads that do not preempt each other, and long time slices (FaithFul), taken back where they do not help
+    Faithful,
+    /// Shares of the CPUs by how fast programs are and want to be
+    Fair,
+}
+
+/// No scenario is longer, in bytes.
+const SCENARIO_MAX: u64 = 16 << 20;
+
+pub(crate) fn main(command: Command) -> Done {
+    let Command::Run(options) = command;
+    let (scenario, mut machine) = open(&options.scenario, options.seed)?;
+    let policies = match options.policy.is_empty() {
+        true => named(&options.scenario, &scenario)?,
+        false => options.policy,
+    };
+    let svg = options.svg.as_deref().map(Output::create).transpose()?;
+    let perfetto = options.perfetto.as_deref().map(Output::create).transpose()?;
+    if svg.is_some() || perfetto.is_some() {
+        machine.record();
+    }
+    let (clock, cpus) = (machine.clock(), scenario.machine.cpus());
+    let policies = policies.into_iter().filter_map(|name| policy(name, cpus)).collect();
+    let observe_ns = options.period * 1_000_000;
+    let mut circle = Loop::new(machine, clock, policies, Periods { observe_ns, glance_ns: observe_ns });
+    circle.run(|machine, _| machine.is_over()).map_err(Failure::own)?;
+
+    let mut text = String::new();
+    for deed in &circle.tally().deeds {
+        let program = deed.decision.action.program();
+        let whom = program.and_then(|p| scenario.programs.get(p.0 as usize)).map_or("a thread", |p| &p.name);
+        let failed = deed.failed.as_ref().map_or(String::new(), |why| format!(": not done: {why}"));
+        let _ = writeln!(
+            text,
+            "{:>9.3} s  {}: {whom}: {} ({}){failed}",
+            deed.at_ns as f64 / 1e9,
+            deed.policy,
+            deed.decision.action,
+            deed.decision.why
+        );
+    }
+    let now_ns = circle.clock().now_ns();
+    let machine = circle.machine();
+    let _ = writeln!(
+        text,
+        "{cpus} CPUs, {:.6} s, {} events, seed {}, fingerprint {:016x}",
+        now_ns as f64 / 1e9,
+        machine.events(),
+        options.seed,
+        machine.fingerprint()
+    );
+    text += &table(&machine.outcomes(), now_ns);
+    if svg.is_some() || perfetto.is_some() {
+        let timeline = machine.timeline();
+        if let Some(cut_ns) = timeline.cut_ns {
+            tell(format_args!(
+                "corebeat: pictures end at {:.3} s: more switches are not kept; simulate less with duration_s\n",
+                cut_ns as f64 / 1e9
+            ));
+        }
+        svg.map_or(Ok(()), |file| file.write(&timeline.svg()))?;
+        perfetto.map_or(Ok(()), |file| file.write(&timeline.chrome()))?;
+    }
+    print(text)?;
+    match machine.deadlock() {
+        Some(deadlock) => Err(Failure::wrong(deadlock)),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Reads a scenario, and builds its machine.
+fn open(path: &Path, seed: u64) -> Result<(Scenario, SimMachine), Failure> {
+    let shown = path.display();
+    let cannot =
+        |e: &dyn std::fmt::Display| Failure::usage(format!("cannot read {shown}: {e}; name a scenario"));
+    let long = std::fs::metadata(path).map_err(|e| cannot(&e))?.len();
+    if long > SCENARIO_MAX {
+        return Err(cannot(&format!("it is longer than {SCENARIO_MAX} bytes")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| cannot(&e))?;
+    let wrong = |e: corebeat_sim::Error| Failure::wrong(format!("{shown}: {e}"));
+    let scenario: Scenario = text.parse().map_err(wrong)?;
+    let machine = SimMachine::new(&scenario, seed).map_err(wrong)?;
+    Ok((scenario, machine))
+}
+
+/// The policies that a scenario names.
+fn named(path: &Path, scenario: &Scenario) -> Result<Vec<PolicyName>, Failure> {
+    let policy = |(place, name): (usize, &String)| {
+        PolicyName::from_str(name, false).map_err(|_| {
+            let known: Vec<String> = PolicyName::value_variants().iter().map(|p| text(*p)).collect();
+            let known = known.join(", ");
+            let place = place + 1;
+            Failure::wrong(format!(
+                "{}: policies, number {place}: there is no policy '{name}'; write one of {known}",
+                path.display()
+            ))
+        })
+    };
+    scenario.policies.iter().enumerate().map(policy).collect()
+}
+
+fn text(name: PolicyName) -> String {
+    name.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
+}
+
+fn policy(name: PolicyName, cpus: u32) -> Option<Box<dyn Policy>> {
+    match name {
+        PolicyName::None => None,
+        PolicyName::Faithful => Some(Box::new(FaithFul::new(cpus))),
+        PolicyName::Fair => {
+            let mut fair = Fair::new(cpus);
+            fair.remembers = true;
+            Some(Box::new(fair))
+        }
+    }
+}
+
+/// What became of the programs.
+fn table(outcomes: &[Outcome], now_ns: u64) -> String {
+    let mut text = format!(
+        "{:<16} {:>7} {:>11} {:>7} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>9} {:>9} {:>8} {:>10}\n",
+        "program",
+        "threads",
+        "time",
+        "CPUs",
+        "user",
+        "system",
+        "spin",
+        "latency",
+        "lock",
+        "sleep",
+        "switches",
+        "lost",
+        "moved",
+        "beats/s",
+    );
+    for o in outcomes {
+        let wall_s = o.end_ns.unwrap_or(now_ns).saturating_sub(o.start_ns) as f64 / 1e9;
+        let all = (o.user_ns + o.system_ns + o.lock_ns + o.latency_ns + o.sleep_ns).max(1) as f64;
+        let share = |ns: u64| format!("{:.1}%", ns as f64 / all * 100.0);
+        let of_time = |amount: f64| if wall_s > 0.0 { amount / wall_s } else { 0.0 };
+        let ended = if o.end_ns.is_some() { " s" } else { " s+" };
+        let beats = if o.beats > 0 { format!("{:.1}", of_time(o.beats as f64)) } else { "-".into() };
+        let _ = writeln!(
+            text,
+            "{:<16} {:>7} {:>11} {:>7.2} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>9} {:>9} {:>8} {:>10}",
+            o.name,
+            o.threads,
+            format!("{wall_s:.6}{ended}"),
+            of_time((o.user_ns + o.system_ns) as f64 / 1e9),
+            share(o.user_ns),
+            share(o.system_ns),
+            share(o.spin_ns),
+            share(o.latency_ns),
+            share(o.lock_ns),
+            share(o.sleep_ns),
+            o.voluntary_switches,
+            o.involuntary_switches,
+            o.migrations,
+            beats,
+        );
+    }
+    text
+}

@@ -1,0 +1,74 @@
+//! `corebeat sim`, as a user runs it.
+
+use std::fs;
+use std::process::{Command, Output};
+
+const FERRET: &str = include_str!("../../../act/corebeat-sim/scenarios/ferret.toml");
+const GOALS: &str = include_str!("../../../act/corebeat-sim/scenarios/goals.toml");
+
+/// Runs a scenario of this text in a folder of its own.
+fn run(scenario: &str, args: &[&str]) -> (Output, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("s.toml"), scenario).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
+    let output = command.args(["sim", "run", "s.toml"]).args(args).current_dir(&folder).output().unwrap();
+    (output, folder)
+}
+
+fn printed(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn scenario_gives_a_table_a_picture_and_a_trace() {
+    let scenario = FERRET.replace("duration_s = 1.0", "duration_s = 0.1");
+    let (output, folder) = run(&scenario, &["--svg", "s.svg", "--perfetto", "s.json"]);
+    let text = printed(&output);
+    assert!(text.contains("24 CPUs, 0.100000 s") && text.contains("ferret "), "{text}");
+    let svg = fs::read_to_string(folder.path().join("s.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("CPU 22"));
+    let trace = fs::read_to_string(folder.path().join("s.json")).unwrap();
+    let trace: serde_json::Value = serde_json::from_str(&trace).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().iter().any(|e| e["name"] == "ferret rank 3"));
+}
+
+#[test]
+fn seed_gives_the_same_run_again() {
+    let scenario = FERRET.replace("duration_s = 1.0", "duration_s = 0.05");
+    let of = |seed| printed(&run(&scenario, &["--seed", seed]).0);
+    assert_eq!(of("7"), of("7"));
+    assert_ne!(of("7").lines().next(), of("8").lines().next());
+}
+
+#[test]
+fn policies_are_the_scenarios_or_those_on_the_command_line() {
+    let scenario = GOALS.replace("duration_s = 60.0", "duration_s = 3.0");
+    assert!(printed(&run(&scenario, &[]).0).contains("fair: swaptions: nice"));
+    let without = printed(&run(&scenario, &["--policy", "none"]).0);
+    assert!(!without.contains("fair:") && without.contains("swaptions"), "{without}");
+}
+
+#[test]
+fn mistakes_are_one_line_with_their_place() {
+    for (scenario, args, status, says) in [
+        (
+            GOALS.replace("\"fair\"", "\"unfair\""),
+            &[][..],
+            1,
+            "s.toml: policies, number 1: there is no policy 'unfair'",
+        ),
+        (GOALS.replace("cores = 8", "cores = 0"), &[], 1, "s.toml: machine: cores is 0"),
+        (GOALS.replace("cores = 8", "kores = 8"), &[], 1, "s.toml: line 8, column 1: unknown field `kores`"),
+        (GOALS.into(), &["--policy", "unfair"], 2, "invalid value 'unfair'"),
+        (GOALS.into(), &["--svg", "no/such/folder"], 2, "cannot write no/such/folder"),
+    ] {
+        let (output, _folder) = run(&scenario, args);
+        let line = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), line.lines().count()), (Some(status), 1), "{line}");
+        assert!(line.contains(says), "{line}");
+    }
+    let missing =
+        Command::new(env!("CARGO_BIN_EXE_corebeat")).args(["sim", "run", "none.toml"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(2));
+}

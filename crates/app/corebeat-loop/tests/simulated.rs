@@ -1,0 +1,214 @@
+//! The policies, unchanged, on simulated machines of 24 and 64 cores: they decide well there, and a machine on which their decisions do
+//! the opposite shows it.
+
+use corebeat_loop::{Loop, Periods};
+use corebeat_machine::{Action, Class, Clock, Machine, Policy, PulseSample, Snapshot, Topology};
+use corebeat_policy::fair::Fair;
+use corebeat_policy::faithful::FaithFul;
+use corebeat_policy::reinforcer::{Limits, Profile, Reinforcer, Step as Search, Thresholds, Trial};
+use corebeat_sim::{Goal, Hardware, Program, Scenario, Scheduler, SimMachine, Step, Team, Work};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn forever(steps: Vec<Step>) -> Step {
+    Step::Repeat { times: None, shared: false, steps }
+}
+
+/// A machine of four packages.
+fn cores(cpus: u32) -> Hardware {
+    Hardware { packages: 4, cores: cpus / 4, ..Hardware::default() }
+}
+
+fn scenario(machine: Hardware, programs: Vec<Program>) -> Scenario {
+    Scenario { machine, programs, duration_s: Some(1_000.0), policies: vec![] }
+}
+
+fn machine(scenario: &Scenario) -> SimMachine {
+    SimMachine::new(scenario, 1).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A machine on which nice values and classes do the opposite of what is asked.
+struct Inverted(SimMachine);
+
+impl Machine for Inverted {
+    type Error = corebeat_sim::Error;
+
+    fn topology(&self) -> &Topology {
+        self.0.topology()
+    }
+
+    fn observe(&mut self) -> Result<Snapshot, Self::Error> {
+        self.0.observe()
+    }
+
+    fn act(&mut self, action: &Action) -> Result<(), Self::Error> {
+        let mut action = action.clone();
+        match &mut action {
+            Action::SetNice { nice, .. } => *nice = (-*nice).clamp(-20, 19),
+            Action::SetClass { class, .. } => {
+                *class = if *class == Some(Class::Batch) { Some(Class::Normal) } else { Some(Class::Batch) };
+            }
+            _ => {}
+        }
+        self.0.act(&action)
+    }
+}
+
+/// Lets policies steer for so many seconds; what is seen in the second after.
+fn steered<M: Machine>(
+    machine: M,
+    clock: impl Clock,
+    policies: Vec<Box<dyn Policy>>,
+    seconds: u64,
+) -> Snapshot {
+    let periods = Periods { observe_ns: SECOND / 2, glance_ns: SECOND / 2 };
+    let mut circle = Loop::new(machine, clock, policies, periods);
+    let run = circle.run(|_, clock| clock.now_ns() >= seconds * SECOND);
+    run.unwrap_or_else(|e| panic!("{e}"));
+    circle.clock().wait_until((seconds + 1) * SECOND);
+    circle.machine().observe().unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Work, and some of it in one lock.
+fn locked_program(threads: u32, in_lock_us: f64) -> Program {
+    let work = |us| Step::from(Work { jitter: 0.3, ..Work::us(us) });
+    let body =
+        vec![work(1_000.0), Step::Lock { name: "l".into(), steps: vec![work(in_lock_us)] }, Step::Beat];
+    Program::new("p", vec![Team::new(threads, vec![forever(body)])])
+}
+
+/// Beats in half a second.
+fn beats(hardware: &Hardware, program: Program) -> f64 {
+    let mut machine = machine(&scenario(hardware.clone(), vec![program]));
+    machine.clock().wait_until(SECOND / 2);
+    machine.outcomes()[0].beats as f64
+}
+
+/// What Thread Reinforcer finds by windows of 0.1 s, as in the thesis.
+fn found(hardware: &Hardware, program: impl Fn(u32) -> Program, seen: impl Fn(Profile) -> Profile) -> u32 {
+    let cpus = hardware.cpus();
+    let mut search = Reinforcer::new(Limits::of(cpus), Thresholds::default());
+    loop {
+        match search.next() {
+            Search::Try(threads) => {
+                let mut machine = machine(&scenario(hardware.clone(), vec![program(threads)]));
+                let mut clock = machine.clock();
+                clock.wait_until(SECOND / 10);
+                machine.observe().unwrap();
+                clock.wait_until(SECOND / 5);
+                let shown = machine.observe().unwrap();
+                let profile = Profile::of(&shown.programs[0], &shown, cpus).unwrap();
+                search.record(threads, Trial::Ran(seen(profile)));
+            }
+            Search::Done { best, .. } => return best.unwrap(),
+        }
+    }
+}
+
+#[test]
+fn reinforcer_finds_the_count_where_a_lock_ends_the_gain() {
+    // A twelfth to a twentieth of the work is in the lock: so many threads keep it busy.
+    for (cpus, in_lock_us) in [(24, 100.0), (64, 50.0)] {
+        let hardware = cores(cpus);
+        let program = |threads| locked_program(threads, in_lock_us);
+        let count = found(&hardware, program, |profile| profile);
+        let best = (1..=cpus).step_by(3).map(|n| beats(&hardware, program(n))).fold(0.0, f64::max);
+        let with = beats(&hardware, program(count));
+        assert!((8..cpus).contains(&count), "fewer threads than {cpus} CPUs win, not {count}");
+        assert!(with > 0.9 * best, "{count} threads: {with} beats of {best}");
+        // The more is done the less it sees.
+        let upside_down =
+            |profile: Profile| Profile { progress: profile.progress.map(|p| 1.0 / p), ..profile };
+        let count = found(&hardware, program, upside_down);
+        assert!(beats(&hardware, program(count)) < 0.5 * best, "signs upside down mislead to {count}");
+    }
+}
+
+#[test]
+fn reinforcer_uses_all_cores_where_threads_do_not_meet() {
+    for cpus in [24, 64] {
+        let hardware = cores(cpus);
+        let program = |threads| locked_program(threads, 0.5);
+        let count = found(&hardware, program, |profile| profile);
+        let (with, all) = (beats(&hardware, program(count)), beats(&hardware, program(cpus)));
+        assert!(with > 0.9 * all, "{count} threads: {with} of {all}");
+    }
+}
+
+/// Two programs with goals that go together, but not by themselves: one has three times the threads.
+fn with_goals(cpus: u32) -> Scenario {
+    // A beat takes 5 ms: a CPU beats 200 times a second.
+    let beating = |name: &str, threads, cpus: f64| {
+        let body = vec![Work { jitter: 0.2, ..Work::us(5_000.0) }.into(), Step::Beat];
+        let mut program = Program::new(name, vec![Team::new(threads, vec![forever(body)])]);
+        let rate = cpus * 200.0;
+        let goal = Goal { min: Some(0.9 * rate), max: Some(1.1 * rate), window_ms: 1_000.0, hold: false };
+        program.goal = Some(goal);
+        program
+    };
+    let all = f64::from(cpus);
+    scenario(cores(cpus), vec![beating("few", cpus, 0.55 * all), beating("many", 3 * cpus, 0.43 * all)])
+}
+
+fn in_window(seen: &Snapshot) -> Vec<bool> {
+    let within = |p: &PulseSample| {
+        p.rate_min.is_some_and(|min| p.rate >= min) && p.rate_max.is_some_and(|max| p.rate <= max)
+    };
+    seen.programs.iter().map(|p| p.pulse.as_ref().is_some_and(within)).collect()
+}
+
+#[test]
+fn fair_brings_heart_rates_into_their_windows() {
+    for cpus in [24, 64] {
+        let policy = || -> Vec<Box<dyn Policy>> {
+            let mut fair = Fair::new(cpus);
+            fair.remembers = true;
+            vec![Box::new(fair)]
+        };
+        let plain = machine(&with_goals(cpus));
+        let clock = plain.clock();
+        assert_eq!(in_window(&steered(plain, clock, vec![], 15)), [false, false], "{cpus} CPUs, without it");
+
+        let steering = machine(&with_goals(cpus));
+        let clock = steering.clock();
+        let seen = steered(steering, clock, policy(), 15);
+        let rates: Vec<_> = seen.programs.iter().map(|p| p.pulse).collect();
+        assert_eq!(in_window(&seen), [true, true], "{cpus} CPUs: {rates:?}");
+
+        let inverted = Inverted(machine(&with_goals(cpus)));
+        let clock = inverted.0.clock();
+        assert_eq!(in_window(&steered(inverted, clock, policy(), 15)), [false, false], "{cpus}, upside down");
+    }
+}
+
+/// Threads of one program that push each other off the CPUs of a time-sharing machine, which has half as many CPUs.
+fn backstabbing(cpus: u32) -> Scenario {
+    let work = |us| Step::from(Work { jitter: 0.5, ..Work::us(us) });
+    let mut body = vec![];
+    for l in 0..cpus * 2 / 3 {
+        body.extend([work(40.0), Step::Lock { name: format!("l{l}"), steps: vec![work(25.0)] }]);
+    }
+    let program = Program::new("p", vec![Team::new(2 * cpus, vec![forever(body)])]);
+    scenario(Hardware { scheduler: Scheduler::TimeShare, ..cores(cpus) }, vec![program])
+}
+
+#[test]
+fn faithful_ends_backstabbing() {
+    for cpus in [24, 64] {
+        let lost = |seen: Snapshot| seen.programs[0].counters().involuntary_switches.unwrap();
+        let policy = || -> Vec<Box<dyn Policy>> { vec![Box::new(FaithFul::new(cpus))] };
+        let plain = machine(&backstabbing(cpus));
+        let clock = plain.clock();
+        let plain = lost(steered(plain, clock, vec![], 3));
+
+        let steering = machine(&backstabbing(cpus));
+        let clock = steering.clock();
+        let with = lost(steered(steering, clock, policy(), 3));
+        assert!(with * 10 < plain, "{cpus} CPUs: {with} lost in a second, {plain} without it");
+
+        let inverted = Inverted(machine(&backstabbing(cpus)));
+        let clock = inverted.0.clock();
+        let upside_down = lost(steered(inverted, clock, policy(), 3));
+        assert!(upside_down > 5 * with.max(1), "{cpus} CPUs, upside down: {upside_down}");
+    }
+}
