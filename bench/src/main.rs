@@ -2,7 +2,7 @@
 //!
 //! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
 //! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`, `stm_trace`; and `lpel`, `snet`, `heartbeat`,
-//! `stm`, `probe` and `trace` for those that share their peers. `figure` draws some of what they measure. The book's page `measuring.md` says what each means.
+//! `stm`, `probe`, `trace` and `sim` for those that share their peers. `figure` draws some of what they measure. The book's page `measuring.md` says what each means.
 //!
 //! # Model
 //!
@@ -38,6 +38,7 @@ mod round;
 mod row;
 mod run_auto;
 mod session;
+mod sim;
 mod snet;
 mod stm;
 mod stm_trace;
@@ -77,6 +78,7 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
         .chain(&stm_trace::BENCHES)
         .chain(&probe::BENCHES)
         .chain(&trace::BENCHES)
+        .chain(&sim::BENCHES)
 }
 
 /// Measures Corebeat beside its peers, in one run.
@@ -130,6 +132,8 @@ enum Part {
     Probe(probe::Options),
     #[command(hide = true)]
     Trace(trace::Options),
+    #[command(hide = true)]
+    Sim(sim::Options),
 }
 
 fn main() -> ExitCode {
@@ -146,6 +150,7 @@ fn main() -> ExitCode {
         Some(Part::StmTrace(options)) => stm_trace::main(&options),
         Some(Part::Probe(options)) => probe::main(&options),
         Some(Part::Trace(options)) => trace::main(&options),
+        Some(Part::Sim(options)) => sim::main(&options),
         None => measure(cli.options),
     };
     done.unwrap_or_else(|why| {

@@ -70,8 +70,11 @@ const TRACE: [&str; 1] = ["trace.event"];
 /// The benches of heartbeats.
 const HEARTBEAT: [&str; 1] = ["heartbeat.beat"];
 
-/// The benches of transactions.
+/// The benches of probes.
 const PROBE: [&str; 4] = ["probe.call", "probe.depth", "probe.cpu", "probe.bytes"];
+/// The bench of the simulator.
+const SIM: [&str; 1] = ["sim.speed"];
+/// The benches of transactions.
 const STM: [&str; 3] = ["stm.transfer", "stm.read", "stm.bank"];
 /// Transactions that are traced.
 const STM_TRACE: [&str; 1] = ["stm.trace"];
@@ -81,7 +84,7 @@ fn list_names_benches_cases_peers_and_what_is_missing() {
     let listed = objects(&bench(&["list", "--json"]));
     let names: Vec<&str> = listed.iter().map(|b| b["bench"].as_str().unwrap()).collect();
     assert_eq!(names[..5], ["linux.watch", "tune.count", "run.auto", "workload.naive", "claim.phase"]);
-    assert_eq!(names[5..], [&LPEL[..], &SNET, &HEARTBEAT, &STM, &STM_TRACE, &PROBE, &TRACE].concat());
+    assert_eq!(names[5..], [&LPEL[..], &SNET, &HEARTBEAT, &STM, &STM_TRACE, &PROBE, &TRACE, &SIM].concat());
     for bench in &listed {
         assert!(
             !bench["cases"].as_array().unwrap().is_empty() && !bench["peers"].as_array().unwrap().is_empty()
@@ -238,6 +241,15 @@ fn probe_quick_gives_every_case_of_every_bench() {
                 _ => &["corebeat", "tracing", "fastrace", "opentelemetry"],
             };
             assert_eq!(subjects(&rows, case), peers);
+        }
+    }
+}
+
+#[test]
+fn sim_quick_gives_every_case_of_every_bench() {
+    for (_, rows) in rows_of_every_case(&SIM) {
+        for case in cases(&rows) {
+            assert_eq!(subjects(&rows, case), ["corebeat", "event list alone"]);
         }
     }
 }

@@ -1,0 +1,129 @@
+//! The simulator's speed, beside the list that its events wait in, alone.
+
+use crate::Bench;
+use crate::apart::{self, Case};
+use crate::round::Subject as Turn;
+use crate::row::Better;
+use crate::session::Session;
+use clap::ValueEnum;
+use corebeat_sim::{Hardware, Program, Scenario, SimMachine, Step, Team, Work};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const CASE: &str = "64 cores, 1000 threads";
+
+pub(crate) const BENCHES: [Bench; 1] = [Bench {
+    name: "sim.speed",
+    summary: "events that happen in a second of real time",
+    peers: &["event list alone"],
+    tools: &[],
+    cases: |_| vec![CASE.into()],
+    run,
+}];
+
+/// A run is ended after this.
+const RUN_MAX: Duration = Duration::from_secs(120);
+/// Simulated seconds, and where one quick trial is enough.
+const SECONDS: f64 = 100.0;
+const SECONDS_QUICK: f64 = 0.05;
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Subject {
+    Corebeat,
+    Heap,
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Subject::Corebeat => "corebeat",
+            Subject::Heap => "event list alone",
+        }
+    }
+}
+
+fn run(session: &Session) -> Result<(), String> {
+    let subjects = Subject::value_variants().iter().map(|s| (s.name().to_owned(), *s, ())).collect();
+    let cases = [Case { name: CASE.into(), subjects }];
+    apart::measure(
+        session,
+        BENCHES[0].name,
+        |_| ("events/s", Better::Higher),
+        &cases,
+        |case| {
+            let turn = |(name, subject, ()): &'_ (String, Subject, ())| {
+                let subject = *subject;
+                Turn::new(name, move || {
+                    let mut command = apart::command(session, "sim", subject)?;
+                    command.arg(format!("--seconds={}", if session.quick { SECONDS_QUICK } else { SECONDS }));
+                    apart::value(command, RUN_MAX)
+                })
+            };
+            Ok(case.subjects.iter().map(turn).collect())
+        },
+    )
+}
+
+/// One subject.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[arg(long)]
+    subject: Subject,
+    /// Simulated seconds
+    #[arg(long)]
+    seconds: f64,
+}
+
+/// A thousand threads in two programs: one computes and meets at barriers, one takes locks, waits for memory and for devices.
+fn scenario(seconds: f64) -> Scenario {
+    let forever = |steps| vec![Step::Repeat { times: None, shared: false, steps }];
+    let compute = |us, memory| Step::Compute(Work { jitter: 0.5, memory, ..Work::us(us) });
+    let fluid = forever(vec![compute(20_000.0, 0.0), Step::Barrier("all".into())]);
+    let server = forever(vec![
+        compute(10_000.0, 0.3),
+        Step::Lock { name: "log".into(), steps: vec![compute(5.0, 0.0)] },
+        Step::Io { us: 20_000.0, jitter: 0.5, bytes: 4_096 },
+    ]);
+    Scenario {
+        machine: Hardware { packages: 4, cores: 16, ..Hardware::default() },
+        programs: vec![
+            Program::new("fluid", vec![Team::new(500, fluid)]),
+            Program::new("server", vec![Team::new(500, server)]),
+        ],
+        duration_s: Some(seconds),
+        policies: vec![],
+    }
+}
+
+/// The child's side.
+pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+    let begin = Instant::now();
+    let (events, checksum) = match options.subject {
+        Subject::Corebeat => {
+            let mut machine = SimMachine::new(&scenario(options.seconds), 1).map_err(|e| e.to_string())?;
+            machine.run();
+            if machine.deadlock().is_some() {
+                return Err("what never waits for ever is deadlocked".into());
+            }
+            (machine.events(), machine.fingerprint())
+        }
+        Subject::Heap => {
+            // As many as wait on 64 CPUs and 200 devices; each that happens makes another.
+            let mut events: BinaryHeap<Reverse<(u64, u64, u64)>> =
+                (0..264).map(|n| Reverse((n * 7919 % 3_000_000, n, n))).collect();
+            let count = (options.seconds * 80_000.0) as u64;
+            let mut sum = 0u64;
+            for made in 264..264 + count {
+                let Some(Reverse((at, _, who))) = events.pop() else { break };
+                sum = (sum ^ at ^ who).wrapping_mul(0x0000_0100_0000_01b3);
+                events.push(Reverse((at + 1 + sum % 3_000_000, made, who)));
+            }
+            (count, sum)
+        }
+    };
+    println!("value {}", events as f64 / begin.elapsed().as_secs_f64());
+    println!("checksum {checksum}");
+    Ok(ExitCode::SUCCESS)
+}
