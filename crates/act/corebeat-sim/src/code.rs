@@ -4,6 +4,7 @@
 //!   repeat 3: [compute, lock l: [compute]]   -->   0 Enter 3   1 Compute   2 Acquire l   3 Compute   4 Release l   5 Next 1   6 End
 //! ```
 
+use crate::hardware::CACHE_KIB_MAX;
 use crate::program::{Program, Step};
 use crate::{Error, Scenario};
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,16 +111,17 @@ impl Code {
         if scenario.programs.is_empty() {
             return Err(Error::Scenario("no program; write a table [[programs]]".into()));
         }
+        // Before anything is added up in fewer bits.
+        let threads: u64 =
+            scenario.programs.iter().flat_map(|p| &p.teams).map(|t| u64::from(t.threads)).sum();
+        if threads > u64::from(THREADS_MAX) {
+            return Err(Error::Scenario(format!("{threads} threads; write no more than {THREADS_MAX}")));
+        }
         let mut code = Code::default();
         let mut budget = STEPS_MAX;
         for (number, program) in scenario.programs.iter().enumerate() {
             let teams = Builder::new(&mut code, program, number, &mut budget).teams()?;
             code.teams.push(teams);
-        }
-        let threads: u64 =
-            scenario.programs.iter().flat_map(|p| &p.teams).map(|t| u64::from(t.threads)).sum();
-        if threads > u64::from(THREADS_MAX) {
-            return Err(Error::Scenario(format!("{threads} threads; write no more than {THREADS_MAX}")));
         }
         let is_endless = |(p, teams): (usize, &Vec<TeamCode>)| {
             teams.iter().any(|t| t.endless).then_some(&scenario.programs[p].name)
@@ -223,6 +225,12 @@ impl<'a> Builder<'a> {
             (self.team, self.path) = (i + 1, vec![]);
             if team.threads == 0 {
                 return self.wrong("threads is 0; write 1 or more");
+            }
+            if team.footprint_kib > CACHE_KIB_MAX {
+                return self.wrong(format!(
+                    "footprint_kib is {}; write no more than {CACHE_KIB_MAX}",
+                    team.footprint_kib
+                ));
             }
             let mut ops = Vec::new();
             let endless = self.steps(&team.steps, team.threads, &mut ops)?;

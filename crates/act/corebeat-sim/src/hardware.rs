@@ -8,6 +8,12 @@ use serde::Deserialize;
 pub const CPUS_MAX: u32 = 1024;
 /// Nor more NUMA nodes.
 pub const NODES_MAX: u32 = 64;
+/// No cache is larger, nor what a thread uses of them, in KiB.
+pub(crate) const CACHE_KIB_MAX: u64 = 1 << 32;
+/// Nothing that the machine does costs more, in nanoseconds.
+const COST_NS_MAX: u64 = 1_000_000_000;
+/// No slice or period is longer, in microseconds.
+const PERIOD_US_MAX: f64 = 1e9;
 
 /// How threads take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -125,13 +131,30 @@ impl Hardware {
             return wrong(format!("{nodes} nodes; write no more than {NODES_MAX}"));
         }
         for (name, us) in [("slice_us", self.slice_us), ("balance_us", self.balance_us)] {
-            if !(us.is_finite() && us >= 1.0) {
-                return wrong(format!("{name} is {us}; write 1 or more"));
+            if !(1.0..=PERIOD_US_MAX).contains(&us) {
+                return wrong(format!("{name} is {us}; write 1 to {PERIOD_US_MAX}"));
             }
         }
-        if !(self.controller_threads.is_finite() && self.controller_threads > 0.0) {
+        for (name, ns) in [
+            ("switch_ns", self.switch_ns),
+            ("wake_ns", self.wake_ns),
+            ("migrate_ns", self.migrate_ns),
+            ("line_ns", self.line_ns),
+            ("core_fill_ns", self.core_fill_ns),
+            ("fill_ns", self.fill_ns),
+        ] {
+            if ns > COST_NS_MAX {
+                return wrong(format!("{name} is {ns}; write no more than {COST_NS_MAX}"));
+            }
+        }
+        for (name, kib) in [("core_cache_kib", self.core_cache_kib), ("cache_kib", self.cache_kib)] {
+            if kib > CACHE_KIB_MAX {
+                return wrong(format!("{name} is {kib}; write no more than {CACHE_KIB_MAX}"));
+            }
+        }
+        if !(1e-3..=1e6).contains(&self.controller_threads) {
             return wrong(format!(
-                "controller_threads is {}; write a number above 0",
+                "controller_threads is {}; write a number from 0.001 to 1000000",
                 self.controller_threads
             ));
         }
@@ -188,6 +211,8 @@ mod tests {
             told(Hardware { distances: vec![vec![10, 20]], ..Hardware::flat(1) }).contains("1 rows of 1")
         );
         assert!(told(Hardware { slice_us: -3.0, ..Hardware::flat(1) }).contains("slice_us is -3"));
-        assert!(told(Hardware { controller_threads: 0.0, ..Hardware::flat(1) }).contains("above 0"));
+        assert!(told(Hardware { line_ns: u64::MAX, ..Hardware::flat(1) }).contains("line_ns is"));
+        assert!(told(Hardware { cache_kib: u64::MAX, ..Hardware::flat(1) }).contains("cache_kib is"));
+        assert!(told(Hardware { controller_threads: 0.0, ..Hardware::flat(1) }).contains("from 0.001"));
     }
 }

@@ -76,7 +76,7 @@
 //!
 //! # Limits
 //!
-//! - [`CPUS_MAX`] CPUs, [`NODES_MAX`] nodes, [`THREADS_MAX`] threads, [`STEPS_MAX`] steps, [`DEPTH_MAX`] deep. No hardware threads.
+//! - 58 simulated days. [`CPUS_MAX`] CPUs, [`NODES_MAX`] nodes, [`THREADS_MAX`] threads, [`STEPS_MAX`] steps, [`DEPTH_MAX`] deep. No hardware threads.
 //! - What memory costs is looked at once a millisecond, and when a thread begins to compute, not at each change elsewhere.
 //! - A group's weight is shared by its runnable threads at once; Linux takes a while. CPUs are evened out by threads' own weights.
 //! - The fair scheduler is Linux' as it was up to 6.5: who has slept is owed up to a slice. Programs have no OpenMP teams to size.

@@ -16,6 +16,9 @@ const BEATS_KEPT_MAX: usize = 1 << 20;
 /// From one tick that raises who waits to the next, on a time-sharing machine.
 const TICK_NS: u64 = 1_000_000_000;
 
+/// No simulation is longer: some 58 days. Times that are added up and multiplied by weights stay within their bits.
+const END_NS: u64 = 5_000_000_000_000_000;
+
 /// What happens at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
@@ -185,7 +188,7 @@ impl World {
         let topology = hardware.topology()?;
         let code = Code::new(scenario)?;
         let end = match scenario.duration_s {
-            None => u64::MAX,
+            None => END_NS,
             Some(s) if s.is_finite() && s > 0.0 && s <= 1e6 => ns(s, 1e9),
             Some(s) => {
                 return Err(Error::Scenario(format!(

@@ -305,8 +305,6 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-
     #[test]
     fn cpu_time_is_conserved_and_shares_add_up(scenario in any_scenario()) {
         let mut machine = machine(&scenario);

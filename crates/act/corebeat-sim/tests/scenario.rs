@@ -82,3 +82,64 @@ fn text_that_is_no_scenario_never_panics() {
         assert_eq!(line.lines().count(), 1, "{text}: {line}");
     }
 }
+
+#[test]
+fn numbers_however_large_or_small_never_panic() {
+    let machine = [
+        "slice_us",
+        "balance_us",
+        "switch_ns",
+        "wake_ns",
+        "migrate_ns",
+        "line_ns",
+        "core_cache_kib",
+        "cache_kib",
+        "core_fill_ns",
+        "fill_ns",
+        "controller_threads",
+    ];
+    let program = ["start_ms", "nice", "memory_mib", "spin_us", "queue_items"];
+    let team = ["threads", "footprint_kib"];
+    let steps = |us: &str, times: &str| {
+        format!(
+            "steps = [{{ repeat = {{ times = {times}, steps = [\
+             {{ compute = {{ us = {us}, memory = 0.5 }} }}, {{ io = {{ us = {us} }} }}, {{ barrier = \"b\" }}] }} }}]"
+        )
+    };
+    let run = |machine: String, program: String, team: String, steps: String| {
+        let text = format!(
+            "[machine]\npackages = 2\n{machine}\n[[programs]]\nname = \"p\"\n{program}\n[[programs.teams]]\n{team}\n{steps}"
+        );
+        let made = text.parse::<Scenario>().and_then(|scenario| SimMachine::new(&scenario, 1));
+        if let Ok(mut machine) = made {
+            let mut clock = machine.clock();
+            for ms in 1..5 {
+                clock.wait_until(ms * 1_000_000);
+                machine.observe().unwrap();
+            }
+        }
+    };
+    let none = String::new;
+    for value in ["0", "1", "-1", "1e-9", "1e300", "inf", "nan", "4294967295", "9223372036854775807"] {
+        for key in machine {
+            run(format!("{key} = {value}"), none(), none(), steps("10", "100"));
+        }
+        for key in program {
+            run(none(), format!("{key} = {value}"), none(), steps("10", "100"));
+        }
+        for key in team {
+            run(none(), none(), format!("{key} = {value}"), steps("10", "100"));
+        }
+        run(none(), none(), none(), steps(value, "100"));
+        run(none(), none(), none(), steps("10", value));
+    }
+}
+
+#[test]
+fn simulation_that_would_take_for_ever_ends() {
+    let text = "[machine]\nbalance_us = 1e9\n[[programs]]\nname = \"p\"\n[[programs.teams]]\n\
+                steps = [{ repeat = { times = 9223372036854775807, steps = [{ io = { us = 1e12 } }] } }]";
+    let mut machine = SimMachine::new(&text.parse().unwrap(), 1).unwrap();
+    machine.run();
+    assert!(machine.is_over() && machine.outcomes()[0].end_ns.is_none());
+}
