@@ -66,7 +66,7 @@ impl Timeline {
                 "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{} ms</text>",
                 at(ns),
                 TOP + rows + 16,
-                ns as f64 / 1e6,
+                (ns as f64 / 1e4).round() / 100.0,
             );
         }
         for (p, name) in self.programs.iter().enumerate().take(LEGEND_MAX) {
