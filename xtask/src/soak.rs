@@ -12,7 +12,7 @@ const CASES_MAX: u32 = 20_000;
 /// Tells tests for how many minutes we run: they use larger sizes then, or take a part of that time.
 const SOAK: &str = "COREBEAT_SOAK";
 /// Tests that ask for [`SOAK`].
-const LARGE: [&[&str]; 8] = [
+const LARGE: [&[&str]; 9] = [
     &["-p", "corebeat-heartbeat", "--test", "hostile", "random"],
     &["-p", "corebeat-trace", "--test", "hostile", "random"],
     &["-p", "corebeat-lpel", "--test", "scale"],
@@ -21,14 +21,16 @@ const LARGE: [&[&str]; 8] = [
     &["-p", "corebeat-cli", "--test", "daemon", "killed_at_any_system_call"],
     &["-p", "corebeat-lpel", "--test", "network", "networks_leave_nothing_behind"],
     &["-p", "corebeat-stm", "--test", "bank"],
+    &["-p", "corebeat-scoop", "--test", "scale"],
 ];
 /// What is run under ThreadSanitizer: which tests of which crate, and those of them whose name has this.
-const RACES: [(&str, &[&str], &str); 5] = [
+const RACES: [(&str, &[&str], &str); 6] = [
     ("corebeat-trace", &["small"], ""),
     ("corebeat-lpel", &["small", "stream", "set", "awaiting", "deadlock"], ""),
     ("corebeat-lpel", &["network"], "network_delivers"),
     ("corebeat-snet", &["network", "random_net"], ""),
     ("corebeat-stm", &["small", "bank", "word"], ""),
+    ("corebeat-scoop", &["small"], ""),
 ];
 /// It knows what the standard library does only if that is built with it, and so for a target.
 const RACES_TARGET: &str = "x86_64-unknown-linux-gnu";

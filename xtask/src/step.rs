@@ -42,7 +42,7 @@ pub(crate) const NAMES: [&str; STEPS.len()] = {
 
 /// What Miri is run on: which tests of which crates, as cargo is told, and flags of their own. Crates without unsafe code
 /// and threads give it nothing to find; it cannot run the system calls of others; most tests compute for too long.
-const MIRI: [(&[&str], &str); 8] = [
+const MIRI: [(&[&str], &str); 9] = [
     (&["-p", "corebeat-workload", "--lib", "queue"], ""),
     (&["-p", "corebeat-heartbeat", "--lib", "page::"], ""),
     (&["-p", "corebeat-trace", "--test", "small"], ""),
@@ -53,6 +53,10 @@ const MIRI: [(&[&str], &str); 8] = [
     // have tags in their lowest bits.
     (
         &["-p", "corebeat-lpel", "--test", "small"],
+        "-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks",
+    ),
+    (
+        &["-p", "corebeat-scoop", "--test", "small"],
         "-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks",
     ),
     // Locks that are held have the address of who holds them.

@@ -1,0 +1,157 @@
+//! Models of the protocols: small cases, over every interleaving and every outcome that the memory orderings allow.
+//!
+//! `cargo xtask ci --only loom` runs them. That a model would notice a mistake is shown by planted ones: for each fault that
+//! is named here, the model beside it must fail.
+
+use crate::queue::{Call, Queue, lock};
+use crate::turn::Turn;
+use corebeat_sync::atomic::{AtomicU32, Ordering};
+use corebeat_sync::{Arc, Mutex, fault, thread};
+use std::env;
+use std::process::Command;
+
+/// Names a fault for the models of a process.
+const FAULT: &str = "COREBEAT_FAULT";
+
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    fault::plant(env::var(FAULT).ok().map(|f| f.parse().expect("a fault")));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// Whether a model, by its name, fails with a planted bug. It runs in a process of its own, because one that has failed
+/// cannot always clear up.
+fn notices(model: &str, fault: &str) -> bool {
+    let test = format!("model::{model}");
+    let mut command = Command::new(env::current_exe().expect("this program"));
+    command.args(["--exact", &test]).env(FAULT, fault);
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("running 1 test"), "there is no {test}: {said}");
+    !output.status.success()
+}
+
+/// A processor ends its calls, while the collector leaves work, or does it: the work is done once, and by one at a time.
+#[test]
+fn loom_work_that_is_asked_for_is_done_once() {
+    check(|| {
+        let turn = Arc::new(Turn::taken(0));
+        let news = Arc::new(AtomicU32::new(0));
+        let (own_turn, own_news) = (turn.clone(), news.clone());
+        // As `Activation::run` does at its end, and `Inner::do_work`.
+        let processor = thread::spawn(move || {
+            // A call. SAFETY: this has the turn from the beginning.
+            unsafe { own_turn.use_value(|done| *done += 2) };
+            while !own_turn.give_back() {
+                if own_turn.take_work() {
+                    // Relaxed: handed over with the request.
+                    let news = own_news.swap(0, Ordering::Relaxed);
+                    // SAFETY: this has the turn.
+                    unsafe { own_turn.use_value(|done| *done += news) };
+                }
+            }
+        });
+        // As `Hands::take`.
+        news.store(1, Ordering::Relaxed);
+        if turn.ask() && turn.try_take() {
+            turn.take_work();
+            let news = news.swap(0, Ordering::Relaxed);
+            // SAFETY: this has the turn.
+            unsafe { turn.use_value(|done| *done += news) };
+            assert!(turn.give_back());
+        }
+        processor.join().unwrap();
+        assert!(turn.try_take());
+        // SAFETY: this has the turn.
+        assert_eq!(unsafe { turn.use_value(|done| *done) }, 3);
+    });
+}
+
+/// Two want the turn; whoever does not get it asks, and nobody waits.
+#[test]
+fn loom_turn_is_one_at_a_time() {
+    check(|| {
+        let turn = Arc::new(Turn::taken(0));
+        assert!(turn.give_back());
+        let own = turn.clone();
+        let add = |turn: &Turn<u32>| {
+            let taken = turn.try_take();
+            if taken {
+                // SAFETY: this has the turn.
+                unsafe { turn.use_value(|count| *count += 1) };
+                turn.leave();
+            }
+            taken
+        };
+        let other = thread::spawn(move || add(&own));
+        let count = u32::from(add(&turn)) + u32::from(other.join().unwrap());
+        assert!(turn.try_take() && turn.take_work());
+        // SAFETY: this has the turn.
+        assert_eq!(unsafe { turn.use_value(|value| *value) }, count);
+    });
+}
+
+/// Two clients reserve two processors in one step: both come in the same order at both.
+#[test]
+fn loom_reservations_have_one_order() {
+    check(|| {
+        let queues = Arc::new([Mutex::new(Queue::default()), Mutex::new(Queue::default())]);
+        let reserve = |queues: &[Mutex<Queue>; 2], owner| {
+            let mut held: Vec<_> = queues.iter().map(lock).collect();
+            held.iter_mut().map(|queue| queue.reserve(owner)).collect::<Vec<_>>()
+        };
+        let own = queues.clone();
+        let other = thread::spawn(move || reserve(&own, 1));
+        let first = reserve(&queues, 2);
+        let second = other.join().unwrap();
+        assert!(first[0] == first[1] && second[0] == second[1] && first[0] != second[0]);
+    });
+}
+
+/// A client logs a call while the processor's task runs out of calls: one of them sees to it.
+#[test]
+fn loom_call_that_is_logged_runs() {
+    check(|| {
+        let queue = Arc::new(Mutex::new(Queue::default()));
+        let ran = Arc::new(AtomicU32::new(0));
+        // As `Activation::run`.
+        fn run(queue: &Mutex<Queue>, ran: &AtomicU32) {
+            while let (Some(_), _) = { lock(queue).next() } {
+                ran.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        // As `Block::log`.
+        fn log(queue: &Mutex<Queue>, block: u64) -> bool {
+            let mut queue = lock(queue);
+            let call = Call { run: Box::new(|_| ()), changes: true, waiter: None };
+            assert!(queue.log(block, call).is_ok());
+            queue.starts().0
+        }
+        let block = lock(&queue).reserve(1);
+        assert!(log(&queue, block));
+        let (own, own_ran) = (queue.clone(), ran.clone());
+        let processor = thread::spawn(move || run(&own, &own_ran));
+        let starts = log(&queue, block);
+        processor.join().unwrap();
+        if starts {
+            run(&queue, &ran);
+        }
+        assert_eq!(ran.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn loom_models_notice_faults() {
+    if env::var_os(FAULT).is_some() {
+        return;
+    }
+    for (model, fault) in [
+        ("loom_turn_is_one_at_a_time", "acquire turn.rs"),
+        ("loom_turn_is_one_at_a_time", "release turn.rs"),
+        ("loom_work_that_is_asked_for_is_done_once", "acquire turn.rs"),
+        ("loom_work_that_is_asked_for_is_done_once", "release turn.rs"),
+    ] {
+        assert!(notices(model, fault), "{model} does not notice '{fault}'");
+    }
+}
