@@ -2,7 +2,7 @@
 //!
 //! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
 //! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`, `stm_trace`; and `lpel`, `snet`, `heartbeat`,
-//! `stm`, `probe`, `trace` and `sim` for those that share their peers. `figure` draws some of what they measure. The book's page `measuring.md` says what each means.
+//! `stm`, `scoop`, `probe`, `trace` and `sim` for those that share their peers. `figure` draws some of what they measure. The book's page `measuring.md` says what each means.
 //!
 //! # Model
 //!
@@ -37,6 +37,7 @@ mod program;
 mod round;
 mod row;
 mod run_auto;
+mod scoop;
 mod session;
 mod sim;
 mod snet;
@@ -76,6 +77,7 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
         .chain(&heartbeat::BENCHES)
         .chain(&stm::BENCHES)
         .chain(&stm_trace::BENCHES)
+        .chain(&scoop::BENCHES)
         .chain(&probe::BENCHES)
         .chain(&trace::BENCHES)
         .chain(&sim::BENCHES)
@@ -129,6 +131,8 @@ enum Part {
     #[command(hide = true)]
     StmTrace(stm_trace::Options),
     #[command(hide = true)]
+    Scoop(scoop::Options),
+    #[command(hide = true)]
     Probe(probe::Options),
     #[command(hide = true)]
     Trace(trace::Options),
@@ -148,6 +152,7 @@ fn main() -> ExitCode {
         Some(Part::Heartbeat(options)) => heartbeat::main(&options),
         Some(Part::Stm(options)) => stm::main(&options),
         Some(Part::StmTrace(options)) => stm_trace::main(&options),
+        Some(Part::Scoop(options)) => scoop::main(&options),
         Some(Part::Probe(options)) => probe::main(&options),
         Some(Part::Trace(options)) => trace::main(&options),
         Some(Part::Sim(options)) => sim::main(&options),

@@ -72,6 +72,8 @@ const HEARTBEAT: [&str; 1] = ["heartbeat.beat"];
 
 /// The benches of probes.
 const PROBE: [&str; 4] = ["probe.call", "probe.depth", "probe.cpu", "probe.bytes"];
+/// The bench of separate objects.
+const SCOOP: [&str; 1] = ["scoop.collect"];
 /// The bench of the simulator.
 const SIM: [&str; 1] = ["sim.speed"];
 /// The benches of transactions.
@@ -84,7 +86,7 @@ fn list_names_benches_cases_peers_and_what_is_missing() {
     let listed = objects(&bench(&["list", "--json"]));
     let names: Vec<&str> = listed.iter().map(|b| b["bench"].as_str().unwrap()).collect();
     assert_eq!(names[..5], ["linux.watch", "tune.count", "run.auto", "workload.naive", "claim.phase"]);
-    assert_eq!(names[5..], [&LPEL[..], &SNET, &HEARTBEAT, &STM, &STM_TRACE, &PROBE, &TRACE, &SIM].concat());
+    assert_eq!(names[5..], [&LPEL[..], &SNET, &HEARTBEAT, &STM, &STM_TRACE, &SCOOP, &PROBE, &TRACE, &SIM].concat());
     for bench in &listed {
         assert!(
             !bench["cases"].as_array().unwrap().is_empty() && !bench["peers"].as_array().unwrap().is_empty()
@@ -228,6 +230,18 @@ fn stm_quick_gives_every_case_of_every_bench() {
             let own = if name == "stm.read" { 1 } else { 2 };
             assert_eq!(always[..own], ["corebeat", "corebeat, read and write"][..own]);
             assert_eq!(always[own..], ["stm", "fast-stm", "mutex", "mutex an account"]);
+        }
+    }
+}
+
+#[test]
+fn scoop_quick_gives_every_case_of_every_bench() {
+    for (_, rows) in rows_of_every_case(&SCOOP) {
+        for case in cases(&rows) {
+            assert_eq!(
+                subjects(&rows, case),
+                ["corebeat", "objects only", "processor as object", "gc-arena"]
+            );
         }
     }
 }

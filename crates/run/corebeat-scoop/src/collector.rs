@@ -517,7 +517,7 @@ impl Hands {
         requests.last = Some(now);
         let more = now.processors.max(collector.processors_between);
         // Relaxed: hints.
-        collector.processors_max.store(now.processors + more, Ordering::Relaxed);
+        collector.processors_max.store(now.processors.saturating_add(more), Ordering::Relaxed);
         collector.bytes_max.store(now.bytes.max(collector.bytes_between), Ordering::Relaxed);
         collector.bytes_made.store(0, Ordering::Relaxed);
         let (over, later) = requests.waiters.drain(..).partition(|waiter| waiter.epoch <= epoch);
