@@ -86,7 +86,10 @@ fn list_names_benches_cases_peers_and_what_is_missing() {
     let listed = objects(&bench(&["list", "--json"]));
     let names: Vec<&str> = listed.iter().map(|b| b["bench"].as_str().unwrap()).collect();
     assert_eq!(names[..5], ["linux.watch", "tune.count", "run.auto", "workload.naive", "claim.phase"]);
-    assert_eq!(names[5..], [&LPEL[..], &SNET, &HEARTBEAT, &STM, &STM_TRACE, &SCOOP, &PROBE, &TRACE, &SIM].concat());
+    assert_eq!(
+        names[5..],
+        [&LPEL[..], &SNET, &HEARTBEAT, &STM, &STM_TRACE, &SCOOP, &PROBE, &TRACE, &SIM].concat()
+    );
     for bench in &listed {
         assert!(
             !bench["cases"].as_array().unwrap().is_empty() && !bench["peers"].as_array().unwrap().is_empty()
