@@ -25,6 +25,10 @@
 //!
 //! [`quiet`] starts threads in which the program's handlers do not run.
 //!
+//! # Tasks
+//!
+//! [`wait`] tells code that switches tasks where a task must not wait.
+//!
 //! # Limits
 //!
 //! loom does not model every `SeqCst` access: use fences there. [`asymmetric`] needs Linux to be free for its light side.
@@ -35,6 +39,7 @@ pub mod fault;
 #[cfg(loom)]
 mod model;
 pub mod quiet;
+pub mod wait;
 
 /// Atomic types, fences and memory orderings.
 pub mod atomic {

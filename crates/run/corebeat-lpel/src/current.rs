@@ -177,7 +177,7 @@ pub(crate) fn task_id() -> u64 {
 }
 
 /// Whether whoever runs may wait now. Not if it is unwinding: its worker would run others in the midst of a panic. Not if it
-/// is a worker's own loop. If it is to end early, this is where it does.
+/// is a worker's own loop. If it is to end early, this is where it does; and if it is where it must not wait, it panics.
 #[inline(always)]
 pub(crate) fn may_block() -> bool {
     if std::thread::panicking() {
@@ -187,7 +187,10 @@ pub(crate) fn may_block() -> bool {
     // SAFETY: whoever runs is alive.
     match unsafe { task.as_ref() } {
         Some(task) if task.is_cancelled() => unwind(),
-        Some(_) => true,
+        Some(_) => {
+            corebeat_sync::wait::check();
+            true
+        }
         None => may_block_outside(),
     }
 }

@@ -102,7 +102,7 @@
 //! Errors that a caller can meet: [`Error`] when a runtime is built or a task spawned, [`Failure`] for a task without a
 //! result, [`Closed`] for a write to nobody, [`monitor::LogError`] for a log.
 //!
-//! Panics: a stream of no capacity, or of more than there is memory for; [`Runtime::run`] inside a task; [`spawn`] and [`exit`]
+//! Panics: a task that waits where it must not ([`corebeat_sync::wait`]); a stream of no capacity, or of more than there is memory for; [`Runtime::run`] inside a task; [`spawn`] and [`exit`]
 //! outside of one; asking a [`JoinHandle`] for its result again. A panic in a task ends that task alone: its ends close, and
 //! who joins it is told. To those who read from it this looks like the end of its stream: join your stages, where it matters
 //! whether they have done all. What others see of data that it shared is as with threads: locks are poisoned.
