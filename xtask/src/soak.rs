@@ -24,13 +24,14 @@ const LARGE: [&[&str]; 9] = [
     &["-p", "corebeat-scoop", "--test", "scale"],
 ];
 /// What is run under ThreadSanitizer: which tests of which crate, and those of them whose name has this.
-const RACES: [(&str, &[&str], &str); 6] = [
+const RACES: [(&str, &[&str], &str); 7] = [
     ("corebeat-trace", &["small"], ""),
     ("corebeat-lpel", &["small", "stream", "set", "awaiting", "deadlock"], ""),
     ("corebeat-lpel", &["network"], "network_delivers"),
     ("corebeat-snet", &["network", "random_net"], ""),
     ("corebeat-stm", &["small", "bank", "word"], ""),
     ("corebeat-scoop", &["small"], ""),
+    ("corebeat-clustered", &["small"], ""),
 ];
 /// It knows what the standard library does only if that is built with it, and so for a target.
 const RACES_TARGET: &str = "x86_64-unknown-linux-gnu";

@@ -42,7 +42,7 @@ pub(crate) const NAMES: [&str; STEPS.len()] = {
 
 /// What Miri is run on: which tests of which crates, as cargo is told, and flags of their own. Crates without unsafe code
 /// and threads give it nothing to find; it cannot run the system calls of others; most tests compute for too long.
-const MIRI: [(&[&str], &str); 9] = [
+const MIRI: [(&[&str], &str); 10] = [
     (&["-p", "corebeat-workload", "--lib", "queue"], ""),
     (&["-p", "corebeat-heartbeat", "--lib", "page::"], ""),
     (&["-p", "corebeat-trace", "--test", "small"], ""),
@@ -64,6 +64,7 @@ const MIRI: [(&[&str], &str); 9] = [
         &["-p", "corebeat-stm", "--test", "small", "--test", "word"],
         "-Zmiri-permissive-provenance -Zmiri-ignore-leaks",
     ),
+    (&["-p", "corebeat-clustered", "--test", "small"], ""),
 ];
 
 /// Runs the step of this name, or all of them, up to the first that fails.

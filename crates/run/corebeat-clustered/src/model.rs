@@ -1,0 +1,229 @@
+//! Models of the protocols: small cases, over every interleaving and every outcome that the memory orderings allow.
+//!
+//! `cargo xtask ci --only loom` runs them. That a model would notice a mistake is shown by planted ones: for each fault that
+//! is named here, the model beside it must fail.
+
+use crate::local::leave;
+use crate::{Chosen, Clustered, Counter, Link, Miss, Root, event, limbo};
+use corebeat_sync::asymmetric::heavy;
+use corebeat_sync::atomic::{AtomicUsize, Ordering};
+use corebeat_sync::cell::UnsafeCell;
+use corebeat_sync::fault;
+use corebeat_sync::thread::{self, JoinHandle};
+use std::env;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Names a fault for the models of a process.
+const FAULT: &str = "COREBEAT_FAULT";
+/// Has them tell where there could be faults.
+const SURVEY: &str = "COREBEAT_SURVEY";
+/// For how many minutes `cargo xtask soak` runs: models have one preemption more then, as far as they get.
+const SOAK: &str = "COREBEAT_SOAK";
+/// What a model may take of each of these minutes.
+const MORE_TIME: Duration = Duration::from_secs(2);
+
+/// Runs a model. Beside the switches where a thread cannot go on, each execution has at most so many.
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    fault::plant(env::var(FAULT).ok().map(|f| f.parse().expect("a fault")));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    if let Ok(minutes) = env::var(SOAK) {
+        let minutes: u32 = minutes.parse().expect("a number of minutes");
+        builder.preemption_bound = Some(preemptions + 1);
+        builder.max_duration = Some(MORE_TIME * minutes);
+    }
+    builder.max_branches = 10_000;
+    let model = Arc::new(model);
+    let check = || {
+        builder.check(move || {
+            heavy();
+            let model = model.clone();
+            // What is the first thread's own is dropped too late, after what is static.
+            spawn(move || model()).join().expect("a panic would have ended it");
+        });
+    };
+    if env::var_os(SURVEY).is_some() {
+        fault::survey(check).iter().for_each(|fault| println!("SITE {fault}"));
+    } else {
+        check();
+    }
+}
+
+fn spawn<T: 'static>(f: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
+    thread::spawn(move || {
+        let result = f();
+        leave();
+        result
+    })
+}
+
+/// Whether a model, by its name, fails with a planted bug. It runs in a process of its own, because one that has failed
+/// cannot always clear up.
+fn notices(model: &str, fault: &str) -> bool {
+    let test = format!("model::{model}");
+    let program = env::current_exe().expect("this program");
+    let mut command = Command::new(program);
+    command.args(["--exact", &test]).env(FAULT, fault).env_remove(SOAK);
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("running 1 test"), "there is no {test}: {said}");
+    !output.status.success()
+}
+
+/// A value whose end loom sees: looked at when it is used, written when it is dropped.
+struct Watched(UnsafeCell<u32>);
+
+// SAFETY: loom looks whether it is used as it must be.
+unsafe impl Sync for Watched {}
+
+impl Watched {
+    fn new() -> Watched {
+        Watched(UnsafeCell::new(7))
+    }
+
+    fn look(&self) {
+        // SAFETY: whether nobody writes is what the model is about.
+        assert_eq!(self.0.with(|value| unsafe { *value }), 7, "it was dropped");
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // SAFETY: as above. What is freed is still read by a model that fails, so it is not left as it was.
+        self.0.with_mut(|value| unsafe { *value = 0 });
+    }
+}
+
+/// One looks, the other destroys and sweeps.
+#[test]
+fn loom_value_is_there_while_an_event_uses_it() {
+    check(3, || {
+        let link = Arc::new(Link::new(Watched::new()));
+        let own = link.clone();
+        let reader = spawn(move || event(|event| own.get(event).map(Watched::look)).is_some());
+        link.destroy();
+        limbo::sweep();
+        reader.join().unwrap();
+        limbo::sweep();
+    });
+}
+
+/// One looks again and again, the other replaces and sweeps, until what is there is newer than what the event was asked for.
+#[test]
+fn loom_reach_of_an_event_grows_with_what_it_finds() {
+    check(3, || {
+        let link = Arc::new(Link::new(Watched::new()));
+        let own = link.clone();
+        let reader = spawn(move || {
+            event(|event| {
+                let first = own.get(event).unwrap();
+                let second = own.get(event).unwrap();
+                first.look();
+                second.look();
+            });
+        });
+        for _ in 0..2 {
+            link.replace(Watched::new());
+            limbo::sweep();
+        }
+        link.replace(Watched::new());
+        limbo::sweep();
+        reader.join().unwrap();
+    });
+}
+
+/// A second event of the same thread: a request for the first is no leave to free what the second uses.
+#[test]
+fn loom_event_after_another_is_seen_by_itself() {
+    check(3, || {
+        let link = Arc::new(Link::new(Watched::new()));
+        let own = link.clone();
+        let reader = spawn(move || {
+            for _ in 0..2 {
+                event(|event| own.get(event).unwrap().look());
+            }
+        });
+        for _ in 0..2 {
+            link.replace(Watched::new());
+            limbo::sweep();
+        }
+        reader.join().unwrap();
+    });
+}
+
+/// Both sweep, and each other's dead as well.
+#[test]
+fn loom_values_of_two_who_replace_are_dropped_once() {
+    check(3, || {
+        let link = Arc::new(Link::new(Watched::new()));
+        let own = link.clone();
+        let other = spawn(move || {
+            own.replace(Watched::new());
+            event(|event| own.get(event).unwrap().look());
+        });
+        link.replace(Watched::new());
+        event(|event| link.get(event).unwrap().look());
+        limbo::sweep();
+        other.join().unwrap();
+        limbo::sweep();
+    });
+}
+
+/// Two threads in one place miss at the same time.
+#[test]
+fn loom_place_gets_one_representative() {
+    struct All;
+    impl Root for All {
+        type Rep = AtomicUsize;
+        fn miss(&self, miss: Miss<'_, AtomicUsize>) -> Chosen<AtomicUsize> {
+            miss.one_for_all(|| AtomicUsize::new(0))
+        }
+    }
+    check(3, || {
+        let object: Arc<Clustered<All>> = Arc::new(Clustered::new(All));
+        let own = object.clone();
+        let other = spawn(move || own.here().fetch_add(1, Ordering::Relaxed));
+        object.here().fetch_add(1, Ordering::Relaxed);
+        other.join().unwrap();
+        assert_eq!(object.fold(0, |sum, rep| sum * 10 + rep.load(Ordering::Relaxed)), 2);
+    });
+}
+
+/// The second thread may get the place of the first, and adds to what that has left.
+#[test]
+fn loom_part_of_a_counter_goes_on_with_its_place() {
+    check(3, || {
+        let counter: Arc<Counter> = Arc::new(Counter::new());
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let counter = counter.clone();
+                spawn(move || counter.add(1))
+            })
+            .collect();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(counter.value(), 2);
+    });
+}
+
+#[test]
+fn loom_planted_faults_are_noticed() {
+    let there = "loom_value_is_there_while_an_event_uses_it";
+    let again = "loom_event_after_another_is_seen_by_itself";
+    let grows = "loom_reach_of_an_event_grows_with_what_it_finds";
+    for (model, fault) in [
+        (there, "light local.rs"),
+        (there, "heavy registry.rs"),
+        (there, "release local.rs"),
+        (there, "acquire registry.rs"),
+        (grows, "acquire link.rs"),
+        (grows, "release link.rs"),
+        (grows, "acquire registry.rs"),
+        (grows, "light local.rs"),
+        (again, "release local.rs"),
+        (again, "acquire registry.rs"),
+    ] {
+        assert!(notices(model, fault), "{model} with {fault}");
+    }
+}
