@@ -43,6 +43,8 @@
 //! - What was replaced or destroyed is dropped when all events are over in which it may have been found. A thread that is in
 //!   no event holds nothing. One that stays in an event for long, or blocks there, holds what existed when it last looked
 //!   through a link; nothing that is made later (`limbo`).
+//! - **Hot swap**: [`Link::replace_then`] puts another implementation behind a live reference, and hands over the old one when nobody is
+//!   in it any more, to be settled. [`AdaptiveCounter`] does so by itself: it is one number until several threads use it.
 //! - [`Counter`] is a clustered object that is ready to be used.
 //!
 //! # Invariants
@@ -53,7 +55,8 @@
 //! 4. Events do not leave their thread or their closure, and what was found there does not either (types; `compile_fail` at [`Event`]).
 //! 5. A place of [`Thread`] belongs to one thread at a time, and the next one sees what it did (`registry`, under its lock).
 //! 6. No task of LPEL waits within an event (`corebeat_sync::wait`; `tests/task.rs`).
-//! 7. A place has one representative, and that stays (`cluster`).
+//! 7. What is added while a form is swapped is in one of the two, and in the value once (`adaptive`; model in `model`).
+//! 8. A place has one representative, and that stays (`cluster`).
 //!
 //! # Memory ordering
 //!
@@ -83,6 +86,7 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("corebeat-clustered counts in 64 bits, and needs a processor that does");
 
+mod adaptive;
 mod cluster;
 mod counter;
 pub mod domain;
@@ -96,6 +100,7 @@ mod model;
 mod registry;
 mod rseq;
 
+pub use adaptive::AdaptiveCounter;
 pub use cluster::{Chosen, Clustered, Miss, Root};
 pub use counter::Counter;
 pub use domain::{Cpu, Domain, Node, Thread};

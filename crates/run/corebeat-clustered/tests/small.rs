@@ -379,3 +379,56 @@ fn counter_loses_nothing_in_any_domain() {
     count::<Cpu>();
     count::<Node>();
 }
+
+#[test]
+fn adaptive_counter_that_is_handed_around_spreads_and_gathers_again() {
+    let counter = AdaptiveCounter::new();
+    (0..ROUNDS).for_each(|_| counter.add(1));
+    assert!(!counter.is_spread());
+    let mut added = ROUNDS as i64;
+    while !counter.is_spread() {
+        // Each goes to another thread than the one before, or to a place that is the same by chance.
+        thread::scope(|scope| drop(scope.spawn(|| counter.add(1))));
+        counter.add(1);
+        added += 2;
+    }
+    assert_eq!(counter.value(), added);
+    thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(|| (0..ROUNDS).for_each(|_| counter.add(1)))))
+    });
+    added += 4 * ROUNDS as i64;
+    assert_eq!(counter.value(), added);
+    while counter.is_spread() {
+        counter.add(1);
+        added += 1;
+        assert_eq!(counter.value(), added);
+    }
+    counter.add(-added);
+    assert_eq!(counter.value(), 0);
+}
+
+#[test]
+fn adaptive_counter_swapped_under_load_loses_nothing() {
+    let counter = AdaptiveCounter::new();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let adders: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| (0..ROUNDS).for_each(|_| counter.add(1)))).collect();
+        scope.spawn(|| {
+            let mut last = 0;
+            while !done.load(Ordering::Relaxed) {
+                counter.spread();
+                let value = counter.value();
+                assert!(value >= last, "{value} after {last}");
+                last = value;
+                counter.gather();
+            }
+        });
+        adders.into_iter().for_each(|adder| adder.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(counter.value(), 3 * ROUNDS as i64);
+    // An event in which the form was found keeps the next swap waiting, and nobody else.
+    event(|_| counter.add(1));
+    assert_eq!(counter.value(), 3 * ROUNDS as i64 + 1);
+}
