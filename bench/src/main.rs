@@ -2,7 +2,7 @@
 //!
 //! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
 //! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`, `stm_trace`; and `lpel`, `snet`, `heartbeat`,
-//! `stm`, `scoop`, `probe`, `trace` and `sim` for those that share their peers. `figure` draws some of what they measure. The book's page `measuring.md` says what each means.
+//! `stm`, `scoop`, `clustered`, `probe`, `trace` and `sim` for those that share their peers. `figure` draws some of what they measure. The book's page `measuring.md` says what each means.
 //!
 //! # Model
 //!
@@ -20,6 +20,7 @@
 mod apart;
 mod child;
 mod claim_phase;
+mod clustered;
 mod corebeat;
 mod figure;
 mod heartbeat;
@@ -78,6 +79,7 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
         .chain(&stm::BENCHES)
         .chain(&stm_trace::BENCHES)
         .chain(&scoop::BENCHES)
+        .chain(&clustered::BENCHES)
         .chain(&probe::BENCHES)
         .chain(&trace::BENCHES)
         .chain(&sim::BENCHES)
@@ -133,6 +135,8 @@ enum Part {
     #[command(hide = true)]
     Scoop(scoop::Options),
     #[command(hide = true)]
+    Clustered(clustered::Options),
+    #[command(hide = true)]
     Probe(probe::Options),
     #[command(hide = true)]
     Trace(trace::Options),
@@ -153,6 +157,7 @@ fn main() -> ExitCode {
         Some(Part::Stm(options)) => stm::main(&options),
         Some(Part::StmTrace(options)) => stm_trace::main(&options),
         Some(Part::Scoop(options)) => scoop::main(&options),
+        Some(Part::Clustered(options)) => clustered::main(&options),
         Some(Part::Probe(options)) => probe::main(&options),
         Some(Part::Trace(options)) => trace::main(&options),
         Some(Part::Sim(options)) => sim::main(&options),

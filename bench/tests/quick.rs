@@ -74,6 +74,8 @@ const HEARTBEAT: [&str; 1] = ["heartbeat.beat"];
 const PROBE: [&str; 4] = ["probe.call", "probe.depth", "probe.cpu", "probe.bytes"];
 /// The bench of separate objects.
 const SCOOP: [&str; 1] = ["scoop.collect"];
+/// The benches of clustered objects.
+const CLUSTERED: [&str; 3] = ["clustered.counter", "clustered.guard", "clustered.retire"];
 /// The bench of the simulator.
 const SIM: [&str; 1] = ["sim.speed"];
 /// The benches of transactions.
@@ -88,7 +90,7 @@ fn list_names_benches_cases_peers_and_what_is_missing() {
     assert_eq!(names[..5], ["linux.watch", "tune.count", "run.auto", "workload.naive", "claim.phase"]);
     assert_eq!(
         names[5..],
-        [&LPEL[..], &SNET, &HEARTBEAT, &STM, &STM_TRACE, &SCOOP, &PROBE, &TRACE, &SIM].concat()
+        [&LPEL[..], &SNET, &HEARTBEAT, &STM, &STM_TRACE, &SCOOP, &CLUSTERED, &PROBE, &TRACE, &SIM].concat()
     );
     for bench in &listed {
         assert!(
@@ -245,6 +247,21 @@ fn scoop_quick_gives_every_case_of_every_bench() {
                 subjects(&rows, case),
                 ["corebeat", "objects only", "processor as object", "gc-arena"]
             );
+        }
+    }
+}
+
+#[test]
+fn clustered_quick_gives_every_case_of_every_bench() {
+    for (name, rows) in rows_of_every_case(&CLUSTERED) {
+        for case in cases(&rows) {
+            let subjects = subjects(&rows, case);
+            assert_eq!(subjects[0], "corebeat");
+            if name == "clustered.counter" {
+                assert_eq!(subjects.len(), 11, "{subjects:?}");
+            } else {
+                assert_eq!(subjects[1..], ["crossbeam-epoch", "seize"]);
+            }
         }
     }
 }

@@ -1,0 +1,572 @@
+//! Clustered objects beside other ways to count, to keep what is read from being freed, and to replace it.
+//!
+//! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many operations each, which begin
+//! together. Nothing is lost, or the subject fails.
+
+use crate::Bench;
+use crate::apart::{self, Case};
+use crate::lap;
+use crate::program::threads;
+use crate::round::{Measured, Subject as Turn};
+use crate::row::Better;
+use crate::session::Session;
+use clap::ValueEnum;
+use corebeat_clustered::{Chosen, Clustered, Counter, Cpu, Link, Miss, Root, event};
+use crossbeam_epoch as epoch;
+use std::cell::Cell;
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::time::Duration;
+
+pub(crate) const BENCHES: [Bench; 3] = [
+    Bench {
+        name: "clustered.counter",
+        summary: "time that a thread takes to add to a counter: the six cases of Matthews, Coady, Appavoo, 2006, and more",
+        peers: &[
+            "shared atomic",
+            "unpadded array",
+            "padded array",
+            "virtual call",
+            "pthread key",
+            "thread-local variable",
+            "thread_local",
+        ],
+        tools: &[],
+        cases: |session| counts(session).map(threads).collect(),
+        run: |session| run(session, 0, Work::Counter),
+    },
+    Bench {
+        name: "clustered.guard",
+        summary: "time that a thread takes to read what may be freed meanwhile",
+        peers: &["crossbeam-epoch", "seize"],
+        tools: &[],
+        cases: |session| counts(session).map(threads).collect(),
+        run: |session| run(session, 1, Work::Guard),
+    },
+    Bench {
+        name: "clustered.retire",
+        summary: "time that a thread takes to replace what others replace as well, and have the old one freed",
+        peers: &["crossbeam-epoch", "seize"],
+        tools: &[],
+        cases: |session| counts(session).map(threads).collect(),
+        run: |session| run(session, 2, Work::Retire),
+    },
+];
+
+/// A run is ended after this.
+const RUN_MAX: Duration = Duration::from_secs(60);
+/// Of a run so much is measured, and at least one lap.
+const LEAST_MS: u64 = 300;
+/// More threads than are ever measured.
+const THREADS_MAX: usize = 64;
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Work {
+    Counter,
+    Guard,
+    Retire,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Subject {
+    Corebeat,
+    Borrowed,
+    PerCpu,
+    OneForAll,
+    SharedAtomic,
+    UnpaddedArray,
+    PaddedArray,
+    VirtualCall,
+    PthreadKey,
+    ThreadLocalVariable,
+    ThreadLocal,
+    CrossbeamEpoch,
+    Seize,
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Subject::Corebeat => "corebeat",
+            Subject::Borrowed => "corebeat, borrowed",
+            Subject::PerCpu => "corebeat, by CPU",
+            Subject::OneForAll => "corebeat, one for all",
+            Subject::SharedAtomic => "shared atomic",
+            Subject::UnpaddedArray => "unpadded array",
+            Subject::PaddedArray => "padded array",
+            Subject::VirtualCall => "virtual call",
+            Subject::PthreadKey => "pthread key",
+            Subject::ThreadLocalVariable => "thread-local variable",
+            Subject::ThreadLocal => "thread_local",
+            Subject::CrossbeamEpoch => "crossbeam-epoch",
+            Subject::Seize => "seize",
+        }
+    }
+
+    fn does(self, work: Work) -> bool {
+        match self {
+            Subject::Corebeat => true,
+            Subject::CrossbeamEpoch | Subject::Seize => work != Work::Counter,
+            _ => work == Work::Counter,
+        }
+    }
+}
+
+fn counts(session: &Session) -> impl Iterator<Item = usize> {
+    [1, 2].into_iter().filter(|&count| count <= session.cpus)
+}
+
+fn run(session: &Session, bench: usize, work: Work) -> Result<(), String> {
+    let case = |count| {
+        let subjects = Subject::value_variants().iter().filter(|subject| subject.does(work));
+        Case { name: threads(count), subjects: subjects.map(|s| (s.name().to_owned(), *s, count)).collect() }
+    };
+    let cases: Vec<Case<Subject, usize>> = counts(session).map(case).collect();
+    let unit = match work {
+        Work::Counter => "ns/increment",
+        Work::Guard => "ns/read",
+        Work::Retire => "ns/replacement",
+    };
+    apart::measure(
+        session,
+        BENCHES[bench].name,
+        |_| (unit, Better::Lower),
+        &cases,
+        |case| {
+            let turn = |(name, subject, count): &'_ (String, Subject, usize)| {
+                let (subject, count) = (*subject, *count);
+                Turn::new(name, move || measure(session, work, subject, count))
+            };
+            Ok(case.subjects.iter().map(turn).collect())
+        },
+    )
+}
+
+fn measure(session: &Session, work: Work, subject: Subject, count: usize) -> Result<Measured, String> {
+    let mut command = apart::command(session, "clustered", subject)?;
+    let operations = match (work, session.quick) {
+        (_, true) => 100,
+        (Work::Retire, false) => 200_000,
+        _ => 10_000_000,
+    };
+    command.arg(format!("--work={}", apart::word(work))).arg(format!("--threads={count}"));
+    command.arg(format!("--operations={operations}"));
+    command.arg(format!("--least-ms={}", if session.quick { 0 } else { LEAST_MS }));
+    // It has looked for what is lost itself.
+    apart::value(command, RUN_MAX)
+}
+
+/// One subject.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[arg(long)]
+    subject: Subject,
+    #[arg(long)]
+    work: Work,
+    #[arg(long)]
+    threads: usize,
+    /// Operations of a thread in a lap
+    #[arg(long)]
+    operations: u64,
+    #[arg(long)]
+    least_ms: u64,
+}
+
+/// The child's side.
+pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+    match (options.work, options.subject) {
+        (Work::Counter, Subject::Corebeat) => count::<Linked>(options),
+        (Work::Counter, Subject::Borrowed) => count::<Counter>(options),
+        (Work::Counter, Subject::PerCpu) => count::<Counter<Cpu>>(options),
+        (Work::Counter, Subject::OneForAll) => count::<OneForAll>(options),
+        (Work::Counter, Subject::SharedAtomic) => count::<AtomicU64>(options),
+        (Work::Counter, Subject::UnpaddedArray) => count::<Array<Plain>>(options),
+        (Work::Counter, Subject::PaddedArray) => count::<Array<Padded>>(options),
+        (Work::Counter, Subject::VirtualCall) => count::<Virtual>(options),
+        (Work::Counter, Subject::PthreadKey) => count::<Key>(options),
+        (Work::Counter, Subject::ThreadLocalVariable) => count::<Variable>(options),
+        (Work::Counter, Subject::ThreadLocal) => count::<Crate>(options),
+        (_, Subject::Corebeat) => replace::<Link<u64>>(options),
+        (_, Subject::CrossbeamEpoch) => replace::<Epoch>(options),
+        (_, Subject::Seize) => replace::<Seize>(options),
+        _ => Err("it does other work".into()),
+    }
+}
+
+fn report(options: &Options, laps: u64, time: Duration, checksum: u64) -> ExitCode {
+    let value = time.as_nanos() as f64 / ((laps - 1) * options.operations) as f64;
+    println!("value {value}\nchecksum {checksum:016x}");
+    ExitCode::SUCCESS
+}
+
+thread_local! {
+    /// The thread's number in this run.
+    static NUMBER: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count<C: Count>(options: &Options) -> Result<ExitCode, String> {
+    let counter = C::default();
+    let (laps, time) = lap::run(options.threads, Duration::from_millis(options.least_ms), |number, lap| {
+        NUMBER.set(number % THREADS_MAX);
+        counter.enter();
+        while lap.begins() {
+            for _ in 0..options.operations {
+                counter.add();
+            }
+            lap.ends();
+        }
+    });
+    let (is, expected) = (counter.sum(), laps * options.operations * options.threads as u64);
+    if is != expected {
+        return Err(format!("it counted {is}, not {expected}"));
+    }
+    Ok(report(options, laps, time, 1))
+}
+
+/// Something to count with.
+trait Count: Default + Sync {
+    /// A thread is going to use it.
+    fn enter(&self) {}
+    fn add(&self);
+    fn sum(&self) -> u64;
+}
+
+/// To a number that only this thread writes.
+#[inline(always)]
+fn add_alone(number: &AtomicU64) {
+    number.store(number.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+/// Event, dereference, and increment: case 6.
+struct Linked(Link<Counter>);
+
+impl Default for Linked {
+    fn default() -> Self {
+        Linked(Link::new(Counter::new()))
+    }
+}
+
+impl Count for Linked {
+    #[inline(always)]
+    fn add(&self) {
+        event(|event| self.0.get(event).expect("it is there").add(1));
+    }
+
+    fn sum(&self) -> u64 {
+        event(|event| self.0.get(event).expect("it is there").value()) as u64
+    }
+}
+
+impl<D: corebeat_clustered::Domain> Count for Counter<D> {
+    #[inline(always)]
+    fn add(&self) {
+        Counter::add(self, 1);
+    }
+
+    fn sum(&self) -> u64 {
+        self.value() as u64
+    }
+}
+
+/// A dereference to a representative that all share: case 5.
+struct OneForAll(Link<Clustered<All>>);
+
+struct All;
+
+impl Root for All {
+    type Rep = AtomicU64;
+
+    fn miss(&self, miss: Miss<'_, AtomicU64>) -> Chosen<AtomicU64> {
+        miss.one_for_all(AtomicU64::default)
+    }
+}
+
+impl Default for OneForAll {
+    fn default() -> Self {
+        OneForAll(Link::new(Clustered::new(All)))
+    }
+}
+
+impl Count for OneForAll {
+    #[inline(always)]
+    fn add(&self) {
+        event(|event| self.0.get(event).expect("it is there").here().fetch_add(1, Ordering::Relaxed));
+    }
+
+    fn sum(&self) -> u64 {
+        event(|event| self.0.get(event).expect("it is there").here().load(Ordering::Relaxed))
+    }
+}
+
+/// Case 1.
+impl Count for AtomicU64 {
+    #[inline(always)]
+    fn add(&self) {
+        self.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn sum(&self) -> u64 {
+        self.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Default)]
+struct Plain(AtomicU64);
+
+/// Two lines, because processors fetch them in pairs.
+#[derive(Default)]
+#[repr(align(128))]
+struct Padded(AtomicU64);
+
+impl AsRef<AtomicU64> for Plain {
+    fn as_ref(&self) -> &AtomicU64 {
+        &self.0
+    }
+}
+
+impl AsRef<AtomicU64> for Padded {
+    fn as_ref(&self) -> &AtomicU64 {
+        &self.0
+    }
+}
+
+/// A number for each thread: cases 2 and 3.
+struct Array<N>(Box<[N]>);
+
+impl<N: Default> Default for Array<N> {
+    fn default() -> Self {
+        Array((0..THREADS_MAX).map(|_| N::default()).collect())
+    }
+}
+
+impl<N: Default + AsRef<AtomicU64> + Sync> Count for Array<N> {
+    #[inline(always)]
+    fn add(&self) {
+        add_alone(self.0[NUMBER.get()].as_ref());
+    }
+
+    fn sum(&self) -> u64 {
+        self.0.iter().map(|number| number.as_ref().load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// A virtual call to a representative that all share: case 4.
+struct Virtual(Box<dyn Rep>);
+
+trait Rep: Sync {
+    fn add(&self);
+    fn sum(&self) -> u64;
+}
+
+impl Rep for AtomicU64 {
+    fn add(&self) {
+        Count::add(self);
+    }
+
+    fn sum(&self) -> u64 {
+        Count::sum(self)
+    }
+}
+
+impl Default for Virtual {
+    fn default() -> Self {
+        Virtual(black_box(Box::<AtomicU64>::default()))
+    }
+}
+
+impl Count for Virtual {
+    #[inline(always)]
+    fn add(&self) {
+        self.0.add();
+    }
+
+    fn sum(&self) -> u64 {
+        self.0.sum()
+    }
+}
+
+/// Numbers that threads reach in their own way, and all of them.
+#[derive(Default)]
+struct Numbers(Mutex<Vec<&'static Padded>>);
+
+impl Numbers {
+    fn get(&self) -> &'static Padded {
+        // This process ends soon.
+        let number: &Padded = Box::leak(Box::default());
+        self.0.lock().expect("nobody panics there").push(number);
+        number
+    }
+
+    fn sum(&self) -> u64 {
+        self.0
+            .lock()
+            .expect("nobody panics there")
+            .iter()
+            .map(|number| number.0.load(Ordering::Relaxed))
+            .sum()
+    }
+}
+
+/// As in the paper: `pthread_getspecific`.
+struct Key(libc::pthread_key_t, Numbers);
+
+impl Default for Key {
+    fn default() -> Self {
+        let mut key = 0;
+        // SAFETY: it is room for a key, which has no destructor.
+        let failed = unsafe { libc::pthread_key_create(&raw mut key, None) };
+        assert_eq!(failed, 0, "there are keys enough");
+        Key(key, Numbers::default())
+    }
+}
+
+impl Count for Key {
+    fn enter(&self) {
+        // SAFETY: the key was created.
+        let failed = unsafe { libc::pthread_setspecific(self.0, (&raw const *self.1.get()).cast()) };
+        assert_eq!(failed, 0, "there is memory for it");
+    }
+
+    #[inline(always)]
+    fn add(&self) {
+        // SAFETY: the key was created, and `enter` has put a number there that stays.
+        let number = unsafe { &*libc::pthread_getspecific(self.0).cast::<Padded>() };
+        add_alone(&number.0);
+    }
+
+    fn sum(&self) -> u64 {
+        self.1.sum()
+    }
+}
+
+#[derive(Default)]
+struct Variable(Numbers);
+
+thread_local! {
+    static MINE: Cell<Option<&'static Padded>> = const { Cell::new(None) };
+}
+
+impl Count for Variable {
+    fn enter(&self) {
+        MINE.set(Some(self.0.get()));
+    }
+
+    #[inline(always)]
+    fn add(&self) {
+        add_alone(&MINE.get().expect("it has entered").0);
+    }
+
+    fn sum(&self) -> u64 {
+        self.0.sum()
+    }
+}
+
+#[derive(Default)]
+struct Crate(thread_local::ThreadLocal<Padded>);
+
+impl Count for Crate {
+    #[inline(always)]
+    fn add(&self) {
+        add_alone(&self.0.get_or_default().0);
+    }
+
+    fn sum(&self) -> u64 {
+        self.0.iter().map(|number| number.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+fn replace<P: Place>(options: &Options) -> Result<ExitCode, String> {
+    let place = P::new(1);
+    let wrong = AtomicU64::new(0);
+    let (laps, time) = lap::run(options.threads, Duration::from_millis(options.least_ms), |_, lap| {
+        while lap.begins() {
+            for _ in 0..options.operations {
+                if options.work == Work::Guard {
+                    if black_box(place.read()) != 1 {
+                        wrong.fetch_add(1, Ordering::Relaxed);
+                    }
+                } else {
+                    place.replace(1);
+                }
+            }
+            lap.ends();
+        }
+    });
+    match (wrong.into_inner(), place.read()) {
+        (0, 1) => Ok(report(options, laps, time, 1)),
+        (wrong, last) => Err(format!("{wrong} times something else was read, and {last} at the end")),
+    }
+}
+
+/// A place for a value that is read while others replace it.
+trait Place: Sync {
+    fn new(value: u64) -> Self;
+    fn read(&self) -> u64;
+    fn replace(&self, value: u64);
+}
+
+impl Place for Link<u64> {
+    fn new(value: u64) -> Self {
+        Link::new(value)
+    }
+
+    #[inline(always)]
+    fn read(&self) -> u64 {
+        event(|event| *self.get(event).expect("it is there"))
+    }
+
+    #[inline(always)]
+    fn replace(&self, value: u64) {
+        Link::replace(self, value);
+    }
+}
+
+struct Epoch(epoch::Atomic<u64>);
+
+impl Place for Epoch {
+    fn new(value: u64) -> Self {
+        Epoch(epoch::Atomic::new(value))
+    }
+
+    #[inline(always)]
+    fn read(&self) -> u64 {
+        let guard = epoch::pin();
+        // SAFETY: it is never null, and is freed after the guard is gone.
+        unsafe { *self.0.load(Ordering::Acquire, &guard).deref() }
+    }
+
+    #[inline(always)]
+    fn replace(&self, value: u64) {
+        let guard = epoch::pin();
+        let old = self.0.swap(epoch::Owned::new(value), Ordering::AcqRel, &guard);
+        // SAFETY: nobody finds it any more.
+        unsafe { guard.defer_destroy(old) };
+    }
+}
+
+struct Seize(seize::Collector, AtomicPtr<u64>);
+
+impl Place for Seize {
+    fn new(value: u64) -> Self {
+        Seize(seize::Collector::new(), AtomicPtr::new(Box::into_raw(Box::new(value))))
+    }
+
+    #[inline(always)]
+    fn read(&self) -> u64 {
+        use seize::Guard;
+        let guard = self.0.enter();
+        // SAFETY: it is never null, and is freed after the guard is gone.
+        unsafe { *guard.protect(&self.1, Ordering::Acquire) }
+    }
+
+    #[inline(always)]
+    fn replace(&self, value: u64) {
+        use seize::Guard;
+        let guard = self.0.enter();
+        let old = guard.swap(&self.1, Box::into_raw(Box::new(value)), Ordering::AcqRel);
+        // SAFETY: it was boxed, and nobody finds it any more.
+        unsafe { self.0.retire(old, seize::reclaim::boxed) };
+    }
+}
