@@ -106,7 +106,9 @@ fn draw_portions(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>>
         let label = |text: String, y: f64| Text::new(text, (column as f64 + 0.25, y), ("sans-serif", 13));
         chart.draw_series([
             label(
-                format!("{:.1} + {:.1} + {:.1} ns", upto[0], upto[1] - upto[0], upto[2] - upto[1]),
+                // Less than nothing, rounded to nothing, has a sign otherwise.
+                format!("{:.1} + {:.1} + {:.1} ns", upto[0], upto[1] - upto[0], upto[2] - upto[1])
+                    .replace("-0.0", "0.0"),
                 most * 1.16,
             ),
             label((*name).to_owned(), most * 1.1),
