@@ -9,8 +9,9 @@ mod stm;
 
 use crate::failure::{Done, Failure, tell};
 use corebeat_trace::{Ending, Error, Timeline, write_text};
-use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::fs::{File, Metadata};
+use std::io::{BufReader, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -76,6 +77,28 @@ impl Input {
             return Err(Failure::usage(line));
         }
         Ok(file)
+    }
+
+    /// Makes the file that is to be written. What is there goes; not so the trace itself, by whatever name: it is yet to be read.
+    fn create(&self, output: &Path) -> Result<File, Failure> {
+        let same = |a: Metadata, b: Metadata| a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino());
+        if let (Ok(input), Ok(there)) = (self.path.metadata(), output.metadata())
+            && same(input, there)
+        {
+            return Err(Failure::usage(format!(
+                "{} is the trace itself; name another file",
+                output.display()
+            )));
+        }
+        File::create(output)
+            .map_err(|e| Failure::usage(format!("cannot write {}: {e}; name another file", output.display())))
+    }
+
+    /// Writes a drawing.
+    fn write(&self, output: &Path, drawn: &str) -> Result<(), Failure> {
+        self.create(output)?
+            .write_all(drawn.as_bytes())
+            .map_err(|e| Failure::own(format!("cannot write {}: {e}", output.display())))
     }
 
     fn timeline(&self) -> Result<Timeline<BufReader<File>>, Failure> {

@@ -95,13 +95,36 @@ fn piece_of_a_trace_has_what_was_asked_for() {
     let (folder, path) = recorded();
     let piece = folder.path().join("piece.cbt");
     let to = ["-o", piece.to_str().unwrap()];
-    assert_eq!(printed(&["cut", "--thread", "1"], &path, &to), "1 packets\n");
+    assert_eq!(printed(&["cut", "--thread", "1"], &path, &to), "1 packet\n");
     let cat = printed(&["cat"], &piece, &[]);
     assert_eq!(cat.lines().filter(|l| l.contains(" two Paid ")).count(), 1000);
     assert_eq!(cat.lines().count(), 1000);
     assert_eq!(printed(&["cut", "--from", "3600"], &path, &to), "0 packets\n");
     assert_eq!(refused(&["cut", "--from", "2", "--to", "1"], &path, &to).1, 2);
-    assert_eq!(refused(&["cut"], &path, &["-o", path.to_str().unwrap()]).1, 2);
+    let (line, status) = refused(&["cut", "--thread", "99"], &path, &to);
+    assert!(line.contains("no thread 99") && status == 2, "{status} {line}");
+}
+
+#[test]
+fn trace_is_never_written_over_by_what_is_read_from_it() {
+    let (folder, path) = recorded();
+    let whole = fs::read(&path).unwrap();
+    let link = folder.path().join("link.cbt");
+    let soft = folder.path().join("soft.cbt");
+    fs::hard_link(&path, &link).unwrap();
+    std::os::unix::fs::symlink(&path, &soft).unwrap();
+    for name in [&path, &link, &soft] {
+        for command in [
+            &["cut"][..],
+            &["export", "--to", "csv"],
+            &["export", "--to", "jsonl"],
+            &["export", "--to", "chrome"],
+        ] {
+            let (line, status) = refused(command, &path, &["-o", name.to_str().unwrap()]);
+            assert!(line.contains("is the trace itself") && status == 2, "{command:?} {status} {line}");
+            assert_eq!(fs::read(&path).unwrap(), whole);
+        }
+    }
 }
 
 #[test]
@@ -191,6 +214,9 @@ fn transactions_are_reported_from_whole_traces_and_from_bad_ones() {
     }
     assert!(fs::read_to_string(&svg).unwrap().ends_with("</svg>\n"));
     let whole = fs::read(&path).unwrap();
+    let (line, status) = refused(&["stm"], &path, &["--svg", path.to_str().unwrap()]);
+    assert!(line.contains("is the trace itself") && status == 2, "{status} {line}");
+    assert_eq!(fs::read(&path).unwrap(), whole);
     let bad = folder.path().join("bad.cbt");
     let refused = |bytes: &[u8], what: &str, expected: i32| {
         fs::write(&bad, bytes).unwrap();

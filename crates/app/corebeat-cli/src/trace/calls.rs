@@ -72,9 +72,7 @@ pub(crate) fn main(options: &Options) -> Done {
     };
     match &options.output {
         None => std::io::stdout().write_all(drawn.as_bytes()).map_err(Failure::own)?,
-        Some(path) => std::fs::write(path, drawn).map_err(|e| {
-            Failure::usage(format!("cannot write {}: {e}; name another file", path.display()))
-        })?,
+        Some(path) => options.input.write(path, &drawn)?,
     }
     told(&options.input, &calls)
 }

@@ -2,8 +2,7 @@
 
 use super::Input;
 use crate::failure::{Done, Failure, print};
-use corebeat_trace::{Reader, cut};
-use std::fs::File;
+use corebeat_trace::cut;
 use std::io::BufWriter;
 use std::path::PathBuf;
 
@@ -32,18 +31,21 @@ pub(crate) fn main(options: &Options) -> Done {
         return Err(Failure::usage("--from is 0 or more, and --to is greater"));
     }
     let input = &options.input;
-    let output = &options.output;
-    // What is there stays there if this is no trace; the trace itself would be emptied before it is read.
-    Reader::new(input.open_file()?).map_err(|e| input.failed(e))?;
-    if output.canonicalize().is_ok_and(|o| input.path.canonicalize().is_ok_and(|i| i == o)) {
-        return Err(Failure::usage(format!("{} is the trace itself; name another file", output.display())));
+    // What is there stays there if this is no trace.
+    let timeline = input.timeline()?;
+    let is_there = |&number: &u32| timeline.threads().any(|thread| thread.stream == number);
+    if let Some(thread) = options.thread.iter().find(|thread| !is_there(thread)) {
+        let line = format!(
+            "there is no thread {thread} in there; 'corebeat trace info {}' lists them",
+            input.shown()
+        );
+        return Err(Failure::usage(line));
     }
-    let out = File::create(output)
-        .map_err(|e| Failure::usage(format!("cannot write {}: {e}; name another file", output.display())))?;
+    let out = input.create(&options.output)?;
     let ns = |seconds: f64| (seconds * 1e9) as u64;
     let (packets, ending) =
         cut(input.open_file()?, BufWriter::new(out), ns(options.from)..ns(to), &options.thread)
             .map_err(|e| input.failed(e))?;
-    print(format_args!("{packets} packets\n"))?;
+    print(format_args!("{packets} packet{}\n", if packets == 1 { "" } else { "s" }))?;
     input.ended(&ending)
 }

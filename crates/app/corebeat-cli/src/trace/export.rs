@@ -3,7 +3,6 @@
 use super::Input;
 use crate::failure::{Done, Failure};
 use corebeat_trace::{Reader, write_csv, write_ctf, write_json_lines};
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
@@ -44,10 +43,10 @@ pub(crate) fn main(options: &Options) -> Done {
             write_ctf(&mut reader, folder).map_err(|e| input.failed(e))?;
             reader.ending().cloned()
         }
-        (Form::Chrome, output) => return super::calls::chrome(input, || create(output.as_ref())),
+        (Form::Chrome, output) => return super::calls::chrome(input, || create(input, output.as_ref())),
         (form, output) => {
             let mut timeline = input.timeline()?;
-            let out = create(output.as_ref())?;
+            let out = create(input, output.as_ref())?;
             match form {
                 Form::Csv => write_csv(&mut timeline, out),
                 _ => write_json_lines(&mut timeline, out),
@@ -59,9 +58,9 @@ pub(crate) fn main(options: &Options) -> Done {
     ending.map_or(Ok(std::process::ExitCode::SUCCESS), |ending| input.ended(&ending))
 }
 
-fn create(path: Option<&PathBuf>) -> Result<Box<dyn Write>, Failure> {
-    let Some(path) = path else { return Ok(Box::new(BufWriter::new(std::io::stdout()))) };
-    let file = File::create(path)
-        .map_err(|e| Failure::usage(format!("cannot write {}: {e}; name another file", path.display())))?;
-    Ok(Box::new(BufWriter::new(file)))
+fn create(input: &Input, output: Option<&PathBuf>) -> Result<Box<dyn Write>, Failure> {
+    Ok(match output {
+        None => Box::new(BufWriter::new(std::io::stdout())),
+        Some(path) => Box::new(BufWriter::new(input.create(path)?)),
+    })
 }

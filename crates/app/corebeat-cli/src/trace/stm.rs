@@ -23,9 +23,7 @@ pub(crate) fn main(options: &Options) -> Done {
         return Err(Failure::wrong(line));
     }
     if let Some(path) = &options.svg {
-        std::fs::write(path, report.svg()).map_err(|e| {
-            Failure::usage(format!("cannot write {}: {e}; name another file", path.display()))
-        })?;
+        input.write(path, &report.svg())?;
     }
     print(&report)?;
     if report.lost > 0 {
