@@ -366,7 +366,7 @@ fn second_daemon_at_the_same_place_says_so() {
     let second = command.output().unwrap();
     assert_eq!(second.status.code(), Some(125));
     let told = String::from_utf8(second.stderr).unwrap();
-    assert!(told.contains("a daemon listens on"), "{told}");
+    assert!(told.contains("a daemon has"), "{told}");
     assert_eq!(told.lines().count(), 1, "{told}");
 }
 

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another daemon has the socket.
-    #[error("a daemon listens on {path} already; stop it, or give another path with --socket")]
+    #[error(
+        "a daemon has {path} already, even if that was removed since; stop it, or give another path with --socket"
+    )]
     Running {
         /// The socket's path.
         path: PathBuf,
