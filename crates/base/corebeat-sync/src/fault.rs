@@ -99,6 +99,36 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
+/// Names a fault for the models of a process.
+const FAULT: &str = "COREBEAT_FAULT";
+/// Says that models are to run longer, which one that is expected to fail need not.
+const SOAK: &str = "COREBEAT_SOAK";
+
+/// Plants what `COREBEAT_FAULT` names, or nothing.
+///
+/// # Panics
+///
+/// If it names no fault.
+pub fn plant_named() {
+    plant(std::env::var(FAULT).ok().map(|fault| fault.parse().expect("a fault")));
+}
+
+/// Whether a model, by its path in the crate's module `model`, fails with a planted bug. It runs in a process of its own, because
+/// one that has failed cannot always clear up.
+///
+/// # Panics
+///
+/// If this program has no such test.
+pub fn is_noticed(model: &str, fault: &str) -> bool {
+    let test = format!("model::{model}");
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", &test]).env(FAULT, fault).env_remove(SOAK);
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("running 1 test"), "there is no {test}: {said}");
+    !output.status.success()
+}
+
 /// Whether it is missing here.
 pub(crate) fn is_planted(kind: Kind, place: &'static Location<'static>) -> bool {
     if SURVEYED.get() {

@@ -17,12 +17,9 @@ use corebeat_sync::asymmetric::heavy;
 use corebeat_sync::fault;
 use corebeat_sync::thread::{self, JoinHandle};
 use std::env;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names a fault for the models of a process.
-const FAULT: &str = "COREBEAT_FAULT";
 /// Has them tell where there could be faults.
 const SURVEY: &str = "COREBEAT_SURVEY";
 /// For how many minutes `cargo xtask soak` runs: models have one preemption more then, as far as they get.
@@ -41,7 +38,7 @@ fn check_part(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 }
 
 fn run(preemptions: usize, in_part: bool, model: impl Fn() + Sync + Send + 'static) {
-    fault::plant(env::var(FAULT).ok().map(|f| f.parse().expect("a fault")));
+    fault::plant_named();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     if let Ok(minutes) = env::var(SOAK) {
@@ -76,22 +73,9 @@ fn end() {
     loom::skip_branch();
 }
 
-/// Whether a model, by its path in this module, fails with a planted bug. It runs in a process of its own, because one
-/// that has failed cannot always clear up.
-fn notices(model: &str, fault: &str) -> bool {
-    let test = format!("model::{model}");
-    let program = env::current_exe().expect("this program");
-    let mut command = Command::new(program);
-    command.args(["--exact", &test]).env(FAULT, fault).env_remove(SOAK);
-    let output = command.output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("running 1 test"), "there is no {test}: {said}");
-    !output.status.success()
-}
-
 /// Plants each fault, and expects the model beside it to fail.
 fn all_noticed(faults: &[(&str, &str)]) {
-    let missed: Vec<_> = faults.iter().filter(|(model, fault)| !notices(model, fault)).collect();
+    let missed: Vec<_> = faults.iter().filter(|(model, fault)| !fault::is_noticed(model, fault)).collect();
     assert!(missed.is_empty(), "planted, and not noticed: {missed:?}");
 }
 

@@ -7,29 +7,12 @@ use crate::queue::{Call, Queue, lock};
 use crate::turn::Turn;
 use corebeat_sync::atomic::{AtomicU32, Ordering};
 use corebeat_sync::{Arc, Mutex, fault, thread};
-use std::env;
-use std::process::Command;
-
-/// Names a fault for the models of a process.
-const FAULT: &str = "COREBEAT_FAULT";
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
-    fault::plant(env::var(FAULT).ok().map(|f| f.parse().expect("a fault")));
+    fault::plant_named();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(model);
-}
-
-/// Whether a model, by its name, fails with a planted bug. It runs in a process of its own, because one that has failed
-/// cannot always clear up.
-fn notices(model: &str, fault: &str) -> bool {
-    let test = format!("model::{model}");
-    let mut command = Command::new(env::current_exe().expect("this program"));
-    command.args(["--exact", &test]).env(FAULT, fault);
-    let output = command.output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("running 1 test"), "there is no {test}: {said}");
-    !output.status.success()
 }
 
 /// A processor ends its calls, while the collector leaves work, or does it: the work is done once, and by one at a time.
@@ -143,15 +126,12 @@ fn loom_call_that_is_logged_runs() {
 
 #[test]
 fn loom_models_notice_faults() {
-    if env::var_os(FAULT).is_some() {
-        return;
-    }
     for (model, fault) in [
         ("loom_turn_is_one_at_a_time", "acquire turn.rs"),
         ("loom_turn_is_one_at_a_time", "release turn.rs"),
         ("loom_work_that_is_asked_for_is_done_once", "acquire turn.rs"),
         ("loom_work_that_is_asked_for_is_done_once", "release turn.rs"),
     ] {
-        assert!(notices(model, fault), "{model} does not notice '{fault}'");
+        assert!(fault::is_noticed(model, fault), "{model} does not notice '{fault}'");
     }
 }

@@ -19,12 +19,9 @@ use corebeat_sync::fault;
 use corebeat_sync::thread::{self, JoinHandle};
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names a fault for the models of a process.
-const FAULT: &str = "COREBEAT_FAULT";
 /// Has them tell where there could be faults.
 const SURVEY: &str = "COREBEAT_SURVEY";
 /// For how many minutes `cargo xtask soak` runs: models have one preemption more then, as far as they get.
@@ -34,7 +31,7 @@ const MORE_TIME: Duration = Duration::from_secs(2);
 
 /// Runs a model. Beside the switches where a thread cannot go on, each execution has at most so many.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    fault::plant(env::var(FAULT).ok().map(|f| f.parse().expect("a fault")));
+    fault::plant_named();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     if let Ok(minutes) = env::var(SOAK) {
@@ -66,19 +63,6 @@ fn spawn<T: 'static>(f: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
         leave();
         result
     })
-}
-
-/// Whether a model, by its name, fails with a planted bug. It runs in a process of its own, because one that has failed
-/// cannot always clear up.
-fn notices(model: &str, fault: &str) -> bool {
-    let test = format!("model::{model}");
-    let program = env::current_exe().expect("this program");
-    let mut command = Command::new(program);
-    command.args(["--exact", &test]).env(FAULT, fault).env_remove(SOAK);
-    let output = command.output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("running 1 test"), "there is no {test}: {said}");
-    !output.status.success()
 }
 
 /// Cells that several threads have.
@@ -349,6 +333,6 @@ fn loom_faults_are_noticed() {
         ("loom_waiter_is_woken", "heavy waiter.rs"),
         ("loom_retry_is_woken", "heavy waiter.rs"),
     ];
-    let missed: Vec<_> = faults.iter().filter(|(model, fault)| !notices(model, fault)).collect();
+    let missed: Vec<_> = faults.iter().filter(|(model, fault)| !fault::is_noticed(model, fault)).collect();
     assert!(missed.is_empty(), "planted, and not noticed: {missed:?}");
 }
