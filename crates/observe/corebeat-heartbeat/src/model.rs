@@ -5,18 +5,15 @@
 use crate::page::Locked;
 use corebeat_sync::{Arc, fault, thread};
 use std::env;
-use std::process::Command;
 use std::time::Duration;
 
-/// Names a fault for the models of a process.
-const FAULT: &str = "COREBEAT_FAULT";
 /// For how many minutes `cargo xtask soak` runs: models have one preemption more then, as far as they get.
 const SOAK: &str = "COREBEAT_SOAK";
 /// What a model may take of each of these minutes.
 const MORE_TIME: Duration = Duration::from_secs(2);
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
-    fault::plant(env::var(FAULT).ok().map(|f| f.parse().expect("a fault")));
+    fault::plant_named();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     if let Ok(minutes) = env::var(SOAK) {
@@ -49,14 +46,6 @@ fn loom_page_is_read_whole_or_not_at_all() {
 
 #[test]
 fn loom_page_faults_are_noticed() {
-    let notices = |fault: &str| {
-        let mut command = Command::new(env::current_exe().expect("this program"));
-        command.args(["--exact", "model::loom_page_is_read_whole_or_not_at_all"]);
-        let output = command.env(FAULT, fault).env_remove(SOAK).output().expect("it runs");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("running 1 test"), "{said}");
-        !output.status.success()
-    };
     let faults = fault::survey(|| {
         check(|| {
             let page = Locked::<2>::zeroed();
@@ -66,6 +55,7 @@ fn loom_page_faults_are_noticed() {
     });
     assert_eq!(faults.len(), 4, "three fences and a store: {faults:?}");
     for fault in faults {
-        assert!(notices(&fault.to_string()), "planted, and not noticed: {fault}");
+        let model = "loom_page_is_read_whole_or_not_at_all";
+        assert!(fault::is_noticed(model, &fault.to_string()), "planted, and not noticed: {fault}");
     }
 }

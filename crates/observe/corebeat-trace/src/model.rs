@@ -5,11 +5,8 @@
 use crate::ring::{Ring, Taken};
 use corebeat_sync::{Arc, fault, thread};
 use std::env;
-use std::process::Command;
 use std::time::Duration;
 
-/// Names a fault for the models of a process.
-const FAULT: &str = "COREBEAT_FAULT";
 /// For how many minutes `cargo xtask soak` runs: models have one preemption more then, as far as they get.
 const SOAK: &str = "COREBEAT_SOAK";
 /// What a model may take of each of these minutes.
@@ -19,7 +16,7 @@ const SLOTS: usize = 2;
 const BYTES: usize = 8;
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
-    fault::plant(env::var(FAULT).ok().map(|f| f.parse().expect("a fault")));
+    fault::plant_named();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     if let Ok(minutes) = env::var(SOAK) {
@@ -160,14 +157,12 @@ fn loom_ring_open_slot_is_taken_in_parts() {
 
 #[test]
 fn loom_ring_faults_are_noticed() {
-    let notices = |fault: &str| {
-        let mut command = Command::new(env::current_exe().expect("this program"));
-        command.args(["model::loom_ring_gives", "model::loom_ring_keeps", "model::loom_ring_open"]);
-        let output = command.env(FAULT, fault).env_remove(SOAK).output().expect("it runs");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("running 3 test"), "{said}");
-        !output.status.success()
-    };
+    let models = [
+        "loom_ring_gives_what_was_filled_in_order",
+        "loom_ring_keeps_nothing_back",
+        "loom_ring_open_slot_is_taken_in_parts",
+    ];
+    let notices = |fault: &str| models.iter().any(|model| fault::is_noticed(model, fault));
     let faults = fault::survey(|| {
         check(|| {
             let ring = Ring::<u8, u8>::new(SLOTS, BYTES);
