@@ -180,7 +180,10 @@ impl World {
     fn fetch(&mut self, c: usize, i: usize, place: Place) {
         let from = self.meetings[place].line.replace(c);
         let cost = match from {
-            Some(from) if from != c => self.line_ns(from, c),
+            Some(from) if from != c => {
+                *self.ways.entry(self.distance(from, c)).or_default() += 1;
+                self.line_ns(from, c)
+            }
             _ => 0,
         };
         self.threads[i].debt_user += OP_NS + cost;
@@ -188,7 +191,11 @@ impl World {
 
     /// What a cache line takes from one CPU to another, in nanoseconds.
     fn line_ns(&self, from: usize, to: usize) -> u64 {
-        self.hardware.line_ns * self.distances[self.cpus[from].node][self.cpus[to].node] / 10
+        self.hardware.line_ns * self.distance(from, to) / 10
+    }
+
+    fn distance(&self, from: usize, to: usize) -> u64 {
+        self.distances[self.cpus[from].node][self.cpus[to].node]
     }
 
     /// Whether there is no point in spinning: whoever has the lock does not run.

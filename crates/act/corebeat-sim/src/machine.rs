@@ -6,6 +6,7 @@ use crate::world::World;
 use crate::{Error, Scenario};
 use corebeat_machine::{Action, Clock, Machine, Snapshot, Topology};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// A simulated machine with all that runs on it.
@@ -61,6 +62,11 @@ impl SimMachine {
         let mut world = self.world.borrow_mut();
         (0..world.cpus.len()).for_each(|c| world.settle(c));
         world.cpus.iter().map(|c| c.busy).collect()
+    }
+
+    /// How often the cache line of a lock, a barrier, a condition or a queue went from one CPU to another, by their distance.
+    pub fn line_moves(&self) -> BTreeMap<u64, u64> {
+        self.world.borrow().ways.clone()
     }
 
     /// How many events have happened.

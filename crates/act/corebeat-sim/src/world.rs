@@ -9,7 +9,7 @@ use crate::timeline::Record;
 use crate::{Error, Hardware, Scenario, Scheduler, priority};
 use corebeat_machine::{Class, CpuSet, NodeId, Topology};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// Beats that are kept to tell a rate; with more in a window it is told over a shorter one.
 const BEATS_KEPT_MAX: usize = 1 << 20;
@@ -146,6 +146,8 @@ pub(crate) struct World {
     /// Numbers events, so that those of one moment happen in the order in which they were made.
     made: u64,
     pub(crate) happened: u64,
+    /// How often lines of meetings went from CPU to CPU, by distance.
+    pub(crate) ways: BTreeMap<u64, u64>,
     pub(crate) print: u64,
     pub(crate) random: Random,
     /// Why nothing can happen any more.
@@ -213,6 +215,7 @@ impl World {
             events: BinaryHeap::new(),
             made: 0,
             happened: 0,
+            ways: BTreeMap::new(),
             print: 0xcbf2_9ce4_8422_2325,
             random: Random::new(seed),
             stuck: None,

@@ -149,30 +149,6 @@ fn lock_holder_without_a_cpu_is_waited_for_by_all_who_spin() {
     assert!(both < 1.1 * block && spin > 1.4 * both, "{block}, {both}, {spin}");
 }
 
-/// Christmann, Hebisch, Weisbecker 2012, section 4, Figure 3: on 8 cores, of which others hold 4, equal parts take longer with five
-/// threads than with four; parts that are taken one by one do not.
-#[test]
-fn oversubscription_shows_as_a_peak_of_static_parts_alone() {
-    let wall = |threads: u32, others: u32, dynamic: bool| {
-        let work = match dynamic {
-            true => Step::Repeat { times: Some(2_000), shared: true, steps: vec![compute(100.0)] },
-            false => Work { split: true, ..Work::us(200_000.0) }.into(),
-        };
-        let mut app = Program::new("a", vec![Team::new(threads, vec![work])]);
-        app.start_ms = 10.0;
-        let mut background =
-            Program::new("b", vec![Team::new(others.max(1), vec![forever(vec![compute(1_000.0)])])]);
-        background.watched = false;
-        let programs = if others > 0 { vec![app, background] } else { vec![app] };
-        wall_ms(&mut ended(Hardware::flat(8), programs, Some(10.0)))
-    };
-    for (others, dynamic, at, peak) in [(0, false, 8, true), (4, false, 4, true), (4, true, 4, false)] {
-        let (before, after) = (wall(at, others, dynamic), wall(at + 1, others, dynamic));
-        assert_eq!(after > 1.1 * before, peak, "{others} others: {before} with {at}, {after} with one more");
-        assert!(wall(2, others, dynamic) < 0.6 * wall(1, others, dynamic));
-    }
-}
-
 /// Pusukuri 2012, Table 2.2: ferret is as fast as its rank stage is wide, far past one thread a core, until the one thread that loads
 /// has no time left. What an image takes in each stage is from the shares of user time that the table has for 15 threads a stage; the
 /// speed-ups are what comes of that.

@@ -14,6 +14,7 @@ mod doctor;
 mod failure;
 mod net;
 mod output;
+mod paper;
 mod plot;
 mod probe;
 mod report;
@@ -66,6 +67,8 @@ enum Command {
     /// Run scenarios on simulated machines
     #[command(subcommand)]
     Sim(sim::Command),
+    /// Run the papers' tables and figures again, beside what the papers say
+    Paper(paper::Options),
     /// List a running program's probes, and switch them on and off
     #[command(subcommand)]
     Probe(probe::Command),
@@ -113,6 +116,7 @@ fn main() -> ExitCode {
         Command::Net(options) => net::main(options),
         Command::Trace(command) => trace::main(command),
         Command::Sim(command) => sim::main(command),
+        Command::Paper(options) => paper::main(options),
         Command::Probe(command) => probe::main(command),
         Command::Daemon(options) => daemon::main(options),
     };

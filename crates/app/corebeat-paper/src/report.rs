@@ -1,0 +1,127 @@
+//! What came of an experiment.
+
+use serde::Serialize;
+use std::fmt;
+
+/// A table: what the paper says, and what came out here.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// What rows are.
+    pub what: &'static str,
+    /// What figures are, from left to right.
+    pub columns: Vec<&'static str>,
+    /// The rows, each with a figure for each column.
+    pub rows: Vec<Row>,
+    /// What to know.
+    pub notes: Vec<&'static str>,
+}
+
+/// A row of a table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// Its figures.
+    pub figures: Vec<Figure>,
+}
+
+/// A figure.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Figure {
+    /// The paper's, if it has one.
+    pub paper: Option<f64>,
+    /// Ours.
+    pub ours: f64,
+    /// How far ours may be from the paper's, as a share of that, if that is held.
+    pub within: Option<f64>,
+}
+
+impl Figure {
+    /// One that is shown, and not held to anything.
+    pub(crate) fn shown(paper: impl Into<Option<f64>>, ours: f64) -> Figure {
+        Figure { paper: paper.into(), ours, within: None }
+    }
+
+    /// One that is as near to the paper's.
+    pub(crate) fn held(paper: f64, ours: f64, within: f64) -> Figure {
+        Figure { paper: Some(paper), ours, within: Some(within) }
+    }
+
+    fn strays(&self) -> bool {
+        let near = |paper: f64, within: f64| (self.ours - paper).abs() <= within * paper.abs();
+        self.paper.zip(self.within).is_some_and(|(paper, within)| !near(paper, within))
+    }
+}
+
+impl Report {
+    /// Figures that are farther from the paper's than they may be, each as a line.
+    pub fn strays(&self) -> Vec<String> {
+        let line = |row: &Row, (figure, column): (&Figure, &&str)| {
+            let paper = figure.paper.map_or_else(String::new, number);
+            let within = figure.within.unwrap_or_default() * 100.0;
+            let ours = number(figure.ours);
+            format!("{}, {column}: {ours}, and the paper's {paper}, within {within:.0}%", row.name)
+        };
+        let of = |row: &Row| -> Vec<String> {
+            let figures = row.figures.iter().zip(&self.columns);
+            figures.filter(|(figure, _)| figure.strays()).map(|both| line(row, both)).collect()
+        };
+        self.rows.iter().flat_map(of).collect()
+    }
+}
+
+/// Four digits at most, and none where there is none.
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 || v == v.trunc() => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// A figure's width: two numbers, and what is between them.
+const PAIR: usize = 15;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.rows.iter().map(|row| row.name.len());
+        let first = names.chain([self.what.len()]).max().unwrap_or(0);
+        let widths: Vec<usize> = self.columns.iter().map(|c| c.len().max(PAIR)).collect();
+        write!(f, "{:first$}", "")?;
+        for (column, width) in self.columns.iter().zip(&widths) {
+            write!(f, "  {column:>width$}")?;
+        }
+        write!(f, "\n{:first$}", self.what)?;
+        for width in &widths {
+            write!(f, "  {:>w$} {:>7}", "paper", "ours", w = width - 8)?;
+        }
+        writeln!(f)?;
+        for row in &self.rows {
+            write!(f, "{:first$}", row.name)?;
+            for (figure, width) in row.figures.iter().zip(&widths) {
+                let paper = figure.paper.map_or_else(|| "-".into(), number);
+                write!(f, "  {paper:>w$} {:>7}", number(figure.ours), w = width - 8)?;
+            }
+            writeln!(f)?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "{note}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figure_that_is_too_far_is_told() {
+        let figures =
+            vec![Figure::held(10.0, 11.0, 0.1), Figure::held(-2.0, -2.5, 0.1), Figure::shown(1.0, 9.0)];
+        let rows = vec![Row { name: "p".into(), figures }];
+        let report = Report { what: "program", columns: vec!["a", "b", "c"], rows, notes: vec!["So it is."] };
+        assert_eq!(report.strays(), ["p, b: -2.50, and the paper's -2, within 10%"]);
+        let text = report.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert!(lines[..3].iter().all(|line| line.len() == lines[0].len()), "{text}");
+    }
+}
