@@ -6,7 +6,7 @@ use crate::cgroup::{self, Group, Place};
 use crate::journal::{self, Entry, Journal, Ledger, Left, Record, Set};
 use crate::process::{is_anothers, is_same, thread_id, threads};
 use crate::{Error, memory};
-use corebeat_machine::{Action, ProgramId, Target, ThreadId};
+use corebeat_machine::{Action, CpuSet, ProgramId, Target, ThreadId};
 use setting::{Kind, NICE_MAX, NICE_MIN, SLICE_NS_MAX, SLICE_NS_MIN, Setting};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -21,7 +21,7 @@ const ROUNDS_MAX: u32 = 16;
 ///
 /// Every change is in a journal on disk before it is made. It is undone by [`Hands::undo_all`] or by dropping the hands;
 /// where neither runs (`kill -9`, `std::process::exit`), the next [`restore_all`] does it. Only moved memory
-/// ([`Action::MovePages`]) stays where it is: nobody knows which of the pages on a node were there before.
+/// ([`Action::MovePages`], [`Action::SpreadPages`]) stays where it is: nobody knows which of the pages on a node were there before.
 ///
 /// A thread that has another owner by now, that has ended, or whose value somebody else has changed since, is left alone.
 ///
@@ -144,7 +144,9 @@ impl Hands {
     /// come later are brought in line by [`Hands::adopt`].
     ///
     /// Linux takes slices from 0.1 to 100 ms: others are cut. `SetSlice` with `None` gives back the slice of before.
-    /// `SetWeight` and `SetQuota` share a control group, in which each process of the program is put with all its threads;
+    /// `SpreadPages` moves what the program has by now, in blocks of 2 MiB, where the host has several nodes; what it allocates later is
+    /// placed by the kernel, and nothing moves back but what the kernel's NUMA balancing does. `SetCpus` with `None` gives back those of
+    /// before. `SetWeight` and `SetQuota` share a control group, in which each process of the program is put with all its threads;
     /// a limit is counted over 100 ms, and is at least 0.01 CPUs. [`Action::SetTeam`] is not done with hands: nothing
     /// happens.
     ///
@@ -162,10 +164,13 @@ impl Hands {
         threads: &[ThreadId],
     ) -> Result<bool, Error> {
         let (target, want) = match action {
-            Action::SetCpus { cpus, .. } if cpus.is_empty() => {
+            Action::SetCpus { cpus: Some(cpus), .. } if cpus.is_empty() => {
                 return Err(Error::Senseless("a thread needs at least one CPU".into()));
             }
-            Action::SetCpus { target, cpus } => (*target, Want::Value(Setting::Cpus(cpus.clone()))),
+            Action::SetCpus { target, cpus } => {
+                let of = |cpus: &CpuSet| Want::Value(Setting::Cpus(cpus.clone()));
+                (*target, cpus.as_ref().map_or(Want::Original(Kind::Cpus), of))
+            }
             Action::SetSlice { slice_us: Some(0), .. } => {
                 return Err(Error::Senseless("a slice of 0 is none; give 100 to 100000 us".into()));
             }
@@ -192,7 +197,15 @@ impl Hands {
                 processes.iter().try_for_each(|p| memory::migrate(p.tid, from, to))?;
                 return Ok(!processes.is_empty());
             }
-            Action::SetTeam { .. } => return Ok(false),
+            Action::SpreadPages { spread: true, .. } => {
+                let mut has_changed = false;
+                for process in processes(threads) {
+                    has_changed |= memory::spread(process.tid)?;
+                }
+                return Ok(has_changed);
+            }
+            // Near to its users is where the kernel puts new memory by itself, and what it balances NUMA for.
+            Action::SpreadPages { spread: false, .. } | Action::SetTeam { .. } => return Ok(false),
         };
         let plans = match target {
             Target::Thread(thread) => self.plan(program, &[thread], std::slice::from_ref(&want))?,
@@ -888,7 +901,7 @@ pub(crate) mod tests {
         let (dir, sleeper) = (tempfile::tempdir().unwrap(), Sleeper::new());
         let before = sleeper.has();
         let cpus: CpuSet = [CpuId(0), CpuId(8000)].into_iter().collect();
-        let action = Action::SetCpus { target: Target::Thread(sleeper.id), cpus };
+        let action = Action::SetCpus { target: Target::Thread(sleeper.id), cpus: Some(cpus) };
         let mut hands = Hands::new(dir.path());
         hands.apply(&action, P, &[]).unwrap();
         assert_eq!(sleeper.has()[0], Setting::Cpus([CpuId(0)].into_iter().collect()));
@@ -927,7 +940,7 @@ pub(crate) mod tests {
         let _alone = alone();
         let (dir, sleeper) = (tempfile::tempdir().unwrap(), Sleeper::new());
         let nowhere: CpuSet = [CpuId(8000)].into_iter().collect();
-        let action = Action::SetCpus { target: Target::Thread(sleeper.id), cpus: nowhere };
+        let action = Action::SetCpus { target: Target::Thread(sleeper.id), cpus: Some(nowhere) };
         let mut hands = Hands::new(dir.path());
         hands.apply(&action, P, &[]).unwrap_err();
         assert!(hands.ledger.entries().is_empty());

@@ -506,6 +506,7 @@ impl LinuxMachine {
             Action::SetWeight { program, .. }
             | Action::SetQuota { program, .. }
             | Action::MovePages { program, .. }
+            | Action::SpreadPages { program, .. }
             | Action::SetTeam { program, .. } => Some(*program),
         };
         // A target that has ended is no error.

@@ -8,6 +8,14 @@ use std::io;
 /// One more than the highest node number that Linux is built for (`MAX_NUMNODES`).
 const NODES_MAX: u32 = 1024;
 const WORDS: usize = NODES_MAX as usize / 64;
+/// No more pages of a process are looked at to spread them: 64 GiB of small ones.
+const PAGES_MAX: usize = 1 << 24;
+/// So many are handed to the kernel at once.
+const PAGES_AT_ONCE: usize = 4096;
+/// Only pages that the process has for itself are moved (`linux/mempolicy.h`).
+const MPOL_MF_MOVE: i32 = 1 << 1;
+/// What lies together when memory is spread, in bytes: a huge page of x86 and of most others.
+const BLOCK: usize = 2 << 20;
 
 /// On which NUMA nodes a program's memory is placed, from its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,24 +74,91 @@ pub(crate) fn migrate(pid: i32, from: &[NodeId], to: &[NodeId]) -> Result<(), Er
     let result = unsafe {
         libc::syscall(libc::SYS_migrate_pages, pid, u64::from(NODES_MAX + 1), from.as_ptr(), to.as_ptr())
     };
-    if result >= 0 {
-        return Ok(());
-    }
+    if result >= 0 { Ok(()) } else { explain(pid) }
+}
+
+/// Why the last call could not move a process' memory. One that has ended is no error.
+fn explain(pid: i32) -> Result<(), Error> {
     let source = io::Error::last_os_error();
     let what = format!("move the memory of process {pid}");
     match source.raw_os_error() {
         Some(libc::ESRCH) => Ok(()),
         Some(libc::ENOSYS) => Err(Error::Missing { what, how: "this kernel was built without NUMA".into() }),
-        Some(libc::EPERM) => Err(Error::Denied { what, source }),
+        Some(libc::EPERM | libc::EACCES) => Err(Error::Denied { what, source }),
         _ => Err(Error::Refused { what, source }),
     }
 }
 
+/// Lays the private memory of a process evenly over all nodes that have some, [`BLOCK`] by block. Whether there was a choice.
+pub(crate) fn spread(pid: i32) -> Result<bool, Error> {
+    let nodes: Vec<i32> = there("has_memory").iter().map(|node| node.0 as i32).collect();
+    if nodes.len() < 2 {
+        return Ok(false);
+    }
+    spread_over(pid, &nodes).map(|()| true)
+}
+
+/// Pages that cannot be moved, or are not there, are left out. Moving huge pages by their parts would move each of them again and
+/// again, were not all parts meant for one node.
+fn spread_over(pid: i32, nodes: &[i32]) -> Result<(), Error> {
+    let maps = match fs::read_to_string(format!("/proc/{pid}/maps")) {
+        Ok(maps) => maps,
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(Error::Denied { what: format!("see the memory of process {pid}"), source: e });
+        }
+        Err(_) => return Ok(()),
+    };
+    let page = rustix::param::page_size();
+    let all = maps.lines().filter_map(own_memory).flat_map(|range| range.step_by(page)).take(PAGES_MAX);
+    let (mut pages, mut wanted) = (Vec::new(), Vec::new());
+    let mut all = all.peekable();
+    while let Some(address) = all.next() {
+        pages.push(address as *const libc::c_void);
+        wanted.push(nodes[address / BLOCK % nodes.len()]);
+        if pages.len() < PAGES_AT_ONCE && all.peek().is_some() {
+            continue;
+        }
+        let mut status = vec![0i32; pages.len()];
+        // SAFETY: the kernel reads `pages.len()` addresses and nodes, and writes as many results; the addresses are looked up in the
+        // other process, and nothing is read or written there.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_move_pages,
+                pid,
+                pages.len(),
+                pages.as_ptr(),
+                wanted.as_ptr(),
+                status.as_mut_ptr(),
+                MPOL_MF_MOVE,
+            )
+        };
+        let none_there = result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT);
+        if result < 0 && !none_there {
+            return explain(pid);
+        }
+        pages.clear();
+        wanted.clear();
+    }
+    Ok(())
+}
+
+/// The addresses of a line of `/proc/PID/maps`, if what is there is the process' own and may be written.
+fn own_memory(line: &str) -> Option<std::ops::Range<usize>> {
+    let (range, rest) = line.split_once(' ')?;
+    let (from, to) = range.split_once('-')?;
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    rest.starts_with("rw-p ").then_some(address(from)?..address(to)?)
+}
+
+/// The nodes of a list of the kernel's, which has the format of its lists of CPUs.
+fn there(list: &str) -> CpuSet {
+    let text = fs::read_to_string(format!("/sys/devices/system/node/{list}")).unwrap_or_else(|_| "0".into());
+    text.parse().unwrap_or_else(|_| CpuSet::new())
+}
+
 /// These nodes as the kernel wants them.
 fn mask(nodes: &[NodeId]) -> Result<[u64; WORDS], Error> {
-    // The kernel's lists of nodes have the format of its lists of CPUs.
-    let text = fs::read_to_string("/sys/devices/system/node/online").unwrap_or_else(|_| "0".into());
-    let there = text.parse().unwrap_or_else(|_| CpuSet::new());
+    let there = there("online");
     let mut mask = [0u64; WORDS];
     for node in nodes {
         let is_there = node.0 < NODES_MAX && there.contains(corebeat_machine::CpuId(node.0));
@@ -118,6 +193,24 @@ mod tests {
             Ok(()) | Err(Error::Missing { .. }) => {}
             Err(e) => panic!("{e}"),
         }
+    }
+
+    #[test]
+    fn spread_moves_what_is_there_and_leaves_what_has_ended() {
+        // On one node everything is there already; the calls are the same.
+        for pid in [std::process::id() as i32, i32::MAX] {
+            match spread_over(pid, &[0]) {
+                Ok(()) | Err(Error::Missing { .. }) => {}
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+
+    #[test]
+    fn own_memory_is_private_and_writable() {
+        let line = |rights: &str| own_memory(&format!("7f00-8f00 {rights} 00000000 00:00 0   [heap]"));
+        assert_eq!(line("rw-p"), Some(0x7f00..0x8f00));
+        assert_eq!((line("r--p"), line("rw-s"), own_memory("x y")), (None, None, None));
     }
 
     #[test]

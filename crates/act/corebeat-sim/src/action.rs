@@ -12,12 +12,15 @@ impl World {
         let wrong = |what: &str| Err(Error::Action(what.into()));
         match action {
             Action::SetCpus { target, cpus } => {
-                let here: CpuSet = cpus.iter().filter(|c| (c.0 as usize) < self.cpus.len()).collect();
-                if here.is_empty() {
+                let is_here = |c: &CpuId| (c.0 as usize) < self.cpus.len();
+                let here: Option<CpuSet> = cpus.as_ref().map(|cpus| cpus.iter().filter(is_here).collect());
+                if here.as_ref().is_some_and(CpuSet::is_empty) {
                     return wrong("none of these CPUs is there; name one that is");
                 }
                 for i in self.targets(*target)? {
-                    self.restrict(i, &here);
+                    let own = &self.programs[self.threads[i].program].cpus;
+                    let cpus = here.as_ref().unwrap_or(own).clone();
+                    self.restrict(i, cpus);
                 }
             }
             Action::SetSlice { target, slice_us } => {
@@ -70,7 +73,11 @@ impl World {
                     return wrong("pages move from nodes that are there to nodes that are there");
                 }
                 let program = self.program(*program)?;
-                self.move_pages(program, from.clone(), to.clone());
+                self.move_pages(program, from, to);
+            }
+            Action::SpreadPages { program, spread } => {
+                let program = self.program(*program)?;
+                self.spread_pages(program, *spread);
             }
             Action::SetTeam { .. } => return wrong("simulated programs have no OpenMP teams to size"),
         }
@@ -102,11 +109,11 @@ impl World {
     }
 
     /// Lets a thread run on these CPUs alone.
-    fn restrict(&mut self, i: usize, cpus: &CpuSet) {
+    fn restrict(&mut self, i: usize, cpus: CpuSet) {
         let t = &mut self.threads[i];
-        t.cpus = cpus.clone();
+        t.cpus = cpus;
         let c = t.cpu;
-        if cpus.contains(CpuId(c as u32)) {
+        if t.cpus.contains(CpuId(c as u32)) {
             return;
         }
         match t.state {

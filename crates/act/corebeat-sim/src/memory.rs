@@ -9,18 +9,52 @@
 
 use crate::code::Op;
 use crate::program::Placement;
-use crate::thread::Doing;
+use crate::thread::{Doing, Thread};
 use crate::world::{Event, World};
 use corebeat_machine::NodeId;
 
 /// References to the shared cache for each nanosecond of work at full speed.
 pub(crate) const REFERENCES_PER_NS: f64 = 0.01;
+/// Lines of a KiB: what filling a cold cache refers to.
+const LINES_PER_KIB: f64 = 16.0;
 /// The unit of shares of memory.
 const WHOLE: u64 = 1_000_000;
 /// Random placement gives each node up to this share more or less than the others.
 const RANDOM_SPREAD: f64 = 0.05;
 /// What a program's pages move at, in MiB a second.
 const MOVED_MIB_S: u64 = 1_024;
+
+/// Pages of a program on their way.
+#[derive(Debug, Clone)]
+pub(crate) struct Move {
+    program: usize,
+    from: Vec<usize>,
+    to: To,
+}
+
+/// Where pages go.
+#[derive(Debug, Clone)]
+enum To {
+    /// Equal parts of them to each of these nodes.
+    Nodes(Vec<usize>),
+    /// A thread's own to where it was last, what all share to where the first of them was.
+    Users,
+}
+
+impl To {
+    /// Moves what lies on some nodes. Pages that are nowhere yet stay so.
+    fn bring(&self, pages: &mut [u64], from: &[usize], user: Option<usize>) {
+        let user = user.as_slice();
+        let to = if let To::Nodes(nodes) = self { nodes } else { user };
+        if pages.is_empty() || to.is_empty() {
+            return;
+        }
+        let sum: u64 = from.iter().map(|&n| std::mem::take(&mut pages[n])).sum();
+        let part = sum / to.len() as u64;
+        to.iter().for_each(|&n| pages[n] += part);
+        pages[to[0]] += sum - part * to.len() as u64;
+    }
+}
 
 impl World {
     /// A thread has come onto a CPU: the kernel's switch, the caches that it finds cold, its memory if it runs for the first time.
@@ -31,19 +65,25 @@ impl World {
         let before = self.threads[i].ran_on.replace(c);
         let t = &mut self.threads[i];
         let core_kib = t.footprint_kib.min(self.hardware.core_cache_kib);
+        let all_kib = t.footprint_kib.min(self.hardware.cache_kib);
         self.pressure[cache] += t.footprint_kib;
         match before {
             Some(before) if before != c => {
                 t.account.migrations += 1;
                 t.debt_system += self.hardware.switch_ns + self.hardware.migrate_ns;
-                t.debt_user += match self.cpus[before].cache == cache {
-                    true => core_kib * self.hardware.core_fill_ns,
-                    false => t.footprint_kib.min(self.hardware.cache_kib) * self.hardware.fill_ns,
-                };
+                if self.cpus[before].cache == cache {
+                    t.debt_user += core_kib * self.hardware.core_fill_ns;
+                    t.account.references += core_kib as f64 * LINES_PER_KIB;
+                } else {
+                    t.debt_user += all_kib * self.hardware.fill_ns;
+                    t.account.references += all_kib as f64 * LINES_PER_KIB;
+                    t.account.misses += all_kib as f64 * LINES_PER_KIB;
+                }
             }
             Some(_) if is_other => {
                 t.debt_system += self.hardware.switch_ns;
                 t.debt_user += core_kib * self.hardware.core_fill_ns;
+                t.account.references += core_kib as f64 * LINES_PER_KIB;
             }
             Some(_) => {}
             None => t.debt_system += self.hardware.switch_ns,
@@ -108,34 +148,42 @@ impl World {
         }
     }
 
-    /// Begins to move a program's pages. They are there after the time that it takes.
-    pub(crate) fn move_pages(&mut self, program: usize, from: Vec<NodeId>, to: Vec<NodeId>) {
+    /// Begins to move a program's pages from some nodes to others.
+    pub(crate) fn move_pages(&mut self, program: usize, from: &[NodeId], to: &[NodeId]) {
         let index = |n: &NodeId| self.topology.nodes().iter().position(|m| m.id == *n);
         let from: Vec<usize> = from.iter().filter_map(index).collect();
         let to: Vec<usize> = to.iter().filter_map(index).collect();
-        let there: u64 = from.iter().filter_map(|&n| self.programs[program].pages.get(n)).sum();
-        let mib = u64::from(self.programs[program].memory_mib);
-        let takes_ns = mib * 1_000 * there / MOVED_MIB_S;
-        self.moves.push((program, from, to));
+        self.begin_move(Move { program, from, to: To::Nodes(to) });
+    }
+
+    /// Begins to lay a program's pages evenly over all nodes, or near to who uses them; what is placed from now on as well.
+    pub(crate) fn spread_pages(&mut self, program: usize, spread: bool) {
+        let all: Vec<usize> = (0..self.demand.len()).collect();
+        self.programs[program].placement = if spread { Placement::RoundRobin } else { Placement::NextTouch };
+        let to = if spread { To::Nodes(all.clone()) } else { To::Users };
+        self.begin_move(Move { program, from: all, to });
+    }
+
+    /// Pages are there after the time that moving them takes.
+    fn begin_move(&mut self, pages: Move) {
+        let program = &self.programs[pages.program];
+        let there: u64 = pages.from.iter().filter_map(|&n| program.pages.get(n)).sum();
+        let takes_ns = u64::from(program.memory_mib) * 1_000 * there / MOVED_MIB_S;
+        self.moves.push(pages);
         self.coming += 1;
         self.post(self.now + takes_ns, Event::Moved(self.moves.len() - 1));
     }
 
-    /// Pages have arrived: equal parts of them on each of the nodes.
+    /// Pages have arrived.
     pub(crate) fn arrive_pages(&mut self, number: usize) {
-        let (program, from, to) = self.moves[number].clone();
-        let move_in = |pages: &mut Vec<u64>| {
-            if pages.is_empty() || to.is_empty() {
-                return;
-            }
-            let sum: u64 = from.iter().map(|&n| std::mem::take(&mut pages[n])).sum();
-            let part = sum / to.len() as u64;
-            to.iter().for_each(|&n| pages[n] += part);
-            pages[to[0]] += sum - part * to.len() as u64;
-        };
-        move_in(&mut self.programs[program].pages);
-        for i in self.programs[program].threads.clone() {
-            move_in(&mut self.threads[i].pages);
+        let Move { program, from, to } = self.moves[number].clone();
+        let node = |t: &Thread| t.ran_on.map(|c| self.cpus[c].node);
+        let threads = self.programs[program].threads.clone();
+        let first = threads.clone().find_map(|i| node(&self.threads[i]));
+        let users: Vec<Option<usize>> = threads.clone().map(|i| node(&self.threads[i])).collect();
+        to.bring(&mut self.programs[program].pages, &from, first);
+        for (i, user) in threads.zip(users) {
+            to.bring(&mut self.threads[i].pages, &from, user);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The simulated world: its state, its events, and time.
 
 use crate::code::{Code, Kind, Named, Op};
+use crate::memory::Move;
 use crate::program::{Placement, StartClass};
 use crate::queue::{Cpu, Queue};
 use crate::random::Random;
@@ -51,6 +52,8 @@ pub(crate) struct Running {
     /// `u64::MAX` for always.
     pub(crate) spin: u64,
     pub(crate) class: Class,
+    /// Where its threads may run, unless they are told otherwise.
+    pub(crate) cpus: CpuSet,
     pub(crate) placement: Placement,
     /// The data that its threads share, by node, in millionths; empty until one of them first runs.
     pub(crate) pages: Vec<u64>,
@@ -175,7 +178,7 @@ pub(crate) struct World {
     pub(crate) demand: Vec<u64>,
     pub(crate) pressure: Vec<u64>,
     /// Page moves on their way.
-    pub(crate) moves: Vec<(usize, Vec<usize>, Vec<usize>)>,
+    pub(crate) moves: Vec<Move>,
     pub(crate) record: Option<Record>,
 }
 
@@ -323,6 +326,7 @@ impl World {
                 ended: None,
                 spin: if program.spin_us.is_infinite() { u64::MAX } else { ns(program.spin_us, 1e3) },
                 class,
+                cpus,
                 placement: program.placement,
                 pages: vec![],
                 memory_mib: program.memory_mib,

@@ -231,7 +231,73 @@ fn actions_change_shares() {
     near(shares_after(&Action::SetQuota { program, cpus: Some(1.5) }, 5, (4, 1)), 1.5, 1.0);
     near(shares_after(&Action::SetClass { target, class: Some(Class::Idle) }, 1, (2, 1)), 0.0, 1.0);
     let cpus: CpuSet = "0".parse().unwrap();
-    near(shares_after(&Action::SetCpus { target, cpus }, 2, (4, 1)), 1.0, 1.0);
+    near(shares_after(&Action::SetCpus { target, cpus: Some(cpus) }, 2, (4, 1)), 1.0, 1.0);
+}
+
+#[test]
+fn thread_gets_its_cpus_back() {
+    let mut program = busy("a", 4);
+    program.cpus = Some("0-2".parse().unwrap());
+    let mut machine = machine(&scenario(Hardware::flat(4), vec![program], Some(100.0)));
+    let mut clock = machine.clock();
+    let target = Target::Program(ProgramId(0));
+    for (at_s, cpus, runs_on) in [(1, Some("3".parse().unwrap()), 1.0), (2, None, 3.0)] {
+        machine.act(&Action::SetCpus { target, cpus }).unwrap();
+        machine.observe().unwrap();
+        clock.wait_until(at_s * S);
+        let seen = machine.observe().unwrap();
+        let cpus = seen.programs[0].cpus(seen.span_ns, |s| s.running()).unwrap();
+        assert!((cpus - runs_on).abs() < 0.01, "{cpus}, not {runs_on}");
+    }
+}
+
+/// Instructions a second of eight threads on four nodes that all want one node's memory, after an action that takes a quarter of a second.
+fn speed_after(shared: f64, actions: &[Action]) -> u64 {
+    let work = Work { memory: 0.6, shared, ..Work::us(500.0) };
+    let program = Program::new("p", vec![Team::new(16, vec![forever(vec![work.into()])])]);
+    let mut machine = machine(&scenario(
+        Hardware { packages: 4, cores: 4, ..Hardware::default() },
+        vec![program],
+        Some(100.0),
+    ));
+    let mut clock = machine.clock();
+    for action in actions {
+        machine.act(action).unwrap();
+        clock.wait_until(clock.now_ns() + S);
+    }
+    machine.observe().unwrap();
+    clock.wait_until(clock.now_ns() + S);
+    machine.observe().unwrap().programs[0].counters().instructions.unwrap()
+}
+
+#[test]
+fn spreading_pages_helps_who_shares_them_and_hurts_who_does_not() {
+    let spread = |spread| Action::SpreadPages { program: ProgramId(0), spread };
+    let same = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.02;
+    for (shared, helps) in [(1.0, true), (0.0, false)] {
+        let (plain, with) = (speed_after(shared, &[]), speed_after(shared, &[spread(true)]));
+        assert_eq!(with > plain, helps, "{shared} shared: {plain} and {with}");
+        let back = speed_after(shared, &[spread(true), spread(false)]);
+        assert!(same(back, plain), "{shared} shared: {plain}, and {back} when it is back");
+    }
+}
+
+#[test]
+fn thread_that_is_moved_to_another_cache_misses_what_it_left() {
+    let misses = |cpus: [&str; 2]| {
+        let hardware = Hardware { packages: 2, ..Hardware::default() };
+        let mut machine = machine(&scenario(hardware, vec![busy("a", 1)], Some(100.0)));
+        let mut clock = machine.clock();
+        for (at_s, cpus) in cpus.iter().zip(1..).map(|(cpus, at)| (at, cpus)) {
+            let target = Target::Program(ProgramId(0));
+            machine.act(&Action::SetCpus { target, cpus: Some(cpus.parse().unwrap()) }).unwrap();
+            machine.observe().unwrap();
+            clock.wait_until(at_s * S);
+        }
+        machine.observe().unwrap().programs[0].counters().cache_misses.unwrap()
+    };
+    assert_eq!(misses(["0", "0"]), 0);
+    assert_eq!(misses(["0", "1"]), 256 * 16, "each line of what it uses, once");
 }
 
 #[test]
@@ -239,7 +305,7 @@ fn action_on_what_is_not_there_is_told() {
     let mut machine = machine(&scenario(Hardware::flat(1), vec![busy("a", 1)], Some(1.0)));
     for action in [
         Action::SetNice { target: Target::Program(ProgramId(7)), nice: 0 },
-        Action::SetCpus { target: Target::Program(ProgramId(0)), cpus: "9".parse().unwrap() },
+        Action::SetCpus { target: Target::Program(ProgramId(0)), cpus: Some("9".parse().unwrap()) },
         Action::SetQuota { program: ProgramId(0), cpus: Some(0.0) },
         Action::SetTeam { program: ProgramId(0), size: None },
     ] {

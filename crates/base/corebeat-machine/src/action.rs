@@ -30,12 +30,12 @@ pub enum Class {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Lets the target run on these CPUs alone.
+    /// Lets the target run on these CPUs alone; `None` gives each thread back those that it had.
     SetCpus {
         /// Whom.
         target: Target,
-        /// Where; not empty.
-        cpus: CpuSet,
+        /// Where, not empty; or where it might before.
+        cpus: Option<CpuSet>,
     },
     /// Sets how long the target may run before another gets its turn; `None` asks for the system's own default.
     SetSlice {
@@ -82,6 +82,13 @@ pub enum Action {
         /// Where they are to go.
         to: Vec<NodeId>,
     },
+    /// Lays a program's memory evenly over all nodes, or gives it back to the machine's own way: near to whoever uses it.
+    SpreadPages {
+        /// Which program.
+        program: ProgramId,
+        /// Evenly, or as before.
+        spread: bool,
+    },
     /// Sets the size of the next OpenMP team; `None` gives the program what it asks for.
     SetTeam {
         /// Which program.
@@ -105,6 +112,7 @@ impl Action {
             Action::SetWeight { program, .. }
             | Action::SetQuota { program, .. }
             | Action::MovePages { program, .. }
+            | Action::SpreadPages { program, .. }
             | Action::SetTeam { program, .. } => Some(program),
         }
     }
@@ -114,7 +122,8 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Action::SetCpus { cpus, .. } => write!(f, "run on CPUs {cpus}"),
+            Action::SetCpus { cpus: Some(cpus), .. } => write!(f, "run on CPUs {cpus}"),
+            Action::SetCpus { cpus: None, .. } => f.write_str("run on its CPUs of before"),
             Action::SetSlice { slice_us: Some(us), .. } => write!(f, "slice {} ms", f64::from(*us) / 1000.0),
             Action::SetSlice { slice_us: None, .. } => f.write_str("slice back to the default"),
             Action::SetClass { class: Some(Class::Normal), .. } => f.write_str("class normal"),
@@ -128,6 +137,8 @@ impl fmt::Display for Action {
             Action::MovePages { from, to, .. } => {
                 write!(f, "move pages from nodes {} to {}", nodes(from), nodes(to))
             }
+            Action::SpreadPages { spread: true, .. } => f.write_str("memory evenly over all nodes"),
+            Action::SpreadPages { spread: false, .. } => f.write_str("memory near to who uses it"),
             Action::SetTeam { size: Some(size), .. } => write!(f, "teams of {size}"),
             Action::SetTeam { size: None, .. } => f.write_str("teams as the program asks"),
         }
@@ -157,7 +168,8 @@ mod tests {
         let program = ProgramId(1);
         let target = Target::Program(program);
         let told = [
-            (Action::SetCpus { target, cpus: "0-3".parse().unwrap() }, "run on CPUs 0-3"),
+            (Action::SetCpus { target, cpus: Some("0-3".parse().unwrap()) }, "run on CPUs 0-3"),
+            (Action::SetCpus { target, cpus: None }, "run on its CPUs of before"),
             (Action::SetSlice { target, slice_us: Some(2500) }, "slice 2.5 ms"),
             (Action::SetClass { target, class: Some(Class::Batch) }, "class batch"),
             (Action::SetWeight { program, weight: 57 }, "weight 57"),
@@ -166,6 +178,7 @@ mod tests {
                 Action::MovePages { program, from: vec![NodeId(0), NodeId(2)], to: vec![NodeId(1)] },
                 "move pages from nodes 0,2 to 1",
             ),
+            (Action::SpreadPages { program, spread: true }, "memory evenly over all nodes"),
             (Action::SetTeam { program, size: None }, "teams as the program asks"),
         ];
         for (action, words) in told {

@@ -32,7 +32,7 @@ fn one_cpu() -> CpuSet {
 /// Actions that set everything, each on all threads. Slices only where the kernel has them.
 fn actions() -> Vec<Action> {
     let mut all = vec![
-        Action::SetCpus { target: ALL, cpus: one_cpu() },
+        Action::SetCpus { target: ALL, cpus: Some(one_cpu()) },
         Action::SetClass { target: ALL, class: Some(Class::Batch) },
     ];
     if look(std::process::id() as i32).slice_ns > 0 {
@@ -93,7 +93,9 @@ fn play() {
             apply_all(&mut hands, &threads(pid));
             let all = threads(pid);
             let cpus = if round % 2 == 0 { one_cpu() } else { [CpuId(0), CpuId(1)].into_iter().collect() };
-            hands.apply(&Action::SetCpus { target: Target::Thread(all[1]), cpus }, P, &all).unwrap();
+            hands
+                .apply(&Action::SetCpus { target: Target::Thread(all[1]), cpus: Some(cpus) }, P, &all)
+                .unwrap();
             if is_root() {
                 // A raise has more to undo: that it is handed down to nobody.
                 hands.apply(&Action::SetNice { target: ALL, nice: -5 }, P, &all).unwrap();
@@ -292,7 +294,7 @@ fn adopt_brings_a_new_thread_in_line_and_undo_takes_it_back() {
     hands.apply(&Action::SetClass { target: ALL, class: Some(Class::Batch) }, P, &old).unwrap();
     // For one thread alone, here the one that starts others.
     let maker = Target::Thread(*old.last().unwrap());
-    hands.apply(&Action::SetCpus { target: maker, cpus: one_cpu() }, P, &old).unwrap();
+    hands.apply(&Action::SetCpus { target: maker, cpus: Some(one_cpu()) }, P, &old).unwrap();
     victim.tell("more");
     victim.hear("born");
     let new: Vec<_> = threads(victim.pid()).into_iter().filter(|t| !old.contains(t)).collect();
@@ -494,8 +496,8 @@ fn senseless_actions_are_named_and_change_nothing() {
     let mut hands = Hands::new(dir.path());
     let far = [CpuId(8000)].into_iter().collect();
     for action in [
-        Action::SetCpus { target: ALL, cpus: CpuSet::new() },
-        Action::SetCpus { target: ALL, cpus: far },
+        Action::SetCpus { target: ALL, cpus: Some(CpuSet::new()) },
+        Action::SetCpus { target: ALL, cpus: Some(far) },
         Action::SetSlice { target: ALL, slice_us: Some(0) },
         Action::SetWeight { program: P, weight: 0 },
         limit(Some(0.0)),
@@ -531,6 +533,33 @@ fn pages_move_to_the_nodes_that_are_asked_for() {
     assert!(from.iter().all(|n| n == to || !heap.contains(&format!(" N{}=", n.0))), "{heap}");
 }
 
+#[test]
+fn pages_are_spread_over_all_nodes_there_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = victim();
+    let text = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_else(|_| "0".into());
+    let nodes: CpuSet = text.parse().unwrap();
+    let action = |spread| Action::SpreadPages { program: P, spread };
+    let mut hands = Hands::new(dir.path());
+    let spread = hands.apply(&action(true), P, &threads(victim.pid())).unwrap();
+    assert_eq!(spread, nodes.len() > 1, "one node leaves no choice");
+    assert!(!hands.apply(&action(false), P, &threads(victim.pid())).unwrap());
+}
+
+#[test]
+fn cpus_are_given_back_by_the_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = victim();
+    let all = threads(victim.pid());
+    let before = look_all(victim.pid());
+    let cpus = |cpus| Action::SetCpus { target: Target::Thread(all[0]), cpus };
+    let mut hands = Hands::new(dir.path());
+    assert!(hands.apply(&cpus(Some(one_cpu())), P, &all).unwrap());
+    assert_ne!(look_all(victim.pid()), before);
+    assert!(hands.apply(&cpus(None), P, &all).unwrap());
+    assert_eq!(look_all(victim.pid()), before);
+}
+
 /// What somebody without privileges may do and what not. Run as such a user.
 fn poor(dir: &Path) {
     let mine = victim();
@@ -557,7 +586,7 @@ fn poor(dir: &Path) {
     );
     assert_eq!(look_all(mine.pid()), before);
     hands.apply(&Action::SetClass { target: ALL, class: Some(Class::Batch) }, P, &all).unwrap();
-    hands.apply(&Action::SetCpus { target: ALL, cpus: one_cpu() }, P, &all).unwrap();
+    hands.apply(&Action::SetCpus { target: ALL, cpus: Some(one_cpu()) }, P, &all).unwrap();
     assert_ne!(look_all(mine.pid()), before);
     assert!(hands.undo_all().left.is_empty());
     assert_eq!(look_all(mine.pid()), before);
