@@ -21,9 +21,9 @@ pub(crate) struct Options {
     /// Where the report goes, instead of standard error
     #[arg(long, value_name = "FILE")]
     report_file: Option<PathBuf>,
-    /// Milliseconds from one observation to the next
-    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(20..=60_000))]
-    period: u64,
+    /// Milliseconds from one observation to the next [default: 500; tranquilizer: 100]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(20..=60_000))]
+    period: Option<u64>,
     /// Measure lock times exactly, by BPF; needs privileges, and costs a program that blocks 20,000 times a second some 1%
     #[arg(long)]
     exact_locks: bool,
@@ -69,7 +69,7 @@ pub(crate) fn main(options: Options) -> Done {
     let file = options.report_file.as_deref().map(Output::create).transpose()?;
     let how = How {
         policy: options.policy,
-        periods: periods(options.period),
+        periods: periods(options.period.unwrap_or(options.policy.period_ms())),
         env: vec![],
         exact_locks: options.exact_locks,
         memory: options.memory,

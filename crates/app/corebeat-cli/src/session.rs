@@ -7,8 +7,11 @@ use corebeat_linux::{
     Launch, LinuxMachine, MemoryPolicy, Options, Signals, Started, TeamChannel, restore_all, state_dir,
 };
 use corebeat_loop::{Loop, Periods};
-use corebeat_machine::{Clock, Machine, Policy};
-use corebeat_policy::{faithful::FaithFul, team::Team, team::TeamSettings};
+use corebeat_machine::{Clock, Machine, Policy, Topology};
+use corebeat_policy::faithful::FaithFul;
+use corebeat_policy::shuffler::Shuffler;
+use corebeat_policy::team::{Team, TeamSettings};
+use corebeat_policy::tranquilizer::Tranquilizer;
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,7 +21,7 @@ use std::time::Duration;
 /// Which policies act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum PolicyName {
-    /// All that follow, each where it sees a reason
+    /// Faithful and team, each where it sees a reason
     Auto,
     /// Watch only
     None,
@@ -26,6 +29,10 @@ pub(crate) enum PolicyName {
     Faithful,
     /// The size of OpenMP teams, by the time of the program's own parallel regions
     Team,
+    /// Memory over all nodes and fixed turns, by how much cache misses and lost CPUs vary (Thread Tranquilizer)
+    Tranquilizer,
+    /// Threads with like lock times on one socket (Thread Shuffling)
+    Shuffler,
 }
 
 impl PolicyName {
@@ -35,6 +42,8 @@ impl PolicyName {
             PolicyName::None => "none",
             PolicyName::Faithful => "faithful",
             PolicyName::Team => "team",
+            PolicyName::Tranquilizer => "tranquilizer",
+            PolicyName::Shuffler => "shuffler",
         }
     }
 
@@ -42,15 +51,32 @@ impl PolicyName {
         matches!(self, PolicyName::Auto | PolicyName::Team)
     }
 
-    fn policies(self, cpus: u32) -> Vec<Box<dyn Policy>> {
+    /// How often it wants to look, in milliseconds.
+    pub(crate) fn period_ms(self) -> u64 {
+        match self {
+            PolicyName::Tranquilizer => 100,
+            _ => 500,
+        }
+    }
+
+    /// The policies, and why one of them has nothing to do here.
+    fn policies(self, topology: &Topology) -> (Vec<Box<dyn Policy>>, Option<&'static str>) {
+        let cpus = topology.cpus().len() as u32;
         let team = || Box::new(Team::new(cpus, TeamSettings::default()));
         let faithful = || Box::new(FaithFul::new(cpus));
-        match self {
+        let policies: Vec<Box<dyn Policy>> = match self {
             PolicyName::Auto => vec![team(), faithful()],
             PolicyName::None => vec![],
             PolicyName::Faithful => vec![faithful()],
             PolicyName::Team => vec![team()],
-        }
+            PolicyName::Tranquilizer => vec![Box::new(Tranquilizer::new(cpus, topology.nodes().len() as u32))],
+            PolicyName::Shuffler => {
+                let shuffler = Shuffler::new(topology);
+                let idle = shuffler.idle_because();
+                return (vec![Box::new(shuffler)], idle);
+            }
+        };
+        (policies, None)
     }
 }
 
@@ -135,6 +161,8 @@ pub(crate) fn run(command: &[OsString], how: How) -> Result<(ExitStatus, Report)
     let options = Options { counters: true, spin: true, exact_locks: how.exact_locks, ..Options::default() };
     let mut machine = LinuxMachine::new(options)?;
     let cpus = machine.topology().cpus().len();
+    let (policies, idle) = how.policy.policies(machine.topology());
+    notes.extend(idle.map(|why| format!("{}: {why}", how.policy.text())));
 
     let mut launch = Launch::new(program, args.iter().cloned());
     launch.keep_orphans = true;
@@ -159,7 +187,7 @@ pub(crate) fn run(command: &[OsString], how: How) -> Result<(ExitStatus, Report)
     let started = launch.start()?;
     let id = machine.watch_launch(&started)?;
     let clock = HostClock { started, signals, ended: None, failed: None };
-    let mut circle = Loop::new(machine, clock, how.policy.policies(cpus as u32), how.periods);
+    let mut circle = Loop::new(machine, clock, policies, how.periods);
 
     let (start_ns, start_cpu_s, children_s) = (now_ns(), own_cpu_s(), children_cpu_s());
     circle.clock().started.release()?;

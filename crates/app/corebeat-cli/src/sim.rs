@@ -4,9 +4,11 @@ use crate::failure::{Done, Failure, print, tell};
 use crate::output::Output;
 use clap::ValueEnum;
 use corebeat_loop::{Loop, Periods};
-use corebeat_machine::{Clock, Policy};
+use corebeat_machine::{Clock, Machine, Policy, Topology};
 use corebeat_policy::fair::Fair;
 use corebeat_policy::faithful::FaithFul;
+use corebeat_policy::shuffler::Shuffler;
+use corebeat_policy::tranquilizer::Tranquilizer;
 use corebeat_sim::{Outcome, Scenario, SimMachine};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -29,9 +31,9 @@ pub(crate) struct Options {
     /// Another seed gives other random times; the same one gives the same run
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Milliseconds from one observation to the next
-    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    period: u64,
+    /// Milliseconds from one observation to the next [default: 500; with tranquilizer 100]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    period: Option<u64>,
     /// Draw who ran where, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -49,6 +51,10 @@ enum PolicyName {
     Faithful,
     /// Shares of the CPUs by how fast programs are and want to be
     Fair,
+    /// Memory over all nodes and fixed turns, by how much cache misses and lost CPUs vary (Thread Tranquilizer)
+    Tranquilizer,
+    /// Threads with like lock times on one socket (Thread Shuffling)
+    Shuffler,
 }
 
 /// No scenario is longer, in bytes.
@@ -67,8 +73,10 @@ pub(crate) fn main(command: Command) -> Done {
         machine.record();
     }
     let (clock, cpus) = (machine.clock(), scenario.machine.cpus());
-    let policies = policies.into_iter().filter_map(|name| policy(name, cpus)).collect();
-    let observe_ns = options.period * 1_000_000;
+    let often = policies.contains(&PolicyName::Tranquilizer);
+    let observe_ns = options.period.unwrap_or(if often { 100 } else { 500 }) * 1_000_000;
+    let topology = machine.topology();
+    let policies = policies.into_iter().filter_map(|name| policy(name, topology)).collect();
     let mut circle = Loop::new(machine, clock, policies, Periods { observe_ns, glance_ns: observe_ns });
     circle.run(|machine, _| machine.is_over()).map_err(Failure::own)?;
 
@@ -151,7 +159,8 @@ fn text(name: PolicyName) -> String {
     name.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
 }
 
-fn policy(name: PolicyName, cpus: u32) -> Option<Box<dyn Policy>> {
+fn policy(name: PolicyName, topology: &Topology) -> Option<Box<dyn Policy>> {
+    let cpus = topology.cpus().len() as u32;
     match name {
         PolicyName::None => None,
         PolicyName::Faithful => Some(Box::new(FaithFul::new(cpus))),
@@ -159,6 +168,14 @@ fn policy(name: PolicyName, cpus: u32) -> Option<Box<dyn Policy>> {
             let mut fair = Fair::new(cpus);
             fair.remembers = true;
             Some(Box::new(fair))
+        }
+        PolicyName::Tranquilizer => Some(Box::new(Tranquilizer::new(cpus, topology.nodes().len() as u32))),
+        PolicyName::Shuffler => {
+            let shuffler = Shuffler::new(topology);
+            if let Some(why) = shuffler.idle_because() {
+                tell(format_args!("corebeat: shuffler: {why}\n"));
+            }
+            Some(Box::new(shuffler))
         }
     }
 }

@@ -18,6 +18,8 @@
 //! | --- | --- | --- |
 //! | [`reinforcer`] | how many threads should this program be run with? | Pusukuri 2012, chapter 2 |
 //! | [`faithful`] | how long should its threads run at a stretch? | Pusukuri 2012, chapter 5 |
+//! | [`tranquilizer`] | should its memory be spread, and its turns be fixed, so that it varies less? | Pusukuri 2012, chapter 3 |
+//! | [`shuffler`] | which of its threads should share a socket? | Pusukuri 2012, chapter 4 |
 //! | [`team`] | how many threads should the next parallel region get? | Pusukuri 2012, chapter 2, inside one run |
 //! | [`fair`] | what share of the CPUs should it have, given how fast it wants to be? | Sironi et al. 2012, section 5 |
 //! | [`claims`] | which CPUs should it have for itself? | Hollmann and Gerndt 2012 |
@@ -33,12 +35,15 @@
 //!
 //! 1. No clock, file, environment or thread: the same inputs give the same outputs (`clippy.toml` of this crate
 //!    forbids them; `search_ends_within_bounds_and_repeats_itself`, `decide_repeats_itself`,
-//!    `events_in_any_order_keep_the_rules`).
+//!    `tranquilizer_repeats_itself`, `shuffler_repeats_itself_within_bounds`, `events_in_any_order_keep_the_rules`).
 //! 2. No unsafe code (`forbid(unsafe_code)`).
 //! 3. A search ends, and stays within its limits (`search_ends_within_bounds_and_repeats_itself`).
-//! 4. What does not help is taken back (`decide_where_it_hurts_takes_it_back_and_rests`), and changes are
-//!    bounded (`decide_changes_are_bounded`, `feasible_goals_are_met_and_kept`).
-//! 5. Nobody starves: who has no goal keeps its share, and who has one keeps an eighth of it (`nobody_starves`).
+//! 4. What does not help is taken back (`decide_where_it_hurts_takes_it_back_and_rests`, `fixed_turns_that_do_not_calm_are_taken_back`,
+//!    `shuffling_that_does_not_help_is_taken_back_ever_longer`), and changes are bounded (`decide_changes_are_bounded`,
+//!    `changes_without_a_phase_change_are_bounded`, `feasible_goals_are_met_and_kept`).
+//! 5. Threads that are shuffled are swapped: each place has as many as before, and nothing changes where nothing has changed
+//!    (`shuffle_swaps_only_and_sorts_within_the_band`).
+//! 6. Nobody starves: who has no goal keeps its share, and who has one keeps an eighth of it (`nobody_starves`).
 //!
 //! # Failure
 //!
@@ -47,7 +52,7 @@
 //!
 //! # Limits
 //!
-//! Policies see programs as wholes; nothing here is kept per thread.
+//! Policies see programs as wholes, but for the shuffler, which keeps a few words for each thread.
 #![forbid(unsafe_code)]
 
 pub mod claims;
@@ -56,5 +61,7 @@ pub mod faithful;
 pub mod oversubscription;
 pub mod progress;
 pub mod reinforcer;
+pub mod shuffler;
 mod sign;
 pub mod team;
+pub mod tranquilizer;

@@ -10,7 +10,7 @@ const UNKNOWN_SHARE_MAX: f64 = 0.1;
 
 /// Whether the thread only waited, from the span's beginning to its end: a main thread that joins its workers is in
 /// a futex call all the time, and yet contends for nothing.
-fn is_bystander(thread: &ThreadSample) -> bool {
+pub(crate) fn is_bystander(thread: &ThreadSample) -> bool {
     thread.counters.voluntary_switches == Some(0)
         && thread.shares.blocked().is_some_and(|b| b >= BYSTANDER_BLOCKED_MIN)
 }
