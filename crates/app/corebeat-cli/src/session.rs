@@ -69,7 +69,9 @@ impl PolicyName {
             PolicyName::None => vec![],
             PolicyName::Faithful => vec![faithful()],
             PolicyName::Team => vec![team()],
-            PolicyName::Tranquilizer => vec![Box::new(Tranquilizer::new(cpus, topology.nodes().len() as u32))],
+            PolicyName::Tranquilizer => {
+                vec![Box::new(Tranquilizer::new(cpus, topology.nodes().len() as u32))]
+            }
             PolicyName::Shuffler => {
                 let shuffler = Shuffler::new(topology);
                 let idle = shuffler.idle_because();

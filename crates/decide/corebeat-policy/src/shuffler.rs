@@ -41,7 +41,7 @@ pub struct Shuffler {
     pub window_ns: u64,
     /// The share of its threads' time that a program must spend on locks, blocked or spinning. Default 0.05 (section 4.2).
     pub lock_min: f64,
-    /// By how much the lock times of two threads must differ for them to be swapped. Default 0.02.
+    /// By how much the lock times of two threads must differ for them to be swapped. Default 0.01.
     pub band: f64,
     /// A window is lost if progress is lower by this much than before threads were bound. Default 0.03.
     pub loss_min: f64,
@@ -58,7 +58,7 @@ impl Shuffler {
         Shuffler {
             window_ns: 2_000_000_000,
             lock_min: 0.05,
-            band: 0.02,
+            band: 0.01,
             loss_min: 0.03,
             rest_ns: 10_000_000_000,
             places: chain(topology),
@@ -474,7 +474,7 @@ mod tests {
         run(&mut policy, 1..=2, &mut threads, steady);
         assert_eq!(run(&mut policy, 3..=100, &mut threads, steady), (0, 0));
         // Noise below the band is no change either.
-        threads.iter_mut().zip(0..).for_each(|(t, i)| t.1 += 0.009 * f64::from(i % 3 - 1));
+        threads.iter_mut().zip(0..).for_each(|(t, i)| t.1 += 0.004 * f64::from(i % 3 - 1));
         assert_eq!(run(&mut policy, 101..=104, &mut threads, steady), (0, 0));
     }
 
