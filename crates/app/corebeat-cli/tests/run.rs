@@ -108,11 +108,18 @@ fn report_has_the_fields_that_the_book_explains() {
 
 #[test]
 fn report_as_a_table_is_the_default_and_names_the_program() {
-    for policy in ["auto", "none", "team", "faithful"] {
+    for policy in ["auto", "none", "team", "faithful", "tranquilizer", "shuffler"] {
         let done = run(&["--policy", policy, "--", "true"]);
         assert!(told(&done).contains("corebeat: true: "), "{}", told(&done));
         assert!(told(&done).contains(&format!("policy {policy}")), "{}", told(&done));
     }
+}
+
+#[test]
+fn shuffler_says_where_it_has_nothing_to_do() {
+    let done = run(&["--policy", "shuffler", "--", "true"]);
+    let caches: BTreeSet<u32> = corebeat_linux::topology().cpus().iter().map(|cpu| cpu.cache).collect();
+    assert_eq!(told(&done).contains("shuffler: all CPUs share one"), caches.len() == 1, "{}", told(&done));
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::fs;
 use std::process::{Command, Output};
 
 const FERRET: &str = include_str!("../../../act/corebeat-sim/scenarios/ferret.toml");
+const SHUFFLING: &str = include_str!("../../../act/corebeat-sim/scenarios/shuffling.toml");
+const TRANQUIL: &str = include_str!("../../../act/corebeat-sim/scenarios/tranquil.toml");
 const GOALS: &str = include_str!("../../../act/corebeat-sim/scenarios/goals.toml");
 
 /// Runs a scenario of this text in a folder of its own.
@@ -47,6 +49,21 @@ fn policies_are_the_scenarios_or_those_on_the_command_line() {
     assert!(printed(&run(&scenario, &[]).0).contains("fair: swaptions: nice"));
     let without = printed(&run(&scenario, &["--policy", "none"]).0);
     assert!(!without.contains("fair:") && without.contains("swaptions"), "{without}");
+}
+
+#[test]
+fn memory_is_spread_and_threads_are_shuffled_where_that_helps() {
+    let text = printed(&run(&TRANQUIL.replace("duration_s = 6.0", "duration_s = 3.0"), &[]).0);
+    assert!(text.contains("tranquilizer: streamcluster: memory evenly over all nodes"), "{text}");
+    assert!(!text.contains("did not help"), "{text}");
+    let shuffling = SHUFFLING.replace("duration_s = 6.0", "duration_s = 2.6");
+    let text = printed(&run(&shuffling, &[]).0);
+    assert_eq!(text.matches("shuffler: a thread: run on CPUs").count(), 64, "{text}");
+    let lines = shuffling.lines().filter(|l| !l.starts_with("distances")).collect::<Vec<_>>();
+    let (output, _) = run(&lines.join("\n").replace("packages = 4", "packages = 1"), &[]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("shuffler: all CPUs share one last-level cache"), "{told}");
+    assert!(!printed(&output).contains("shuffler: a thread"));
 }
 
 #[test]
