@@ -93,6 +93,7 @@ fn scenario(seconds: f64) -> Scenario {
             Program::new("server", vec![Team::new(500, server)]),
         ],
         duration_s: Some(seconds),
+        sets: vec![],
         policies: vec![],
     }
 }

@@ -1,4 +1,5 @@
-//! Control groups for a program's weight and its limit of CPU time: found, made, left and removed, in version 1 and 2.
+//! Control groups for a program's weight and its limit of CPU time, and for freezing it: found, made, left and removed, in version 1
+//! and 2.
 //!
 //! The program's processes move into a child of the group where they are, so that every limit they live under still
 //! holds. In version 2 the child is a *threaded* group: processes may then stay in the parent although the cpu controller
@@ -20,11 +21,15 @@ const PREFIX: &str = "corebeat-";
 const MAGIC: FsWord = 0x0027_e0eb;
 const MAGIC_V2: FsWord = 0x6367_7270;
 /// What cannot be had without them.
-const WHAT: &str = "a program's weight or limit of CPU time";
+const WHAT: &str = "a program's weight or limit of CPU time, or freezing it";
 /// Longer than a Corebeat holds the lock of a group. Everybody may open groups, and so lock them for ever.
 pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// Rounds of emptying a group: a process may fork while it is moved.
 const ROUNDS_MAX: u32 = 64;
+
+/// The files by which groups are frozen.
+const FREEZE: &str = "freezer.state";
+const FREEZE_V2: &str = "cgroup.freeze";
 
 /// What a group has that was given none.
 pub(crate) const WEIGHT_DEFAULT: u32 = 100;
@@ -35,7 +40,26 @@ const QUOTA_US_MIN: u64 = 1_000;
 /// As much as the largest machine has.
 const QUOTA_US_MAX: u64 = corebeat_machine::CPU_MAX as u64 * QUOTA_PERIOD_US;
 
-/// A mounted hierarchy that has the cpu controller.
+/// What a group is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Weights and limits: the cpu controller.
+    Cpu,
+    /// Freezing: the freezer of version 1, or any group of version 2.
+    Freeze,
+}
+
+impl Use {
+    /// The controller in version 1.
+    fn controller(self) -> &'static str {
+        match self {
+            Use::Cpu => "cpu",
+            Use::Freeze => "freezer",
+        }
+    }
+}
+
+/// A mounted hierarchy that has what is needed.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
     point: PathBuf,
@@ -50,6 +74,7 @@ struct Mount {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     dir: PathBuf,
+    wanted: Use,
     v2: bool,
     cpuset: bool,
 }
@@ -64,20 +89,33 @@ pub(crate) struct Group {
 impl Place {
     /// The group of the cpu controller that a process is in. `Ok(None)` if the process has ended.
     pub(crate) fn of(pid: i32) -> Result<Option<Place>, Error> {
+        Place::find(pid, Use::Cpu)
+    }
+
+    /// The group that a process is in where it could be frozen. `Ok(None)` if the process has ended.
+    pub(crate) fn to_freeze(pid: i32) -> Result<Option<Place>, Error> {
+        Place::find(pid, Use::Freeze)
+    }
+
+    fn find(pid: i32, wanted: Use) -> Result<Option<Place>, Error> {
         let missing = |how: &str| Error::Missing { what: WHAT.into(), how: how.into() };
         let path = "/proc/self/mountinfo";
         let mounts = fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
-        let mount = cpu_mount(&mounts).ok_or_else(|| {
-            missing("no control groups with the cpu controller are mounted; mount cgroup2 at /sys/fs/cgroup")
+        let mount = find_mount(&mounts, wanted).ok_or_else(|| {
+            let controller = wanted.controller();
+            missing(&format!(
+                "no control groups with the {controller} controller are mounted; mount cgroup2 at /sys/fs/cgroup"
+            ))
         })?;
         let Ok(groups) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else { return Ok(None) };
-        let group = group_in(&groups, mount.v2).ok_or_else(|| missing("the process is in no cpu group"))?;
+        let group = group_in(&groups, mount.v2, wanted)
+            .ok_or_else(|| missing(&format!("the process is in no {} group", wanted.controller())))?;
         let below = Path::new(group).strip_prefix(&mount.root).ok();
         let below = below.filter(|p| !p.components().any(|c| c == std::path::Component::ParentDir));
         let below = below.ok_or_else(|| {
             missing("the program's control group is not mounted here; run Corebeat outside the container")
         })?;
-        Ok(Some(Place { dir: mount.point.join(below), v2: mount.v2, cpuset: mount.cpuset }))
+        Ok(Some(Place { dir: mount.point.join(below), wanted, v2: mount.v2, cpuset: mount.cpuset }))
     }
 
     /// The directory of the group.
@@ -98,7 +136,8 @@ impl Place {
     /// The directory for whose children the cpu controller has to be switched on by us, and off in the end.
     pub(crate) fn to_enable(&self) -> Option<&Path> {
         // Another Corebeat may have switched it on: the last to leave switches it off.
-        (self.v2 && (!is_on(&self.dir) || has_our_children(&self.dir))).then_some(self.dir.as_path())
+        (self.v2 && self.wanted == Use::Cpu && (!is_on(&self.dir) || has_our_children(&self.dir)))
+            .then_some(self.dir.as_path())
     }
 
     /// Keeps other Corebeats from making and removing groups here, until dropped.
@@ -142,9 +181,9 @@ impl Group {
         &self.path
     }
 
-    /// Whether a process is in it.
+    /// Whether a process is in it, or below.
     pub(crate) fn holds(&self, pid: i32) -> bool {
-        Place::of(pid).ok().flatten().is_none_or(|p| p.dir == self.path)
+        Place::find(pid, self.place.wanted).ok().flatten().is_none_or(|p| p.dir.starts_with(&self.path))
     }
 
     /// Makes it. It may be there.
@@ -157,7 +196,9 @@ impl Group {
         if self.place.v2 {
             // First the type: only threaded children leave the parent free to keep its processes.
             put(&self.path, "cgroup.type", "threaded")?;
-            put(dir, "cgroup.subtree_control", "+cpu")?;
+            if self.place.wanted == Use::Cpu {
+                put(dir, "cgroup.subtree_control", "+cpu")?;
+            }
         }
         if self.place.cpuset {
             for file in ["cpuset.cpus", "cpuset.mems"] {
@@ -185,6 +226,15 @@ impl Group {
         }
         put(&self.path, "cpu.cfs_period_us", &QUOTA_PERIOD_US.to_string())?;
         put(&self.path, "cpu.cfs_quota_us", &quota_us.map_or_else(|| "-1".into(), |us| us.to_string()))
+    }
+
+    /// Freezes all in it, or thaws them.
+    pub(crate) fn freeze(&self, frozen: bool) -> Result<(), Error> {
+        match (self.place.v2, frozen) {
+            (true, _) => put(&self.path, FREEZE_V2, if frozen { "1" } else { "0" }),
+            (false, true) => put(&self.path, FREEZE, "FROZEN"),
+            (false, false) => put(&self.path, FREEZE, "THAWED"),
+        }
     }
 
     /// Moves a process in. One that has ended is no error.
@@ -234,6 +284,12 @@ pub(crate) fn dissolve(path: &Path) -> Result<bool, String> {
     let Some(parent) = path.parent().filter(|_| is_ours && is_group) else {
         return Err("it is no control group of Corebeat's".into());
     };
+    // Nobody is to be left frozen, whatever comes of the rest.
+    for (file, text) in [(FREEZE_V2, "0"), (FREEZE, "THAWED")] {
+        if path.join(file).exists() {
+            fs::write(path.join(file), text).map_err(|e| format!("it cannot be thawed: {e}"))?;
+        }
+    }
     let mut problem = None;
     for round in 0..ROUNDS_MAX {
         for tid in tasks(path).map_err(|e| e.to_string())? {
@@ -295,14 +351,16 @@ fn explain(path: &Path, source: io::Error) -> Error {
     }
 }
 
-/// The hierarchy with the cpu controller: a version 1 mount that has it, else version 2.
-fn cpu_mount(mountinfo: &str) -> Option<Mount> {
-    let mounts = || mountinfo.lines().filter_map(mount);
-    mounts().find(|m| !m.v2).or_else(|| mounts().find(|m| m.v2))
+/// The hierarchy for this use. The cpu controller can be in one version only: if a version 1 mount has it, that. Freezing is in both, and
+/// better in version 2, where who is frozen can be killed.
+fn find_mount(mountinfo: &str, wanted: Use) -> Option<Mount> {
+    let first = |v2| mountinfo.lines().filter_map(|l| mount(l, wanted)).find(|m| m.v2 == v2);
+    let better = wanted == Use::Freeze;
+    first(better).or_else(|| first(!better))
 }
 
-/// One line of mountinfo (proc_pid_mountinfo(5)), if it is a control group mount that may have the cpu controller.
-fn mount(line: &str) -> Option<Mount> {
+/// One line of mountinfo (proc_pid_mountinfo(5)), if it is a control group mount that may be used so.
+fn mount(line: &str, wanted: Use) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ').skip(3);
     let (root, point) = (left.next()?, left.next()?);
@@ -310,7 +368,7 @@ fn mount(line: &str) -> Option<Mount> {
     let (kind, options) = (right.next()?, right.nth(1)?);
     let has = |name: &str| options.split(',').any(|o| o == name);
     let v2 = kind == "cgroup2";
-    (v2 || kind == "cgroup" && has("cpu")).then(|| Mount {
+    (v2 || kind == "cgroup" && has(wanted.controller())).then(|| Mount {
         point: unescape(point).into(),
         root: unescape(root),
         v2,
@@ -339,11 +397,15 @@ fn unescape(text: &str) -> String {
 }
 
 /// The group's path in the text of `/proc/PID/cgroup`.
-fn group_in(text: &str, v2: bool) -> Option<&str> {
+fn group_in(text: &str, v2: bool, wanted: Use) -> Option<&str> {
     text.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?);
-        let right = if v2 { controllers.is_empty() } else { controllers.split(',').any(|c| c == "cpu") };
+        let right = if v2 {
+            controllers.is_empty()
+        } else {
+            controllers.split(',').any(|c| c == wanted.controller())
+        };
         right.then_some(path)
     })
 }
@@ -361,18 +423,18 @@ mod tests {
 
     #[test]
     fn cpu_mount_in_a_hybrid_setup_is_version_1() {
-        let mount = cpu_mount(HYBRID).unwrap();
+        let mount = find_mount(HYBRID, Use::Cpu).unwrap();
         assert_eq!(mount.point, Path::new("/sys/fs/cgroup/cpu x"));
         assert_eq!((mount.root.as_str(), mount.v2, mount.cpuset), ("/here", false, true));
-        assert_eq!(group_in("4:memory:/m\n2:cpu,cpuacct:/a:b\n0::/u\n", false), Some("/a:b"));
+        assert_eq!(group_in("4:memory:/m\n2:cpu,cpuacct:/a:b\n0::/u\n", false, Use::Cpu), Some("/a:b"));
     }
 
     #[test]
     fn cpu_mount_without_version_1_is_version_2() {
         let only = HYBRID.lines().last().unwrap();
-        assert!(cpu_mount(only).unwrap().v2);
-        assert_eq!(group_in("4:memory:/m\n0::/u\n", true), Some("/u"));
-        assert_eq!(cpu_mount("nonsense\n1 2 3 - \n - - -"), None);
+        assert!(find_mount(only, Use::Cpu).unwrap().v2);
+        assert_eq!(group_in("4:memory:/m\n0::/u\n", true, Use::Cpu), Some("/u"));
+        assert_eq!(find_mount("nonsense\n1 2 3 - \n - - -", Use::Cpu), None);
     }
 
     #[test]

@@ -46,6 +46,9 @@ struct Standing {
     wanted: BTreeMap<Kind, Want>,
     share: Share,
     groups: Vec<Group>,
+    /// Whether it is frozen, and the groups for that.
+    frozen: bool,
+    freezers: Vec<Group>,
 }
 
 /// What a program's control group is to have.
@@ -67,6 +70,13 @@ impl Share {
         }
         Ok(())
     }
+}
+
+/// What a program's processes are put in a group for.
+#[derive(Debug, Clone, Copy)]
+enum Purpose {
+    Share(Share),
+    Freeze,
 }
 
 /// What was put back as it was.
@@ -147,7 +157,8 @@ impl Hands {
     /// `SpreadPages` moves what the program has by now, in blocks of 2 MiB, where the host has several nodes; what it allocates later is
     /// placed by the kernel, and nothing moves back but what the kernel's NUMA balancing does. `SetCpus` with `None` gives back those of
     /// before. `SetWeight` and `SetQuota` share a control group, in which each process of the program is put with all its threads;
-    /// a limit is counted over 100 ms, and is at least 0.01 CPUs. [`Action::SetTeam`] is not done with hands: nothing
+    /// a limit is counted over 100 ms, and is at least 0.01 CPUs. `SetFrozen` uses another group, which is made when a program is first
+    /// frozen: freezing again, and thawing, are one write each. [`Action::SetTeam`] is not done with hands: nothing
     /// happens.
     ///
     /// Tells whether anything has changed by it: what is as it is to be already is left alone.
@@ -192,6 +203,7 @@ impl Hands {
             Action::SetNice { target, nice } => (*target, Want::OnTop(*nice)),
             Action::SetWeight { weight, .. } => return self.weigh(program, *weight, threads),
             Action::SetQuota { cpus, .. } => return self.limit(program, *cpus, threads),
+            Action::SetFrozen { frozen, .. } => return self.freeze(program, *frozen, threads),
             Action::MovePages { from, to, .. } => {
                 let processes = processes(threads);
                 processes.iter().try_for_each(|p| memory::migrate(p.tid, from, to))?;
@@ -230,11 +242,13 @@ impl Hands {
         // Whether a nice value is handed down goes with the nice value.
         let kinds = Setting::KINDS.into_iter().filter(|kind| *kind != Kind::ResetOnFork);
         let wants: Vec<Want> = kinds.map(want).collect();
-        let share = standing.share;
+        let (share, frozen) = (standing.share, standing.frozen);
         let plans = self.plan(program, threads, &wants)?;
         self.announce(&plans)?;
         self.carry_out(&plans)?;
-        self.share(program, share, threads).map(drop)
+        self.share(program, share, threads)?;
+        // Those who are born into a frozen group are frozen; one may have come from elsewhere.
+        if frozen { self.freeze(program, true, threads).map(drop) } else { Ok(()) }
     }
 
     /// Undoes everything. The journal goes once nothing is left to do.
@@ -254,7 +268,7 @@ impl Hands {
         let Some(mut standing) = self.programs.remove(&program) else { return Restored::default() };
         // A process may have moved over to another program.
         standing.processes.retain(|p| !self.programs.values().any(|s| s.processes.contains(p)));
-        let groups: Vec<&Path> = standing.groups.iter().map(Group::path).collect();
+        let groups: Vec<&Path> = standing.groups.iter().chain(&standing.freezers).map(Group::path).collect();
         let part = self.ledger.part(&standing.processes, &groups);
         let (restored, complete) = undo(&part, self.patience);
         if let Some(journal) = self.journal.as_mut().filter(|_| complete) {
@@ -386,7 +400,7 @@ impl Hands {
         let mut fresh = Vec::new();
         let result = match share == Share::default() {
             true => Ok(()),
-            false => self.gather(program, share, threads, &mut fresh),
+            false => self.gather(program, Purpose::Share(share), threads, &mut fresh),
         };
         let standing = self.programs.entry(program).or_default();
         if let Err(e) = result {
@@ -408,11 +422,35 @@ impl Hands {
         Ok(has_changed)
     }
 
+    /// Freezes a program, or thaws it, by control groups, which are made when it is first frozen and stay until the end.
+    fn freeze(&mut self, program: ProgramId, frozen: bool, threads: &[ThreadId]) -> Result<bool, Error> {
+        let mut fresh = Vec::new();
+        let gathered = match frozen {
+            true => self.gather(program, Purpose::Freeze, threads, &mut fresh),
+            false => Ok(()),
+        };
+        if let Err(e) = gathered {
+            fresh.iter().for_each(|g: &Group| drop(cgroup::dissolve(g.path())));
+            return Err(e);
+        }
+        let standing = self.programs.entry(program).or_default();
+        standing.freezers.extend(fresh);
+        if let Err(e) = standing.freezers.iter().try_for_each(|g| g.freeze(frozen)) {
+            // One half frozen would be waited for by the other.
+            standing.freezers.iter().for_each(|g| drop(g.freeze(false)));
+            standing.frozen = false;
+            return Err(e);
+        }
+        let has_changed = !standing.freezers.is_empty() && standing.frozen != frozen;
+        standing.frozen = frozen;
+        Ok(has_changed)
+    }
+
     /// Puts those processes of a program that are in no group of ours into one, which is made if need be.
     fn gather(
         &mut self,
         program: ProgramId,
-        share: Share,
+        purpose: Purpose,
         threads: &[ThreadId],
         fresh: &mut Vec<Group>,
     ) -> Result<(), Error> {
@@ -423,12 +461,19 @@ impl Hands {
         // As unique as the journal is, so that nobody else dissolves it.
         let name = format!("{}-{}", self.journal()?.stem(), program.0);
         for process in processes {
-            let known = self.programs.get(&program).map_or(&[][..], |s| &s.groups);
+            let known = self.programs.get(&program).map_or(&[][..], |s| match purpose {
+                Purpose::Share(_) => &s.groups,
+                Purpose::Freeze => &s.freezers,
+            });
             let mut groups = known.iter().chain(fresh.iter());
             if groups.clone().any(|g| g.holds(process.tid)) {
                 continue;
             }
-            let Some(place) = Place::of(process.tid)? else { continue };
+            let place = match purpose {
+                Purpose::Share(_) => Place::of(process.tid)?,
+                Purpose::Freeze => Place::to_freeze(process.tid)?,
+            };
+            let Some(place) = place else { continue };
             let group = place.group(&name);
             if !groups.any(|g| *g == group) {
                 let _alone = match place.lock(self.patience) {
@@ -440,7 +485,9 @@ impl Hands {
                 self.write_ahead(enable.into_iter().chain([make]).collect())?;
                 fresh.push(group.clone());
                 group.make()?;
-                share.change(&group, Share::default())?;
+                if let Purpose::Share(share) = purpose {
+                    share.change(&group, Share::default())?;
+                }
             }
             if is_same(process) {
                 group.take(process.tid)?;

@@ -505,6 +505,7 @@ impl LinuxMachine {
             },
             Action::SetWeight { program, .. }
             | Action::SetQuota { program, .. }
+            | Action::SetFrozen { program, .. }
             | Action::MovePages { program, .. }
             | Action::SpreadPages { program, .. }
             | Action::SetTeam { program, .. } => Some(*program),

@@ -67,6 +67,11 @@ impl World {
                 (0..self.cpus.len()).for_each(|c| self.settle(c));
                 self.limit(program, *cpus);
             }
+            Action::SetFrozen { program, frozen } => {
+                let program = self.program(*program)?;
+                (0..self.cpus.len()).for_each(|c| self.settle(c));
+                self.freeze(program, *frozen);
+            }
             Action::MovePages { program, from, to } => {
                 let is_here = |n: &NodeId| self.topology.nodes().iter().any(|m| m.id == *n);
                 if from.is_empty() || to.is_empty() || !from.iter().chain(to).all(is_here) {

@@ -72,6 +72,8 @@ impl Op {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Kind {
     Lock,
+    /// A lock that is given in order of arrival, and spun for.
+    Ticket,
     /// How many threads meet.
     Barrier(u32),
     Condition,
@@ -257,6 +259,7 @@ impl<'a> Builder<'a> {
                 self.program.queue_items,
                 threads_that(&|s| matches!(s, Step::Push(n) if n == name)),
             ),
+            "ticket lock" => Kind::Ticket,
             _ => Kind::Lock,
         };
         let place = self.code.places.len();
@@ -307,14 +310,15 @@ impl<'a> Builder<'a> {
                     system: work.system,
                 });
             }
-            Step::Lock { name, steps } => {
+            Step::Lock { name, steps } | Step::TicketLock { name, steps } => {
                 if self.held.contains(&name.as_str()) {
                     return self.wrong(format!("lock '{name}' is taken while it is held"));
                 }
                 self.held.iter().for_each(|outer| {
                     self.within.entry(outer).or_default().insert(name);
                 });
-                let place = self.place("lock", name);
+                let what = if matches!(step, Step::Lock { .. }) { "lock" } else { "ticket lock" };
+                let place = self.place(what, name);
                 ops.push(Op::Acquire(place));
                 self.held.push(name);
                 if self.steps(steps, threads, ops)? {
@@ -477,7 +481,9 @@ fn any(steps: &[Step], is: &dyn Fn(&Step) -> bool) -> bool {
     steps.iter().any(|step| {
         is(step)
             || match step {
-                Step::Lock { steps, .. } | Step::Repeat { steps, .. } => any(steps, is),
+                Step::Lock { steps, .. } | Step::TicketLock { steps, .. } | Step::Repeat { steps, .. } => {
+                    any(steps, is)
+                }
                 _ => false,
             }
     })
@@ -490,7 +496,7 @@ mod tests {
 
     fn code(steps: Vec<Step>) -> Result<Code, Error> {
         let programs = vec![Program::new("p", vec![Team::new(4, steps)])];
-        Code::new(&Scenario { machine: Hardware::flat(1), programs, duration_s: None, policies: vec![] })
+        Code::new(&Scenario::new(Hardware::flat(1), programs))
     }
 
     fn lock(name: &str, steps: Vec<Step>) -> Step {

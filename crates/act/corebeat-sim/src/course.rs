@@ -202,14 +202,19 @@ impl World {
     fn is_vain(&self, i: usize, op: Op) -> bool {
         let Op::Acquire(lock) = op else { return false };
         let is_off = |h: usize| self.threads[h].state != State::Running;
-        self.programs[self.threads[i].program].spin != u64::MAX
+        self.meetings[lock].named.kind != Kind::Ticket
+            && self.programs[self.threads[i].program].spin != u64::MAX
             && self.meetings[lock].holder.is_some_and(is_off)
     }
 
     /// Waits in line: spins first, where the program's threads do.
     fn wait_at(&mut self, i: usize, place: Place, to_push: bool) -> Option<Course> {
         let t = &self.threads[i];
-        let (spin, op) = (self.programs[t.program].spin, self.code[t.team][t.pc]);
+        let op = self.code[t.team][t.pc];
+        let spin = match self.meetings[place].named.kind {
+            Kind::Ticket => u64::MAX,
+            _ => self.programs[t.program].spin,
+        };
         let spins = spin > 0 && !self.is_vain(i, op);
         let t = &mut self.threads[i];
         let goes_first = std::mem::take(&mut t.again);
@@ -239,6 +244,20 @@ impl World {
         self.fetch(c, i, lock);
         self.meetings[lock].holder = None;
         self.threads[i].held.retain(|&held| held != lock);
+        if self.meetings[lock].named.kind == Kind::Ticket {
+            if let Some(next) = self.meetings[lock].waiters.pop_front() {
+                let cpu = self.threads[next].cpu;
+                let runs = self.threads[next].state == State::Running;
+                if runs {
+                    self.settle(cpu);
+                }
+                self.acquire(cpu, next, lock);
+                if runs {
+                    self.kick(cpu);
+                }
+            }
+            return;
+        }
         let spins = |w: &usize| {
             let t = &self.threads[*w];
             t.state == State::Running && matches!(t.doing, Doing::Spin(_))

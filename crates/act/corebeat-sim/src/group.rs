@@ -15,9 +15,9 @@ impl Running {
         }
     }
 
-    /// Whether it has a limit, and has used it up.
-    pub(crate) fn is_used_up(&self) -> bool {
-        self.quota.is_some() && self.left <= 0
+    /// Whether it may not run: it is frozen, or has a limit, and has used it up.
+    pub(crate) fn is_held(&self) -> bool {
+        self.frozen || self.quota.is_some() && self.left <= 0
     }
 }
 
@@ -33,7 +33,18 @@ impl World {
             self.post(self.now + PERIOD_NS, Event::Refill(program));
         }
         self.let_run(program);
-        // Those that run are looked at from now on, or no more.
+        self.kick_all(program);
+    }
+
+    /// Freezes a program, or thaws it.
+    pub(crate) fn freeze(&mut self, program: usize, frozen: bool) {
+        self.programs[program].frozen = frozen;
+        self.let_run(program);
+        self.kick_all(program);
+    }
+
+    /// Has all CPUs that run a program look.
+    fn kick_all(&mut self, program: usize) {
         for c in 0..self.cpus.len() {
             if self.cpus[c].current.is_some_and(|i| self.threads[i].program == program) {
                 self.kick(c);
@@ -59,11 +70,12 @@ impl World {
 
     /// Those of its threads that had to wait for more CPU time may run.
     fn let_run(&mut self, program: usize) {
-        if self.programs[program].is_used_up() {
+        if self.programs[program].is_held() {
             return;
         }
         for i in std::mem::take(&mut self.programs[program].throttled) {
             if self.threads[i].state == State::Throttled {
+                self.count_runnable(i, true);
                 let c = self.place_for(i);
                 self.enqueue(c, i, false);
             }

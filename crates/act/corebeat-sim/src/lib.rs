@@ -13,7 +13,7 @@
 //! let steps = vec![Step::Repeat { times: Some(1_000), shared: false, steps }];
 //! let programs = vec![Program::new("fluid", vec![Team::new(32, steps)])];
 //! let machine = Hardware { packages: 4, cores: 6, ..Hardware::default() };
-//! let mut machine = SimMachine::new(&Scenario { machine, programs, duration_s: None, policies: vec![] }, 1)?;
+//! let mut machine = SimMachine::new(&Scenario::new(machine, programs), 1)?;
 //! machine.clock().wait_until(1_000_000_000);
 //! println!("{:?} of the time at the barrier", machine.observe()?.programs[0].mean(|s| s.lock));
 //! machine.act(&Action::SetSlice { target: Target::Program(ProgramId(0)), slice_us: Some(20_000) })?;
@@ -51,6 +51,11 @@
 //! running thread away. A CPU without a thread takes one from the nearest that has too many, and every balancing evens queues out.
 //! A thread that comes onto a CPU pays for the switch, for being moved, and for the caches that it finds cold.
 //!
+//! **Sets.** With a [`Coscheduler`](corebeat_machine::Coscheduler) ([`SimMachine::coschedule`]) the tasks of a [`Set`] have a queue of their
+//! own, and run only on CPUs that the set has. The coscheduler is asked whenever a set has more or less to run, and when a turn is over. The
+//! first CPU changes over at once, the others when they have heard of it, [`Hardware::wake_ns`] later (Schönherr, Lutz, Richling,
+//! *Non-intrusive Coscheduling for General Purpose Operating Systems*, 2012, section 3: the leader notifies the others).
+//!
 //! **Locks** are given back to who spins, in order of arrival, else the first who sleeps is woken to try again. Their cache line moves
 //! from CPU to CPU, and that takes longer the farther it is: Pusukuri, *Runtime Support for Maximizing Performance on Multicore Systems*
 //! (2012), section 4.1, where it takes 1.0, 1.6 and 2.2 times as long in a package, to the next, and to the farthest. Who spins blocks
@@ -67,7 +72,9 @@
 //! 3. No CPU idles while a thread that may run there waits for longer than a balance period
 //!    (`no_cpu_idles_while_a_thread_waits_for_longer_than_a_balance_period`).
 //! 4. The same scenario, seed and actions give the same events (`same_seed_same_events`).
-//! 5. All times are whole nanoseconds; what is left of a computation is a fraction, and is done when its time has come.
+//! 5. No CPU of a coscheduled set does something else while a task of the set waits, but for the time that the news takes
+//!    (`sets_are_coscheduled_but_for_the_news`).
+//! 6. All times are whole nanoseconds; what is left of a computation is a fraction, and is done when its time has come.
 //!
 //! # Failure
 //!
@@ -78,6 +85,7 @@
 //!
 //! - 58 simulated days. [`CPUS_MAX`] CPUs, [`NODES_MAX`] nodes, [`THREADS_MAX`] threads, [`STEPS_MAX`] steps, [`DEPTH_MAX`] deep. No hardware threads.
 //! - What memory costs is looked at once a millisecond, and when a thread begins to compute, not at each change elsewhere.
+//! - Tasks of a set take turns in order of arrival where there is a coscheduler; nice values do not count there.
 //! - A group's weight is shared by its runnable threads at once; Linux takes a while. CPUs are evened out by threads' own weights.
 //! - The fair scheduler is Linux' as it was up to 6.5: who has slept is owed up to a slice. Programs have no OpenMP teams to size.
 #![forbid(unsafe_code)]
@@ -87,6 +95,7 @@ mod chrome;
 mod code;
 mod course;
 mod error;
+mod gang;
 mod group;
 mod hardware;
 mod machine;
@@ -105,6 +114,7 @@ mod world;
 
 pub use code::{DEPTH_MAX, STEPS_MAX, THREADS_MAX};
 pub use error::Error;
+pub use gang::{Set, SetOutcome};
 pub use hardware::{CPUS_MAX, Hardware, NODES_MAX, Scheduler};
 pub use machine::{SimClock, SimMachine};
 pub use program::{Goal, Placement, Program, StartClass, Step, Team, Work};

@@ -3,8 +3,8 @@
 use crate::timeline::{Record, Timeline};
 use crate::view::Outcome;
 use crate::world::World;
-use crate::{Error, Scenario};
-use corebeat_machine::{Action, Clock, Machine, Snapshot, Topology};
+use crate::{Error, Scenario, SetOutcome};
+use corebeat_machine::{Action, Clock, Coscheduler, Machine, Snapshot, Topology};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -30,6 +30,17 @@ impl SimMachine {
         let world = World::new(scenario, seed)?;
         let topology = world.topology.clone();
         Ok(SimMachine { world: Rc::new(RefCell::new(world)), topology, seen_ns: 0 })
+    }
+
+    /// Has the machine take turns by the scenario's coscheduled sets ([`Scenario::coscheduled`]), as this says. To be called before time
+    /// passes.
+    pub fn coschedule(&mut self, coscheduler: Box<dyn Coscheduler>) {
+        self.world.borrow_mut().coscheduler = Some(coscheduler);
+    }
+
+    /// What became of the coscheduled sets so far, in the scenario's order.
+    pub fn sets(&mut self) -> Vec<SetOutcome> {
+        self.world.borrow_mut().set_outcomes()
     }
 
     /// Its clock.

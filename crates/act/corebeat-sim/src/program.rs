@@ -82,6 +82,8 @@ pub struct Program {
     pub queue_items: u32,
     /// What its beats are to be.
     pub goal: Option<Goal>,
+    /// The coscheduled set that its threads are in. Default none.
+    pub set: Option<String>,
     /// Whether it is seen and steered. One that is not keeps CPUs busy as others do on a host. Default yes.
     #[serde(default = "yes")]
     pub watched: bool,
@@ -114,6 +116,7 @@ impl Program {
             spin_us: 0.0,
             queue_items: items(),
             goal: None,
+            set: None,
             watched: true,
         }
     }
@@ -163,6 +166,14 @@ pub enum Step {
     Compute(Work),
     /// Takes a lock, does this, and gives it back.
     Lock {
+        /// Which lock of the program.
+        name: String,
+        /// What is done meanwhile.
+        steps: Vec<Step>,
+    },
+    /// Takes a ticket lock, does this, and gives it back: who waits spins, however long the program's threads spin elsewhere, and it
+    /// goes to who came first, also one that has lost its CPU. Linux' own locks were so when the papers were written.
+    TicketLock {
         /// Which lock of the program.
         name: String,
         /// What is done meanwhile.

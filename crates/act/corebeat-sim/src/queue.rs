@@ -80,6 +80,8 @@ pub(crate) struct Cpu {
     /// The least virtual run time of its threads; never goes back.
     pub(crate) virtual_ns: i64,
     pub(crate) busy: u64,
+    /// The set whose tasks alone run here, where there is a coscheduler; `None` for tasks in no set.
+    pub(crate) serves: Option<usize>,
     /// All other CPUs, the nearest first, and how near: 0 shares its cache, 1 its node, 2 neither.
     pub(crate) others: Vec<(u8, usize)>,
 }

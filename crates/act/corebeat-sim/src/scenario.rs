@@ -1,6 +1,6 @@
 //! A scenario: a machine, and what runs on it.
 
-use crate::{Error, Hardware, Program};
+use crate::{Error, Hardware, Program, Set};
 use serde::Deserialize;
 use std::str::FromStr;
 
@@ -12,11 +12,21 @@ pub struct Scenario {
     pub machine: Hardware,
     /// The programs.
     pub programs: Vec<Program>,
+    /// The coscheduled sets that programs name.
+    #[serde(default)]
+    pub sets: Vec<Set>,
     /// How long to simulate, in seconds; until all programs have ended if left out.
     pub duration_s: Option<f64>,
     /// Names of the policies that are to act. Who runs the scenario knows what they mean.
     #[serde(default)]
     pub policies: Vec<String>,
+}
+
+impl Scenario {
+    /// These programs on this machine until they have ended, without sets and policies.
+    pub fn new(machine: Hardware, programs: Vec<Program>) -> Self {
+        Scenario { machine, programs, sets: vec![], duration_s: None, policies: vec![] }
+    }
 }
 
 impl FromStr for Scenario {

@@ -130,7 +130,14 @@ impl World {
             self.enqueue(to, i, false);
             return true;
         }
-        if self.programs[t.program].is_used_up() {
+        if !self.serves(c, i) {
+            self.take_off(c, State::Ready);
+            let to = self.place_for(i);
+            // It was not its fault.
+            self.enqueue(to, i, true);
+            return true;
+        }
+        if self.programs[t.program].is_held() {
             self.take_off(c, State::Throttled);
             self.programs[self.threads[i].program].throttled.push(i);
             return true;
@@ -143,7 +150,8 @@ impl World {
             self.threads[i].left = self.slice_of(i);
         }
         let asked = std::mem::take(&mut self.cpus[c].preempt) || is_expired;
-        let Some(first) = self.cpus[c].queue.first().copied().filter(|_| asked) else { return false };
+        let queue = self.gang_of(i).map_or(&self.cpus[c].queue, |set| &self.gangs[set].queue);
+        let Some(first) = queue.first().copied().filter(|_| asked) else { return false };
         // Who has used its slice up goes behind its equals, who is pushed away stays before them.
         let entry = self.entry(i, !is_expired);
         if entry < first {
@@ -196,16 +204,18 @@ impl World {
     /// The next thread of a CPU's queue, or of another's.
     fn pick(&mut self, c: usize) -> Option<usize> {
         loop {
-            let i = match self.cpus[c].queue.first() {
-                Some(first) => first.thread,
-                None => self.waiting_elsewhere(c)?,
+            let i = match (self.cpus[c].serves, self.cpus[c].queue.first()) {
+                (Some(set), _) => self.next_of_gang(set, c)?,
+                (None, Some(first)) => first.thread,
+                (None, None) => self.waiting_elsewhere(c)?,
             };
             self.dequeue(i);
             let program = self.threads[i].program;
-            if !self.programs[program].is_used_up() {
+            if !self.programs[program].is_held() {
                 return Some(i);
             }
             self.threads[i].state = State::Throttled;
+            self.count_runnable(i, false);
             self.programs[program].throttled.push(i);
         }
     }
@@ -248,6 +258,7 @@ impl World {
         (cpu.current, cpu.last) = (Some(i), Some(i));
         (cpu.since, cpu.came, cpu.finish) = (now, now, u64::MAX);
         cpu.preempt = false;
+        self.count_running(i, true);
         self.advance_clock(c);
     }
 
@@ -263,6 +274,10 @@ impl World {
         let came = cpu.came;
         if let Some(record) = &mut self.record {
             record.add(c, came, self.now, i);
+        }
+        self.count_running(i, false);
+        if state != State::Ready {
+            self.count_runnable(i, false);
         }
         let t = &mut self.threads[i];
         t.state = state;
@@ -318,6 +333,7 @@ impl World {
         let t = &mut self.threads[i];
         t.virtual_ns = (t.virtual_ns - self.cpus[t.cpu].virtual_ns).max(-(self.slice as i64));
         self.programs[t.program].runnable += weight;
+        self.count_runnable(i, true);
         let c = self.place_for(i);
         self.enqueue(c, i, false);
         self.push_away(c, i);
@@ -326,6 +342,10 @@ impl World {
     /// Sees whether a thread that has just come should go before the one that runs.
     fn push_away(&mut self, c: usize, i: usize) {
         let Some(current) = self.cpus[c].current else { return };
+        // Tasks of sets wait for their turn.
+        if self.gang_of(i).is_some() || self.gang_of(current).is_some() {
+            return;
+        }
         self.settle(c);
         let (new, old) = (&self.threads[i], &self.threads[current]);
         let goes_first = match (new.class, old.class) {
@@ -346,6 +366,9 @@ impl World {
 
     /// Puts a thread into a CPU's queue: before its equals, or behind them.
     pub(crate) fn enqueue(&mut self, c: usize, i: usize, before: bool) {
+        if let Some(set) = self.gang_of(i) {
+            return self.enqueue_in_gang(set, c, i, before);
+        }
         if std::mem::take(&mut self.cpus[c].is_idle) {
             self.idle -= 1;
             self.kick(c);
@@ -363,6 +386,11 @@ impl World {
 
     /// Takes a thread out of its queue.
     pub(crate) fn dequeue(&mut self, i: usize) {
+        if let Some(set) = self.gang_of(i) {
+            self.gangs[set].queue.remove(i);
+            self.queued -= 1;
+            return;
+        }
         let t = &mut self.threads[i];
         let cpu = &mut self.cpus[t.cpu];
         cpu.queue.remove(i);
@@ -372,11 +400,13 @@ impl World {
     }
 
     /// Where a thread that is on a CPU, or in its queue, stands in line there.
-    fn entry(&mut self, i: usize, before: bool) -> Entry {
+    pub(crate) fn entry(&mut self, i: usize, before: bool) -> Entry {
         self.order += 1;
         let order = if before { -self.order } else { self.order };
+        let is_in_gang = self.gang_of(i).is_some();
         let t = &self.threads[i];
         let (rank, key) = match (t.class, self.hardware.scheduler) {
+            _ if is_in_gang => (1, 0),
             (Class::Idle, _) => (2, t.virtual_ns),
             (_, Scheduler::TimeShare) => (1, i64::from(priority::MAX - t.priority)),
             (_, Scheduler::Fair) => (1, t.virtual_ns),
@@ -400,13 +430,17 @@ impl World {
 
     /// Where a thread that is ready goes: an idle CPU, the nearest to where it was; else where it was.
     pub(crate) fn place_for(&self, i: usize) -> usize {
+        if let Some(set) = self.gang_of(i) {
+            return self.place_in_gang(set, i);
+        }
         let t = &self.threads[i];
         let may = |c: usize| t.cpus.contains(CpuId(c as u32));
-        if may(t.cpu) && self.cpus[t.cpu].is_idle {
+        let idles = |c: usize| self.cpus[c].is_idle && self.serves(c, i);
+        if may(t.cpu) && idles(t.cpu) {
             return t.cpu;
         }
         if self.idle > 0 {
-            let found = self.cpus[t.cpu].others.iter().find(|o| self.cpus[o.1].is_idle && may(o.1));
+            let found = self.cpus[t.cpu].others.iter().find(|o| idles(o.1) && may(o.1));
             if let Some(&(_, c)) = found {
                 return c;
             }
@@ -444,6 +478,9 @@ impl World {
     /// A thread that makes two CPUs more even if it comes here.
     fn worth_pulling(&self, c: usize) -> Option<usize> {
         let here = &self.cpus[c];
+        if here.serves.is_some() {
+            return None;
+        }
         let is_idle = here.is_idle;
         let rotates = |o: usize| {
             self.round.is_multiple_of(ROTATE_EVERY)

@@ -1,6 +1,7 @@
 //! The simulated world: its state, its events, and time.
 
 use crate::code::{Code, Kind, Named, Op};
+use crate::gang::Gang;
 use crate::memory::Move;
 use crate::program::{Placement, StartClass};
 use crate::queue::{Cpu, Queue};
@@ -8,7 +9,7 @@ use crate::random::Random;
 use crate::thread::{Account, Doing, State, Thread, weight};
 use crate::timeline::Record;
 use crate::{Error, Hardware, Scenario, Scheduler, priority};
-use corebeat_machine::{Class, CpuSet, NodeId, Topology};
+use corebeat_machine::{Class, Coscheduler, CpuSet, NodeId, Topology};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -37,6 +38,10 @@ pub(crate) enum Event {
     Tick,
     /// Pages have arrived.
     Moved(usize),
+    /// The coscheduler is asked. Only the newest number counts.
+    Ask(u32),
+    /// A CPU hears that it is for another set.
+    Look(usize),
 }
 
 /// A program at work.
@@ -67,6 +72,9 @@ pub(crate) struct Running {
     pub(crate) left: i64,
     pub(crate) throttled: Vec<usize>,
     pub(crate) refilling: bool,
+    pub(crate) frozen: bool,
+    /// The coscheduled set that it is in.
+    pub(crate) set: Option<usize>,
 
     pub(crate) goal: Option<crate::Goal>,
     pub(crate) beats: u64,
@@ -180,6 +188,14 @@ pub(crate) struct World {
     /// Page moves on their way.
     pub(crate) moves: Vec<Move>,
     pub(crate) record: Option<Record>,
+
+    pub(crate) gangs: Vec<Gang>,
+    pub(crate) coscheduler: Option<Box<dyn Coscheduler>>,
+    /// Threads in no set that run or are ready.
+    pub(crate) loose: u32,
+    /// The newest time that the coscheduler was to be asked, and whether that is at this moment.
+    pub(crate) asks: u32,
+    pub(crate) asked: bool,
 }
 
 /// Whole nanoseconds of a time in other units; what is too long is for ever.
@@ -240,6 +256,11 @@ impl World {
             pressure: vec![0; caches],
             moves: vec![],
             record: None,
+            gangs: scenario.gangs()?,
+            coscheduler: None,
+            loose: 0,
+            asks: 0,
+            asked: false,
             hardware,
             topology,
         };
@@ -254,6 +275,7 @@ impl World {
     /// Adds the scenario's programs and threads.
     fn people(&mut self, scenario: &Scenario, code: Code) -> Result<(), Error> {
         let all = self.topology.cpu_set();
+        let membership = scenario.membership()?;
         let mut pools: Vec<Pool> = code
             .shared
             .iter()
@@ -336,6 +358,8 @@ impl World {
                 left: 0,
                 throttled: vec![],
                 refilling: false,
+                frozen: false,
+                set: membership[number],
                 goal: program.goal,
                 beats: 0,
                 beat_times: VecDeque::new(),
@@ -413,6 +437,8 @@ impl World {
             Event::Refill(program) => (5, program),
             Event::Tick => (6, 0),
             Event::Moved(number) => (7, number),
+            Event::Ask(number) => (8, number as usize),
+            Event::Look(cpu) => (9, cpu),
         };
         self.happened += 1;
         for word in [self.now, kind, who as u64] {
@@ -442,6 +468,8 @@ impl World {
                 self.coming -= 1;
                 self.arrive_pages(number);
             }
+            Event::Ask(number) => self.arrange(number),
+            Event::Look(cpu) => self.rouse(cpu),
         }
         ended != self.programs_ended
     }
@@ -452,6 +480,7 @@ impl World {
             let thread = &mut self.threads[i];
             (thread.started, thread.since) = (self.now, self.now);
             self.programs[program].runnable += self.threads[i].weight;
+            self.count_runnable(i, true);
             let cpu = self.least_loaded(i);
             self.enqueue(cpu, i, false);
         }
@@ -545,6 +574,7 @@ fn cpus(topology: &Topology) -> Vec<Cpu> {
             evened: 0,
             virtual_ns: 0,
             busy: 0,
+            serves: None,
             others: others.into_iter().map(|(level, _, i)| (level, i)).collect(),
         }
     };

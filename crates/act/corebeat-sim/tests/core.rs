@@ -29,7 +29,7 @@ fn busy(name: &str, threads: u32) -> Program {
 }
 
 fn scenario(machine: Hardware, programs: Vec<Program>, duration_s: Option<f64>) -> Scenario {
-    Scenario { machine, programs, duration_s, policies: vec![] }
+    Scenario { machine, programs, duration_s, sets: vec![], policies: vec![] }
 }
 
 fn machine(scenario: &Scenario) -> SimMachine {

@@ -38,7 +38,7 @@ fn ring(cores: u32) -> Hardware {
 
 /// The machine at the end of these programs.
 fn ended(machine: Hardware, programs: Vec<Program>, duration_s: Option<f64>) -> SimMachine {
-    let scenario = Scenario { machine, programs, duration_s, policies: vec![] };
+    let scenario = Scenario { machine, programs, duration_s, sets: vec![], policies: vec![] };
     let mut machine = SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("{e}"));
     machine.run();
     assert_eq!(machine.deadlock(), None);

@@ -20,7 +20,7 @@ fn cores(cpus: u32) -> Hardware {
 }
 
 fn scenario(machine: Hardware, programs: Vec<Program>) -> Scenario {
-    Scenario { machine, programs, duration_s: Some(1_000.0), policies: vec![] }
+    Scenario { machine, programs, duration_s: Some(1_000.0), sets: vec![], policies: vec![] }
 }
 
 fn machine(scenario: &Scenario) -> SimMachine {

@@ -73,6 +73,13 @@ pub enum Action {
         /// CPU seconds a second: 1.5 is one CPU and a half. Above 0.
         cpus: Option<f64>,
     },
+    /// Freezes a program: none of its threads runs until it is thawed.
+    SetFrozen {
+        /// Which program.
+        program: ProgramId,
+        /// Whether it is to be frozen.
+        frozen: bool,
+    },
     /// Moves a program's memory from some nodes to others.
     MovePages {
         /// Which program.
@@ -111,6 +118,7 @@ impl Action {
             },
             Action::SetWeight { program, .. }
             | Action::SetQuota { program, .. }
+            | Action::SetFrozen { program, .. }
             | Action::MovePages { program, .. }
             | Action::SpreadPages { program, .. }
             | Action::SetTeam { program, .. } => Some(program),
@@ -134,6 +142,8 @@ impl fmt::Display for Action {
             Action::SetWeight { weight, .. } => write!(f, "weight {weight}"),
             Action::SetQuota { cpus: Some(cpus), .. } => write!(f, "at most {cpus:.2} CPUs"),
             Action::SetQuota { cpus: None, .. } => f.write_str("no limit of CPU time"),
+            Action::SetFrozen { frozen: true, .. } => f.write_str("freeze"),
+            Action::SetFrozen { frozen: false, .. } => f.write_str("thaw"),
             Action::MovePages { from, to, .. } => {
                 write!(f, "move pages from nodes {} to {}", nodes(from), nodes(to))
             }

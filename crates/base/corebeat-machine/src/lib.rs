@@ -37,6 +37,8 @@
 //! tell is `None`, never 0. The five time shares are those of Pusukuri, *Runtime Support for Maximizing Performance
 //! on Multicore Systems* (2012), section 2.1 (user, system, lock, latency), and sleep for what remains.
 //!
+//! A [`Coscheduler`] is asked far more often, by a machine that takes turns by [`CoscheduledSet`]s: who has which CPU now?
+//!
 //! # Invariants
 //!
 //! 1. A [`CpuSet`] prints what it parses, in the kernel's list format (`cpuset_text_round_trips`).
@@ -52,12 +54,14 @@
 //! CPU numbers below [`CPU_MAX`].
 
 mod action;
+mod cosched;
 mod cpu;
 mod machine;
 mod sample;
 mod topology;
 
 pub use action::{Action, Class, Decision, Target};
+pub use cosched::{CoscheduledSet, Coscheduler, Plan};
 pub use cpu::{CPU_MAX, CpuId, CpuSet, CpuSetError, NodeId};
 pub use machine::{Clock, Machine, Policy};
 pub use sample::{

@@ -24,11 +24,13 @@
 //! | [`fair`] | what share of the CPUs should it have, given how fast it wants to be? | Sironi et al. 2012, section 5 |
 //! | [`claims`] | which CPUs should it have for itself? | Hollmann and Gerndt 2012 |
 //! | [`oversubscription`] | do others hold CPUs that it counts on? | Christmann et al. 2012, section 4 |
+//! | [`cosched`] | which programs should run at the same time, and which take turns? | Schönherr et al. 2012, section 3 |
 //! | [`progress`] | how much work was done? | |
 //!
-//! Three shapes: a [`Policy`](corebeat_machine::Policy) acts on programs while they run; a search
+//! Four shapes: a [`Policy`](corebeat_machine::Policy) acts on programs while they run; a search
 //! ([`reinforcer::Reinforcer`]) says what to try next and is told what came of it; an arbiter ([`claims::Claims`]) answers
-//! events. Thresholds are public fields; each
+//! events; a
+//! [`Coscheduler`](corebeat_machine::Coscheduler) says who has which CPU now. Thresholds are public fields; each
 //! says where its default comes from.
 //!
 //! # Invariants
@@ -43,7 +45,9 @@
 //!    `changes_without_a_phase_change_are_bounded`, `feasible_goals_are_met_and_kept`).
 //! 5. Threads that are shuffled are swapped: each place has as many as before, and nothing changes where nothing has changed
 //!    (`shuffle_swaps_only_and_sorts_within_the_band`).
-//! 6. Nobody starves: who has no goal keeps its share, and who has one keeps an eighth of it (`nobody_starves`).
+//! 6. No CPU of a coscheduled set does something else while one of its tasks waits, and each set gets its share of the time
+//!    (`plan_keeps_the_rule_and_starves_nobody`).
+//! 7. Nobody starves: who has no goal keeps its share, and who has one keeps an eighth of it (`nobody_starves`).
 //!
 //! # Failure
 //!
@@ -56,6 +60,7 @@
 #![forbid(unsafe_code)]
 
 pub mod claims;
+pub mod cosched;
 pub mod fair;
 pub mod faithful;
 pub mod oversubscription;

@@ -60,6 +60,20 @@ fn apply_all(hands: &mut Hands, threads: &[ThreadId]) {
     }
 }
 
+fn freeze(frozen: bool) -> Action {
+    Action::SetFrozen { program: P, frozen }
+}
+
+/// Whether this user may freeze here.
+fn can_freeze(victim: &Player) -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    match Hands::new(dir.path()).apply(&freeze(true), P, &threads(victim.pid())) {
+        Ok(_) => true,
+        Err(Error::Denied { .. } | Error::Missing { .. }) => false,
+        Err(e) => panic!("{e}"),
+    }
+}
+
 fn limit(cpus: Option<f64>) -> Action {
     Action::SetQuota { program: P, cpus }
 }
@@ -101,6 +115,17 @@ fn play() {
                 hands.apply(&Action::SetNice { target: ALL, nice: -5 }, P, &all).unwrap();
             }
             if round % 3 == 0 {
+                hands.undo_all();
+            }
+        }
+    }
+    if let Some(args) = role("freezer") {
+        let (dir, pid): (_, i32) = (&args[0], args[1].parse().unwrap());
+        let mut hands = Hands::new(dir);
+        say("done");
+        for round in 0u32.. {
+            hands.apply(&freeze(round % 5 != 4), P, &threads(pid)).unwrap();
+            if round % 7 == 6 {
                 hands.undo_all();
             }
         }
@@ -384,6 +409,58 @@ fn restore_after_kills_at_any_moment_leaves_all_as_before() {
         assert!(restored.left.is_empty(), "round {round}: {restored:?}");
         let after = look_all(victim.pid());
         assert!(after.iter().all(|s| *s == before), "round {round}: {after:?}\n{restored:?}");
+        assert_eq!(journals(dir.path()), 0);
+    }
+}
+
+#[test]
+fn frozen_program_does_nothing_until_it_is_thawed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut victim = victim();
+    if !can_freeze(&victim) {
+        return;
+    }
+    let before = look_all(victim.pid());
+    let mut hands = Hands::new(dir.path());
+    for _ in 0..3 {
+        let all = threads(victim.pid());
+        assert!(hands.apply(&freeze(true), P, &all).unwrap());
+        assert!(!hands.apply(&freeze(true), P, &all).unwrap(), "it is frozen already");
+        victim.tell("more");
+        // It would have been quick: what is not there by now has not begun.
+        (0..1_000).for_each(|_| std::thread::yield_now());
+        assert_eq!(threads(victim.pid()).len(), all.len());
+        assert!(hands.apply(&freeze(false), P, &all).unwrap());
+        victim.hear("born");
+    }
+    hands.apply(&freeze(true), P, &threads(victim.pid())).unwrap();
+    assert_eq!(hands.undo_all().undone.len(), 1);
+    victim.tell("more");
+    victim.hear("born");
+    assert!(look_all(victim.pid()).iter().all(|s| *s == before[0]));
+    assert_eq!(journals(dir.path()), 0);
+}
+
+#[test]
+fn restore_after_kills_at_any_moment_leaves_nobody_frozen() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut victim = victim();
+    if !can_freeze(&victim) {
+        return;
+    }
+    for round in 0..12u64 {
+        let args = format!("freezer {} {}", dir.path().display(), victim.pid());
+        let mut corebeat = Player::start("play", &args);
+        corebeat.hear("done");
+        // As above: what the moment hits differs from run to run.
+        std::thread::sleep(std::time::Duration::from_micros(round * round * 500));
+        corebeat.kill();
+        let restored = restore_all(dir.path()).unwrap();
+        assert!(restored.left.is_empty(), "round {round}: {restored:?}");
+        let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", victim.pid())).unwrap();
+        assert!(!groups.contains("corebeat-"), "round {round}: {groups}");
+        victim.tell("more");
+        victim.hear("born");
         assert_eq!(journals(dir.path()), 0);
     }
 }
