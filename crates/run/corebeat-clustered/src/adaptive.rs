@@ -1,89 +1,152 @@
-//! A counter whose implementation is swapped while it is in use.
+//! Objects whose implementation is swapped while they are in use.
 
+use crate::cluster::{Chosen, Clustered, Miss, Root};
 use crate::domain::{Domain, Thread};
 use crate::global::lock;
 use crate::local::NOWHERE;
-use crate::{Counter, Event, Link, event, limbo};
+use crate::{BiasedLock, Counter};
 use corebeat_sync::Mutex;
 use corebeat_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::fmt;
-use std::sync::Arc;
 
-/// A single number is spread when it was handed from one thread to another so often.
+/// A single form is spread when it was handed from one thread to another so often.
 const HANDED_MAX: usize = if cfg!(any(loom, miri)) { 2 } else { 64 };
-/// A spread one is gathered when it was looked at so often and at most one thread had added between two looks.
+/// Each place looks whether it is alone after so many calls to a spread form.
+const LOOK: u64 = if cfg!(any(loom, miri)) { 4 } else { 1024 };
+/// A spread form is gathered when so many looks, one after the other, found that only who looks had called since the last.
 const ALONE_MAX: u32 = 8;
 
-/// A [`Counter`] that is a single number until several threads use it, and again when they do not any more.
+/// What is made for one thread at a time (though it bears many), and has a counterpart with a part for each place.
 ///
-/// While one thread at a time uses it, it takes no more than one number; when it sees that it is handed around, it puts a counter with
-/// a part for each thread in its place, while calls go on. Whether it is used by one alone again is seen when somebody looks at its value.
-///
-/// ```
-/// use corebeat_clustered::AdaptiveCounter;
-///
-/// let served = AdaptiveCounter::new();
-/// served.add(2);
-/// assert!(!served.is_spread());
-/// served.spread(); // by hand, also while others add
-/// served.add(3);
-/// assert!(served.is_spread());
-/// assert_eq!(served.value(), 5);
-/// ```
-///
-/// What an event is still adding to the old form when that is replaced is not lost: the old form counts until that event is over, and
-/// what it has come to then is kept.
-pub struct AdaptiveCounter {
-    form: Link<Arc<Form>>,
-    ledger: Arc<Mutex<Ledger>>,
+/// Both do the same for who uses them. Each is made of the other while nobody uses it.
+pub trait Single: Send + Sync + Sized {
+    /// The counterpart.
+    type Spread: Send + Sync;
+
+    /// The counterpart, with all that this has.
+    fn spread(self) -> Self::Spread;
+
+    /// This, with all that the counterpart has.
+    fn gather(spread: Self::Spread) -> Self;
 }
 
-enum Form {
-    Single(Single),
-    Spread(Counter),
-}
-
-#[derive(Debug)]
-struct Single {
-    value: AtomicU64,
-    /// Where it was last added to.
+/// An object that is in its single form until several threads use it, and again when they do not any more.
+///
+/// A form is used within [`call`](Adaptive::call); each call sees one of them, with all that calls before it did. While one thread at a time calls, it is
+/// the single one. When it was handed around 64 times, who called last swaps it. A spread one is gathered when one thread has called 8
+/// times 1024 times and no other had meanwhile.
+///
+/// ```
+/// use corebeat_clustered::{Adaptive, Form, Single, Set};
+/// use std::{collections::BTreeSet, sync::Mutex};
+///
+/// struct Small(Mutex<BTreeSet<u32>>);
+///
+/// impl Single for Small {
+///     type Spread = Set<u32>;
+///     fn spread(self) -> Set<u32> {
+///         self.0.into_inner().unwrap().into_iter().collect()
+///     }
+///     fn gather(set: Set<u32>) -> Small {
+///         Small(Mutex::new(corebeat_clustered::event(|event| set.iter(event).copied().collect())))
+///     }
+/// }
+///
+/// let set = Adaptive::new(Small(Mutex::default()));
+/// let insert = |key| set.call(|form| match form {
+///     Form::Single(small) => small.0.lock().unwrap().insert(key),
+///     Form::Spread(set) => set.insert(key),
+/// });
+/// assert!(insert(5));
+/// assert!(set.spread()); // by hand, also while others call
+/// assert!(!insert(5));
+/// ```
+///
+/// Calls go on while others do; those that come while a form is made of the other wait for that. (As hot swapping in K42: Appavoo,
+/// Hui, Soules and others, *Enabling autonomic behavior in systems software with hot swapping*, 2003, with its phases: who comes later waits, who is in ends, the
+/// state is carried over.) The wait is as long as [`Single::spread`] and [`Single::gather`] take. What must not wait puts another value behind a
+/// [`Link`](crate::Link).
+///
+/// If one of these panics, the object is gone: calls panic.
+pub struct Adaptive<S: Single> {
+    form: BiasedLock<Option<Kept<S>>>,
+    /// Where it was last called in its single form.
     last: AtomicUsize,
     /// How often that was somewhere else than before.
     handed: AtomicUsize,
+    /// Calls of each place to a spread form.
+    calls: Clustered<Calls>,
+    watch: Mutex<Watch>,
 }
 
-/// All that was ever added.
-struct Ledger {
-    /// In forms that are over.
-    settled: u64,
-    /// Forms that may still be added to: the one in use, and one before it.
-    open: Vec<Arc<Form>>,
-    /// The parts of a spread one, when they were last looked at.
-    seen: Vec<u64>,
-    /// So many looks found at most one part changed.
+enum Kept<S: Single> {
+    Single(S),
+    Spread(S::Spread),
+}
+
+/// What is in use.
+pub enum Form<'a, S: Single> {
+    /// The one for a single thread.
+    Single(&'a S),
+    /// The one with parts.
+    Spread(&'a S::Spread),
+}
+
+struct Calls;
+
+impl Root for Calls {
+    type Rep = AtomicU64;
+
+    fn miss(&self, miss: Miss<'_, AtomicU64>) -> Chosen<AtomicU64> {
+        miss.one_per_place(AtomicU64::new(0))
+    }
+}
+
+/// Who has called a spread form.
+struct Watch {
+    /// Calls, when somebody last looked.
+    seen: u64,
+    /// Who that was.
+    place: usize,
+    /// So many looks found nobody else.
     alone: u32,
 }
 
-impl Form {
-    fn single() -> Form {
-        let [last, handed] = [NOWHERE, 0].map(AtomicUsize::new);
-        Form::Single(Single { value: AtomicU64::new(0), last, handed })
-    }
-
-    fn value(&self) -> u64 {
-        match self {
-            Form::Single(single) => single.value.load(Ordering::Relaxed),
-            Form::Spread(counter) => counter.value() as u64,
+impl<S: Single> Adaptive<S> {
+    /// In its single form.
+    pub fn new(single: S) -> Self {
+        Adaptive {
+            form: BiasedLock::new(Some(Kept::Single(single))),
+            last: AtomicUsize::new(NOWHERE),
+            handed: AtomicUsize::new(0),
+            calls: Clustered::new(Calls),
+            watch: Mutex::new(Watch { seen: 0, place: NOWHERE, alone: 0 }),
         }
     }
-}
 
-impl Single {
-    /// Whether it is handed around.
+    /// Uses the form that there is.
+    ///
+    /// # Panics
+    /// `f` panics, or a form was lost because it could not be made.
     #[inline]
-    fn add(&self, n: i64) -> bool {
-        // Relaxed, all of it: a number, and hints.
-        self.value.fetch_add(n as u64, Ordering::Relaxed);
+    pub fn call<T>(&self, f: impl FnOnce(Form<'_, S>) -> T) -> T {
+        let form = self.form.read();
+        let (result, is_to_swap) = match form.as_ref().expect(LOST) {
+            Kept::Single(single) => (f(Form::Single(single)), self.is_handed()),
+            Kept::Spread(spread) => (f(Form::Spread(spread)), self.is_alone()),
+        };
+        let is_single = matches!(*form, Some(Kept::Single(_)));
+        drop(form);
+        if is_to_swap {
+            self.swap(is_single);
+        }
+        result
+    }
+
+    /// Whether several threads use the single form in turns.
+    #[inline]
+    fn is_handed(&self) -> bool {
+        // Relaxed, all of it: hints.
         let here = Thread::here();
         let last = self.last.load(Ordering::Relaxed);
         if last == here {
@@ -92,114 +155,125 @@ impl Single {
         self.last.store(here, Ordering::Relaxed);
         last != NOWHERE && self.handed.fetch_add(1, Ordering::Relaxed) + 1 >= HANDED_MAX
     }
-}
 
-impl AdaptiveCounter {
-    /// 0, as a single number.
-    pub fn new() -> AdaptiveCounter {
-        let form = Arc::new(Form::single());
-        let ledger = Ledger { settled: 0, open: vec![form.clone()], seen: Vec::new(), alone: 0 };
-        AdaptiveCounter { form: Link::new(form), ledger: Arc::new(Mutex::new(ledger)) }
-    }
-
-    /// Adds `n`, which may be negative.
+    /// Whether it is time to look, and one thread alone uses the spread form.
     #[inline]
-    pub fn add(&self, n: i64) {
-        let is_handed = event(|event| match &**self.form(event) {
-            Form::Single(single) => single.add(n),
-            Form::Spread(counter) => {
-                counter.add(n);
-                false
-            }
-        });
-        if is_handed {
-            self.spread();
+    fn is_alone(&self) -> bool {
+        // Relaxed: a number, and hints.
+        let (calls, is_alone) = self.calls.here_and_alone();
+        let count = calls.load(Ordering::Relaxed) + 1;
+        if is_alone {
+            calls.store(count, Ordering::Relaxed);
         }
+        is_alone && count % LOOK == 0 && self.look()
     }
 
-    fn form<'e>(&self, event: &'e Event<'_>) -> &'e Arc<Form> {
-        self.form.get(event).expect("it has a form as long as it lives")
+    #[cold]
+    fn look(&self) -> bool {
+        let all = self.calls.fold(0u64, |sum, calls| sum.wrapping_add(calls.load(Ordering::Relaxed)));
+        let mut watch = lock(&self.watch);
+        let place = Thread::here();
+        let is_alone = watch.place == place && all.wrapping_sub(watch.seen) == LOOK;
+        let alone = if is_alone { watch.alone + 1 } else { 0 };
+        *watch = Watch { seen: all, place, alone };
+        alone >= ALONE_MAX
     }
 
-    /// Has it use a part for each thread, from now on. Whether it does: not while the form before the last swap is still in use.
+    /// Has it use its spread form, from now on. Whether it does: not from within a call of this thread.
     pub fn spread(&self) -> bool {
-        self.swap(|form| matches!(form, Form::Spread(_)), || Form::Spread(Counter::new()))
+        self.swap(true)
     }
 
-    /// Has it use a single number, from now on. Whether it does: not while the form before the last swap is still in use.
+    /// Has it use its single form, from now on. Whether it does: not from within a call of this thread.
     pub fn gather(&self) -> bool {
-        self.swap(|form| matches!(form, Form::Single(_)), Form::single)
+        self.swap(false)
     }
 
-    /// Puts a new form in the place of the one in use, if that is another one.
-    fn swap(&self, is_it: fn(&Form) -> bool, make: fn() -> Form) -> bool {
-        if lock(&self.ledger).open.len() > 1 {
-            // Perhaps the one before is only waiting for somebody to look.
-            limbo::sweep();
+    /// Whether it has the form that is wanted.
+    #[cold]
+    fn swap(&self, to_spread: bool) -> bool {
+        if self.form.is_read_here() {
+            return self.is_spread() == to_spread;
         }
-        let mut ledger = lock(&self.ledger);
-        if is_it(ledger.last()) || ledger.open.len() > 1 {
-            return is_it(ledger.last());
-        }
-        let form = Arc::new(make());
-        ledger.open.push(form.clone());
-        (ledger.seen, ledger.alone) = (Vec::new(), 0);
-        // Nobody else swaps before this one is settled; and who is to settle it takes the lock.
-        drop(ledger);
-        let books = self.ledger.clone();
-        self.form.replace_then(form, move |old| lock(&books).settle(&old));
+        let mut form = self.form.write();
+        *form = Some(match form.take().expect(LOST) {
+            Kept::Single(single) if to_spread => Kept::Spread(single.spread()),
+            Kept::Spread(spread) if !to_spread => Kept::Single(S::gather(spread)),
+            same => same,
+        });
+        // What was seen was another form.
+        self.last.store(NOWHERE, Ordering::Relaxed);
+        self.handed.store(0, Ordering::Relaxed);
+        *lock(&self.watch) = Watch { seen: 0, place: NOWHERE, alone: 0 };
         true
     }
 
-    /// Whether it has a part for each thread.
+    /// Whether it has its spread form.
+    ///
+    /// # Panics
+    /// As [`call`](Adaptive::call).
     pub fn is_spread(&self) -> bool {
-        event(|event| matches!(**self.form(event), Form::Spread(_)))
+        matches!(self.form.read().as_ref().expect(LOST), Kept::Spread(_))
+    }
+}
+
+const LOST: &str = "a form was lost: spread or gather has panicked";
+
+impl<S: Single> fmt::Debug for Adaptive<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adaptive").field("is_spread", &self.is_spread()).finish_non_exhaustive()
+    }
+}
+
+/// A counter that is one number until several threads use it: an atomic, and a [`Counter`].
+///
+/// ```
+/// use corebeat_clustered::AdaptiveCounter;
+///
+/// let served = AdaptiveCounter::default();
+/// served.add(2);
+/// served.spread();
+/// served.add(3);
+/// assert_eq!(served.value(), 5);
+/// ```
+pub type AdaptiveCounter = Adaptive<AtomicU64>;
+
+impl Single for AtomicU64 {
+    type Spread = Counter;
+
+    fn spread(self) -> Counter {
+        let counter = Counter::new();
+        counter.add(self.load(Ordering::Relaxed) as i64);
+        counter
+    }
+
+    fn gather(counter: Counter) -> AtomicU64 {
+        AtomicU64::new(counter.value() as u64)
+    }
+}
+
+impl AdaptiveCounter {
+    /// Adds `n`, which may be negative.
+    #[inline]
+    pub fn add(&self, n: i64) {
+        self.call(|form| match form {
+            // Relaxed: it is a number, and nothing hangs on when others see it.
+            Form::Single(number) => drop(number.fetch_add(n as u64, Ordering::Relaxed)),
+            Form::Spread(counter) => counter.add(n),
+        });
     }
 
     /// What was added so far: all that was before this call, and some of what is added meanwhile.
     pub fn value(&self) -> i64 {
-        let mut ledger = lock(&self.ledger);
-        let value = ledger.open.iter().fold(ledger.settled, |sum, form| sum.wrapping_add(form.value()));
-        let is_alone = ledger.look();
-        drop(ledger);
-        if is_alone {
-            self.gather();
-        }
-        value as i64
-    }
-}
-
-impl Ledger {
-    fn last(&self) -> &Arc<Form> {
-        self.open.last().expect("there is one in use")
-    }
-
-    /// Nobody adds to this form any more.
-    fn settle(&mut self, form: &Arc<Form>) {
-        self.settled = self.settled.wrapping_add(form.value());
-        self.open.retain(|open| !Arc::ptr_eq(open, form));
-    }
-
-    /// Looks who has added to a spread one since the last look. Whether it should be gathered.
-    fn look(&mut self) -> bool {
-        let Form::Spread(counter) = &**self.last() else { return false };
-        let parts = counter.parts();
-        let changed =
-            parts.iter().enumerate().filter(|&(i, part)| self.seen.get(i).unwrap_or(&0) != part).count();
-        self.alone = if changed > 1 { 0 } else { self.alone + 1 };
-        self.seen = parts;
-        self.alone >= ALONE_MAX
+        self.call(|form| match form {
+            Form::Single(number) => number.load(Ordering::Relaxed) as i64,
+            Form::Spread(counter) => counter.value(),
+        })
     }
 }
 
 impl Default for AdaptiveCounter {
     fn default() -> Self {
-        AdaptiveCounter::new()
-    }
-}
-
-impl fmt::Debug for AdaptiveCounter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AdaptiveCounter").field(&self.value()).finish()
+        Adaptive::new(AtomicU64::new(0))
     }
 }

@@ -58,14 +58,6 @@ impl<D: Domain> Counter<D> {
     pub fn value(&self) -> i64 {
         self.parts.fold(0u64, |sum, part| sum.wrapping_add(part.load(Ordering::Relaxed))) as i64
     }
-
-    /// All parts, always in the same order; later there may be more.
-    pub(crate) fn parts(&self) -> Vec<u64> {
-        self.parts.fold(Vec::new(), |mut parts, part| {
-            parts.push(part.load(Ordering::Relaxed));
-            parts
-        })
-    }
 }
 
 impl<D: Domain> Default for Counter<D> {

@@ -87,25 +87,49 @@
 compile_error!("corebeat-clustered counts in 64 bits, and needs a processor that does");
 
 mod adaptive;
+#[cfg(not(loom))] // hashes differ from run to run, and a model must not
+mod adaptive_map;
 mod cluster;
 mod counter;
 pub mod domain;
 mod event;
 mod global;
+mod histogram;
+mod id;
 mod limbo;
 mod link;
 mod local;
+mod lock;
+mod log;
+#[cfg(not(loom))]
+mod map;
 #[cfg(all(test, loom))]
 mod model;
+mod pool;
 mod registry;
 mod rseq;
+#[cfg(not(loom))]
+mod set;
+mod shared;
 
-pub use adaptive::AdaptiveCounter;
+pub use adaptive::{Adaptive, AdaptiveCounter, Form, Single};
+#[cfg(not(loom))]
+pub use adaptive_map::AdaptiveMap;
 pub use cluster::{Chosen, Clustered, Miss, Root};
 pub use counter::Counter;
 pub use domain::{Cpu, Domain, Node, Thread};
 pub use event::{Event, event};
+pub use histogram::{Distribution, Histogram};
+pub use id::IdGenerator;
 pub use link::Link;
+pub use lock::{BiasedLock, ReadGuard, WriteGuard};
+pub use log::Log;
+#[cfg(not(loom))]
+pub use map::Map;
+pub use pool::{Pool, Pooled};
+#[cfg(not(loom))]
+pub use set::Set;
+pub use shared::{Owner, Shared};
 
 /// Drops at once what no event uses any more, of what this thread and those that have ended have replaced and destroyed: how
 /// many values. What a busy thread may use can take a second call.

@@ -382,7 +382,7 @@ fn counter_loses_nothing_in_any_domain() {
 
 #[test]
 fn adaptive_counter_that_is_handed_around_spreads_and_gathers_again() {
-    let counter = AdaptiveCounter::new();
+    let counter = AdaptiveCounter::default();
     (0..ROUNDS).for_each(|_| counter.add(1));
     assert!(!counter.is_spread());
     let mut added = ROUNDS as i64;
@@ -409,7 +409,7 @@ fn adaptive_counter_that_is_handed_around_spreads_and_gathers_again() {
 
 #[test]
 fn adaptive_counter_swapped_under_load_loses_nothing() {
-    let counter = AdaptiveCounter::new();
+    let counter = AdaptiveCounter::default();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let adders: Vec<_> =

@@ -1,0 +1,148 @@
+//! Histograms.
+
+use crate::cluster::{Chosen, Clustered, Miss, Root};
+use crate::domain::{Domain, Thread};
+use corebeat_sync::atomic::{AtomicU64, Ordering};
+use std::fmt;
+
+/// Each power of two is divided so often by two.
+const DIVISIONS: u32 = 5;
+const PARTS: usize = 1 << DIVISIONS;
+/// Up to 2^64.
+const BUCKETS: usize = (u64::BITS - DIVISIONS + 1) as usize * PARTS;
+
+/// How often which values came: exact up to 63, and to 1/32 above.
+///
+/// ```
+/// use corebeat_clustered::Histogram;
+///
+/// let times_us: Histogram = Histogram::new();
+/// (1..=1000).for_each(|time_us| times_us.record(time_us));
+/// let seen = times_us.read();
+/// assert_eq!(seen.count(), 1000);
+/// assert!((500..=515).contains(&seen.quantile(0.5).unwrap()));
+/// ```
+///
+/// Each place counts for itself (15 KiB), as in [`Counter`](crate::Counter); to read adds all together.
+pub struct Histogram<D: Domain = Thread> {
+    parts: Clustered<Parts, D>,
+}
+
+struct Parts;
+
+impl Root for Parts {
+    type Rep = Box<[AtomicU64]>;
+
+    fn miss(&self, miss: Miss<'_, Self::Rep>) -> Chosen<Self::Rep> {
+        miss.one_per_place((0..BUCKETS).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+/// Where a value is counted.
+#[inline(always)]
+fn bucket(value: u64) -> usize {
+    // Below, each value has its own.
+    let shift = (u64::BITS - (value | PARTS as u64).leading_zeros() - 1) - DIVISIONS;
+    (shift as usize) * PARTS + (value >> shift) as usize
+}
+
+/// The greatest value that is counted there.
+fn greatest(bucket: usize) -> u64 {
+    let shift = (bucket / PARTS).saturating_sub(1);
+    let part = (bucket - shift * PARTS) as u64;
+    (part << shift) | ((1 << shift) - 1)
+}
+
+impl<D: Domain> Histogram<D> {
+    /// Empty.
+    pub fn new() -> Self {
+        Histogram { parts: Clustered::new(Parts) }
+    }
+
+    /// Counts a value.
+    #[inline]
+    pub fn record(&self, value: u64) {
+        let (parts, is_alone) = self.parts.here_and_alone();
+        let part = &parts[bucket(value)];
+        // Relaxed: as in `Counter`.
+        if is_alone {
+            part.store(part.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        } else {
+            part.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What came so far: all that was before this call, and some of what comes meanwhile.
+    pub fn read(&self) -> Distribution {
+        let counts = self.parts.fold(vec![0; BUCKETS], |mut counts, parts| {
+            counts.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part.load(Ordering::Relaxed));
+            counts
+        });
+        Distribution { counts }
+    }
+}
+
+/// What a [`Histogram`] had when it was read.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Distribution {
+    counts: Vec<u64>,
+}
+
+impl Distribution {
+    /// How many values there are.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The least value that this share of all (0 to 1) is not above, or at most 1/32 more. `None` if there are no values.
+    ///
+    /// # Panics
+    /// The share is below 0, above 1, or no number.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        assert!((0.0..=1.0).contains(&share), "a share is from 0 to 1, not {share}");
+        let rank = ((share * self.count() as f64).ceil() as u64).max(1);
+        let mut below = 0;
+        let is_there = |count: &u64| {
+            below += count;
+            below >= rank
+        };
+        self.counts.iter().position(is_there).map(greatest)
+    }
+}
+
+impl<D: Domain> Default for Histogram<D> {
+    fn default() -> Self {
+        Histogram::new()
+    }
+}
+
+impl<D: Domain> fmt::Debug for Histogram<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Histogram").field(&self.read()).finish()
+    }
+}
+
+impl fmt::Debug for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let there = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        f.debug_map().entries(there.map(|(bucket, count)| (greatest(bucket), count))).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_and_are_narrow() {
+        for at in 0..BUCKETS {
+            assert_eq!(bucket(greatest(at)), at);
+            if at + 1 < BUCKETS {
+                assert_eq!(bucket(greatest(at) + 1), at + 1);
+                let width = greatest(at + 1) - greatest(at);
+                assert!(width == 1 || width <= (greatest(at) + 1) / PARTS as u64, "{at}");
+            }
+        }
+        assert_eq!(greatest(BUCKETS - 1), u64::MAX);
+    }
+}
