@@ -3,6 +3,8 @@
 //! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many operations each, which begin
 //! together. Nothing is lost, or the subject fails.
 
+mod server;
+
 use crate::Bench;
 use crate::apart::{self, Case};
 use crate::lap;
@@ -20,7 +22,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
-pub(crate) const BENCHES: [Bench; 3] = [
+pub(crate) const BENCHES: [Bench; 4] = [
     Bench {
         name: "clustered.counter",
         summary: "time that a thread takes to add to a counter: the six cases of Matthews, Coady, Appavoo, 2006, and more",
@@ -53,6 +55,14 @@ pub(crate) const BENCHES: [Bench; 3] = [
         cases: |session| counts(session).map(threads).collect(),
         run: |session| run(session, 2, Work::Retire),
     },
+    Bench {
+        name: "clustered.server",
+        summary: "time that a thread of a small server takes to count a request and answer it from what it keeps",
+        peers: &["mutex", "rwlock", "dashmap", "papaya"],
+        tools: &[],
+        cases: |session| counts(session).map(threads).collect(),
+        run: |session| run(session, 3, Work::Server),
+    },
 ];
 
 /// A run is ended after this.
@@ -67,6 +77,7 @@ enum Work {
     Counter,
     Guard,
     Retire,
+    Server,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -84,6 +95,11 @@ enum Subject {
     ThreadLocal,
     CrossbeamEpoch,
     Seize,
+    Adaptive,
+    Mutex,
+    RwLock,
+    Dashmap,
+    Papaya,
 }
 
 impl Subject {
@@ -102,13 +118,21 @@ impl Subject {
             Subject::ThreadLocal => "thread_local",
             Subject::CrossbeamEpoch => "crossbeam-epoch",
             Subject::Seize => "seize",
+            Subject::Adaptive => "corebeat, adaptive",
+            Subject::Mutex => "mutex",
+            Subject::RwLock => "rwlock",
+            Subject::Dashmap => "dashmap",
+            Subject::Papaya => "papaya",
         }
     }
 
     fn does(self, work: Work) -> bool {
         match self {
             Subject::Corebeat => true,
-            Subject::CrossbeamEpoch | Subject::Seize => work != Work::Counter,
+            Subject::CrossbeamEpoch | Subject::Seize => matches!(work, Work::Guard | Work::Retire),
+            Subject::Adaptive | Subject::Mutex | Subject::RwLock | Subject::Dashmap | Subject::Papaya => {
+                work == Work::Server
+            }
             _ => work == Work::Counter,
         }
     }
@@ -128,6 +152,7 @@ fn run(session: &Session, bench: usize, work: Work) -> Result<(), String> {
         Work::Counter => "ns/increment",
         Work::Guard => "ns/read",
         Work::Retire => "ns/replacement",
+        Work::Server => "ns/request",
     };
     apart::measure(
         session,
@@ -148,7 +173,7 @@ fn measure(session: &Session, work: Work, subject: Subject, count: usize) -> Res
     let mut command = apart::command(session, "clustered", subject)?;
     let operations = match (work, session.quick) {
         (_, true) => 100,
-        (Work::Retire, false) => 200_000,
+        (Work::Retire | Work::Server, false) => 200_000,
         _ => 10_000_000,
     };
     command.arg(format!("--work={}", apart::word(work))).arg(format!("--threads={count}"));
@@ -188,6 +213,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
         (Work::Counter, Subject::PthreadKey) => count::<Key>(options),
         (Work::Counter, Subject::ThreadLocalVariable) => count::<Variable>(options),
         (Work::Counter, Subject::ThreadLocal) => count::<Crate>(options),
+        (Work::Server, _) => server::main(options),
         (_, Subject::Corebeat) => replace::<Link<u64>>(options),
         (_, Subject::CrossbeamEpoch) => replace::<Epoch>(options),
         (_, Subject::Seize) => replace::<Seize>(options),

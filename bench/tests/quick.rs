@@ -75,7 +75,7 @@ const PROBE: [&str; 4] = ["probe.call", "probe.depth", "probe.cpu", "probe.bytes
 /// The bench of separate objects.
 const SCOOP: [&str; 1] = ["scoop.collect"];
 /// The benches of clustered objects.
-const CLUSTERED: [&str; 3] = ["clustered.counter", "clustered.guard", "clustered.retire"];
+const CLUSTERED: [&str; 4] = ["clustered.counter", "clustered.guard", "clustered.retire", "clustered.server"];
 /// The bench of the simulator.
 const SIM: [&str; 1] = ["sim.speed"];
 /// The benches of transactions.
@@ -257,10 +257,12 @@ fn clustered_quick_gives_every_case_of_every_bench() {
         for case in cases(&rows) {
             let subjects = subjects(&rows, case);
             assert_eq!(subjects[0], "corebeat");
-            if name == "clustered.counter" {
-                assert_eq!(subjects.len(), 11, "{subjects:?}");
-            } else {
-                assert_eq!(subjects[1..], ["crossbeam-epoch", "seize"]);
+            match name {
+                "clustered.counter" => assert_eq!(subjects.len(), 11, "{subjects:?}"),
+                "clustered.server" => {
+                    assert_eq!(subjects[1..], ["corebeat, adaptive", "mutex", "rwlock", "dashmap", "papaya"]);
+                }
+                _ => assert_eq!(subjects[1..], ["crossbeam-epoch", "seize"]),
             }
         }
     }

@@ -64,7 +64,7 @@ const MIRI: [(&[&str], &str); 10] = [
         &["-p", "corebeat-stm", "--test", "small", "--test", "word"],
         "-Zmiri-permissive-provenance -Zmiri-ignore-leaks",
     ),
-    (&["-p", "corebeat-clustered", "--test", "small"], ""),
+    (&["-p", "corebeat-clustered", "--test", "small", "--test", "load"], ""),
 ];
 
 /// Runs the step of this name, or all of them, up to the first that fails.
