@@ -47,7 +47,7 @@ fn serve<S: Store>(options: &Options) -> Result<ExitCode, String> {
                 random ^= random << 17;
                 let id = (random >> 32) as u32 % PAGES;
                 store.count();
-                if random % CHANGE == 0 {
+                if random.is_multiple_of(CHANGE) {
                     store.put(id, Arc::new([random << 12 | u64::from(id); WORDS]));
                 } else if !store.read(id, |page| is_whole(id, page)) {
                     wrongs += 1;

@@ -44,8 +44,10 @@
 //!   no event holds nothing. One that stays in an event for long, or blocks there, holds what existed when it last looked
 //!   through a link; nothing that is made later (`limbo`).
 //! - **Hot swap**: [`Link::replace_then`] puts another implementation behind a live reference, and hands over the old one when nobody is
-//!   in it any more, to be settled. [`AdaptiveCounter`] does so by itself: it is one number until several threads use it.
-//! - [`Counter`] is a clustered object that is ready to be used.
+//!   in it any more, to be settled. An object that is [`Adaptive`] has its implementation swapped by itself, when several threads use
+//!   it, and when they do not any more.
+//! - **Ready objects**: [`Counter`], [`Histogram`], [`IdGenerator`], [`Log`], [`Map`], [`Set`], [`Pool`], [`BiasedLock`], [`Owner`] with [`Shared`]. Each says what it
+//!   has for each place and what for all, and what a read of the whole guarantees.
 //!
 //! # Invariants
 //!
@@ -55,8 +57,11 @@
 //! 4. Events do not leave their thread or their closure, and what was found there does not either (types; `compile_fail` at [`Event`]).
 //! 5. A place of [`Thread`] belongs to one thread at a time, and the next one sees what it did (`registry`, under its lock).
 //! 6. No task of LPEL waits within an event (`corebeat_sync::wait`; `tests/task.rs`).
-//! 7. What is added while a form is swapped is in one of the two, and in the value once (`adaptive`; model in `model`).
+//! 7. A call sees one form, with all that calls before it did (`adaptive`; model in `model`, `tests/load.rs`).
 //! 8. A place has one representative, and that stays (`cluster`).
+//! 9. Ready objects do as their sequential models, on whatever threads (`tests/ready.rs`).
+//! 10. Nobody writes what somebody reads (`lock`); an object of a pool is with one at a time (`pool`); a shared value goes once, after
+//!     all references (`shared`; models of all three in `model::ready`, `tests/load.rs`).
 //!
 //! # Memory ordering
 //!
@@ -68,13 +73,17 @@
 //! | event over | Release | Acquire look | dropped after it was used |
 //! | value linked (`link`) | AcqRel | Acquire | its contents go with it |
 //! | representative, table (`cluster`) | Release | Acquire | the same |
-//! | counts (`counter`) | Relaxed | nothing | nobody relies on when they are seen |
+//! | counts (`counter`, `histogram`, `id`) | Relaxed | nothing | nobody relies on when they are seen |
+//! | who reads counted (`lock`), then a look whether somebody writes | Relaxed, `light` | somebody writes, `heavy`, look at counts | one of the two sees the other |
+//! | who reads gone, nobody writes any more (`lock`) | Release | Acquire look of the other side | the value goes with it |
+//! | batch in the depot (`pool`) | Release | Acquire exchange | its objects go with it |
+//! | reference gone, parts added (`shared`) | AcqRel | the same | who is last drops after all others |
 //!
 //! `light` and `heavy` are those of [`corebeat_sync::asymmetric`].
 //!
 //! # Failure
 //!
-//! No errors. Panics: a miss handler's own; a task of LPEL that waits within an event; a place that is not below [`domain::PLACES_MAX`]. A value whose destructor panics is gone
+//! No errors. Panics: a miss handler's own; who writes a [`BiasedLock`] that he reads; an [`Adaptive`] whose form was lost in a panic; a task of LPEL that waits within an event; a place that is not below [`domain::PLACES_MAX`]. A value whose destructor panics is gone
 //! like the others.
 //!
 //! # Limits
