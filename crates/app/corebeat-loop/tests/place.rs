@@ -94,7 +94,7 @@ fn ran(
     (every_ms, steer_ms, look_ms): (u64, u64, u64),
 ) -> Ran {
     let (machine, programs) = (hardware.clone(), vec![program.clone()]);
-    let scenario = Scenario { machine, programs, duration_s: Some(1_000.0), policies: vec![] };
+    let scenario = Scenario { duration_s: Some(1_000.0), ..Scenario::new(machine, programs) };
     let machine = SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("{e}"));
     let clock = machine.clock();
     let periods = Periods { observe_ns: every_ms * MS, glance_ns: every_ms * MS };

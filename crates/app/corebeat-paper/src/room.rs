@@ -30,7 +30,7 @@ pub(crate) fn forever(steps: Vec<Step>) -> Vec<Step> {
 
 /// A machine at its first moment. `duration_s` ends it where programs do not end.
 pub(crate) fn room(machine: &Hardware, programs: Vec<Program>, duration_s: Option<f64>) -> SimMachine {
-    let scenario = Scenario { machine: machine.clone(), programs, duration_s, policies: vec![] };
+    let scenario = Scenario { duration_s, ..Scenario::new(machine.clone(), programs) };
     SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("a scenario that is built in: {e}"))
 }
 
