@@ -3,11 +3,12 @@
 use corebeat_machine::{Clock, Machine};
 use corebeat_sim::{Scenario, SimMachine};
 
-const SHIPPED: [(&str, &str); 7] = [
+const SHIPPED: [(&str, &str); 8] = [
     ("backstabbing", include_str!("../scenarios/backstabbing.toml")),
     ("barrier", include_str!("../scenarios/barrier.toml")),
     ("ferret", include_str!("../scenarios/ferret.toml")),
     ("goals", include_str!("../scenarios/goals.toml")),
+    ("machines", include_str!("../scenarios/machines.toml")),
     ("shuffling", include_str!("../scenarios/shuffling.toml")),
     ("tranquil", include_str!("../scenarios/tranquil.toml")),
     ("two", include_str!("../scenarios/two.toml")),

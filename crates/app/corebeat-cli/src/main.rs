@@ -12,6 +12,7 @@ mod daemon;
 mod demo;
 mod doctor;
 mod failure;
+mod gang;
 mod net;
 mod output;
 mod paper;

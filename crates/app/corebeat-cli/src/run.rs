@@ -1,12 +1,13 @@
 //! `corebeat run`: a program, watched and steered, and a report.
 
 use crate::failure::{Done, Failure, tell};
+use crate::gang;
 use crate::output::Output;
-use crate::report::Report;
 use crate::session::{self, How, PolicyName};
 use corebeat_linux::{MemoryPolicy, exit_as};
 use corebeat_loop::Periods;
 use corebeat_machine::{CpuSet, NodeId};
+use serde::Serialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -15,6 +16,9 @@ pub(crate) struct Options {
     /// Which policies act on the program
     #[arg(long, value_enum, default_value = "auto")]
     policy: PolicyName,
+    /// How long a turn is with coscheduling, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(5..=10_000))]
+    slice_ms: u64,
     /// How the report at the end is written
     #[arg(long, value_enum, default_value = "table")]
     report: Format,
@@ -67,6 +71,18 @@ fn periods(observe_ms: u64) -> Periods {
 
 pub(crate) fn main(options: Options) -> Done {
     let file = options.report_file.as_deref().map(Output::create).transpose()?;
+    if options.policy == PolicyName::Coscheduling {
+        if options.exact_locks || options.memory.is_some() {
+            return Err(Failure::usage(
+                "coscheduling goes with neither --exact-locks nor --memory; leave them out",
+            ));
+        }
+        let (status, report) = gang::run(&options.command, options.slice_ms)?;
+        if let Err(failure) = write(&report, options.report, file) {
+            failure.report();
+        }
+        exit_as(status)
+    }
     let how = How {
         policy: options.policy,
         periods: periods(options.period.unwrap_or(options.policy.period_ms())),
@@ -85,7 +101,11 @@ pub(crate) fn main(options: Options) -> Done {
 }
 
 /// Writes a report.
-fn write(report: &Report, format: Format, file: Option<Output>) -> Result<(), Failure> {
+fn write(
+    report: &(impl Serialize + std::fmt::Display),
+    format: Format,
+    file: Option<Output>,
+) -> Result<(), Failure> {
     let text = match format {
         Format::Table => report.to_string(),
         Format::Json => serde_json::to_string(report).map_err(Failure::own)? + "\n",

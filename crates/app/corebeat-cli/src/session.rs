@@ -21,12 +21,14 @@ use std::time::Duration;
 /// Which policies act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum PolicyName {
-    /// Faithful and team, each where it sees a reason
+    /// The size of OpenMP teams and time slices, each where it sees a reason
     Auto,
     /// Watch only
     None,
     /// Threads that do not preempt each other, and long time slices (FaithFul), taken back where they do not help
     Faithful,
+    /// Several programs, as -- A -- B: those that do not fit side by side take turns, frozen in between
+    Coscheduling,
     /// The size of OpenMP teams, by the time of the program's own parallel regions
     Team,
     /// Memory over all nodes and fixed turns, by how much cache misses and lost CPUs vary (Thread Tranquilizer)
@@ -41,6 +43,7 @@ impl PolicyName {
             PolicyName::Auto => "auto",
             PolicyName::None => "none",
             PolicyName::Faithful => "faithful",
+            PolicyName::Coscheduling => "coscheduling",
             PolicyName::Team => "team",
             PolicyName::Tranquilizer => "tranquilizer",
             PolicyName::Shuffler => "shuffler",
@@ -66,7 +69,8 @@ impl PolicyName {
         let faithful = || Box::new(FaithFul::new(cpus));
         let policies: Vec<Box<dyn Policy>> = match self {
             PolicyName::Auto => vec![team(), faithful()],
-            PolicyName::None => vec![],
+            // That one is for several programs, which are not run here.
+            PolicyName::None | PolicyName::Coscheduling => vec![],
             PolicyName::Faithful => vec![faithful()],
             PolicyName::Team => vec![team()],
             PolicyName::Tranquilizer => {

@@ -5,6 +5,7 @@ use crate::output::Output;
 use clap::ValueEnum;
 use corebeat_loop::{Loop, Periods};
 use corebeat_machine::{Clock, Machine, Policy, Topology};
+use corebeat_policy::cosched::{Cosched, Fragments};
 use corebeat_policy::fair::Fair;
 use corebeat_policy::faithful::FaithFul;
 use corebeat_policy::shuffler::Shuffler;
@@ -49,6 +50,10 @@ enum PolicyName {
     None,
     /// Threads that do not preempt each other, and long time slices (FaithFul), taken back where they do not help
     Faithful,
+    /// The scenario's coscheduled sets take turns, and fragments are filled
+    Coscheduling,
+    /// The same as in the paper's prototype, which leaves fragments idle
+    CoschedulingIdle,
     /// Shares of the CPUs by how fast programs are and want to be
     Fair,
     /// Memory over all nodes and fixed turns, by how much cache misses and lost CPUs vary (Thread Tranquilizer)
@@ -71,6 +76,17 @@ pub(crate) fn main(command: Command) -> Done {
     let perfetto = options.perfetto.as_deref().map(Output::create).transpose()?;
     if svg.is_some() || perfetto.is_some() {
         machine.record();
+    }
+    for name in &policies {
+        let fragments = match name {
+            PolicyName::Coscheduling => Fragments::Fill,
+            PolicyName::CoschedulingIdle => Fragments::Idle,
+            _ => continue,
+        };
+        let sets = scenario.coscheduled().map_err(Failure::wrong)?;
+        let slice_ns = (scenario.machine.slice_us * 1e3) as u64;
+        let core = Cosched::new(machine.topology(), &sets, slice_ns, fragments).map_err(Failure::wrong)?;
+        machine.coschedule(Box::new(core));
     }
     let (clock, cpus) = (machine.clock(), scenario.machine.cpus());
     let often = policies.contains(&PolicyName::Tranquilizer);
@@ -105,6 +121,16 @@ pub(crate) fn main(command: Command) -> Done {
         machine.fingerprint()
     );
     text += &table(&machine.outcomes(), now_ns);
+    for set in machine.sets() {
+        let share = set.coscheduled_ns as f64 / set.ran_ns.max(1) as f64;
+        let _ = writeln!(
+            text,
+            "set {}: ran {:.3} s, coscheduled {:.2}% of it",
+            set.name,
+            set.ran_ns as f64 / 1e9,
+            share * 100.0
+        );
+    }
     if svg.is_some() || perfetto.is_some() {
         let timeline = machine.timeline();
         if let Some(cut_ns) = timeline.cut_ns {
@@ -162,7 +188,8 @@ fn text(name: PolicyName) -> String {
 fn policy(name: PolicyName, topology: &Topology) -> Option<Box<dyn Policy>> {
     let cpus = topology.cpus().len() as u32;
     match name {
-        PolicyName::None => None,
+        // Coschedulers are in the machine.
+        PolicyName::None | PolicyName::Coscheduling | PolicyName::CoschedulingIdle => None,
         PolicyName::Faithful => Some(Box::new(FaithFul::new(cpus))),
         PolicyName::Fair => {
             let mut fair = Fair::new(cpus);
