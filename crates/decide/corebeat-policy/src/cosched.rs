@@ -745,13 +745,13 @@ mod tests {
                     now_ns += pass_ns;
                     let plan = core.plan(now_ns, tasks, *loose);
                     assert!(plan.until_ns > now_ns);
-                    for s in 0..sets.len() {
+                    for (s, short_ns) in short_ns.iter_mut().enumerate() {
                         let has = plan.cpus.iter().flatten().filter(|&&i| is_part(&sets, i, s)).count() as u32;
                         // But for patience.
                         match has == 0 || has >= need(&sets, tasks, s) {
-                            true => short_ns[s] = None,
+                            true => *short_ns = None,
                             false => {
-                                let until_ns = *short_ns[s].get_or_insert(now_ns) + PATIENCE_NS;
+                                let until_ns = *short_ns.get_or_insert(now_ns) + PATIENCE_NS;
                                 assert!(now_ns < until_ns && plan.until_ns <= until_ns);
                             }
                         }
