@@ -3,8 +3,8 @@
 //!
 //! A virtual machine is a program whose threads are its virtual CPUs. They take jobs, no more at a time than `make -j` had; a job computes,
 //! and takes the guest kernel's lock for a moment again and again: a ticket lock, as guests had then. A virtual CPU without a
-//! job sleeps. What is calibrated is how often and how long the lock is taken, on the first setup without coscheduling; the
-//! others are what comes of it. Times are a hundredth of the paper's.
+//! job sleeps. How often and how long the lock is
+//! taken was chosen to come near the paper's three figures without coscheduling. Times are a hundredth of the paper's.
 
 use corebeat_loop::{Loop, Periods};
 use corebeat_machine::{Action, Clock, Coscheduler, Machine, Plan, Policy, ProgramId, Snapshot, Topology};
