@@ -1,7 +1,11 @@
 //! What it costs transactions to tell of themselves: time, aborts, lost events, and bytes.
 //!
 //! After Schindewolf, Karl, *Capturing Transactional Memory Application's Behavior*, 2012, sections 3.3 and 3.4: a bank whose
-//! transactions are traced, beside the same one untraced. Each subject runs in a process of its own.
+//! transactions are traced, beside the same one untraced; and whole programs, as in their section 4. Each subject runs in a process
+//! of its own.
+
+#[path = "../../crates/run/corebeat-stm/examples/workload/program/mod.rs"]
+mod program;
 
 use crate::Bench;
 use crate::apart::{self, Case};
@@ -68,6 +72,24 @@ enum Work {
     Transfer,
     /// That, and add up all of them now and then.
     Bank,
+    /// Programs in miniature, of the example `workload` of `corebeat-stm`.
+    Kmeans,
+    Vacation,
+    Intruder,
+    Labyrinth,
+}
+
+impl Work {
+    /// How many times as much a program does in a lap as it does at least, and again for each thread, so that it takes some 100 ms.
+    fn times(self) -> Option<usize> {
+        match self {
+            Work::Transfer | Work::Bank => None,
+            Work::Kmeans => Some(50),
+            Work::Vacation => Some(50),
+            Work::Intruder => Some(50),
+            Work::Labyrinth => Some(50),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -105,7 +127,9 @@ struct Load {
 fn cases(session: &Session) -> Vec<Case<Subject, Load>> {
     let counts = [1, 2].into_iter().filter(|&count| count <= session.cpus);
     let mut cases = Vec::new();
-    for (work, count) in counts.flat_map(|count| [(Work::Transfer, count), (Work::Bank, count)]) {
+    for (count, work) in
+        counts.flat_map(|count| Work::value_variants().iter().map(move |work| (count, *work)))
+    {
         for figure in Figure::value_variants() {
             // One thread meets nobody.
             if *figure == Figure::Aborts && count == 1 {
@@ -180,7 +204,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     });
     let accounts: Vec<TCell<i64>> = (0..ACCOUNTS).map(|_| TCell::new(BALANCE)).collect();
     let before = counters();
-    let (laps, time) = work(options, &accounts);
+    let (operations, time) = work(options, &accounts);
     let after = counters();
     trace::set(Detail::Off);
     let summary = recorded.finish().map_err(|e| e.to_string())?;
@@ -196,7 +220,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
         return Err(format!("{} attempts are told, not {ends}", all.ends));
     }
     let value = match options.figure {
-        Figure::Time => time.as_nanos() as f64 / ((laps - 1) * options.operations) as f64,
+        Figure::Time => time.as_nanos() as f64 / operations as f64,
         Figure::Aborts => aborts as f64 / commits as f64,
         Figure::Lost => 100.0 * summary.lost as f64 / (summary.lost + events) as f64,
         Figure::Smaller => {
@@ -209,8 +233,12 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// How many transactions a thread has done in how long.
 fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
-    lap::run(options.threads, Duration::from_millis(options.least_ms), |number, lap| {
+    if let Some(times) = options.work.times() {
+        return run_program(options, times);
+    }
+    let (laps, time) = lap::run(options.threads, Duration::from_millis(options.least_ms), |number, lap| {
         let mut state = 0x9e37_79b9_7f4a_7c15 ^ (number as u64 + 1);
         while lap.begins() {
             for operation in 0..options.operations {
@@ -230,7 +258,24 @@ fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
             }
             lap.ends();
         }
-    })
+    });
+    ((laps - 1) * options.operations, time)
+}
+
+/// Runs a program again and again. The first time warms up.
+fn run_program(options: &Options, times: usize) -> (u64, Duration) {
+    let name = apart::word(options.work);
+    let known = program::PROGRAMS.iter().find(|(known, _)| *known == name);
+    let (_, run) = known.expect("all of them are there");
+    let times = if options.least_ms == 0 { 1 } else { times * options.threads };
+    run(options.threads, times);
+    let (mut time, before) = (Duration::ZERO, counters().commits);
+    loop {
+        time += run(options.threads, times);
+        if time >= Duration::from_millis(options.least_ms) {
+            return ((counters().commits - before) / options.threads as u64, time);
+        }
+    }
 }
 
 fn sum(accounts: &[TCell<i64>]) -> i64 {

@@ -115,6 +115,7 @@ mod model;
 mod packet;
 mod reader;
 mod ring;
+mod run;
 mod timeline;
 mod timing;
 mod trace;

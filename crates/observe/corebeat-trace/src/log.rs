@@ -3,8 +3,11 @@
 use crate::counter::{self, Fix};
 use crate::event::sealed::Encode;
 use crate::event::{EVENT_BYTES_MAX, Event, Kind};
-use crate::packet::{self, FIX_EVENT_BYTES, KIND_BITS, TICKS_MAX, TIMED_BYTES, UNTIMED_BYTES};
+use crate::packet::{
+    self, FIX_EVENT_BYTES, KIND_BITS, RUN_BYTES_MAX, RUN_EVENTS, TICKS_MAX, TIMED_BYTES, UNTIMED_BYTES,
+};
 use crate::ring::{Ring, Taken};
+use crate::run;
 use crate::trace::{Shared, WhenFull, lock};
 use corebeat_sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use corebeat_sync::{Arc, Condvar, Mutex};
@@ -157,40 +160,24 @@ impl Stream {
         unsafe { self.emit_slowly(kind, timed, &fields, now) }
     }
 
-    /// Logs events without time stamps, one behind the other: what is known of the buffer is looked up once. Whether the
-    /// trace goes on.
+    /// Logs as many events without time stamps, each with one of these as its only field, if there is room at once. Whether it
+    /// did.
     ///
     /// # Safety
     ///
-    /// Only the filler calls this, and neither going through the events nor looking at their fields logs anything.
+    /// Only the filler calls this.
     #[inline(always)]
-    pub(crate) unsafe fn emit_all<E: Event>(&self, events: &mut impl Iterator<Item = E>) -> bool {
-        const { assert!(!E::TIMED, "these have no time stamps") };
-        let kind = E::kind();
-        loop {
-            // Relaxed: as in `emit`.
-            let (mut at, end) = (self.ring.at(), self.end.load(Ordering::Relaxed));
-            let number = kind.number();
-            let left_over = loop {
-                let Some(event) = events.next() else { break None };
-                let fields = event.fields();
-                match number {
-                    Some(number) if at.addr() + head_bytes(false) + fields.bytes() <= end.addr() => {
-                        // SAFETY: there is room for that many bytes, which are the filler's.
-                        at = unsafe { write(at, number, None, &fields) };
-                    }
-                    _ => break Some(event),
-                }
-            };
-            if !at.is_null() {
-                // SAFETY: the caller's; it is in the slot that was open, and nobody else has logged meanwhile.
-                unsafe { self.ring.advance(at) };
+    pub(crate) unsafe fn emit_run(&self, kind: &'static Kind, values: &[u32; RUN_EVENTS]) -> bool {
+        let at = self.ring.at();
+        // Relaxed: as in `emit`.
+        let end = self.end.load(Ordering::Relaxed);
+        match kind.number() {
+            Some(number) if at.addr() + RUN_BYTES_MAX <= end.addr() => {
+                // SAFETY: there is room for that many bytes, which are the filler's.
+                unsafe { self.ring.advance(run::write(at, number, values)) };
+                true
             }
-            let Some(event) = left_over else { return true };
-            // SAFETY: the caller's.
-            if !unsafe { self.emit_slowly(kind, false, &event.fields(), counter::now) } {
-                return false;
-            }
+            _ => false,
         }
     }
 

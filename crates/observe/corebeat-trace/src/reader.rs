@@ -7,6 +7,7 @@ use crate::event::{FIELDS_MAX, KINDS_MAX, Type};
 use crate::packet::{
     self, Bytes, Content, FILE_HEADER_BYTES, FILE_MAGIC, HEADER_BYTES, Header, KIND_BITS, Span,
 };
+use crate::run;
 use crate::timing::{self, Clock};
 use crate::trace::STREAMS_MAX;
 use std::collections::BTreeMap;
@@ -201,7 +202,9 @@ pub struct Packet {
     kinds: Arc<Vec<ReadKind>>,
     span: Span,
     events: Vec<Place>,
+    /// Of events, and behind them the fields of those that were in runs.
     bytes: Vec<u8>,
+    event_bytes: usize,
 }
 
 /// Where an event is.
@@ -235,7 +238,7 @@ impl Packet {
 
     /// Bytes of its events before compression.
     pub fn event_bytes(&self) -> usize {
-        self.bytes.len()
+        self.event_bytes
     }
 
     /// When it was begun and handed over, in nanoseconds of `CLOCK_MONOTONIC`.
@@ -516,6 +519,7 @@ impl<R: Read> Reader<R> {
                 let span = Span::read(&mut bytes).ok_or(SHORT)?;
                 let thread = self.threads.get(&header.stream).ok_or("events of an unknown thread")?.clone();
                 let mut packet = Packet {
+                    event_bytes: header.raw_bytes as usize,
                     thread,
                     kinds: self.kinds.clone(),
                     span,
@@ -581,6 +585,11 @@ impl ReadKind {
         Some(ReadKind { number, name, timed, fields: fields.collect::<Option<_>>()? })
     }
 
+    /// Whether its events may come in runs.
+    fn has_runs(&self) -> bool {
+        matches!(&self.fields[..], [ReadField { of: Type::U32, .. }])
+    }
+
     /// Goes over the fields of an event, if they are there.
     fn skip(&self, bytes: &mut Bytes<'_>) -> Option<()> {
         for field in &self.fields {
@@ -605,6 +614,8 @@ impl Packet {
         let mut counter = begin.counter;
         // Events since the last fix: where, and the counter if they have one.
         let mut since: Vec<(Place, Option<u64>)> = Vec::new();
+        // Bounded: a run's step of a byte becomes four.
+        let mut of_runs = Vec::new();
         while let Some(head) = bytes.u16() {
             let number = head & ((1 << KIND_BITS) - 1);
             if number == 0 {
@@ -615,17 +626,31 @@ impl Packet {
                 continue;
             }
             let kind = self.kinds.get(usize::from(number) - 1).ok_or("an event's kind is unknown")?;
+            let place = |fields_at: usize, fields_end: usize| {
+                let (fields_at, fields_end) = (fields_at as u32, fields_end as u32);
+                Place { kind: number, fields_at, fields_end, bound_ns: 0, time_ns: 0 }
+            };
             let mut stamp = None;
+            if !kind.timed && run::is_one(head) {
+                if !kind.has_runs() {
+                    return Err(BROKEN);
+                }
+                for value in run::read(head, &mut bytes).ok_or(BROKEN)? {
+                    let fields_at = all.len() + of_runs.len();
+                    of_runs.extend(value.to_le_bytes());
+                    since.push((place(fields_at, fields_at + size_of::<u32>()), None));
+                }
+                continue;
+            }
             if kind.timed {
                 let high = bytes.u16().ok_or(BROKEN)?;
                 let ticks = (u32::from(high) << 16 | u32::from(head)) >> KIND_BITS;
                 counter = counter.wrapping_add(ticks.into());
                 stamp = Some(counter);
             }
-            let fields_at = (all.len() - bytes.0.len()) as u32;
+            let fields_at = all.len() - bytes.0.len();
             kind.skip(&mut bytes).ok_or(BROKEN)?;
-            let fields_end = (all.len() - bytes.0.len()) as u32;
-            since.push((Place { kind: number, fields_at, fields_end, bound_ns: 0, time_ns: 0 }, stamp));
+            since.push((place(fields_at, all.len() - bytes.0.len()), stamp));
         }
         if !bytes.0.is_empty() {
             return Err(BROKEN);
@@ -633,6 +658,7 @@ impl Packet {
         let end = self.span.end;
         self.time(clock, &begin, &end, &mut since);
         self.bytes = all;
+        self.bytes.append(&mut of_runs);
         Ok(())
     }
 

@@ -310,10 +310,9 @@ impl Teller {
     #[inline(always)]
     fn accesses(&self, reads: &[NonNull<Lock>], writes: impl Iterator<Item = NonNull<Lock>>) {
         if self.is_full() {
-            // SAFETY: addresses are numbers, and lists of them log nothing.
-            unsafe {
-                emit_all(reads.iter().map(|lock| Read { place: place(lock.as_ptr()) }));
-                emit_all(writes.map(|lock| Write { place: place(lock.as_ptr()) }));
+            emit_all::<Read, _>(reads, |lock| place(lock.as_ptr()));
+            for lock in writes {
+                emit(&Write { place: place(lock.as_ptr()) });
             }
         }
     }

@@ -1,10 +1,11 @@
 //! Paths are laid through a maze, none over another: few and long transactions, which read much of it.
 
-use crate::Random;
+use super::Random;
 use corebeat_stm::{Abort, TCell, Tx, atomically, snapshot};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 const SIDE: usize = 32;
 const PATHS: usize = 24;
@@ -13,8 +14,13 @@ const WALL: u32 = u32::MAX;
 /// What is in each field: nothing, a wall, or a path's number from 1.
 type Maze = Vec<TCell<u32>>;
 
-pub(crate) fn run(threads: usize) {
-    let mut random = Random(5);
+/// Lays paths through so many mazes, one after the other.
+pub(crate) fn run(threads: usize, times: usize) -> Duration {
+    (0..times).map(|number| run_one(threads, number as u64)).sum()
+}
+
+fn run_one(threads: usize, number: u64) -> Duration {
+    let mut random = Random(5 + number);
     let mut fields = vec![0; SIDE * SIDE];
     (0..SIDE * SIDE / 8).for_each(|_| fields[random.below(SIDE * SIDE)] = WALL);
     let mut ends: Vec<usize> = (0..SIDE * SIDE).filter(|&field| fields[field] == 0).collect();
@@ -27,6 +33,7 @@ pub(crate) fn run(threads: usize) {
     }
     let maze: Maze = fields.iter().map(|&field| TCell::new(field)).collect();
     let next = AtomicUsize::new(0);
+    let begin = Instant::now();
     let laid: Vec<Vec<(usize, Vec<usize>)>> = thread::scope(|scope| {
         let lay = || {
             let mut laid = Vec::new();
@@ -43,7 +50,9 @@ pub(crate) fn run(threads: usize) {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(lay)).collect();
         threads.into_iter().map(|thread| thread.join().expect("it lays paths")).collect()
     });
+    let time = begin.elapsed();
     check(&fields, &maze, &ends, &laid.concat());
+    time
 }
 
 fn neighbours(field: usize) -> impl Iterator<Item = usize> {

@@ -1,9 +1,10 @@
 //! Points are grouped around centres, which move into the midst of their groups: short transactions, each to add a point.
 
-use crate::Random;
+use super::Random;
 use corebeat_stm::{TCell, atomically};
 use std::array;
 use std::thread;
+use std::time::{Duration, Instant};
 
 const POINTS: usize = 4_000;
 const CENTRES: usize = 12;
@@ -18,16 +19,21 @@ struct Group<N> {
     sum: [N; 3],
 }
 
-pub(crate) fn run(threads: usize) {
+pub(crate) fn run(threads: usize, times: usize) -> Duration {
     let mut random = Random(1);
-    let points: Vec<Point> = (0..POINTS).map(|_| array::from_fn(|_| random.below(1 << 20) as i64)).collect();
+    let points: Vec<Point> =
+        (0..POINTS * times).map(|_| array::from_fn(|_| random.below(1 << 20) as i64)).collect();
     let first: Vec<Point> = points[..CENTRES].to_vec();
     let (mut centres, mut expected) = (first.clone(), first);
+    let mut time = Duration::ZERO;
     for _ in 0..ROUNDS {
+        let begin = Instant::now();
         centres = together(&points, &centres, threads);
+        time += begin.elapsed();
         expected = alone(&points, &expected);
         assert_eq!(centres, expected);
     }
+    time
 }
 
 fn nearest(point: &Point, centres: &[Point]) -> usize {
@@ -43,7 +49,7 @@ fn together(points: &[Point], centres: &[Point], threads: usize) -> Vec<Point> {
     let group = |_| Group { count: TCell::new(0i64), sum: array::from_fn(|_| TCell::new(0i64)) };
     let groups: Vec<_> = (0..CENTRES).map(group).collect();
     thread::scope(|scope| {
-        for part in points.chunks(POINTS.div_ceil(threads)) {
+        for part in points.chunks(points.len().div_ceil(threads)) {
             let groups = &groups;
             scope.spawn(move || {
                 for point in part {

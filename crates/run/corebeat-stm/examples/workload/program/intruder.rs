@@ -1,11 +1,12 @@
 //! Packets of many flows come in any order; when all of a flow are there, it is put together and looked through: a queue and a
 //! map that everybody wants.
 
-use crate::Random;
+use super::Random;
 use corebeat_stm::{Abort, TCell, Tx, atomically};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 const FLOWS: usize = 800;
 const PARTS_MAX: usize = 8;
@@ -28,11 +29,12 @@ struct Node {
     next: List,
 }
 
-pub(crate) fn run(threads: usize) {
+pub(crate) fn run(threads: usize, times: usize) -> Duration {
+    let flows_all = FLOWS * times;
     let mut random = Random(4);
     let mut packets = Vec::new();
     let mut attacks = 0;
-    for flow in 0..FLOWS {
+    for flow in 0..flows_all {
         let mut bytes: Vec<u8> = (0..32).map(|_| random.below(256) as u8).collect();
         if random.below(10) == 0 {
             bytes.splice(13..19, ATTACK.iter().copied());
@@ -50,6 +52,7 @@ pub(crate) fn run(threads: usize) {
         .fold(TCell::new(None), |next, packet| TCell::new(Some(Arc::new(Node { packet, next }))));
     let buckets: Vec<List> = (0..BUCKETS).map(|_| TCell::new(None)).collect();
     let (flows, found) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let begin = Instant::now();
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -64,8 +67,10 @@ pub(crate) fn run(threads: usize) {
             });
         }
     });
-    assert_eq!((flows.into_inner(), found.into_inner()), (FLOWS, attacks));
+    let time = begin.elapsed();
+    assert_eq!((flows.into_inner(), found.into_inner()), (flows_all, attacks));
     assert!(buckets.into_iter().all(|bucket| bucket.into_inner().is_none()), "nothing is left");
+    time
 }
 
 fn is_attack(bytes: &[u8]) -> bool {

@@ -1,9 +1,10 @@
 //! Customers book the cheapest of some seats, rooms and cars, and give up what they have: transactions of medium length.
 
-use crate::Random;
+use super::Random;
 use corebeat_stm::{Abort, TCell, Tx, atomically, snapshot};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 const OFFERS: usize = 64;
 const CUSTOMERS: usize = 128;
@@ -29,7 +30,7 @@ struct Agency {
     customers: Vec<TCell<Option<Arc<Booking>>>>,
 }
 
-pub(crate) fn run(threads: usize) {
+pub(crate) fn run(threads: usize, times: usize) -> Duration {
     let mut random = Random(2);
     let mut offer = || {
         let total = 20 + random.below(20) as i64;
@@ -39,12 +40,13 @@ pub(crate) fn run(threads: usize) {
         offers: (0..OFFERS).map(|_| offer()).collect(),
         customers: (0..CUSTOMERS).map(|_| TCell::new(None)).collect(),
     };
+    let begin = Instant::now();
     thread::scope(|scope| {
         for number in 0..threads {
             let agency = &agency;
             scope.spawn(move || {
                 let mut random = Random(3 + number as u64);
-                for _ in 0..ROUNDS / threads {
+                for _ in 0..ROUNDS * times / threads {
                     let customer = &agency.customers[random.below(CUSTOMERS)];
                     match random.below(10) {
                         0..8 => {
@@ -61,7 +63,9 @@ pub(crate) fn run(threads: usize) {
             });
         }
     });
+    let time = begin.elapsed();
     agency.check();
+    time
 }
 
 impl Agency {
