@@ -111,6 +111,7 @@ impl Input {
                 Failure::wrong(format!("{}: {error}", self.shown()))
             }
             Error::Read(_) => Failure::own(format!("{}: {error}", self.shown())),
+            Error::NothingThere { .. } => Failure::usage(format!("{}: {error}", self.shown())),
             Error::NotEmpty { .. } => Failure::usage(error),
             error => Failure::own(error),
         }
@@ -122,6 +123,10 @@ impl Input {
             Ending::Damaged { .. } => Err(Failure::wrong(format!("{}: {ending}", self.shown()))),
             Ending::Unfinished { .. } => {
                 tell(format_args!("corebeat: {}: {ending}; what was in memory is missing\n", self.shown()));
+                Ok(ExitCode::SUCCESS)
+            }
+            Ending::Complete { more_at_byte: Some(_), .. } => {
+                tell(format_args!("corebeat: {}: {ending}\n", self.shown()));
                 Ok(ExitCode::SUCCESS)
             }
             _ => Ok(ExitCode::SUCCESS),

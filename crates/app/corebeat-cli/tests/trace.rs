@@ -99,7 +99,12 @@ fn piece_of_a_trace_has_what_was_asked_for() {
     let cat = printed(&["cat"], &piece, &[]);
     assert_eq!(cat.lines().filter(|l| l.contains(" two Paid ")).count(), 1000);
     assert_eq!(cat.lines().count(), 1000);
-    assert_eq!(printed(&["cut", "--from", "3600"], &path, &to), "0 packets\n");
+    let whole = fs::read(&piece).unwrap();
+    for from in ["3600", "1e300"] {
+        let (line, status) = refused(&["cut", "--from", from], &path, &to);
+        assert!(line.contains("nothing of those threads is in that time") && status == 2, "{status} {line}");
+        assert_eq!(fs::read(&piece).unwrap(), whole);
+    }
     assert_eq!(refused(&["cut", "--from", "2", "--to", "1"], &path, &to).1, 2);
     let (line, status) = refused(&["cut", "--thread", "99"], &path, &to);
     assert!(line.contains("no thread 99") && status == 2, "{status} {line}");
@@ -151,9 +156,12 @@ fn bad_files_get_one_clear_line() {
     write(b"#!/bin/sh\necho no trace at all\n");
     refused_by_all("no trace", 1);
     let mut later = whole.clone();
-    later[8] = 2;
+    later[8] = 9;
     write(&later);
-    refused_by_all("version 2", 1);
+    refused_by_all("version 9", 1);
+    // All of it is there, and something else.
+    write(&[&whole[..], b"more"].concat());
+    refused_by_all(&format!("what is in the file from byte {} on is no part of it", whole.len()), 0);
     // It ended in the midst of it: what is there is good.
     write(&whole[..whole.len() - 100]);
     refused_by_all("unfinished: whole up to byte", 0);

@@ -152,7 +152,7 @@ impl Calls {
         }
         calls.ending = reader.ending().cloned();
         calls.lost = match &calls.ending {
-            Some(Ending::Complete { lost }) => lost.values().sum(),
+            Some(Ending::Complete { lost, .. }) => lost.values().sum(),
             _ => streams.values().map(|(lost, _)| lost).sum(),
         };
         calls.build(items)?;

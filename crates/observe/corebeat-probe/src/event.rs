@@ -4,7 +4,7 @@ use corebeat_trace::{Event, TEXT_BYTES_MAX};
 
 /// Which number is which probe.
 #[derive(Event)]
-#[event(name = "probe.declare", untimed)]
+#[event(name = "probe.declare", untimed, kept)]
 pub(crate) struct Declare<'a> {
     pub(crate) probe: u16,
     pub(crate) name: &'a str,

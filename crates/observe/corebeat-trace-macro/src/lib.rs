@@ -25,6 +25,7 @@ pub fn event(input: TokenStream) -> TokenStream {
 struct Options {
     name: String,
     timed: bool,
+    kept: bool,
 }
 
 fn derive(input: &DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
@@ -36,7 +37,7 @@ fn derive(input: &DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
     if fields.len() > FIELDS_MAX {
         return Err(Error::new(input.ident.span(), format!("an event has at most {FIELDS_MAX} fields")));
     }
-    let Options { name, timed } = options(input)?;
+    let Options { name, timed, kept } = options(input)?;
     let idents: Vec<_> = fields.iter().filter_map(|f| f.ident.as_ref()).collect();
     let types: Vec<_> = fields.iter().map(|f| &f.ty).collect();
     let names =
@@ -64,6 +65,7 @@ fn derive(input: &DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
                 static KIND: ::corebeat_trace::Kind = ::corebeat_trace::Kind::new(
                     #name,
                     #timed,
+                    #kept,
                     &[#(::corebeat_trace::FieldKind::new(
                         #names,
                         <<#statics as ::corebeat_trace::Field>::Plain<'static> as ::corebeat_trace::Plain>::TYPE,
@@ -112,20 +114,30 @@ fn named_fields(input: &DeriveInput) -> Result<Vec<&Field>, Error> {
 
 fn options(input: &DeriveInput) -> Result<Options, Error> {
     let ident = &input.ident;
-    let mut options = Options { name: name_of(ident.unraw().to_string(), ident.span())?, timed: true };
+    let mut options =
+        Options { name: name_of(ident.unraw().to_string(), ident.span())?, timed: true, kept: false };
     for attribute in events(&input.attrs) {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("untimed") {
                 options.timed = false;
+                Ok(())
+            } else if meta.path.is_ident("kept") {
+                options.kept = true;
                 Ok(())
             } else if meta.path.is_ident("name") {
                 let name: LitStr = meta.value()?.parse()?;
                 options.name = name_of(name.value(), name.span())?;
                 Ok(())
             } else {
-                Err(meta.error("a struct knows event(name = \"...\") and event(untimed)"))
+                Err(meta.error("a struct knows event(name = \"...\"), event(untimed) and event(kept)"))
             }
         })?;
+    }
+    if options.kept && options.timed {
+        return Err(Error::new(
+            ident.span(),
+            "an event that is kept says what holds at all times: make it untimed",
+        ));
     }
     Ok(options)
 }

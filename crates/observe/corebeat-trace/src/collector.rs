@@ -8,6 +8,7 @@ use crate::log::{Full, Stream};
 use crate::packet::{self, Codec, Content, Span};
 use crate::trace::{Options, Shared, Summary, lock};
 use corebeat_sync::{Arc, thread};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -208,13 +209,10 @@ impl Sink {
         if lost_outside > 0 {
             self.lost.push((u32::MAX, lost_outside));
         }
-        for (stream, lost) in std::mem::take(&mut self.lost) {
-            self.payload.extend(stream.to_le_bytes());
-            self.payload.extend(lost.to_le_bytes());
-            self.summary.lost += lost;
-        }
+        let lost = std::mem::take(&mut self.lost).into_iter().collect::<BTreeMap<_, _>>();
+        self.summary.lost = lost.values().sum();
         self.summary.threads = threads;
-        self.put(Content::End, 0);
+        packet::write_end(&mut self.packets, &lost);
         self.flush();
         match self.failure.take() {
             Some(source) => Err(Error::File { path: self.path.clone(), source }),
@@ -227,7 +225,7 @@ impl Sink {
         for kind in kinds {
             self.kinds += 1;
             self.payload.extend((self.kinds as u16).to_le_bytes());
-            self.payload.push(u8::from(kind.timed));
+            self.payload.push(u8::from(kind.timed) | u8::from(kind.kept) << 1);
             packet::write_text(&mut self.payload, kind.name);
             self.payload.push(kind.fields.len() as u8);
             for field in kind.fields {

@@ -1,53 +1,272 @@
 //! A piece of a trace.
 
+use crate::counter::Fix;
 use crate::error::Error;
-use crate::packet::{self, Bytes, Content, HEADER_BYTES, Span};
-use crate::reader::{Ending, Reader};
+use crate::event::EVENT_BYTES_MAX;
+use crate::packet::{self, Bytes, Codec, Content, HEADER_BYTES, RAW_BYTES_MAX, Span};
+use crate::reader::{Ending, Learned, Packet, Reader};
+use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 
-/// Writes a trace with those packets of another that reach into a time, in nanoseconds from its begin, and are of one of these
-/// streams, or of any if none is named. Packets are kept whole, so that there may be some events from before and after. How many
-/// there are, and how the other one ended, which is how this one ends.
+/// A piece of a trace, which is a trace: those packets that reach into a time, of some threads. Packets are kept whole, so that there
+/// may be some events from before and after.
 ///
-/// # Errors
-///
-/// It cannot be read, is no trace, or cannot be written.
-pub fn cut<R: Read + Seek>(
-    mut input: R,
-    mut out: impl Write,
-    since_ns: Range<u64>,
-    streams: &[u32],
-) -> Result<(u64, Ending), Error> {
-    let mut begin_ns = u64::MAX;
-    let survey =
-        Reader::new(&mut input)?.survey(|_, _, span| begin_ns = begin_ns.min(span.begin.monotonic_ns));
-    survey.map_err(Error::Read)?;
-    input.seek(SeekFrom::Start(0)).map_err(Error::Read)?;
-    let mut reader = Reader::new(input)?;
-    out.write_all(&packet::file_header()).map_err(Error::Write)?;
-    let mut kept = 0;
-    let ending = loop {
-        let header = match reader.read_whole().map_err(Error::Read)? {
-            Ok(header) => header,
-            Err(ending) => break ending,
+/// From all others it has the events of kinds that are `kept`: what is said once, for all that comes. They stand where the piece
+/// begins, or where it ends. What is said to be lost is what was lost from the first packet to the one behind the last; events of
+/// threads that had no stream, of which nobody knows when they were lost, are all told.
+pub struct Cut<R> {
+    input: R,
+    piece: Piece,
+}
+
+/// What is in it.
+struct Piece {
+    /// In nanoseconds of `CLOCK_MONOTONIC`.
+    time_ns: Range<u64>,
+    streams: Vec<u32>,
+    /// Where the first packet begins, and where the last one ends.
+    begin: Fix,
+    end: Fix,
+    lost: BTreeMap<u32, Lost>,
+}
+
+/// Events of a stream that were lost, from the trace's begin on.
+#[derive(Default)]
+struct Lost {
+    /// Up to the first packet of the piece, if one is.
+    before: Option<u64>,
+    /// Up to the packet behind its last one, if there is one.
+    until: Option<u64>,
+}
+
+impl<R: Read + Seek> Cut<R> {
+    /// The piece of these nanoseconds from the trace's begin, and of these streams, or of all if none is named.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, is no trace, or has nothing there ([`Error::NothingThere`]).
+    pub fn new(mut input: R, since_ns: Range<u64>, streams: &[u32]) -> Result<Cut<R>, Error> {
+        let mut spans = Vec::new();
+        let mut reader = Reader::new(&mut input)?;
+        reader.survey(|_, stream, span| spans.push((stream, span))).map_err(Error::Read)?;
+        let begin_ns = spans.iter().map(|(_, span)| span.begin.monotonic_ns).min().unwrap_or(0);
+        let end_ns = spans.iter().map(|(_, span)| span.end.monotonic_ns).max().unwrap_or(begin_ns);
+        let time_ns = begin_ns.saturating_add(since_ns.start)..begin_ns.saturating_add(since_ns.end);
+        let mut piece = Piece {
+            time_ns,
+            streams: streams.to_vec(),
+            begin: Fix::default(),
+            end: Fix::default(),
+            lost: BTreeMap::new(),
         };
-        let bytes = reader.whole();
-        if header.content == Content::Events {
-            let span = Span::read(&mut Bytes(&bytes[HEADER_BYTES..])).unwrap_or_default();
-            let begin = span.begin.monotonic_ns.saturating_sub(begin_ns);
-            let end = span.end.monotonic_ns.saturating_sub(begin_ns);
-            let is_asked_for = streams.is_empty() || streams.contains(&header.stream);
-            if !is_asked_for || end < since_ns.start || begin >= since_ns.end {
+        let kept = || spans.iter().filter(|(stream, span)| piece.has(*stream, span)).map(|(_, span)| span);
+        let begin = kept().map(|span| span.begin).min_by_key(|fix| fix.monotonic_ns);
+        let end = kept().map(|span| span.end).max_by_key(|fix| fix.monotonic_ns);
+        let (Some(begin), Some(end)) = (begin, end) else {
+            return Err(Error::NothingThere { ns: end_ns.saturating_sub(begin_ns) });
+        };
+        (piece.begin, piece.end) = (begin, end);
+        for (stream, span) in &spans {
+            let is_kept = piece.has(*stream, span);
+            let lost = piece.lost.entry(*stream).or_default();
+            if is_kept {
+                lost.before.get_or_insert(span.lost);
+                lost.until = None;
+            } else if lost.before.is_some() {
+                lost.until.get_or_insert(span.lost);
+            }
+        }
+        Ok(Cut { input, piece })
+    }
+
+    /// Writes it. How many packets it has, and how it ends: as the whole trace does.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or not be written.
+    pub fn write(self, mut out: impl Write) -> Result<(u64, Ending), Error> {
+        let Cut { mut input, piece } = self;
+        input.seek(SeekFrom::Start(0)).map_err(Error::Read)?;
+        let mut reader = Reader::new(input)?;
+        let (mut packets, mut text) = (0, packet::file_header().to_vec());
+        let ending = loop {
+            out.write_all(&text).map_err(Error::Write)?;
+            text.clear();
+            let header = match reader.read_whole().map_err(Error::Read)? {
+                Ok(header) => header,
+                Err(ending) => break ending,
+            };
+            let whole = reader.whole().to_vec();
+            let mut bytes = Bytes(&whole[HEADER_BYTES..]);
+            if let (Content::Events, Some(mut span)) = (header.content, Span::read(&mut bytes))
+                && piece.has(header.stream, &span)
+            {
+                let before = piece.lost.get(&header.stream).and_then(|lost| lost.before);
+                span.lost = span.lost.saturating_sub(before.unwrap_or(0));
+                let (codec, stream, raw_bytes) = (header.codec, header.stream, header.raw_bytes);
+                packet::write(&mut text, Content::Events, codec, stream, raw_bytes, Some(&span), bytes.0);
+                packets += 1;
                 continue;
             }
-            kept += 1;
+            match reader.learn(header, &whole[HEADER_BYTES..]) {
+                Ok(Learned::Events(packet)) => piece.put_kept(&mut text, &packet),
+                Ok(Learned::Other) => text.extend(&whole),
+                Ok(Learned::End(all)) => {
+                    let lost = all.iter().map(|(stream, lost)| (*stream, piece.lost(*stream, *lost)));
+                    let lost: BTreeMap<_, _> = lost.filter(|(_, lost)| *lost > 0).collect();
+                    packet::write_end(&mut text, &lost);
+                    out.write_all(&text).map_err(Error::Write)?;
+                    break reader.complete(lost).map_err(Error::Read)?;
+                }
+                Err(why) => break Ending::Damaged { at_byte: reader.at_byte() - whole.len() as u64, why },
+            }
+        };
+        out.flush().map_err(Error::Write)?;
+        Ok((packets, ending))
+    }
+}
+
+impl Piece {
+    fn has(&self, stream: u32, span: &Span) -> bool {
+        let is_asked_for = self.streams.is_empty() || self.streams.contains(&stream);
+        let (begin_ns, end_ns) = (span.begin.monotonic_ns, span.end.monotonic_ns);
+        is_asked_for && end_ns >= self.time_ns.start && begin_ns < self.time_ns.end
+    }
+
+    /// Events of a stream that the piece has lost, where so many were lost in all.
+    fn lost(&self, stream: u32, lost: u64) -> u64 {
+        match self.lost.get(&stream) {
+            _ if stream == u32::MAX => lost,
+            Some(Lost { before: Some(before), until }) => until.unwrap_or(lost).saturating_sub(*before),
+            _ => 0,
         }
-        out.write_all(bytes).map_err(Error::Write)?;
-        if header.content == Content::End {
-            break Ending::Complete { lost: Default::default() };
+    }
+
+    /// Makes packets of the events that are kept, of a packet that is not.
+    fn put_kept(&self, to: &mut Vec<u8>, packet: &Packet) {
+        let stream = packet.thread().stream;
+        let is_before = packet.span_ns().1 < self.time_ns.start;
+        let fix = if is_before { self.begin } else { self.end };
+        let lost = if is_before { 0 } else { self.lost(stream, packet.lost()) };
+        let span = Span { begin: fix, end: fix, real_offset_ns: packet.real_offset_ns(), lost };
+        let mut events: Vec<u8> = Vec::new();
+        let mut put = |events: &mut Vec<u8>| {
+            let bytes = events.len() as u32;
+            if bytes > 0 {
+                packet::write(to, Content::Events, Codec::Plain, stream, bytes, Some(&span), events);
+            }
+            events.clear();
+        };
+        for (kind, fields) in packet.kept() {
+            events.extend(kind.to_le_bytes());
+            events.extend(fields);
+            // What was in runs takes more than it did.
+            if events.len() > RAW_BYTES_MAX - EVENT_BYTES_MAX {
+                put(&mut events);
+            }
         }
-    };
-    out.flush().map_err(Error::Write)?;
-    Ok((kept, ending))
+        put(&mut events);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reader::Value;
+    use std::io::Cursor;
+
+    fn put(to: &mut Vec<u8>, content: Content, stream: u32, span: Option<&Span>, payload: &[u8]) {
+        packet::write(to, content, Codec::Plain, stream, payload.len() as u32, span, payload);
+    }
+
+    /// Of two threads, the first says something once and does something each second; the second does so as well.
+    fn trace() -> Vec<u8> {
+        let mut bytes = packet::file_header().to_vec();
+        for (number, flags, name) in [(1u8, 0, "step"), (2, 2, "name")] {
+            let mut kind = vec![number, 0, flags];
+            packet::write_text(&mut kind, name);
+            kind.extend([1, 2, 0]);
+            packet::write_text(&mut kind, "n");
+            put(&mut bytes, Content::Kinds, 0, None, &kind);
+        }
+        for stream in [0, 1] {
+            put(&mut bytes, Content::Thread, stream, None, &[0; 5]);
+        }
+        let fix = |second: u64| {
+            let ns = 1_000_000_000 * (100 + second);
+            Fix { counter: ns, monotonic_ns: ns, window: 0, cpu: 0 }
+        };
+        // Events lost up to each.
+        for (second, lost) in [(0, 0), (1, 3), (2, 10), (3, 10), (4, 15)] {
+            for stream in [0, 1] {
+                let span = Span { begin: fix(second), end: fix(second + 1), real_offset_ns: 0, lost };
+                let mut events = vec![1, 0, second as u8, 0, 0, 0];
+                if stream == 0 && second % 4 == 0 {
+                    events.extend([2, 0, 70 + second as u8, 0, 0, 0]);
+                }
+                put(&mut bytes, Content::Events, stream, Some(&span), &events);
+            }
+        }
+        packet::write_end(&mut bytes, &BTreeMap::from([(0, 20), (1, 16), (u32::MAX, 2)]));
+        bytes
+    }
+
+    /// What a piece has: events with their threads and numbers, and what is lost.
+    fn piece(since_s: Range<f64>, streams: &[u32]) -> (Vec<(String, u32, u64)>, BTreeMap<u32, u64>) {
+        let since_ns = (since_s.start * 1e9) as u64..(since_s.end * 1e9) as u64;
+        let mut piece = Vec::new();
+        let cut = Cut::new(Cursor::new(trace()), since_ns, streams).unwrap();
+        let (packets, ending) = cut.write(&mut piece).unwrap();
+        let mut reader = Reader::new(&piece[..]).unwrap();
+        let (mut events, mut whole) = (Vec::new(), 0);
+        while let Some(packet) = reader.next_packet().unwrap() {
+            whole += u64::from(packet.events().any(|event| event.kind().name() == "step"));
+            events.extend(packet.events().map(|event| {
+                let Some(Value::U64(n)) = event.value("n") else { panic!("{event:?}") };
+                (event.kind().name().to_owned(), event.thread().stream, n)
+            }));
+        }
+        assert_eq!(packets, whole);
+        assert_eq!(reader.ending(), Some(&ending));
+        let Ending::Complete { lost, more_at_byte: None } = ending else { panic!("{ending}") };
+        (events, lost)
+    }
+
+    fn event(kind: &str, stream: u32, n: u64) -> (String, u32, u64) {
+        (kind.into(), stream, n)
+    }
+
+    #[test]
+    fn piece_has_what_was_said_once_and_its_own_loss() {
+        let (events, lost) = piece(1.5..2.5, &[]);
+        let steps = [(0, 1), (1, 1), (0, 2), (1, 2)].map(|(stream, n)| event("step", stream, n));
+        assert_eq!(events, [&[event("name", 0, 70)], &steps[..], &[event("name", 0, 74)]].concat());
+        // Between 3 and 10 that were lost before, and behind, what is there.
+        assert_eq!(lost, BTreeMap::from([(0, 7), (1, 7), (u32::MAX, 2)]));
+    }
+
+    #[test]
+    fn piece_of_a_thread_has_what_others_have_said_once() {
+        let (events, lost) = piece(3.5..1e9, &[1]);
+        let names = [event("name", 0, 70), event("name", 0, 74)];
+        assert_eq!(
+            events,
+            [&names[..1], &[event("step", 1, 3)], &names[1..], &[event("step", 1, 4)]].concat()
+        );
+        assert_eq!(lost, BTreeMap::from([(1, 6), (u32::MAX, 2)]));
+    }
+
+    #[test]
+    fn piece_of_all_is_the_trace() {
+        let (events, lost) = piece(0.0..1e9, &[]);
+        assert_eq!(events.len(), 12);
+        assert_eq!(lost, BTreeMap::from([(0, 20), (1, 16), (u32::MAX, 2)]));
+    }
+
+    #[test]
+    fn time_without_a_trace_is_an_error() {
+        let cut = Cut::new(Cursor::new(trace()), u64::MAX..u64::MAX, &[]);
+        assert!(matches!(cut.map(|_| ()), Err(Error::NothingThere { ns: 5_000_000_000 })));
+    }
 }

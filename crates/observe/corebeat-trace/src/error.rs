@@ -39,6 +39,12 @@ pub enum Error {
     /// So much happened at a time that it cannot be put in order here.
     #[error("packets of this trace that overlap take more than {} MiB", crate::timeline::HELD_BYTES_MAX >> 20)]
     TooWide,
+    /// None of it is in the piece that is asked for.
+    #[error("nothing of those threads is in that time: the trace is {:.6} s long", *ns as f64 / 1e9)]
+    NothingThere {
+        /// How long it is, in nanoseconds.
+        ns: u64,
+    },
     /// It is of another time.
     #[error("this is a trace of version {found}, and this program reads version {}", crate::packet::VERSION)]
     Version {

@@ -30,6 +30,13 @@ pub(crate) const EVENT_BYTES_MAX: usize = 4 + FIELDS_MAX * (TEXT_BYTES_MAX + 1);
 ///     address: u64,
 ///     place: &'a str,
 /// }
+///
+/// #[derive(Event)]
+/// #[event(untimed, kept)] // said once, for all that comes: also a piece of the trace has it
+/// struct Account<'a> {
+///     account: u32,
+///     name: &'a str,
+/// }
 /// ```
 ///
 /// A struct has named fields, or none, and no parameters but lifetimes.
@@ -183,6 +190,7 @@ impl FieldKind {
 pub struct Kind {
     pub(crate) name: &'static str,
     pub(crate) timed: bool,
+    pub(crate) kept: bool,
     pub(crate) fields: &'static [FieldKind],
     /// From 1; 0: it has none yet.
     number: AtomicU16,
@@ -192,10 +200,10 @@ pub struct Kind {
 static KINDS: Mutex<Vec<&'static Kind>> = Mutex::new(Vec::new());
 
 impl Kind {
-    /// A kind of this name.
-    pub const fn new(name: &'static str, timed: bool, fields: &'static [FieldKind]) -> Kind {
+    /// A kind of this name. `kept`: [`Cut`](crate::Cut) leaves none of its events out.
+    pub const fn new(name: &'static str, timed: bool, kept: bool, fields: &'static [FieldKind]) -> Kind {
         assert!(fields.len() <= FIELDS_MAX, "a kind has too many fields");
-        Kind { name, timed, fields, number: AtomicU16::new(0) }
+        Kind { name, timed, kept, fields, number: AtomicU16::new(0) }
     }
 
     /// Its number, if it has one.

@@ -51,7 +51,7 @@
 //!   wherever the counter jumps. Events between two fixes have times by interpolation, with a bound (`timing`).
 //! - A **timeline** ([`Timeline`]) is all events of a trace in the order of time; a [`Reader`] has them as they stand in the file, from
 //!   anything that can be read. Exports are functions of one of these: [`write_ctf`] for babeltrace2 and Trace Compass,
-//!   [`write_chrome`] and [`Chrome`] for Perfetto, [`write_csv`], [`write_json_lines`], [`write_text`]. [`cut()`] keeps a piece.
+//!   [`write_chrome`] and [`Chrome`] for Perfetto, [`write_csv`], [`write_json_lines`], [`write_text`]. A [`Cut`] is a piece.
 //! - A **packet** is a buffer in the file, with a checksum, readable without those before it but for declarations (`packet`).
 //!
 //! An event with one `u32` field and a time stamp takes 8 bytes before compression: kind and ticks since the event before share
@@ -124,7 +124,7 @@ pub use compression::Compression;
 pub use corebeat_trace_macro::Event;
 pub use counter::now as ticks;
 pub use current::{emit, emit_all};
-pub use cut::cut;
+pub use cut::Cut;
 pub use error::Error;
 pub use event::{Event, FIELDS_MAX, Field, FieldKind, Fields, KINDS_MAX, Kind, Plain, TEXT_BYTES_MAX, Type};
 pub use export::{Chrome, Track, write_chrome, write_csv, write_ctf, write_json_lines, write_text};

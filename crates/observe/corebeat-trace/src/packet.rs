@@ -13,7 +13,7 @@
 //!
 //! ```text
 //!   content 0, process   pid u32, counter's name, program, boot: texts
-//!           1, kinds     for each: number u16, flags u8 (1: timed), name, fields u8, for each: type u8, flags u8 (1: hex), name
+//!           1, kinds     for each: number u16, flags u8 (1: timed, 2: kept by cuts), name, fields u8, for each: type u8, flags u8 (1: hex), name
 //!           2, thread    of the stream: tid u32, name
 //!           3, events    of the stream
 //!           4, end       for each stream that lost events: stream u32, lost u64
@@ -29,6 +29,7 @@
 //! These offsets are signed, and all 1, 2 or 4 bytes wide, for a width of 1, 2 or 3.
 
 use crate::counter::Fix;
+use std::collections::BTreeMap;
 
 pub(crate) const FILE_MAGIC: [u8; 8] = *b"\x89cbtrace";
 pub(crate) const VERSION: u32 = 2;
@@ -139,6 +140,16 @@ pub(crate) fn write(
     to.extend(stored);
     let checksum = checksum(&to[start..]);
     to[start + CHECKSUM_AT..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Appends the last packet: events that were lost, by stream.
+pub(crate) fn write_end(to: &mut Vec<u8>, lost: &BTreeMap<u32, u64>) {
+    let mut payload = Vec::new();
+    for (stream, lost) in lost {
+        payload.extend(stream.to_le_bytes());
+        payload.extend(lost.to_le_bytes());
+    }
+    write(to, Content::End, Codec::Plain, 0, payload.len() as u32, None, &payload);
 }
 
 /// Of a packet, all of it.

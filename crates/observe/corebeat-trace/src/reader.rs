@@ -68,6 +68,8 @@ pub enum Ending {
     Complete {
         /// Events lost, by stream. [`u32::MAX`]: of threads that had none.
         lost: BTreeMap<u32, u64>,
+        /// Where something stands behind the end, which is no part of it and is not read.
+        more_at_byte: Option<u64>,
     },
     /// Without its last packet: the process was killed, or still records. What was in buffers is not there.
     Unfinished {
@@ -93,9 +95,17 @@ impl Ending {
 impl std::fmt::Display for Ending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Ending::Complete { lost } if lost.is_empty() => write!(f, "complete"),
-            Ending::Complete { lost } => {
-                write!(f, "complete, but for {} lost events", lost.values().sum::<u64>())
+            Ending::Complete { lost, more_at_byte } => {
+                write!(f, "complete")?;
+                if !lost.is_empty() {
+                    write!(f, ", but for {} lost events", lost.values().sum::<u64>())?;
+                }
+                match more_at_byte {
+                    Some(at_byte) => {
+                        write!(f, "; what is in the file from byte {at_byte} on is no part of it")
+                    }
+                    None => Ok(()),
+                }
             }
             Ending::Unfinished { whole_bytes } => write!(f, "unfinished: whole up to byte {whole_bytes}"),
             Ending::Damaged { at_byte, why } => write!(f, "damaged at byte {at_byte}: {why}"),
@@ -133,6 +143,7 @@ pub struct ReadKind {
     number: u16,
     name: String,
     timed: bool,
+    kept: bool,
     fields: Vec<ReadField>,
 }
 
@@ -249,6 +260,13 @@ impl Packet {
     /// What is to be added to times to have `CLOCK_REALTIME`: nanoseconds since 1970.
     pub fn real_offset_ns(&self) -> i64 {
         self.span.real_offset_ns
+    }
+
+    /// What a piece of the trace keeps of it: events, as they stand in a buffer, each one for itself.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (u16, &[u8])> {
+        let is_kept = |place: &&Place| self.kinds[usize::from(place.kind) - 1].kept;
+        let bytes = |place: &Place| &self.bytes[place.fields_at as usize..place.fields_end as usize];
+        self.events.iter().filter(is_kept).map(move |place| (place.kind, bytes(place)))
     }
 
     /// Memory that it takes, about.
@@ -423,7 +441,7 @@ impl<R: Read> Reader<R> {
         Ok(match learned {
             Ok(Learned::Events(packet)) => Ok(Some(packet)),
             Ok(Learned::Other) => Ok(None),
-            Ok(Learned::End(lost)) => Err(Ending::Complete { lost }),
+            Ok(Learned::End(lost)) => Err(self.complete(lost)?),
             Err(why) => Err(Ending::Damaged { at_byte, why }),
         })
     }
@@ -452,6 +470,17 @@ impl<R: Read> Reader<R> {
         Ok(Ok(header))
     }
 
+    /// The last packet was read.
+    pub(crate) fn complete(&mut self, lost: BTreeMap<u32, u64>) -> io::Result<Ending> {
+        let is_more = fill(&mut self.input, &mut [0])? > 0;
+        Ok(Ending::Complete { lost, more_at_byte: is_more.then_some(self.at_byte) })
+    }
+
+    /// Where the next packet begins.
+    pub(crate) fn at_byte(&self) -> u64 {
+        self.at_byte
+    }
+
     /// The packet that was read last.
     pub(crate) fn whole(&self) -> &[u8] {
         &self.bytes
@@ -478,7 +507,7 @@ impl<R: Read> Reader<R> {
             };
             self.bytes = bytes;
             self.ending = match learned {
-                Ok(Learned::End(lost)) => Some(Ending::Complete { lost }),
+                Ok(Learned::End(lost)) => Some(self.complete(lost)?),
                 Err(why) => Some(Ending::Damaged { at_byte, why }),
                 Ok(_) => None,
             };
@@ -486,7 +515,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    fn learn(&mut self, header: Header, bytes: &[u8]) -> Result<Learned, &'static str> {
+    pub(crate) fn learn(&mut self, header: Header, bytes: &[u8]) -> Result<Learned, &'static str> {
         let mut bytes = Bytes(bytes);
         const SHORT: &str = "a packet holds less than it says";
         match header.content {
@@ -562,7 +591,7 @@ impl<R: Read + Seek> Reader<R> {
 }
 
 /// What a packet was.
-enum Learned {
+pub(crate) enum Learned {
     Events(Packet),
     End(BTreeMap<u32, u64>),
     Other,
@@ -571,7 +600,9 @@ enum Learned {
 impl ReadKind {
     fn read(bytes: &mut Bytes<'_>) -> Option<ReadKind> {
         let number = bytes.u16()?;
-        let timed = bytes.u8()? & 1 == 1;
+        let flags = bytes.u8()?;
+        let timed = flags & 1 == 1;
+        let kept = flags & 2 == 2 && !timed;
         let name = bytes.text()?.to_owned();
         let fields = usize::from(bytes.u8()?);
         if fields > FIELDS_MAX {
@@ -582,7 +613,7 @@ impl ReadKind {
             let hex = bytes.u8()? & 1 == 1;
             Some(ReadField { name: bytes.text()?.to_owned(), of, hex })
         });
-        Some(ReadKind { number, name, timed, fields: fields.collect::<Option<_>>()? })
+        Some(ReadKind { number, name, timed, kept, fields: fields.collect::<Option<_>>()? })
     }
 
     /// Whether its events may come in runs.

@@ -60,7 +60,10 @@ impl<R: Read + Seek> Timeline<R> {
         let next = ahead.iter().filter_map(|(stream, packets)| Some(Reverse((packets.front()?.1, *stream))));
         Ok(Timeline {
             next: next.collect(),
-            ending: reader.ending.take().unwrap_or(Ending::Complete { lost: BTreeMap::new() }),
+            ending: reader
+                .ending
+                .take()
+                .unwrap_or(Ending::Complete { lost: BTreeMap::new(), more_at_byte: None }),
             reader,
             ahead,
             open: BTreeMap::new(),

@@ -179,7 +179,7 @@ impl Report {
             }
         }
         let mut report = all.told();
-        if let Ending::Complete { lost } = timeline.ending() {
+        if let Ending::Complete { lost, .. } = timeline.ending() {
             report.lost = lost.values().sum();
         }
         report.ending = Some(timeline.ending().clone());

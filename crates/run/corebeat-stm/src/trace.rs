@@ -110,13 +110,13 @@ fn place(lock: *const Lock) -> u32 {
 }
 
 #[derive(Event)]
-#[event(name = "stm.thread", untimed)]
+#[event(name = "stm.thread", untimed, kept)]
 struct Thread {
     slot: u32,
 }
 
 #[derive(Event)]
-#[event(name = "stm.site", untimed)]
+#[event(name = "stm.site", untimed, kept)]
 struct Told<'a> {
     site: u16,
     file: &'a str,
@@ -125,7 +125,7 @@ struct Told<'a> {
 }
 
 #[derive(Event)]
-#[event(name = "stm.cells", untimed)]
+#[event(name = "stm.cells", untimed, kept)]
 struct Cells<'a> {
     #[event(hex)]
     place: u32,

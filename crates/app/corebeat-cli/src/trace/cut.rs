@@ -2,7 +2,7 @@
 
 use super::Input;
 use crate::failure::{Done, Failure, print};
-use corebeat_trace::cut;
+use corebeat_trace::Cut;
 use std::io::BufWriter;
 use std::path::PathBuf;
 
@@ -41,11 +41,11 @@ pub(crate) fn main(options: &Options) -> Done {
         );
         return Err(Failure::usage(line));
     }
-    let out = input.create(&options.output)?;
     let ns = |seconds: f64| (seconds * 1e9) as u64;
-    let (packets, ending) =
-        cut(input.open_file()?, BufWriter::new(out), ns(options.from)..ns(to), &options.thread)
-            .map_err(|e| input.failed(e))?;
+    let cut = Cut::new(input.open_file()?, ns(options.from)..ns(to), &options.thread);
+    let cut = cut.map_err(|e| input.failed(e))?;
+    let out = input.create(&options.output)?;
+    let (packets, ending) = cut.write(BufWriter::new(out)).map_err(|e| input.failed(e))?;
     print(format_args!("{packets} packet{}\n", if packets == 1 { "" } else { "s" }))?;
     input.ended(&ending)
 }

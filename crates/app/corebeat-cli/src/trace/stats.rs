@@ -43,8 +43,9 @@ pub(crate) fn main(input: &Input) -> Done {
             seen.events += 1;
         }
     }
-    let ending = reader.ending().cloned().unwrap_or(Ending::Complete { lost: BTreeMap::new() });
-    if let Ending::Complete { lost } = &ending {
+    let ending =
+        reader.ending().cloned().unwrap_or(Ending::Complete { lost: BTreeMap::new(), more_at_byte: None });
+    if let Ending::Complete { lost, .. } = &ending {
         for (stream, lost) in lost {
             threads.entry(*stream).or_default().lost = *lost;
         }

@@ -52,7 +52,7 @@ pub fn write_ctf(reader: &mut Reader<impl Read>, folder: impl AsRef<Path>) -> Re
         stream.thread = packet.thread().clone();
         stream.write(folder, Some(&packet), packet.lost())?;
     }
-    if let Some(Ending::Complete { lost }) = reader.ending() {
+    if let Some(Ending::Complete { lost, .. }) = reader.ending() {
         for (stream, lost) in lost {
             if let Some(stream) = streams.get_mut(stream)
                 && *lost > stream.lost
