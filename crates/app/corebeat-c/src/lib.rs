@@ -19,5 +19,6 @@
 
 pub mod claim;
 pub mod hrm;
+pub mod module;
 pub mod stm;
 mod why;

@@ -11,12 +11,15 @@
 //! left undone, which is what Rust asks of it (Reference, *Behavior considered undefined*, on the Rust runtime).
 
 use corebeat_stm::contention::{self, Backoff, ContentionManager, Greedy, Karma, Suicide};
-use corebeat_stm::word::Words;
+use corebeat_stm::word::{Words, time};
 use corebeat_stm::{Cause, reclaim};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_double, c_int, c_long, c_short, c_uchar, c_uint, c_ulong, c_ushort, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[cfg(not(target_endian = "little"))]
@@ -37,6 +40,11 @@ pub struct stm_tx_attr_t(i32);
 impl stm_tx_attr_t {
     const READ_ONLY: i32 = 1 << 16;
     const NO_RETRY: i32 = 1 << 18;
+
+    /// Which place in the program it is.
+    pub(crate) fn id(self) -> c_int {
+        self.0 & 0xffff
+    }
 }
 
 /// What `sigsetjmp` gives, after an attempt that failed.
@@ -76,6 +84,8 @@ pub struct stm_tx {
     /// What this attempt has allocated, and what it has freed.
     allocated: Vec<*mut ()>,
     freed: Vec<*mut ()>,
+    /// Of each that is freed: what `stm_free2` was told, which words at the block's begin are left alone, and its size, in bytes.
+    parts: Vec<(usize, usize)>,
     data: [*mut c_void; MODULES_MAX],
     stats: Stats,
 }
@@ -96,6 +106,9 @@ struct Stats {
     /// Of those that had failed before; 0 if there are none.
     late_retries_min: u64,
 }
+
+/// Somebody has read a word, or the clock, outside of transactions.
+static HAS_UNITS: AtomicBool = AtomicBool::new(false);
 
 /// Of threads that have ended.
 static COMMITS: AtomicU64 = AtomicU64::new(0);
@@ -189,10 +202,35 @@ impl stm_tx {
         // SAFETY: from `stm_malloc`; nobody else has read where they are.
         self.allocated.drain(..).for_each(|block| unsafe { free(block) });
         self.freed.clear();
+        self.parts.clear();
         self.nesting = c_uint::from(retries);
         self.is_aborted = !retries;
         self.stats.abort(cause);
         (retries, why | reason::of(cause))
+    }
+
+    /// What was freed gets a new version, where the program reads with [`stm_unit_load`]: such a read may have found a block
+    /// before it was unlinked, and looks at the version alone. Whether that was possible.
+    ///
+    /// # Safety
+    ///
+    /// It is in a transaction of this thread.
+    unsafe fn outdate(&mut self) -> bool {
+        // SeqCst: we hold the lock of the link to the block, or have no business to free it. Whoever has set this after we look here
+        // finds that lock held, and waits for what we write there; see `unit`.
+        if HAS_UNITS.load(SeqCst) {
+            for (block, (index, size)) in self.freed.iter().zip(&self.parts) {
+                for at in (*index..*size).step_by(size_of::<usize>()) {
+                    // SAFETY: C gives so much of a block, which is there until this has ended; no bit is changed.
+                    if unsafe { self.words.store(block.cast::<usize>().wrapping_byte_add(at), 0, 0) }.is_err()
+                    {
+                        return false;
+                    }
+                }
+            }
+        }
+        self.parts.clear();
+        true
     }
 }
 
@@ -262,7 +300,7 @@ enum Event {
     Abort,
 }
 
-type Callback = Option<unsafe extern "C" fn(*mut c_void)>;
+pub(crate) type Callback = Option<unsafe extern "C" fn(*mut c_void)>;
 
 #[derive(Clone, Copy)]
 struct Call {
@@ -325,6 +363,7 @@ pub extern "C" fn stm_init_thread() -> *mut stm_tx {
             is_aborted: false,
             allocated: Vec::new(),
             freed: Vec::new(),
+            parts: Vec::new(),
             data: [null_mut(); MODULES_MAX],
             stats: Stats::default(),
         })));
@@ -382,6 +421,14 @@ unsafe fn commit(tx: *mut stm_tx) -> c_int {
         return 1;
     }
     tell(Event::Precommit);
+    if !it.freed.is_empty() {
+        // SAFETY: it is in a transaction.
+        if !unsafe { it.outdate() } {
+            // SAFETY: nothing here has a destructor.
+            unsafe { lost(tx, 0) };
+            return 0;
+        }
+    }
     // SAFETY: it is in a transaction; what was freed is from `malloc`, and was given away.
     if unsafe { it.words.commit(&mut it.freed, free) } {
         it.nesting = 0;
@@ -467,6 +514,77 @@ unsafe fn store_slowly(tx: *mut stm_tx, word: *mut usize, value: usize, mask: us
 unsafe fn store(tx: *mut stm_tx, word: *mut usize, value: usize) {
     // SAFETY: as there.
     unsafe { store2(tx, word, value, usize::MAX) };
+}
+
+/// A read outside of transactions is coming.
+fn unit() {
+    // SeqCst: pairs with the one in `outdate`. The locks are looked at after it.
+    if !HAS_UNITS.load(SeqCst) {
+        HAS_UNITS.store(true, SeqCst);
+    }
+}
+
+/// See `stm.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn stm_get_clock() -> usize {
+    unit();
+    time() as usize
+}
+
+/// See `stm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stm_unit_load(word: *const usize, timestamp: *mut usize) -> usize {
+    unit();
+    let none = Words::new();
+    // SAFETY: null, or from `stm_init_thread`.
+    let words = unsafe { mine().as_ref() }.map_or(&none, |tx| &tx.words);
+    // SAFETY: C gives a word that is memory of transactions.
+    let (value, version) = unsafe { words.peek(word) };
+    if !timestamp.is_null() {
+        // SAFETY: C gives a place, or null.
+        unsafe { timestamp.write(version as usize) };
+    }
+    value
+}
+
+/// See `stm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stm_unit_store2(
+    word: *mut usize,
+    value: usize,
+    mask: usize,
+    timestamp: *mut usize,
+) -> c_int {
+    unit();
+    // SAFETY: null, or from `stm_init_thread`.
+    if unsafe { active(mine()) } != 0 {
+        die("stm_unit_store in a transaction: use stm_store there");
+    }
+    // SAFETY: C gives a place, or null.
+    let version_max = unsafe { timestamp.as_ref() }.map_or(u64::MAX, |version| *version as u64);
+    // SAFETY: C gives a word that is memory of transactions; it is in none.
+    let done = unsafe { Words::new().poke(word, value, mask, version_max) };
+    if !timestamp.is_null() {
+        // SAFETY: C gives a place, or null.
+        unsafe { timestamp.write(done.unwrap_or_else(|newer| newer) as usize) };
+    }
+    done.is_ok().into()
+}
+
+/// See `stm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stm_unit_store(word: *mut usize, value: usize, timestamp: *mut usize) -> c_int {
+    // SAFETY: as there.
+    unsafe { stm_unit_store2(word, value, usize::MAX, timestamp) }
+}
+
+unsafe fn set_extension(tx: *mut stm_tx, enable: c_int, timestamp: *mut usize) {
+    // SAFETY: null, or from `stm_init_thread`.
+    let Some(it) = (unsafe { inside(tx) }) else { return };
+    // SAFETY: C gives a place, or null.
+    let version_max = unsafe { timestamp.as_ref() }.map_or(u64::MAX, |version| *version as u64);
+    // SAFETY: it is in a transaction.
+    unsafe { it.words.bound(enable != 0, version_max) };
 }
 
 unsafe fn active(tx: *mut stm_tx) -> c_int {
@@ -581,13 +699,16 @@ unsafe fn keep(tx: *mut stm_tx, block: *mut c_void) -> *mut c_void {
     block
 }
 
-unsafe fn free2(tx: *mut stm_tx, block: *mut c_void, _index: usize, _size: usize) {
+unsafe fn free2(tx: *mut stm_tx, block: *mut c_void, index: usize, size: usize) {
     if block.is_null() {
         return;
     }
     // SAFETY: null, or from `stm_init_thread`.
     match unsafe { tx.as_mut() } {
-        Some(tx) if tx.words.is_open() => tx.freed.push(block.cast()),
+        Some(tx) if tx.words.is_open() => {
+            tx.freed.push(block.cast());
+            tx.parts.push((index, size));
+        }
         // What comes of it is to be undone.
         Some(tx) if tx.is_aborted => {}
         // SAFETY: C gives it away.
@@ -627,6 +748,7 @@ calls! {
     stm_load, stm_load_tx(word: *const usize) -> usize = load;
     stm_store, stm_store_tx(word: *mut usize, value: usize) = store;
     stm_store2, stm_store2_tx(word: *mut usize, value: usize, mask: usize) = store2;
+    stm_set_extension, stm_set_extension_tx(enable: c_int, timestamp: *mut usize) = set_extension;
     stm_active, stm_active_tx() -> c_int = active;
     stm_aborted, stm_aborted_tx() -> c_int = aborted;
     stm_irrevocable, stm_irrevocable_tx() -> c_int = irrevocable;
@@ -786,6 +908,7 @@ pub unsafe extern "C" fn stm_get_parameter(name: *const c_char, to: *mut c_void)
     let value = match unsafe { CStr::from_ptr(name) }.to_bytes() {
         b"contention_manager" => MANAGERS[MANAGER.load(Relaxed)].0.as_ptr(),
         b"design" => c"WRITE-THROUGH".as_ptr(),
+        b"compile_flags" => c"corebeat".as_ptr(),
         _ => null(),
     };
     if value.is_null() {

@@ -114,13 +114,44 @@ fn transactions_in_c_do_what_their_headers_say() {
 }
 
 #[test]
+fn modules_and_units_in_c_do_what_their_headers_say() {
+    let folder = tempfile::tempdir().unwrap();
+    for compiler in ["gcc", "clang"] {
+        if Command::new(compiler).arg("--version").output().is_err() {
+            eprintln!("{compiler} is not here (apt install {compiler})");
+            continue;
+        }
+        let program = compile(folder.path(), compiler, "../tests/module.c", &["-pthread"]);
+        assert_eq!(run(&mut Command::new(&program)), "as the headers say\n", "{compiler}");
+        let said = run(Command::new(&program).arg("print"));
+        let words: Vec<&str> =
+            said.lines().map(|line| line.trim_matches(['=', '>', ' ', '(', ')'])).collect();
+        let once = ["on_precommit", "on_commit", "on_thread_exit"];
+        assert_eq!(words, [&["on_thread_init", "on_start", "on_abort"][..], &once].concat(), "{compiler}");
+        let late = Command::new(&program).arg("late").env("LD_LIBRARY_PATH", library()).output().unwrap();
+        let said = String::from_utf8(late.stderr).unwrap();
+        assert!(!late.status.success() && said.contains("mod_cb_init was not called"), "{said}");
+    }
+}
+
+#[test]
 fn functions_that_headers_of_transactions_name_are_exported() {
     let path = CString::new(library().join("libcorebeat.so").as_os_str().as_bytes()).unwrap();
     // SAFETY: a string; the library does nothing when it is loaded.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
     assert!(!library.is_null());
     let mut count = 0;
-    for header in ["stm.h", "mod_mem.h", "mod_stats.h", "wrappers.h"] {
+    let headers = [
+        "stm.h",
+        "mod_ab.h",
+        "mod_cb.h",
+        "mod_log.h",
+        "mod_mem.h",
+        "mod_print.h",
+        "mod_stats.h",
+        "wrappers.h",
+    ];
+    for header in headers {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/tinystm");
         let text = std::fs::read_to_string(folder.join(header)).unwrap();
         // Prototypes begin at the left, with their type.
@@ -133,7 +164,7 @@ fn functions_that_headers_of_transactions_name_are_exported() {
             count += 1;
         }
     }
-    assert!(count > 80, "{count}");
+    assert!(count > 110, "{count}");
 }
 
 #[test]

@@ -81,6 +81,9 @@ pub(crate) struct Descriptor {
     notes: bool,
     fate: Fate,
     is_irrevocable: bool,
+    /// What it reads may be newer than its begin, if all that it has read before is still so. Always, but for transactions on
+    /// words that were told otherwise in this attempt.
+    may_extend: bool,
     /// There is more to do at the end than to give locks back: values that are to be dropped were written, or others were
     /// met.
     is_untidy: bool,
@@ -231,6 +234,7 @@ impl Descriptor {
             notes: true,
             fate: Fate::Open,
             is_irrevocable: false,
+            may_extend: true,
             is_untidy: false,
             branches: 0,
             reads: Vec::new(),
@@ -278,6 +282,7 @@ impl Descriptor {
         asymmetric::light();
         self.fate = Fate::Open;
         self.branches = 0;
+        self.may_extend = true;
         self.time = if self.mode == Mode::Alone { VERSION_MAX } else { GLOBAL.clock.now().time };
     }
 
@@ -414,6 +419,11 @@ impl Descriptor {
     /// All that was read is from one moment as late as `version`, if nothing of it has changed.
     fn extend(&mut self, lock: &Lock, version: u64) -> Result<(), Abort> {
         match self.mode {
+            _ if !self.may_extend => {
+                GLOBAL.clock.bring_to(version);
+                self.teller.blame(lock, None);
+                return Err(self.lose(Cause::Extension));
+            }
             Mode::Snapshot => {
                 GLOBAL.clock.bring_to(version);
                 self.teller.blame(lock, None);
@@ -430,6 +440,28 @@ impl Descriptor {
         }
         self.time = time;
         Ok(())
+    }
+
+    /// In this attempt nothing is read that is newer than `version_max`, and without `may_extend` nothing that is newer than
+    /// what could be read until now.
+    #[cfg(not(loom))]
+    pub(crate) fn bound(&mut self, may_extend: bool, version_max: u64) {
+        if !self.is_irrevocable {
+            self.may_extend = may_extend;
+            self.time = self.time.min(version_max);
+        }
+    }
+
+    /// How its locks look.
+    #[cfg(not(loom))]
+    pub(crate) fn owner(&self) -> u64 {
+        self.owner
+    }
+
+    /// The version of its last commit.
+    #[cfg(not(loom))]
+    pub(crate) fn version(&self) -> u64 {
+        self.version
     }
 
     /// Whether nothing that was read has been written since by others.

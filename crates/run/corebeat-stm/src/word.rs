@@ -16,7 +16,9 @@
 
 use crate::counter::Cause;
 use crate::descriptor::{Abort, Descriptor, Mine, Mode};
-use crate::lock::Lock;
+use crate::global::GLOBAL;
+use crate::lock::{Lock, VERSION_MAX};
+use crate::pause::pause;
 use crate::place::Place;
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -32,6 +34,11 @@ static TABLE: [Lock; LOCKS] = [const { Lock::new() }; LOCKS];
 #[inline(always)]
 fn lock_of(word: *const usize) -> &'static Lock {
     &TABLE[(word.addr() >> STRIPE_BITS) % LOCKS]
+}
+
+/// The time of all transactions: what is written from now on has a version beyond this one.
+pub fn time() -> u64 {
+    GLOBAL.clock.now().time
 }
 
 /// A thread's transaction, if it is in one. The thread must not be in another one meanwhile, also not by
@@ -136,6 +143,91 @@ impl Words {
         let value = old.expose_provenance() & !mask | value & mask;
         descriptor.put(place, ptr::with_exposed_provenance_mut(value), None);
         true
+    }
+
+    /// What a word holds, and the version of the words that it shares its lock with, as if this were a transaction by itself:
+    /// waits while one is open that has written there, but for our own. The version is never beyond [`time`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`load`](Words::load), but that it need not be in a transaction.
+    pub unsafe fn peek(&self, word: *const usize) -> (usize, u64) {
+        // SAFETY: as in `load`.
+        let (lock, place) = unsafe { (lock_of(word), &*word.cast::<Place>()) };
+        // SAFETY: as in `get`.
+        let owner = self.descriptor.map(|descriptor| unsafe { descriptor.as_ref() }.owner());
+        loop {
+            let seen = lock.look();
+            let value = place.get();
+            if owner == Some(seen) {
+                return (value.expose_provenance(), time());
+            }
+            if seen > VERSION_MAX {
+                pause(u32::MAX);
+            } else if lock.is_still(seen) {
+                GLOBAL.clock.bring_to(seen);
+                return (value.expose_provenance(), seen);
+            }
+        }
+    }
+
+    /// Writes those bits of a word that are set in `mask`, as a transaction by itself, unless its version is beyond
+    /// `version_max`.
+    ///
+    /// # Errors
+    ///
+    /// The version, which is beyond; nothing was written.
+    ///
+    /// # Panics
+    ///
+    /// The thread is in a transaction.
+    ///
+    /// # Safety
+    ///
+    /// As for [`load`](Words::load), but that it is in no transaction; the word may be written.
+    pub unsafe fn poke(
+        &mut self,
+        word: *mut usize,
+        value: usize,
+        mask: usize,
+        version_max: u64,
+    ) -> Result<u64, u64> {
+        let newer = || {
+            let seen = lock_of(word).look();
+            (seen <= VERSION_MAX && seen > version_max).then_some(seen)
+        };
+        if let Some(version) = newer() {
+            GLOBAL.clock.bring_to(version);
+            return Err(version);
+        }
+        self.begin(false);
+        loop {
+            // SAFETY: it is in a transaction; the caller vouches for the word.
+            unsafe {
+                self.bound(version_max == u64::MAX, version_max);
+                if self.store(word, value, mask).is_ok() && self.commit(&mut Vec::new(), |_| {}) {
+                    return Ok(Mine::take().get().version());
+                }
+                self.again();
+            }
+            if let Some(version) = newer() {
+                // SAFETY: it is in a transaction.
+                unsafe { self.give_up() };
+                GLOBAL.clock.bring_to(version);
+                return Err(version);
+            }
+        }
+    }
+
+    /// From here on, this attempt reads nothing that is newer than `version_max` (`u64::MAX`: no such bound); and without
+    /// `may_extend` nothing that was written after it had begun. Where it would, it fails. One that cannot fail is left as it is.
+    ///
+    /// # Safety
+    ///
+    /// It is in a transaction, which this thread has begun, and no error was returned in this attempt.
+    pub unsafe fn bound(&mut self, may_extend: bool, version_max: u64) {
+        // SAFETY: as the caller says.
+        unsafe { self.get() }.bound(may_extend, version_max);
     }
 
     /// From here on it cannot fail, and nobody else commits a write.

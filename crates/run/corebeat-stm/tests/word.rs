@@ -148,3 +148,57 @@ fn attempt_reads_what_is_freed(link: &AtomicUsize) -> Result<usize, Abort> {
     }
     read
 }
+
+#[test]
+fn word_alone_is_read_and_written_with_its_version() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let word = AtomicUsize::new(0x1111);
+    let mut words = Words::new();
+    // SAFETY: it outlives all of this, and others write it in transactions; in none of this thread when it is poked.
+    unsafe {
+        let (value, version) = words.peek(word.as_ptr());
+        assert_eq!(value, 0x1111);
+        let newer = words.poke(word.as_ptr(), 0x2222, 0xff, version).unwrap();
+        assert!(newer > version);
+        assert_eq!(words.peek(word.as_ptr()), (0x1122, newer));
+        assert!(corebeat_stm::word::time() >= newer);
+        assert_eq!(words.poke(word.as_ptr(), 3, usize::MAX, version), Err(newer));
+        assert!(words.poke(word.as_ptr(), 4, usize::MAX, u64::MAX).unwrap() > newer);
+        words.begin(false);
+        store(&mut words, &word, 5, usize::MAX).unwrap();
+        assert_eq!(words.peek(word.as_ptr()).0, 5);
+        words.give_up();
+        assert_eq!(words.peek(word.as_ptr()).0, 4);
+    }
+}
+
+#[test]
+fn attempt_that_is_bounded_fails_where_something_is_newer() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let word = AtomicUsize::new(0);
+    let mut words = Words::new();
+    // SAFETY: as above.
+    unsafe {
+        let version = words.poke(word.as_ptr(), 1, usize::MAX, u64::MAX).unwrap();
+        for (may_extend, version_max, fails) in
+            [(false, version - 1, true), (false, version, false), (true, u64::MAX, false)]
+        {
+            words.peek(word.as_ptr());
+            words.begin(false);
+            words.bound(may_extend, version_max);
+            assert_eq!(load(&mut words, &word).is_err(), fails);
+            assert_eq!(store(&mut words, &word, 2, usize::MAX).is_err(), fails);
+            let cause = words.give_up();
+            assert_eq!(cause == Cause::Extension, fails);
+        }
+        // Written by another thread after it had begun.
+        for may_extend in [false, true] {
+            words.begin(false);
+            words.bound(may_extend, u64::MAX);
+            let other = || Words::new().poke(word.as_ptr(), 7, usize::MAX, u64::MAX).is_ok();
+            assert!(std::thread::scope(|scope| scope.spawn(other).join().unwrap()));
+            assert_eq!(load(&mut words, &word).is_ok(), may_extend);
+            words.give_up();
+        }
+    }
+}

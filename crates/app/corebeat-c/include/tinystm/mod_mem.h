@@ -15,7 +15,7 @@ void *stm_calloc(size_t nm, size_t size);
 void *stm_calloc_tx(struct stm_tx *tx, size_t nm, size_t size);
 
 /* As free, for blocks from malloc and from here. In a transaction it is done after the commit, when nobody's transaction can be reading there
- * any more; so `idx` and `size`, which say what TinySTM is to lock, are not looked at. */
+ * any more. The words from `idx` on, of `size` bytes in all, get a new version in programs with unit loads; else nobody looks at these. */
 void stm_free(void *addr, size_t size);
 void stm_free_tx(struct stm_tx *tx, void *addr, size_t size);
 void stm_free2(void *addr, size_t idx, size_t size);

@@ -17,7 +17,7 @@
  *   it is committed.
  * - Each `_tx` function wants the calling thread's own transaction.
  * - A transaction that has failed 100 times lets nobody else commit until it is done.
- * - Unit loads and stores, and stm_set_irrevocable(1), are not there.
+ * - stm_set_irrevocable(1) is not there.
  *
  * Misuse that has no way to be told ends the process with a line on standard error. */
 #ifndef _STM_H_
@@ -43,7 +43,7 @@ typedef uintptr_t stm_word_t;
 
 typedef union stm_tx_attr {
 	struct {
-		unsigned int id : 16;           /* which place in the program it is; nobody looks */
+		unsigned int id : 16;           /* which place in the program it is; mod_ab looks */
 		unsigned int read_only : 1;     /* it only reads: cheaper. If it does write it begins again as one that may */
 		unsigned int visible_reads : 1; /* nobody looks */
 		unsigned int no_retry : 1;      /* where it fails, the call that has noticed returns; see stm_aborted */
@@ -129,7 +129,21 @@ stm_tx_attr_t stm_get_attributes_tx(struct stm_tx *tx);
 int stm_get_stats(const char *name, void *val);
 int stm_get_stats_tx(struct stm_tx *tx, const char *name, void *val);
 
-/* As a string: "design", and "contention_manager", which is set as "cm_policy": "backoff" (default), "suicide", "karma" or "greedy". 1, or 0 if
+/* Reads and writes a word outside of transactions, as a transaction by itself. Each lock has a version, the time of the last write under it;
+ * `timestamp` may be NULL. A load puts the version there, which is never beyond stm_get_clock. A store writes only if the version is not
+ * beyond *timestamp, puts the new one there, and gives 1; else it puts the version there that is in the way, and gives 0. From the first of these
+ * calls on in a program, blocks that transactions free get a new version. They must stay readable (malloc keeps small ones) as long
+ * as somebody may load from there. A load in a transaction gives what that has written. */
+stm_word_t stm_unit_load(volatile stm_word_t *addr, stm_word_t *timestamp);
+int stm_unit_store(volatile stm_word_t *addr, stm_word_t value, stm_word_t *timestamp);
+int stm_unit_store2(volatile stm_word_t *addr, stm_word_t value, stm_word_t mask, stm_word_t *timestamp);
+stm_word_t stm_get_clock(void);
+/* In a transaction that has begun: it fails where it would read or write what is newer than *timestamp (NULL: no such bound), and with
+ * `enable` 0 also what is newer than its begin. When it begins again both are as at first. */
+void stm_set_extension(int enable, stm_word_t *timestamp);
+void stm_set_extension_tx(struct stm_tx *tx, int enable, stm_word_t *timestamp);
+
+/* As a string: "design", "compile_flags", and "contention_manager", which is set as "cm_policy": "backoff" (default), "suicide", "karma" or "greedy". 1, or 0 if
  * there is no such name or value. */
 int stm_get_parameter(const char *name, void *val);
 int stm_set_parameter(const char *name, void *val);
