@@ -71,15 +71,10 @@ impl Running {
 
     /// CPU time of the child so far, all its threads, without its own children, in seconds.
     pub(crate) fn cpu_s(&self) -> Result<f64, String> {
-        let mut clock: libc::clockid_t = 0;
-        // SAFETY: the pointer is to a variable of this frame.
-        let failed = unsafe { libc::clock_getcpuclockid(self.pid() as libc::pid_t, &mut clock) };
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: as above.
-        if failed != 0 || unsafe { libc::clock_gettime(clock, &mut time) } != 0 || self.has_ended() {
-            return Err(format!("it ended while it was being measured: {}", last_line(&read(&self.stderr))));
+        match cpu_s(self.pid()) {
+            Some(cpu_s) if !self.has_ended() => Ok(cpu_s),
+            _ => Err(format!("it ended while it was being measured: {}", last_line(&read(&self.stderr)))),
         }
-        Ok(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
     }
 
     /// What it has printed so far on standard output.
@@ -181,6 +176,17 @@ impl Ended {
             None => Err(format!("it was ended after {:.1} s", self.wall_s)),
         }
     }
+}
+
+/// CPU time of a process so far, all its threads, without those that it has started, in seconds.
+pub(crate) fn cpu_s(pid: u32) -> Option<f64> {
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: the pointer is to a variable of this frame.
+    let failed = unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: as above.
+    let is_known = failed == 0 && unsafe { libc::clock_gettime(clock, &mut time) } == 0;
+    is_known.then(|| time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
 }
 
 fn pid_of(child: &Child) -> Pid {

@@ -19,8 +19,11 @@ pub(crate) fn print(session: &Session, benches: impl Iterator<Item = &'static Be
                 .map(|t| {
                     let here = !missing.contains(&t);
                     match t.origin {
-                        Origin::Package(package) => {
+                        Origin::Package(package) | Origin::Header(package) => {
                             json!({"program": t.program, "package": package, "here": here})
+                        }
+                        Origin::Maven(artifact) => {
+                            json!({"program": t.program, "artifact": artifact, "here": here})
                         }
                         Origin::Source(variable) => {
                             json!({"program": t.program, "variable": variable, "here": here})

@@ -6,12 +6,18 @@
 //! the function is the same with a probe and without, and both take turns. Either in laps of many calls, with a pause after each in which
 //! writers catch up; or in periods of 500 µs with one call in each, which calls itself so often (section 4.3).
 
+mod kieker;
+mod lttng;
+
 use crate::Bench;
 use crate::apart::{self, Case};
+use crate::child::Running;
 use crate::line::{cpus, pin};
+use crate::program::word_after;
 use crate::round::{Measured, Subject as Turn};
 use crate::row::{Better, median};
 use crate::session::Session;
+use crate::tool::Tool;
 use clap::ValueEnum;
 use corebeat_probe::{probe, record, switch};
 use corebeat_trace::Options as TraceOptions;
@@ -45,14 +51,14 @@ pub(crate) const BENCHES: [Bench; 4] = [
         name: "probe.call",
         summary: "what a probe adds to a call, on the thread that makes it: off (I), collecting (I + C), writing (I + C + W)",
         peers: PEERS,
-        tools: &[],
+        tools: TOOLS,
         cases: |_| CALLS.iter().map(|case| case.0.to_owned()).collect(),
         run: |session| run(session, &BENCHES[0], Figure::Caller, &CALLS),
     },
     Bench {
         name: "probe.depth",
         summary: "the same of calls in calls, so many each 500 µs",
-        peers: PEERS,
+        peers: RUST_PEERS,
         tools: &[],
         cases: |_| depths().map(|case| case.0).collect(),
         run: |session| run(session, &BENCHES[1], Figure::Period, &depths().collect::<Vec<_>>()),
@@ -61,7 +67,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
         name: "probe.cpu",
         summary: "what a probe adds to a call, in CPU time of all threads",
         peers: PEERS,
-        tools: &[],
+        tools: TOOLS,
         cases: |_| vec![WRITING.0.to_owned()],
         run: |session| run(session, &BENCHES[2], Figure::Cpu, &[WRITING]),
     },
@@ -69,13 +75,23 @@ pub(crate) const BENCHES: [Bench; 4] = [
         name: "probe.bytes",
         summary: "bytes on disk for each of a call's two events",
         peers: PEERS,
-        tools: &[],
+        tools: TOOLS,
         cases: |_| vec![WRITING.0.to_owned()],
         run: |session| run(session, &BENCHES[3], Figure::Bytes, &[WRITING]),
     },
 ];
 
-const PEERS: &[&str] = &["tracing", "fastrace", "opentelemetry"];
+const PEERS: &[&str] = &["tracing", "fastrace", "opentelemetry", "LTTng-ust", "Kieker"];
+const RUST_PEERS: &[&str] = &["tracing", "fastrace", "opentelemetry"];
+const TOOLS: &[Tool] = &[
+    lttng::TOOLS[0],
+    lttng::TOOLS[1],
+    lttng::TOOLS[2],
+    lttng::TOOLS[3],
+    kieker::TOOLS[0],
+    kieker::TOOLS[1],
+    kieker::TOOLS[2],
+];
 /// A case: its name, how far the probe goes, and how deep calls are nested.
 type Portion<N = &'static str> = (N, Stage, u32);
 const WRITING: Portion = ("writing", Stage::Writing, 1);
@@ -101,6 +117,8 @@ fn depths() -> impl Iterator<Item = Portion<String>> {
 const RUN_MAX: Duration = Duration::from_secs(60);
 /// Calls of a lap: as many as buffers have room for.
 const CALLS_A_LAP: u32 = 32_768;
+/// Laps that are measured, after one that warms up.
+const LAPS: u32 = 20;
 /// After each lap.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How often a function is called that calls itself, and how often in all, with a probe and without by turns.
@@ -113,6 +131,32 @@ enum Subject {
     Tracing,
     Fastrace,
     Opentelemetry,
+    Lttng,
+    Kieker,
+}
+
+impl Subject {
+    fn name(self) -> String {
+        match self {
+            Subject::Lttng => "LTTng-ust".into(),
+            Subject::Kieker => "Kieker".into(),
+            _ => apart::word(self),
+        }
+    }
+
+    /// Whether it can do that, and is here.
+    fn does(self, session: &Session, figure: Figure, stage: Stage) -> bool {
+        match self {
+            // These write with a thread or a process of their own, or not at all.
+            Subject::Fastrace | Subject::Opentelemetry => stage != Stage::Synchronous,
+            Subject::Lttng | Subject::Kieker if stage == Stage::Synchronous || figure == Figure::Period => {
+                false
+            }
+            Subject::Lttng => lttng::TOOLS.into_iter().all(|tool| session.has(tool)),
+            Subject::Kieker => kieker::TOOLS.into_iter().all(|tool| session.has(tool)),
+            Subject::Corebeat | Subject::Tracing => true,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -139,11 +183,9 @@ fn run<N: ToString>(
     portions: &[Portion<N>],
 ) -> Result<(), String> {
     let case = |(name, stage, depth): &Portion<N>| {
-        // The two others write with a thread of their own, or not at all.
-        let fits =
-            |s: &&Subject| *stage != Stage::Synchronous || matches!(s, Subject::Corebeat | Subject::Tracing);
-        let subjects = Subject::value_variants().iter().filter(fits);
-        let subjects = subjects.map(|s| (apart::word(*s), *s, (*stage, *depth)));
+        let subjects =
+            Subject::value_variants().iter().filter(|subject| subject.does(session, figure, *stage));
+        let subjects = subjects.map(|s| (s.name(), *s, (*stage, *depth)));
         Case { name: name.to_string(), subjects: subjects.collect() }
     };
     let cases: Vec<Case<Subject, (Stage, u32)>> = portions.iter().map(case).collect();
@@ -174,11 +216,42 @@ fn measure(
     figure: Figure,
     (stage, depth): (Stage, u32),
 ) -> Result<Measured, String> {
+    match subject {
+        Subject::Lttng => return lttng::measure(session, figure, (stage, depth)),
+        Subject::Kieker => return kieker::measure(session, figure, (stage, depth)),
+        _ => {}
+    }
     let mut command = apart::command(session, "probe", subject)?;
     command.arg(format!("--stage={}", apart::word(stage))).arg(format!("--figure={}", apart::word(figure)));
-    command.arg(format!("--depth={depth}")).arg(format!("--laps={}", if session.quick { 1 } else { 20 }));
+    command.arg(format!("--depth={depth}")).arg(format!("--laps={}", if session.quick { 1 } else { LAPS }));
     command.arg("--folder").arg(session.folder());
     apart::value(command, RUN_MAX)
+}
+
+/// Calls of a lap of a program of another language: fewer where it is to be short.
+fn calls_a_lap(session: &Session) -> u32 {
+    if session.quick { CALLS_A_LAP / 16 } else { CALLS_A_LAP }
+}
+
+/// What such a program prints.
+struct Printed {
+    /// The median of its laps, nanoseconds a call more than without a probe.
+    value: f64,
+    /// CPU time of all its threads for `measured` calls, more than without, in nanoseconds.
+    cpu_ns: f64,
+    measured: f64,
+    /// All that it has made with a probe.
+    calls: f64,
+}
+
+fn printed(command: std::process::Command, limit: Duration) -> Result<Printed, String> {
+    let ended = Running::start(command, false)?.wait(limit)?;
+    let (value, _) = apart::printed(&ended, limit)?;
+    let number = |before| {
+        let word: Option<f64> = word_after(&ended.stdout, before).and_then(|word| word.parse().ok());
+        word.ok_or_else(|| format!("it printed no number after '{before}'"))
+    };
+    Ok(Printed { value, cpu_ns: number("cpu ")?, measured: number("measured ")?, calls: number("calls ")? })
 }
 
 /// One subject.
@@ -214,6 +287,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
         Subject::Tracing => (tracing, set_up_tracing(options.stage, &path)?),
         Subject::Fastrace => (fastrace, set_up_fastrace(options.stage, &path)?),
         Subject::Opentelemetry => (opentelemetry, set_up_opentelemetry(options.stage, &path)?),
+        Subject::Lttng | Subject::Kieker => return Err("this one is a program of another language".into()),
     };
     pin_here();
     if options.figure == Figure::Period {

@@ -16,6 +16,10 @@ pub(crate) struct Tool {
 pub(crate) enum Origin {
     /// A program of this Debian package.
     Package(&'static str),
+    /// A header of this Debian package, for C.
+    Header(&'static str),
+    /// An archive for Java, by Maven's name for it, under `.m2/repository` at home.
+    Maven(&'static str),
     /// Source in the folder that this variable of the environment names.
     Source(&'static str),
 }
@@ -31,6 +35,19 @@ pub(crate) const PBZIP2: Tool = Tool::package("pbzip2", "pbzip2");
 pub(crate) const SEVEN_ZIP: Tool = Tool::package("7z", "p7zip-full");
 pub(crate) const SYSBENCH: Tool = Tool::package("sysbench", "sysbench");
 
+pub(crate) const LTTNG: Tool = Tool::package("lttng", "lttng-tools");
+pub(crate) const LTTNG_SESSIOND: Tool = Tool::package("lttng-sessiond", "lttng-tools");
+pub(crate) const LTTNG_UST: Tool =
+    Tool { program: "lttng/tracepoint.h", origin: Origin::Header("liblttng-ust-dev") };
+pub(crate) const JAVA: Tool = Tool::package("java", "default-jre-headless");
+pub(crate) const JAVAC: Tool = Tool::package("javac", "default-jdk-headless");
+
+/// With all that it needs in it.
+pub(crate) const KIEKER: Tool = Tool {
+    program: "net/kieker-monitoring/kieker/1.13/kieker-1.13-emf.jar",
+    origin: Origin::Maven("net.kieker-monitoring:kieker:1.13:jar:emf"),
+};
+
 /// Version 1.0.4 or later.
 pub(crate) const TINYSTM: Tool =
     Tool { program: "TinySTM", origin: Origin::Source("COREBEAT_TINYSTM_SOURCE") };
@@ -42,8 +59,22 @@ impl Tool {
 
     /// Where it is, if it is here.
     pub(crate) fn path(&self) -> Option<PathBuf> {
-        if let Origin::Source(variable) = self.origin {
-            return std::env::var_os(variable).map(PathBuf::from).filter(|folder| folder.is_dir());
+        match self.origin {
+            Origin::Source(variable) => {
+                return std::env::var_os(variable).map(PathBuf::from).filter(|folder| folder.is_dir());
+            }
+            Origin::Header(_) => {
+                // What gcc looks through: the second is of one processor alone.
+                let found =
+                    |folder: &str| Some(PathBuf::from(folder).join(self.program)).filter(|h| h.is_file());
+                let processor = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+                return ["/usr/include", &processor].into_iter().find_map(found);
+            }
+            Origin::Maven(_) => {
+                let home = std::env::home_dir()?;
+                return Some(home.join(".m2/repository").join(self.program)).filter(|jar| jar.is_file());
+            }
+            Origin::Package(_) => {}
         }
         let folders = std::env::var_os("PATH")?;
         let is_program = |path: &PathBuf| {
@@ -55,7 +86,13 @@ impl Tool {
     /// How to get it.
     pub(crate) fn advice(&self) -> String {
         match self.origin {
-            Origin::Package(package) => format!("{} is not here (apt install {package})", self.program),
+            Origin::Package(package) | Origin::Header(package) => {
+                format!("{} is not here (apt install {package})", self.program)
+            }
+            Origin::Maven(artifact) => {
+                let name = self.program.rsplit('/').next().unwrap_or(self.program);
+                format!("{name} is not here (mvn dependency:get -Dtransitive=false -Dartifact={artifact})")
+            }
             Origin::Source(variable) => {
                 format!("{} is not here (set {variable} to the folder with its source)", self.program)
             }

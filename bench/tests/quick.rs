@@ -98,7 +98,8 @@ fn list_names_benches_cases_peers_and_what_is_missing() {
         );
         for tool in bench["tools"].as_array().unwrap() {
             assert!(
-                tool["here"].is_boolean() && (tool["package"].is_string() || tool["variable"].is_string()),
+                tool["here"].is_boolean()
+                    && ["package", "variable", "artifact"].iter().any(|how| tool[how].is_string()),
                 "{tool}"
             );
         }
@@ -276,7 +277,10 @@ fn probe_quick_gives_every_case_of_every_bench() {
                 "writing, synchronous" => &["corebeat", "tracing"],
                 _ => &["corebeat", "tracing", "fastrace", "opentelemetry"],
             };
-            assert_eq!(subjects(&rows, case), peers);
+            // Those of other languages may be missing.
+            let mut always = subjects(&rows, case);
+            always.retain(|&subject| subject != "LTTng-ust" && subject != "Kieker");
+            assert_eq!(always, peers);
         }
     }
 }

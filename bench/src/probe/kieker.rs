@@ -1,0 +1,86 @@
+//! Kieker for Java, the paper's subject: `programs/Kieker.java`, with the probe that its aspect for AspectJ has.
+//!
+//! At its best: the queue of one consumer, with room for more than a lap; records as bytes in files of its own. Its caller waits
+//! where there is no room, so nothing is lost. Laps warm up until the code that is measured is compiled.
+
+use super::{CALLS_A_LAP, Figure, PAUSE, RUN_MAX, Stage, printed};
+use crate::child::Running;
+use crate::line::{cpus, pin};
+use crate::round::Measured;
+use crate::session::Session;
+use crate::tool::{JAVA, JAVAC, KIEKER, Tool};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+pub(super) const TOOLS: [Tool; 3] = [JAVA, JAVAC, KIEKER];
+
+/// The compiler's limit.
+const COMPILE_MAX: Duration = Duration::from_secs(60);
+/// Laps that warm up.
+const WARM: u32 = 20;
+/// Records that the queue has room for: it wants a power of 2.
+const ROOM: u32 = 2 * CALLS_A_LAP;
+
+pub(super) fn measure(
+    session: &Session,
+    figure: Figure,
+    (stage, depth): (Stage, u32),
+) -> Result<Measured, String> {
+    let jar = KIEKER.path().ok_or_else(|| KIEKER.advice())?;
+    let class_path = format!("{}:{}", jar.display(), session.folder().display());
+    if !session.folder().join("Kieker.class").exists() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/Kieker.java");
+        let mut javac = Command::new(JAVAC.program);
+        javac.args(["-cp", &class_path]).arg("-d").arg(session.folder()).arg(source);
+        let compiled = Running::start(javac, false)?.wait(COMPILE_MAX)?;
+        compiled.check().map_err(|why| format!("Kieker.java is not compiled: {why}"))?;
+    }
+    let folder = tempfile::tempdir_in(session.folder()).map_err(|e| e.to_string())?;
+    let writer = if stage == Stage::Collecting { "dump.DumpWriter" } else { "filesystem.BinaryFileWriter" };
+    let mut java = Command::new(JAVA.program);
+    java.args(["-cp", &class_path]);
+    let mut set = |name: &str, value: &str| {
+        java.arg(format!("-Dkieker.monitoring.{name}={value}"));
+    };
+    set("writer", &format!("kieker.monitoring.writer.{writer}"));
+    set("core.controller.WriterController.RecordQueueFQN", "org.jctools.queues.MpscArrayQueue");
+    set("core.controller.WriterController.RecordQueueSize", &ROOM.to_string());
+    set("writer.filesystem.BinaryFileWriter.customStoragePath", &folder.path().to_string_lossy());
+    set("writer.filesystem.BinaryFileWriter.bufferSize", "1048576");
+    set("writer.filesystem.BinaryFileWriter.maxEntriesInFile", "10000000");
+    let (warm, laps) = if session.quick { (0, 1) } else { (WARM, super::LAPS) };
+    java.arg("Kieker").arg((stage != Stage::Off).to_string()).arg(depth.to_string());
+    java.arg(super::calls_a_lap(session).to_string()).arg(warm.to_string()).arg(laps.to_string());
+    java.arg(PAUSE.as_millis().to_string());
+    if stage == Stage::OneCpu {
+        let cpu = cpus().first().copied();
+        // SAFETY: between fork and exec it makes one system call, and allocates nothing.
+        unsafe {
+            java.pre_exec(move || {
+                cpu.map(pin);
+                Ok(())
+            });
+        }
+    }
+    let run = printed(java, RUN_MAX)?;
+    Ok(Measured::Value(match figure {
+        Figure::Cpu => run.cpu_ns / run.measured,
+        Figure::Bytes => size(folder.path())? as f64 / (2.0 * run.calls),
+        Figure::Caller | Figure::Period => run.value,
+    }))
+}
+
+/// Bytes of all files in a folder, and in those below it.
+pub(super) fn size(folder: &Path) -> Result<u64, String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
+    let mut sum = 0;
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let kind = entry.file_type().map_err(failed)?;
+        sum += if kind.is_dir() { size(&entry.path())? } else { entry.metadata().map_err(failed)?.len() };
+    }
+    Ok(sum)
+}
