@@ -212,7 +212,8 @@ impl Directory {
         use std::os::unix::fs::DirBuilderExt;
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
         let how = "set COREBEAT_STATE_DIR to a directory that you may write to";
-        made.map_err(|e| refused(format!("make {} ({how})", path.display()), e))?;
+        // Another folder is what helps, whatever the reason: not another user.
+        made.map_err(|source| Error::Refused { what: format!("make {} ({how})", path.display()), source })?;
         Self::open(path)?.ok_or_else(|| Error::Missing { what: path.display().to_string(), how: how.into() })
     }
 
@@ -481,6 +482,14 @@ mod tests {
             prop_assert_eq!(again.records(), ledger.records());
             prop_assert_eq!(again.entries().len(), ledger.entries().len());
         }
+    }
+
+    #[test]
+    fn directory_that_cannot_be_made_is_to_be_another_one() {
+        // Nobody makes folders there, root included.
+        let Err(refused) = Directory::make(Path::new("/sys/corebeat/state")) else { panic!("it was made") };
+        let said = refused.to_string();
+        assert!(said.contains("set COREBEAT_STATE_DIR") && !said.contains("as the owner"), "{said}");
     }
 
     #[test]

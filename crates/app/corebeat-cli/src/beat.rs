@@ -28,7 +28,10 @@ pub(crate) fn main(command: Command) -> Done {
 
 /// The way to the daemon.
 pub(crate) fn connect() -> Result<Connection, Failure> {
-    let found = Connection::open().map_err(Failure::own)?;
+    let found = Connection::open().map_err(|e| match e {
+        corebeat_wire::Error::Relative(_) => Failure::usage(e),
+        e => Failure::own(e),
+    })?;
     found.ok_or_else(|| Failure::own(absence(&places())))
 }
 

@@ -97,7 +97,13 @@ pub(crate) fn main(options: Options) -> Done {
         Scope::Host => Some(socket::HOST.into()),
         Scope::User => socket::of_user(),
     };
-    let socket = options.socket.or_else(socket::given).or(usual);
+    let given = match socket::given() {
+        Some(path) if options.socket.is_none() && !path.is_absolute() => {
+            return Err(Failure::usage(corebeat_wire::Error::Relative(path)));
+        }
+        given => given,
+    };
+    let socket = options.socket.or(given).or(usual);
     let socket = socket.ok_or_else(|| {
         Failure::usage("set XDG_RUNTIME_DIR, or name a socket with --socket or COREBEAT_SOCKET")
     })?;

@@ -11,6 +11,7 @@ mod beat;
 mod daemon;
 mod demo;
 mod doctor;
+mod end;
 mod failure;
 mod gang;
 mod net;

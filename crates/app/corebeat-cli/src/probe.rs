@@ -61,7 +61,7 @@ fn switch(verb: &str, options: &Options) -> Done {
 
 fn failed(error: Error) -> Failure {
     match error {
-        Error::Pattern | Error::NoDoor { .. } => Failure::usage(error),
+        Error::Pattern | Error::NoDoor { .. } | Error::NoProcess { .. } => Failure::usage(error),
         error => Failure::own(error),
     }
 }

@@ -162,3 +162,13 @@ fn goal_that_makes_no_sense_is_a_mistake_on_the_command_line() {
         assert_eq!(text(&output.stderr).lines().count(), 1, "{mistake:?}");
     }
 }
+
+#[test]
+fn socket_by_a_relative_path_is_refused_in_one_line() {
+    for args in [&["beat", "list"][..], &["daemon", "--scope", "user"]] {
+        let output = corebeat(Path::new("somewhere/socket"), args).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{args:?}: {said}");
+        assert!(said.contains("COREBEAT_SOCKET names somewhere/socket, which is no absolute path"), "{said}");
+    }
+}

@@ -48,6 +48,8 @@ fn probes_are_listed_and_switched_from_outside_and_their_calls_drawn() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let me = std::process::id().to_string();
     refused(&["probe", "list", &me], 2, "has no door");
+    // Above every number that Linux gives (PID_MAX_LIMIT).
+    refused(&["probe", "list", "4194305"], 2, "there is no process 4194305");
     let _door = Door::open().unwrap();
     let listed = printed(&["probe", "list", &me]);
     let names: Vec<_> = listed.lines().filter_map(|line| line.split(' ').nth(1)).collect();

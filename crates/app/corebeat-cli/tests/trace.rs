@@ -266,3 +266,38 @@ fn demo_traces_a_bank_and_has_others_open_it() {
     // It is not to be written over.
     assert_eq!(demo(&["--output", kept.to_str().unwrap()]).status.code(), Some(2));
 }
+
+#[test]
+fn demo_that_is_ended_by_a_signal_leaves_no_folder_behind() {
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    let demos: [&[&str]; 2] =
+        [&["demo", "trace", "--transactions", "1000000"], &["demo", "pulse", "--scale", "16"]];
+    for demo in demos {
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+            let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let is_empty = || fs::read_dir(folder.path()).unwrap().next().is_none();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
+            command.args(demo).env("TMPDIR", folder.path()).env("COREBEAT_STATE_DIR", state.path());
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+            // A test that was started with `nohup` is to find the same.
+            let usual = || {
+                // SAFETY: the default action needs no handler.
+                unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
+                Ok(())
+            };
+            // SAFETY: between fork and exec it makes one system call.
+            unsafe { command.pre_exec(usual) };
+            let mut child = command.spawn().unwrap();
+            while is_empty() {
+                assert!(child.try_wait().unwrap().is_none(), "{demo:?} was over before it had a folder");
+                std::thread::yield_now();
+            }
+            kill_process(Pid::from_child(&child), signal).unwrap();
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(output.status.signal(), Some(signal.as_raw()), "{demo:?}");
+            assert_eq!(text(&output.stderr), "", "{demo:?}");
+            assert!(is_empty(), "{demo:?} {signal:?}");
+        }
+    }
+}

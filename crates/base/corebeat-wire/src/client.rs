@@ -36,10 +36,14 @@ impl Connection {
     /// Connects to the daemon that [`socket::places`] finds first, or tells that there is none.
     ///
     /// # Errors
-    /// [`Error::System`] where `COREBEAT_SOCKET` names a socket that one may not use, or that does not answer. In the
+    /// [`Error::Relative`] where `COREBEAT_SOCKET` names no absolute path, and [`Error::System`] where it names a socket that one may not
+    /// use, or that does not answer. In the
     /// other places such a socket is passed over.
     pub fn open() -> Result<Option<Connection>, Error> {
         for place in socket::places() {
+            if place.is_given && !place.path.is_absolute() {
+                return Err(Error::Relative(place.path));
+            }
             match Connection::to(&place.path) {
                 Ok(Some(connection)) => return Ok(Some(connection)),
                 Err(e) if place.is_given => return Err(e),

@@ -29,6 +29,9 @@ pub enum Error {
     /// The other side has understood, and will not.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// `COREBEAT_SOCKET` names a path that means another socket in each folder.
+    #[error("COREBEAT_SOCKET names {}, which is no absolute path: give one that begins with /", .0.display())]
+    Relative(std::path::PathBuf),
     /// The system's own.
     #[error("cannot {what}: {source}")]
     System {

@@ -143,7 +143,10 @@ pub fn ask(pid: u32, verb: &str, pattern: &str) -> Result<(Vec<String>, usize), 
     let refused = |why: &str| Error::Refused { pid, why: why.into() };
     let socket = match UnixStream::connect_addr(&address(pid).map_err(failed)?) {
         Ok(socket) => socket,
-        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => return Err(Error::NoDoor { pid }),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            let is_there = std::path::Path::new(&format!("/proc/{pid}")).exists();
+            return Err(if is_there { Error::NoDoor { pid } } else { Error::NoProcess { pid } });
+        }
         Err(e) => return Err(failed(e)),
     };
     let answers = socket_peercred(&socket).map_err(|e| failed(e.into()))?.pid;

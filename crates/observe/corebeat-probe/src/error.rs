@@ -9,6 +9,12 @@ pub enum Error {
     /// A pattern is no use.
     #[error("a pattern has 1 to {} bytes, on one line", crate::pattern::PATTERN_BYTES_MAX)]
     Pattern,
+    /// The process has ended, or never was.
+    #[error("there is no process {pid}; see 'ps -e' for those that run")]
+    NoProcess {
+        /// Which.
+        pid: u32,
+    },
     /// Nobody there listens.
     #[error("process {pid} has no door to its probes: it opens one with corebeat_probe::Door::open")]
     NoDoor {

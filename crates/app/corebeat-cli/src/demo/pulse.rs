@@ -8,6 +8,7 @@
 
 mod figure;
 
+use crate::end::Tidy;
 use crate::failure::{Done, Failure, print};
 use corebeat_daemon::{Daemon, Level, Options as How, Scope};
 use corebeat_linux::state_dir;
@@ -24,7 +25,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,8 @@ const WINDOW: u32 = 10;
 const FACTOR: f64 = 1.25;
 /// A goal reaches so far to each side of its middle: as in the paper's figure 4.
 const HALF_BAND: f64 = 0.05;
+/// Work of a scale of 1, at least, in seconds of one core.
+const CORE_S_LEAST: f64 = 8.0;
 /// No run takes longer.
 const RUN_MAX: Duration = Duration::from_secs(300);
 
@@ -169,7 +172,11 @@ impl Round {
     fn run(mix: &Mix, scale: f64, cpus: usize) -> Result<Round, Failure> {
         let plain = run(mix, scale, cpus, None)?;
         let middles = goals(&plain).ok_or_else(|| {
-            Failure::own("a program was over before its rate was known; give a larger --scale")
+            let together_s = together_s(&plain);
+            let enough = enough(scale, together_s, cpus);
+            Failure::usage(format!(
+                "a program was over after {together_s:.2} s, before its rate was known: --scale {enough:.1} is enough here"
+            ))
         })?;
         let steered = run(mix, scale, cpus, Some(middles))?;
         Ok(Round { plain, steered, middles })
@@ -194,6 +201,16 @@ impl Display for Spread {
         let Spread { median, least, most } = self;
         f.pad(&format!("{median:.2} ({least:.2} to {most:.2})"))
     }
+}
+
+/// A scale at which a program's rate is known before it is over, where this one was not enough. By what a scale of 1 is at least,
+/// with all CPUs for one program, and by what was seen, which tells of slower machines too little and of faster ones enough.
+fn enough(scale: f64, together_s: f64, cpus: usize) -> f64 {
+    let known_s = 2.0 * LOOK.as_secs_f64() * f64::from(WINDOW);
+    let by_name = known_s * cpus as f64 / CORE_S_LEAST;
+    let by_sight = if together_s > 0.0 { scale * known_s / together_s } else { 0.0 };
+    // Rounded up: more is enough as well.
+    ((by_name.max(by_sight) * 10.0).ceil() / 10.0).min(corebeat_workload::SCALE_MAX)
 }
 
 /// Goals that can be reached together: the first program is faster by a quarter, the second has the CPU time that is left.
@@ -235,36 +252,69 @@ fn error(run: &Run, i: usize, middle: f64) -> f64 {
     )
 }
 
-/// A daemon for ourselves, in a thread.
+/// A daemon for ourselves, in a thread, which ends as well when a signal ends us.
 struct House {
     folder: PathBuf,
+    rooms: Arc<Mutex<Rooms>>,
+    tidy: Option<Tidy>,
+}
+
+/// What is to be given back.
+#[derive(Default)]
+struct Rooms {
     /// Dropped, it ends the daemon.
     stop: Option<UnixStream>,
     thread: Option<thread::JoinHandle<Result<(), Failure>>>,
+    folder: Option<PathBuf>,
+}
+
+impl Rooms {
+    fn end(&mut self) -> Result<(), Failure> {
+        drop(self.stop.take());
+        let ended = self.thread.take().map_or(Ok(()), |thread| {
+            thread.join().unwrap_or_else(|_| Err(Failure::own("the daemon has panicked")))
+        });
+        if let Some(folder) = self.folder.take() {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+        ended
+    }
 }
 
 impl House {
     fn new(steers: bool) -> Result<House, Failure> {
         let failed = |e: std::io::Error| Failure::own(format!("cannot start a daemon: {e}"));
         let folder = std::env::temp_dir().join(format!("corebeat-pulse-{}", std::process::id()));
-        std::fs::create_dir(&folder).map_err(failed)?;
-        let (stop, stopped) = UnixStream::pair().map_err(failed)?;
-        let mut how = How::new(folder.join("socket"), Scope::User, state_dir()?);
-        how.steers = steers;
-        // The table is not to be broken by lines that say that all is well.
-        how.log = Level::Warning;
-        let (ready, is_ready) = mpsc::channel();
-        let serve = move || {
-            let own = |ended| match ended {
-                corebeat_daemon::Failure::Own(e) => Failure::own(e),
-                corebeat_daemon::Failure::Host(e) => e.into(),
+        let rooms = Arc::new(Mutex::new(Rooms::default()));
+        let at_end = Arc::clone(&rooms);
+        let tidy = Tidy::at_end(move || {
+            let _ = at_end.lock().unwrap_or_else(PoisonError::into_inner).end();
+        });
+        let mut house = House { folder, rooms, tidy: Some(tidy.map_err(failed)?) };
+        // Until all is there, a signal waits for it.
+        let is_ready = {
+            let mut rooms = house.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+            std::fs::create_dir(&house.folder).map_err(failed)?;
+            rooms.folder = Some(house.folder.clone());
+            let (stop, stopped) = UnixStream::pair().map_err(failed)?;
+            rooms.stop = Some(stop);
+            let mut how = How::new(house.folder.join("socket"), Scope::User, state_dir()?);
+            how.steers = steers;
+            // The table is not to be broken by lines that say that all is well.
+            how.log = Level::Warning;
+            let (ready, is_ready) = mpsc::channel();
+            let serve = move || {
+                let own = |ended| match ended {
+                    corebeat_daemon::Failure::Own(e) => Failure::own(e),
+                    corebeat_daemon::Failure::Host(e) => e.into(),
+                };
+                let daemon = Daemon::open(how).map_err(own)?;
+                let _ = ready.send(());
+                daemon.run(stopped.as_fd()).map_err(own)
             };
-            let daemon = Daemon::open(how).map_err(own)?;
-            let _ = ready.send(());
-            daemon.run(stopped.as_fd()).map_err(own)
+            rooms.thread = Some(thread::spawn(serve));
+            is_ready
         };
-        let thread = Some(thread::spawn(serve));
-        let mut house = House { folder, stop: Some(stop), thread };
         match is_ready.recv() {
             Ok(()) => Ok(house),
             Err(_) => Err(house.end().err().unwrap_or_else(|| Failure::own("the daemon ended at once"))),
@@ -276,12 +326,9 @@ impl House {
     }
 
     fn end(&mut self) -> Result<(), Failure> {
-        drop(self.stop.take());
-        let ended = self.thread.take().map_or(Ok(()), |thread| {
-            thread.join().unwrap_or_else(|_| Err(Failure::own("the daemon has panicked")))
-        });
-        let _ = std::fs::remove_dir_all(&self.folder);
-        ended
+        // A signal that is ending us does the rest by itself.
+        drop(self.tidy.take());
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner).end()
     }
 }
 
@@ -413,6 +460,14 @@ mod tests {
         let run = [track(&rates, 99.0), track(&[], 13.5)];
         let error = error(&run, 0, 100.0);
         assert!((error - 0.005).abs() < 1e-12, "{error}");
+    }
+
+    #[test]
+    fn scale_that_is_enough_is_not_less_than_what_was_not() {
+        assert_eq!(enough(0.01, 0.05, 2), 0.5);
+        assert_eq!(enough(0.01, 0.0, 4), 1.0);
+        // Twice as fast a machine.
+        assert_eq!(enough(0.5, 0.8, 2), 1.3);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! transactions move money, and in turn with them a long one adds up all accounts. All that they do is traced and exported, and
 //! babeltrace2 opens it, if it is there.
 
+use crate::end::Tidy;
 use crate::failure::{Done, Failure, print};
 use corebeat_stm::trace::{self, Detail, Report};
 use corebeat_stm::{TCell, atomically, snapshot};
@@ -12,6 +13,7 @@ use std::fs::File;
 use std::io::{BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 const ACCOUNTS: usize = 64;
@@ -36,30 +38,44 @@ pub(crate) struct Options {
 /// A folder, which goes again if nobody wants it.
 struct Folder {
     path: PathBuf,
-    stays: bool,
+    /// It, where it is to go.
+    goes: Arc<Mutex<Option<PathBuf>>>,
+    tidy: Option<Tidy>,
+}
+
+/// So often a folder is removed in which something is made meanwhile.
+const REMOVALS_MAX: usize = 100;
+
+fn remove(goes: &Mutex<Option<PathBuf>>) {
+    let Some(path) = goes.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+    let _ = (0..REMOVALS_MAX).find(|_| std::fs::remove_dir_all(&path).is_ok() || !path.exists());
 }
 
 impl Folder {
     fn new(output: Option<&PathBuf>) -> Result<Folder, Failure> {
         let name = || std::env::temp_dir().join(format!("corebeat-trace-{}", std::process::id()));
-        let folder = Folder { path: output.cloned().unwrap_or_else(name), stays: output.is_some() };
-        match std::fs::create_dir(&folder.path) {
-            Ok(()) => Ok(folder),
-            Err(e) => {
-                let line = format!("cannot make {}: {e}; name another folder", folder.path.display());
-                // What is there is not ours.
-                std::mem::forget(folder);
-                Err(Failure::usage(line))
-            }
+        let path = output.cloned().unwrap_or_else(name);
+        let goes = Arc::new(Mutex::new(None));
+        let at_end = Arc::clone(&goes);
+        let tidy = Tidy::at_end(move || remove(&at_end));
+        let tidy = tidy.map_err(|e| Failure::own(format!("cannot take signals: {e}")))?;
+        {
+            // A signal waits until it is known whether there is something to remove.
+            let mut goes = goes.lock().unwrap_or_else(PoisonError::into_inner);
+            std::fs::create_dir(&path).map_err(|e| {
+                Failure::usage(format!("cannot make {}: {e}; name another folder", path.display()))
+            })?;
+            *goes = output.is_none().then(|| path.clone());
         }
+        Ok(Folder { path, goes, tidy: Some(tidy) })
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if !self.stays {
-            let _ = std::fs::remove_dir_all(&self.path);
-        }
+        // A signal that is ending us does the rest by itself.
+        drop(self.tidy.take());
+        remove(&self.goes);
     }
 }
 
@@ -91,7 +107,7 @@ pub(crate) fn main(options: &Options) -> Done {
     let mut reader = Reader::new(open()?).map_err(Failure::own)?;
     write_ctf(&mut reader, &ctf).map_err(Failure::own)?;
     show(&ctf, events)?;
-    if folder.stays {
+    if options.output.is_some() {
         let path = folder.path.display();
         print(format_args!("\n{path} has bank.cbt, for 'corebeat trace', and ctf, for others.\n"))?;
     }
