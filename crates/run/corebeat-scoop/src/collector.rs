@@ -340,14 +340,12 @@ struct Hands {
     held: Vec<Arc<Processor>>,
     /// By processor, its place in `held`.
     places: HashMap<u64, usize>,
-    /// For each view of the tracer: its place in `held`, and the number of its pool there.
-    views: Vec<(usize, usize)>,
 }
 
 impl Hands {
     fn new(inner: Arc<Inner>) -> Self {
-        let (tracer, held, places, views) = Default::default();
-        Hands { inner, tracer, held, places, views }
+        let (tracer, held, places) = Default::default();
+        Hands { inner, tracer, held, places }
     }
 
     fn collector(&self) -> &Collector {
@@ -554,9 +552,9 @@ impl Hands {
         self.places.insert(processor.id, place);
         if self.collector().phase().1 == Phase::Marking {
             // SAFETY: this has the turn.
-            let views = unsafe { processor.turn.value() }.hold(&mut self.tracer);
-            self.views.extend((0..views.len()).map(|pool| (place, pool)));
-            debug_assert_eq!(self.views.len(), views.end);
+            let region = unsafe { processor.turn.value() };
+            // SAFETY: who has the turn does nothing but trace there until it gives the turn back.
+            unsafe { region.hold(&mut self.tracer) };
             self.look_into(place);
         } else {
             self.look_into(place);
@@ -575,17 +573,14 @@ impl Hands {
     /// Traces a slice. False if there was nothing to trace.
     fn trace(&mut self) -> bool {
         let mut left = SLICE;
-        while left > 0
-            && let Some(view) = self.tracer.next_active()
-        {
-            let (place, pool) = self.views[view];
+        while left > 0 {
             let mut budget = PART.min(left);
             left -= budget;
-            // SAFETY: this has the turn.
-            let region = unsafe { self.held[place].turn.value() };
-            region.trace(pool, view, &mut self.tracer, &mut budget);
+            let traced = self.tracer.trace(&mut budget);
             left += budget;
-            self.tracer.put_down(view);
+            if !traced {
+                break;
+            }
             if !self.tracer.foreign.is_empty() {
                 self.fetch();
             }
@@ -616,7 +611,6 @@ impl Hands {
 
     /// Gives all turns back. Where something is left to do, that is done by who has the next turn.
     fn give_back_all(&mut self) {
-        self.views.clear();
         self.places.clear();
         let is_marking = self.collector().is_marking();
         while let Some(processor) = self.held.pop() {

@@ -17,6 +17,9 @@ pub(crate) const OBJECTS_MAX: usize = u32::MAX as usize;
 const WORD: usize = u64::BITS as usize;
 /// So many free slots at the end of a pool are kept for the next objects.
 const SPARE: usize = 4 * WORD;
+/// An object is fetched from memory while so many before it are traced (Cher, Hosking, Vitek, *Software prefetching for mark-sweep
+/// garbage collection*, 2004).
+const AHEAD: usize = 8;
 
 /// 64 slots: both bits of each, in one cache line.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,8 +32,10 @@ struct Word {
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     words: Vec<Word>,
-    /// Marked, and not traced yet.
+    /// Marked, and not traced yet, from `traced` on: first in, first out, so that it is known what comes next.
     pending: Vec<u32>,
+    /// So many of those are traced.
+    traced: usize,
     /// Words before this one have no free slot.
     free_from: usize,
     /// The first slot is kept for an object to come.
@@ -46,18 +51,44 @@ impl Marks {
         let news = word.used & bit & !word.marked != 0;
         if news {
             word.marked |= bit;
+            if self.pending.len() == self.pending.capacity() {
+                self.make_room();
+            }
             self.pending.push(index);
         }
         news
     }
 
+    /// So that what waits, and not all that ever did, is what memory is for.
+    #[cold]
+    fn make_room(&mut self) {
+        if self.traced > self.pending.len() / 2 {
+            self.pending.drain(..self.traced);
+            self.traced = 0;
+        } else {
+            self.pending.reserve(AHEAD);
+        }
+    }
+
+    /// What is traced next; and one that comes soon, if any.
     #[inline(always)]
-    pub(crate) fn next_pending(&mut self) -> Option<u32> {
-        self.pending.pop()
+    pub(crate) fn next_pending(&mut self) -> Option<(u32, Option<u32>)> {
+        let next = self.pending.get(self.traced).copied();
+        self.traced += usize::from(next.is_some());
+        if next.is_none() {
+            self.pending.clear();
+            self.traced = 0;
+        }
+        Some((next?, self.pending.get(self.traced + AHEAD - 1).copied()))
     }
 
     pub(crate) fn is_pending(&self) -> bool {
-        !self.pending.is_empty()
+        self.traced < self.pending.len()
+    }
+
+    fn forget_pending(&mut self) {
+        self.pending = Vec::new();
+        self.traced = 0;
     }
 
     #[inline(always)]
@@ -94,19 +125,15 @@ impl Marks {
 
     /// Nothing is marked.
     pub(crate) fn clear(&mut self) {
-        self.pending = Vec::new();
+        self.forget_pending();
         self.words.iter_mut().for_each(|word| word.marked = 0);
     }
 }
 
 /// A pool of whatever type.
 pub(crate) trait Slots: Any + Send {
-    /// Traces what was reached of the view that is this pool, up to `budget` objects, which it counts down.
-    ///
-    /// # Safety
-    ///
-    /// The view's marks are those of this pool.
-    unsafe fn trace(&self, view: usize, tracer: &mut Tracer, budget: &mut usize);
+    /// What is traced.
+    fn objects(&self) -> Objects;
 
     /// Drops what is used and not marked; then nothing is marked.
     ///
@@ -119,8 +146,46 @@ pub(crate) trait Slots: Any + Send {
     fn object_bytes(&self) -> usize;
 }
 
+/// The objects of a pool, for a tracer: nothing lies between a number and its object.
+#[derive(Clone, Copy)]
+pub(crate) struct Objects {
+    first: *const (),
+    /// Traces what was reached of a view, up to so many objects, which it counts down.
+    ///
+    /// # Safety
+    ///
+    /// `first` is that of the pool whose marks the view has; and that pool has not changed since.
+    trace: unsafe fn(first: *const (), view: usize, tracer: &mut Tracer, budget: &mut usize),
+}
+
+impl Objects {
+    /// Traces what was reached of the view that is this pool, up to `budget` objects, which it counts down.
+    ///
+    /// # Safety
+    ///
+    /// The view's marks are those of this pool, which has not changed since this was made of it.
+    #[inline(always)]
+    pub(crate) unsafe fn trace(self, view: usize, tracer: &mut Tracer, budget: &mut usize) {
+        // SAFETY: the caller's.
+        unsafe { (self.trace)(self.first, view, tracer, budget) }
+    }
+}
+
 pub(crate) struct Pool<T> {
     slots: Vec<MaybeUninit<T>>,
+}
+
+/// Has it fetched from memory, where that can be asked for.
+#[inline(always)]
+fn prefetch<T>(object: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in (0..size_of::<T>().min(128)).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: any address may be asked for.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(object.cast::<i8>().wrapping_add(line)) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = object;
 }
 
 // SAFETY: all of an object may be sent but handles, which mean nothing without their region (contract of `Trace`).
@@ -129,6 +194,25 @@ unsafe impl<T: Trace> Send for Pool<T> {}
 impl<T: Trace> Pool<T> {
     pub(crate) fn new() -> Self {
         Pool { slots: Vec::new() }
+    }
+
+    /// See [`Objects`].
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn trace(first: *const (), view: usize, tracer: &mut Tracer, budget: &mut usize) {
+        let first = first.cast::<T>();
+        while *budget > 0 {
+            let Some((index, soon)) = tracer.next_of(view) else { return };
+            if let Some(soon) = soon {
+                prefetch(first.wrapping_add(soon as usize));
+            }
+            *budget -= 1;
+            // SAFETY: what is marked was used when it was marked, and nothing is dropped before the marks are taken away. So
+            // there is an object; nobody else uses it while the pool's marks are held.
+            unsafe { &*first.add(index as usize) }.trace(tracer);
+        }
     }
 
     /// A pool whose first slot is kept for [`Pool::put_first`], with its marks.
@@ -199,14 +283,8 @@ impl<T: Trace> Pool<T> {
 }
 
 impl<T: Trace> Slots for Pool<T> {
-    unsafe fn trace(&self, view: usize, tracer: &mut Tracer, budget: &mut usize) {
-        while *budget > 0 {
-            let Some(index) = tracer.next_of(view) else { return };
-            *budget -= 1;
-            // SAFETY: what is marked was used when it was marked, and nothing is dropped before the marks are taken away. So
-            // there is an object.
-            unsafe { self.slots.get_unchecked(index as usize).assume_init_ref() }.trace(tracer);
-        }
+    fn objects(&self) -> Objects {
+        Objects { first: self.slots.as_ptr().cast(), trace: Self::trace }
     }
 
     unsafe fn sweep(&mut self, marks: &mut Marks) -> u64 {
@@ -234,7 +312,7 @@ impl<T: Trace> Slots for Pool<T> {
             self.slots.shrink_to_fit();
         }
         marks.free_from = 0;
-        marks.pending = Vec::new();
+        marks.forget_pending();
         freed
     }
 

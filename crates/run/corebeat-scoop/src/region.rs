@@ -108,12 +108,16 @@ impl Region {
         self.pools.iter().map(|pool| pool.id)
     }
 
-    /// Hands all marks to the tracer: the number of its first view, and how many there are.
-    pub(crate) fn hold(&mut self, tracer: &mut Tracer) -> std::ops::Range<usize> {
-        let mut views = self.pools.iter_mut().map(|p| tracer.hold(p.id.get(), std::mem::take(&mut p.marks)));
-        let first = views.next().expect("each has a pool");
-        let more = views.count();
-        first..first + 1 + more
+    /// Hands all marks to the tracer.
+    ///
+    /// # Safety
+    ///
+    /// Nothing is made or dropped here until they are taken back.
+    pub(crate) unsafe fn hold(&mut self, tracer: &mut Tracer) {
+        for RegionPool { id, slots, marks } in &mut self.pools {
+            // SAFETY: they are one pool's, and that it does not change is the caller's.
+            unsafe { tracer.hold(id.get(), std::mem::take(marks), slots.objects()) };
+        }
     }
 
     /// Takes all marks back. True if all that was reached is traced.
@@ -126,21 +130,13 @@ impl Region {
         done
     }
 
-    /// Traces its pool of that number; the tracer holds its marks as `view`.
-    pub(crate) fn trace(&self, pool: usize, view: usize, tracer: &mut Tracer, budget: &mut usize) {
-        // SAFETY: `hold` made the view from that pool's marks.
-        unsafe { self.pools[pool].slots.trace(view, tracer, budget) };
-    }
-
     /// Marks these, and traces all in this region that is reached from there, or was reached before and not traced. What is
     /// elsewhere is in the tracer's list then.
     pub(crate) fn trace_from(&mut self, reached: impl IntoIterator<Item = At>, tracer: &mut Tracer) {
-        let views = self.hold(tracer);
+        // SAFETY: nothing is, up to `let_go`.
+        unsafe { self.hold(tracer) };
         reached.into_iter().for_each(|at| tracer.reach(at));
-        while let Some(view) = tracer.next_active() {
-            self.trace(view - views.start, view, tracer, &mut { usize::MAX });
-            tracer.put_down(view);
-        }
+        while tracer.trace(&mut { usize::MAX }) {}
         self.let_go(tracer);
         tracer.forget_active();
     }

@@ -1,7 +1,7 @@
 //! What the collector finds objects by: each tells which handles it has.
 
 use crate::handle::{At, Gc, Link};
-use crate::pool::Marks;
+use crate::pool::{Marks, Objects};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, Hash};
 use std::num::NonZeroU32;
@@ -172,16 +172,20 @@ pub struct Tracer {
     /// By number of pool: 1 more than its place in `views`; 0 if it is not held.
     places: Vec<u32>,
     views: Vec<View>,
+    /// The pool whose objects are traced just now, or 0; and its view.
+    pool: u32,
+    view: usize,
     /// Views with objects that were reached and not traced.
     active: Vec<usize>,
     /// Reached, in pools that are not held.
     pub(crate) foreign: Vec<At>,
 }
 
-/// A pool that is held, without its objects.
+/// A pool that is held.
 struct View {
     pool: u32,
     marks: Marks,
+    objects: Objects,
     /// It stands in `active`, or is traced.
     queued: bool,
 }
@@ -189,14 +193,19 @@ struct View {
 impl Tracer {
     #[inline(always)]
     pub(crate) fn reach(&mut self, at: At) {
-        let place = self.places.get(at.pool.get() as usize).map_or(0, |&place| place as usize);
-        let Some(view) = self.views.get_mut(place.wrapping_sub(1)) else {
+        let number = if at.pool.get() == self.pool {
+            self.view
+        } else {
+            let place = self.places.get(at.pool.get() as usize).map_or(0, |&place| place as usize);
+            place.wrapping_sub(1)
+        };
+        let Some(view) = self.views.get_mut(number) else {
             self.foreign.push(at);
             return;
         };
         if view.marks.mark(at.index) && !view.queued {
             view.queued = true;
-            self.active.push(place - 1);
+            self.active.push(number);
         }
     }
 
@@ -205,14 +214,18 @@ impl Tracer {
     }
 
     /// Holds a pool: its marks are here until `let_go`, which must come in the opposite order.
-    pub(crate) fn hold(&mut self, pool: u32, marks: Marks) -> usize {
+    ///
+    /// # Safety
+    ///
+    /// The marks are those of the pool of these objects, which does not change until then.
+    pub(crate) unsafe fn hold(&mut self, pool: u32, marks: Marks, objects: Objects) -> usize {
         let number = pool as usize;
         if self.places.len() <= number {
             self.places.resize(number + 1, 0);
         }
         let view = self.views.len();
         let queued = marks.is_pending();
-        self.views.push(View { pool, marks, queued });
+        self.views.push(View { pool, marks, objects, queued });
         self.places[number] = view as u32 + 1;
         if queued {
             self.active.push(view);
@@ -227,18 +240,22 @@ impl Tracer {
         view.marks
     }
 
-    /// The next view to trace, if any.
-    pub(crate) fn next_active(&mut self) -> Option<usize> {
-        self.active.pop()
-    }
-
-    /// Has it traced later, if anything is left of it.
-    pub(crate) fn put_down(&mut self, view: usize) {
-        let pending = self.views[view].marks.is_pending();
-        self.views[view].queued = pending;
-        if pending {
-            self.active.push(view);
+    /// Traces what was reached of some view, up to `budget` objects, which it counts down; what is left of it comes later. False if nothing
+    /// was reached.
+    #[inline]
+    pub(crate) fn trace(&mut self, budget: &mut usize) -> bool {
+        let Some(number) = self.active.pop() else { return false };
+        let View { pool, objects, .. } = self.views[number];
+        (self.pool, self.view) = (pool, number);
+        // SAFETY: of who held it.
+        unsafe { objects.trace(number, self, budget) };
+        self.pool = 0;
+        let view = &mut self.views[number];
+        view.queued = view.marks.is_pending();
+        if view.queued {
+            self.active.push(number);
         }
+        true
     }
 
     /// Nothing is held now, so nothing is to be traced.
@@ -247,9 +264,9 @@ impl Tracer {
         self.active.clear();
     }
 
-    /// An object of this view that was reached, and is traced now.
+    /// An object of this view that was reached, and is traced now; and one that is soon.
     #[inline(always)]
-    pub(crate) fn next_of(&mut self, view: usize) -> Option<u32> {
+    pub(crate) fn next_of(&mut self, view: usize) -> Option<(u32, Option<u32>)> {
         self.views[view].marks.next_pending()
     }
 }
