@@ -142,7 +142,7 @@ impl Client {
         let block = |(processor, number): (&&Arc<Processor>, u64)| {
             Rc::new(Block {
                 inner: self.inner.clone(),
-                owner: self.name.clone(),
+                owner: self.name,
                 processor: Arc::clone(processor),
                 number,
                 asks: Cell::new(false),
@@ -238,7 +238,7 @@ impl<T: Trace> Reservation<T> {
             return Err(Error::Unwinding);
         }
         let Block { inner, processor, owner, .. } = &*self.block;
-        lock(&inner.waits).begin(owner.clone(), processor, self.block.number).map_err(Error::Deadlock)?;
+        lock(&inner.waits).begin(*owner, processor, self.block.number).map_err(Error::Deadlock)?;
         let _waits = Waits { inner, id: owner.id };
         let (waiter, mut reader) = stream(1);
         let answer = Arc::new(Mutex::new(None));

@@ -251,8 +251,9 @@ impl Inner {
         begins
     }
 
-    /// What is to be traced in a region now.
-    fn open(&self, processor: &Processor, region: &mut Region) -> Vec<At> {
+    /// What is to be traced in a region now. If it is swept instead: it had so many objects.
+    fn open(&self, processor: &Processor, region: &mut Region) -> (Vec<At>, u64) {
+        let mut swept = 0;
         let mut reached = std::mem::take(&mut lock(&processor.inbox).reached);
         match self.collector.phase() {
             (epoch, Phase::Marking) if region.scanned < epoch => {
@@ -270,10 +271,11 @@ impl Inner {
                     requests.now.objects += objects;
                     requests.now.objects_freed += freed;
                     requests.now.bytes += bytes;
+                    swept = objects + freed;
                 }
             }
         }
-        reached
+        (reached, swept)
     }
 
     /// Nothing is left to do there, unless something has come in: then false.
@@ -290,7 +292,7 @@ impl Inner {
     /// Traces or sweeps a region, for who has the turn with it and is no collector.
     pub(crate) fn do_work(self: &Arc<Self>, processor: &Arc<Processor>, region: &mut Region) {
         while lock(&processor.inbox).pending {
-            let reached = self.open(processor, region);
+            let (reached, _) = self.open(processor, region);
             self.trace_own(region, reached);
             self.close(processor);
         }
@@ -340,12 +342,14 @@ struct Hands {
     held: Vec<Arc<Processor>>,
     /// By processor, its place in `held`.
     places: HashMap<u64, usize>,
+    /// Objects of regions that were swept since others ran.
+    swept: u64,
 }
 
 impl Hands {
     fn new(inner: Arc<Inner>) -> Self {
         let (tracer, held, places) = Default::default();
-        Hands { inner, tracer, held, places }
+        Hands { inner, tracer, held, places, swept: 0 }
     }
 
     fn collector(&self) -> &Collector {
@@ -370,6 +374,7 @@ impl Hands {
     fn step(&mut self) -> bool {
         let mut taken = 0;
         while taken < TAKEN_MAX
+            && self.swept < SLICE as u64
             && let Some(processor) = self.next_work()
         {
             self.take(&processor);
@@ -410,6 +415,7 @@ impl Hands {
 
     /// Lets others run: those on this worker, and those who wait for regions.
     fn pause(&mut self) {
+        self.swept = 0;
         // Relaxed: if it is not seen now, it is later.
         if self.collector().wants.load(Ordering::Relaxed) > 0 {
             self.give_back_all();
@@ -458,6 +464,12 @@ impl Hands {
                 .collect();
             drop(table);
             f(&part);
+            for processor in part {
+                // The last reference to one that is dead: its objects are dropped, which may take long.
+                if Arc::into_inner(processor).is_some() {
+                    yield_now();
+                }
+            }
             from += TABLE_PART;
             yield_now();
         }
@@ -566,7 +578,8 @@ impl Hands {
     fn look_into(&mut self, place: usize) {
         let processor = &self.held[place];
         // SAFETY: this has the turn.
-        let reached = self.inner.open(processor, unsafe { processor.turn.value() });
+        let (reached, swept) = self.inner.open(processor, unsafe { processor.turn.value() });
+        self.swept += swept;
         reached.into_iter().for_each(|at| self.tracer.reach(at));
     }
 

@@ -25,7 +25,7 @@ pub enum Error {
 }
 
 /// Who takes part in a deadlock, or has failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name {
     /// Its number: each processor and each client has one of its own.
     pub id: u64,

@@ -42,6 +42,13 @@ pub struct Gc<T> {
 ///
 /// What can be done with it: [`Here::hold`](crate::Here::hold), which gives a [`Separate`] to call; and
 /// [`Here::own`](crate::Here::own), where it may be an object of one's own. Like [`Gc`] it is not `Send`.
+///
+/// ```compile_fail
+/// # use corebeat_scoop::*;
+/// fn smuggle(shop: &Separate<u64>, client: &Client, far: Link<u64>) {
+///     shop.command(client, move |here, _| drop(here.hold(far))); // `Link` cannot be sent between threads safely
+/// }
+/// ```
 pub struct Link<T> {
     pub(crate) at: At,
     of: PhantomData<*const T>,

@@ -114,12 +114,17 @@ fn drop_quietly(call: Call) {
     let _ = dropped.map_err(std::mem::forget);
 }
 
-/// Whether the running task runs calls.
-static RUNS_CALLS: Local<Cell<bool>> = Local::new(|| Cell::new(false));
+/// Who the running task is, if it is a processor's or a collector's, for whom a collection waits; and the number of its system.
+static TASK: Local<Cell<Option<(u64, Name)>>> = Local::new(|| Cell::new(None));
 
-/// Whether this is inside a call.
-pub(crate) fn is_in_call() -> bool {
-    RUNS_CALLS.with(Cell::get)
+/// The running task is this from now on.
+pub(crate) fn begin_task(system: u64, name: Name) {
+    TASK.with(|task| task.set(Some((system, name))));
+}
+
+/// Who the running task is, and the number of its system; `None` outside of calls and collections.
+pub(crate) fn task() -> Option<(u64, Name)> {
+    TASK.with(Cell::get)
 }
 
 /// A processor that has something to do: what its task runs. If that never starts, the processor has failed.
@@ -139,7 +144,7 @@ impl Activation {
     /// Runs calls until there is none.
     pub(crate) fn run(mut self) {
         let (inner, processor) = (self.inner.clone(), self.processor.clone());
-        RUNS_CALLS.with(|runs| runs.set(true));
+        begin_task(inner.id, processor.name());
         if !self.is_first {
             inner.take_turn(&processor);
         }

@@ -193,6 +193,15 @@ impl Drop for Region {
 /// assert_eq!(sum, 3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// It stays in its call, and with the call's thread:
+///
+/// ```compile_fail
+/// # use corebeat_scoop::*;
+/// fn share(here: &mut Here<'_>, list: Gc<u64>) {
+///     std::thread::scope(|scope| scope.spawn(|| here[list] += 1).join()).unwrap(); // `Here` cannot be sent between threads safely
+/// }
+/// ```
 pub struct Here<'a> {
     client: &'a Client,
     region: &'a mut Region,

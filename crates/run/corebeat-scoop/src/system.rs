@@ -5,7 +5,7 @@ use crate::collector::{Collected, Collector};
 use crate::error::Name;
 use crate::fault::{Fault, is_planted};
 use crate::handle::{At, Export, Separate};
-use crate::processor::{Activation, Processor, is_in_call};
+use crate::processor::{Activation, Processor, begin_task, task};
 use crate::queue::{Call, lock};
 use crate::region::{Here, Region};
 use crate::trace::Trace;
@@ -155,7 +155,11 @@ impl Inner {
     /// Gives the collector a task.
     pub(crate) fn start_collector(self: &Arc<Self>) {
         let inner = self.clone();
-        let spawned = self.runtime.task().name("scoop collector").spawn(move || inner.collect());
+        let spawned = self.runtime.task().name("scoop collector").spawn(move || {
+            // Nobody is called so: finalisers are clients of their own.
+            begin_task(0, Name { id: 0, of: None });
+            inner.collect();
+        });
         // Where there is no memory for a task, a later trigger tries again.
         if spawned.is_err() {
             self.collector.did_not_start();
@@ -203,9 +207,12 @@ impl System {
         Builder { processors_between: PROCESSORS_BETWEEN, bytes_between: BYTES_BETWEEN }
     }
 
-    /// Somebody who calls, and is no processor: a thread, or a task.
+    /// Somebody who calls, and is no processor: a thread, or a task. Inside a call of this system it is the processor, so that a
+    /// circle of those who wait is found.
     pub fn client(&self) -> Client {
-        Client::new(self.inner.clone(), Name { id: self.inner.new_id(), of: None })
+        let own = task().filter(|(system, _)| *system == self.inner.id).map(|(_, name)| name);
+        let name = own.unwrap_or_else(|| Name { id: self.inner.new_id(), of: None });
+        Client::new(self.inner.clone(), name)
     }
 
     /// Collects all objects and processors that are dead now, and waits until that is done. Others go on meanwhile. It is done when each live
@@ -213,7 +220,7 @@ impl System {
     ///
     /// # Panics
     ///
-    /// Inside a call, because that is not between two calls.
+    /// Inside a call, because that is not between two calls; and in a finaliser.
     pub fn collect(&self) -> Collected {
         self.collect_with(false)
     }
@@ -229,8 +236,8 @@ impl System {
 
     fn collect_with(&self, objects_only: bool) -> Collected {
         assert!(
-            !is_in_call(),
-            "a call cannot wait for a collection, which waits for it to end: let a client collect"
+            task().is_none(),
+            "a call or a finaliser cannot wait for a collection, which waits for it to end: let a client collect"
         );
         let (writer, mut reader) = stream(1);
         self.inner.request(objects_only, Some(writer));

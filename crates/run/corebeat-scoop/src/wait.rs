@@ -32,7 +32,7 @@ impl Waits {
         match self.circle(id) {
             None => Ok(()),
             Some(members) => {
-                let names = members.iter().filter_map(|id| Some(self.0.get(id)?.who.clone())).collect();
+                let names = members.iter().filter_map(|id| Some(self.0.get(id)?.who)).collect();
                 self.0.remove(&id);
                 Err(Cycle(names))
             }

@@ -267,6 +267,46 @@ fn client_that_waits_behind_its_own_reservation_is_told() {
 }
 
 #[test]
+fn client_that_is_made_in_a_call_is_the_processor() {
+    let system = system(1);
+    let client = system.client();
+    let a = client.create(|_| 1u32);
+    let (own, to) = (system.clone(), a.clone());
+    let told = a.query(&client, move |here, _| {
+        let own = own.client();
+        assert_eq!(own.id(), here.id());
+        to.query(&own, |_, _| ())
+    });
+    let Ok(Err(Error::Deadlock(circle))) = told else { panic!("no deadlock: {told:?}") };
+    assert_eq!(circle.members().iter().map(|m| m.id).collect::<Vec<_>>(), [a.processor()]);
+}
+
+#[test]
+fn collection_in_a_finaliser_is_refused() {
+    struct Collects(System, Arc<AtomicUsize>);
+    impl Drop for Collects {
+        fn drop(&mut self) {
+            let refused =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.0.collect())).is_err();
+            self.1.fetch_add(usize::from(refused), Ordering::SeqCst);
+        }
+    }
+    let (system, refused) = (system(1), Arc::new(AtomicUsize::new(0)));
+    let client = system.client();
+    // One that is dead in a live processor, and one that is gone with its processor.
+    let (own, count) = (system.clone(), refused.clone());
+    let live = client.create(move |here| {
+        here.make(Plain(Collects(own, count)));
+        1u32
+    });
+    let (own, count) = (system.clone(), refused.clone());
+    drop(client.create(move |_| Plain(Collects(own, count))));
+    assert_eq!(live.query(&client, |here, it| here[it]), Ok(1));
+    while system.collect().processors > 1 {}
+    assert_eq!(refused.load(Ordering::SeqCst), 2);
+}
+
+#[test]
 fn objects_of_many_types_live_side_by_side() {
     let system = system(1);
     let client = system.client();
