@@ -1,6 +1,7 @@
 //! What all threads share.
 
 use crate::limbo::Dead;
+use crate::part::Parts;
 use crate::registry::Registry;
 use corebeat_sync::atomic::AtomicU64;
 use corebeat_sync::{CachePadded, Mutex, MutexGuard};
@@ -12,6 +13,7 @@ pub(crate) struct Global {
     pub(crate) registry: Mutex<Registry>,
     /// What threads that have ended could not free yet.
     pub(crate) orphans: Mutex<Vec<Dead>>,
+    pub(crate) parts: Mutex<Parts>,
 }
 
 impl Global {
@@ -21,6 +23,7 @@ impl Global {
             era: CachePadded::new(AtomicU64::new(1)),
             registry: Mutex::new(Registry::new()),
             orphans: Mutex::new(Vec::new()),
+            parts: Mutex::new(Parts::new()),
         }
     }
 
@@ -30,6 +33,7 @@ impl Global {
             era: CachePadded::new(AtomicU64::new(1)),
             registry: Mutex::new(Registry::new()),
             orphans: Mutex::new(Vec::new()),
+            parts: Mutex::new(Parts::new()),
         }
     }
 }

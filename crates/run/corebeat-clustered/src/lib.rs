@@ -114,6 +114,7 @@ mod log;
 mod map;
 #[cfg(all(test, loom))]
 mod model;
+mod part;
 mod pool;
 mod registry;
 mod rseq;

@@ -16,17 +16,38 @@ const BATCH: usize = if cfg!(any(loom, miri)) { 2 } else { 256 };
 
 /// A value that nobody can find any more, and what is to be done with it.
 pub(crate) struct Dead {
-    pub(crate) value: *mut (),
-    pub(crate) bury: unsafe fn(*mut ()),
-    pub(crate) birth: u64,
+    /// What is there begins with the era that it was made in.
+    value: *mut u64,
+    bury: unsafe fn(*mut u64),
+    /// Copied from there when it was first looked at. Whoever retires a value that another thread has just made would wait for it.
+    birth: u64,
     /// The scan at which it was out of sight; 0 before that.
-    pub(crate) death: u64,
+    death: u64,
 }
 
 // SAFETY: values in links are `Send`, and so is what is done with them.
 unsafe impl Send for Dead {}
 
 impl Dead {
+    /// What `bury` takes.
+    ///
+    /// # Safety
+    ///
+    /// It begins with the era that it was made in, nobody can find it any more, and `bury` may be called with it once, when nobody uses
+    /// it.
+    pub(crate) unsafe fn new(value: *mut u64, bury: unsafe fn(*mut u64)) -> Dead {
+        Dead { value, bury, birth: 0, death: 0 }
+    }
+
+    /// It was out of sight at the scan of this era, perhaps before.
+    fn date(&mut self, era: u64) {
+        if self.death == 0 {
+            // SAFETY: it begins with that, and is there until it is buried.
+            self.birth = unsafe { self.value.read() };
+            self.death = era;
+        }
+    }
+
     /// # Safety
     ///
     /// Nobody uses it.
@@ -92,11 +113,7 @@ pub(crate) fn sweep() -> usize {
     let mut graves = Vec::new();
     if !dead.is_empty() {
         let (era, spans) = lock(&GLOBAL.registry).scan();
-        for dead in &mut dead {
-            if dead.death == 0 {
-                dead.death = era;
-            }
-        }
+        dead.iter_mut().for_each(|dead| dead.date(era));
         let is_held = |dead: &Dead| spans.iter().any(|span| span.holds(dead.birth, dead.death));
         (dead, graves) = dead.into_iter().partition(is_held);
     }

@@ -30,6 +30,7 @@ pub struct Link<T: Send + Sync + 'static> {
     values: PhantomData<T>,
 }
 
+#[repr(C)]
 struct Linked<T> {
     /// The era it was made in, or a later one in which nobody could find it.
     birth: u64,
@@ -86,7 +87,7 @@ impl<T: Send + Sync + 'static> Link<T> {
         let old = self.to.swap(Linked::new(value), Ordering::AcqRel);
         // SAFETY: nobody finds it any more, and it is not freed before it is in limbo.
         if let Some(linked) = unsafe { old.as_ref() } {
-            limbo::put(Last { old, then }.dead(linked.birth));
+            limbo::put(Last { birth: linked.birth, old, then }.dead());
         }
     }
 
@@ -132,35 +133,39 @@ impl<T: Send + Sync + 'static> Link<T> {
 ///
 /// It is null, or was in a link, and is in none any more.
 unsafe fn retire<T>(old: *mut Linked<T>) {
-    // SAFETY: it is not freed before it is in limbo.
-    if let Some(linked) = unsafe { old.as_ref() } {
-        limbo::put(Dead { value: old.cast(), bury: bury::<T>, birth: linked.birth, death: 0 });
+    if !old.is_null() {
+        // SAFETY: it begins with its birth, and the caller has the rest.
+        limbo::put(unsafe { Dead::new(old.cast(), bury::<T>) });
     }
 }
 
 /// # Safety
 ///
 /// It is a `Linked<T>` that nobody uses.
-unsafe fn bury<T>(linked: *mut ()) {
+unsafe fn bury<T>(linked: *mut u64) {
     // SAFETY: it was boxed in `new`, and the caller has the rest.
     drop(unsafe { Box::from_raw(linked.cast::<Linked<T>>()) });
 }
 
 /// A value, and who gets it when nobody uses it.
+#[repr(C)]
 struct Last<T, F> {
+    /// As the value's.
+    birth: u64,
     old: *mut Linked<T>,
     then: F,
 }
 
 impl<T, F: FnOnce(T)> Last<T, F> {
-    fn dead(self, birth: u64) -> Dead {
-        Dead { value: Box::into_raw(Box::new(self)).cast(), bury: Self::bury, birth, death: 0 }
+    fn dead(self) -> Dead {
+        // SAFETY: it begins with its birth, and is nowhere else. (Who calls this has put the value out of sight.)
+        unsafe { Dead::new(Box::into_raw(Box::new(self)).cast(), Self::bury) }
     }
 
     /// # Safety
     ///
     /// It is from `dead`, and nobody uses its value.
-    unsafe fn bury(last: *mut ()) {
+    unsafe fn bury(last: *mut u64) {
         // SAFETY: both were boxed, and the caller has the rest.
         let (last, old) = unsafe {
             let last = Box::from_raw(last.cast::<Self>());

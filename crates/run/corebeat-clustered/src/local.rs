@@ -13,6 +13,7 @@
 
 use crate::global::{GLOBAL, lock};
 use crate::limbo::{self, Limbo};
+use crate::part::{Block, SLOTS};
 use corebeat_sync::asymmetric;
 use corebeat_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use corebeat_sync::thread_local;
@@ -58,6 +59,9 @@ pub(crate) struct Local {
     /// How many events there are within the first.
     nested: Cell<u32>,
     place: Cell<usize>,
+    /// How many slots `block` has: none while the thread has no place.
+    slots: Cell<usize>,
+    block: Cell<*const Block>,
 }
 
 impl Local {
@@ -65,14 +69,26 @@ impl Local {
     const fn new() -> Local {
         let public =
             Public { word: AtomicU32::new(FOREIGN), control: AtomicU32::new(0), reach: AtomicU64::new(0) };
-        Local { public, nested: Cell::new(0), place: Cell::new(NOWHERE) }
+        Local {
+            public,
+            nested: Cell::new(0),
+            place: Cell::new(NOWHERE),
+            slots: Cell::new(0),
+            block: Cell::new(ptr::null()),
+        }
     }
 
     #[cfg(loom)]
     fn new() -> Local {
         let public =
             Public { word: AtomicU32::new(FOREIGN), control: AtomicU32::new(0), reach: AtomicU64::new(0) };
-        Local { public, nested: Cell::new(0), place: Cell::new(NOWHERE) }
+        Local {
+            public,
+            nested: Cell::new(0),
+            place: Cell::new(NOWHERE),
+            slots: Cell::new(0),
+            block: Cell::new(ptr::null()),
+        }
     }
 }
 
@@ -106,6 +122,7 @@ impl Keep {
             // SAFETY: it has no destructor, and is there as long as the thread (in models, until `leave`).
             let local = unsafe { &*local };
             local.place.set(NOWHERE);
+            local.slots.set(0);
             lock(&GLOBAL.registry).leave(number);
             // Relaxed: nobody else looks any more.
             local.public.word.store(FOREIGN, Ordering::Relaxed);
@@ -198,6 +215,8 @@ impl Local {
         let kept = KEEP.try_with(|keep| keep.entry.set(Some((number, ptr::from_ref(self)))));
         if kept.is_ok() {
             self.place.set(number);
+            self.block.set(lock(&GLOBAL.parts).block(number));
+            self.slots.set(SLOTS);
         } else {
             self.place.set(NOWHERE);
             self.nested.set(0);
@@ -289,6 +308,19 @@ impl Local {
         // Relaxed: the fence orders it. (Asked here, a fence is not free where it was not before.)
         self.public.reach.store(era, Ordering::Relaxed);
         asymmetric::light();
+    }
+
+    /// Adds to the thread's part of the counter with this slot, if both have one. Whether it was done.
+    #[inline(always)]
+    pub(crate) fn add(&self, slot: usize, n: u64) -> bool {
+        if slot >= self.slots.get() {
+            return false;
+        }
+        // SAFETY: a thread that has slots has a block with so many, and blocks stay.
+        let part = unsafe { &*self.block.get() }.part(slot);
+        // Relaxed: it is a number, and nothing hangs on when others see it. Who has the place next has it under a lock.
+        part.store(part.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        true
     }
 
     /// The thread's place, or `NOWHERE`.
