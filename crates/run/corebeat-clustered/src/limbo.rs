@@ -66,13 +66,16 @@ impl Dead {
 /// What a thread is to free.
 pub(crate) struct Limbo {
     dead: Vec<Dead>,
+    /// Empty but while it sweeps: room that is used again. (To allocate and free some at each sweep has the allocator tidy up each time,
+    /// among the values that were freed before.)
+    graves: Vec<Dead>,
     /// With so many it looks whether some can go.
     full: usize,
 }
 
 impl Limbo {
     pub(crate) const fn new() -> Limbo {
-        Limbo { dead: Vec::new(), full: BATCH }
+        Limbo { dead: Vec::new(), graves: Vec::new(), full: BATCH }
     }
 
     /// Hands all to whoever sweeps next: the thread ends.
@@ -103,29 +106,31 @@ pub(crate) fn put(dead: Dead) {
 
 /// Frees what nobody uses, of this thread and of those that have ended: how many values.
 pub(crate) fn sweep() -> usize {
-    let mut dead = with_limbo(|limbo| {
+    let (mut dead, mut graves) = with_limbo(|limbo| {
         // While this is under way, it is not full.
         limbo.full = usize::MAX;
-        mem::take(&mut limbo.dead)
+        (mem::take(&mut limbo.dead), mem::take(&mut limbo.graves))
     })
     .unwrap_or_default();
     dead.append(&mut lock(&GLOBAL.orphans));
-    let mut graves = Vec::new();
     if !dead.is_empty() {
         let (era, spans) = lock(&GLOBAL.registry).scan();
         dead.iter_mut().for_each(|dead| dead.date(era));
-        let is_held = |dead: &Dead| spans.iter().any(|span| span.holds(dead.birth, dead.death));
-        (dead, graves) = dead.into_iter().partition(is_held);
+        let is_free = |dead: &mut Dead| !spans.iter().any(|span| span.holds(dead.birth, dead.death));
+        graves.extend(dead.extract_if(.., is_free));
     }
     let count = graves.len();
     // SAFETY: every event that could have found them is over, or does not reach so far (`scan`).
-    graves.into_iter().for_each(|dead| unsafe { dead.bury() });
-    let mut kept = Some(dead);
+    graves.drain(..).for_each(|dead| unsafe { dead.bury() });
+    let mut kept = Some((dead, graves));
     with_limbo(|limbo| {
-        limbo.dead.extend(kept.take().into_iter().flatten());
+        let (mut dead, graves) = kept.take().expect("it is given once");
+        // Destructors may have put some there.
+        dead.append(&mut limbo.dead);
         // Twice as many: the work for each value does not grow with what is held.
-        limbo.full = BATCH.max(2 * limbo.dead.len());
+        limbo.full = BATCH.max(2 * dead.len());
+        (limbo.dead, limbo.graves) = (dead, graves);
     });
-    lock(&GLOBAL.orphans).extend(kept.into_iter().flatten());
+    lock(&GLOBAL.orphans).extend(kept.into_iter().flat_map(|(dead, _)| dead));
     count
 }
