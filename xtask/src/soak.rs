@@ -31,7 +31,7 @@ const RACES: [(&str, &[&str], &str); 7] = [
     ("corebeat-snet", &["network", "random_net"], ""),
     ("corebeat-stm", &["small", "bank", "word"], ""),
     ("corebeat-scoop", &["small"], ""),
-    ("corebeat-clustered", &["small", "load"], ""),
+    ("corebeat-clustered", &["small", "load", "random"], ""),
 ];
 /// It knows what the standard library does only if that is built with it, and so for a target.
 const RACES_TARGET: &str = "x86_64-unknown-linux-gnu";

@@ -1,11 +1,11 @@
 //! Corebeat for C and C++: `libcorebeat.so` and `libcorebeat.a`, with the headers `include/hrm.h`,
-//! `include/invasive_computing.h` and those in `include/tinystm`, which say what each function does.
+//! `include/invasive_computing.h`, `include/clustered.h` and those in `include/tinystm`, which say what each function does.
 //!
-//! Place in the loop: app; stands on corebeat-heartbeat, corebeat-claim and corebeat-stm, and adds nothing but their C side.
+//! Place in the loop: app; stands on corebeat-heartbeat, corebeat-claim, corebeat-clustered and corebeat-stm, and adds nothing but their C side.
 //!
 //! # Example
 //!
-//! `examples/` has one in C, one in C++ with OpenMP, one in Python, and the paper's Listing 1.1. `tests/examples.rs` runs them.
+//! `examples/` has two in C, one in C++ with OpenMP, one in Python, and the paper's Listing 1.1. `tests/examples.rs` runs them.
 //!
 //! # Invariants
 //!
@@ -18,6 +18,7 @@
 #![allow(clippy::missing_safety_doc, reason = "the headers have the contracts; Rust has its own crates")]
 
 pub mod claim;
+pub mod clustered;
 pub mod hrm;
 pub mod module;
 pub mod stm;

@@ -74,6 +74,12 @@ fn c_example_beats_with_threads_and_reads_its_goal() {
 }
 
 #[test]
+fn c_example_counts_with_threads() {
+    let said = compile_and_run("cc", "clustered.c", &["-pthread", "-pedantic"]);
+    assert_eq!(said, "400000 requests served, 0 open\n");
+}
+
+#[test]
 fn cpp_example_beats_in_an_openmp_loop() {
     let said = compile_and_run("c++", "heartbeat.cpp", &["-fopenmp"]);
     assert!(said.contains("with a goal of 1000 or more"), "{said}");

@@ -52,7 +52,7 @@
 //! # Invariants
 //!
 //! 1. What was found in an event is not dropped before its end (`registry`, `limbo`; models in `model`; `tests/small.rs` under Miri).
-//! 2. It is dropped once (`tests/small.rs`).
+//! 2. It is dropped once (`tests/small.rs`, `tests/random.rs`).
 //! 3. An event that does not end holds up nothing that was made after its last look (`tests/small.rs`, models in `model`).
 //! 4. Events do not leave their thread or their closure, and what was found there does not either (types; `compile_fail` at [`Event`]).
 //! 5. A place of [`Thread`] belongs to one thread at a time, and the next one sees what it did (`registry`, under its lock).
@@ -62,6 +62,7 @@
 //! 9. Ready objects do as their sequential models, on whatever threads (`tests/ready.rs`).
 //! 10. Nobody writes what somebody reads (`lock`); an object of a pool is with one at a time (`pool`); a shared value goes once, after
 //!     all references (`shared`; models of all three in `model::ready`, `tests/load.rs`).
+//! 11. A slot of counters is one counter's at a time, and begins with nothing (`part`; `tests/small.rs`).
 //!
 //! # Memory ordering
 //!
@@ -73,7 +74,7 @@
 //! | event over | Release | Acquire look | dropped after it was used |
 //! | value linked (`link`) | AcqRel | Acquire | its contents go with it |
 //! | representative, table (`cluster`) | Release | Acquire | the same |
-//! | counts (`counter`, `histogram`, `id`) | Relaxed | nothing | nobody relies on when they are seen |
+//! | counts (`counter`, `part`, `histogram`, `id`) | Relaxed | nothing | nobody relies on when they are seen |
 //! | who reads counted (`lock`), then a look whether somebody writes | Relaxed, `light` | somebody writes, `heavy`, look at counts | one of the two sees the other |
 //! | who reads gone, nobody writes any more (`lock`) | Release | Acquire look of the other side | the value goes with it |
 //! | batch in the depot (`pool`) | Release | Acquire exchange | its objects go with it |
@@ -88,7 +89,7 @@
 //!
 //! # Limits
 //!
-//! Threads, not signal handlers: what adds to a [`Counter`] there may lose what it interrupted. A thread keeps up to 256 values that could
+//! A thread's block of parts for [`Counter`]s takes 4 KiB; blocks are as many as there were threads at a time, and stay. Threads, not signal handlers: what adds to a [`Counter`] there may lose what it interrupted. A thread keeps up to 256 values that could
 //! be dropped (twice as many as are held up, if that is more) until it retires more, ends, or calls [`reclaim`]. After `fork`, threads
 //! that the child does not have count as if they stayed in the events that they were in.
 

@@ -380,6 +380,22 @@ fn counter_loses_nothing_in_any_domain() {
     count::<Node>();
 }
 
+/// More counters than have slots; and slots that had other counters before.
+#[test]
+fn counters_beyond_the_slots_and_after_others_count_as_well() {
+    let many = if cfg!(miri) { 20 } else { 600 };
+    for _ in 0..2 {
+        let counters: Vec<Counter> = (0..many).map(|_| Counter::new()).collect();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| counters.iter().zip(0..).for_each(|(counter, n)| counter.add(n)));
+            }
+        });
+        assert!(counters.iter().zip(0..).all(|(counter, n)| counter.value() == 2 * n));
+    }
+    assert_eq!(<Counter>::new().value(), 0);
+}
+
 #[test]
 fn adaptive_counter_that_is_handed_around_spreads_and_gathers_again() {
     let counter = AdaptiveCounter::default();
