@@ -92,7 +92,7 @@ impl World {
             Step::Look(link) => return event(|event| self.links[link].get(event).map(Counted::value)),
             Step::Replace(link, value) => self.links[link].replace(new(value)),
             Step::ReplaceThen(link, value) => {
-                self.links[link].replace_then(new(value), |old| drop(old.value()))
+                self.links[link].replace_then(new(value), |old| _ = old.value())
             }
             Step::ReplaceIf(link, value) => event(|event| {
                 let Some(seen) = self.links[link].get(event) else { return };
