@@ -82,7 +82,7 @@ struct World {
 impl World {
     fn new() -> World {
         let links = [(); LINKS].map(|()| Link::empty());
-        World { links, counter: Counter::new(), adaptive: AdaptiveCounter::new(), alive: Arc::default() }
+        World { links, counter: Counter::new(), adaptive: AdaptiveCounter::default(), alive: Arc::default() }
     }
 
     /// What a look finds.
