@@ -212,8 +212,11 @@ mod tests {
         bytes
     }
 
+    /// An event's name, its thread, and its number.
+    type Told = (String, u32, u64);
+
     /// What a piece has: events with their threads and numbers, and what is lost.
-    fn piece(since_s: Range<f64>, streams: &[u32]) -> (Vec<(String, u32, u64)>, BTreeMap<u32, u64>) {
+    fn piece(since_s: Range<f64>, streams: &[u32]) -> (Vec<Told>, BTreeMap<u32, u64>) {
         let since_ns = (since_s.start * 1e9) as u64..(since_s.end * 1e9) as u64;
         let mut piece = Vec::new();
         let cut = Cut::new(Cursor::new(trace()), since_ns, streams).unwrap();
@@ -233,7 +236,7 @@ mod tests {
         (events, lost)
     }
 
-    fn event(kind: &str, stream: u32, n: u64) -> (String, u32, u64) {
+    fn event(kind: &str, stream: u32, n: u64) -> Told {
         (kind.into(), stream, n)
     }
 
