@@ -280,13 +280,15 @@ fn demo_that_is_ended_by_a_signal_leaves_no_folder_behind() {
             let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
             command.args(demo).env("TMPDIR", folder.path()).env("COREBEAT_STATE_DIR", state.path());
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-            // A test that was started with `nohup` is to find the same.
+            // Tests that were started with `nohup`, or in the background of a script, are to find the same.
             let usual = || {
-                // SAFETY: the default action needs no handler.
-                unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
+                for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+                    // SAFETY: the default action needs no handler.
+                    unsafe { libc::signal(signal, libc::SIG_DFL) };
+                }
                 Ok(())
             };
-            // SAFETY: between fork and exec it makes one system call.
+            // SAFETY: between fork and exec it makes system calls alone.
             unsafe { command.pre_exec(usual) };
             let mut child = command.spawn().unwrap();
             while is_empty() {
