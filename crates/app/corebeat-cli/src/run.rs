@@ -16,9 +16,9 @@ pub(crate) struct Options {
     /// Which policies act on the program
     #[arg(long, value_enum, default_value = "auto")]
     policy: PolicyName,
-    /// How long a turn is with coscheduling, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(5..=10_000))]
-    slice_ms: u64,
+    /// How long a turn is with coscheduling, in milliseconds [default: 50]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(5..=10_000))]
+    slice_ms: Option<u64>,
     /// How the report at the end is written
     #[arg(long, value_enum, default_value = "table")]
     report: Format,
@@ -38,6 +38,9 @@ pub(crate) struct Options {
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
+
+/// How long a turn is where nothing is said, in milliseconds.
+const SLICE_MS: u64 = 50;
 
 /// How a report is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -70,14 +73,18 @@ fn periods(observe_ms: u64) -> Periods {
 }
 
 pub(crate) fn main(options: Options) -> Done {
+    let takes_turns = options.policy == PolicyName::Coscheduling;
+    if takes_turns && (options.exact_locks || options.memory.is_some() || options.period.is_some()) {
+        return Err(Failure::usage(
+            "coscheduling goes with none of --exact-locks, --memory and --period; leave them out (--slice-ms is how long a turn is)",
+        ));
+    }
+    if !takes_turns && options.slice_ms.is_some() {
+        return Err(Failure::usage("--slice-ms goes with --policy coscheduling; leave it out, or add that"));
+    }
     let file = options.report_file.as_deref().map(Output::create).transpose()?;
-    if options.policy == PolicyName::Coscheduling {
-        if options.exact_locks || options.memory.is_some() {
-            return Err(Failure::usage(
-                "coscheduling goes with neither --exact-locks nor --memory; leave them out",
-            ));
-        }
-        let (status, report) = gang::run(&options.command, options.slice_ms)?;
+    if takes_turns {
+        let (status, report) = gang::run(&options.command, options.slice_ms.unwrap_or(SLICE_MS))?;
         if let Err(failure) = write(&report, options.report, file) {
             failure.report();
         }
