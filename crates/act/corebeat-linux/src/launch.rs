@@ -185,20 +185,37 @@ impl Started {
     /// # Errors
     /// Where the program's status is lost, because somebody else in this process took it.
     pub fn attend(&mut self, signals: &Signals, timeout: Duration) -> Result<Option<ExitStatus>, Error> {
+        Ok(Started::attend_all(&mut [self], signals, timeout)?.pop().flatten())
+    }
+
+    /// As [`Started::attend`], for several programs at once: until the first of them ends. Each gets every signal that is passed on.
+    /// How they ended, in their order.
+    ///
+    /// # Errors
+    /// As [`Started::attend`].
+    pub fn attend_all(
+        programs: &mut [&mut Started],
+        signals: &Signals,
+        timeout: Duration,
+    ) -> Result<Vec<Option<ExitStatus>>, Error> {
         let until = Instant::now() + timeout;
         loop {
-            if let Some(status) = self.look()? {
+            let ended = programs.iter_mut().map(|p| p.look()).collect::<Result<Vec<_>, _>>()?;
+            let pidfds: Vec<BorrowedFd<'_>> = programs.iter().map(|p| p.pidfd()).collect();
+            if ended.iter().any(Option::is_some) {
                 // One that is left unread would hit this process as soon as it takes its signals back.
-                signals.pass_on(self.pidfd.as_fd());
-                return Ok(Some(status));
+                signals.pass_on(&pidfds);
+                return Ok(ended);
             }
             let left = until.saturating_duration_since(Instant::now());
-            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+            let wake = pidfds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
+            let mut fds: Vec<_> = wake.chain([PollFd::new(signals, PollFlags::IN)]).collect();
             let left = left.try_into().unwrap_or(rustix::time::Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
             match poll(&mut fds, Some(&left)) {
-                Ok(0) => return self.look(),
-                Ok(_) => signals.pass_on(self.pidfd.as_fd()),
-                Err(rustix::io::Errno::INTR) => {}
+                Ok(0) => return programs.iter_mut().map(|p| p.look()).collect(),
+                // Who is asked for the end may have something to tidy up for it.
+                Ok(_) if signals.pass_on(&pidfds) => return programs.iter_mut().map(|p| p.look()).collect(),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => {
                     return Err(Error::Refused { what: "wait for the program".into(), source: e.into() });
                 }

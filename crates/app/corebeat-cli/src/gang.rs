@@ -50,7 +50,7 @@ struct Member {
 /// Runs programs to their ends: the status of the first that failed, else of the last; and the report.
 ///
 /// # Errors
-/// Where one cannot be started or watched. Those that were started go on.
+/// Where one cannot be started: then those before it are killed. Where one cannot be watched: then they go on.
 pub(crate) fn run(command: &[OsString], slice_ms: u64) -> Result<(ExitStatus, Report), Failure> {
     let mut notes = Vec::new();
     match state_dir().and_then(|dir| restore_all(&dir)) {
@@ -82,15 +82,21 @@ pub(crate) fn run(command: &[OsString], slice_ms: u64) -> Result<(ExitStatus, Re
     let slice_ns = slice_ms * 1_000_000;
     let mut policy = Coscheduling::new(machine.topology(), &sets, slice_ns).map_err(Failure::own)?;
     let start_ns = now_ns();
-    members.iter_mut().try_for_each(|m| m.started.release())?;
+    for at in 0..members.len() {
+        if let Err(e) = members[at].started.release() {
+            // Nobody would watch those that have just begun. Those that are held end by themselves.
+            members[..at].iter().for_each(|m| machine.signal(m.id, libc::SIGKILL));
+            return Err(e.into());
+        }
+    }
     let mut steers = true;
     while members.iter().any(|m| m.ended.is_none()) {
         attend(&mut members, &signals, now_ns() + slice_ns, start_ns)?;
-        if let Some(signal) = signals.asked_to_end().filter(|_| steers) {
+        if steers && signals.asked_to_end().is_some() {
             // Who is frozen hears nothing.
             machine.restore();
+            members.iter_mut().for_each(|m| m.frozen = false);
             steers = false;
-            members.iter().for_each(|m| machine.signal(m.id, signal));
         }
         let seen = machine.observe()?;
         members.iter_mut().for_each(|m| m.see(&seen, cpus as u32));
@@ -123,13 +129,14 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// Waits for a turn's end, or that of a program.
+/// Waits for a turn's end, or that of a program, or a signal that asks for it.
 fn attend(members: &mut [Member], signals: &Signals, until_ns: u64, start_ns: u64) -> Result<(), Failure> {
-    let mut left = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
-    for member in members.iter_mut().filter(|m| m.ended.is_none()) {
-        // The first is waited for, the others are looked at.
-        let ended = member.started.attend(signals, std::mem::take(&mut left))?;
-        member.ended = ended.map(|status| (status, seconds(now_ns() - start_ns)));
+    let left = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
+    let mut here: Vec<&mut Member> = members.iter_mut().filter(|m| m.ended.is_none()).collect();
+    let mut programs: Vec<&mut Started> = here.iter_mut().map(|m| &mut m.started).collect();
+    let ended = Started::attend_all(&mut programs, signals, left)?;
+    for (member, status) in here.into_iter().zip(ended) {
+        member.ended = status.map(|status| (status, seconds(now_ns() - start_ns)));
     }
     Ok(())
 }

@@ -75,8 +75,9 @@ impl Signals {
     }
 
     /// Passes on what has come to those whom it has not reached: a terminal signals all of its foreground group, the
-    /// program included.
-    pub(super) fn pass_on(&self, pidfd: BorrowedFd<'_>) {
+    /// programs included. Whether one of them asks for the end.
+    pub(super) fn pass_on(&self, pidfds: &[BorrowedFd<'_>]) -> bool {
+        let mut asks_to_end = false;
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
         let mut bytes = [0u8; SIZE];
         while (&self.queue).read(&mut bytes).is_ok_and(|n| n == SIZE) {
@@ -89,14 +90,18 @@ impl Signals {
             }
             if ENDING.contains(&signal) {
                 self.asked_to_end.set(Some(signal));
+                asks_to_end = true;
             }
             if !to_group {
                 // SAFETY: the number is one of `PASSED`, all of which are signals.
                 let signal = unsafe { Signal::from_raw_unchecked(signal) };
                 // A program that has ended needs no signals.
-                let _ = pidfd_send_signal(pidfd, signal);
+                for fd in pidfds {
+                    let _ = pidfd_send_signal(fd, signal);
+                }
             }
         }
+        asks_to_end
     }
 }
 
