@@ -7,6 +7,9 @@ use crate::{Error, Scenario};
 use corebeat_machine::{CoscheduledSet, CpuId};
 use serde::Deserialize;
 
+/// No scenario has more sets.
+const SETS_MAX: usize = 4096;
+
 /// A coscheduled set. In a scenario this is a table `[[sets]]`. Without a coscheduler its tasks run as all others do.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -52,8 +55,12 @@ impl Scenario {
     /// The coscheduled sets, as a coscheduler wants them.
     ///
     /// # Errors
-    /// [`Error::Scenario`] where a name is not there, or there twice.
+    /// [`Error::Scenario`] where a name is not there, or there twice; where a set has no CPU, or more than there are; for too many sets.
     pub fn coscheduled(&self) -> Result<Vec<CoscheduledSet>, Error> {
+        let count = self.sets.len();
+        if count > SETS_MAX {
+            return Err(Error::Scenario(format!("{count} sets; write no more than {SETS_MAX}")));
+        }
         let place = |name: &String| self.sets.iter().position(|s| s.name == *name);
         let set = |(at, set): (usize, &Set)| {
             let told = |what: String| Err(Error::Scenario(format!("set '{}': {what}", set.name)));

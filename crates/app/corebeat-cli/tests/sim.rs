@@ -89,3 +89,30 @@ fn mistakes_are_one_line_with_their_place() {
         Command::new(env!("CARGO_BIN_EXE_corebeat")).args(["sim", "run", "none.toml"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(2));
 }
+
+#[test]
+fn sets_that_make_no_sense_are_told_of_in_one_line() {
+    let shipped = include_str!("../../../act/corebeat-sim/scenarios/machines.toml");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("scenario.toml");
+    let set = |name: &str, rest: &str| format!("{shipped}\n[[sets]]\nname = \"{name}\"\n{rest}\n");
+    let many: String = (0..5000).map(|n| format!("[[sets]]\nname = \"x{n}\"\ncpus = 1\n")).collect();
+    for (text, says) in [
+        (set("x", "cpus = 0"), "set 'x': cpus is 0"),
+        (set("x", "cpus = 999"), "set 'x': cpus is 999"),
+        (set("set0", "cpus = 1"), "set 'set0': its name is taken"),
+        (set("x", "cpus = 1\nwithin = \"x\""), "no set 'x' comes before it"),
+        (set("x", "cpus = 1\nwithin = \"y\""), "no set 'y' comes before it"),
+        (shipped.replacen("set = \"set0\"", "set = \"y\"", 1), "there is no set 'y'"),
+        (format!("{shipped}{many}"), "write no more than 4096"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let done = std::process::Command::new(env!("CARGO_BIN_EXE_corebeat"))
+            .args(["sim", "run", file.to_str().unwrap()])
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{told}");
+        assert!(told.contains(says) && told.lines().count() == 1, "{says}: {told}");
+    }
+}
