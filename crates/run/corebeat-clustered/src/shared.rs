@@ -66,25 +66,41 @@ unsafe impl<T: Send + Sync + 'static> Send for Shared<T> {}
 unsafe impl<T: Send + Sync + 'static> Sync for Shared<T> {}
 
 impl<T: Send + Sync + 'static> Inner<T> {
-    /// Counts `n` in the thread's part, and says whether that was still right.
+    /// Counts `n` in the thread's part, and says whether that was still right. What is counted down may be gone when this returns: no
+    /// reference to it is kept as long.
+    ///
+    /// # Safety
+    ///
+    /// The owner or a reference has it, which is there until `n` is counted.
     #[inline]
-    fn add_part(&self, n: i64) -> bool {
+    unsafe fn add_part(inner: NonNull<Inner<T>>, n: i64) -> bool {
         // Within the event: who adds the parts together waits for its end.
         event(|event| {
-            let has_owner = self.has_owner.get(event).is_some_and(|has_owner| *has_owner);
+            // SAFETY: the caller has it; and when `n` is counted, this event has.
+            let inner = unsafe { inner.as_ref() };
+            let has_owner = inner.has_owner.get(event).is_some_and(|has_owner| *has_owner);
             if has_owner {
-                self.parts.add(n);
+                inner.parts.add(n);
             }
             has_owner
         })
     }
 
-    fn share(&self) -> Shared<T> {
-        if !self.add_part(1) {
-            // Relaxed: there is another one, which keeps it.
-            self.rest.fetch_add(1, Ordering::Relaxed);
+    /// Takes the pointer that was boxed: by one from a reference, the value could not be dropped.
+    ///
+    /// # Safety
+    ///
+    /// The owner or a reference has it, which is there until this returns.
+    #[inline]
+    unsafe fn share(inner: NonNull<Inner<T>>) -> Shared<T> {
+        // SAFETY: the caller says so.
+        unsafe {
+            if !Inner::add_part(inner, 1) {
+                // Relaxed: there is another one, which keeps it.
+                inner.as_ref().rest.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        Shared { inner: NonNull::from(self) }
+        Shared { inner }
     }
 
     /// # Safety
@@ -132,7 +148,8 @@ impl<T: Send + Sync + 'static> Owner<T> {
     /// A reference, which may outlive the owner.
     #[inline]
     pub fn share(&self) -> Shared<T> {
-        self.inner().share()
+        // SAFETY: this is the owner.
+        unsafe { Inner::share(self.inner) }
     }
 
     /// How many references there are: right as long as none is made or dropped, otherwise off by those.
@@ -162,14 +179,16 @@ impl<T: Send + Sync + 'static> Shared<T> {
 impl<T: Send + Sync + 'static> Clone for Shared<T> {
     #[inline]
     fn clone(&self) -> Self {
-        self.inner().share()
+        // SAFETY: this is a reference.
+        unsafe { Inner::share(self.inner) }
     }
 }
 
 impl<T: Send + Sync + 'static> Drop for Shared<T> {
     #[inline]
     fn drop(&mut self) {
-        if self.inner().add_part(-1) {
+        // SAFETY: this is a reference.
+        if unsafe { Inner::add_part(self.inner, -1) } {
             return;
         }
         // AcqRel: whoever is last comes after all that others did with it.

@@ -240,6 +240,20 @@ fn event_that_stays_holds_what_there_was_and_nothing_newer() {
 }
 
 #[test]
+fn value_is_dropped_by_a_reference_that_outlives_its_owner() {
+    let alive = Arc::default();
+    let owner = Owner::new(Counted::new(&alive, 5));
+    let (one, two) = (owner.share(), owner.share());
+    drop(owner);
+    reclaim();
+    let three = two.clone();
+    drop((one, two));
+    assert_eq!((three.1, alive.load(Ordering::SeqCst)), (5, 1));
+    drop(three);
+    reclaim_to(&alive, 0);
+}
+
+#[test]
 fn thread_that_ends_leaves_its_dead_to_others() {
     let alive = Arc::default();
     for n in 0..8 {
