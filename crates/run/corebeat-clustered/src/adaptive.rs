@@ -4,7 +4,7 @@ use crate::cluster::{Chosen, Clustered, Miss, Root};
 use crate::domain::{Domain, Thread};
 use crate::global::lock;
 use crate::local::NOWHERE;
-use crate::{BiasedLock, Counter};
+use crate::{BiasedLock, Counter, event};
 use corebeat_sync::Mutex;
 use corebeat_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::fmt;
@@ -67,7 +67,8 @@ pub trait Single: Send + Sync + Sized {
 /// state is carried over.) The wait is as long as [`Single::spread`] and [`Single::gather`] take. What must not wait puts another value behind a
 /// [`Link`](crate::Link).
 ///
-/// If one of these panics, the object is gone: calls panic.
+/// They must not use the object: they would wait for themselves. They run within an [`event`](event()), so that what they retire is
+/// dropped when others may call again. If one of these panics, the object is gone: calls panic.
 pub struct Adaptive<S: Single> {
     form: BiasedLock<Option<Kept<S>>>,
     /// Where it was last called in its single form.
@@ -195,16 +196,20 @@ impl<S: Single> Adaptive<S> {
         if self.form.is_read_here() {
             return self.is_spread() == to_spread;
         }
-        let mut form = self.form.write();
-        *form = Some(match form.take().expect(LOST) {
-            Kept::Single(single) if to_spread => Kept::Spread(single.spread()),
-            Kept::Spread(spread) if !to_spread => Kept::Single(S::gather(spread)),
-            same => same,
+        let form = self.form.write();
+        // Destructors of what is retired here may use this object: they wait for the event's end, when others may call again.
+        event(move |_| {
+            let mut form = form;
+            *form = Some(match form.take().expect(LOST) {
+                Kept::Single(single) if to_spread => Kept::Spread(single.spread()),
+                Kept::Spread(spread) if !to_spread => Kept::Single(S::gather(spread)),
+                same => same,
+            });
+            // What was seen was another form.
+            self.last.store(NOWHERE, Ordering::Relaxed);
+            self.handed.store(0, Ordering::Relaxed);
+            *lock(&self.watch) = Watch { seen: 0, place: NOWHERE, alone: 0 };
         });
-        // What was seen was another form.
-        self.last.store(NOWHERE, Ordering::Relaxed);
-        self.handed.store(0, Ordering::Relaxed);
-        *lock(&self.watch) = Watch { seen: 0, place: NOWHERE, alone: 0 };
         true
     }
 

@@ -22,6 +22,7 @@ use std::sync::PoisonError;
 /// ```
 ///
 /// Keys and values are cloned when its form is swapped, and values when they are got: put large ones into an `Arc`.
+/// Destructors of values may use the map. What is to hash, compare, clone and drop keys, and to clone values, must not: the map is locked.
 pub type AdaptiveMap<K, V> = Adaptive<Mutex<HashMap<K, V>>>;
 
 impl<K, V> Single for Mutex<HashMap<K, V>>
@@ -61,7 +62,11 @@ where
     /// Gives a key a value, in the place of the one that it has, if any. Whether it had none.
     pub fn insert(&self, key: K, value: V) -> bool {
         self.call(|form| match form {
-            Form::Single(map) => lock(map).insert(key, value).is_none(),
+            Form::Single(map) => {
+                // The value's destructor is not ours: after the lock.
+                let old = lock(map).insert(key, value);
+                old.is_none()
+            }
             Form::Spread(map) => map.insert(key, value),
         })
     }
@@ -72,7 +77,11 @@ where
         K: Borrow<Q>,
     {
         self.call(|form| match form {
-            Form::Single(map) => lock(map).remove(key).is_some(),
+            Form::Single(map) => {
+                // As above.
+                let old = lock(map).remove(key);
+                old.is_some()
+            }
             Form::Spread(map) => map.remove(key),
         })
     }

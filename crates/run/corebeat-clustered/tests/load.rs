@@ -3,7 +3,7 @@
 use corebeat_clustered::*;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, LazyLock, Mutex};
 use std::thread;
 
 /// How much of a loop there is.
@@ -333,6 +333,30 @@ fn adaptive_map_swapped_under_load_loses_nothing() {
     });
     assert_eq!(map.len(), (THREADS - 1) * ROUNDS.div_ceil(2));
     assert!((1..THREADS).all(|number| map.get(&(number, 0)) == Some(0)));
+}
+
+#[test]
+fn adaptive_map_is_used_by_destructors_of_its_values() {
+    #[derive(Clone)]
+    struct Looks;
+
+    static MAP: LazyLock<AdaptiveMap<usize, Looks>> = LazyLock::new(AdaptiveMap::default);
+
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            MAP.len();
+        }
+    }
+
+    for _ in 0..8 {
+        for to_spread in [true, false] {
+            for key in 0..ROUNDS.min(200) {
+                assert!(MAP.insert(key, Looks) && !MAP.insert(key, Looks));
+            }
+            assert!(if to_spread { MAP.spread() } else { MAP.gather() });
+            assert!((0..ROUNDS.min(200)).all(|key| MAP.remove(&key)) && MAP.is_empty());
+        }
+    }
 }
 
 #[test]
