@@ -118,7 +118,7 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// Lets the value be read until the guard is dropped. Waits while somebody writes.
+    /// Lets the value be read until the guard is dropped. Waits while somebody writes; if that is this thread, for ever.
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T> {
         let readers = self.readers.here();
@@ -157,7 +157,7 @@ impl<T> BiasedLock<T> {
         self.changed.notify_all();
     }
 
-    /// Lets the value be written until the guard is dropped. Waits until nobody else reads or writes.
+    /// Lets the value be written until the guard is dropped. Waits until nobody reads or writes; if this thread writes, for ever.
     ///
     /// # Panics
     /// This thread is reading: it would wait for itself.

@@ -84,7 +84,8 @@ impl<T: Send, D: Domain> Log<T, D> {
         self.gather(|entries, count| entries.drain(..count).collect::<Vec<_>>())
     }
 
-    /// All entries that were pushed before this call, and stay.
+    /// All entries that were pushed before this call, and stay. They are cloned while their place is locked: a `Clone` that uses this
+    /// log would wait for itself. If it must, the log may be one of `Arc`s.
     pub fn read(&self) -> Vec<T>
     where
         T: Clone,

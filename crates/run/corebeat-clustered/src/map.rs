@@ -35,7 +35,8 @@ const BUCKETS_LEAST: usize = 4;
 /// removed ([`Counter`]).
 ///
 /// Each operation on a key takes effect at one moment. What goes through all entries finds those that are there from its begin to its
-/// end, each once, and some of the others. The map grows, and does not shrink.
+/// end, each once, and some of the others. The map grows, and does not shrink. Keys are compared while a part is locked: an `Eq` that
+/// writes the map may wait for itself. Destructors may.
 ///
 /// ```text
 ///   part (by high bits of the hash)      bucket (by low bits)
