@@ -268,6 +268,13 @@ mod tests {
     }
 
     #[test]
+    fn loss_beyond_all_numbers_is_told() {
+        let lost = BTreeMap::from([(0, u64::MAX), (1, 1)]);
+        let ending = Ending::Complete { lost, more_at_byte: None };
+        assert_eq!(ending.to_string(), format!("complete, but for {} lost events", u64::MAX));
+    }
+
+    #[test]
     fn time_without_a_trace_is_an_error() {
         let cut = Cut::new(Cursor::new(trace()), u64::MAX..u64::MAX, &[]);
         assert!(matches!(cut.map(|_| ()), Err(Error::NothingThere { ns: 5_000_000_000 })));

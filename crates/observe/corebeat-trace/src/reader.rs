@@ -98,7 +98,9 @@ impl std::fmt::Display for Ending {
             Ending::Complete { lost, more_at_byte } => {
                 write!(f, "complete")?;
                 if !lost.is_empty() {
-                    write!(f, ", but for {} lost events", lost.values().sum::<u64>())?;
+                    // What a file says may be anything.
+                    let all = lost.values().fold(0u64, |all, lost| all.saturating_add(*lost));
+                    write!(f, ", but for {all} lost events")?;
                 }
                 match more_at_byte {
                     Some(at_byte) => {
