@@ -180,7 +180,8 @@ impl Report {
         }
         let mut report = all.told();
         if let Ending::Complete { lost, .. } = timeline.ending() {
-            report.lost = lost.values().sum();
+            // What a file says may be anything.
+            report.lost = lost.values().fold(0, |all, lost| all.saturating_add(*lost));
         }
         report.ending = Some(timeline.ending().clone());
         Ok(report)
