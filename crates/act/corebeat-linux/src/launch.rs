@@ -22,7 +22,7 @@ use crate::{Error, MemoryPolicy};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, wait, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, wait, waitpid};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -145,6 +145,18 @@ impl Launch {
             keep_orphans: self.keep_orphans,
             ended: None,
         })
+    }
+}
+
+impl Drop for Started {
+    /// A process that was not released ends, and is waited for: were we gone before it, it would complain of that.
+    fn drop(&mut self) {
+        let (Some(gate), Some(spawner)) = (self.gate.take(), self.spawner.take()) else { return };
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        drop(gate);
+        if let Ok(Ok(mut child)) = spawner.join() {
+            let _ = child.wait();
+        }
     }
 }
 
