@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 use crate::report::{Ended, percent};
-use crate::session::now_ns;
-use corebeat_linux::{Launch, LinuxMachine, Options, Signals, Started, restore_all, state_dir};
+use crate::session::{now_ns, restore_killed};
+use corebeat_linux::{Launch, LinuxMachine, Options, Signals, Started};
 use corebeat_loop::heed;
 use corebeat_machine::{Action, Machine, ProgramId, Snapshot};
 use corebeat_policy::cosched::{Coscheduling, coscheduled};
@@ -52,13 +52,7 @@ struct Member {
 /// # Errors
 /// Where one cannot be started: then those before it are killed. Where one cannot be watched: then they go on.
 pub(crate) fn run(command: &[OsString], slice_ms: u64) -> Result<(ExitStatus, Report), Failure> {
-    let mut notes = Vec::new();
-    match state_dir().and_then(|dir| restore_all(&dir)) {
-        Ok(restored) => {
-            notes.extend(restored.undone.iter().map(|u| format!("restored from a killed run: {u}")))
-        }
-        Err(e) => notes.push(format!("what a killed run may have left could not be restored: {e}")),
-    }
+    let mut notes = restore_killed();
     let signals = Signals::new().map_err(Failure::own)?;
     let mut machine = LinuxMachine::new(Options::default())?;
     let cpus = machine.topology().cpus().len();

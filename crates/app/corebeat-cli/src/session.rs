@@ -149,18 +149,20 @@ impl Clock for HostClock {
     }
 }
 
+/// Undoes what a run that was killed has left; what to say of that.
+pub(crate) fn restore_killed() -> Vec<String> {
+    match state_dir().and_then(|dir| restore_all(&dir)) {
+        Ok(restored) => restored.undone.iter().map(|u| format!("restored from a killed run: {u}")).collect(),
+        Err(e) => vec![format!("what a killed run may have left could not be restored: {e}")],
+    }
+}
+
 /// Runs a program to its end. Its status, and the report.
 ///
 /// # Errors
 /// Where it cannot be started or watched. What was changed on the host is as before.
 pub(crate) fn run(command: &[OsString], how: How) -> Result<(ExitStatus, Report), Failure> {
-    let mut notes = Vec::new();
-    match state_dir().and_then(|dir| restore_all(&dir)) {
-        Ok(restored) => {
-            notes.extend(restored.undone.iter().map(|u| format!("restored from a killed run: {u}")))
-        }
-        Err(e) => notes.push(format!("what a killed run may have left could not be restored: {e}")),
-    }
+    let mut notes = restore_killed();
     let (program, args) =
         command.split_first().ok_or_else(|| Failure::usage("which program? Name one after --"))?;
     let signals = Signals::new().map_err(Failure::own)?;
