@@ -111,7 +111,8 @@ fn loom(workspace: &Workspace) -> Result<Outcome, String> {
 /// Runs them with more in the environment.
 pub(crate) fn run_models(workspace: &Workspace, more: &[(&str, &str)]) -> Result<Outcome, String> {
     let has_models = |source: &std::path::PathBuf| {
-        std::fs::read_to_string(source).is_ok_and(|text| text.contains("loom::model"))
+        std::fs::read_to_string(source)
+            .is_ok_and(|text| ["loom::model", "fault::model"].iter().any(|model| text.contains(model)))
     };
     let modelled = workspace
         .packages

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::Location;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// What can be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,15 +102,43 @@ fn name(path: &str) -> &str {
 
 /// Names a fault for the models of a process.
 const FAULT: &str = "COREBEAT_FAULT";
-/// Says that models are to run longer, which one that is expected to fail need not.
+/// For how many minutes `cargo xtask soak` runs: models have one preemption more then, as far as they get. One that is expected to
+/// fail need not.
 const SOAK: &str = "COREBEAT_SOAK";
+/// What a model may take of each of these minutes.
+const MORE_TIME: Duration = Duration::from_secs(2);
+/// Has models tell where there could be faults.
+const SURVEY: &str = "COREBEAT_SURVEY";
 
-/// Plants what `COREBEAT_FAULT` names, or nothing.
+/// How a model is run: beside the switches where a thread cannot go on, each execution has at most so many. What
+/// `COREBEAT_FAULT` names is planted.
 ///
 /// # Panics
 ///
-/// If it names no fault.
-pub fn plant_named() {
+/// If it names no fault, or `COREBEAT_SOAK` no number of minutes.
+pub fn model(preemptions: usize) -> loom::model::Builder {
+    plant_named();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    if let Ok(minutes) = std::env::var(SOAK) {
+        let minutes: u32 = minutes.parse().expect("a number of minutes");
+        builder.preemption_bound = Some(preemptions + 1);
+        builder.max_duration = Some(MORE_TIME * minutes);
+    }
+    builder
+}
+
+/// Runs a model; where `COREBEAT_SURVEY` is set, tells where there could be faults in it.
+pub fn run(model: impl FnOnce()) {
+    if std::env::var_os(SURVEY).is_some() {
+        survey(model).iter().for_each(|fault| println!("SITE {fault}"));
+    } else {
+        model();
+    }
+}
+
+/// Plants what `COREBEAT_FAULT` names, or nothing.
+fn plant_named() {
     plant(std::env::var(FAULT).ok().map(|fault| fault.parse().expect("a fault")));
 }
 

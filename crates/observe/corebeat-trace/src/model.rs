@@ -4,27 +4,13 @@
 
 use crate::ring::{Ring, Taken};
 use corebeat_sync::{Arc, fault, thread};
-use std::env;
-use std::time::Duration;
 
-/// For how many minutes `cargo xtask soak` runs: models have one preemption more then, as far as they get.
-const SOAK: &str = "COREBEAT_SOAK";
-/// What a model may take of each of these minutes.
-const MORE_TIME: Duration = Duration::from_secs(2);
 /// Slots of the ring, and what a slot takes.
 const SLOTS: usize = 2;
 const BYTES: usize = 8;
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
-    fault::plant_named();
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    if let Ok(minutes) = env::var(SOAK) {
-        let minutes: u32 = minutes.parse().expect("a number of minutes");
-        builder.preemption_bound = Some(4);
-        builder.max_duration = Some(MORE_TIME * minutes);
-    }
-    builder.check(model);
+    fault::model(3).check(model);
 }
 
 /// Fills slots from `first` to `last`, as far as there is room, with two bytes each; the last one stays open. How many it began.

@@ -12,27 +12,11 @@ use corebeat_sync::atomic::{AtomicUsize, Ordering};
 use corebeat_sync::cell::UnsafeCell;
 use corebeat_sync::fault;
 use corebeat_sync::thread::{self, JoinHandle};
-use std::env;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Has them tell where there could be faults.
-const SURVEY: &str = "COREBEAT_SURVEY";
-/// For how many minutes `cargo xtask soak` runs: models have one preemption more then, as far as they get.
-const SOAK: &str = "COREBEAT_SOAK";
-/// What a model may take of each of these minutes.
-const MORE_TIME: Duration = Duration::from_secs(2);
 
 /// Runs a model. Beside the switches where a thread cannot go on, each execution has at most so many.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    fault::plant_named();
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    if let Ok(minutes) = env::var(SOAK) {
-        let minutes: u32 = minutes.parse().expect("a number of minutes");
-        builder.preemption_bound = Some(preemptions + 1);
-        builder.max_duration = Some(MORE_TIME * minutes);
-    }
+    let mut builder = fault::model(preemptions);
     builder.max_branches = 10_000;
     let model = Arc::new(model);
     let check = || {
@@ -43,11 +27,7 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
             spawn(move || model()).join().expect("a panic would have ended it");
         });
     };
-    if env::var_os(SURVEY).is_some() {
-        fault::survey(check).iter().for_each(|fault| println!("SITE {fault}"));
-    } else {
-        check();
-    }
+    fault::run(check);
 }
 
 fn spawn<T: 'static>(f: impl FnOnce() -> T + 'static) -> JoinHandle<T> {

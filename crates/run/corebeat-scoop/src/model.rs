@@ -9,10 +9,7 @@ use corebeat_sync::atomic::{AtomicU32, Ordering};
 use corebeat_sync::{Arc, Mutex, fault, thread};
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
-    fault::plant_named();
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
+    fault::model(3).check(model);
 }
 
 /// A processor ends its calls, while the collector leaves work, or does it: the work is done once, and by one at a time.
