@@ -3,6 +3,9 @@
 use crate::corebeat;
 use crate::row::Table;
 use crate::tool::Tool;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use std::cell::{OnceCell, RefCell};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -28,12 +31,14 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(quick: bool, json: bool, filter: Option<String>) -> Result<Self, String> {
         let folder = tempfile::Builder::new().prefix("corebeat-bench-").tempdir();
+        let folder = folder.map_err(|e| format!("no temporary folder: {e}"))?;
+        remove_at_signal(folder.path().to_owned()).map_err(|e| format!("cannot take signals: {e}"))?;
         Ok(Session {
             quick,
             json,
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get()),
             filter,
-            folder: folder.map_err(|e| format!("no temporary folder: {e}"))?,
+            folder,
             corebeat: OnceCell::new(),
             library: OnceCell::new(),
             skipped: RefCell::default(),
@@ -121,4 +126,16 @@ impl Session {
         let mut out = std::io::stdout();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
+}
+
+/// The folder goes when a signal ends this program, which a `Drop` does not see.
+fn remove_at_signal(folder: PathBuf) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    std::thread::Builder::new().name("bench-end".into()).spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            let _ = std::fs::remove_dir_all(folder);
+            let _ = emulate_default_handler(signal);
+        }
+    })?;
+    Ok(())
 }
