@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Name};
 use crate::handle::{Gc, Separate};
-use crate::processor::Processor;
+use crate::processor::{Processor, finalises};
 use crate::queue::{Call, Run, Signal, lock};
 use crate::region::Here;
 use crate::system::Inner;
@@ -95,7 +95,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// That of `condition`.
+    /// That of `condition`; and whoever would wait for others is unwinding, or a finaliser.
     ///
     /// # Panics
     ///
@@ -116,6 +116,9 @@ impl Client {
             }
             if std::thread::panicking() {
                 return Err(Error::Unwinding);
+            }
+            if finalises() {
+                return Err(Error::Finaliser);
             }
             let see = |block: &Rc<Block>| (block.processor.clone(), lock(&block.processor.queue).changes);
             let seen: Vec<_> = blocks.iter().map(see).collect();
@@ -229,13 +232,16 @@ impl<T: Trace> Reservation<T> {
     /// # Errors
     ///
     /// The processor has failed, by this call or one before; or the answer would never come, because those who must act
-    /// first wait for whoever asks.
+    /// first wait for whoever asks; or whoever asks is unwinding, or a finaliser.
     pub fn query<R: Send + 'static>(
         &self,
         f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
     ) -> Result<R, Error> {
         if std::thread::panicking() {
             return Err(Error::Unwinding);
+        }
+        if finalises() {
+            return Err(Error::Finaliser);
         }
         let Block { inner, processor, owner, .. } = &*self.block;
         lock(&inner.waits).begin(*owner, processor, self.block.number).map_err(Error::Deadlock)?;

@@ -31,7 +31,7 @@
 
 use crate::fault::{Fault, is_planted};
 use crate::handle::At;
-use crate::processor::Processor;
+use crate::processor::{Processor, finalise};
 use crate::queue::lock;
 use crate::region::{Region, Swept};
 use crate::system::Inner;
@@ -43,6 +43,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The collector lets others run when it has traced so many objects.
 const SLICE: usize = if cfg!(test) { 3 } else { 16 << 10 };
@@ -71,6 +72,8 @@ pub struct Collected {
     pub objects_freed: u64,
     /// Bytes of the objects that are left, without what they own elsewhere.
     pub bytes: u64,
+    /// From its beginning until it was known who lives.
+    pub marking: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +101,10 @@ struct Requests {
     last: Option<Collected>,
     /// Of the collection that goes on.
     now: Collected,
+    /// When it began.
+    begun: Option<Instant>,
+    /// The collector was unwound.
+    is_over: bool,
 }
 
 pub(crate) struct Collector {
@@ -176,7 +183,7 @@ impl Inner {
         let mut requests = lock(&self.collector.requests);
         let epoch = self.collector.phase().0 + 1;
         // What is asked for by itself comes once.
-        if waiter.is_none() && requests.wanted >= epoch {
+        if requests.is_over || waiter.is_none() && requests.wanted >= epoch {
             return;
         }
         requests.wanted = requests.wanted.max(epoch);
@@ -266,7 +273,7 @@ impl Inner {
                 // What was reached that late is marked.
                 reached.clear();
                 if region.is_black() {
-                    let Swept { freed, objects, bytes } = region.sweep();
+                    let Swept { freed, objects, bytes } = finalise(|| region.sweep());
                     let mut requests = lock(&self.collector.requests);
                     requests.now.objects += objects;
                     requests.now.objects_freed += freed;
@@ -434,6 +441,7 @@ impl Hands {
         let objects_only = {
             let mut requests = lock(&inner.collector.requests);
             requests.now = Collected { epoch, ..Collected::default() };
+            requests.begun = Some(Instant::now());
             // From here on, who asks gets a later one.
             inner.collector.set_phase(epoch, Phase::Marking);
             std::mem::take(&mut requests.objects_only)
@@ -466,7 +474,7 @@ impl Hands {
             f(&part);
             for processor in part {
                 // The last reference to one that is dead: its objects are dropped, which may take long.
-                if Arc::into_inner(processor).is_some() {
+                if finalise(|| Arc::into_inner(processor).is_some()) {
                     yield_now();
                 }
             }
@@ -480,6 +488,10 @@ impl Hands {
         let inner = self.inner.clone();
         inner.collector.pending.fetch_add(1, Ordering::SeqCst);
         inner.collector.set_phase(epoch, Phase::Sweeping);
+        {
+            let mut requests = lock(&inner.collector.requests);
+            requests.now.marking = requests.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        }
         let (mut live, mut freed) = (0, 0);
         self.for_parts(|processors| {
             let mut dead = Vec::new();
@@ -640,5 +652,20 @@ impl Hands {
             }
         }
         self.tracer.forget_active();
+    }
+}
+
+impl Drop for Hands {
+    /// Unwound, by a panic or with its runtime: regions get their marks back, so that what is in them is dropped some time. What is
+    /// marked is not known any more, so nothing is collected from now on: `has_task` stays, and who waits is told.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.give_back_all();
+            let mut requests = lock(&self.collector().requests);
+            requests.is_over = true;
+            let waiters = std::mem::take(&mut requests.waiters);
+            drop(requests);
+            drop(waiters);
+        }
     }
 }

@@ -22,6 +22,9 @@ pub enum Error {
     /// Whoever asked is unwinding, or is ended with its runtime, and does not wait.
     #[error("nobody waits for the answer: whoever asked is unwinding")]
     Unwinding,
+    /// Whoever asked is a finaliser. The call was not made: the collector, or a processor's task, would have to wait for it.
+    #[error("a finaliser cannot wait for an answer: let it log a command")]
+    Finaliser,
 }
 
 /// Who takes part in a deadlock, or has failed.

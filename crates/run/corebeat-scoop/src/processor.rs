@@ -127,6 +127,22 @@ pub(crate) fn task() -> Option<(u64, Name)> {
     TASK.with(Cell::get)
 }
 
+/// The running task drops dead objects.
+static FINALISES: Local<Cell<bool>> = Local::new(|| Cell::new(false));
+
+/// Runs finalisers, which must not wait.
+pub(crate) fn finalise<R>(f: impl FnOnce() -> R) -> R {
+    let outer = FINALISES.with(|finalises| finalises.replace(true));
+    let result = f();
+    FINALISES.with(|finalises| finalises.set(outer));
+    result
+}
+
+/// Whether whoever runs is a finaliser.
+pub(crate) fn finalises() -> bool {
+    FINALISES.with(Cell::get)
+}
+
 /// A processor that has something to do: what its task runs. If that never starts, the processor has failed.
 pub(crate) struct Activation {
     pub(crate) inner: Arc<Inner>,
@@ -166,7 +182,7 @@ impl Activation {
             here.end_call();
             if let Err(payload) = done {
                 // Nobody gets at its objects any more.
-                here.region().clear();
+                finalise(|| here.region().clear());
                 processor.fail(text(&*payload));
                 end = ends_task(&*payload).then_some(payload);
                 break;

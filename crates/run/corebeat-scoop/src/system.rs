@@ -5,7 +5,7 @@ use crate::collector::{Collected, Collector};
 use crate::error::Name;
 use crate::fault::{Fault, is_planted};
 use crate::handle::{At, Export, Separate};
-use crate::processor::{Activation, Processor, begin_task, task};
+use crate::processor::{Activation, Processor, begin_task, finalises, task};
 use crate::queue::{Call, lock};
 use crate::region::{Here, Region};
 use crate::trace::Trace;
@@ -236,12 +236,12 @@ impl System {
 
     fn collect_with(&self, objects_only: bool) -> Collected {
         assert!(
-            task().is_none(),
+            task().is_none() && !finalises(),
             "a call or a finaliser cannot wait for a collection, which waits for it to end: let a client collect"
         );
         let (writer, mut reader) = stream(1);
         self.inner.request(objects_only, Some(writer));
-        reader.read().expect("the runtime has ended, or waits for something else for ever: see its report")
+        reader.read().expect("the runtime has ended, or waits for something else for ever: see its report; or the collector has panicked")
     }
 
     /// How many processors there are, with those that are dead and not collected.

@@ -37,34 +37,23 @@ impl<T> Turn<T> {
     /// Takes the turn, unless somebody has it.
     #[inline]
     pub(crate) fn try_take(&self) -> bool {
-        // Acquire: pairs with the release of who had it before.
-        self.change(|word| (word & TAKEN == 0).then_some(word | TAKEN), Ordering::Acquire).is_some()
+        // Relaxed: only spares a write. Acquire: pairs with the release of who had it before.
+        self.word.load(Ordering::Relaxed) & TAKEN == 0
+            && self.word.fetch_or(TAKEN, Ordering::Acquire) & TAKEN == 0
     }
 
     /// Asks for something to be done. True if nobody has the turn: then whoever asks sees to it.
     pub(crate) fn ask(&self) -> bool {
         // Release: pairs with the acquire in `take_work`: what is to be done is there.
-        self.change(|word| Some(word | ASKED), Ordering::Release).is_some_and(|word| word & TAKEN == 0)
-    }
-
-    /// Puts a new word there, unless that is `None`: the old one.
-    #[inline]
-    fn change(&self, new: impl Fn(u32) -> Option<u32>, ordering: Ordering) -> Option<u32> {
-        // Relaxed: looked at again by the exchange.
-        let mut word = self.word.load(Ordering::Relaxed);
-        loop {
-            match self.word.compare_exchange(word, new(word)?, ordering, Ordering::Relaxed) {
-                Ok(old) => return Some(old),
-                Err(now) => word = now,
-            }
-        }
+        self.word.fetch_or(ASKED, Ordering::Release) & TAKEN == 0
     }
 
     /// Whether something was asked for since this was last called. Only for who has the turn.
     #[inline]
     pub(crate) fn take_work(&self) -> bool {
-        // Acquire: see `ask`.
-        self.change(|word| (word & ASKED != 0).then_some(word & !ASKED), Ordering::Acquire).is_some()
+        // Relaxed: only spares a write; what comes later is seen before the turn is given back. Acquire: see `ask`.
+        self.word.load(Ordering::Relaxed) & ASKED != 0
+            && self.word.fetch_and(!ASKED, Ordering::Acquire) & ASKED != 0
     }
 
     /// Gives the turn back. False if something was asked for: then it is still the caller's.

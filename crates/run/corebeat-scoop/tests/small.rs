@@ -307,6 +307,59 @@ fn collection_in_a_finaliser_is_refused() {
 }
 
 #[test]
+fn query_in_a_finaliser_is_refused() {
+    struct Asks(System, Separate<u32>, Arc<AtomicUsize>);
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            let answer = self.1.query(&self.0.client(), |here, it| here[it]);
+            self.2.fetch_add(usize::from(answer == Err(Error::Finaliser)), Ordering::SeqCst);
+        }
+    }
+    let (system, refused) = (system(1), Arc::new(AtomicUsize::new(0)));
+    let client = system.client();
+    let live = client.create(|_| 1u32);
+    let asks = || Plain(Asks(system.clone(), live.clone(), refused.clone()));
+    // One that is dead in a live processor, one that is gone with its processor, and one whose processor fails.
+    let (dead, gone, failed) = (asks(), asks(), asks());
+    live.command(&client, move |here, _| {
+        here.make(dead);
+    });
+    drop(client.create(move |_| gone));
+    let bad = client.create(move |_| failed);
+    assert!(bad.query(&client, |_, _| std::panic::resume_unwind(Box::new("bad"))).is_err());
+    while system.collect().processors > 2 {}
+    assert_eq!(refused.load(Ordering::SeqCst), 3);
+    assert_eq!(live.query(&client, |here, it| here[it]), Ok(1));
+}
+
+#[test]
+fn collector_that_panics_gives_regions_back() {
+    struct Bad(Arc<AtomicUsize>);
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    // SAFETY: it has no handles. That it panics is what must not be.
+    unsafe impl Trace for Bad {
+        fn trace(&self, _: &mut Tracer) {
+            std::panic::resume_unwind(Box::new("bad"));
+        }
+    }
+    let (system, dropped) = (system(1), Arc::new(AtomicUsize::new(0)));
+    let client = system.client();
+    let own = dropped.clone();
+    let bad = client.create(move |_| Bad(own));
+    let refused = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| system.collect())).is_err();
+    assert!(refused() && refused());
+    assert_eq!(bad.query(&client, |_, _| 1), Ok(1));
+    drop((bad, client, system));
+    while dropped.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn objects_of_many_types_live_side_by_side() {
     let system = system(1);
     let client = system.client();
