@@ -183,7 +183,8 @@ fn measure(session: &Session, bench: &'static str, unit: &'static str, cases: &[
         |case| {
             let mut turns = Vec::new();
             for (name, subject, load) in &case.subjects {
-                let program = if *subject == Subject::Go { go::program(session)? } else { None };
+                let program =
+                    if *subject == Subject::Go { crate::go::program(session, "lpel")? } else { None };
                 if *subject != Subject::Go || program.is_some() {
                     turns.push(Turn::new(name, move || run(*subject, program.as_deref(), load, session)));
                 }

@@ -23,6 +23,7 @@ mod claim_phase;
 mod clustered;
 mod corebeat;
 mod figure;
+mod go;
 mod heartbeat;
 mod input;
 mod kernel;

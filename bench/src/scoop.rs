@@ -1,121 +1,240 @@
-//! Collections of objects and processors, as Meyer, Kogtenkov, Akhi measured them (*Processors and their collection*, 2012, section 6).
+//! Collections of objects and processors, as Meyer, Kogtenkov, Akhi measured them (*Processors and their collection*, 2012, section 6);
+//! and what they left out: calls that go on meanwhile, and actors of others.
 //!
 //! Each subject runs in a process of its own: it builds the objects with no collection in between, then collects a few times. All
-//! objects live, but where the case says so, and each collection is to find that.
+//! objects live, but where the case says so, and each collection is to find that. Processors with all objects live (*objects only*) are
+//! collected in the same process, in turn with ours: so both meet the same objects at the same places.
+
+mod arena;
+mod heap;
+mod leak;
+mod pause;
+mod peer;
+mod plan;
+mod subject;
 
 use crate::Bench;
 use crate::apart::{self, Case};
+use crate::child::Running;
+use crate::program::word_after;
 use crate::round::{Measured, Subject as Turn};
 use crate::row::Better;
 use crate::session::Session;
-use clap::ValueEnum;
-use corebeat_scoop::{Gc, Here, Link, Separate, System, Trace};
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use crate::tool::{GO, JAVA, JAVAC, Tool};
+use plan::{Plan, Work};
+use std::cell::Cell;
+use std::process::{Command, ExitCode};
+use std::rc::Rc;
+use std::time::Duration;
+use subject::Subject;
 
-pub(crate) const BENCHES: [Bench; 1] = [Bench {
-    name: "scoop.collect",
-    summary: "time of a full collection of objects and processors",
-    peers: &["objects only", "processor as object", "gc-arena"],
-    tools: &[],
-    cases: |session| apart::names(&cases(session)),
-    run,
-}];
+pub(crate) const BENCHES: [Bench; 4] = [
+    Bench {
+        name: "scoop.collect",
+        summary: "time of a full collection of objects and processors",
+        peers: &["objects only", "processor as object", "gc-arena", "go", "java, serial"],
+        tools: TOOLS,
+        cases: |session| apart::names(&collections(session)),
+        run: |session| run(session, 0, |_| ("ms", Better::Lower), &collections(session)),
+    },
+    Bench {
+        name: "scoop.mark",
+        summary: "the part of it until it is known which processors and objects live",
+        peers: &["objects only"],
+        tools: &[],
+        cases: |session| apart::names(&marks(session)),
+        run: |session| run(session, 1, |_| ("ms", Better::Lower), &marks(session)),
+    },
+    Bench {
+        name: "scoop.pause",
+        summary: "time of a call while one collection follows another",
+        peers: &["corebeat, no collections", "go", "java, serial"],
+        tools: TOOLS,
+        cases: |session| apart::names(&pauses(session)),
+        run: |session| run(session, 2, |_| ("µs", Better::Lower), &pauses(session)),
+    },
+    Bench {
+        name: "scoop.leak",
+        summary: "actors that nobody can call any more, and that are still there",
+        peers: &["actix", "ractor"],
+        tools: &[],
+        cases: |session| apart::names(&leaks(session)),
+        run: |session| run(session, 3, |_| ("actors", Better::Lower), &leaks(session)),
+    },
+];
 
+const TOOLS: &[Tool] = &[GO, JAVA, JAVAC];
 /// A run is ended after this.
 const RUN_MAX: Duration = Duration::from_secs(120);
-/// Collections of a run: the mean of them is one value.
-const COLLECTIONS: u32 = 3;
+/// Collections of a run: the median of them is one value.
+const COLLECTIONS: usize = 5;
+/// How long calls are made.
+const SPAN_MS: u64 = 500;
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Subject {
-    Corebeat,
-    ObjectsOnly,
-    ProcessorAsObject,
-    GcArena,
+/// What a subject is given.
+#[derive(Clone, Copy)]
+struct Load {
+    work: Work,
+    objects: usize,
+    processors: usize,
+    /// Objects of the processor that is called.
+    called: usize,
+    /// So many calls of a thousand were as fast.
+    per_mille: usize,
+    /// Until it is known who lives, and no longer.
+    marking: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Work {
-    /// Full binary trees, one a processor (figure 2).
-    Trees,
-    /// One ring of objects on random processors (figure 3).
-    Ring,
-    /// Ten random links an object (figure 4).
-    Links,
-    /// Trees, of which only the first processor's lives: the others die in the first collection, and that is the one that is timed.
-    Dead,
-}
+impl Load {
+    fn new(work: Work, objects: usize, processors: usize) -> Load {
+        Load { work, objects, processors, called: 0, per_mille: 0, marking: false }
+    }
 
-/// What is built: how, objects, processors.
-type Load = (Work, usize, usize);
-
-fn cases(session: &Session) -> Vec<Case<Subject, Load>> {
-    let loads: &[Load] = if session.quick {
-        &[(Work::Trees, 700, 7), (Work::Ring, 500, 5), (Work::Links, 500, 5), (Work::Dead, 700, 7)]
-    } else {
-        &[
-            (Work::Trees, 100_000, 1),
-            (Work::Trees, 100_000, 100),
-            (Work::Trees, 1_000_000, 1),
-            (Work::Trees, 1_000_000, 100),
-            (Work::Trees, 10_000_000, 100),
-            (Work::Ring, 1_000_000, 2),
-            (Work::Ring, 100_000, 100),
-            (Work::Ring, 1_000_000, 100),
-            (Work::Links, 100_000, 100),
-            (Work::Links, 1_000_000, 100),
-            (Work::Dead, 1_000_000, 100),
-        ]
-    };
-    let case = |&(work, objects, processors): &Load| {
-        let subjects = Subject::value_variants().iter().map(|subject| {
-            let name =
-                subject.to_possible_value().map_or_else(String::new, |v| v.get_name().replace('-', " "));
-            let name = if *subject == Subject::GcArena { "gc-arena".to_owned() } else { name };
-            (name, *subject, (work, objects, processors))
-        });
+    fn case(self, subjects: &[Subject]) -> Case<Subject, Load> {
+        let Load { work, objects, processors, .. } = self;
         let all = match work {
-            Work::Trees => "trees",
+            Work::Trees | Work::Pause => "trees",
             Work::Ring => "ring",
+            Work::Shuffled => "shuffled ring",
             Work::Links => "ten links",
             Work::Dead => "trees, all but one dead",
+            Work::Chain => "in rows",
+            Work::Cycle => "in circles",
         };
-        Case {
-            name: format!("{all}, {objects} objects, {processors} processors"),
-            subjects: subjects.collect(),
+        let subjects = subjects.iter().map(|&subject| (subject.name().to_owned(), subject, self)).collect();
+        let processors = if processors == 1 { "1 processor" } else { &format!("{processors} processors") };
+        Case { name: format!("{all}, {objects} objects, {processors}"), subjects }
+    }
+}
+
+/// The papers' figures 2 to 5, and beside one heap's collectors.
+fn collections(session: &Session) -> Vec<Case<Subject, Load>> {
+    const OURS: [Subject; 3] = [Subject::Corebeat, Subject::ObjectsOnly, Subject::ProcessorAsObject];
+    const ALL: [Subject; 6] = [
+        Subject::Corebeat,
+        Subject::ObjectsOnly,
+        Subject::ProcessorAsObject,
+        Subject::GcArena,
+        Subject::Go,
+        Subject::Java,
+    ];
+    let mut cases = Vec::new();
+    for work in [Work::Trees, Work::Ring, Work::Links] {
+        if session.quick {
+            cases.push(Load::new(work, 700, 7).case(&ALL));
+            continue;
         }
+        for (objects, processors) in
+            [(100_000, 1), (100_000, 10), (100_000, 100), (1_000_000, 1), (1_000_000, 10)]
+        {
+            cases.push(Load::new(work, objects, processors).case(&OURS));
+        }
+        cases.push(Load::new(work, 1_000_000, 100).case(&ALL));
+        cases.push(Load::new(work, 10_000_000, 100).case(&OURS));
+    }
+    let (objects, processors) = if session.quick { (700, 7) } else { (1_000_000, 100) };
+    cases.extend([Work::Shuffled, Work::Dead].map(|work| Load::new(work, objects, processors).case(&ALL)));
+    cases
+}
+
+fn marks(session: &Session) -> Vec<Case<Subject, Load>> {
+    let (objects, processors) = if session.quick { (700, 7) } else { (1_000_000, 100) };
+    let case = |work| {
+        let load = Load { marking: true, ..Load::new(work, objects, processors) };
+        load.case(&[Subject::Corebeat, Subject::ObjectsOnly])
     };
-    loads.iter().map(case).collect()
+    [Work::Trees, Work::Ring, Work::Shuffled, Work::Links, Work::Dead].map(case).into()
 }
 
-fn run(session: &Session) -> Result<(), String> {
-    let cases = cases(session);
-    apart::measure(
-        session,
-        BENCHES[0].name,
-        |_| ("ms", Better::Lower),
-        &cases,
-        |case| {
-            let turn = |(name, subject, load): &'_ (String, Subject, Load)| {
-                let (subject, load) = (*subject, *load);
-                Turn::new(name, move || measure(session, subject, load))
-            };
-            Ok(case.subjects.iter().map(turn).collect())
-        },
-    )
+fn pauses(session: &Session) -> Vec<Case<Subject, Load>> {
+    let (objects, processors) = if session.quick { (700, 7) } else { (1_000_000, 100) };
+    let load = |called, per_mille| Load { called, per_mille, ..Load::new(Work::Pause, objects, processors) };
+    let case = |name: &str, load: Load, subjects: &[Subject]| Case {
+        name: format!("{name}, {} of {objects} objects", load.called),
+        ..load.case(subjects)
+    };
+    let own = [Subject::Corebeat, Subject::Idle];
+    let all = [Subject::Corebeat, Subject::Idle, Subject::Go, Subject::Java];
+    vec![
+        case("middle call", load(1, 500), &own),
+        case("99 of 100 calls", load(1, 990), &own),
+        case("999 of 1000 calls", load(1, 999), &own),
+        case("longest call", load(1, 1000), &all),
+        case("longest call", load(objects / processors, 1000), &own),
+        case("longest call", load(objects, 1000), &own),
+    ]
 }
 
+fn leaks(session: &Session) -> Vec<Case<Subject, Load>> {
+    let actors = if session.quick { 20 } else { 1_000 };
+    let case = |work| {
+        let load = Load::new(work, actors, actors);
+        let case = load.case(&[Subject::Corebeat, Subject::Actix, Subject::Ractor]);
+        let how = if work == Work::Chain { "rows" } else { "circles" };
+        Case { name: format!("{actors} dropped, in {how} of ten"), ..case }
+    };
+    [Work::Chain, Work::Cycle].map(case).into()
+}
+
+type Unit = fn(&Case<Subject, Load>) -> (&'static str, Better);
+
+fn run(session: &Session, bench: usize, unit: Unit, cases: &[Case<Subject, Load>]) -> Result<(), String> {
+    apart::measure(session, BENCHES[bench].name, unit, cases, |case| {
+        // What the first subject has measured of the second.
+        let other = Rc::new(Cell::new(None));
+        let mut turns = Vec::new();
+        for (name, subject, load) in &case.subjects {
+            let (subject, load, other) = (*subject, *load, other.clone());
+            if matches!(subject, Subject::Go | Subject::Java) && peer::command(session, subject)?.is_none() {
+                continue;
+            }
+            turns.push(Turn::new(name, move || match subject {
+                Subject::ObjectsOnly => {
+                    let value: Option<f64> = other.take();
+                    value.map(Measured::Value).ok_or_else(|| "not measured".into())
+                }
+                _ => measure(session, subject, load, &other),
+            }));
+        }
+        Ok(turns)
+    })
+}
+
+/// Runs a child, which has counted what lives itself.
 fn measure(
     session: &Session,
     subject: Subject,
-    (work, objects, processors): Load,
+    load: Load,
+    other: &Cell<Option<f64>>,
 ) -> Result<Measured, String> {
-    let mut command = apart::command(session, "scoop", subject)?;
-    command.arg(format!("--work={}", apart::word(work)));
-    command.arg(format!("--objects={objects}")).arg(format!("--processors={processors}"));
-    // It has counted what lives itself.
-    apart::value(command, RUN_MAX)
+    let Load { work, objects, processors, called, per_mille, marking } = load;
+    // Large heaps take long.
+    let collections = if objects > 1_000_000 { 3 } else { COLLECTIONS };
+    let span_ms = if session.quick { 20 } else { SPAN_MS };
+    let command = if matches!(subject, Subject::Go | Subject::Java) {
+        let mut command = peer::command(session, subject)?.ok_or("it is gone")?;
+        command.arg(apart::word(work)).arg(objects.to_string());
+        match work {
+            Work::Pause => command.arg(span_ms.to_string()),
+            _ => command.args([processors, collections].map(|n| n.to_string())),
+        };
+        command
+    } else {
+        let mut command: Command = apart::command(session, "scoop", subject)?;
+        command.arg(format!("--work={}", apart::word(work)));
+        command.arg(format!("--objects={objects}")).arg(format!("--processors={processors}"));
+        command.arg(format!("--called={called}")).arg(format!("--per-mille={per_mille}"));
+        command.arg(format!("--collections={collections}")).arg(format!("--span-ms={span_ms}"));
+        command
+    };
+    let ended = Running::start(command, false)?.wait(RUN_MAX)?;
+    let (full, _) = apart::printed(&ended, RUN_MAX)?;
+    let word = |before| word_after(&ended.stdout, before).and_then(|word| word.parse().ok());
+    if subject == Subject::Corebeat {
+        other.set(word(if marking { "objects-only-marking " } else { "objects-only " }));
+    }
+    let value = if marking { word("marking ").ok_or("it did not say how long marking took")? } else { full };
+    Ok(Measured::Value(value))
 }
 
 /// One subject.
@@ -129,225 +248,43 @@ pub(crate) struct Options {
     objects: usize,
     #[arg(long)]
     processors: usize,
+    #[arg(long, default_value_t = 0)]
+    called: usize,
+    #[arg(long, default_value_t = 1000)]
+    per_mille: usize,
+    #[arg(long, default_value_t = COLLECTIONS)]
+    collections: usize,
+    #[arg(long, default_value_t = SPAN_MS)]
+    span_ms: u64,
+}
+
+impl Options {
+    fn plan(&self) -> Plan {
+        let Options { work, objects, processors, .. } = *self;
+        Plan { work, objects, processors }
+    }
 }
 
 /// The child's side.
 pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
-    let (time, checksum) = match (options.subject, options.work) {
-        (Subject::GcArena, Work::Trees | Work::Dead) => arena::<2>(options),
-        (Subject::GcArena, Work::Ring) => arena::<1>(options),
-        (Subject::GcArena, Work::Links) => arena::<10>(options),
-        (_, Work::Trees | Work::Dead) => regions::<2>(options)?,
-        (_, Work::Ring) => regions::<1>(options)?,
-        (_, Work::Links) => regions::<10>(options)?,
-    };
-    println!("value {}\nchecksum {checksum:016x}", time.as_secs_f64() * 1e3);
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Where each link of an object leads, and on which processor objects are: the same for all subjects.
-struct Plan {
-    random: u64,
-    work: Work,
-    objects: usize,
-    processors: usize,
-}
-
-impl Plan {
-    fn below(&mut self, n: usize) -> usize {
-        // Marsaglia, *Xorshift RNGs*, 2003.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        ((u128::from(self.random) * n as u128) >> 64) as usize
-    }
-
-    /// The objects of each processor.
-    fn share(&mut self) -> Vec<Vec<usize>> {
-        let mut share = vec![Vec::new(); self.processors];
-        for object in 0..self.objects {
-            let processor = match self.work {
-                Work::Trees | Work::Dead => object * self.processors / self.objects,
-                Work::Ring | Work::Links => self.below(self.processors),
+    let (value, checksum) = match (options.work, options.subject) {
+        (Work::Pause, _) => pause::measure(options)?,
+        (Work::Chain | Work::Cycle, _) => leak::measure(options)?,
+        (Work::Ring | Work::Shuffled, Subject::GcArena) => arena::measure::<1>(options),
+        (Work::Links, Subject::GcArena) => arena::measure::<10>(options),
+        (_, Subject::GcArena) => arena::measure::<2>(options),
+        (work, _) => {
+            let (times, checksum) = match work {
+                Work::Ring | Work::Shuffled => heap::measure::<1>(options)?,
+                Work::Links => heap::measure::<10>(options)?,
+                _ => heap::measure::<2>(options)?,
             };
-            share[processor].push(object);
+            println!("marking {}", times.joint_marking);
+            println!("objects-only {}", times.objects_only);
+            println!("objects-only-marking {}", times.objects_only_marking);
+            (times.joint, checksum)
         }
-        share
-    }
-
-    /// Objects that a link leads to.
-    fn links<const N: usize>(&mut self, object: usize) -> [usize; N] {
-        std::array::from_fn(|_| match self.work {
-            Work::Ring => (object + 1) % self.objects,
-            _ => self.below(self.objects),
-        })
-    }
-}
-
-fn plan(options: &Options) -> Plan {
-    let Options { work, objects, processors, .. } = *options;
-    Plan { random: 0x9e37_79b9_7f4a_7c15, work, objects, processors }
-}
-
-/// An object with so many links, and one to its processor where processors are objects: else it is there, and empty, as in the paper.
-#[derive(Trace)]
-struct Node<const N: usize> {
-    links: [Option<Link<Node<N>>>; N],
-    processor: Option<Link<Root>>,
-}
-
-/// What stands for a processor where processors are objects.
-#[derive(Trace)]
-struct Root;
-
-/// What a processor begins with: its objects; the first alone in a tree. A ring is known by the first object of the first processor.
-#[derive(Trace)]
-struct Home<const N: usize> {
-    nodes: Vec<Gc<Node<N>>>,
-    root: Gc<Root>,
-}
-
-fn regions<const N: usize>(options: &Options) -> Result<(Duration, u64), String> {
-    let runtime = corebeat_lpel::Runtime::builder().workers(1).build().map_err(|e| e.to_string())?;
-    let system = System::builder().processors_between(u64::MAX).bytes_between(u64::MAX).build(runtime);
-    let client = system.client();
-    let mut plan = plan(options);
-    let as_object = options.subject == Subject::ProcessorAsObject;
-    let share = plan.share();
-    let failed = |e: corebeat_scoop::Error| e.to_string();
-    let mut homes = Vec::new();
-    for own in &share {
-        let count = own.len();
-        let home = client.create(move |here| {
-            let root = here.make(Root);
-            let node = || Node { links: [None; N], processor: as_object.then_some(root.into()) };
-            let nodes: Vec<_> = (0..count).map(|_| here.make(node())).collect();
-            Home { nodes, root }
-        });
-        home.query(&client, |here, home| here[here[home].root].touch()).map_err(failed)?;
-        homes.push(home);
-    }
-    match options.work {
-        Work::Trees | Work::Dead => {
-            for home in &homes {
-                home.query(&client, tree).map_err(failed)?;
-            }
-        }
-        Work::Ring | Work::Links => link(&client, &homes, &share, &mut plan).map_err(failed)?,
-    }
-    if matches!(options.work, Work::Dead | Work::Ring) {
-        homes.truncate(1);
-    }
-    let collections = if options.work == Work::Dead { 1 } else { COLLECTIONS };
-    let begin = Instant::now();
-    let mut found = 0;
-    for _ in 0..collections {
-        let collected =
-            if options.subject == Subject::ObjectsOnly { system.collect_objects() } else { system.collect() };
-        found = collected.objects;
-    }
-    let time = begin.elapsed() / collections;
-    let live = if options.work == Work::Dead { share[0].len() } else { options.objects };
-    // Homes and roots are objects as well.
-    let roots = if as_object && options.work == Work::Ring { options.processors } else { homes.len() };
-    let expected = live + homes.len() + roots;
-    if found != expected as u64 {
-        return Err(format!("{found} objects are left, not {expected}"));
-    }
-    Ok((time, found))
-}
-
-impl Root {
-    fn touch(&self) {}
-}
-
-/// Makes a full binary tree of the objects, of which the home knows the first.
-fn tree<const N: usize>(here: &mut Here<'_>, home: Gc<Home<N>>) {
-    let nodes = std::mem::take(&mut here[home].nodes);
-    for (n, node) in nodes.iter().enumerate() {
-        for side in 0..N {
-            here[*node].links[side] = nodes.get(N * n + side + 1).map(|child| Link::from(*child));
-        }
-    }
-    here[home].nodes = nodes[..1].to_vec();
-}
-
-/// Links objects of any processors as planned.
-fn link<const N: usize>(
-    client: &corebeat_scoop::Client,
-    homes: &[Separate<Home<N>>],
-    share: &[Vec<usize>],
-    plan: &mut Plan,
-) -> Result<(), corebeat_scoop::Error> {
-    let mut all: Vec<Option<Separate<Node<N>>>> = vec![None; plan.objects];
-    for (home, own) in homes.iter().zip(share) {
-        let nodes = home.query(client, |here, home| {
-            here[home].nodes.iter().map(|node| here.separate(*node)).collect::<Vec<_>>()
-        })?;
-        own.iter().zip(nodes).for_each(|(number, node)| all[*number] = Some(node));
-    }
-    let all = std::sync::Arc::new(all);
-    for (home, own) in homes.iter().zip(share) {
-        let targets: Vec<[usize; N]> = own.iter().map(|object| plan.links(*object)).collect();
-        let all = all.clone();
-        home.query(client, move |here, home| {
-            for (n, targets) in targets.iter().enumerate() {
-                let node = here[home].nodes[n];
-                for (side, target) in targets.iter().enumerate() {
-                    let target = all[*target].as_ref().expect("each is on some processor");
-                    here[node].links[side] = Some(here.link(target));
-                }
-            }
-        })?;
-    }
-    if plan.work == Work::Ring {
-        homes[0].query(client, |here, home| here[home].nodes.truncate(1))?;
-    }
-    Ok(())
-}
-
-// ---- gc-arena: one heap, for one thread
-
-#[derive(gc_arena::Collect)]
-#[collect(no_drop)]
-struct ArenaNode<'gc, const N: usize> {
-    links: [Option<gc_arena::Gc<'gc, gc_arena::lock::RefLock<ArenaNode<'gc, N>>>>; N],
-}
-
-type ArenaLink<'gc, const N: usize> = gc_arena::Gc<'gc, gc_arena::lock::RefLock<ArenaNode<'gc, N>>>;
-
-fn arena<const N: usize>(options: &Options) -> (Duration, u64) {
-    let mut plan = plan(options);
-    let share = plan.share();
-    let mut arena = gc_arena::Arena::<gc_arena::Rootable![Vec<ArenaLink<'_, N>>]>::new(|mc| {
-        let new = |_| gc_arena::Gc::new(mc, gc_arena::lock::RefLock::new(ArenaNode { links: [None; N] }));
-        let nodes: Vec<ArenaLink<'_, N>> = (0..options.objects).map(new).collect();
-        let mut roots = Vec::new();
-        for own in &share {
-            for (n, object) in own.iter().enumerate() {
-                let targets: [Option<usize>; N] = match options.work {
-                    Work::Trees | Work::Dead => {
-                        std::array::from_fn(|side| own.get(N * n + side + 1).copied())
-                    }
-                    Work::Ring | Work::Links => plan.links::<N>(*object).map(Some),
-                };
-                nodes[*object].borrow_mut(mc).links = targets.map(|target| target.map(|t| nodes[t]));
-            }
-            match options.work {
-                Work::Trees | Work::Dead => roots.push(nodes[own[0]]),
-                Work::Ring => {
-                    roots.extend(own.first().filter(|_| roots.is_empty()).map(|first| nodes[*first]))
-                }
-                Work::Links => roots.extend(own.iter().map(|object| nodes[*object])),
-            }
-        }
-        if options.work == Work::Dead {
-            roots.truncate(1);
-        }
-        roots
-    });
-    let collections = if options.work == Work::Dead { 1 } else { COLLECTIONS };
-    let begin = Instant::now();
-    (0..collections).for_each(|_| arena.finish_cycle());
-    (begin.elapsed() / collections, options.objects as u64)
+    };
+    println!("value {value}\nchecksum {checksum:016x}");
+    Ok(ExitCode::SUCCESS)
 }

@@ -92,7 +92,7 @@ macro_rules! atomic {
 atomic!(AtomicBool, bool);
 atomic!(AtomicPtr<T>, *mut T);
 atomic!(AtomicU8, u8, fetch_add, fetch_sub, fetch_max);
-atomic!(AtomicU32, u32, fetch_add, fetch_sub, fetch_max);
+atomic!(AtomicU32, u32, fetch_add, fetch_sub, fetch_max, fetch_or, fetch_and);
 atomic!(AtomicU64, u64, fetch_add, fetch_sub, fetch_max);
 atomic!(AtomicUsize, usize, fetch_add, fetch_sub, fetch_max);
 

@@ -1,0 +1,175 @@
+//! Ours: the objects on processors, in one process for both kinds of collection, which take turns on the same objects.
+
+use super::Options;
+use super::plan::{Plan, Work};
+use super::subject::Subject;
+use corebeat_scoop::{Client, Collected, Error, Gc, Here, Link, Separate, System, Trace};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What a run gives: milliseconds, the median of its collections.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Times {
+    pub(super) joint: f64,
+    pub(super) joint_marking: f64,
+    /// 0 where there was none.
+    pub(super) objects_only: f64,
+    pub(super) objects_only_marking: f64,
+}
+
+/// An object with so many links, and one to its processor where processors are objects: else it is there, and empty, as in the paper.
+#[derive(Trace)]
+pub(super) struct Node<const N: usize> {
+    links: [Option<Link<Node<N>>>; N],
+    processor: Option<Link<Root>>,
+}
+
+/// What stands for a processor where processors are objects.
+#[derive(Trace)]
+struct Root;
+
+/// What a processor begins with: its objects; the first alone in a tree. A ring is known by the first object of the first processor.
+#[derive(Trace)]
+pub(super) struct Home<const N: usize> {
+    nodes: Vec<Gc<Node<N>>>,
+    root: Gc<Root>,
+}
+
+/// A processor with so many objects that nobody refers to but its home.
+pub(super) fn home<const N: usize>(client: &Client, objects: usize, as_object: bool) -> Separate<Home<N>> {
+    client.create(move |here| {
+        let root = here.make(Root);
+        let node = || Node { links: [None; N], processor: as_object.then_some(root.into()) };
+        let nodes = (0..objects).map(|_| here.make(node())).collect();
+        Home { nodes, root }
+    })
+}
+
+/// Nobody collects but who asks for it.
+pub(super) fn system(workers: usize) -> Result<System, String> {
+    let runtime = corebeat_lpel::Runtime::builder().workers(workers).build().map_err(|e| e.to_string())?;
+    Ok(System::builder().processors_between(u64::MAX).bytes_between(u64::MAX).build(runtime))
+}
+
+/// Makes the objects, collects, and counts what is left.
+pub(super) fn measure<const N: usize>(options: &Options) -> Result<(Times, u64), String> {
+    let system = system(1)?;
+    let client = system.client();
+    let plan = options.plan();
+    let as_object = options.subject == Subject::ProcessorAsObject;
+    let share = plan.share();
+    let mut homes: Vec<_> = share.iter().map(|own| home::<N>(&client, own.len(), as_object)).collect();
+    let built = match plan.work {
+        Work::Ring | Work::Shuffled | Work::Links => link(&client, &homes, &share, &plan),
+        work => homes.iter().try_for_each(|home| {
+            home.query(&client, move |here, home| {
+                grow(here, home);
+                if work == Work::Dead {
+                    here.keep(home);
+                }
+            })
+        }),
+    };
+    built.map_err(|e| e.to_string())?;
+    if !matches!(plan.work, Work::Trees | Work::Links) {
+        homes.truncate(1);
+    }
+    // Homes, and roots that are known, are objects as well.
+    let extra = match plan.work {
+        Work::Ring | Work::Shuffled if as_object => 1 + plan.processors,
+        _ => 2 * homes.len(),
+    };
+    let live = if plan.work == Work::Dead { share[0].len() } else { plan.objects };
+    let all = if plan.work == Work::Dead { plan.objects + 2 * plan.processors } else { live + extra };
+    let check = |found: Collected, expected: usize| {
+        let wrong = || format!("{} objects are left, not {expected}", found.objects);
+        (found.objects == expected as u64).then_some(found).ok_or_else(wrong)
+    };
+    let (mut joint, mut only) = (Vec::new(), Vec::new());
+    let objects_only = |only: &mut Vec<_>| -> Result<(), String> {
+        if options.subject == Subject::Corebeat {
+            only.push(timed(|| check(system.collect_objects(), all))?);
+        }
+        Ok(())
+    };
+    for n in 0..options.collections {
+        // The one that finds processors dead can be only one, and is the last.
+        if plan.work != Work::Dead || n + 1 == options.collections {
+            if plan.work == Work::Dead {
+                objects_only(&mut only)?;
+            }
+            joint.push(timed(|| check(system.collect(), live + extra))?);
+        }
+        if plan.work != Work::Dead || n + 1 < options.collections {
+            objects_only(&mut only)?;
+        }
+    }
+    let times = Times {
+        joint: median(joint.iter().map(|times| times.0)),
+        joint_marking: median(joint.iter().map(|times| times.1)),
+        objects_only: median(only.iter().map(|times| times.0)),
+        objects_only_marking: median(only.iter().map(|times| times.1)),
+    };
+    Ok((times, live as u64))
+}
+
+/// Milliseconds: of all, and of marking.
+fn timed(collect: impl FnOnce() -> Result<Collected, String>) -> Result<(f64, f64), String> {
+    let begin = Instant::now();
+    let found = collect()?;
+    Ok((begin.elapsed().as_secs_f64() * 1e3, found.marking.as_secs_f64() * 1e3))
+}
+
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+/// Makes a full binary tree of the objects, of which the home knows the first.
+pub(super) fn grow<const N: usize>(here: &mut Here<'_>, home: Gc<Home<N>>) {
+    let nodes = std::mem::take(&mut here[home].nodes);
+    for (n, node) in nodes.iter().enumerate() {
+        for side in 0..N {
+            here[*node].links[side] = nodes.get(N * n + side + 1).map(|child| Link::from(*child));
+        }
+    }
+    here[home].nodes = nodes[..1.min(nodes.len())].to_vec();
+}
+
+/// Links objects of any processors as planned.
+fn link<const N: usize>(
+    client: &Client,
+    homes: &[Separate<Home<N>>],
+    share: &[Vec<usize>],
+    plan: &Plan,
+) -> Result<(), Error> {
+    let mut all: Vec<Option<Separate<Node<N>>>> = vec![None; plan.objects];
+    for (home, own) in homes.iter().zip(share) {
+        let nodes = home.query(client, |here, home| {
+            here[home].nodes.iter().map(|node| here.separate(*node)).collect::<Vec<_>>()
+        })?;
+        own.iter().zip(nodes).for_each(|(number, node)| all[*number] = Some(node));
+    }
+    let all = Arc::new(all);
+    let ring = if plan.work == Work::Links { Vec::new() } else { plan.ring() };
+    for (home, own) in homes.iter().zip(share) {
+        let target = |object, side| if ring.is_empty() { plan.link(object, side) } else { ring[object] };
+        let targets: Vec<[usize; N]> =
+            own.iter().map(|object| std::array::from_fn(|side| target(*object, side))).collect();
+        let all = all.clone();
+        home.query(client, move |here, home| {
+            for (n, targets) in targets.iter().enumerate() {
+                let node = here[home].nodes[n];
+                for (side, target) in targets.iter().enumerate() {
+                    let target = all[*target].as_ref().expect("each is on some processor");
+                    here[node].links[side] = Some(here.link(target));
+                }
+            }
+        })?;
+    }
+    if plan.work != Work::Links {
+        homes[0].query(client, |here, home| here[home].nodes.truncate(1))?;
+    }
+    Ok(())
+}

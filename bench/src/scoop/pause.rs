@@ -1,0 +1,62 @@
+//! How long a call takes while one collection follows another.
+
+use super::Options;
+use super::heap::{Home, grow, home, system};
+use super::plan::{Plan, Work};
+use super::subject::Subject;
+use corebeat_scoop::{Separate, System};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// As many as run beside the collector on the smallest machine of today.
+const WORKERS: usize = 2;
+/// Calls that are remembered: the first ones.
+const CALLS_MAX: usize = 1 << 20;
+
+/// The time of one call of `--per` thousand, in µs, and how many were made. The processor that is called has `--called` objects; all
+/// objects live.
+pub(super) fn measure(options: &Options) -> Result<(f64, u64), String> {
+    let system = system(WORKERS)?;
+    let client = system.client();
+    let failed = |e: corebeat_scoop::Error| e.to_string();
+    let objects = options.objects.saturating_sub(options.called).max(options.processors);
+    let plan = Plan { work: Work::Trees, objects, processors: options.processors };
+    let homes: Vec<Separate<Home<2>>> =
+        plan.share().iter().map(|own| home::<2>(&client, own.len(), false)).collect();
+    let called = home::<2>(&client, options.called.max(1), false);
+    for home in homes.iter().chain([&called]) {
+        home.query(&client, grow).map_err(failed)?;
+    }
+    let over = AtomicBool::new(false);
+    let mut times = Vec::with_capacity(CALLS_MAX);
+    let collections = thread::scope(|scope| {
+        let collector =
+            (options.subject == Subject::Corebeat).then(|| scope.spawn(|| collect_until(&system, &over)));
+        let end = Instant::now() + Duration::from_millis(options.span_ms);
+        let mut made = Ok(());
+        while made.is_ok() && Instant::now() < end && times.len() < CALLS_MAX {
+            let begin = Instant::now();
+            made = called.query(&client, |_, _| ());
+            times.push(begin.elapsed());
+        }
+        over.store(true, Ordering::SeqCst);
+        let collections = collector.map(|collector| collector.join());
+        made.map_err(failed).map(|()| collections)
+    })?;
+    if matches!(collections, Some(Ok(0) | Err(_))) {
+        return Err("no collection was made meanwhile".into());
+    }
+    times.sort_unstable();
+    let at = (times.len() - 1) * options.per_mille / 1000;
+    Ok((times[at].as_secs_f64() * 1e6, times.len() as u64))
+}
+
+fn collect_until(system: &System, over: &AtomicBool) -> u64 {
+    let mut collections = 0;
+    while !over.load(Ordering::SeqCst) {
+        system.collect();
+        collections += 1;
+    }
+    collections
+}

@@ -1,0 +1,37 @@
+//! Go and Java: `peers/scoop.go`, `peers/Scoop.java`, which print the same as the others.
+
+use super::subject::Subject;
+use crate::child::Running;
+use crate::go;
+use crate::session::Session;
+use crate::tool::{JAVA, JAVAC};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// The compiler's limit.
+const COMPILE_MAX: Duration = Duration::from_secs(60);
+/// Java's heap, in MiB; it is there from the start, and never grows.
+const HEAP_MIB: u32 = 3 << 10;
+
+/// The program of this subject, if it is one of those. `None` if it is not here.
+pub(super) fn command(session: &Session, subject: Subject) -> Result<Option<Command>, String> {
+    if subject == Subject::Go {
+        return Ok(go::program(session, "scoop")?.map(Command::new));
+    }
+    if !session.has(JAVA) || !session.has(JAVAC) {
+        return Ok(None);
+    }
+    if !session.folder().join("Scoop.class").exists() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/Scoop.java");
+        let mut javac = Command::new(JAVAC.program);
+        javac.arg("-d").arg(session.folder()).arg(source);
+        let compiled = Running::start(javac, false)?.wait(COMPILE_MAX)?;
+        compiled.check().map_err(|why| format!("Scoop.java is not compiled: {why}"))?;
+    }
+    let mut java = Command::new(JAVA.program);
+    let heap = if session.quick { 64 } else { HEAP_MIB };
+    java.args(["-XX:+UseSerialGC", &format!("-Xms{heap}m"), &format!("-Xmx{heap}m"), "-cp"]);
+    java.arg(session.folder()).arg("Scoop");
+    Ok(Some(java))
+}
