@@ -1,7 +1,8 @@
 //! Figures of the book, drawn from rows: `bench --json NAME... | bench figure FOLDER`.
 //!
 //! They show what the tables say, median by median. After Waller and Hasselbring, 2012: `probe-portions.svg` is their figure 3, of
-//! the rows of `probe.call`, and `probe-depth.svg` their figure 4, of those of `probe.depth`.
+//! the rows of `probe.call`, and `probe-depth.svg` their figure 4, of those of `probe.depth`. After Meyer, Kogtenkov, Akhi, 2012, of the rows
+//! of `scoop.collect`: `scoop-trees.svg`, `scoop-ring.svg`, `scoop-links.svg` and `scoop-as-object.svg` are their figures 2 to 5.
 
 use plotters::prelude::*;
 use serde_json::Value;
@@ -34,8 +35,18 @@ type Rows = BTreeMap<(String, String, String), f64>;
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     let rows = read(std::io::stdin().lock())?;
-    let drawings: [(&str, Drawing); 2] =
-        [("probe-portions.svg", draw_portions), ("probe-depth.svg", draw_depth)];
+    let drawings: [(&str, Drawing); 6] = [
+        ("probe-portions.svg", draw_portions),
+        ("probe-depth.svg", draw_depth),
+        ("scoop-trees.svg", |rows, text| draw_collections(rows, "trees", "Trees, one a processor", text)),
+        ("scoop-ring.svg", |rows, text| {
+            draw_collections(rows, "ring", "A ring over random processors", text)
+        }),
+        ("scoop-links.svg", |rows, text| {
+            draw_collections(rows, "ten links", "Ten random links an object", text)
+        }),
+        ("scoop-as-object.svg", draw_as_object),
+    ];
     for (name, draw) in drawings {
         let mut text = String::new();
         match draw(&rows, &mut text) {
@@ -181,6 +192,143 @@ fn draw_depth(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
     Ok(true)
 }
 
+/// Collections of one kind: subject, objects, processors, ms.
+fn collections<'a>(rows: &'a Rows, kind: &'a str) -> impl Iterator<Item = (&'a str, u32, u32, f64)> {
+    rows.iter().filter(|((bench, ..), _)| bench == "scoop.collect").filter_map(
+        move |((_, subject, case), median)| {
+            let numbers = case.strip_prefix(kind)?.strip_prefix(", ")?;
+            let (objects, processors) = numbers.split_once(" objects, ")?;
+            let processors = processors.split_once(' ')?.0;
+            Some((subject.as_str(), objects.parse().ok()?, processors.parse().ok()?, *median))
+        },
+    )
+}
+
+/// Lines over the number of processors, on the left, and over the number of objects with most processors.
+fn draw_collections(rows: &Rows, kind: &str, title: &str, text: &mut String) -> Result<bool, Box<dyn Error>> {
+    const SUBJECTS: [(&str, &str); 2] = [("corebeat", "joint"), ("objects only", "objects only")];
+    type Line = (String, Vec<(f64, f64)>);
+    let all: Vec<_> = collections(rows, kind)
+        .filter_map(|(subject, objects, processors, ms)| {
+            Some((SUBJECTS.iter().find(|known| known.0 == subject)?.1, objects, processors, ms))
+        })
+        .collect();
+    let mut by_processors = BTreeMap::<(u32, &str), Vec<(f64, f64)>>::new();
+    let mut by_objects = BTreeMap::<&str, Vec<(f64, f64)>>::new();
+    let most = all.iter().map(|row| row.2).max();
+    for &(subject, objects, processors, ms) in &all {
+        by_processors.entry((objects, subject)).or_default().push((processors.into(), ms));
+        if Some(processors) == most {
+            by_objects.entry(subject).or_default().push((objects.into(), ms));
+        }
+    }
+    // A point alone is no line.
+    by_processors.retain(|_, line| line.len() > 1);
+    by_objects.retain(|_, line| line.len() > 1);
+    if by_processors.is_empty() || by_objects.is_empty() {
+        return Ok(false);
+    }
+    let left: Vec<Line> = by_processors
+        .into_iter()
+        .map(|((objects, subject), line)| (format!("{subject}, {} thousand objects", objects / 1000), line))
+        .collect();
+    let right: Vec<Line> = by_objects
+        .into_iter()
+        .map(|(subject, line)| (format!("{subject}, {} processors", most.unwrap_or_default()), line))
+        .collect();
+    let root = SVGBackend::with_string(text, (2 * SIZE.0 / 3 * 2, SIZE.1)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let halves = root.titled(title, ("sans-serif", 18))?.split_evenly((1, 2));
+    for (half, (lines, x_desc)) in halves.iter().zip([(left, "processors"), (right, "objects")]) {
+        let points = || lines.iter().flat_map(|line| &line.1);
+        let ends = |of: fn(&(f64, f64)) -> f64| {
+            let (low, high) = points().map(of).fold((f64::MAX, 0.0), |(l, h), x| (x.min(l), x.max(h)));
+            (low, high)
+        };
+        let ((x_min, x_max), (y_min, y_max)) = (ends(|point| point.0), ends(|point| point.1));
+        let mut chart = ChartBuilder::on(half)
+            .margin(12)
+            .x_label_area_size(36)
+            .y_label_area_size(56)
+            .build_cartesian_2d(
+                (x_min..x_max * 1.1).log_scale(),
+                // Room for who is who.
+                (y_min / 2.0..y_max * 8.0).log_scale(),
+            )?;
+        chart.configure_mesh().x_desc(x_desc).y_desc("ms of a full collection").draw()?;
+        for (i, (name, line)) in lines.into_iter().enumerate() {
+            let mut line = line;
+            line.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let style = Palette99::pick(i).stroke_width(2);
+            chart
+                .draw_series(LineSeries::new(line, style).point_size(3))?
+                .label(name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE.mix(0.8))
+            .border_style(BLACK)
+            .draw()?;
+    }
+    root.present()?;
+    drop(halves);
+    drop(root);
+    Ok(true)
+}
+
+/// What it costs that each object refers to its processor, over the number of objects.
+fn draw_as_object(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
+    const KINDS: [&str; 3] = ["trees", "ring", "ten links"];
+    let mut lines = Vec::new();
+    for kind in KINDS {
+        let most = collections(rows, kind).map(|row| row.2).max();
+        let of = |who: &str| -> BTreeMap<u32, f64> {
+            let rows = collections(rows, kind);
+            rows.filter(|row| row.0 == who && Some(row.2) == most).map(|row| (row.1, row.3)).collect()
+        };
+        let (joint, as_object) = (of("corebeat"), of("processor as object"));
+        let more = |(objects, ms): (&u32, &f64)| {
+            Some((f64::from(*objects), (as_object.get(objects)? / ms - 1.0) * 100.0))
+        };
+        let line: Vec<_> = joint.iter().filter_map(more).collect();
+        if line.len() > 1 {
+            lines.push((format!("{kind}, {} processors", most.unwrap_or_default()), line));
+        }
+    }
+    let points = || lines.iter().flat_map(|line| &line.1);
+    let Some(x_max) = points().map(|point| point.0).reduce(f64::max) else { return Ok(false) };
+    let x_min = points().map(|point| point.0).fold(x_max, f64::min);
+    let (low, high) = points().fold((0.0, 0.0), |(l, h): (f64, f64), point| (l.min(point.1), h.max(point.1)));
+    let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
+    root.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&root)
+        .caption("What it costs that objects refer to their processor", ("sans-serif", 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(56)
+        .build_cartesian_2d((x_min..x_max * 1.1).log_scale(), low - 5.0..high * 1.4 + 5.0)?;
+    chart.configure_mesh().x_desc("objects").y_desc("% more than the joint collection").draw()?;
+    for (i, (name, line)) in lines.iter().enumerate() {
+        let style = Palette99::pick(i).stroke_width(2);
+        chart
+            .draw_series(LineSeries::new(line.iter().copied(), style).point_size(3))?
+            .label(name.as_str())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK)
+        .draw()?;
+    root.present()?;
+    drop(chart);
+    drop(root);
+    Ok(true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,6 +351,36 @@ mod tests {
         assert!(draw_portions(&rows, &mut portions).unwrap() && draw_depth(&rows, &mut depth).unwrap());
         assert!(portions.contains("0.2 + 24.8 + 1.0 ns") && portions.contains("</svg>"), "{portions}");
         assert!(depth.contains("tracing, writing") && depth.contains("</svg>"), "{depth}");
+    }
+
+    #[test]
+    fn collections_are_drawn_over_processors_and_objects() {
+        let mut lines = String::new();
+        for (size, ms) in [
+            ("100000 objects, 1 processor", 1.0),
+            ("100000 objects, 100 processors", 1.5),
+            ("1000000 objects, 100 processors", 12.0),
+        ] {
+            for (subject, factor) in
+                [("corebeat", 1.0), ("objects only", 1.01), ("processor as object", 1.1), ("go", 2.0)]
+            {
+                lines += &row("scoop.collect", subject, &format!("trees, {size}"), ms * factor);
+            }
+        }
+        let rows = read(lines.as_bytes()).unwrap();
+        let (mut trees, mut as_object, mut ring) = (String::new(), String::new(), String::new());
+        assert!(draw_collections(&rows, "trees", "Trees", &mut trees).unwrap());
+        assert!(draw_as_object(&rows, &mut as_object).unwrap());
+        assert!(
+            trees.contains("objects only, 100 thousand objects") && trees.contains("joint, 100 processors"),
+            "{trees}"
+        );
+        assert!(
+            as_object.contains("trees, 100 processors") && !trees.contains("1000 thousand"),
+            "{as_object}"
+        );
+        // Trees of which most are dead are another kind.
+        assert!(!draw_collections(&rows, "ring", "Ring", &mut ring).unwrap());
     }
 
     #[test]
