@@ -67,7 +67,7 @@ const TOOLS: &[Tool] = &[GO, JAVA, JAVAC];
 /// A run is ended after this.
 const RUN_MAX: Duration = Duration::from_secs(120);
 /// Collections of a run: the median of them is one value.
-const COLLECTIONS: usize = 5;
+const COLLECTIONS: usize = 9;
 /// How long calls are made.
 const SPAN_MS: u64 = 500;
 

@@ -39,6 +39,7 @@ fn processors_that_come_and_go_in_circles_leave_nothing_behind() {
         }
     }
     let end = resident_bytes();
+    println!("{} processors: {half_way} bytes half way, {end} at the end", 4 * circles);
     assert!(end < half_way + GROWTH_BYTES_MAX, "{half_way} bytes half way, {end} at the end");
     assert!(system.collected().is_some(), "there were enough of them to be collected");
     while system.collect().processors > 0 {}
