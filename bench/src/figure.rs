@@ -219,7 +219,7 @@ fn draw_collections(rows: &Rows, kind: &str, title: &str, text: &mut String) -> 
     for &(subject, objects, processors, ms) in &all {
         by_processors.entry((objects, subject)).or_default().push((processors.into(), ms));
         if Some(processors) == most {
-            by_objects.entry(subject).or_default().push((objects.into(), ms));
+            by_objects.entry(subject).or_default().push((f64::from(objects) / 1e3, ms));
         }
     }
     // A point alone is no line.
@@ -239,7 +239,7 @@ fn draw_collections(rows: &Rows, kind: &str, title: &str, text: &mut String) -> 
     let root = SVGBackend::with_string(text, (2 * SIZE.0 / 3 * 2, SIZE.1)).into_drawing_area();
     root.fill(&WHITE)?;
     let halves = root.titled(title, ("sans-serif", 18))?.split_evenly((1, 2));
-    for (half, (lines, x_desc)) in halves.iter().zip([(left, "processors"), (right, "objects")]) {
+    for (half, (lines, x_desc)) in halves.iter().zip([(left, "processors"), (right, "thousand objects")]) {
         let points = || lines.iter().flat_map(|line| &line.1);
         let ends = |of: fn(&(f64, f64)) -> f64| {
             let (low, high) = points().map(of).fold((f64::MAX, 0.0), |(l, h), x| (x.min(l), x.max(h)));
@@ -251,11 +251,17 @@ fn draw_collections(rows: &Rows, kind: &str, title: &str, text: &mut String) -> 
             .x_label_area_size(36)
             .y_label_area_size(56)
             .build_cartesian_2d(
-                (x_min..x_max * 1.1).log_scale(),
+                (x_min..x_max * 1.2).log_scale(),
                 // Room for who is who.
                 (y_min / 2.0..y_max * 8.0).log_scale(),
             )?;
-        chart.configure_mesh().x_desc(x_desc).y_desc("ms of a full collection").draw()?;
+        chart
+            .configure_mesh()
+            .max_light_lines(0)
+            .x_desc(x_desc)
+            .y_desc("ms of a full collection")
+            .x_label_formatter(&|x| format!("{x:.0}"))
+            .draw()?;
         for (i, (name, line)) in lines.into_iter().enumerate() {
             let mut line = line;
             line.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -290,7 +296,7 @@ fn draw_as_object(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>
         };
         let (joint, as_object) = (of("corebeat"), of("processor as object"));
         let more = |(objects, ms): (&u32, &f64)| {
-            Some((f64::from(*objects), (as_object.get(objects)? / ms - 1.0) * 100.0))
+            Some((f64::from(*objects) / 1e3, (as_object.get(objects)? / ms - 1.0) * 100.0))
         };
         let line: Vec<_> = joint.iter().filter_map(more).collect();
         if line.len() > 1 {
@@ -308,8 +314,14 @@ fn draw_as_object(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(56)
-        .build_cartesian_2d((x_min..x_max * 1.1).log_scale(), low - 5.0..high * 1.4 + 5.0)?;
-    chart.configure_mesh().x_desc("objects").y_desc("% more than the joint collection").draw()?;
+        .build_cartesian_2d((x_min..x_max * 1.2).log_scale(), low - 5.0..high * 1.4 + 5.0)?;
+    chart
+        .configure_mesh()
+        .max_light_lines(0)
+        .x_desc("thousand objects")
+        .y_desc("% more than the joint collection")
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .draw()?;
     for (i, (name, line)) in lines.iter().enumerate() {
         let style = Palette99::pick(i).stroke_width(2);
         chart
