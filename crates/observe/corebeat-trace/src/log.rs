@@ -106,7 +106,7 @@ impl Drop for Log {
 impl Stream {
     pub(crate) fn new(shared: Arc<Shared>, number: u32) -> Stream {
         Stream {
-            ring: Ring::new(shared.options.buffers, shared.options.buffer_bytes),
+            ring: Ring::new(shared.options.buffers, shared.memory()),
             end: AtomicPtr::new(ptr::null_mut()),
             limit: Cell::new(ptr::null_mut()),
             last: Cell::new(0),
@@ -268,23 +268,32 @@ impl Stream {
         if self.ring.at().is_null() {
             return None;
         }
+        // SAFETY: the caller's.
+        let end = unsafe { self.close() };
+        self.shared.handed_over(self);
+        Some(end)
+    }
+
+    /// Closes the slot that is open.
+    unsafe fn close(&self) -> Fix {
         let end = Fix::take();
         self.end.store(ptr::null_mut(), Ordering::Relaxed);
         self.limit.set(ptr::null_mut());
         // SAFETY: the caller's.
         unsafe { self.ring.close(Closed { end, real_offset_ns: counter::real_offset_ns() }) };
-        self.shared.handed_over(self);
-        Some(end)
+        end
     }
 
     /// Hands over what there is, for good.
     unsafe fn finish(&self) {
         if !self.shared.is_forked() {
-            // SAFETY: the caller's.
-            unsafe { self.hand_over() };
+            if !self.ring.at().is_null() {
+                // SAFETY: the caller's.
+                unsafe { self.close() };
+            }
             // Release: pairs with Acquire in `is_ended`; who sees it sees the last slot as well.
             self.ended.store(true, Ordering::Release);
-            self.shared.handed_over(self);
+            self.shared.ended(self);
         }
     }
 
@@ -354,6 +363,12 @@ impl Stream {
         self.end.store(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: the caller's.
         unsafe { self.ring.rest() }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.shared.keep(self.ring.take_memory());
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask ci --only loom` runs it. That it would notice a mistake is shown by planted ones.
 
-use crate::ring::{Ring, Taken};
+use crate::ring::{Memory, Ring, Taken};
 use corebeat_sync::{Arc, fault, thread};
 
 /// Slots of the ring, and what a slot takes.
@@ -78,7 +78,7 @@ fn look(taken: &Taken<'_, u8, u8>, slot: u8, seen: usize) {
 #[test]
 fn loom_ring_gives_what_was_filled_in_order() {
     check(|| {
-        let ring = Arc::new(Ring::<u8, u8>::new(SLOTS, BYTES));
+        let ring = Arc::new(Ring::<u8, u8>::new(SLOTS, Memory::new(SLOTS, BYTES)));
         let filler = {
             let ring = ring.clone();
             thread::spawn(move || fill(&ring, 4))
@@ -99,7 +99,7 @@ fn loom_ring_gives_what_was_filled_in_order() {
 #[test]
 fn loom_ring_keeps_nothing_back() {
     check(|| {
-        let ring = Arc::new(Ring::<u8, u8>::new(SLOTS, BYTES));
+        let ring = Arc::new(Ring::<u8, u8>::new(SLOTS, Memory::new(SLOTS, BYTES)));
         let filler = {
             let ring = ring.clone();
             thread::spawn(move || fill(&ring, 3))
@@ -121,7 +121,7 @@ fn loom_ring_keeps_nothing_back() {
 #[test]
 fn loom_ring_open_slot_is_taken_in_parts() {
     check(|| {
-        let ring = Arc::new(Ring::<u8, u8>::new(SLOTS, BYTES));
+        let ring = Arc::new(Ring::<u8, u8>::new(SLOTS, Memory::new(SLOTS, BYTES)));
         let filler = {
             let ring = ring.clone();
             thread::spawn(move || fill(&ring, 3))
@@ -151,7 +151,7 @@ fn loom_ring_faults_are_noticed() {
     let notices = |fault: &str| models.iter().any(|model| fault::is_noticed(model, fault));
     let faults = fault::survey(|| {
         check(|| {
-            let ring = Ring::<u8, u8>::new(SLOTS, BYTES);
+            let ring = Ring::<u8, u8>::new(SLOTS, Memory::new(SLOTS, BYTES));
             fill(&ring, 2);
             // SAFETY: there is one thread.
             unsafe {

@@ -67,8 +67,8 @@ unsafe impl<O: Send, C: Send> Send for Ring<O, C> {}
 unsafe impl<O: Send, C: Send> Sync for Ring<O, C> {}
 
 impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
-    /// A ring of so many slots of so many bytes. Memory that is not written yet costs next to nothing.
-    pub(crate) fn new(slots: usize, bytes: usize) -> Ring<O, C> {
+    /// A ring of so many slots, in memory that has as many.
+    pub(crate) fn new(slots: usize, memory: Memory) -> Ring<O, C> {
         let slot =
             || Slot { opened: UnsafeCell::new(O::default()), closed: UnsafeCell::new(Default::default()) };
         Ring {
@@ -77,8 +77,14 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
             freed: AtomicUsize::new(0),
             seen: UnsafeCell::new(0),
             slots: (0..slots).map(|_| slot()).collect(),
-            memory: Memory::new(slots, bytes),
+            memory,
         }
+    }
+
+    /// Its memory, for another one. This one is not used any more.
+    pub(crate) fn take_memory(&mut self) -> Memory {
+        let Memory { layout, slot_bytes, .. } = self.memory;
+        std::mem::replace(&mut self.memory, Memory { start: ptr::null_mut(), layout, slot_bytes })
     }
 
     // ---- for the filler
@@ -272,14 +278,19 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
 }
 
 /// The slots' bytes. They hold whatever was there before, which at first is zeros.
-struct Memory {
+pub(crate) struct Memory {
+    /// Null where another ring has it.
     start: *mut u8,
     layout: Layout,
     slot_bytes: usize,
 }
 
+// SAFETY: bytes that nobody else has.
+unsafe impl Send for Memory {}
+
 impl Memory {
-    fn new(slots: usize, slot_bytes: usize) -> Memory {
+    /// For so many slots of so many bytes. What is not written yet costs next to nothing.
+    pub(crate) fn new(slots: usize, slot_bytes: usize) -> Memory {
         const LINE: usize = 64;
         assert!(slots > 1 && slot_bytes > 1, "a ring has room");
         let layout = Layout::array::<u8>(slots * slot_bytes).and_then(|l| l.align_to(LINE));
@@ -301,7 +312,9 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout.
-        unsafe { alloc::dealloc(self.start, self.layout) };
+        if !self.start.is_null() {
+            // SAFETY: it was allocated with this layout.
+            unsafe { alloc::dealloc(self.start, self.layout) };
+        }
     }
 }

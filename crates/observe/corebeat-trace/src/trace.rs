@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::event::EVENT_BYTES_MAX;
 use crate::log::{Log, Stream};
 use crate::packet::RAW_BYTES_MAX;
+use crate::ring::Memory;
 use corebeat_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use corebeat_sync::thread::{self, JoinHandle, Thread};
 use corebeat_sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -23,6 +24,10 @@ const BUFFERS_MAX: usize = 1024;
 const DELAY_MIN: Duration = Duration::from_millis(1);
 /// Threads that compress and write, at most.
 const COLLECTORS_MAX: usize = 64;
+/// Of threads that have ended, a collector is woken for each of so many; it finds the others when it looks by itself.
+const ENDED_MAX: u32 = 16;
+/// Memory of threads that have ended which waits for others. What is beyond is freed.
+const SPARE_MAX: usize = 2 * ENDED_MAX as usize;
 /// Threads that a trace may have, over all its time.
 pub const STREAMS_MAX: u32 = 1 << 16;
 
@@ -144,13 +149,18 @@ impl Options {
     }
 
     fn begin(self, sink: Sink) -> Result<Trace, Error> {
-        let inbox = || Inbox { streams: Mutex::new(Vec::new()), collector: OnceLock::new() };
+        let inbox = || Inbox {
+            streams: Mutex::new(Vec::new()),
+            collector: OnceLock::new(),
+            ended: AtomicU32::new(0),
+        };
         let shared = Arc::new(Shared {
             inboxes: (0..self.collectors.max(1)).map(|_| inbox()).collect(),
             over: AtomicBool::new(false),
             next: AtomicU32::new(0),
             lost: AtomicU64::new(0),
             sink: Mutex::new(sink),
+            spare: Mutex::new(Vec::new()),
             process: std::process::id(),
             options: self,
         });
@@ -224,6 +234,7 @@ impl Trace {
             }
             sink.leave(stream);
         }
+        lock(&self.shared.spare).clear();
         // Relaxed: counts.
         sink.end(self.shared.next.load(Ordering::Relaxed), self.shared.lost.load(Ordering::Relaxed))
     }
@@ -245,6 +256,8 @@ pub(crate) struct Shared {
     lost: AtomicU64,
     inboxes: Vec<Inbox>,
     pub(crate) sink: Mutex<Sink>,
+    /// Of threads that have ended: threads that come and go need none of the system's.
+    spare: Mutex<Vec<Memory>>,
     /// Whose trace it is: not a forked child's.
     process: u32,
 }
@@ -253,6 +266,8 @@ pub(crate) struct Shared {
 struct Inbox {
     streams: Mutex<Vec<Arc<Stream>>>,
     collector: OnceLock<Thread>,
+    /// Threads that have ended.
+    ended: AtomicU32,
 }
 
 impl Inbox {
@@ -297,6 +312,20 @@ impl Shared {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// For a new stream's buffers.
+    pub(crate) fn memory(&self) -> Memory {
+        let Options { buffers, buffer_bytes, .. } = self.options;
+        lock(&self.spare).pop().unwrap_or_else(|| Memory::new(buffers, buffer_bytes))
+    }
+
+    /// A stream needs it no more.
+    pub(crate) fn keep(&self, memory: Memory) {
+        let mut spare = lock(&self.spare);
+        if spare.len() < SPARE_MAX && !self.is_over() {
+            spare.push(memory);
+        }
+    }
+
     fn inbox(&self, stream: &Stream) -> &Inbox {
         &self.inboxes[stream.number as usize % self.inboxes.len()]
     }
@@ -306,7 +335,16 @@ impl Shared {
         std::mem::take(&mut lock(&self.inboxes[collector].streams))
     }
 
-    /// A thread has filled a buffer, or has ended.
+    /// A thread has ended. Its last buffer may wait: to wake somebody takes longer than many threads live.
+    pub(crate) fn ended(&self, stream: &Stream) {
+        // Relaxed: a count.
+        let ended = &self.inbox(stream).ended;
+        if self.options.collectors == 0 || ended.fetch_add(1, Ordering::Relaxed) % ENDED_MAX == ENDED_MAX - 1 {
+            self.handed_over(stream);
+        }
+    }
+
+    /// A thread has filled a buffer.
     pub(crate) fn handed_over(&self, stream: &Stream) {
         if self.options.collectors > 0 {
             self.inbox(stream).wake();
