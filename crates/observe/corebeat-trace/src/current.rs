@@ -54,8 +54,7 @@ fn put<F: Encode + Copy>(kind: &'static Kind, timed: bool, fields: &F) {
 }
 
 /// Logs an event for each of these, of a kind without time stamps whose only field is a `u32`, as [`emit`] would one after the
-/// other, but cheaper where they are many: of sixteen, the trace has how far they are from the first, in a byte or two where that is
-/// near.
+/// other, but cheaper: of up to sixteen, the trace has how far they are from the first, in a byte or two where that is near.
 ///
 /// ```
 /// use corebeat_trace::{Event, emit_all};
@@ -79,16 +78,28 @@ where
     }
     let (runs, rest) = items.as_chunks::<RUN_EVENTS>();
     for items in runs {
-        // Code of others runs here, as in `emit`.
-        let (kind, values) = (E::kind(), std::array::from_fn(|index| field(&items[index])));
-        let stream = STREAM.get();
-        // SAFETY: as in `put`.
-        if stream.is_null() || !unsafe { (*stream).emit_run(kind, &values) } {
-            values.iter().for_each(|value| put(kind, false, &(*value, ())));
+        put_run::<E>(&std::array::from_fn::<_, RUN_EVENTS, _>(|index| field(&items[index])));
+    }
+    match rest {
+        [] => {}
+        [item] => put(E::kind(), false, &(field(item), ())),
+        _ => {
+            let mut values = [0; RUN_EVENTS];
+            values.iter_mut().zip(rest).for_each(|(value, item)| *value = field(item));
+            put_run::<E>(&values[..rest.len()]);
         }
     }
-    for item in rest {
-        put(E::kind(), false, &(field(item), ()));
+}
+
+/// Logs two to sixteen of them.
+#[inline(always)]
+fn put_run<E: Event>(values: &[u32]) {
+    // Code of others runs here, as in `emit`.
+    let kind = E::kind();
+    let stream = STREAM.get();
+    // SAFETY: as in `put`.
+    if stream.is_null() || !unsafe { (*stream).emit_run(kind, values) } {
+        values.iter().for_each(|value| put(kind, false, &(*value, ())));
     }
 }
 

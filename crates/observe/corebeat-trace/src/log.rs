@@ -3,9 +3,7 @@
 use crate::counter::{self, Fix};
 use crate::event::sealed::Encode;
 use crate::event::{EVENT_BYTES_MAX, Event, Kind};
-use crate::packet::{
-    self, FIX_EVENT_BYTES, KIND_BITS, RUN_BYTES_MAX, RUN_EVENTS, TICKS_MAX, TIMED_BYTES, UNTIMED_BYTES,
-};
+use crate::packet::{self, FIX_EVENT_BYTES, KIND_BITS, RUN_BYTES_MAX, TICKS_MAX, TIMED_BYTES, UNTIMED_BYTES};
 use crate::ring::{Ring, Taken};
 use crate::run;
 use crate::trace::{Shared, WhenFull, lock};
@@ -160,14 +158,14 @@ impl Stream {
         unsafe { self.emit_slowly(kind, timed, &fields, now) }
     }
 
-    /// Logs as many events without time stamps, each with one of these as its only field, if there is room at once. Whether it
-    /// did.
+    /// Logs events without time stamps, each with one of these two to sixteen as its only field, if there is room at once.
+    /// Whether it did.
     ///
     /// # Safety
     ///
     /// Only the filler calls this.
     #[inline(always)]
-    pub(crate) unsafe fn emit_run(&self, kind: &'static Kind, values: &[u32; RUN_EVENTS]) -> bool {
+    pub(crate) unsafe fn emit_run(&self, kind: &'static Kind, values: &[u32]) -> bool {
         let at = self.ring.at();
         // Relaxed: as in `emit`.
         let end = self.end.load(Ordering::Relaxed);

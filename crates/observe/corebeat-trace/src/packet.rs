@@ -21,18 +21,19 @@
 //!
 //!   event    | kind: 10 bits | ticks: 22 bits since the last event or fix |  fields      a kind with time stamps
 //!            | kind: 10 bits | 0: 6 bits |  fields                                       one without
-//!            | kind: 10 bits | 0: 4 bits | width: 2 bits | first u32 | offsets      a run of those whose field is one u32
+//!            | kind: 10 bits | others: 4 bits | width: 2 bits | first u32 | offsets      a run of those whose field is one u32
 //!            | 0: 16 bits |  fix                                                         a fix between two events
 //! ```
 //!
-//! A run is 16 events, one behind the other: the first one's field, and how far those of the 15 others are from it, modulo 2 to the 32.
+//! A run is up to 16 events, one behind the other: the first one's field, and how far those of the others, of which there is one at
+//! least, are from it, modulo 2 to the 32.
 //! These offsets are signed, and all 1, 2 or 4 bytes wide, for a width of 1, 2 or 3.
 
 use crate::counter::Fix;
 use std::collections::BTreeMap;
 
 pub(crate) const FILE_MAGIC: [u8; 8] = *b"\x89cbtrace";
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 pub(crate) const FILE_HEADER_BYTES: usize = 16;
 
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"cbpk");
@@ -49,11 +50,11 @@ pub(crate) const TICKS_MAX: u64 = (1 << (32 - KIND_BITS)) - 1;
 /// Bytes of an event before its fields.
 pub(crate) const TIMED_BYTES: usize = 4;
 pub(crate) const UNTIMED_BYTES: usize = 2;
-/// Events of a run.
+/// Events of a run, at most.
 pub(crate) const RUN_EVENTS: usize = 16;
 /// Bytes of a run, at most.
 pub(crate) const RUN_BYTES_MAX: usize = UNTIMED_BYTES + 4 * RUN_EVENTS;
-/// Where in a run's head its width is, behind zeros.
+/// Where in a run's head its width is, behind how many others there are.
 pub(crate) const WIDTH_SHIFT: u32 = KIND_BITS + 4;
 /// Bytes of a fix between events.
 pub(crate) const FIX_EVENT_BYTES: usize = UNTIMED_BYTES + FIX_BYTES;

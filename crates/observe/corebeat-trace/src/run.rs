@@ -2,16 +2,89 @@
 
 use crate::packet::{Bytes, KIND_BITS, RUN_EVENTS, UNTIMED_BYTES, WIDTH_SHIFT};
 
+/// Offsets from the first need one byte, or two, if they have no bits beyond these that are not as the sign is.
+const ONE_MAX: i32 = i8::MAX as i32;
+const TWO_MAX: i32 = i16::MAX as i32;
+
 /// Where in a run the first one's number ends.
 const FIRST_END: usize = UNTIMED_BYTES + 4;
 
-/// Writes a run of these numbers; where it ends.
+/// Writes a run of these numbers, which are two at least and sixteen at most; where it ends.
 ///
 /// # Safety
 ///
 /// There is room for [`RUN_BYTES_MAX`](crate::packet::RUN_BYTES_MAX) bytes.
 #[inline(always)]
-pub(crate) unsafe fn write(at: *mut u8, kind: u16, values: &[u32; RUN_EVENTS]) -> *mut u8 {
+pub(crate) unsafe fn write(at: *mut u8, kind: u16, values: &[u32]) -> *mut u8 {
+    debug_assert!((2..=RUN_EVENTS).contains(&values.len()));
+    // SAFETY: there is room.
+    unsafe {
+        match values.try_into() {
+            Ok(values) => write_all(at, kind, values),
+            Err(_) => write_some(at, kind, values),
+        }
+    }
+}
+
+/// What is before the offsets.
+///
+/// # Safety
+///
+/// There is room.
+#[inline(always)]
+unsafe fn write_head(at: *mut u8, kind: u16, values: &[u32], width: u16) {
+    let head = kind | (values.len() as u16 - 1) << KIND_BITS | width << WIDTH_SHIFT;
+    // SAFETY: there is room.
+    unsafe {
+        at.cast::<[u8; UNTIMED_BYTES]>().write(head.to_le_bytes());
+        at.add(UNTIMED_BYTES).cast::<[u8; 4]>().write(values[0].to_le_bytes());
+    }
+}
+
+/// A few: one after the other.
+///
+/// # Safety
+///
+/// As for [`write`].
+#[inline(always)]
+unsafe fn write_some(at: *mut u8, kind: u16, values: &[u32]) -> *mut u8 {
+    let offset = |value: &u32| value.wrapping_sub(values[0]) as i32;
+    // Bits that are not as the sign is.
+    let bits = values[1..].iter().map(offset).fold(0, |bits, offset| bits | (offset ^ (offset >> 31)));
+    // SAFETY: head, first and offsets are no more than there is room for.
+    unsafe {
+        let mut end = at.add(FIRST_END);
+        let width = if bits <= ONE_MAX {
+            for value in &values[1..] {
+                end.write(offset(value) as u8);
+                end = end.add(1);
+            }
+            1
+        } else if bits <= TWO_MAX {
+            for value in &values[1..] {
+                end.cast::<[u8; 2]>().write((offset(value) as i16).to_le_bytes());
+                end = end.add(2);
+            }
+            2
+        } else {
+            for value in &values[1..] {
+                end.cast::<[u8; 4]>().write(offset(value).to_le_bytes());
+                end = end.add(4);
+            }
+            3
+        };
+        write_head(at, kind, values, width);
+        end
+    }
+}
+
+/// As many as there may be: all at a time.
+///
+/// # Safety
+///
+/// As for [`write`].
+#[inline(always)]
+unsafe fn write_all(at: *mut u8, kind: u16, values: &[u32; RUN_EVENTS]) -> *mut u8 {
     // SAFETY: head, first and offsets are no more than there is room for. The first number's own offset is written as well, where
     // its last bytes come, and stands nowhere in the end.
     let (width, bytes) = unsafe {
@@ -30,11 +103,9 @@ pub(crate) unsafe fn write(at: *mut u8, kind: u16, values: &[u32; RUN_EVENTS]) -
             }
         }
     };
-    let head = kind | width << WIDTH_SHIFT;
     // SAFETY: as above.
     unsafe {
-        at.cast::<[u8; UNTIMED_BYTES]>().write(head.to_le_bytes());
-        at.add(UNTIMED_BYTES).cast::<[u8; 4]>().write(values[0].to_le_bytes());
+        write_head(at, kind, values, width);
         at.add(FIRST_END + (RUN_EVENTS - 1) * bytes)
     }
 }
@@ -64,9 +135,9 @@ fn narrow(values: &[u32; RUN_EVENTS]) -> Narrow {
         // Bits that are not as the sign is.
         let [a, b, c, d] = offsets.map(|four| _mm_xor_si128(four, _mm_srai_epi32::<31>(four)));
         let bits = _mm_or_si128(_mm_or_si128(a, b), _mm_or_si128(c, d));
-        if _mm_movemask_epi8(_mm_cmpgt_epi32(bits, _mm_set1_epi32(i8::MAX.into()))) == 0 {
+        if _mm_movemask_epi8(_mm_cmpgt_epi32(bits, _mm_set1_epi32(ONE_MAX))) == 0 {
             Narrow::One(transmute::<__m128i, [u8; RUN_EVENTS]>(one))
-        } else if _mm_movemask_epi8(_mm_cmpgt_epi32(bits, _mm_set1_epi32(i16::MAX.into()))) == 0 {
+        } else if _mm_movemask_epi8(_mm_cmpgt_epi32(bits, _mm_set1_epi32(TWO_MAX))) == 0 {
             Narrow::Two(transmute::<[__m128i; 2], [i16; RUN_EVENTS]>(two))
         } else {
             Narrow::Four(transmute::<[__m128i; 4], [i32; RUN_EVENTS]>(offsets))
@@ -80,8 +151,8 @@ fn narrow(values: &[u32; RUN_EVENTS]) -> Narrow {
     let offsets = values.map(|value| value.wrapping_sub(values[0]) as i32);
     // Bits that are not as the sign is.
     match offsets.iter().fold(0, |bits, offset| bits | (offset ^ (offset >> 31))) {
-        0..0x80 => Narrow::One(offsets.map(|offset| offset as u8)),
-        0x80..0x8000 => Narrow::Two(offsets.map(|offset| offset as i16)),
+        0..=ONE_MAX => Narrow::One(offsets.map(|offset| offset as u8)),
+        0..=TWO_MAX => Narrow::Two(offsets.map(|offset| offset as i16)),
         _ => Narrow::Four(offsets),
     }
 }
@@ -91,14 +162,15 @@ pub(crate) fn is_one(head: u16) -> bool {
     head >> KIND_BITS != 0
 }
 
-/// Reads what is behind a run's head. `None`: there is no such run, or not all of it.
-pub(crate) fn read(head: u16, bytes: &mut Bytes<'_>) -> Option<[u32; RUN_EVENTS]> {
+/// Reads what is behind a run's head: its numbers. `None`: there is no such run, or not all of it.
+pub(crate) fn read(head: u16, bytes: &mut Bytes<'_>) -> Option<impl Iterator<Item = u32> + use<>> {
     let width = head >> WIDTH_SHIFT;
-    if head >> KIND_BITS != width << (WIDTH_SHIFT - KIND_BITS) {
+    let others = usize::from(head >> KIND_BITS) % RUN_EVENTS;
+    if others == 0 {
         return None;
     }
     let mut values = [bytes.u32()?; RUN_EVENTS];
-    for value in &mut values[1..] {
+    for value in &mut values[1..=others] {
         *value = value.wrapping_add_signed(match width {
             1 => i32::from(bytes.u8()? as i8),
             2 => i32::from(bytes.u16()? as i16),
@@ -106,7 +178,7 @@ pub(crate) fn read(head: u16, bytes: &mut Bytes<'_>) -> Option<[u32; RUN_EVENTS]
             _ => return None,
         });
     }
-    Some(values)
+    Some(values.into_iter().take(others + 1))
 }
 
 #[cfg(test)]
@@ -132,22 +204,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn run_that_is_written_is_read_as_it_was(values in values(), kind in 1..1024u16) {
+        fn run_that_is_written_is_read_as_it_was(values in values(), count in 2..=RUN_EVENTS, kind in 1..1024u16) {
+            let values = &values[..count];
             let mut bytes = [0xa5; RUN_BYTES_MAX + 1];
             // SAFETY: there is room.
-            let end = unsafe { write(bytes.as_mut_ptr(), kind, &values) };
+            let end = unsafe { write(bytes.as_mut_ptr(), kind, values) };
             let written = end.addr() - bytes.as_ptr().addr();
             prop_assert_eq!(bytes[RUN_BYTES_MAX], 0xa5);
             let mut left = Bytes(&bytes[..written]);
             let head = left.u16().unwrap();
             prop_assert!(is_one(head));
             prop_assert_eq!(head & ((1 << KIND_BITS) - 1), kind);
-            prop_assert_eq!((read(head, &mut left), left.0.len()), (Some(values), 0));
+            let again: Option<Vec<u32>> = read(head, &mut left).map(Iterator::collect);
+            prop_assert_eq!((again.as_deref(), left.0.len()), (Some(values), 0));
             // One byte less is not enough.
-            prop_assert_eq!(read(head, &mut Bytes(&bytes[UNTIMED_BYTES..written - 1])), None);
-            // There are no other runs.
-            prop_assert_eq!(read(head | 1 << KIND_BITS, &mut Bytes(&bytes[UNTIMED_BYTES..written])), None);
-            prop_assert_eq!(read(kind, &mut Bytes(&bytes[UNTIMED_BYTES..written])), None);
+            prop_assert!(read(head, &mut Bytes(&bytes[UNTIMED_BYTES..written - 1])).is_none());
+            // There are no runs of one, nor of offsets without bytes.
+            let others = ((RUN_EVENTS - 1) as u16) << KIND_BITS;
+            prop_assert!(read(head & !others, &mut Bytes(&bytes[UNTIMED_BYTES..written])).is_none());
+            prop_assert!(read(kind | others, &mut Bytes(&bytes[UNTIMED_BYTES..written])).is_none());
         }
     }
 }

@@ -339,7 +339,8 @@ impl Shared {
     pub(crate) fn ended(&self, stream: &Stream) {
         // Relaxed: a count.
         let ended = &self.inbox(stream).ended;
-        if self.options.collectors == 0 || ended.fetch_add(1, Ordering::Relaxed) % ENDED_MAX == ENDED_MAX - 1 {
+        if self.options.collectors == 0 || ended.fetch_add(1, Ordering::Relaxed) % ENDED_MAX == ENDED_MAX - 1
+        {
             self.handed_over(stream);
         }
     }
