@@ -17,7 +17,7 @@ use crate::session::Session;
 use clap::ValueEnum;
 use corebeat_stm::trace::{self, Detail};
 use corebeat_stm::{TCell, atomically, counters, snapshot};
-use corebeat_trace::{Compression, Options as Recorded, Reader};
+use corebeat_trace::{Compression, Options as Recorded, Reader, Value};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -306,6 +306,10 @@ fn count(path: &Path) -> Result<(u64, Told), String> {
             match event.kind().name() {
                 "stm.commit" | "stm.done" | "stm.abort" => told.ends += 1,
                 "stm.read" | "stm.write" => told.accesses += 1,
+                "stm.reads" => match event.value("count") {
+                    Some(Value::U64(count)) => told.accesses += count,
+                    _ => return Err("reads without a count".into()),
+                },
                 _ => {}
             }
         }

@@ -23,6 +23,7 @@ use crate::limbo::{Dead, Limbo};
 use crate::lock::{Lock, VERSION_MAX, holder, owner};
 use crate::pause::{Random, pause};
 use crate::place::Place;
+use crate::reads::{Notes, Reads, push_where_room};
 use crate::slot::{Slot, Slots};
 use crate::trace::{self, Teller};
 use crate::waiter::wake;
@@ -77,8 +78,7 @@ pub(crate) struct Descriptor {
     /// How our locks look.
     owner: u64,
     mode: Mode,
-    /// Whether what is read is noted: to be looked at again, or to be told.
-    notes: bool,
+    notes: Notes,
     fate: Fate,
     is_irrevocable: bool,
     /// What it reads may be newer than its begin, if all that it has read before is still so. Always, but for transactions on
@@ -89,8 +89,7 @@ pub(crate) struct Descriptor {
     is_untidy: bool,
     /// How many `or_else` we are in.
     branches: u32,
-    /// The locks of what was read.
-    reads: Vec<NonNull<Lock>>,
+    reads: Reads,
     writes: Vec<Write>,
     turn: u64,
     slot: &'static Slot,
@@ -231,13 +230,13 @@ impl Descriptor {
             time: 0,
             owner: owner(slot),
             mode: Mode::Full,
-            notes: true,
+            notes: Notes::All,
             fate: Fate::Open,
             is_irrevocable: false,
             may_extend: true,
             is_untidy: false,
             branches: 0,
-            reads: Vec::new(),
+            reads: Reads::default(),
             writes: Vec::new(),
             turn: slot.turn(),
             slot,
@@ -273,7 +272,7 @@ impl Descriptor {
 
     #[inline(always)]
     fn begin(&mut self) {
-        self.notes = self.mode == Mode::Full;
+        self.notes = if self.mode == Mode::Full { Notes::All } else { Notes::None };
         if trace::is_on() {
             self.tell_start();
         }
@@ -313,7 +312,14 @@ impl Descriptor {
         let value = place.get();
         let is_read = seen <= self.time
             && lock.is_still(seen)
-            && (!self.notes || push_where_room(&mut self.reads, lock.into()));
+            && match self.notes {
+                Notes::None => true,
+                Notes::All => self.reads.push_at_once(lock),
+                Notes::Rows => {
+                    self.reads.push_to_row(lock);
+                    true
+                }
+            };
         is_read.then_some(value)
     }
 
@@ -330,8 +336,10 @@ impl Descriptor {
             } else if seen > self.time && !is_planted(Fault::Time) {
                 self.extend(lock, seen)?;
             } else if lock.is_still(seen) {
-                if self.notes {
-                    self.reads.push(lock.into());
+                match self.notes {
+                    Notes::None => {}
+                    Notes::All => self.reads.push(lock),
+                    Notes::Rows => self.reads.push_to_row(lock),
                 }
                 return Ok(value);
             }
@@ -470,7 +478,7 @@ impl Descriptor {
         if is_planted(Fault::Validation) {
             return true;
         }
-        self.reads.iter().all(|lock| {
+        self.reads.all().iter().all(|lock| {
             // SAFETY: what is read stays as long as the attempt.
             let seen = unsafe { lock.as_ref() }.look();
             seen <= self.time || seen == self.owner
@@ -482,7 +490,7 @@ impl Descriptor {
     fn blame_changed(&mut self) {
         let (time, owner) = (self.time, self.owner);
         // SAFETY: what is read stays as long as the attempt.
-        let locks = self.reads.iter().map(|lock| unsafe { lock.as_ref() });
+        let locks = self.reads.all().iter().map(|lock| unsafe { lock.as_ref() });
         let changed = locks.map(|lock| (lock, lock.look())).find(|(_, seen)| *seen > time && *seen != owner);
         if let Some((lock, seen)) = changed {
             self.teller.blame(lock, holder(seen));
@@ -550,10 +558,15 @@ impl Descriptor {
             // Relaxed: that numbers differ is all that is asked for.
             self.standing.since = Some(GLOBAL.met.fetch_add(1, Ordering::Relaxed) + 1);
         }
-        let opened = (self.reads.len() + self.writes.len()) as u64;
+        let opened = self.opened();
         let standing = Standing { karma: self.standing.karma + opened, ..self.standing };
         self.slot.stand(standing);
         standing
+    }
+
+    /// How many cells were read and written.
+    fn opened(&mut self) -> u64 {
+        (self.reads.count() + self.writes.len()) as u64
     }
 
     /// The transaction is over: the next one begins with nothing.
@@ -600,7 +613,9 @@ impl Descriptor {
                 return Err(self.lose(Cause::Validation));
             }
             self.mode = Mode::Alone;
-            self.notes &= trace::is_on() && self.teller.is_full();
+            if !trace::is_on() || !self.teller.is_full() {
+                self.notes = Notes::None;
+            }
             self.time = VERSION_MAX;
         }
         self.is_irrevocable = true;
@@ -722,15 +737,27 @@ impl Descriptor {
         self.is_untidy = true;
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn tell_start(&mut self) {
         self.teller.start(self.slot, self.site);
-        self.notes |= self.teller.is_full();
+        if self.notes == Notes::None && self.teller.is_full() {
+            self.notes = Notes::Rows;
+            self.reads.begin_rows();
+        }
+    }
+
+    #[inline(always)]
+    fn tell_commit(&mut self) {
+        if self.teller.is_full() {
+            self.tell_accesses();
+        }
+        self.teller.commit();
     }
 
     #[inline(never)]
-    fn tell_commit(&mut self) {
-        self.teller.commit(&self.reads, self.writes.iter().filter_map(|write| write.lock));
+    fn tell_accesses(&mut self) {
+        trace::tell_reads(&mut self.reads, self.notes);
+        trace::tell_writes(&self.writes, |write| write.lock);
     }
 
     /// Opens the gate, if we have shut it.
@@ -757,7 +784,12 @@ impl Descriptor {
             self.version = version;
         }
         if trace::is_on() {
-            self.teller.abort(&self.reads, self.writes.iter().filter_map(|write| write.lock), cause);
+            let accesses =
+                self.reads.count() + self.writes.iter().filter(|write| write.lock.is_some()).count();
+            if self.teller.is_full() {
+                self.tell_accesses();
+            }
+            self.teller.abort(accesses, cause);
         }
     }
 
@@ -780,7 +812,7 @@ impl Descriptor {
         if cause == Cause::Retry && self.mode == Mode::Full {
             self.wait();
         } else {
-            self.standing.karma += (self.reads.len() + self.writes.len()) as u64;
+            self.standing.karma += self.opened();
             self.roll_back(cause);
             self.reads.clear();
             self.writes.clear();
@@ -839,10 +871,10 @@ impl Descriptor {
         let look = |lock: &NonNull<Lock>| unsafe { lock.as_ref() }.look();
         // SAFETY: as in `is_valid`.
         let bit = |lock: &NonNull<Lock>| unsafe { lock.as_ref() }.bit();
-        let bits = self.reads.iter().chain(&own).map(bit).fold(0, |bits, bit| bits | bit);
+        let bits = self.reads.all().iter().chain(&own).map(bit).fold(0, |bits, bit| bits | bit);
         if unchanged {
             GLOBAL.waiters.join(self.slot, bits);
-            unchanged = self.reads.iter().all(|lock| look(lock) <= self.time)
+            unchanged = self.reads.all().iter().all(|lock| look(lock) <= self.time)
                 && own.iter().all(|lock| look(lock) == self.version);
             if !unchanged {
                 GLOBAL.waiters.leave(self.slot);
@@ -874,20 +906,6 @@ impl Descriptor {
         self.forget_standing();
         self.end();
     }
-}
-
-/// Pushes, if that needs no new room. Keeps the way to the allocator out of the code of each read.
-#[inline(always)]
-fn push_where_room<T>(list: &mut Vec<T>, item: T) -> bool {
-    let has_room = list.len() < list.capacity();
-    if has_room {
-        // SAFETY: there is room behind the last item, and then one item more.
-        unsafe {
-            list.as_mut_ptr().add(list.len()).write(item);
-            list.set_len(list.len() + 1);
-        }
-    }
-    has_room
 }
 
 fn bits(writes: &[Write]) -> u64 {

@@ -164,6 +164,7 @@ mod lock;
 mod model;
 mod pause;
 mod place;
+mod reads;
 mod report;
 mod slot;
 pub mod trace;

@@ -124,7 +124,7 @@ impl Times {
 impl Attempts {
     fn add(&mut self, is_first: bool, time_ns: Option<u64>, accesses: u64) {
         self.count += 1;
-        self.accesses += accesses;
+        self.accesses = self.accesses.saturating_add(accesses);
         if is_first { &mut self.first } else { &mut self.later }.add(time_ns);
     }
 
@@ -281,6 +281,8 @@ impl Gathered {
             }
             "start" => (stream.begin_ns, stream.site) = (Some(event.time_ns()), site()),
             "read" => stream.accesses += 1,
+            // What a file says may be anything.
+            "reads" => stream.accesses = stream.accesses.saturating_add(number("count")),
             "write" => {
                 stream.accesses += 1;
                 if stream.writes.len() < WRITES_MAX {

@@ -34,6 +34,7 @@
 //! | `stm.cells` | | `place`, `count`, `name` | [`name`] |
 //! | `stm.start` | has one | `site` | an attempt begins |
 //! | `stm.read`, `stm.write` | | `place` | what the attempt that ends next has read of others, and taken to write |
+//! | `stm.reads` | | `place`, `count` | it has read so many cells in a row, from there on |
 //! | `stm.commit` | has one | | the attempt has committed |
 //! | `stm.done` | | `site` | an attempt has begun and committed: a first one, for which nobody looked at the counter |
 //! | `stm.abort` | has one | `site`, `cause`, `place`, `other`, `other_site`, `accesses` | the attempt came to nothing |
@@ -47,6 +48,7 @@
 use crate::TCell;
 use crate::counter::Cause;
 use crate::lock::Lock;
+use crate::reads::{Notes, Reads};
 pub use crate::report::{Attempts, Conflict, Place, Report, Transactions};
 use crate::slot::Slot;
 use crate::value::Value;
@@ -147,6 +149,14 @@ struct Read {
 }
 
 #[derive(Event)]
+#[event(name = "stm.reads", untimed)]
+struct Row {
+    #[event(hex)]
+    place: u32,
+    count: u32,
+}
+
+#[derive(Event)]
 #[event(name = "stm.write", untimed)]
 struct Write {
     #[event(hex)]
@@ -206,6 +216,7 @@ impl Teller {
     }
 
     /// Whether reads and writes are told.
+    #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.state & DETAIL == Detail::Full as u32
     }
@@ -278,43 +289,53 @@ impl Teller {
 
     /// The attempt has committed.
     #[inline(always)]
-    pub(crate) fn commit(&mut self, reads: &[NonNull<Lock>], writes: impl Iterator<Item = NonNull<Lock>>) {
-        self.accesses(reads, writes);
-        match self.begin.take() {
-            Some(begin) => {
-                emit(&Commit {});
-                let is_long = ticks().wrapping_sub(begin) > LONG_TICKS;
-                self.untimed = if is_long { 0 } else { TIMED_EVERY - 1 };
-            }
-            None => emit(&Done { site: self.site.1 }),
+    pub(crate) fn commit(&mut self) {
+        if self.begin.is_none() {
+            emit(&Done { site: self.site.1 });
+        } else {
+            self.commit_timed();
         }
+    }
+
+    #[inline(never)]
+    fn commit_timed(&mut self) {
+        emit(&Commit {});
+        let is_long = self.begin.take().is_none_or(|begin| ticks().wrapping_sub(begin) > LONG_TICKS);
+        self.untimed = if is_long { 0 } else { TIMED_EVERY - 1 };
     }
 
     /// The attempt came to nothing.
     #[cold]
-    pub(crate) fn abort(
-        &mut self,
-        reads: &[NonNull<Lock>],
-        writes: impl Iterator<Item = NonNull<Lock>> + Clone,
-        cause: Cause,
-    ) {
-        let accesses = u32::try_from(reads.len() + writes.clone().count()).unwrap_or(u32::MAX);
-        self.accesses(reads, writes);
+    pub(crate) fn abort(&mut self, accesses: usize, cause: Cause) {
+        let accesses = u32::try_from(accesses).unwrap_or(u32::MAX);
         let Blame { place, other, other_site } = std::mem::replace(&mut self.blame, UNKNOWN);
         emit(&Aborted { site: self.site.1, cause: cause.name(), place, other, other_site, accesses });
         self.begin = None;
         // Those that follow have times, up to the one that commits.
         self.untimed = 0;
     }
+}
 
-    #[inline(always)]
-    fn accesses(&self, reads: &[NonNull<Lock>], writes: impl Iterator<Item = NonNull<Lock>>) {
-        if self.is_full() {
-            emit_all::<Read, _>(reads, |lock| place(lock.as_ptr()));
-            for lock in writes {
-                emit(&Write { place: place(lock.as_ptr()) });
-            }
+#[inline(always)]
+pub(crate) fn tell_reads(reads: &mut Reads, notes: Notes) {
+    reads.tell(
+        notes,
+        |locks| emit_all::<Read, _>(locks, |lock| place(lock.as_ptr())),
+        |first, count| emit(&Row { place: place(first.as_ptr()), count }),
+    );
+}
+
+/// Of those that have a lock.
+#[inline(always)]
+pub(crate) fn tell_writes<W>(writes: &[W], lock: impl Fn(&W) -> Option<NonNull<Lock>>) {
+    const SOME: usize = 16;
+    for writes in writes.chunks(SOME) {
+        let (mut places, mut count) = ([0; SOME], 0);
+        for lock in writes.iter().filter_map(&lock) {
+            places[count] = place(lock.as_ptr());
+            count += 1;
         }
+        emit_all::<Write, _>(&places[..count], |place| *place);
     }
 }
 

@@ -3,7 +3,7 @@
 use corebeat_stm::contention::{self, Suicide};
 use corebeat_stm::trace::{self, Detail, Report, TIMED_EVERY, Transactions};
 use corebeat_stm::*;
-use corebeat_trace::{Options, Reader, WhenFull};
+use corebeat_trace::{Options, Reader, Record, Value, WhenFull};
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,6 +11,15 @@ use std::thread;
 
 /// What was told of `work`: the report, and how many events there are of which kind.
 fn told(detail: Detail, work: impl FnOnce()) -> (Report, Vec<(String, u64)>) {
+    told_with(detail, work, |_| {})
+}
+
+/// The same, with a look at each event.
+fn told_with(
+    detail: Detail,
+    work: impl FnOnce(),
+    mut each: impl FnMut(&Record<'_>),
+) -> (Report, Vec<(String, u64)>) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     contention::set(&Suicide);
@@ -29,6 +38,7 @@ fn told(detail: Detail, work: impl FnOnce()) -> (Report, Vec<(String, u64)>) {
     let mut kinds: Vec<(String, u64)> = Vec::new();
     while let Some(packet) = reader.next_packet().unwrap() {
         for event in packet.events() {
+            each(&event);
             let name = event.kind().name();
             match kinds.iter_mut().find(|(kind, _)| kind == name) {
                 Some((_, count)) => *count += 1,
@@ -85,6 +95,38 @@ fn full_trace_has_all_reads_and_writes_a_reduced_one_none() {
         assert_eq!(accesses, reads + writes);
         assert!(report.transactions.iter().any(|at| at.committed.time_ns() > 0));
     }
+}
+
+#[test]
+fn reads_of_a_snapshot_are_told_in_order_and_those_in_a_row_as_one() {
+    let cells: Vec<TCell<u64>> = (0..300).map(TCell::new).collect();
+    let steps = [7usize, 3, 4, 5, 5, 4, 3, 0, 1, 9];
+    let mut places = Vec::new();
+    let (report, _) = told_with(
+        Detail::Full,
+        || {
+            trace::name(&cells, "cells");
+            snapshot(|tx| steps.iter().map(|step| tx.read(&cells[*step])).sum::<Result<u64, Abort>>());
+            snapshot(|tx| cells.iter().map(|cell| tx.read(cell)).sum::<Result<u64, Abort>>());
+        },
+        |event| {
+            let number = |field| match event.value(field) {
+                Some(Value::U64(number)) => number,
+                _ => 0,
+            };
+            match event.kind().name() {
+                "stm.cells" => places.push((number("place"), 0)),
+                "stm.read" => places.push((number("place"), 1)),
+                "stm.reads" => places.push((number("place"), number("count"))),
+                _ => {}
+            }
+        },
+    );
+    let first = places.remove(0).0;
+    let read: Vec<(u64, u64)> = places.iter().map(|(place, count)| (place - first, *count)).collect();
+    assert_eq!(read, [(7, 1), (3, 3), (5, 1), (4, 1), (3, 1), (0, 2), (9, 1), (0, 300)]);
+    let accesses: u64 = report.transactions.iter().map(|at| at.committed.accesses).sum();
+    assert_eq!(accesses, 310);
 }
 
 #[test]
