@@ -76,31 +76,30 @@ where
     if STREAM.get().is_null() && !IS_INSTALLED.load(Ordering::Relaxed) {
         return;
     }
-    let (runs, rest) = items.as_chunks::<RUN_EVENTS>();
-    for items in runs {
-        put_run::<E>(&std::array::from_fn::<_, RUN_EVENTS, _>(|index| field(&items[index])));
-    }
-    match rest {
-        [] => {}
-        [item] => put(E::kind(), false, &(field(item), ())),
-        _ => {
-            let mut values = [0; RUN_EVENTS];
-            values.iter_mut().zip(rest).for_each(|(value, item)| *value = field(item));
-            put_run::<E>(&values[..rest.len()]);
-        }
+    let rest = put_runs::<E, T, RUN_EVENTS>(items, &field);
+    // So many that the compiler knows, without a loop for each of them.
+    let rest = put_runs::<E, T, { RUN_EVENTS / 2 }>(rest, &field);
+    let rest = put_runs::<E, T, { RUN_EVENTS / 4 }>(rest, &field);
+    let rest = put_runs::<E, T, { RUN_EVENTS / 8 }>(rest, &field);
+    for item in rest {
+        put(E::kind(), false, &(field(item), ()));
     }
 }
 
-/// Logs two to sixteen of them.
+/// Logs as many as make up runs of so many. Those that are left.
 #[inline(always)]
-fn put_run<E: Event>(values: &[u32]) {
-    // Code of others runs here, as in `emit`.
-    let kind = E::kind();
-    let stream = STREAM.get();
-    // SAFETY: as in `put`.
-    if stream.is_null() || !unsafe { (*stream).emit_run(kind, values) } {
-        values.iter().for_each(|value| put(kind, false, &(*value, ())));
+fn put_runs<'a, E: Event, T, const COUNT: usize>(items: &'a [T], field: impl Fn(&T) -> u32) -> &'a [T] {
+    let (runs, rest) = items.as_chunks::<COUNT>();
+    for items in runs {
+        // Code of others runs here, as in `emit`.
+        let (kind, values) = (E::kind(), std::array::from_fn::<_, COUNT, _>(|index| field(&items[index])));
+        let stream = STREAM.get();
+        // SAFETY: as in `put`.
+        if stream.is_null() || !unsafe { (*stream).emit_run(kind, &values) } {
+            values.iter().for_each(|value| put(kind, false, &(*value, ())));
+        }
     }
+    rest
 }
 
 /// In a thread that has no log yet, or one of an earlier trace.

@@ -165,7 +165,11 @@ impl Stream {
     ///
     /// Only the filler calls this.
     #[inline(always)]
-    pub(crate) unsafe fn emit_run(&self, kind: &'static Kind, values: &[u32]) -> bool {
+    pub(crate) unsafe fn emit_run<const COUNT: usize>(
+        &self,
+        kind: &'static Kind,
+        values: &[u32; COUNT],
+    ) -> bool {
         let at = self.ring.at();
         // Relaxed: as in `emit`.
         let end = self.end.load(Ordering::Relaxed);

@@ -328,14 +328,9 @@ pub(crate) fn tell_reads(reads: &mut Reads, notes: Notes) {
 /// Of those that have a lock.
 #[inline(always)]
 pub(crate) fn tell_writes<W>(writes: &[W], lock: impl Fn(&W) -> Option<NonNull<Lock>>) {
-    const SOME: usize = 16;
-    for writes in writes.chunks(SOME) {
-        let (mut places, mut count) = ([0; SOME], 0);
-        for lock in writes.iter().filter_map(&lock) {
-            places[count] = place(lock.as_ptr());
-            count += 1;
-        }
-        emit_all::<Write, _>(&places[..count], |place| *place);
+    let place = |write: &W| lock(write).map_or(0, |lock| place(lock.as_ptr()));
+    for writes in writes.split(|write| lock(write).is_none()) {
+        emit_all::<Write, _>(writes, place);
     }
 }
 
