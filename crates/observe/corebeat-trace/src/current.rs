@@ -76,14 +76,19 @@ where
     if STREAM.get().is_null() && !IS_INSTALLED.load(Ordering::Relaxed) {
         return;
     }
-    let rest = put_runs::<E, T, RUN_EVENTS>(items, &field);
-    // So many that the compiler knows, without a loop for each of them.
-    let rest = put_runs::<E, T, { RUN_EVENTS / 2 }>(rest, &field);
-    let rest = put_runs::<E, T, { RUN_EVENTS / 4 }>(rest, &field);
-    let rest = put_runs::<E, T, { RUN_EVENTS / 8 }>(rest, &field);
-    for item in rest {
+    // So many that the compiler knows, without a loop for each of them; and where they are few, without what many need.
+    let rest = if items.len() < RUN_EVENTS / 4 { items } else { put_many::<E, T>(items, &field) };
+    for item in put_runs::<E, T, { RUN_EVENTS / 8 }>(rest, &field) {
         put(E::kind(), false, &(field(item), ()));
     }
+}
+
+/// Logs all but the last few. Those that are left.
+#[inline(never)]
+fn put_many<'a, E: Event, T>(items: &'a [T], field: impl Fn(&T) -> u32) -> &'a [T] {
+    let rest = put_runs::<E, T, RUN_EVENTS>(items, &field);
+    let rest = put_runs::<E, T, { RUN_EVENTS / 2 }>(rest, &field);
+    put_runs::<E, T, { RUN_EVENTS / 4 }>(rest, &field)
 }
 
 /// Logs as many as make up runs of so many. Those that are left.
@@ -96,10 +101,18 @@ fn put_runs<'a, E: Event, T, const COUNT: usize>(items: &'a [T], field: impl Fn(
         let stream = STREAM.get();
         // SAFETY: as in `put`.
         if stream.is_null() || !unsafe { (*stream).emit_run(kind, &values) } {
-            values.iter().for_each(|value| put(kind, false, &(*value, ())));
+            // A copy, so that they need not have an address on the usual way.
+            put_each(kind, &{ values });
         }
     }
     rest
+}
+
+/// Logs them one by one, where there is no room at once.
+#[cold]
+#[inline(never)]
+fn put_each(kind: &'static Kind, values: &[u32]) {
+    values.iter().for_each(|value| put(kind, false, &(*value, ())));
 }
 
 /// In a thread that has no log yet, or one of an earlier trace.

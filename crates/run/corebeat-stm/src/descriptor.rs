@@ -754,9 +754,23 @@ impl Descriptor {
         self.teller.commit();
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn tell_accesses(&mut self) {
+        if !self.reads.all().is_empty() {
+            self.tell_reads();
+        }
+        if !self.writes.is_empty() {
+            self.tell_writes();
+        }
+    }
+
+    #[inline(never)]
+    fn tell_reads(&mut self) {
         trace::tell_reads(&mut self.reads, self.notes);
+    }
+
+    #[inline(never)]
+    fn tell_writes(&self) {
         trace::tell_writes(&self.writes, |write| write.lock);
     }
 

@@ -48,7 +48,7 @@ impl Reads {
         self.locks.push(lock.into());
     }
 
-    /// All of them, where each was noted.
+    /// All of them, where each was noted; where rows were, nothing is in there if nothing was read.
     #[inline(always)]
     pub(crate) fn all(&self) -> &[NonNull<Lock>] {
         &self.locks

@@ -328,9 +328,10 @@ pub(crate) fn tell_reads(reads: &mut Reads, notes: Notes) {
 /// Of those that have a lock.
 #[inline(always)]
 pub(crate) fn tell_writes<W>(writes: &[W], lock: impl Fn(&W) -> Option<NonNull<Lock>>) {
-    let place = |write: &W| lock(write).map_or(0, |lock| place(lock.as_ptr()));
-    for writes in writes.split(|write| lock(write).is_none()) {
-        emit_all::<Write, _>(writes, place);
+    if writes.iter().all(|write| lock(write).is_some()) {
+        emit_all::<Write, _>(writes, |write| lock(write).map_or(0, |lock| place(lock.as_ptr())));
+    } else {
+        writes.iter().filter_map(lock).for_each(|lock| emit(&Write { place: place(lock.as_ptr()) }));
     }
 }
 
