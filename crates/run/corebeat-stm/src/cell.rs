@@ -1,10 +1,13 @@
 //! A place in memory that transactions read and write.
 
+use crate::limbo::Dead;
 use crate::lock::Lock;
 use crate::place::Place;
 use crate::value::Value;
+use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem;
 
 /// A place in memory that transactions read and write: a lock and a value, side by side in one cache line.
 ///
@@ -51,8 +54,56 @@ impl<V: Value> Drop for TCell<V> {
         if V::DROPS {
             // SAFETY: it is what the cell holds. Nobody else has the cell, and transactions that may still read in it keep it
             // from being dropped.
-            unsafe { V::drop(self.place.own()) };
+            unsafe { drop_flat(Dead { value: self.place.own(), drop: V::drop }) };
         }
+    }
+}
+
+corebeat_sync::thread_local! {
+    /// While a cell's value is dropped: those of cells in it. They have their turn after it, so that a list of cells, however long,
+    /// takes no more of the stack than one.
+    static NESTED: RefCell<Option<Vec<Dead>>> = const { RefCell::new(None) };
+}
+
+/// Drops what a cell has held, and then what was in cells in there.
+///
+/// # Safety
+///
+/// Nobody else has it.
+unsafe fn drop_flat(dead: Dead) {
+    // In destructors of thread-local data ours may be gone: then there is nobody to wait for.
+    let is_nested = NESTED.try_with(|nested| {
+        let nested = &mut *nested.borrow_mut();
+        match nested {
+            Some(waiting) => waiting.push(dead),
+            None => {
+                *nested = Some(Vec::new());
+                return false;
+            }
+        }
+        true
+    });
+    if is_nested != Ok(true) {
+        let _rest = Rest;
+        // SAFETY: the caller's.
+        unsafe { (dead.drop)(dead.value) };
+    }
+}
+
+/// Those that wait, when this goes: also where a destructor has panicked.
+struct Rest;
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        let next =
+            || NESTED.try_with(|nested| nested.borrow_mut().as_mut().and_then(Vec::pop)).ok().flatten();
+        while let Some(dead) = next() {
+            let rest = Rest;
+            // SAFETY: from `drop_flat`.
+            unsafe { (dead.drop)(dead.value) };
+            mem::forget(rest);
+        }
+        let _ = NESTED.try_with(|nested| nested.borrow_mut().take());
     }
 }
 

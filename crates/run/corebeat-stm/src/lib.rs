@@ -143,8 +143,8 @@
 //! Processors with 64-bit pointers. Threads, not tasks: a task of LPEL must not wait in the midst of a transaction, and `retry`
 //! holds up its worker. A transaction that runs for long keeps all values from being freed that are replaced meanwhile. A
 //! thread keeps the logs of its largest transaction. One that has failed 100 times lets no other commit until it is done, so
-//! it does get done. Values that were replaced are dropped in no order: of a list of cells with `Arc`s, what was taken out may go all at
-//! once, each node within the one before, as with every list of such links. Who takes out a node also empties its link.
+//! it does get done. Values that were replaced are dropped in no order. What is in cells of a value that is dropped goes after it, not within:
+//! a list of cells with `Arc`s, however long, takes no more of the stack than one (`long_list_of_cells_*`).
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("corebeat-stm keeps 64 bits in a pointer, and needs a processor that does");

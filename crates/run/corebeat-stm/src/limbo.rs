@@ -22,6 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const BATCH: usize = if cfg!(any(loom, miri)) { 2 } else { 128 };
 
 /// A value that nobody can find any more, and what drops it.
+#[derive(Clone, Copy)]
 pub(crate) struct Dead {
     pub(crate) value: *mut (),
     pub(crate) drop: unsafe fn(*mut ()),

@@ -463,3 +463,31 @@ fn counters_tell_commits_and_causes() {
     assert!(after.of(Cause::Snapshot) > before.of(Cause::Snapshot));
     assert!(after.aborted() > before.aborted());
 }
+
+#[test]
+fn long_list_of_cells_is_freed_without_a_frame_for_each() {
+    struct Node {
+        _next: TCell<Option<Arc<Node>>>,
+        dropped: Arc<AtomicUsize>,
+    }
+    impl Drop for Node {
+        fn drop(&mut self) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    const NODES: usize = if cfg!(miri) { 100 } else { 200_000 };
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let list = || {
+        (0..NODES).fold(TCell::new(None), |next, _| {
+            TCell::new(Some(Arc::new(Node { _next: next, dropped: dropped.clone() })))
+        })
+    };
+    drop(list());
+    assert_eq!(dropped.swap(0, Ordering::Relaxed), NODES);
+    // One that was replaced goes with what hangs on it.
+    let list = list();
+    atomically(|tx| tx.write(&list, None));
+    while dropped.load(Ordering::Relaxed) < NODES {
+        reclaim();
+    }
+}

@@ -29,7 +29,7 @@ struct Node {
     next: List,
 }
 
-/// Looks through so many queues, one after the other: a long one would be freed node by node, each within the one before.
+/// Looks through so many queues, one after the other.
 pub(crate) fn run(threads: usize, times: usize) -> Duration {
     (0..times).map(|number| run_one(threads, number as u64)).sum()
 }
