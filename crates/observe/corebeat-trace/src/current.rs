@@ -85,7 +85,7 @@ where
 
 /// Logs all but the last few. Those that are left.
 #[inline(never)]
-fn put_many<'a, E: Event, T>(items: &'a [T], field: impl Fn(&T) -> u32) -> &'a [T] {
+fn put_many<E: Event, T>(items: &[T], field: impl Fn(&T) -> u32) -> &[T] {
     let rest = put_runs::<E, T, RUN_EVENTS>(items, &field);
     let rest = put_runs::<E, T, { RUN_EVENTS / 2 }>(rest, &field);
     put_runs::<E, T, { RUN_EVENTS / 4 }>(rest, &field)
@@ -93,7 +93,7 @@ fn put_many<'a, E: Event, T>(items: &'a [T], field: impl Fn(&T) -> u32) -> &'a [
 
 /// Logs as many as make up runs of so many. Those that are left.
 #[inline(always)]
-fn put_runs<'a, E: Event, T, const COUNT: usize>(items: &'a [T], field: impl Fn(&T) -> u32) -> &'a [T] {
+fn put_runs<E: Event, T, const COUNT: usize>(items: &[T], field: impl Fn(&T) -> u32) -> &[T] {
     let (runs, rest) = items.as_chunks::<COUNT>();
     for items in runs {
         // Code of others runs here, as in `emit`.
