@@ -165,12 +165,14 @@ unsafe extern "C" fn start_block(_: *mut c_void) {
 }
 
 unsafe extern "C" fn end_block(_: *mut c_void) {
-    // SAFETY: set up with this type.
-    let lengths = unsafe { LENGTHS.get::<Lengths>("mod_ab_init") };
-    let length = ticks().saturating_sub(lengths.begin);
-    if lengths.is_valid.is_some_and(|is_valid| is_valid() == 0) {
+    // SAFETY: set up with this type; anew after code of C's, which may have come here as well.
+    let lengths = || unsafe { LENGTHS.get::<Lengths>("mod_ab_init") };
+    let Lengths { begin, is_valid, .. } = *lengths();
+    let length = ticks().saturating_sub(begin);
+    if is_valid.is_some_and(|is_valid| is_valid() == 0) {
         return;
     }
+    let lengths = lengths();
     lengths.valid = lengths.valid.wrapping_add(1);
     if lengths.valid.is_multiple_of(lengths.period) {
         // Marsaglia, *Xorshift RNGs*, 2003.

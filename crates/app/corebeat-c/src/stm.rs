@@ -18,7 +18,8 @@ use std::ffi::{CStr, c_char, c_double, c_int, c_long, c_short, c_uchar, c_uint, 
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
-    Ordering::{Relaxed, SeqCst},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -109,6 +110,8 @@ struct Stats {
 
 /// Somebody has read a word, or the clock, outside of transactions.
 static HAS_UNITS: AtomicBool = AtomicBool::new(false);
+/// The same, when everybody who frees something sees it.
+static IS_KNOWN: AtomicBool = AtomicBool::new(false);
 
 /// Of threads that have ended.
 static COMMITS: AtomicU64 = AtomicU64::new(0);
@@ -216,14 +219,14 @@ impl stm_tx {
     ///
     /// It is in a transaction of this thread.
     unsafe fn outdate(&mut self) -> bool {
-        // SeqCst: we hold the lock of the link to the block, or have no business to free it. Whoever has set this after we look here
-        // finds that lock held, and waits for what we write there; see `unit`.
-        if HAS_UNITS.load(SeqCst) {
+        // We hold the lock of the link to the block, or have no business to free it. SeqCst: one of this fence and that in `unit` is
+        // first. Either we see here that there are such reads, or those find that lock held, and wait for what we do.
+        fence(SeqCst);
+        if HAS_UNITS.load(Relaxed) {
             for (block, (index, size)) in self.freed.iter().zip(&self.parts) {
                 for at in (*index..*size).step_by(size_of::<usize>()) {
-                    // SAFETY: C gives so much of a block, which is there until this has ended; no bit is changed.
-                    if unsafe { self.words.store(block.cast::<usize>().wrapping_byte_add(at), 0, 0) }.is_err()
-                    {
+                    // SAFETY: as the caller says.
+                    if unsafe { self.words.renew(block.cast::<usize>().wrapping_byte_add(at)) }.is_err() {
                         return false;
                     }
                 }
@@ -518,9 +521,12 @@ unsafe fn store(tx: *mut stm_tx, word: *mut usize, value: usize) {
 
 /// A read outside of transactions is coming.
 fn unit() {
-    // SeqCst: pairs with the one in `outdate`. The locks are looked at after it.
-    if !HAS_UNITS.load(SeqCst) {
-        HAS_UNITS.store(true, SeqCst);
+    // Acquire: pairs with Release below, so that the fence is before all that follows here, whoever has made it.
+    if !IS_KNOWN.load(Acquire) {
+        HAS_UNITS.store(true, Relaxed);
+        // SeqCst: pairs with the one in `outdate`. The locks are looked at after it.
+        fence(SeqCst);
+        IS_KNOWN.store(true, Release);
     }
 }
 

@@ -6,6 +6,12 @@ use corebeat_sync::atomic::{AtomicPtr, Ordering};
 pub(crate) struct Place(AtomicPtr<()>);
 
 impl Place {
+    #[cfg(not(loom))]
+    pub(crate) const fn new(value: *mut ()) -> Self {
+        Place(AtomicPtr::new(value))
+    }
+
+    #[cfg(loom)]
     pub(crate) fn new(value: *mut ()) -> Self {
         Place(AtomicPtr::new(value))
     }

@@ -145,6 +145,22 @@ impl Words {
         true
     }
 
+    /// Gives the words that share this one's lock a new version, as if it had been written. Memory is not touched.
+    ///
+    /// # Errors
+    ///
+    /// As for [`load`](Words::load).
+    ///
+    /// # Safety
+    ///
+    /// It is in a transaction, which this thread has begun, and no error was returned in this attempt.
+    pub unsafe fn renew(&mut self, word: *const usize) -> Result<(), Abort> {
+        /// Written with what it holds, which is nothing, where the attempt is undone.
+        static NOWHERE: Place = Place::new(ptr::null_mut());
+        // SAFETY: as the caller says; nobody puts anything else there.
+        unsafe { self.get().own(lock_of(word), &NOWHERE, false) }.map(drop)
+    }
+
     /// What a word holds, and the version of the words that it shares its lock with, as if this were a transaction by itself:
     /// waits while one is open that has written there, but for our own. The version is never beyond [`time`].
     ///

@@ -202,3 +202,37 @@ fn attempt_that_is_bounded_fails_where_something_is_newer() {
         }
     }
 }
+
+#[test]
+fn renewed_word_is_newer_and_as_it_was() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let word = AtomicUsize::new(7);
+    let mut words = Words::new();
+    // SAFETY: it outlives this; only transactions write it.
+    let look = || unsafe { Words::new().peek(word.as_ptr()) };
+    let (_, before) = look();
+    // SAFETY: it is in a transaction of this thread.
+    let renew = |words: &mut Words| unsafe { words.renew(word.as_ptr()) };
+    run(&mut words, false, |words| {
+        // Once for all words that share its lock.
+        renew(words)?;
+        renew(words)
+    });
+    let (value, after) = look();
+    assert!(value == 7 && after > before, "{value}, {after} after {before}");
+    // With what is written there, whichever comes first.
+    for is_first in [false, true] {
+        words.begin(false);
+        if is_first {
+            renew(&mut words).unwrap();
+        }
+        store(&mut words, &word, 8, usize::MAX).unwrap();
+        renew(&mut words).unwrap();
+        // SAFETY: it is in a transaction of this thread.
+        unsafe {
+            words.refuse();
+            assert_eq!(words.give_up(), Cause::Explicit);
+        }
+        assert_eq!(look().0, 7);
+    }
+}
