@@ -39,6 +39,9 @@ const RUN_MAX: Duration = Duration::from_secs(60);
 const LEAST_MS: u64 = 300;
 const ACCOUNTS: usize = 1 << 10;
 const BALANCE: i64 = 1_000;
+/// Where they contend: accounts, and how many of them a transaction changes.
+const CONTENDED: usize = 64;
+const CHANGED: usize = 8;
 /// Operations of a thread in a lap.
 const OPERATIONS: u64 = 20_000;
 /// Of the paper's bank, a transaction of so many adds up all accounts; the others move money.
@@ -72,6 +75,8 @@ enum Work {
     Transfer,
     /// That, and add up all of them now and then.
     Bank,
+    /// Move money between a few of very few accounts, which many others want, too.
+    Contended,
     /// Programs in miniature, of the example `workload` of `corebeat-stm`.
     Kmeans,
     Vacation,
@@ -83,7 +88,7 @@ impl Work {
     /// How many times as much a program does in a lap as it does at least, and again for each thread, so that it takes some 100 ms.
     fn times(self) -> Option<usize> {
         match self {
-            Work::Transfer | Work::Bank => None,
+            Work::Transfer | Work::Bank | Work::Contended => None,
             Work::Kmeans => Some(50),
             Work::Vacation => Some(50),
             Work::Intruder => Some(50),
@@ -250,6 +255,16 @@ fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
+                if options.work == Work::Contended {
+                    let account = |at: usize| &accounts[(state >> (at * 6)) as usize % CONTENDED];
+                    atomically(|tx| {
+                        (0..CHANGED).try_for_each(|at| {
+                            let change = if at.is_multiple_of(2) { 1 } else { -1 };
+                            tx.update(account(at), |balance| balance + change)
+                        })
+                    });
+                    continue;
+                }
                 let [from, to] = [state >> 32, state & 0xffff_ffff].map(|n| n as usize % ACCOUNTS);
                 atomically(|tx| {
                     tx.update(&accounts[from], |balance| balance - 1)?;
