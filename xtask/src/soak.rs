@@ -29,7 +29,7 @@ const RACES: [(&str, &[&str], &str); 7] = [
     ("corebeat-lpel", &["small", "stream", "set", "awaiting", "deadlock"], ""),
     ("corebeat-lpel", &["network"], "network_delivers"),
     ("corebeat-snet", &["network", "random_net"], ""),
-    ("corebeat-stm", &["small", "bank", "word"], ""),
+    ("corebeat-stm", &["small", "bank", "word", "trace"], ""),
     ("corebeat-scoop", &["small"], ""),
     ("corebeat-clustered", &["small", "load", "random"], ""),
 ];

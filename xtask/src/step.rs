@@ -61,7 +61,7 @@ const MIRI: [(&[&str], &str); 10] = [
     ),
     // Locks that are held have the address of who holds them.
     (
-        &["-p", "corebeat-stm", "--test", "small", "--test", "word"],
+        &["-p", "corebeat-stm", "--test", "small", "--test", "word", "--test", "trace"],
         "-Zmiri-permissive-provenance -Zmiri-ignore-leaks",
     ),
     (&["-p", "corebeat-clustered", "--test", "small", "--test", "load"], ""),

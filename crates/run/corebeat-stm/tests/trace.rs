@@ -3,7 +3,7 @@
 use corebeat_stm::contention::{self, Suicide};
 use corebeat_stm::trace::{self, Detail, Report, TIMED_EVERY, Transactions};
 use corebeat_stm::*;
-use corebeat_trace::{Options, Reader, Record, Value, WhenFull};
+use corebeat_trace::{Compression, Options, Reader, Record, Value, WhenFull};
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +25,12 @@ fn told_with(
     contention::set(&Suicide);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.cbt");
-    let recorded = Options::default().when_full(WhenFull::Wait).create(&path).unwrap();
+    let mut options = Options::default().when_full(WhenFull::Wait);
+    if cfg!(miri) {
+        // It takes long for each byte of them.
+        options = options.buffers(2).buffer_bytes(0).compression(Compression::None);
+    }
+    let recorded = options.create(&path).unwrap();
     recorded.install().unwrap();
     trace::set(detail);
     work();
@@ -70,7 +75,7 @@ fn line_after() -> String {
 
 #[test]
 fn full_trace_has_all_reads_and_writes_a_reduced_one_none() {
-    const ROUNDS: u64 = 100;
+    const ROUNDS: u64 = if cfg!(miri) { 5 } else { 100 };
     let work = || {
         let cells = [const { 5u64 }; 4].map(TCell::new);
         for _ in 0..ROUNDS {
