@@ -564,9 +564,10 @@ impl Descriptor {
         standing
     }
 
-    /// How many cells were read and written.
-    fn opened(&mut self) -> u64 {
-        (self.reads.count() + self.writes.len()) as u64
+    /// How many cells were read to be looked at again, and written: the same, whoever is told of it.
+    fn opened(&self) -> u64 {
+        let reads = if self.notes == Notes::Rows { 0 } else { self.reads.all().len() };
+        (reads + self.writes.len()) as u64
     }
 
     /// The transaction is over: the next one begins with nothing.
@@ -798,8 +799,8 @@ impl Descriptor {
             self.version = version;
         }
         if trace::is_on() {
-            let accesses =
-                self.reads.count() + self.writes.iter().filter(|write| write.lock.is_some()).count();
+            let accesses = self.reads.count(self.notes)
+                + self.writes.iter().filter(|write| write.lock.is_some()).count();
             if self.teller.is_full() {
                 self.tell_accesses();
             }
