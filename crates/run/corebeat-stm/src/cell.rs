@@ -83,7 +83,7 @@ unsafe fn drop_flat(dead: Dead) {
         }
         true
     });
-    if is_nested != Ok(true) {
+    if !is_nested.unwrap_or(false) {
         let _rest = Rest;
         // SAFETY: the caller's.
         unsafe { (dead.drop)(dead.value) };
