@@ -73,7 +73,7 @@
 //!    (`no_cpu_idles_while_a_thread_waits_for_longer_than_a_balance_period`).
 //! 4. The same scenario, seed and actions give the same events (`same_seed_same_events`).
 //! 5. No CPU of a coscheduled set does something else while a task of the set waits, but for the time that the news takes
-//!    (`table_1_has_the_papers_shape_and_the_third_setup_is_better` of corebeat-loop).
+//!    (`coscheduling_keeps_the_papers_order_and_fills_fragments` of corebeat-paper).
 //! 6. All times are whole nanoseconds; what is left of a computation is a fraction, and is done when its time has come.
 //!
 //! # Failure

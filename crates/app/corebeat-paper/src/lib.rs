@@ -40,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod barrier;
+mod coscheduling;
 mod faithful;
 mod metronome;
 mod oversubscription;
@@ -47,6 +48,8 @@ mod program;
 mod reinforcer;
 mod report;
 mod room;
+mod shuffler;
+mod tranquilizer;
 
 pub use report::{Figure, Report, Row};
 
@@ -69,7 +72,7 @@ impl Experiment {
 }
 
 /// All of them.
-pub const EXPERIMENTS: [Experiment; 10] = [
+pub const EXPERIMENTS: [Experiment; 13] = [
     Experiment {
         name: "pusukuri-table-2.4",
         source: "Pusukuri 2012, Table 2.4",
@@ -83,6 +86,12 @@ pub const EXPERIMENTS: [Experiment; 10] = [
         report: reinforcer::omp,
     },
     Experiment {
+        name: "pusukuri-table-3.4",
+        source: "Pusukuri 2012, Table 3.4",
+        title: "what memory over all nodes and fixed turns bring, on 24 cores",
+        report: tranquilizer::gains,
+    },
+    Experiment {
         name: "pusukuri-figure-4.2",
         source: "Pusukuri 2012, Figure 4.2",
         title: "what a barrier takes, of what it takes in one package, on 64 cores",
@@ -93,6 +102,12 @@ pub const EXPERIMENTS: [Experiment; 10] = [
         source: "Pusukuri 2012, Figure 4.3",
         title: "how far a barrier's lock goes, on 64 cores",
         report: barrier::ways,
+    },
+    Experiment {
+        name: "pusukuri-figure-4.5",
+        source: "Pusukuri 2012, Figure 4.5",
+        title: "what shuffling threads by their lock times brings, on 64 cores",
+        report: shuffler::gains,
     },
     Experiment {
         name: "pusukuri-figure-5.8",
@@ -111,6 +126,12 @@ pub const EXPERIMENTS: [Experiment; 10] = [
         source: "Sironi et al. 2012, Figure 3",
         title: "the error between rates and goals, of that without fair",
         report: metronome::errors,
+    },
+    Experiment {
+        name: "coscheduling-table-1",
+        source: "Schönherr, Lutz, Richling 2012, Table 1",
+        title: "virtual machines that compile a kernel, on 4 cores",
+        report: coscheduling::relatives,
     },
     Experiment {
         name: "oversubscription-figure-1",

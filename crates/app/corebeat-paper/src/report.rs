@@ -25,6 +25,23 @@ pub struct Row {
     pub figures: Vec<Figure>,
 }
 
+impl Row {
+    /// The means of these rows' figures.
+    pub(crate) fn mean(rows: &[Row]) -> Row {
+        let count = rows.len() as f64;
+        let mean = |column: usize| {
+            let figures = rows.iter().map(|row| row.figures[column]);
+            let paper: Option<f64> = figures.clone().map(|figure| figure.paper).sum();
+            Figure::shown(
+                paper.map(|sum| sum / count),
+                figures.map(|figure| figure.ours).sum::<f64>() / count,
+            )
+        };
+        let columns = rows.first().map_or(0, |row| row.figures.len());
+        Row { name: "mean".into(), figures: (0..columns).map(mean).collect() }
+    }
+}
+
 /// A figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figure {

@@ -30,8 +30,18 @@ pub(crate) fn forever(steps: Vec<Step>) -> Vec<Step> {
 
 /// A machine at its first moment. `duration_s` ends it where programs do not end.
 pub(crate) fn room(machine: &Hardware, programs: Vec<Program>, duration_s: Option<f64>) -> SimMachine {
+    seeded(machine, programs, duration_s, 1)
+}
+
+/// The same with another seed.
+pub(crate) fn seeded(
+    machine: &Hardware,
+    programs: Vec<Program>,
+    duration_s: Option<f64>,
+    seed: u64,
+) -> SimMachine {
     let scenario = Scenario { duration_s, ..Scenario::new(machine.clone(), programs) };
-    SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("a scenario that is built in: {e}"))
+    SimMachine::new(&scenario, seed).unwrap_or_else(|e| panic!("a scenario that is built in: {e}"))
 }
 
 /// Beats a second of the first program, between two moments.
