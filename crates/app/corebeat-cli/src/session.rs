@@ -8,6 +8,7 @@ use corebeat_linux::{
 };
 use corebeat_loop::{Loop, Periods};
 use corebeat_machine::{Clock, Machine, Policy, Topology};
+use corebeat_policy::auto;
 use corebeat_policy::faithful::FaithFul;
 use corebeat_policy::shuffler::Shuffler;
 use corebeat_policy::team::{Team, TeamSettings};
@@ -21,7 +22,7 @@ use std::time::Duration;
 /// Which policies act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum PolicyName {
-    /// The size of OpenMP teams and time slices, each where it sees a reason
+    /// All for one program that this machine has a use for, together: each lever is one policy's, and one acts at a time
     Auto,
     /// Watch only
     None,
@@ -68,7 +69,7 @@ impl PolicyName {
         let team = || Box::new(Team::new(cpus, TeamSettings::default()));
         let faithful = || Box::new(FaithFul::new(cpus));
         let policies: Vec<Box<dyn Policy>> = match self {
-            PolicyName::Auto => vec![team(), faithful()],
+            PolicyName::Auto => auto::policies(topology),
             // That one is for several programs, which are not run here.
             PolicyName::None | PolicyName::Coscheduling => vec![],
             PolicyName::Faithful => vec![faithful()],

@@ -25,6 +25,7 @@
 //! | [`claims`] | which CPUs should it have for itself? | Hollmann and Gerndt 2012 |
 //! | [`oversubscription`] | do others hold CPUs that it counts on? | Christmann et al. 2012, section 4 |
 //! | [`cosched`] | which programs should run at the same time, and which take turns? | Schönherr et al. 2012, section 3 |
+//! | [`auto`] | who of these acts on one program when, if all of them are there? | |
 //! | [`progress`] | how much work was done? | |
 //!
 //! Four shapes: a [`Policy`](corebeat_machine::Policy) acts on programs while they run; a search
@@ -48,6 +49,8 @@
 //! 6. No CPU of a coscheduled set does something else while one of its tasks waits, and each set gets its share of the time
 //!    (`plan_keeps_the_rule_and_starves_nobody`).
 //! 7. Nobody starves: who has no goal keeps its share, and who has one keeps an eighth of it (`nobody_starves`).
+//! 8. Together they neither pull one lever in turns nor judge each other's doing (`lever_has_one_owner_and_who_comes_late_stays_out`,
+//!    `who_has_acted_is_alone_until_it_has_been_quiet`).
 //!
 //! # Failure
 //!
@@ -59,6 +62,7 @@
 //! Policies see programs as wholes, but for the shuffler, which keeps a few words for each thread.
 #![forbid(unsafe_code)]
 
+pub mod auto;
 pub mod claims;
 pub mod cosched;
 pub mod fair;

@@ -19,6 +19,8 @@
 //!
 //! - **Similar is similar enough.** Two threads whose lock times differ by less than [`Shuffler::band`] are not swapped: noise would move them
 //!   forever (the thesis moves 10 of 64 threads every two seconds). So nothing changes where nothing has changed.
+//! - **Ever more rarely.** Where noise is more than that, threads are swapped again after 1, 2, 4, ... windows, until the program's lock time
+//!   differs by [`Shuffler::phase_min`] or threads come or end. So changes in a time `t` within a phase are as `log t`.
 //! - **Balance.** Group sizes are in proportion to the places' CPUs. Where threads are not balanced so, some are moved; from then on
 //!   threads are swapped only, until some come or end.
 //! - **What does not help is taken back.** Progress is compared with that of the window before. Lower by [`Shuffler::loss_min`] in two windows
@@ -47,6 +49,8 @@ pub struct Shuffler {
     pub loss_min: f64,
     /// How long the first refusal holds, in nanoseconds; each further one twice as long. Default 10 s.
     pub rest_ns: u64,
+    /// By how much the program's lock time must differ from when threads were bound, for another phase to have begun. Default 0.05.
+    pub phase_min: f64,
     /// CPUs that share a last-level cache, in an order in which neighbours are near.
     places: Vec<CpuSet>,
     programs: BTreeMap<ProgramId, Known>,
@@ -61,6 +65,7 @@ impl Shuffler {
             band: 0.01,
             loss_min: 0.03,
             rest_ns: 10_000_000_000,
+            phase_min: 0.05,
             places: chain(topology),
             programs: BTreeMap::new(),
         }
@@ -113,6 +118,18 @@ struct Known {
     losses: u32,
     until_ns: u64,
     refusals: u32,
+    swapped: Option<Swapped>,
+}
+
+/// When threads were last bound otherwise.
+#[derive(Debug, Clone, Copy)]
+struct Swapped {
+    /// How many threads there were, and the share of their time on locks.
+    threads: usize,
+    lock: f64,
+    /// Windows until they may be swapped again, and when those are over.
+    every: u32,
+    until_ns: u64,
 }
 
 /// Progress a second, by [`Measure::ALL`]; `None` where it is not known or comes in lumps.
@@ -276,7 +293,9 @@ impl Shuffler {
                 || format!("threads spend {:.1}% of their time on locks, which is too little", lock * 100.0);
             return if is_over { self.release(known, id, now_ns, &why()) } else { vec![] };
         }
-        if now_ns < known.until_ns {
+        let same_phase = |s: &Swapped| s.threads == active.len() && (s.lock - lock).abs() <= self.phase_min;
+        known.swapped = known.swapped.filter(same_phase);
+        if now_ns < known.until_ns.max(known.swapped.map_or(0, |s| s.until_ns)) {
             return vec![];
         }
         let is_at = |id: &ThreadId, t: &Seen| {
@@ -308,6 +327,11 @@ impl Shuffler {
         if known.before.is_none() && !moved.is_empty() {
             (known.before, known.losses) = (Some((active.len(), window.speeds())), 0);
         }
+        if !moved.is_empty() {
+            let every = known.swapped.map_or(1, |s| s.every.saturating_mul(2));
+            let until_ns = now_ns.saturating_add(self.window_ns.saturating_mul(every.into()));
+            known.swapped = Some(Swapped { threads: active.len(), lock, every, until_ns });
+        }
         let bind = |(m, place): (Member, usize)| {
             known.bound.insert(m.id, place);
             let (target, cpus) = (Target::Thread(m.id), Some(self.places[place].clone()));
@@ -324,7 +348,7 @@ impl Shuffler {
     /// All threads may run where they might before, for a while.
     fn release(&self, known: &mut Known, id: ProgramId, now_ns: u64, why: &str) -> Vec<Decision> {
         known.bound.clear();
-        (known.before, known.losses) = (None, 0);
+        (known.before, known.losses, known.swapped) = (None, 0, None);
         let rest_ns = self.rest_ns.saturating_mul(1 << known.refusals.min(20));
         known.refusals += 1;
         known.until_ns = now_ns.saturating_add(rest_ns);

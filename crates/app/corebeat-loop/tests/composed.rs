@@ -1,0 +1,126 @@
+//! All policies together on the thesis' machine of 24 cores, and a program that changes twice: what they change is bounded, and ends.
+
+use corebeat_loop::{Deed, Loop, Periods};
+use corebeat_machine::{Decision, Machine, Policy, Snapshot};
+use corebeat_policy::auto::{self, Lever};
+use corebeat_policy::faithful::FaithFul;
+use corebeat_policy::tranquilizer::Tranquilizer;
+use corebeat_sim::{Hardware, Outcome, Program, Scenario, Scheduler, SimMachine, Step, Team, Work};
+use std::collections::BTreeSet;
+
+const SECOND: u64 = 1_000_000_000;
+/// When the program changes, in seconds: it computes, then it takes locks, then it waits for memory that all share.
+const CHANGES_S: [u64; 2] = [10, 40];
+const END_S: u64 = 100;
+
+fn hardware() -> Hardware {
+    Hardware { packages: 4, cores: 6, scheduler: Scheduler::TimeShare, ..Hardware::default() }
+}
+
+/// Two threads for each core, that go from phase to phase after about so many seconds.
+fn program() -> Program {
+    let work = |us: f64| Work { jitter: 0.5, ..Work::us(us) };
+    let phase = |seconds: u64, step_us: f64, mut steps: Vec<Step>| {
+        // Half of the CPUs' time is one thread's.
+        let times = (seconds as f64 * 1e6 / 2.0 / step_us) as u64;
+        steps.push(Step::Beat);
+        Step::Repeat { times: Some(times), shared: false, steps }
+    };
+    let locked = |lock: u32| {
+        [work(1_200.0).into(), Step::Lock { name: format!("lock {lock}"), steps: vec![work(800.0).into()] }]
+    };
+    let memory = Work { memory: 0.5, shared: 0.8, ..work(10_000.0) };
+    let steps = vec![
+        phase(CHANGES_S[0], 10_000.0, vec![work(10_000.0).into()]),
+        phase(CHANGES_S[1] - CHANGES_S[0], 12_000.0, (0..4).flat_map(locked).collect()),
+        Step::Repeat { times: None, shared: false, steps: vec![memory.into(), Step::Beat] },
+    ];
+    Program { memory_mib: 16, ..Program::new("p", vec![Team::new(48, steps)]) }
+}
+
+/// What was done, and what became of the program.
+fn ran(policies: impl FnOnce(&SimMachine) -> Vec<Box<dyn Policy>>) -> (Vec<Deed>, Outcome) {
+    let scenario = Scenario { duration_s: Some(END_S as f64), ..Scenario::new(hardware(), vec![program()]) };
+    let machine = SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("{e}"));
+    let (clock, policies) = (machine.clock(), policies(&machine));
+    let periods = Periods { observe_ns: SECOND / 2, glance_ns: SECOND / 2 };
+    let mut circle = Loop::new(machine, clock, policies, periods);
+    circle.run(|machine, _| machine.is_over()).unwrap_or_else(|e| panic!("{e}"));
+    let outcome = circle.machine().outcomes().remove(0);
+    (circle.tally().deeds.clone(), outcome)
+}
+
+/// Changes: all that one policy does to one lever at one time is one.
+fn changes(deeds: &[Deed]) -> BTreeSet<(u64, Lever, &'static str)> {
+    deeds.iter().map(|d| (d.at_ns, Lever::of(&d.decision.action), d.policy)).collect()
+}
+
+/// What is wrong with what was done, if anything: a lever that two policies pull, one that fails, or one that is pulled too often.
+fn fights(deeds: &[Deed]) -> Option<String> {
+    /// Within any ten seconds: a try and its end, then another; and what a phase change ends.
+    const SOON_MAX: usize = 5;
+    /// In all: four for each of three phases.
+    const ALL_MAX: usize = 12;
+    let pulls = changes(deeds);
+    for (at_ns, lever, policy) in &pulls {
+        let same = || pulls.iter().filter(|p| p.1 == *lever);
+        if let Some((_, _, other)) = same().find(|p| p.2 != *policy) {
+            return Some(format!("{policy} and {other} both pull {lever:?}"));
+        }
+        let soon = same().filter(|p| (*at_ns..at_ns + 10 * SECOND).contains(&p.0)).count();
+        let all = same().count();
+        if soon > SOON_MAX || all > ALL_MAX {
+            return Some(format!("{policy} pulls {lever:?} {soon} times from {at_ns} ns on, {all} in all"));
+        }
+    }
+    if let Some((at_ns, lever, policy)) = pulls.iter().find(|p| p.0 > (END_S - 20) * SECOND) {
+        return Some(format!("{policy} still pulls {lever:?} at {at_ns} ns"));
+    }
+    deeds.iter().find_map(|d| d.failed.as_ref().map(|why| format!("{}: {why}", d.policy)))
+}
+
+#[test]
+fn policies_together_follow_phases_with_few_changes_and_come_to_rest() {
+    let (deeds, outcome) = ran(|machine| auto::policies(machine.topology()));
+    let told: Vec<String> = deeds
+        .iter()
+        .map(|d| {
+            format!("{:.1} s {} {}: {}", d.at_ns as f64 / 1e9, d.policy, d.decision.action, d.decision.why)
+        })
+        .collect();
+    assert_eq!(fights(&deeds), None, "{told:#?}");
+    let (_, plain) = ran(|_| vec![]);
+    println!("{:?}; {} beats, {} without", changes(&deeds), outcome.beats, plain.beats);
+    assert!(outcome.beats > plain.beats, "{} and {} beats", outcome.beats, plain.beats);
+}
+
+#[test]
+fn policies_that_fight_are_told() {
+    let pair = |machine: &SimMachine| -> Vec<Box<dyn Policy>> {
+        let nodes = machine.topology().nodes().len() as u32;
+        vec![Box::new(Tranquilizer::new(24, nodes)), Box::new(FaithFul::new(24))]
+    };
+    let (deeds, _) = ran(pair);
+    assert!(fights(&deeds).is_some_and(|told| told.contains("both pull Turns")), "{deeds:#?}");
+
+    /// Changes its mind each time.
+    struct Restless(bool);
+    impl Policy for Restless {
+        fn name(&self) -> &'static str {
+            "restless"
+        }
+        fn decide(&mut self, seen: &Snapshot) -> Vec<Decision> {
+            self.0 = !self.0;
+            let set = |p: &corebeat_machine::ProgramSample| Decision {
+                action: corebeat_machine::Action::SetSlice {
+                    target: corebeat_machine::Target::Program(p.id),
+                    slice_us: self.0.then_some(10_000),
+                },
+                why: "so".into(),
+            };
+            seen.programs.iter().map(set).collect()
+        }
+    }
+    let (deeds, _) = ran(|_| vec![Box::new(Restless(false))]);
+    assert!(fights(&deeds).is_some_and(|told| told.contains("times from")));
+}
