@@ -163,7 +163,8 @@ impl Member {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, slice_ms) = (self.programs.len(), self.slice_ms);
-        writeln!(f, "corebeat: {count} programs, {:.2} s, turns of {slice_ms} ms", self.wall_s)?;
+        let programs = if count == 1 { "program" } else { "programs" };
+        writeln!(f, "corebeat: {count} {programs}, {:.2} s, turns of {slice_ms} ms", self.wall_s)?;
         for p in &self.programs {
             let name = p.command.first().map_or("", |c| c.rsplit('/').next().unwrap_or(c));
             let ended = match p.ended {

@@ -68,8 +68,8 @@ impl Signals {
         Ok(Signals { queue, before, asked_to_end: Cell::new(None), here: PhantomData })
     }
 
-    /// The last signal that asked for the end (INT, TERM, HUP, QUIT) and did not come from the program itself, by libc's
-    /// number. Whoever runs one program need not look: it decides what its signals mean.
+    /// The last signal that asked for the end (INT, TERM, HUP, QUIT), did not come from the program itself and is not ignored here, by
+    /// libc's number. Whoever runs one program need not look: it decides what its signals mean.
     pub fn asked_to_end(&self) -> Option<i32> {
         self.asked_to_end.get()
     }
@@ -88,7 +88,8 @@ impl Signals {
             if !PASSED.contains(&signal) || is_descendant(info.ssi_pid as i32) {
                 continue;
             }
-            if ENDING.contains(&signal) {
+            // Blocked signals come although they are ignored, as HUP is under nohup: then nobody asks.
+            if ENDING.contains(&signal) && !is_ignored(signal) {
                 self.asked_to_end.set(Some(signal));
                 asks_to_end = true;
             }
@@ -237,5 +238,25 @@ fn set_of(signals: impl IntoIterator<Item = i32>) -> libc::sigset_t {
             libc::sigaddset(set.as_mut_ptr(), s);
         });
         set.assume_init()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signal_that_is_ignored_here_asks_nobody_to_end() {
+        for action in [libc::SIG_IGN, libc::SIG_DFL] {
+            let signals = Signals::new().unwrap();
+            // SAFETY: neither action runs code of ours, and the signal is blocked on this thread, which it is for.
+            unsafe {
+                libc::signal(libc::SIGHUP, action);
+                libc::pthread_kill(libc::pthread_self(), libc::SIGHUP);
+            }
+            let asks = action == libc::SIG_DFL;
+            assert_eq!(signals.pass_on(&[]), asks);
+            assert_eq!(signals.asked_to_end(), asks.then_some(libc::SIGHUP));
+        }
     }
 }
