@@ -120,6 +120,26 @@ impl<T: Send + Sync + 'static> Link<T> {
         self.swap(ptr::null_mut())
     }
 
+    /// Has this, which leads to nothing and is nobody else's yet, lead where another one does.
+    ///
+    /// # Safety
+    ///
+    /// The other one [`forget`](Link::forget)s it before either is used otherwise than to look.
+    pub(crate) unsafe fn alias(&self, other: &Link<T>) {
+        // Relaxed: the value is in sight of this thread, and of others by what makes this one theirs.
+        self.to.store(other.to.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Has this lead to nothing. The value is still in sight elsewhere.
+    ///
+    /// # Safety
+    ///
+    /// Another link has it, by [`alias`](Link::alias).
+    pub(crate) unsafe fn forget(&self) {
+        // Release: who finds nothing here, and looks where the other link is, finds that.
+        self.to.store(ptr::null_mut(), Ordering::Release);
+    }
+
     fn swap(&self, new: *mut Linked<T>) -> bool {
         // AcqRel: pairs with the Acquire in `get`, and with the Release of who put the old one there.
         let old = self.to.swap(new, Ordering::AcqRel);

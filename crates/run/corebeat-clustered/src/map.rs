@@ -2,17 +2,19 @@
 
 use crate::global::lock;
 use crate::{Counter, Event, Link, event};
+use corebeat_sync::atomic::{AtomicU64, Ordering};
 use corebeat_sync::{CachePadded, Mutex};
 use std::borrow::Borrow;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 
 /// Into so many parts a map is divided for those who write.
 const SHARDS: usize = 64;
-/// So many buckets a part has at first.
-const BUCKETS_LEAST: usize = 4;
+/// So many slots a part has at least.
+const SLOTS_LEAST: usize = 8;
+/// In the hash of every key, beside the bits that say which part: 0 is for slots that were never taken.
+const TAKEN: u64 = 1 << (u64::BITS - 1 - SHARDS.ilog2());
 
 /// A hash map that is read without locks, and without a line that readers share with anybody.
 ///
@@ -30,97 +32,135 @@ const BUCKETS_LEAST: usize = 4;
 /// ```
 ///
 /// What is read is global, and stays where it is: a reader follows [`Link`]s in its [`event`](event()), and writes nothing but what its own
-/// thread has for that. Who writes locks one of 64 parts, replaces a bucket (one or two entries, mostly), and has the old one
+/// thread has for that. Who writes locks one of 64 parts, puts an entry in the place of another, and has that
 /// dropped when the events are over in which it may have been found. How many entries there are is counted where they are added and
 /// removed ([`Counter`]).
 ///
 /// Each operation on a key takes effect at one moment. What goes through all entries finds those that are there from its begin to its
-/// end, each once, and some of the others. The map grows, and does not shrink. Keys are compared while a part is locked: an `Eq` that
-/// writes the map may wait for itself. Destructors may.
+/// end, each once, and some of the others; it locks one part after the other. Keys are compared while a part is locked: an `Eq` that
+/// uses the map otherwise than to get may wait for itself. Destructors may.
 ///
 /// ```text
-///   part (by high bits of the hash)      bucket (by low bits)
+///   part (by high bits of the hash)      slots, open addressing (by low bits)
 ///   [ lock of who writes ]
-///   [ link ] ----> [ link | link | link | link ] ----> [ first entry | rest ] ----> key, value
+///   [ link ] ------------------> [ hash, link | hash, link | 0 | ... ]
+///                                         |
+///                                         +----> [ key, value ]
 /// ```
+///
+/// A slot keeps its hash for as long as the table lasts, so that who has seen the hash may follow the link. When three quarters of
+/// the slots were taken, all entries move to another table, twice as large as they need. The new table is put in place first, and the links
+/// of the old one are cleared then, all under the lock: an entry that was found in either was not out of sight at that moment, which is what
+/// a look in an event needs. Who finds nothing, and another table than the one he looked through, looks again.
 pub struct Map<K: Send + Sync + 'static, V: Send + Sync + 'static> {
-    shards: Box<[CachePadded<Shard<K, V>>]>,
+    /// Side by side: they are seldom written.
+    tables: Box<[Link<Table<K, V>>]>,
+    locks: Box<[CachePadded<Mutex<Room>>]>,
     len: Counter,
     hasher: RandomState,
 }
 
-struct Shard<K: Send + Sync + 'static, V: Send + Sync + 'static> {
-    buckets: Link<Buckets<K, V>>,
-    /// Whoever writes has it: how many entries there are.
-    len: Mutex<usize>,
+/// What whoever writes a part knows of its table.
+#[derive(Default)]
+struct Room {
+    entries: usize,
+    /// Slots that were taken once: those of entries, and of entries that are gone.
+    taken: usize,
 }
 
-/// As many as a power of two.
-type Buckets<K, V> = Box<[Link<Bucket<K, V>>]>;
+/// As many slots as a power of two; one at least was never taken.
+struct Table<K: Send + Sync + 'static, V: Send + Sync + 'static>(Box<[Slot<K, V>]>);
 
-/// Never changed: another one is put in its place.
-struct Bucket<K, V> {
-    first: Arc<Entry<K, V>>,
-    rest: Box<[Arc<Entry<K, V>>]>,
+/// Two words, in one line.
+#[repr(align(16))]
+struct Slot<K: Send + Sync + 'static, V: Send + Sync + 'static> {
+    /// Of all entries that ever are here; 0 at first. Written once, under the lock.
+    hash: AtomicU64,
+    entry: Link<Entry<K, V>>,
 }
 
 struct Entry<K, V> {
-    hash: u64,
     key: K,
     value: V,
 }
 
-impl<K, V> Bucket<K, V> {
-    fn new(mut entries: Vec<Arc<Entry<K, V>>>) -> Option<Bucket<K, V>> {
-        let first = entries.pop()?;
-        Some(Bucket { first, rest: entries.into() })
-    }
-
-    #[inline]
-    fn iter(&self) -> impl Iterator<Item = &Arc<Entry<K, V>>> {
-        std::iter::once(&self.first).chain(&self.rest)
-    }
-
-    #[inline]
-    fn find<Q: Eq + ?Sized>(&self, hash: u64, key: &Q) -> Option<&Arc<Entry<K, V>>>
-    where
-        K: Borrow<Q>,
-    {
-        self.iter().find(|entry| entry.hash == hash && entry.key.borrow() == key)
-    }
-}
-
-/// Which part: by other bits than which bucket.
+/// Which part: by other bits than which slot.
+#[inline(always)]
 fn shard(hash: u64) -> usize {
     (hash >> (u64::BITS - SHARDS.ilog2())) as usize
 }
 
-fn slot<T>(buckets: &[T], hash: u64) -> &T {
-    &buckets[hash as usize & (buckets.len() - 1)]
-}
+impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Table<K, V> {
+    fn new(slots: usize) -> Self {
+        let slot = |_| Slot { hash: AtomicU64::new(0), entry: Link::empty() };
+        Table((0..slots).map(slot).collect())
+    }
 
-impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Shard<K, V> {
-    /// Buckets with room for one more than so many entries. The part is locked.
-    fn buckets<'e>(&self, event: &'e Event<'_>, len: usize) -> &'e Buckets<K, V> {
-        let found = self.buckets.get(event);
-        if let Some(buckets) = found.filter(|buckets| len < buckets.len()) {
-            return buckets;
+    /// Goes to the slots where an entry with this hash may be, and then to one that was never taken, until `f` has something.
+    #[inline(always)]
+    fn probe<'t, T>(&'t self, hash: u64, mut f: impl FnMut(&'t Slot<K, V>, bool) -> Option<T>) -> Option<T> {
+        let mut at = hash as usize;
+        loop {
+            let slot = &self.0[at & (self.0.len() - 1)];
+            // Relaxed: it does not change any more once it is there; and who put an entry there that this thread knows of did so after
+            // it was.
+            match slot.hash.load(Ordering::Relaxed) {
+                0 => return f(slot, false),
+                there if there == hash => {
+                    if let Some(found) = f(slot, true) {
+                        return Some(found);
+                    }
+                }
+                _ => {}
+            }
+            at = at.wrapping_add(1);
         }
-        let entries = found.into_iter().flatten().filter_map(|link| link.get(event)).flat_map(Bucket::iter);
-        let count = found.map_or(BUCKETS_LEAST, |buckets| 2 * buckets.len());
-        let mut lists: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
-        entries.for_each(|entry| lists[entry.hash as usize & (count - 1)].push(entry.clone()));
-        let link = |list| Bucket::new(list).map_or_else(Link::empty, Link::new);
-        self.buckets.replace(lists.into_iter().map(link).collect());
-        self.buckets.get(event).expect("it was put there, and this part is locked")
+    }
+
+    #[inline(always)]
+    fn find<'e, Q: Eq + ?Sized>(
+        &'e self,
+        event: &'e Event<'_>,
+        hash: u64,
+        key: &Q,
+    ) -> Option<(&'e Slot<K, V>, &'e Entry<K, V>)>
+    where
+        K: Borrow<Q>,
+    {
+        self.probe(hash, |slot, _| {
+            let entry = slot.entry.get(event)?;
+            (entry.key.borrow() == key).then_some((slot, entry))
+        })
+    }
+
+    /// A slot where such an entry was, or one that was never taken and is now. The part is locked.
+    fn free<'t>(&'t self, event: &Event<'_>, hash: u64, room: &mut Room) -> &'t Slot<K, V> {
+        let is_free =
+            |slot: &'t Slot<K, V>, was_taken| slot.entry.get(event).is_none().then_some((slot, was_taken));
+        let (slot, was_taken) = self.probe(hash, is_free).expect("a slot that was never taken is free");
+        if !was_taken {
+            // Relaxed: as in `probe`.
+            slot.hash.store(hash, Ordering::Relaxed);
+            room.taken += 1;
+        }
+        slot
     }
 }
 
 impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
     /// Empty.
     pub fn new() -> Self {
-        let shard = |_| CachePadded::new(Shard { buckets: Link::empty(), len: Mutex::new(0) });
-        Map { shards: (0..SHARDS).map(shard).collect(), len: Counter::new(), hasher: RandomState::new() }
+        Map {
+            tables: (0..SHARDS).map(|_| Link::empty()).collect(),
+            locks: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            len: Counter::new(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    #[inline(always)]
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        self.hasher.hash_one(key) | TAKEN
     }
 
     /// The value of a key, for as long as the event lasts.
@@ -129,9 +169,19 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
     where
         K: Borrow<Q>,
     {
-        let hash = self.hasher.hash_one(key);
-        let buckets = self.shards[shard(hash)].buckets.get(event)?;
-        Some(&slot(buckets, hash).get(event)?.find(hash, key)?.value)
+        let hash = self.hash(key);
+        let mut table = self.tables[shard(hash)].get(event)?;
+        loop {
+            if let Some((_, entry)) = table.find(event, hash, key) {
+                return Some(&entry.value);
+            }
+            // It may have been cleared for another one. (The address is not used again within the event.)
+            let now = self.tables[shard(hash)].get(event)?;
+            if std::ptr::eq(table, now) {
+                return None;
+            }
+            table = now;
+        }
     }
 
     /// Gives a key a value, in the place of the one that it has, if any. Whether it had none.
@@ -148,27 +198,48 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
         }
     }
 
-    /// The value that a key has then, and whether it had none before.
+    /// The value that a key has then, and whether it had none before. (What is not used is dropped after the lock is free, as
+    /// arguments are.)
     fn put<'e>(&self, event: &'e Event<'_>, key: K, value: V, replaces: bool) -> (&'e V, bool) {
-        let entry = Arc::new(Entry { hash: self.hasher.hash_one(&key), key, value });
-        let shard = &self.shards[shard(entry.hash)];
-        let mut len = lock(&shard.len);
-        let link = slot(shard.buckets(event, *len), entry.hash);
-        let bucket = link.get(event);
-        let old = bucket.and_then(|bucket| bucket.find(entry.hash, &entry.key));
-        if let Some(old) = old.filter(|_| !replaces) {
-            return (&old.value, false);
-        }
-        let stays = |other: &&Arc<_>| old.is_none_or(|old| !Arc::ptr_eq(old, other));
-        let mut entries: Vec<_> = bucket.into_iter().flat_map(Bucket::iter).filter(stays).cloned().collect();
-        entries.push(entry);
-        link.replace(Bucket::new(entries).expect("there is one"));
-        if old.is_none() {
-            *len += 1;
-            self.len.add(1);
-        }
-        // The one that was pushed last is first, and this part is locked.
-        (&link.get(event).expect("it was put there").first.value, old.is_none())
+        let hash = self.hash(&key);
+        let mut room = lock(&self.locks[shard(hash)]);
+        let found = self.tables[shard(hash)].get(event).and_then(|table| table.find(event, hash, &key));
+        let slot = match found {
+            Some((_, old)) if !replaces => return (&old.value, false),
+            Some((slot, _)) => slot,
+            None => {
+                room.entries += 1;
+                self.len.add(1);
+                self.free(event, hash, &mut room)
+            }
+        };
+        slot.entry.replace(Entry { key, value });
+        let entry = slot.entry.get(event).expect("it was put there, and this part is locked");
+        (&entry.value, found.is_none())
+    }
+
+    /// A slot for one of the entries, which is not there yet. The part is locked.
+    fn free<'e>(&self, event: &'e Event<'_>, hash: u64, room: &mut Room) -> &'e Slot<K, V> {
+        let link = &self.tables[shard(hash)];
+        let table = match link.get(event) {
+            Some(table) if (room.taken + 1) * 4 <= table.0.len() * 3 => table,
+            old => {
+                let table = Table::new((2 * room.entries).next_power_of_two().max(SLOTS_LEAST));
+                let slots = || old.into_iter().flat_map(|old| &old.0);
+                room.taken = 0;
+                for slot in slots().filter(|slot| slot.entry.get(event).is_some()) {
+                    // SAFETY: the old one is cleared below, and nothing panics before that; meanwhile this part is locked.
+                    unsafe {
+                        table.free(event, slot.hash.load(Ordering::Relaxed), room).entry.alias(&slot.entry)
+                    };
+                }
+                link.replace(table);
+                // SAFETY: the other one is in use.
+                slots().for_each(|slot| unsafe { slot.entry.forget() });
+                link.get(event).expect("it was put there, and this part is locked")
+            }
+        };
+        table.free(event, hash, room)
     }
 
     /// Takes out a key. Whether it was there. Its value is dropped when no event uses it any more.
@@ -176,20 +247,13 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
     where
         K: Borrow<Q>,
     {
-        let hash = self.hasher.hash_one(key);
-        let shard = &self.shards[shard(hash)];
+        let hash = self.hash(key);
         event(|event| {
-            let mut len = lock(&shard.len);
-            let Some(buckets) = shard.buckets.get(event) else { return false };
-            let link = slot(buckets, hash);
-            let found = link.get(event).and_then(|bucket| Some((bucket, bucket.find(hash, key)?)));
-            let Some((bucket, old)) = found else { return false };
-            let stays = bucket.iter().filter(|entry| !Arc::ptr_eq(entry, old)).cloned().collect();
-            match Bucket::new(stays) {
-                Some(bucket) => link.replace(bucket),
-                None => drop(link.destroy()),
-            }
-            *len -= 1;
+            let mut room = lock(&self.locks[shard(hash)]);
+            let found = self.tables[shard(hash)].get(event).and_then(|table| table.find(event, hash, key));
+            let Some((slot, _)) = found else { return false };
+            slot.entry.destroy();
+            room.entries -= 1;
             self.len.add(-1);
             true
         })
@@ -198,13 +262,13 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
     /// Takes out all keys, part by part.
     pub fn clear(&self) {
         event(|event| {
-            for shard in &self.shards {
-                let mut len = lock(&shard.len);
-                for link in shard.buckets.get(event).into_iter().flatten() {
-                    link.destroy();
+            for (lock_of, table) in self.locks.iter().zip(&self.tables) {
+                let mut room = lock(lock_of);
+                for slot in table.get(event).into_iter().flat_map(|table| &table.0) {
+                    slot.entry.destroy();
                 }
-                self.len.add(-(*len as i64));
-                *len = 0;
+                self.len.add(-(room.entries as i64));
+                room.entries = 0;
             }
         });
     }
@@ -221,9 +285,13 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
 
     /// Goes through all entries, in no order: those that are there all the time, each once, and some of the others.
     pub fn iter<'e>(&'e self, event: &'e Event<'_>) -> impl Iterator<Item = (&'e K, &'e V)> {
-        let buckets = self.shards.iter().filter_map(|shard| shard.buckets.get(event)).flatten();
-        let entries = buckets.filter_map(|link| link.get(event)).flat_map(Bucket::iter);
-        entries.map(|entry| (&entry.key, &entry.value))
+        let entries = |(lock_of, table): (&CachePadded<_>, &'e Link<Table<K, V>>)| -> Vec<&'e Entry<K, V>> {
+            // Whoever gets them may write: the lock is free again by then.
+            let _room = lock(lock_of);
+            let slots = table.get(event).into_iter().flat_map(|table| &table.0);
+            slots.filter_map(|slot| slot.entry.get(event)).collect()
+        };
+        self.locks.iter().zip(&self.tables).flat_map(entries).map(|entry| (&entry.key, &entry.value))
     }
 }
 
