@@ -7,7 +7,7 @@
 //! *Interval-based memory reclamation*, 2018. There each look for a value tells its era. Here it does so when it is asked.)
 
 use crate::global::{GLOBAL, lock};
-use crate::local::{self, Local, with_limbo};
+use crate::local::{self, with_limbo};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -58,16 +58,18 @@ impl Dead {
             // What panics is the model.
             return bury();
         }
-        // A destructor is not ours. If it panics, the hook has told so.
-        let _ = catch_unwind(AssertUnwindSafe(bury));
+        // A destructor is not ours. If it panics, the hook has told so; and what it panics with has a destructor, too.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(bury)) {
+            mem::forget(catch_unwind(AssertUnwindSafe(|| drop(payload))));
+        }
     }
 }
 
 /// What a thread is to free.
 pub(crate) struct Limbo {
     dead: Vec<Dead>,
-    /// Empty but while it sweeps: room that is used again. (To allocate and free some at each sweep has the allocator tidy up each time,
-    /// among the values that were freed before.)
+    /// Nobody uses these any more. They go one by one, as others come: an allocator has what one value leaves for the next one, and
+    /// passes on what many leave at once. (Kim, Brown, Singh, *Are your epochs too epic? Batch free can be harmful*, 2024.)
     graves: Vec<Dead>,
     /// With so many it looks whether some can go.
     full: usize,
@@ -80,57 +82,72 @@ impl Limbo {
 
     /// Hands all to whoever sweeps next: the thread ends.
     pub(crate) fn abandon(&mut self) {
+        self.dead.append(&mut self.graves);
         if !self.dead.is_empty() {
             lock(&GLOBAL.orphans).append(&mut self.dead);
         }
+    }
+
+    /// Finds what nobody uses, of this thread and of those that have ended.
+    fn scan(&mut self) {
+        self.dead.append(&mut lock(&GLOBAL.orphans));
+        if self.dead.is_empty() {
+            return;
+        }
+        let (era, spans) = lock(&GLOBAL.registry).scan();
+        self.dead.iter_mut().for_each(|dead| dead.date(era));
+        let is_free = |dead: &mut Dead| !spans.iter().any(|span| span.holds(dead.birth, dead.death));
+        self.graves.extend(self.dead.extract_if(.., is_free));
+        // Twice as many: the work for each value does not grow with what is held.
+        self.full = BATCH.max(2 * self.dead.len());
     }
 }
 
 /// Puts a value there that nobody can find any more.
 pub(crate) fn put(dead: Dead) {
     let mut dead = Some(dead);
-    let full = with_limbo(|limbo| {
+    let is_work = with_limbo(|limbo| {
         limbo.dead.extend(dead.take());
-        limbo.dead.len() >= limbo.full
+        limbo.dead.len() >= limbo.full || !limbo.graves.is_empty()
     });
-    match full {
+    match is_work {
         None => lock(&GLOBAL.orphans).extend(dead),
         Some(false) => {}
         // Destructors are code of others, and run outside of events.
-        Some(true) if local::with(Local::wait_for_end) => {}
-        Some(true) => {
-            sweep();
+        Some(true) if local::with(|local| local.wait_for_end(local::WORK)) => {}
+        Some(true) => work(),
+    }
+}
+
+/// Looks whether some can go, if there are many, and frees as many as are put there meanwhile.
+pub(crate) fn work() {
+    let count = with_limbo(|limbo| {
+        if limbo.dead.len() >= limbo.full {
+            limbo.scan();
         }
+        1 + limbo.graves.len() / BATCH
+    });
+    for _ in 0..count.unwrap_or(0) {
+        let Some(dead) = with_limbo(|limbo| limbo.graves.pop()).flatten() else { return };
+        // SAFETY: as in `sweep`.
+        unsafe { dead.bury() };
     }
 }
 
 /// Frees what nobody uses, of this thread and of those that have ended: how many values.
 pub(crate) fn sweep() -> usize {
-    let (mut dead, mut graves) = with_limbo(|limbo| {
-        // While this is under way, it is not full.
-        limbo.full = usize::MAX;
-        (mem::take(&mut limbo.dead), mem::take(&mut limbo.graves))
-    })
-    .unwrap_or_default();
-    dead.append(&mut lock(&GLOBAL.orphans));
-    if !dead.is_empty() {
-        let (era, spans) = lock(&GLOBAL.registry).scan();
-        dead.iter_mut().for_each(|dead| dead.date(era));
-        let is_free = |dead: &mut Dead| !spans.iter().any(|span| span.holds(dead.birth, dead.death));
-        graves.extend(dead.extract_if(.., is_free));
-    }
+    let scan = |limbo: &mut Limbo| {
+        limbo.scan();
+        mem::take(&mut limbo.graves)
+    };
+    let graves = with_limbo(scan).unwrap_or_else(|| {
+        let mut limbo = Limbo::new();
+        let graves = scan(&mut limbo);
+        limbo.abandon();
+        graves
+    });
     let count = graves.len();
     // SAFETY: every event that could have found them is over, or does not reach so far (`scan`).
-    graves.drain(..).for_each(|dead| unsafe { dead.bury() });
-    let mut kept = Some((dead, graves));
-    with_limbo(|limbo| {
-        let (mut dead, graves) = kept.take().expect("it is given once");
-        // Destructors may have put some there.
-        dead.append(&mut limbo.dead);
-        // Twice as many: the work for each value does not grow with what is held.
-        limbo.full = BATCH.max(2 * dead.len());
-        (limbo.dead, limbo.graves) = (dead, graves);
-    });
-    lock(&GLOBAL.orphans).extend(kept.into_iter().flat_map(|(dead, _)| dead));
+    graves.into_iter().for_each(|dead| unsafe { dead.bury() });
     count
 }

@@ -33,12 +33,14 @@ const FOREIGN: u32 = 3;
 pub(crate) const REQUEST: u32 = 1;
 /// Events within the first.
 const NESTED: u32 = 2;
-/// Something waits for the end of this event.
-const WORK: u32 = 4;
+/// Values wait for the end of this event (`limbo::work`).
+pub(crate) const WORK: u32 = 4;
 /// The thread is at its end: nobody will take its name off the list after this event.
 const LATE: u32 = 8;
 /// Light fences are not free.
 const FENCED: u32 = 16;
+/// As `WORK`, and all at once (`limbo::sweep`).
+pub(crate) const SWEEP: u32 = 32;
 
 /// The place of a thread that has none yet.
 pub(crate) const NOWHERE: usize = usize::MAX;
@@ -273,7 +275,7 @@ impl Local {
             return;
         }
         self.unmark(REQUEST);
-        let (work, late) = (self.unmark(WORK), self.unmark(LATE));
+        let (work, late, sweep) = (self.unmark(WORK), self.unmark(LATE), self.unmark(SWEEP));
         if late {
             lock(&GLOBAL.registry).leave_by_address(&self.public);
             // Relaxed: nobody else looks any more.
@@ -282,16 +284,18 @@ impl Local {
             // Release: as above.
             self.public.word.store(self.quiet(), Ordering::Release);
         }
-        if work {
+        if sweep {
             limbo::sweep();
+        } else if work {
+            limbo::work();
         }
     }
 
-    /// Sweeps when this event is over. Whether there is one.
-    pub(crate) fn wait_for_end(&self) -> bool {
+    /// Does what the reason says when this event is over. Whether there is one.
+    pub(crate) fn wait_for_end(&self, reason: u32) -> bool {
         let is_in = self.public.word.load(Ordering::Relaxed) == IN;
         if is_in {
-            self.mark(WORK);
+            self.mark(reason);
         }
         is_in
     }

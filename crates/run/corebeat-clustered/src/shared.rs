@@ -1,6 +1,6 @@
 //! A count of references that are local while their owner lives.
 
-use crate::local::{self, Local};
+use crate::local;
 use crate::{Counter, Link, event, limbo};
 use corebeat_sync::atomic::{AtomicU64, Ordering};
 use std::fmt;
@@ -163,7 +163,7 @@ impl<T: Send + Sync + 'static> Drop for Owner<T> {
         let settlement = Settlement(self.inner);
         // Within an event nothing is freed of what it uses.
         event(|_| self.inner().has_owner.replace_then(false, move |_| settlement.settle()));
-        if !local::with(Local::wait_for_end) {
+        if !local::with(|local| local.wait_for_end(local::SWEEP)) {
             limbo::sweep();
         }
     }

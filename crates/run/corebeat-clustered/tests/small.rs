@@ -56,6 +56,38 @@ fn value_found_is_there_until_the_event_ends() {
 }
 
 #[test]
+fn values_that_nobody_uses_go_one_by_one_as_others_come() {
+    let alive = Arc::default();
+    let link = Link::new(Counted::new(&alive, 0));
+    // More than a thread keeps before it looks, again and again: of each look some may stay, by what other tests do.
+    for value in 1..=ROUNDS as u64 {
+        link.replace(Counted::new(&alive, value));
+        event(|_| link.replace(Counted::new(&alive, value)));
+    }
+    reclaim_to(&alive, 1);
+    link.destroy();
+    reclaim_to(&alive, 0);
+}
+
+#[test]
+fn panic_of_a_destructor_goes_no_further_nor_does_that_of_what_it_panics_with() {
+    struct Bad(Arc<AtomicUsize>, u32);
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+            if let Some(rest) = self.1.checked_sub(1) {
+                std::panic::panic_any(Bad(self.0.clone(), rest));
+            }
+        }
+    }
+    // The value, what it panics with, and what that panics with: this one is left.
+    let alive = Arc::new(AtomicUsize::new(2));
+    Link::new(Bad(alive.clone(), 2)).destroy();
+    reclaim_to(&alive, 0);
+    reclaim();
+}
+
+#[test]
 fn value_is_there_after_its_link_and_in_nested_events() {
     let alive = Arc::default();
     event(|outer| {
