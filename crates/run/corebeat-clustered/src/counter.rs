@@ -1,8 +1,8 @@
 //! Counters.
 
 use crate::cluster::{Chosen, Clustered, Miss, Root};
-use crate::domain::{Domain, Thread};
-use crate::{local, part};
+use crate::domain::{Cpu, Domain, Thread};
+use crate::{local, part, rseq};
 use corebeat_sync::atomic::{AtomicU64, Ordering};
 use std::any::TypeId;
 use std::fmt;
@@ -22,8 +22,9 @@ use std::fmt;
 /// ```
 ///
 /// Each place has its part. With places for threads, to add is a load and a store in a line that nobody else writes: the thread has
-/// the parts of up to 512 counters side by side. With other domains, and for counters beyond, it has a representative for each place, which
-/// where several threads may be in a place takes an atomic addition. It wraps around like `i64`.
+/// the parts of up to 512 counters side by side. For counters beyond, it has a representative for each place. With places for CPUs
+/// ([`Cpu`](crate::Cpu)) it is an addition that is not locked, in a restartable sequence, where the system has these; where not, and with other domains,
+/// an atomic addition. It wraps around like `i64`.
 pub struct Counter<D: Domain = Thread> {
     /// Where in the blocks of threads (`part`) its parts are.
     slot: usize,
@@ -34,11 +35,21 @@ pub struct Counter<D: Domain = Thread> {
 /// Nothing is global: each place begins with nothing.
 struct Parts;
 
-impl Root for Parts {
-    type Rep = AtomicU64;
+/// What was added in a place is both together.
+struct Part {
+    place: usize,
+    /// Written by one at a time: who is alone in the place, or in a restartable sequence on this CPU.
+    own: AtomicU64,
+    /// Added to atomically, by all others.
+    rest: AtomicU64,
+}
 
-    fn miss(&self, miss: Miss<'_, AtomicU64>) -> Chosen<AtomicU64> {
-        miss.one_per_place(AtomicU64::new(0))
+impl Root for Parts {
+    type Rep = Part;
+
+    fn miss(&self, miss: Miss<'_, Part>) -> Chosen<Part> {
+        let place = miss.place();
+        miss.one_per_place(Part { place, own: AtomicU64::new(0), rest: AtomicU64::new(0) })
     }
 }
 
@@ -53,6 +64,12 @@ impl<D: Domain> Counter<D> {
     #[inline(always)]
     fn is_by_thread() -> bool {
         TypeId::of::<D>() == TypeId::of::<Thread>()
+    }
+
+    /// The compiler knows.
+    #[inline(always)]
+    fn is_by_cpu() -> bool {
+        TypeId::of::<D>() == TypeId::of::<Cpu>()
     }
 
     /// Adds `n`, which may be negative.
@@ -78,17 +95,19 @@ impl<D: Domain> Counter<D> {
     #[inline(always)]
     fn add_to_representative(&self, n: i64) {
         let (part, is_alone) = self.parts.here_and_alone();
-        // Relaxed: it is a number, and nothing hangs on when others see it.
+        // Relaxed: they are numbers, and nothing hangs on when others see them.
         if is_alone {
-            part.store(part.load(Ordering::Relaxed).wrapping_add(n as u64), Ordering::Relaxed);
-        } else {
-            part.fetch_add(n as u64, Ordering::Relaxed);
+            part.own.store(part.own.load(Ordering::Relaxed).wrapping_add(n as u64), Ordering::Relaxed);
+        } else if !(Self::is_by_cpu() && rseq::add(part.place, &part.own, n as u64)) {
+            part.rest.fetch_add(n as u64, Ordering::Relaxed);
         }
     }
 
     /// What was added so far: all that was before this call, and some of what is added meanwhile.
     pub fn value(&self) -> i64 {
-        let rest = self.parts.fold(0u64, |sum, part| sum.wrapping_add(part.load(Ordering::Relaxed)));
+        let rest = self.parts.fold(0u64, |sum, part| {
+            sum.wrapping_add(part.own.load(Ordering::Relaxed)).wrapping_add(part.rest.load(Ordering::Relaxed))
+        });
         part::fold(self.slot, rest, u64::wrapping_add) as i64
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::local::{self, Local, NOWHERE};
 use crate::rseq;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Places are numbered below this.
 pub const PLACES_MAX: usize = 1 << 16;
@@ -55,12 +56,27 @@ pub struct Cpu;
 impl Domain for Cpu {
     #[inline(always)]
     fn here() -> usize {
-        rseq::cpu().unwrap_or(NOWHERE)
+        rseq::cpu().unwrap_or_else(|| by_thread(Thread::here()))
     }
 
     fn find() -> usize {
         rseq::look();
-        rseq::cpu().unwrap_or_else(|| Thread::find() % rseq::cpus()).min(PLACES_MAX - 1)
+        if CPUS.load(Ordering::Relaxed) == 0 {
+            CPUS.store(std::thread::available_parallelism().map_or(1, usize::from), Ordering::Relaxed);
+        }
+        rseq::cpu().unwrap_or_else(|| by_thread(Thread::find())).min(PLACES_MAX - 1)
+    }
+}
+
+/// How many CPUs there are to be used, in doubt 1; 0 until somebody has looked. Relaxed: nothing goes with it.
+static CPUS: AtomicUsize = AtomicUsize::new(0);
+
+/// The place of a thread that does not know its CPU.
+fn by_thread(place: usize) -> usize {
+    if place == NOWHERE {
+        NOWHERE
+    } else {
+        place.checked_rem(CPUS.load(Ordering::Relaxed)).unwrap_or(NOWHERE)
     }
 }
 

@@ -91,7 +91,7 @@ fn keys_that_stay_are_found_while_others_come_and_the_map_grows() {
             } else {
                 let key = round % 50;
                 assert_eq!(event(|event| map.get(event, &key).copied()), Some(key));
-                if round % 64 == 0 {
+                if round % 1024 == 0 {
                     let there = |(key, _): &(&usize, &usize)| **key < 50;
                     assert_eq!(event(|event| map.iter(event).filter(there).count()), 50);
                 }
@@ -384,4 +384,44 @@ fn adaptive_object_is_not_swapped_from_within_its_own_call() {
     });
     assert!(counter.spread());
     counter.call(|form| assert!(matches!(form, Form::Spread(_)) && counter.value() == 1));
+}
+
+/// Threads that are interrupted, and go from one CPU to another, with and without restartable sequences.
+#[cfg(all(target_os = "linux", not(miri)))]
+#[test]
+fn counter_by_cpu_under_load_has_all_that_was_added() {
+    const WITHOUT: &str = "glibc.pthread.rseq=0";
+    let counter: Counter<Cpu> = Counter::new();
+    let cpus = thread::available_parallelism().unwrap().get();
+    thread::scope(|scope| {
+        for number in 0..2 * cpus {
+            let counter = &counter;
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    if round % 1024 == 0 {
+                        move_to((number + round / 1024) % cpus);
+                    }
+                    (0..64).for_each(|_| counter.add(3));
+                }
+            });
+        }
+    });
+    assert_eq!(counter.value(), 3 * 64 * (2 * cpus * ROUNDS) as i64);
+    if std::env::var("GLIBC_TUNABLES").as_deref() != Ok(WITHOUT) {
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "counter_by_cpu_under_load_has_all_that_was_added"]);
+        let ended = again.env("GLIBC_TUNABLES", WITHOUT).output().unwrap();
+        assert!(ended.status.success(), "without restartable sequences: {ended:?}");
+    }
+}
+
+/// Where this may not be had, the thread stays where it is.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn move_to(cpu: usize) {
+    // SAFETY: 0 is a set without CPUs, and the call reads one of its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
 }
