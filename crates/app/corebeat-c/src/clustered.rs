@@ -1,6 +1,24 @@
-//! `clustered.h`: counters with a part for each thread.
+//! `clustered.h`: objects with a part for each thread, events, and a map that is read in them.
 
-use corebeat_clustered::Counter;
+use corebeat_clustered::{Counter, Event, Histogram, IdGenerator, Map};
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ptr;
+
+/// Makes what C has a pointer to.
+fn give<T>(value: T) -> *mut T {
+    Box::into_raw(Box::new(value))
+}
+
+/// # Safety
+///
+/// It is null, or from `give`, and C gives it away.
+unsafe fn take_back<T>(given: *mut T) {
+    if !given.is_null() {
+        // SAFETY: the caller says so.
+        drop(unsafe { Box::from_raw(given) });
+    }
+}
 
 /// `corebeat_counter`.
 pub struct corebeat_counter(Counter);
@@ -8,7 +26,7 @@ pub struct corebeat_counter(Counter);
 /// See `clustered.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn corebeat_counter_new() -> *mut corebeat_counter {
-    Box::into_raw(Box::new(corebeat_counter(Counter::new())))
+    give(corebeat_counter(Counter::new()))
 }
 
 /// See `clustered.h`.
@@ -27,9 +45,165 @@ pub unsafe extern "C" fn corebeat_counter_value(counter: *const corebeat_counter
 
 /// See `clustered.h`.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn corebeat_counter_part(counter: *mut corebeat_counter) -> *mut u64 {
+    // SAFETY: as above.
+    unsafe { &*counter }.0.part().map_or(ptr::null_mut(), |part| part.as_ptr())
+}
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn corebeat_counter_free(counter: *mut corebeat_counter) {
-    if !counter.is_null() {
-        // SAFETY: it is from `corebeat_counter_new`, and C gives it away.
-        drop(unsafe { Box::from_raw(counter) });
+    // SAFETY: it is from `corebeat_counter_new`, and C gives it away.
+    unsafe { take_back(counter) };
+}
+
+/// `corebeat_histogram`.
+pub struct corebeat_histogram(Histogram);
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn corebeat_histogram_new() -> *mut corebeat_histogram {
+    give(corebeat_histogram(Histogram::new()))
+}
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corebeat_histogram_record(histogram: *mut corebeat_histogram, value: u64) {
+    // SAFETY: as for counters, here and below.
+    unsafe { &*histogram }.0.record(value);
+}
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corebeat_histogram_count(histogram: *const corebeat_histogram) -> u64 {
+    // SAFETY: as above.
+    unsafe { &*histogram }.0.read().count()
+}
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corebeat_histogram_quantile(
+    histogram: *const corebeat_histogram,
+    share: f64,
+) -> u64 {
+    // What is no number becomes 0.
+    let share = share.max(0.0).min(1.0);
+    // SAFETY: as above.
+    unsafe { &*histogram }.0.read().quantile(share).unwrap_or(0)
+}
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corebeat_histogram_free(histogram: *mut corebeat_histogram) {
+    // SAFETY: as above.
+    unsafe { take_back(histogram) };
+}
+
+/// `corebeat_ids`.
+pub struct corebeat_ids(IdGenerator);
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn corebeat_ids_new() -> *mut corebeat_ids {
+    give(corebeat_ids(IdGenerator::new()))
+}
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corebeat_ids_next(ids: *mut corebeat_ids) -> u64 {
+    // SAFETY: as above.
+    unsafe { &*ids }.0.id()
+}
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corebeat_ids_free(ids: *mut corebeat_ids) {
+    // SAFETY: as above.
+    unsafe { take_back(ids) };
+}
+
+/// The event that C has entered. It is not ended by this.
+fn entered(function: &str) -> ManuallyDrop<Event<'static>> {
+    // SAFETY: C leaves each on the thread where it has entered, before that ends; and it is not dropped here.
+    match unsafe { Event::under_way() } {
+        Some(event) => ManuallyDrop::new(event),
+        None => {
+            eprintln!("corebeat: {function} outside of an event: call corebeat_event_enter before it");
+            std::process::abort()
+        }
     }
+}
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn corebeat_event_enter() {
+    // SAFETY: as in `entered`.
+    std::mem::forget(unsafe { Event::begin() });
+}
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn corebeat_event_leave() {
+    drop(ManuallyDrop::into_inner(entered("corebeat_event_leave")));
+}
+
+/// A pointer of C's, and what it has for its end.
+struct Value {
+    to: *mut c_void,
+    release: Option<unsafe extern "C" fn(*mut c_void)>,
+}
+
+// SAFETY: the header says that any thread may release it. What else is done with it is C's own.
+unsafe impl Send for Value {}
+// SAFETY: as above.
+unsafe impl Sync for Value {}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        if let Some(release) = self.release {
+            // SAFETY: C has given both for this, and nobody uses it any more.
+            unsafe { release(self.to) };
+        }
+    }
+}
+
+/// `corebeat_map`.
+pub struct corebeat_map {
+    map: Map<u64, Value>,
+    release: Option<unsafe extern "C" fn(*mut c_void)>,
+}
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn corebeat_map_new(release: Option<unsafe extern "C" fn(*mut c_void)>) -> *mut corebeat_map {
+    give(corebeat_map { map: Map::new(), release })
+}
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corebeat_map_get(map: *const corebeat_map, key: u64) -> *mut c_void {
+    let event = entered("corebeat_map_get");
+    // SAFETY: as above.
+    unsafe { &*map }.map.get(&event, &key).map_or(ptr::null_mut(), |value| value.to)
+}
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corebeat_map_put(map: *mut corebeat_map, key: u64, value: *mut c_void) {
+    // SAFETY: as above.
+    let corebeat_map { map, release } = unsafe { &*map };
+    if value.is_null() {
+        map.remove(&key);
+    } else {
+        map.insert(key, Value { to: value, release: *release });
+    }
+}
+
+/// See `clustered.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corebeat_map_free(map: *mut corebeat_map) {
+    // SAFETY: as above.
+    unsafe { take_back(map) };
+    // Its tables, and then what they had: this thread may never put something there again.
+    while corebeat_clustered::reclaim() > 0 {}
 }

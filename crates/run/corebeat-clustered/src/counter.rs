@@ -112,6 +112,15 @@ impl<D: Domain> Counter<D> {
     }
 }
 
+impl Counter {
+    /// What this thread adds to, for programs that do so by themselves: a load and a store, and no other thread's. `None` for counters
+    /// beyond the first 512, and for a thread at its very end: there is [`add`](Counter::add).
+    pub fn part(&self) -> Option<&AtomicU64> {
+        Thread::find();
+        local::with(|local| local.part(self.slot))
+    }
+}
+
 impl<D: Domain> Drop for Counter<D> {
     fn drop(&mut self) {
         part::give_back(self.slot);

@@ -33,13 +33,40 @@ pub struct Event<'t> {
 /// when it last looked through a link. But a task of LPEL that is to wait there, or yields, panics: other tasks of its worker
 /// would be in its event.
 ///
-/// Cost: two stores and two looks.
+/// Cost: two stores and three looks.
 #[inline(always)]
 pub fn event<T>(f: impl FnOnce(&Event<'_>) -> T) -> T {
     local::with(|local| {
         local.begin();
         f(&Event { local })
     })
+}
+
+impl Event<'static> {
+    /// Begins an event as [`event`] does, for programs in other languages, which have no closures.
+    ///
+    /// # Safety
+    ///
+    /// What is returned, and what is found with it, stays on this thread, and ends before the thread does. Events that begin later
+    /// end before.
+    pub unsafe fn begin() -> Event<'static> {
+        local::with(Local::begin);
+        // SAFETY: it has begun, and the caller has the rest.
+        unsafe { Event::under_way() }.expect("it has just begun")
+    }
+
+    /// The event in which this thread is; `None` if there is none. To drop it is to end it: who looks and does not end it keeps it from
+    /// being dropped.
+    ///
+    /// # Safety
+    ///
+    /// As for [`begin`](Event::begin); and for each event that has begun, one is dropped.
+    pub unsafe fn under_way() -> Option<Event<'static>> {
+        local::with(|local| {
+            // SAFETY: it is there as long as the thread, and the caller keeps this no longer.
+            local.is_in().then(|| Event { local: unsafe { &*std::ptr::from_ref(local) } })
+        })
+    }
 }
 
 impl Event<'_> {

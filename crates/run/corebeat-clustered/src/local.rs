@@ -157,8 +157,7 @@ pub(crate) fn with<T>(f: impl FnOnce(&Local) -> T) -> T {
 
 /// Another task of this worker would be in this one's event, and end it, or have it last.
 fn end_before_waiting() {
-    let is_in = with(|local| local.public.word.load(Ordering::Relaxed) == IN);
-    assert!(!is_in, "a task must not wait within a portability event: end the event first");
+    assert!(!with(Local::is_in), "a task must not wait within a portability event: end the event first");
 }
 
 /// Whether light fences are free. It does not change once a thread is known: before that, a heavy one was made.
@@ -291,9 +290,15 @@ impl Local {
         }
     }
 
+    /// Whether the thread is in an event.
+    pub(crate) fn is_in(&self) -> bool {
+        // Relaxed: it is the thread's own.
+        self.public.word.load(Ordering::Relaxed) == IN
+    }
+
     /// Does what the reason says when this event is over. Whether there is one.
     pub(crate) fn wait_for_end(&self, reason: u32) -> bool {
-        let is_in = self.public.word.load(Ordering::Relaxed) == IN;
+        let is_in = self.is_in();
         if is_in {
             self.mark(reason);
         }
@@ -325,6 +330,12 @@ impl Local {
         // Relaxed: it is a number, and nothing hangs on when others see it. Who has the place next has it under a lock.
         part.store(part.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
         true
+    }
+
+    /// The thread's part of the counter with this slot, if both have one.
+    pub(crate) fn part(&self, slot: usize) -> Option<&'static AtomicU64> {
+        // SAFETY: as in `add`.
+        (slot < self.slots.get()).then(|| unsafe { &*self.block.get() }.part(slot))
     }
 
     /// The thread's place, or `NOWHERE`.
