@@ -1,18 +1,22 @@
 //! The checks of the project, one command: `cargo xtask ci`.
 //!
-//! `cargo xtask soak` is for long runs: the same tests with many more cases, again and again.
+//! `cargo xtask soak` is for long runs: the same tests with many more cases, again and again. `cargo xtask vm` runs a command
+//! in a virtual machine that has two NUMA nodes.
 
 mod book;
 mod map;
 mod soak;
 mod step;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask ci [--only STEP]      all checks, in order, up to the first that fails; or one of them
-       cargo xtask soak [--minutes N]    tests with many cases, and again until N minutes are over (default 30)";
+       cargo xtask soak [--minutes N]    tests with many cases, and again until N minutes are over (default 30)
+       cargo xtask vm [--groups v1|v2] [--minutes N] -- COMMAND...
+                                         a command in a virtual machine of 8 CPUs and 2 nodes (default v2, 10 minutes)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -26,6 +30,13 @@ fn main() -> ExitCode {
             Ok(minutes) => soak::run(minutes),
             Err(_) => return usage(&format!("'{n}' is not a number of minutes")),
         },
+        ["vm", ..] => match vm(&args[1..]) {
+            Ok((groups, minutes, command)) => match vm::run(groups, minutes, command) {
+                Ok(code) => return ExitCode::from(code),
+                Err(why) => Err(why),
+            },
+            Err(wrong) => return usage(&wrong),
+        },
         [] => return usage("say what to do"),
         _ => return usage(&format!("'{}' is not understood", args.join(" "))),
     };
@@ -34,6 +45,27 @@ fn main() -> ExitCode {
         Err(why) => {
             eprintln!("xtask: {why}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// The control groups, minutes and command of `vm`.
+fn vm<'a>(mut args: &'a [&'a str]) -> Result<(vm::Groups, u32, &'a [&'a str]), String> {
+    let (mut groups, mut minutes) = (vm::Groups::V2, vm::MINUTES);
+    loop {
+        args = match args {
+            ["--", command @ ..] if !command.is_empty() => return Ok((groups, minutes, command)),
+            ["--groups", version @ ("v1" | "v2"), rest @ ..] => {
+                groups = if *version == "v1" { vm::Groups::V1 } else { vm::Groups::V2 };
+                rest
+            }
+            ["--minutes", n, rest @ ..] => {
+                let parsed = n.parse().ok().filter(|n| *n > 0);
+                minutes = parsed.ok_or_else(|| format!("'{n}' is not a number of minutes"))?;
+                rest
+            }
+            [] | ["--"] => return Err("say what to run in the virtual machine, after '--'".into()),
+            [other, ..] => return Err(format!("'{other}' is not understood; the command goes after '--'")),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The steps of `cargo xtask ci`.
 
 use crate::workspace::{Workspace, cargo, files};
-use crate::{book, map};
+use crate::{book, map, vm};
 use std::process::Command;
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
-const STEPS: [(&str, Check); 9] = [
+const STEPS: [(&str, Check); 10] = [
     ("fmt", |_| step(&["fmt", "--all", "--check"], &[])),
     ("clippy", |_| {
         step(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])
@@ -27,6 +27,7 @@ const STEPS: [(&str, Check); 9] = [
     ("book", |w| book::check(w).map(|()| Outcome::Passed)),
     ("loom", loom),
     ("miri", miri),
+    ("vm", vm::check),
 ];
 
 /// What the steps are called.

@@ -1,0 +1,356 @@
+//! A virtual machine with several NUMA nodes: QEMU with a kernel of Debian's, and commands of ours in it.
+//!
+//! Nothing is installed: the kernel is unpacked under the target folder, and the machine's files are an archive in memory
+//! that holds the command, the files that its arguments name, the libraries of both, and a shell.
+
+use crate::step::Outcome;
+use crate::workspace::{Workspace, cargo, files};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a command may take if nothing is said, with the start of the machine.
+pub(crate) const MINUTES: u32 = 10;
+/// For each of the starts that the step `vm` makes.
+const STEP_MINUTES: u32 = 4;
+/// Kernels, the best first: slices of threads want 6.12.
+const KERNELS: [&str; 2] = ["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"];
+/// How often it is looked whether the machine has ended.
+const LOOK: Duration = Duration::from_millis(50);
+/// Begins the line in which the machine tells how the command ended.
+const STATUS: &str = "corebeat-vm-status ";
+/// Two sockets of four CPUs, a node each.
+const MACHINE: &str = "-nodefaults -no-user-config -display none -no-reboot -accel tcg,thread=multi -cpu max -m 1536 \
+    -smp 8,sockets=2,cores=4,threads=1 \
+    -object memory-backend-ram,size=768M,id=m0 -object memory-backend-ram,size=768M,id=m1 \
+    -numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21";
+
+/// What the step `vm` runs in the machine: with which control groups, which tests of which package, and those whose name has this.
+const TESTS: [(Groups, &str, &str, &[&str]); 3] = [
+    (Groups::V2, "corebeat-linux", "numa", &[]),
+    (Groups::V2, "corebeat-cli", "gang", &[]),
+    (Groups::V1, "corebeat-cli", "gang", &[]),
+];
+
+/// Which version of control groups is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Groups {
+    V1,
+    V2,
+}
+
+/// Runs a command in the machine, with its output shown, and returns its exit status.
+pub(crate) fn run(groups: Groups, minutes: u32, command: &[&str]) -> Result<u8, String> {
+    let workspace = Workspace::read()?;
+    if let Some(missing) = missing() {
+        return Err(missing);
+    }
+    boot(&workspace, groups, minutes, command)
+}
+
+/// What is not here, and how to get it.
+fn missing() -> Option<String> {
+    if !cfg!(target_arch = "x86_64") {
+        return Some("the virtual machine is one of x86-64, and is not emulated elsewhere".into());
+    }
+    for (program, package) in [("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static")] {
+        if find(program).is_none() {
+            return Some(format!(
+                "there is no {program} (apt-get install --no-install-recommends {package}, as root)"
+            ));
+        }
+    }
+    for program in ["apt-get", "dpkg-deb", "setpriv"] {
+        if find(program).is_none() {
+            return Some(format!("there is no {program}: the kernel comes from Debian's packages"));
+        }
+    }
+    None
+}
+
+/// Where a program is that is called by its name.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file())
+}
+
+fn boot(workspace: &Workspace, groups: Groups, minutes: u32, command: &[&str]) -> Result<u8, String> {
+    let folder = workspace.target_directory.join("vm");
+    let kernel = kernel(&folder)?;
+    // Several may run at once.
+    let own = folder.join(std::process::id().to_string());
+    fs::create_dir_all(&own).map_err(|e| format!("{} cannot be made: {e}", own.display()))?;
+    let ended = start(workspace, &kernel, &own, groups, minutes, command);
+    let _ = fs::remove_dir_all(&own);
+    ended
+}
+
+fn start(
+    workspace: &Workspace,
+    kernel: &Path,
+    own: &Path,
+    groups: Groups,
+    minutes: u32,
+    command: &[&str],
+) -> Result<u8, String> {
+    let (archive, console) = (own.join("initrd"), own.join("console"));
+    let bytes = pack(&workspace.target_directory, own, groups, command)?;
+    fs::write(&archive, bytes).map_err(|e| format!("{} cannot be written: {e}", archive.display()))?;
+    // If we are killed, QEMU is.
+    let mut qemu = Command::new("setpriv");
+    qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]).args(MACHINE.split_ascii_whitespace());
+    qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(&archive);
+    qemu.args(["-append", "console=ttyS0 quiet panic=-1 reboot=t"]);
+    qemu.arg("-serial").arg(format!("file:{}", console.display())).args(["-serial", "stdio"]);
+    let mut qemu =
+        qemu.stdin(Stdio::null()).spawn().map_err(|e| format!("QEMU could not be started: {e}"))?;
+    let end = Instant::now() + Duration::from_secs(60 * u64::from(minutes));
+    let status = loop {
+        match qemu.try_wait().map_err(|e| format!("QEMU cannot be waited for: {e}"))? {
+            Some(status) => break status,
+            None if Instant::now() < end => std::thread::sleep(LOOK),
+            None => {
+                let _ = qemu.kill();
+                let _ = qemu.wait();
+                return Err(format!(
+                    "the command had not ended after {minutes} minutes (--minutes gives more)"
+                ));
+            }
+        }
+    };
+    let told = String::from_utf8_lossy(&fs::read(&console).unwrap_or_default()).into_owned();
+    if let Some(code) = told.lines().find_map(|l| l.split_once(STATUS)?.1.trim().parse().ok()) {
+        return Ok(code);
+    }
+    if let Some(signal) = status.signal() {
+        return Err(format!("QEMU was killed by signal {signal}"));
+    }
+    let lines: Vec<&str> = told.lines().collect();
+    let last = lines[lines.len().saturating_sub(20)..].join("\n    ");
+    Err(format!("the machine ended before the command did ({status}); its last words:\n    {last}"))
+}
+
+/// The kernel, fetched and unpacked when it is first wanted.
+fn kernel(folder: &Path) -> Result<PathBuf, String> {
+    let kernel = folder.join("vmlinuz");
+    if kernel.is_file() {
+        return Ok(kernel);
+    }
+    let (name, package) = KERNELS.iter().find_map(|name| Some((name, depends(name)?))).ok_or_else(|| {
+        format!("apt knows none of {}: apt-get update, as root, on Debian", KERNELS.join(", "))
+    })?;
+    println!("fetching {package} ({name}) into {}", folder.display());
+    let unpacked = folder.join(format!("kernel-{}", std::process::id()));
+    fs::create_dir_all(&unpacked).map_err(|e| format!("{} cannot be made: {e}", unpacked.display()))?;
+    let fetched = unpack(&unpacked, &package).and_then(|found| {
+        fs::rename(&found, &kernel).map_err(|e| format!("{} cannot be moved: {e}", found.display()))
+    });
+    let _ = fs::remove_dir_all(&unpacked);
+    fetched.map(|()| kernel)
+}
+
+/// The package that the name of the newest kernel stands for.
+fn depends(name: &str) -> Option<String> {
+    let output = Command::new("apt-cache").args(["depends", name]).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().find_map(|l| l.trim().strip_prefix("Depends: ").map(str::to_owned))
+}
+
+fn unpack(folder: &Path, package: &str) -> Result<PathBuf, String> {
+    // As root apt would fetch as another user, who may not write here.
+    quiet(
+        Command::new("apt-get")
+            .args(["-q", "-o", "APT::Sandbox::User=root", "download", package])
+            .current_dir(folder),
+    )?;
+    let archive = files(folder, ".deb").pop().ok_or("apt-get download left no package")?;
+    quiet(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(folder))?;
+    let kernels = files(&folder.join("boot"), "");
+    let is_kernel = |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vmlinuz"));
+    kernels.iter().find(is_kernel).cloned().ok_or_else(|| format!("there is no kernel in {package}"))
+}
+
+/// Runs a program whose output is shown only if it fails.
+fn quiet(command: &mut Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output =
+        command.stdin(Stdio::null()).output().map_err(|e| format!("{name} could not be started: {e}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            Err(format!("{name}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+        }
+    }
+}
+
+/// The machine's files, with a first program that runs the command.
+fn pack(target: &Path, own: &Path, groups: Groups, command: &[&str]) -> Result<Vec<u8>, String> {
+    let built = target.join("debug");
+    let mut archive = Archive::default();
+    let busybox = find("busybox").ok_or("there is no busybox")?;
+    archive.file("/bin/busybox", 0o755, read(&busybox)?);
+    let mut words = Vec::new();
+    for (i, word) in command.iter().enumerate() {
+        // What cargo has built goes by its name, all else by its path; a command may also be one of the host's.
+        let named = built.join(word);
+        let file = match word.contains('/') {
+            true => fs::canonicalize(word).ok().filter(|p| p.is_file()),
+            false => Some(named).filter(|p| p.is_file()).or_else(|| (i == 0).then(|| find(word)).flatten()),
+        };
+        match file {
+            Some(file) => {
+                add_program(&mut archive, own, &file)?;
+                words.push(quote(&file.to_string_lossy()));
+            }
+            None => words.push(quote(word)),
+        }
+    }
+    // Tests of the program start it from where cargo has built it.
+    let program = built.join("corebeat");
+    if program.is_file() {
+        add_program(&mut archive, own, &program)?;
+    }
+    archive.file("/init", 0o755, init(&built, groups, &words.join(" ")).into_bytes());
+    Ok(archive.bytes())
+}
+
+fn add_program(archive: &mut Archive, own: &Path, file: &Path) -> Result<(), String> {
+    let name = file.to_string_lossy();
+    if archive.holds(&name) {
+        return Ok(());
+    }
+    // Symbols for debuggers are most of a program, and its files are the machine's memory.
+    let stripped = own.join("stripped");
+    let is_stripped = quiet(Command::new("strip").arg("-g").arg("-o").arg(&stripped).arg(file)).is_ok();
+    archive.file(&name, 0o755, read(if is_stripped { &stripped } else { file })?);
+    let output =
+        Command::new("ldd").arg(file).output().map_err(|e| format!("ldd could not be started: {e}"))?;
+    // A library is told as 'name => /path (address)', the loader as '/path (address)'; a static program has none.
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for library in text.lines().filter_map(|l| l.split_ascii_whitespace().find(|w| w.starts_with('/'))) {
+        if !archive.holds(library) {
+            archive.file(library, 0o755, read(Path::new(library))?);
+        }
+    }
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    fs::read(file).map_err(|e| format!("{} cannot be read: {e}", file.display()))
+}
+
+/// A word for a shell.
+fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// The machine's first program.
+fn init(built: &Path, groups: Groups, command: &str) -> String {
+    let mount_groups = match groups {
+        Groups::V2 => "mount -t cgroup2 cgroup2 /sys/fs/cgroup",
+        Groups::V1 => {
+            "mount -t tmpfs tmpfs /sys/fs/cgroup
+            for c in cpu freezer; do mkdir /sys/fs/cgroup/$c; mount -t cgroup -o $c cgroup /sys/fs/cgroup/$c; done"
+        }
+    };
+    format!(
+        "#!/bin/busybox sh
+        /bin/busybox --install -s /bin
+        export PATH={}:/bin HOME=/root COREBEAT_VM=1 RUST_BACKTRACE=0
+        mkdir -p /proc /sys /dev /tmp /root /var/lib /run /usr/bin
+        mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev
+        mkdir -p /dev/shm; mount -t tmpfs shm /dev/shm; mkdir -p {}/tmp
+        {mount_groups}
+        ip link set lo up
+        cd /tmp
+        stty -F /dev/ttyS1 raw -echo
+        setsid {command} </dev/null >/dev/ttyS1 2>&1
+        echo {STATUS}$? >/dev/console
+        reboot -f\n",
+        quote(&built.to_string_lossy()),
+        quote(&built.parent().unwrap_or(built).to_string_lossy()),
+    )
+}
+
+/// Files in the format that the kernel takes for its first ones (`newc`; Linux, Documentation/driver-api/early-userspace/buffer-format.rst).
+#[derive(Default)]
+struct Archive {
+    files: BTreeMap<String, (u32, Vec<u8>)>,
+}
+
+impl Archive {
+    fn holds(&self, path: &str) -> bool {
+        self.files.contains_key(path)
+    }
+
+    fn file(&mut self, path: &str, mode: u32, bytes: Vec<u8>) {
+        self.files.insert(path.to_owned(), (0o100_000 | mode, bytes));
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut inode = 0;
+        let mut entry = |name: &str, mode: u32, device: (u32, u32), bytes: &[u8]| {
+            inode += 1;
+            let size = bytes.len() as u32;
+            let fields = [inode, mode, 0, 0, 1, 0, size, 0, 0, device.0, device.1, name.len() as u32 + 1, 0];
+            out.extend_from_slice(b"070701");
+            fields.iter().for_each(|f| out.extend_from_slice(format!("{f:08x}").as_bytes()));
+            out.extend_from_slice(name.as_bytes());
+            out.push(0);
+            out.resize(out.len().next_multiple_of(4), 0);
+            out.extend_from_slice(bytes);
+            out.resize(out.len().next_multiple_of(4), 0);
+        };
+        let mut folders = BTreeSet::from([Path::new("/dev"), Path::new("/sys"), Path::new("/proc")]);
+        folders.extend(self.files.keys().flat_map(|f| Path::new(f).ancestors().skip(1)));
+        for folder in folders.into_iter().filter(|f| *f != Path::new("/")) {
+            entry(folder.to_string_lossy().trim_start_matches('/'), 0o040_755, (0, 0), &[]);
+        }
+        // Where the first program's output goes.
+        entry("dev/console", 0o020_600, (5, 1), &[]);
+        for (path, (mode, bytes)) in &self.files {
+            entry(path.trim_start_matches('/'), *mode, (0, 0), bytes);
+        }
+        entry("TRAILER!!!", 0, (0, 0), &[]);
+        out
+    }
+}
+
+/// The step `vm`: tests that want several nodes, or one version of control groups alone.
+pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
+    if let Some(missing) = missing() {
+        return Ok(Outcome::Skipped(missing));
+    }
+    for (groups, package, test, filter) in TESTS {
+        let binary = build(package, test)?;
+        println!("in the machine, control groups {groups:?}: {package} --test {test} {}", filter.join(" "));
+        let binary = binary.to_string_lossy();
+        let command = [&[&*binary, "--test-threads", "2"], filter].concat();
+        match boot(workspace, groups, STEP_MINUTES, &command)? {
+            0 => {}
+            code => return Err(format!("{package} --test {test} ended with {code} in the virtual machine")),
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Builds a test, and says where it is.
+fn build(package: &str, test: &str) -> Result<PathBuf, String> {
+    let args = ["test", "-p", package, "--test", test, "--no-run", "--message-format=json"];
+    let output = Command::new(cargo()).args(args).stderr(Stdio::inherit()).output();
+    let output = output.map_err(|e| format!("cargo could not be started: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo {}: {}", args.join(" "), output.status));
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let executable = |line: &str| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let is_it = message["target"]["name"] == test && message["profile"]["test"] == true;
+        message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
+    };
+    text.lines().find_map(executable).ok_or_else(|| format!("cargo built no test {test} in {package}"))
+}
