@@ -20,6 +20,7 @@
 //! | [`faithful`] | how long should its threads run at a stretch? | Pusukuri 2012, chapter 5 |
 //! | [`tranquilizer`] | should its memory be spread, and its turns be fixed, so that it varies less? | Pusukuri 2012, chapter 3 |
 //! | [`shuffler`] | which of its threads should share a socket? | Pusukuri 2012, chapter 4 |
+//! | [`adapt`] | which programs should share cores, and which have their own? | Pusukuri 2012, chapter 6 |
 //! | [`team`] | how many threads should the next parallel region get? | Pusukuri 2012, chapter 2, inside one run |
 //! | [`fair`] | what share of the CPUs should it have, given how fast it wants to be? | Sironi et al. 2012, section 5 |
 //! | [`claims`] | which CPUs should it have for itself? | Hollmann and Gerndt 2012 |
@@ -43,7 +44,7 @@
 //! 3. A search ends, and stays within its limits (`search_ends_within_bounds_and_repeats_itself`).
 //! 4. What does not help is taken back (`decide_where_it_hurts_takes_it_back_and_rests`, `fixed_turns_that_do_not_calm_are_taken_back`,
 //!    `shuffling_that_does_not_help_is_taken_back_ever_longer`), and changes are bounded (`decide_changes_are_bounded`,
-//!    `changes_without_a_phase_change_are_bounded`, `feasible_goals_are_met_and_kept`).
+//!    `changes_without_a_phase_change_are_bounded`, `adapt_repeats_itself_and_its_changes_are_bounded`, `feasible_goals_are_met_and_kept`).
 //! 5. Threads that are shuffled are swapped: each place has as many as before, and nothing changes where nothing has changed
 //!    (`shuffle_swaps_only_and_sorts_within_the_band`).
 //! 6. No CPU of a coscheduled set does something else while one of its tasks waits, and each set gets its share of the time
@@ -59,9 +60,11 @@
 //!
 //! # Limits
 //!
-//! Policies see programs as wholes, but for the shuffler, which keeps a few words for each thread.
+//! Policies see programs as wholes, but for the shuffler, which keeps a few words for each thread. What adapt sets beside cores is not
+//! taken back where it does not help.
 #![forbid(unsafe_code)]
 
+pub mod adapt;
 pub mod auto;
 pub mod claims;
 pub mod cosched;

@@ -84,7 +84,7 @@ impl Shuffler {
 }
 
 /// What shares a last-level cache, each next to the nearest of those that are left: from the one with the first CPU on.
-fn chain(topology: &Topology) -> Vec<CpuSet> {
+pub(crate) fn chain(topology: &Topology) -> Vec<CpuSet> {
     let index = |node| topology.nodes().iter().position(|n| n.id == node);
     let distance = |a: &corebeat_machine::Cpu, b: &corebeat_machine::Cpu| {
         let far = index(a.node).zip(index(b.node)).map(|(a, b)| topology.nodes()[a].distances[b]);
