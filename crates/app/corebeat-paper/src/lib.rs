@@ -39,6 +39,7 @@
 //! Where a paper has a figure without numbers in its text, what it says in words or in equations is what stands beside ours.
 #![forbid(unsafe_code)]
 
+mod adapt;
 mod barrier;
 mod coscheduling;
 mod faithful;
@@ -72,7 +73,7 @@ impl Experiment {
 }
 
 /// All of them.
-pub const EXPERIMENTS: [Experiment; 13] = [
+pub const EXPERIMENTS: [Experiment; 15] = [
     Experiment {
         name: "pusukuri-table-2.4",
         source: "Pusukuri 2012, Table 2.4",
@@ -114,6 +115,18 @@ pub const EXPERIMENTS: [Experiment; 13] = [
         source: "Pusukuri 2012, Figure 5.8",
         title: "what faithful brings over time sharing, on 24 cores, by load",
         report: faithful::gains,
+    },
+    Experiment {
+        name: "pusukuri-table-6.6",
+        source: "Pusukuri 2012, Table 6.6",
+        title: "what ADAPT's models foresee of fluidanimate and swim, on 64 cores: time in user mode",
+        report: adapt::predictions,
+    },
+    Experiment {
+        name: "pusukuri-figure-6.9",
+        source: "Pusukuri 2012, Figure 6.9",
+        title: "what ADAPT brings over time sharing to mixes of programs, on 64 cores",
+        report: adapt::gains,
     },
     Experiment {
         name: "metronome-table-1",

@@ -98,3 +98,16 @@ fn oversubscription_shows_where_the_paper_saw_it() {
     assert!(ours(peaks, "9", "alone") > 1.1 * ours(peaks, "8", "alone"), "{peaks}");
     assert!(ours(peaks, "5", "beside four") > 1.1 * ours(peaks, "4", "beside four"), "{peaks}");
 }
+
+/// The mean is held by the report. No mix of programs that use memory together is slower, and what computes alone is left alone.
+#[test]
+fn adapt_saves_time_where_programs_crowd_memory_and_loses_little_elsewhere() {
+    let gains = report("pusukuri-figure-6.9");
+    let saved = |mix: &str| ours(gains, mix, "time saved, %");
+    for mix in ["FS EQ", "FA SC", "FA SM", "AM SC", "TATP JBB", "SM EQ", "GA SM FA", "FS SC EQ WW"] {
+        assert!(saved(mix) > 15.0, "{mix}\n{gains}");
+    }
+    for mix in ["ART X264", "PCA STM", "MG PCA", "KM ART", "MM SW", "WC MG"] {
+        assert_eq!(saved(mix), 0.0, "{mix}\n{gains}");
+    }
+}
