@@ -8,6 +8,7 @@
 //! `corebeat trace` where the file is no trace, or damaged, and `corebeat sim` where the scenario makes no sense.
 
 mod beat;
+mod beside;
 mod daemon;
 mod demo;
 mod doctor;
@@ -26,6 +27,7 @@ mod session;
 mod sim;
 mod top;
 mod trace;
+mod train;
 mod trial;
 mod tune;
 mod workload;
@@ -48,6 +50,8 @@ enum Command {
     Run(run::Options),
     /// Find a program's best thread count by short runs (Thread Reinforcer), then run it with that
     Tune(tune::Options),
+    /// Train the models that the policy adapt predicts with, for this host or a simulated machine
+    Train(train::Options),
     /// Show programs and threads with their time shares as they move
     Top(top::Options),
     /// Say what this machine offers, what each missing thing costs, and how to get it
@@ -109,6 +113,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Run(options) => run::main(options),
         Command::Tune(options) => tune::main(options),
+        Command::Train(options) => train::main(options),
         Command::Top(options) => top::main(options),
         Command::Doctor(options) => doctor::main(options),
         Command::Restore => restore::main(),

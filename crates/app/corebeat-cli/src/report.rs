@@ -66,7 +66,7 @@ impl From<ExitStatus> for Ended {
 }
 
 impl DeedRow {
-    fn new(deed: &Deed, start_ns: u64) -> Self {
+    pub(crate) fn new(deed: &Deed, start_ns: u64) -> Self {
         DeedRow {
             at_s: deed.at_ns.saturating_sub(start_ns) as f64 / 1e9,
             policy: deed.policy,
@@ -74,6 +74,13 @@ impl DeedRow {
             why: deed.decision.why.clone(),
             failed: deed.failed.clone(),
         }
+    }
+}
+
+impl fmt::Display for DeedRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let failed = self.failed.as_ref().map_or(String::new(), |e| format!(" FAILED: {e}"));
+        write!(f, "  {:>7.1} s  {}: {} ({}){failed}", self.at_s, self.policy, self.action, self.why)
     }
 }
 
@@ -220,10 +227,7 @@ impl fmt::Display for Report {
         for r in &self.regions {
             writeln!(f, "  teams of {:<3} {} parallel regions in {:.2} s", r.size, r.count, r.time_s)?;
         }
-        for d in &self.deeds {
-            let failed = d.failed.as_ref().map_or(String::new(), |e| format!(" FAILED: {e}"));
-            writeln!(f, "  {:>7.1} s  {}: {} ({}){failed}", d.at_s, d.policy, d.action, d.why)?;
-        }
+        self.deeds.iter().try_for_each(|deed| writeln!(f, "{deed}"))?;
         if self.deeds.is_empty() && self.policy != "none" {
             writeln!(f, "  nothing was changed: no policy saw a reason to")?;
         }

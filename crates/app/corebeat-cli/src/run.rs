@@ -1,5 +1,6 @@
 //! `corebeat run`: a program, watched and steered, and a report.
 
+use crate::beside;
 use crate::failure::{Done, Failure, tell};
 use crate::gang;
 use crate::output::Output;
@@ -19,13 +20,16 @@ pub(crate) struct Options {
     /// How long a turn is with coscheduling, in milliseconds [default: 50]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(5..=10_000))]
     slice_ms: Option<u64>,
+    /// What adapt predicts with, as 'corebeat train' has written it on this host
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
     /// How the report at the end is written
     #[arg(long, value_enum, default_value = "table")]
     report: Format,
     /// Where the report goes, instead of standard error
     #[arg(long, value_name = "FILE")]
     report_file: Option<PathBuf>,
-    /// Milliseconds from one observation to the next [default: 500; tranquilizer: 100]
+    /// Milliseconds from one observation to the next [default: 500; tranquilizer and adapt: 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(20..=60_000))]
     period: Option<u64>,
     /// Measure lock times exactly, by BPF; needs privileges, and costs a program that blocks 20,000 times a second some 1%
@@ -82,6 +86,13 @@ pub(crate) fn main(options: Options) -> Done {
     if !takes_turns && options.slice_ms.is_some() {
         return Err(Failure::usage("--slice-ms goes with --policy coscheduling; leave it out, or add that"));
     }
+    let adapts = options.policy == PolicyName::Adapt;
+    if !adapts && options.model.is_some() {
+        return Err(Failure::usage("--model goes with --policy adapt; leave it out, or add that"));
+    }
+    if adapts && (options.exact_locks || options.memory.is_some()) {
+        return Err(Failure::usage("adapt goes with neither --exact-locks nor --memory; leave them out"));
+    }
     let file = options.report_file.as_deref().map(Output::create).transpose()?;
     if takes_turns {
         let (status, report) = gang::run(&options.command, options.slice_ms.unwrap_or(SLICE_MS))?;
@@ -90,9 +101,17 @@ pub(crate) fn main(options: Options) -> Done {
         }
         exit_as(status)
     }
+    let period_ms = options.period.unwrap_or(options.policy.period_ms());
+    if adapts {
+        let (status, report) = beside::run(&options.command, options.model.as_deref(), period_ms)?;
+        if let Err(failure) = write(&report, options.report, file) {
+            failure.report();
+        }
+        exit_as(status)
+    }
     let how = How {
         policy: options.policy,
-        periods: periods(options.period.unwrap_or(options.policy.period_ms())),
+        periods: periods(period_ms),
         env: vec![],
         exact_locks: options.exact_locks,
         memory: options.memory,

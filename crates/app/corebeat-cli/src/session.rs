@@ -36,6 +36,8 @@ pub(crate) enum PolicyName {
     Tranquilizer,
     /// Threads with like lock times on one socket (Thread Shuffling)
     Shuffler,
+    /// Several programs, as -- A -- B, side by side or on cores of their own, by a model of them (ADAPT): wants --model
+    Adapt,
 }
 
 impl PolicyName {
@@ -48,6 +50,7 @@ impl PolicyName {
             PolicyName::Team => "team",
             PolicyName::Tranquilizer => "tranquilizer",
             PolicyName::Shuffler => "shuffler",
+            PolicyName::Adapt => "adapt",
         }
     }
 
@@ -58,7 +61,7 @@ impl PolicyName {
     /// How often it wants to look, in milliseconds.
     pub(crate) fn period_ms(self) -> u64 {
         match self {
-            PolicyName::Tranquilizer => 100,
+            PolicyName::Tranquilizer | PolicyName::Adapt => 100,
             _ => 500,
         }
     }
@@ -70,8 +73,8 @@ impl PolicyName {
         let faithful = || Box::new(FaithFul::new(cpus));
         let policies: Vec<Box<dyn Policy>> = match self {
             PolicyName::Auto => auto::policies(topology),
-            // That one is for several programs, which are not run here.
-            PolicyName::None | PolicyName::Coscheduling => vec![],
+            // Those two are for several programs, which are not run here.
+            PolicyName::None | PolicyName::Coscheduling | PolicyName::Adapt => vec![],
             PolicyName::Faithful => vec![faithful()],
             PolicyName::Team => vec![team()],
             PolicyName::Tranquilizer => {

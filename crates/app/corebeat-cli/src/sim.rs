@@ -2,9 +2,11 @@
 
 use crate::failure::{Done, Failure, print, tell};
 use crate::output::Output;
+use crate::train;
 use clap::ValueEnum;
 use corebeat_loop::{Loop, Periods};
 use corebeat_machine::{Clock, Machine, Policy, Topology};
+use corebeat_policy::adapt::Adapt;
 use corebeat_policy::cosched::{Cosched, Fragments};
 use corebeat_policy::fair::Fair;
 use corebeat_policy::faithful::FaithFul;
@@ -29,10 +31,13 @@ pub(crate) struct Options {
     /// Which policies act, instead of those that the scenario names; may be repeated
     #[arg(long, value_enum)]
     policy: Vec<PolicyName>,
+    /// What adapt predicts with, as 'corebeat train --scenario' has written it
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
     /// Another seed gives other random times; the same one gives the same run
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Milliseconds from one observation to the next [default: 500; with tranquilizer 100]
+    /// Milliseconds from one observation to the next [default: 500; with tranquilizer or adapt 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     period: Option<u64>,
     /// Draw who ran where, as SVG
@@ -60,6 +65,8 @@ enum PolicyName {
     Tranquilizer,
     /// Threads with like lock times on one socket (Thread Shuffling)
     Shuffler,
+    /// Several programs side by side or on cores of their own, by a model of them (ADAPT): wants --model
+    Adapt,
 }
 
 /// No scenario is longer, in bytes.
@@ -89,11 +96,20 @@ pub(crate) fn main(command: Command) -> Done {
         machine.coschedule(Box::new(core));
     }
     let (clock, cpus) = (machine.clock(), scenario.machine.cpus());
-    let often = policies.contains(&PolicyName::Tranquilizer);
+    let adapt = policies.contains(&PolicyName::Adapt);
+    let often = adapt || policies.contains(&PolicyName::Tranquilizer);
     let observe_ns = options.period.unwrap_or(if often { 100 } else { 500 }) * 1_000_000;
     let topology = machine.topology();
-    let policies = policies.into_iter().filter_map(|name| policy(name, topology)).collect();
-    let mut circle = Loop::new(machine, clock, policies, Periods { observe_ns, glance_ns: observe_ns });
+    let mut acting: Vec<Box<dyn Policy>> =
+        policies.iter().filter_map(|name| policy(*name, topology)).collect();
+    if adapt {
+        let here = corebeat_train::identity(&scenario.machine).map_err(Failure::wrong)?;
+        let model = train::model(options.model.as_deref(), &here)?;
+        acting.push(Box::new(Adapt::new(topology, &here.name, model).map_err(Failure::usage)?));
+    } else if options.model.is_some() {
+        return Err(Failure::usage("--model goes with --policy adapt; leave it out, or add that"));
+    }
+    let mut circle = Loop::new(machine, clock, acting, Periods { observe_ns, glance_ns: observe_ns });
     circle.run(|machine, _| machine.is_over()).map_err(Failure::own)?;
 
     let mut text = String::new();
@@ -150,7 +166,7 @@ pub(crate) fn main(command: Command) -> Done {
 }
 
 /// Reads a scenario, and builds its machine.
-fn open(path: &Path, seed: u64) -> Result<(Scenario, SimMachine), Failure> {
+pub(crate) fn open(path: &Path, seed: u64) -> Result<(Scenario, SimMachine), Failure> {
     let shown = path.display();
     let cannot =
         |e: &dyn std::fmt::Display| Failure::usage(format!("cannot read {shown}: {e}; name a scenario"));
@@ -188,8 +204,10 @@ fn text(name: PolicyName) -> String {
 fn policy(name: PolicyName, topology: &Topology) -> Option<Box<dyn Policy>> {
     let cpus = topology.cpus().len() as u32;
     match name {
-        // Coschedulers are in the machine.
-        PolicyName::None | PolicyName::Coscheduling | PolicyName::CoschedulingIdle => None,
+        // Coschedulers are in the machine, and adapt wants a model.
+        PolicyName::None | PolicyName::Adapt | PolicyName::Coscheduling | PolicyName::CoschedulingIdle => {
+            None
+        }
         PolicyName::Faithful => Some(Box::new(FaithFul::new(cpus))),
         PolicyName::Fair => {
             let mut fair = Fair::new(cpus);

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 const FERRET: &str = include_str!("../../../act/corebeat-sim/scenarios/ferret.toml");
 const SHUFFLING: &str = include_str!("../../../act/corebeat-sim/scenarios/shuffling.toml");
 const TRANQUIL: &str = include_str!("../../../act/corebeat-sim/scenarios/tranquil.toml");
+const MIXED: &str = include_str!("../../../act/corebeat-sim/scenarios/mixed.toml");
 const GOALS: &str = include_str!("../../../act/corebeat-sim/scenarios/goals.toml");
 
 /// Runs a scenario of this text in a folder of its own.
@@ -64,6 +65,60 @@ fn memory_is_spread_and_threads_are_shuffled_where_that_helps() {
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("shuffler: all CPUs share one last-level cache"), "{told}");
     assert!(!printed(&output).contains("shuffler: a thread"));
+}
+
+/// Runs corebeat in a folder.
+fn corebeat(folder: &std::path::Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_corebeat")).args(args).current_dir(folder).output().unwrap()
+}
+
+#[test]
+fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("s.toml"), MIXED).unwrap();
+    let args = ["train", "--scenario", "s.toml", "-o", "m.json", "--window", "50"];
+    let told = printed(&corebeat(folder, &args));
+    assert!(told.contains("CPUs 24") && told.contains("9 samples, 3 folds"), "{told}");
+    assert_eq!(told.matches("accuracy").count(), 6, "{told}");
+    let text = printed(&corebeat(folder, &["sim", "run", "s.toml", "--model", "m.json"]));
+    assert!(text.contains("adapt: cluster: memory evenly over all nodes"), "{text}");
+
+    let model = fs::read_to_string(folder.join("m.json")).unwrap();
+    fs::write(folder.join("torn.json"), &model[..model.len() / 2]).unwrap();
+    fs::write(
+        folder.join("strange.json"),
+        model.replace("\"predictors\": [", "\"predictors\": [\"luck_a\","),
+    )
+    .unwrap();
+    fs::write(folder.join("old.json"), model.replace("\"version\": 1", "\"version\": 0")).unwrap();
+    fs::write(folder.join("other.toml"), MIXED.replace("cores = 6", "cores = 5")).unwrap();
+    let two: Vec<&str> = MIXED.split("[[programs]]\n").take(3).collect();
+    fs::write(folder.join("two.toml"), two.join("[[programs]]\n")).unwrap();
+    let sim = |scenario, rest: &[&'static str]| [&["sim", "run", scenario], rest].concat();
+    for (args, status, says) in [
+        (sim("s.toml", &[]), 2, "adapt wants a model; write --model FILE"),
+        (sim("s.toml", &["--model", "none.json"]), 2, "cannot read none.json"),
+        (sim("s.toml", &["--model", "s.toml"]), 2, "s.toml: it is no model, or is cut off"),
+        (sim("s.toml", &["--model", "torn.json"]), 2, "torn.json: it is no model, or is cut off"),
+        (sim("s.toml", &["--model", "strange.json"]), 2, "unknown variant `luck_"),
+        (sim("s.toml", &["--model", "old.json"]), 2, "it is of version 0"),
+        (sim("other.toml", &["--model", "m.json"]), 2, "it was trained on another machine (simulated"),
+        (sim("s.toml", &["--policy", "none", "--model", "m.json"]), 2, "--model goes with --policy adapt"),
+        (
+            vec!["run", "--policy", "adapt", "--model", "m.json", "--", "true"],
+            2,
+            "trained on another machine",
+        ),
+        (vec!["run", "--model", "m.json", "--", "true"], 2, "--model goes with --policy adapt"),
+        (vec!["train", "--scenario", "two.toml", "-o", "t.json"], 1, "2 programs are too few to train with"),
+        (vec!["train", "--scenario", "s.toml", "-o", "no/t.json"], 2, "cannot write no/t.json"),
+    ] {
+        let output = corebeat(folder, &args);
+        let line = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), line.lines().count()), (Some(status), 1), "{args:?}: {line}");
+        assert!(line.contains(says), "{args:?}: {line}");
+    }
 }
 
 #[test]
