@@ -47,7 +47,7 @@ impl Client {
 
     /// A new processor, and its first object, which `f` makes there: later, before any other call. Others may call it at once.
     ///
-    /// If `f` panics, the processor has failed.
+    /// If `f` panics, the processor has failed. Where the collector is far behind, this waits 20 µs.
     pub fn create<T: Trace>(&self, f: impl FnOnce(&mut Here<'_>) -> T + Send + 'static) -> Separate<T> {
         self.inner.create(self.id(), f)
     }

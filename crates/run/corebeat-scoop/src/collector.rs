@@ -31,12 +31,12 @@
 
 use crate::fault::{Fault, is_planted};
 use crate::handle::At;
-use crate::processor::{Processor, finalise};
+use crate::processor::{Processor, finalise, finalises};
 use crate::queue::lock;
 use crate::region::{Region, Swept};
 use crate::system::Inner;
 use crate::trace::Tracer;
-use corebeat_lpel::{Writer, yield_now};
+use corebeat_lpel::{Writer, sleep, yield_now};
 use corebeat_sync::Mutex;
 use corebeat_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::cell::RefCell;
@@ -55,6 +55,10 @@ const HELD_MAX: usize = if cfg!(test) { 3 } else { 1 << 10 };
 const TAKEN_MAX: usize = if cfg!(test) { 1 } else { 64 };
 /// It has the table of processors for so many of them at a time.
 const TABLE_PART: usize = if cfg!(test) { 2 } else { 1 << 10 };
+
+/// Who makes a processor waits so long while there are twice as many as begin a collection: else processors could be made for ever
+/// faster than they are collected, as those that are made meanwhile live until the next collection.
+const BEHIND: Duration = Duration::from_micros(20);
 
 /// What a collection has found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -121,6 +125,8 @@ pub(crate) struct Collector {
     requests: Mutex<Requests>,
     processors_between: u64,
     bytes_between: u64,
+    /// Processors that were made since the last collection began.
+    processors_made: AtomicU64,
     /// More processors than these, or bytes made since then, begin a collection.
     processors_max: AtomicU64,
     bytes_made: AtomicU64,
@@ -138,6 +144,7 @@ impl Collector {
             requests: Mutex::default(),
             processors_between,
             bytes_between,
+            processors_made: AtomicU64::new(0),
             processors_max: AtomicU64::new(processors_between),
             bytes_made: AtomicU64::new(0),
             bytes_max: AtomicU64::new(bytes_between),
@@ -199,11 +206,17 @@ impl Inner {
         }
     }
 
-    /// There are so many processors.
+    /// One more processor was made, and there are so many. Waits a little where the collector is far behind.
     pub(crate) fn count_processors(self: &Arc<Self>, processors: u64) {
-        // Relaxed: a hint.
-        if processors > self.collector.processors_max.load(Ordering::Relaxed) {
+        let collector = &self.collector;
+        // Relaxed: hints.
+        collector.processors_made.fetch_add(1, Ordering::Relaxed);
+        let max = collector.processors_max.load(Ordering::Relaxed);
+        if processors > max {
             self.request_when_idle();
+        }
+        if processors > max.saturating_mul(2) && !finalises() {
+            sleep(BEHIND);
         }
     }
 
@@ -444,6 +457,8 @@ impl Hands {
             requests.begun = Some(Instant::now());
             // From here on, who asks gets a later one.
             inner.collector.set_phase(epoch, Phase::Marking);
+            // Relaxed: a hint.
+            inner.collector.processors_made.store(0, Ordering::Relaxed);
             std::mem::take(&mut requests.objects_only)
         };
         self.for_parts(|processors| {
@@ -537,9 +552,10 @@ impl Hands {
         collector.set_phase(epoch, Phase::Idle);
         let now = requests.now;
         requests.last = Some(now);
-        let more = now.processors.max(collector.processors_between);
-        // Relaxed: hints.
-        collector.processors_max.store(now.processors.saturating_add(more), Ordering::Relaxed);
+        // Relaxed: hints. Nobody knows yet who lives of those that were made meanwhile.
+        let live = now.processors.saturating_sub(collector.processors_made.load(Ordering::Relaxed));
+        let more = live.max(collector.processors_between);
+        collector.processors_max.store(live.saturating_add(more), Ordering::Relaxed);
         collector.bytes_max.store(now.bytes.max(collector.bytes_between), Ordering::Relaxed);
         collector.bytes_made.store(0, Ordering::Relaxed);
         let (over, later) = requests.waiters.drain(..).partition(|waiter| waiter.epoch <= epoch);
@@ -661,6 +677,8 @@ impl Drop for Hands {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.give_back_all();
+            // Relaxed: a hint. Nobody waits for this any more.
+            self.collector().processors_max.store(u64::MAX, Ordering::Relaxed);
             let mut requests = lock(&self.collector().requests);
             requests.is_over = true;
             let waiters = std::mem::take(&mut requests.waiters);

@@ -94,7 +94,8 @@
 //!
 //! No call is stopped for a collection, and a region is looked at between two calls only: so a collection ends when every live
 //! processor was between two calls, and a call that never ends keeps it from ending. A processor that wants to run while its region is looked at waits
-//! until a slice of 16,384 objects is traced, and then traces what is left of its own region: at worst all of it. Queues have no bound:
+//! until a slice of 16,384 objects is traced, and then traces what is left of its own region: at worst all of it. Who makes processors
+//! faster than they are collected waits 20 µs for each; objects can be made faster. Queues have no bound:
 //! a client that logs faster than the processor runs asks it something now and then. Objects are not moved. A thread that is no
 //! task and has a reservation is unknown to the deadlock search of [`Runtime::run`](corebeat_lpel::Runtime::run): where tasks wait for it, let it be a wrapper.
 
