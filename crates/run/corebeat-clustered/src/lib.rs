@@ -111,7 +111,6 @@ mod link;
 mod local;
 mod lock;
 mod log;
-#[cfg(not(loom))]
 mod map;
 #[cfg(all(test, loom))]
 mod model;
@@ -135,7 +134,6 @@ pub use id::IdGenerator;
 pub use link::Link;
 pub use lock::{BiasedLock, ReadGuard, WriteGuard};
 pub use log::Log;
-#[cfg(not(loom))]
 pub use map::Map;
 pub use pool::{Pool, Pooled};
 #[cfg(not(loom))]

@@ -55,6 +55,11 @@ impl<T: Send + Sync + 'static> Link<T> {
         Link { to: AtomicPtr::new(ptr::null_mut()), values: PhantomData }
     }
 
+    #[cfg(loom)]
+    pub(crate) fn empty() -> Link<T> {
+        Link { to: AtomicPtr::new(ptr::null_mut()), values: PhantomData }
+    }
+
     /// The value, for as long as the event lasts. `None` if it was destroyed, or there was none yet.
     #[inline(always)]
     pub fn get<'e>(&self, event: &'e Event<'_>) -> Option<&'e T> {

@@ -5,16 +5,23 @@ use crate::{Counter, Event, Link, event};
 use corebeat_sync::atomic::{AtomicU64, Ordering};
 use corebeat_sync::{CachePadded, Mutex};
 use std::borrow::Borrow;
-use std::collections::hash_map::RandomState;
+#[cfg(loom)]
+use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
 /// Into so many parts a map is divided for those who write.
-const SHARDS: usize = 64;
+const SHARDS: usize = if cfg!(loom) { 2 } else { 64 };
 /// So many slots a part has at least.
-const SLOTS_LEAST: usize = 8;
+const SLOTS_LEAST: usize = if cfg!(loom) { 2 } else { 8 };
 /// In the hash of every key, beside the bits that say which part: 0 is for slots that were never taken.
 const TAKEN: u64 = 1 << (u64::BITS - 1 - SHARDS.ilog2());
+
+#[cfg(not(loom))]
+type Hasher = std::collections::hash_map::RandomState;
+/// Hashes that differ from run to run are not for models.
+#[cfg(loom)]
+type Hasher = std::hash::BuildHasherDefault<DefaultHasher>;
 
 /// A hash map that is read without locks, and without a line that readers share with anybody.
 ///
@@ -57,7 +64,7 @@ pub struct Map<K: Send + Sync + 'static, V: Send + Sync + 'static> {
     tables: Box<[Link<Table<K, V>>]>,
     locks: Box<[CachePadded<Mutex<Room>>]>,
     len: Counter,
-    hasher: RandomState,
+    hasher: Hasher,
 }
 
 /// What whoever writes a part knows of its table.
@@ -154,7 +161,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
             tables: (0..SHARDS).map(|_| Link::empty()).collect(),
             locks: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             len: Counter::new(),
-            hasher: RandomState::new(),
+            hasher: Hasher::default(),
         }
     }
 

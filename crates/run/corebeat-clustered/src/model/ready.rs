@@ -1,9 +1,10 @@
 //! Models of the ready objects that have a protocol of their own.
 
 use super::{Watched, check, spawn};
-use crate::{AdaptiveCounter, BiasedLock, Owner, Pool, limbo};
+use crate::{AdaptiveCounter, BiasedLock, Map, Owner, Pool, event, limbo};
 use corebeat_sync::cell::UnsafeCell;
 use corebeat_sync::fault;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -117,12 +118,36 @@ fn loom_counter_swapped_while_added_to_has_all_of_it_once() {
     });
 }
 
+/// One looks for a key that is there all the time. The other adds one to the same part, which moves to another table, and replaces the value.
+#[test]
+fn loom_key_that_stays_is_found_while_its_map_grows() {
+    let hash = |key: u64| BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+    let other = (1..).find(|key| hash(*key) >> 63 == hash(0) >> 63).expect("half of them are");
+    check(2, move || {
+        let map = Arc::new(Map::new());
+        map.insert(0, Watched::new());
+        let own = map.clone();
+        let reader = spawn(move || event(|event| own.get(event, &0).expect("it stays").look()));
+        map.insert(other, Watched::new());
+        map.insert(0, Watched::new());
+        limbo::sweep();
+        reader.join().unwrap();
+    });
+}
+
 #[test]
 fn loom_planted_faults_in_ready_objects_are_noticed() {
     let lock = "ready::loom_lock_keeps_readers_and_writers_apart";
     let pool = "ready::loom_object_of_a_pool_is_with_one_at_a_time";
     let shared = "ready::loom_shared_value_is_there_until_its_last_reference_goes";
+    let map = "ready::loom_key_that_stays_is_found_while_its_map_grows";
+    // Who finds a slot of the old table cleared is to find the new one: this store alone.
+    let store = "ptr::null_mut(), Ordering::Release";
+    let line =
+        include_str!("../link.rs").lines().position(|line| line.contains(store)).expect("it is there") + 1;
+    let cleared = format!("release link.rs:{line}");
     for (model, fault) in [
+        (map, cleared.as_str()),
         (lock, "light lock.rs"),
         (lock, "heavy lock.rs"),
         (lock, "release lock.rs"),
