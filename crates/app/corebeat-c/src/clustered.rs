@@ -86,8 +86,7 @@ pub unsafe extern "C" fn corebeat_histogram_quantile(
     histogram: *const corebeat_histogram,
     share: f64,
 ) -> u64 {
-    // What is no number becomes 0.
-    let share = share.max(0.0).min(1.0);
+    let share = if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) };
     // SAFETY: as above.
     unsafe { &*histogram }.0.read().quantile(share).unwrap_or(0)
 }

@@ -100,7 +100,9 @@ impl Distribution {
     /// The share is below 0, above 1, or no number.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         assert!((0.0..=1.0).contains(&share), "a share is from 0 to 1, not {share}");
-        let rank = ((share * self.count() as f64).ceil() as u64).max(1);
+        // Above 2^53 values the product may be rounded to more than there are.
+        let count = self.count();
+        let rank = ((share * count as f64).ceil() as u64).min(count).max(1);
         let mut below = 0;
         let is_there = |count: &u64| {
             below += count;
@@ -132,6 +134,14 @@ impl fmt::Debug for Distribution {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quantile_is_there_however_many_values_came() {
+        let mut counts = vec![0; BUCKETS];
+        (counts[3], counts[5]) = (u64::MAX - 1025, 1);
+        let seen = Distribution { counts };
+        assert_eq!([0.0, 0.5, 1.0].map(|share| seen.quantile(share)), [3, 3, 5].map(Some));
+    }
 
     #[test]
     fn buckets_follow_each_other_and_are_narrow() {

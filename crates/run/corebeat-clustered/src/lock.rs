@@ -47,7 +47,8 @@ const SHARED_PLACE: usize = 0;
 /// # Limits
 ///
 /// A task of LPEL must not wait while it reads or writes: another of its worker that writes would wait for it for ever. A guard that
-/// is kept in thread-local data until the thread ends may stay for good, and with it who wants to write.
+/// is kept in thread-local data until the thread ends may stay for good, and with it who wants to write. In destructors of thread-local
+/// data a thread must not read again what it reads, nor write it: nobody knows there that it does, and it may wait for itself.
 pub struct BiasedLock<T> {
     readers: Clustered<Readers>,
     is_writing: CachePadded<AtomicBool>,
@@ -162,7 +163,11 @@ impl<T> BiasedLock<T> {
     /// # Panics
     /// This thread is reading: it would wait for itself.
     pub fn write(&self) -> WriteGuard<'_, T> {
-        assert!(!self.is_read_here(), "a thread must not write what it is reading: drop the ReadGuard first");
+        let is_mine = self.readers.here().place != SHARED_PLACE;
+        assert!(
+            !(is_mine && self.is_read_here()),
+            "a thread must not write what it is reading: drop the ReadGuard first"
+        );
         let writer = lock(&self.writer);
         // Relaxed: the fence orders it.
         self.is_writing.store(true, Ordering::Relaxed);
@@ -179,11 +184,10 @@ impl<T> BiasedLock<T> {
         self.readers.fold(false, |is_read, readers| is_read || readers.count.load(Ordering::Acquire) > 0)
     }
 
-    /// Whether this thread reads it; unknown of a thread at its very end.
+    /// Whether this thread reads it; of one at its very end, whether it may.
     pub(crate) fn is_read_here(&self) -> bool {
-        let readers = self.readers.here();
         // Relaxed: it is the thread's own.
-        readers.place != SHARED_PLACE && readers.count.load(Ordering::Relaxed) > 0
+        self.readers.here().count.load(Ordering::Relaxed) > 0
     }
 
     /// The value: nobody else has the lock.

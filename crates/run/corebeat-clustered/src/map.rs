@@ -91,6 +91,9 @@ struct Entry<K, V> {
     value: V,
 }
 
+/// An entry, and where it is.
+type Found<'e, K, V> = (&'e Slot<K, V>, &'e Entry<K, V>);
+
 /// Which part: by other bits than which slot.
 #[inline(always)]
 fn shard(hash: u64) -> usize {
@@ -125,12 +128,7 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Table<K, V> {
     }
 
     #[inline(always)]
-    fn find<'e, Q: Eq + ?Sized>(
-        &'e self,
-        event: &'e Event<'_>,
-        hash: u64,
-        key: &Q,
-    ) -> Option<(&'e Slot<K, V>, &'e Entry<K, V>)>
+    fn find<'e, Q: Eq + ?Sized>(&'e self, event: &'e Event<'_>, hash: u64, key: &Q) -> Option<Found<'e, K, V>>
     where
         K: Borrow<Q>,
     {
