@@ -1,18 +1,22 @@
 //! `corebeat sim run`: a scenario on a simulated machine, with policies, and what became of it.
 
+mod compare;
+
 use crate::failure::{Done, Failure, print, tell};
 use crate::output::Output;
 use crate::train;
 use clap::ValueEnum;
-use corebeat_loop::{Loop, Periods};
+use corebeat_loop::{Deed, Loop, Periods};
 use corebeat_machine::{Clock, Machine, Policy, Topology};
 use corebeat_policy::adapt::Adapt;
+use corebeat_policy::auto;
 use corebeat_policy::cosched::{Cosched, Fragments};
 use corebeat_policy::fair::Fair;
 use corebeat_policy::faithful::FaithFul;
 use corebeat_policy::shuffler::Shuffler;
 use corebeat_policy::tranquilizer::Tranquilizer;
-use corebeat_sim::{Outcome, Scenario, SimMachine};
+use corebeat_sim::{Outcome, Scenario, SetOutcome, SimMachine};
+use serde_json::json;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,6 +25,11 @@ use std::process::ExitCode;
 pub(crate) enum Command {
     /// Run a scenario on a simulated machine, and say what became of its programs
     Run(Options),
+    /// Run programs of known steps on this host and on its model, and say how far they are apart; takes half a minute
+    Compare,
+    /// What compare starts
+    #[command(hide = true)]
+    Play(compare::Played),
 }
 
 #[derive(clap::Args)]
@@ -40,6 +49,9 @@ pub(crate) struct Options {
     /// Milliseconds from one observation to the next [default: 500; with tranquilizer or adapt 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     period: Option<u64>,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
     /// Draw who ran where, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -53,6 +65,8 @@ pub(crate) struct Options {
 enum PolicyName {
     /// None: the machine's scheduler alone
     None,
+    /// All for one program that the machine has a use for, together, as in corebeat run
+    Auto,
     /// Threads that do not preempt each other, and long time slices (FaithFul), taken back where they do not help
     Faithful,
     /// The scenario's coscheduled sets take turns, and fragments are filled
@@ -73,11 +87,18 @@ enum PolicyName {
 const SCENARIO_MAX: u64 = 16 << 20;
 
 pub(crate) fn main(command: Command) -> Done {
-    let Command::Run(options) = command;
+    match command {
+        Command::Run(options) => run(options),
+        Command::Compare => compare::main(),
+        Command::Play(played) => compare::play(&played),
+    }
+}
+
+fn run(options: Options) -> Done {
     let (scenario, mut machine) = open(&options.scenario, options.seed)?;
     let policies = match options.policy.is_empty() {
-        true => named(&options.scenario, &scenario)?,
-        false => options.policy,
+        true => together(named(&options.scenario, &scenario)?).map_err(Failure::wrong)?,
+        false => together(options.policy).map_err(Failure::usage)?,
     };
     let svg = options.svg.as_deref().map(Output::create).transpose()?;
     let perfetto = options.perfetto.as_deref().map(Output::create).transpose()?;
@@ -100,8 +121,7 @@ pub(crate) fn main(command: Command) -> Done {
     let often = adapt || policies.contains(&PolicyName::Tranquilizer);
     let observe_ns = options.period.unwrap_or(if often { 100 } else { 500 }) * 1_000_000;
     let topology = machine.topology();
-    let mut acting: Vec<Box<dyn Policy>> =
-        policies.iter().filter_map(|name| policy(*name, topology)).collect();
+    let mut acting: Vec<Box<dyn Policy>> = policies.iter().flat_map(|name| make(*name, topology)).collect();
     if adapt {
         let here = corebeat_train::identity(&scenario.machine).map_err(Failure::wrong)?;
         let model = train::model(options.model.as_deref(), &here)?;
@@ -112,41 +132,18 @@ pub(crate) fn main(command: Command) -> Done {
     let mut circle = Loop::new(machine, clock, acting, Periods { observe_ns, glance_ns: observe_ns });
     circle.run(|machine, _| machine.is_over()).map_err(Failure::own)?;
 
-    let mut text = String::new();
-    for deed in &circle.tally().deeds {
+    let name = |deed: &Deed| {
         let program = deed.decision.action.program();
-        let whom = program.and_then(|p| scenario.programs.get(p.0 as usize)).map_or("a thread", |p| &p.name);
-        let failed = deed.failed.as_ref().map_or(String::new(), |why| format!(": not done: {why}"));
-        let _ = writeln!(
-            text,
-            "{:>9.3} s  {}: {whom}: {} ({}){failed}",
-            deed.at_ns as f64 / 1e9,
-            deed.policy,
-            deed.decision.action,
-            deed.decision.why
-        );
-    }
+        program.and_then(|p| scenario.programs.get(p.0 as usize)).map(|p| p.name.clone())
+    };
+    let deeds: Vec<(Deed, Option<String>)> =
+        circle.tally().deeds.iter().map(|deed| (deed.clone(), name(deed))).collect();
     let now_ns = circle.clock().now_ns();
     let machine = circle.machine();
-    let _ = writeln!(
-        text,
-        "{cpus} CPUs, {:.6} s, {} events, seed {}, fingerprint {:016x}",
-        now_ns as f64 / 1e9,
-        machine.events(),
-        options.seed,
-        machine.fingerprint()
-    );
-    text += &table(&machine.outcomes(), now_ns);
-    for set in machine.sets() {
-        let share = set.coscheduled_ns as f64 / set.ran_ns.max(1) as f64;
-        let _ = writeln!(
-            text,
-            "set {}: ran {:.3} s, coscheduled {:.2}% of it",
-            set.name,
-            set.ran_ns as f64 / 1e9,
-            share * 100.0
-        );
-    }
+    let text = match options.json {
+        true => json(machine, cpus, now_ns, options.seed, &deeds),
+        false => told(machine, cpus, now_ns, options.seed, &deeds),
+    };
     if svg.is_some() || perfetto.is_some() {
         let timeline = machine.timeline();
         if let Some(cut_ns) = timeline.cut_ns {
@@ -163,6 +160,97 @@ pub(crate) fn main(command: Command) -> Done {
         Some(deadlock) => Err(Failure::wrong(deadlock)),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// What was done, and what became of all, for people.
+fn told(
+    machine: &mut SimMachine,
+    cpus: u32,
+    now_ns: u64,
+    seed: u64,
+    deeds: &[(Deed, Option<String>)],
+) -> String {
+    let mut text = String::new();
+    for (deed, program) in deeds {
+        let whom = program.as_deref().unwrap_or("a thread");
+        let failed = deed.failed.as_ref().map_or(String::new(), |why| format!(": not done: {why}"));
+        let _ = writeln!(
+            text,
+            "{:>9.3} s  {}: {whom}: {} ({}){failed}",
+            deed.at_ns as f64 / 1e9,
+            deed.policy,
+            deed.decision.action,
+            deed.decision.why
+        );
+    }
+    let _ = writeln!(
+        text,
+        "{cpus} CPUs, {:.6} s, {} events, seed {seed}, fingerprint {:016x}",
+        now_ns as f64 / 1e9,
+        machine.events(),
+        machine.fingerprint()
+    );
+    text += &table(&machine.outcomes(), now_ns);
+    for set in machine.sets() {
+        let share = set.coscheduled_ns as f64 / set.ran_ns.max(1) as f64;
+        let _ = writeln!(
+            text,
+            "set {}: ran {:.3} s, coscheduled {:.2}% of it",
+            set.name,
+            set.ran_ns as f64 / 1e9,
+            share * 100.0
+        );
+    }
+    text
+}
+
+/// The same for programs.
+fn json(
+    machine: &mut SimMachine,
+    cpus: u32,
+    now_ns: u64,
+    seed: u64,
+    deeds: &[(Deed, Option<String>)],
+) -> String {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let deed = |(deed, program): &(Deed, Option<String>)| {
+        json!({
+            "at_s": seconds(deed.at_ns), "policy": deed.policy, "program": program,
+            "action": deed.decision.action.to_string(), "why": deed.decision.why, "failed": deed.failed,
+        })
+    };
+    let program = |o: &Outcome| {
+        json!({
+            "name": o.name, "threads": o.threads, "start_s": seconds(o.start_ns), "end_s": o.end_ns.map(seconds),
+            "user_s": seconds(o.user_ns), "system_s": seconds(o.system_ns), "spin_s": seconds(o.spin_ns),
+            "latency_s": seconds(o.latency_ns), "lock_s": seconds(o.lock_ns), "sleep_s": seconds(o.sleep_ns),
+            "switches": o.voluntary_switches, "lost": o.involuntary_switches, "moved": o.migrations,
+            "beats": o.beats,
+        })
+    };
+    let sets = machine.sets();
+    let set = |s: &SetOutcome| json!({ "name": s.name, "ran_s": seconds(s.ran_ns), "coscheduled_s": seconds(s.coscheduled_ns) });
+    let all = json!({
+        "cpus": cpus, "time_s": seconds(now_ns), "events": machine.events(), "seed": seed,
+        "fingerprint": format!("{:016x}", machine.fingerprint()),
+        "deeds": deeds.iter().map(deed).collect::<Vec<_>>(),
+        "programs": machine.outcomes().iter().map(program).collect::<Vec<_>>(),
+        "sets": sets.iter().map(set).collect::<Vec<_>>(),
+    });
+    format!("{all}\n")
+}
+
+/// Policies that go with each other, or why they do not.
+fn together(policies: Vec<PolicyName>) -> Result<Vec<PolicyName>, &'static str> {
+    let has = |name| policies.contains(&name);
+    if has(PolicyName::Coscheduling) && has(PolicyName::CoschedulingIdle) {
+        return Err("coscheduling and coscheduling-idle are two ways for the same sets; name one of them");
+    }
+    let others = [PolicyName::Faithful, PolicyName::Tranquilizer, PolicyName::Shuffler];
+    if has(PolicyName::Auto) && others.into_iter().any(has) {
+        return Err("auto has faithful, tranquilizer and shuffler in it already; leave those out, or auto");
+    }
+    Ok(policies)
 }
 
 /// Reads a scenario, and builds its machine.
@@ -201,26 +289,27 @@ fn text(name: PolicyName) -> String {
     name.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
 }
 
-fn policy(name: PolicyName, topology: &Topology) -> Option<Box<dyn Policy>> {
+fn make(name: PolicyName, topology: &Topology) -> Vec<Box<dyn Policy>> {
     let cpus = topology.cpus().len() as u32;
     match name {
         // Coschedulers are in the machine, and adapt wants a model.
         PolicyName::None | PolicyName::Adapt | PolicyName::Coscheduling | PolicyName::CoschedulingIdle => {
-            None
+            vec![]
         }
-        PolicyName::Faithful => Some(Box::new(FaithFul::new(cpus))),
+        PolicyName::Auto => auto::policies(topology),
+        PolicyName::Faithful => vec![Box::new(FaithFul::new(cpus))],
         PolicyName::Fair => {
             let mut fair = Fair::new(cpus);
             fair.remembers = true;
-            Some(Box::new(fair))
+            vec![Box::new(fair)]
         }
-        PolicyName::Tranquilizer => Some(Box::new(Tranquilizer::new(cpus, topology.nodes().len() as u32))),
+        PolicyName::Tranquilizer => vec![Box::new(Tranquilizer::new(cpus, topology.nodes().len() as u32))],
         PolicyName::Shuffler => {
             let shuffler = Shuffler::new(topology);
             if let Some(why) = shuffler.idle_because() {
                 tell(format_args!("corebeat: shuffler: {why}\n"));
             }
-            Some(Box::new(shuffler))
+            vec![Box::new(shuffler)]
         }
     }
 }

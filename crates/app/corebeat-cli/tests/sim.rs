@@ -53,6 +53,34 @@ fn policies_are_the_scenarios_or_those_on_the_command_line() {
 }
 
 #[test]
+fn json_has_what_the_table_has() {
+    let scenario = GOALS.replace("duration_s = 60.0", "duration_s = 3.0");
+    let json: serde_json::Value = serde_json::from_str(&printed(&run(&scenario, &["--json"]).0)).unwrap();
+    assert_eq!((&json["time_s"], &json["seed"]), (&3.0.into(), &1.into()));
+    let table = printed(&run(&scenario, &[]).0);
+    assert!(table.contains(json["fingerprint"].as_str().unwrap()), "{table}");
+    assert!(json["deeds"].as_array().unwrap().iter().any(|d| d["policy"] == "fair"), "{json}");
+    for p in json["programs"].as_array().unwrap() {
+        assert!(table.contains(p["name"].as_str().unwrap()) && p["user_s"].as_f64().unwrap() > 0.0, "{json}");
+    }
+}
+
+#[test]
+fn policies_that_do_not_go_together_are_told() {
+    for (names, told) in [
+        (["coscheduling", "coscheduling-idle"], "name one of them"),
+        (["auto", "faithful"], "leave those out, or auto"),
+    ] {
+        let (output, _) = run(FERRET, &["--policy", names[0], "--policy", names[1]]);
+        assert_eq!(output.status.code(), Some(2));
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert!(line.contains(told) && line.lines().count() == 1, "{line}");
+        let scenario = format!("policies = [\"{}\", \"{}\"]\n{FERRET}", names[0], names[1]);
+        assert_eq!(run(&scenario, &[]).0.status.code(), Some(1));
+    }
+}
+
+#[test]
 fn memory_is_spread_and_threads_are_shuffled_where_that_helps() {
     let text = printed(&run(&TRANQUIL.replace("duration_s = 6.0", "duration_s = 3.0"), &[]).0);
     assert!(text.contains("tranquilizer: streamcluster: memory evenly over all nodes"), "{text}");
