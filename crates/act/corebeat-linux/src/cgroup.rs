@@ -284,13 +284,14 @@ pub(crate) fn dissolve(path: &Path) -> Result<bool, String> {
     let Some(parent) = path.parent().filter(|_| is_ours && is_group) else {
         return Err("it is no control group of Corebeat's".into());
     };
-    // Nobody is to be left frozen, whatever comes of the rest.
+    // Nobody is to be left frozen, whatever comes of the rest; and who is moved to a group that is not frozen is thawed, also
+    // where this fails.
+    let mut problem = None;
     for (file, text) in [(FREEZE_V2, "0"), (FREEZE, "THAWED")] {
         if path.join(file).exists() {
-            fs::write(path.join(file), text).map_err(|e| format!("it cannot be thawed: {e}"))?;
+            problem = fs::write(path.join(file), text).err().or(problem);
         }
     }
-    let mut problem = None;
     for round in 0..ROUNDS_MAX {
         for tid in tasks(path).map_err(|e| e.to_string())? {
             match fs::write(parent.join(threads_file(path)), tid.to_string()) {

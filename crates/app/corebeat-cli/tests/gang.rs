@@ -1,5 +1,7 @@
 //! `corebeat run --policy coscheduling`: several programs, which take turns where they do not fit side by side.
 
+use corebeat_linux::{LinuxMachine, Options};
+use corebeat_machine::Action;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -156,6 +158,33 @@ fn more_programs_than_cpus_all_end_and_leave_nothing_behind() {
     assert_eq!(journals, 0, "{report}");
 }
 
+/// Whether this user may freeze programs here.
+fn can_freeze(folder: &Path) -> bool {
+    let mut sleeper = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let options = Options { state_dir: Some(folder.join("state")), ..Options::default() };
+    let mut machine = LinuxMachine::new(options).unwrap();
+    let program = machine.watch(sleeper.id() as i32).unwrap();
+    let frozen = machine.apply(&Action::SetFrozen { program, frozen: true });
+    machine.restore();
+    drop(sleeper.stdin.take());
+    sleeper.wait().unwrap();
+    frozen.is_ok()
+}
+
+/// Whether the kernel says that a process is in a group of ours, and frozen.
+fn is_frozen(pid: &str) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let ours = groups.lines().filter(|l| l.contains("/corebeat-")).filter_map(|l| l.splitn(3, ':').nth(2));
+    let has = |root: &str, path: &str, file: &str, word: &str| {
+        let text = fs::read_to_string(format!("/sys/fs/cgroup{root}{path}/{file}")).unwrap_or_default();
+        text.lines().any(|l| l == word)
+    };
+    ours.into_iter().any(|path| {
+        ["", "/unified"].iter().any(|root| has(root, path, "cgroup.events", "frozen 1"))
+            || has("/freezer", path, "freezer.state", "FROZEN")
+    })
+}
+
 #[test]
 fn programs_that_are_frozen_end_when_corebeat_is_asked_to() {
     let folder = tempfile::tempdir().unwrap();
@@ -164,10 +193,15 @@ fn programs_that_are_frozen_end_when_corebeat_is_asked_to() {
     // A turn takes longer than anybody waits here.
     let options = ["--slice-ms", "10000", "--report", "none"];
     let names: Vec<String> = (0..count).map(|n| n.to_string()).collect();
-    let programs = names.iter().flat_map(|n| ["--", "sh", "-c", ": > $0; while :; do :; done", n]);
+    let programs = names.iter().flat_map(|n| ["--", "sh", "-c", "echo $$ > $0; while :; do :; done", n]);
     let args: Vec<&str> = options.into_iter().chain(programs).collect();
     let mut corebeat = command(folder.path(), &args).current_dir(folder.path()).spawn().unwrap();
-    until(|| names.iter().all(|name| at(name).exists()));
+    let pid = |name: &String| fs::read_to_string(at(name)).unwrap_or_default().trim().to_owned();
+    if can_freeze(folder.path()) {
+        until(|| names.iter().any(|name| is_frozen(&pid(name))));
+    } else {
+        until(|| names.iter().all(|name| !pid(name).is_empty()));
+    }
     signal(&corebeat, "-TERM");
     assert_eq!(corebeat.wait().unwrap().signal(), Some(15));
 }
