@@ -29,8 +29,10 @@ const MACHINE: &str = "-nodefaults -no-user-config -display none -no-reboot -acc
     -numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21";
 
 /// What the step `vm` runs in the machine: with which control groups, which tests of which package, and those whose name has this.
-const TESTS: [(Groups, &str, &str, &[&str]); 3] = [
+const TESTS: [(Groups, &str, &str, &[&str]); 5] = [
     (Groups::V2, "corebeat-linux", "numa", &[]),
+    (Groups::V2, "corebeat-linux", "restore", &["weight_and_freezer"]),
+    (Groups::V2, "corebeat-cli", "numa", &[]),
     (Groups::V2, "corebeat-cli", "gang", &[]),
     (Groups::V1, "corebeat-cli", "gang", &[]),
 ];
@@ -329,7 +331,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
         let binary = build(package, test)?;
         println!("in the machine, control groups {groups:?}: {package} --test {test} {}", filter.join(" "));
         let binary = binary.to_string_lossy();
-        let command = [&[&*binary, "--test-threads", "2"], filter].concat();
+        let command = [&[&*binary, "--test-threads", "1"], filter].concat();
         match boot(workspace, groups, STEP_MINUTES, &command)? {
             0 => {}
             code => return Err(format!("{package} --test {test} ended with {code} in the virtual machine")),

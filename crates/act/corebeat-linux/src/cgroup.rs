@@ -128,9 +128,13 @@ impl Place {
         if self.v2 { 2 } else { 1 }
     }
 
-    /// The group of this name below.
-    pub(crate) fn group(&self, name: &str) -> Group {
-        Group { path: self.dir.join(format!("{PREFIX}{name}")), place: self.clone() }
+    /// The group of this name below; or the place itself, if it is that: in version 2 one group is for all uses.
+    pub(crate) fn group(mut self, name: &str) -> Group {
+        let name = format!("{PREFIX}{name}");
+        if self.dir.file_name().is_some_and(|own| *own == *name) {
+            self.dir.pop();
+        }
+        Group { path: self.dir.join(name), place: self }
     }
 
     /// The directory for whose children the cpu controller has to be switched on by us, and off in the end.
@@ -179,6 +183,11 @@ impl Lock {
 impl Group {
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where it is.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Whether a process is in it, or below.

@@ -405,7 +405,7 @@ impl Hands {
         let standing = self.programs.entry(program).or_default();
         if let Err(e) = result {
             // What cannot be dissolved now is in the journal, and is dissolved in the end.
-            fresh.iter().for_each(|g: &Group| drop(cgroup::dissolve(g.path())));
+            dissolve_unless(&standing.freezers, &fresh);
             return Err(e);
         }
         let before = standing.share;
@@ -413,7 +413,7 @@ impl Hands {
         if let Err(e) = changed {
             // All or nothing: best effort, for what failed just now may fail again.
             standing.groups.iter().for_each(|g| drop(before.change(g, share)));
-            fresh.iter().for_each(|g: &Group| drop(cgroup::dissolve(g.path())));
+            dissolve_unless(&standing.freezers, &fresh);
             return Err(e);
         }
         let has_changed = !fresh.is_empty() || (share != before && !standing.groups.is_empty());
@@ -429,11 +429,11 @@ impl Hands {
             true => self.gather(program, Purpose::Freeze, threads, &mut fresh),
             false => Ok(()),
         };
+        let standing = self.programs.entry(program).or_default();
         if let Err(e) = gathered {
-            fresh.iter().for_each(|g: &Group| drop(cgroup::dissolve(g.path())));
+            dissolve_unless(&standing.groups, &fresh);
             return Err(e);
         }
-        let standing = self.programs.entry(program).or_default();
         standing.freezers.extend(fresh);
         if let Err(e) = standing.freezers.iter().try_for_each(|g| g.freeze(frozen)) {
             // One half frozen would be waited for by the other.
@@ -476,6 +476,7 @@ impl Hands {
             let Some(place) = place else { continue };
             let group = place.group(&name);
             if !groups.any(|g| *g == group) {
+                let place = group.place();
                 let _alone = match place.lock(self.patience) {
                     Err(e) if self.patience.is_zero() => return Err(e),
                     locked => locked.ok(),
@@ -726,6 +727,12 @@ fn check_way_back(thread: ThreadId, from: &Setting, to: &Setting) -> Result<(), 
         return Ok(());
     }
     Err(Error::Missing { what: format!("{to}, with a way back to {from},"), how: NICE_HOW.into() })
+}
+
+/// Takes away groups that were made in vain, but for those that are there for something else as well.
+fn dissolve_unless(kept: &[Group], fresh: &[Group]) {
+    let is_kept = |group: &Group| kept.iter().any(|k| k.path() == group.path());
+    fresh.iter().filter(|g| !is_kept(g)).for_each(|g| drop(cgroup::dissolve(g.path())));
 }
 
 /// How to be allowed more CPU time than one has.

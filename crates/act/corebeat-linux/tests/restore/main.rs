@@ -702,3 +702,26 @@ fn weight_on_read_only_groups_says_so() {
         Player::start_with(command, "play", &format!("read-only {}", dir.path().display())).hear("error");
     assert!(error.contains("read-only"), "{error}");
 }
+
+#[test]
+fn weight_and_freezer_of_one_program_share_a_group_in_either_order() {
+    let weigh = Action::SetWeight { program: P, weight: 50 };
+    for actions in [[weigh.clone(), freeze(true)], [freeze(true), weigh]] {
+        let victim = victim();
+        let (dir, before) = (tempfile::tempdir().unwrap(), look_all(victim.pid()));
+        let mut hands = Hands::new(dir.path());
+        for action in &actions {
+            match hands.apply(action, P, &threads(victim.pid())) {
+                Ok(_) => {}
+                Err(Error::Denied { .. } | Error::Missing { .. }) => return,
+                Err(e) => panic!("{action:?}: {e}"),
+            }
+        }
+        for hierarchy in look(victim.pid()).group.lines() {
+            assert!(hierarchy.matches("/corebeat-").count() <= 1, "{actions:?}: {hierarchy}");
+        }
+        assert!(["50", "512"].contains(&&*victim::weight(victim.pid())));
+        assert_eq!(hands.undo_all().left, [""; 0]);
+        assert_eq!(look_all(victim.pid()), before);
+    }
+}
