@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn quantile_is_there_however_many_values_came() {
         let mut counts = vec![0; BUCKETS];
-        (counts[3], counts[5]) = (u64::MAX - 1025, 1);
+        (counts[3], counts[5]) = ((1 << 53) + 2, 1);
         let seen = Distribution { counts };
         assert_eq!([0.0, 0.5, 1.0].map(|share| seen.quantile(share)), [3, 3, 5].map(Some));
     }
