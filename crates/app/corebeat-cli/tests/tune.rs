@@ -178,7 +178,7 @@ fn tune_of_a_program_that_ends_at_once_measures_what_there_is() {
 fn tune_that_is_interrupted_ends_by_the_signal_whatever_the_program_makes_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
-    let script = r#"trap 'exit 1' INT; echo $$ >"$0.new"; mv "$0.new" "$0"; sleep 600 & wait"#;
+    let script = r#"trap 'exit 1' TERM; echo $$ >"$0.new"; mv "$0.new" "$0"; sleep 600 & wait"#;
     let mut tune = command(&folder, &["--window", "600000", "--max", "2", "--", "sh", "-c", script])
         .arg(&pid)
         .arg("{threads}")
@@ -189,9 +189,9 @@ fn tune_that_is_interrupted_ends_by_the_signal_whatever_the_program_makes_of_it(
         assert!(begin.elapsed() < PATIENCE, "the program has not started");
         std::thread::sleep(Duration::from_millis(10));
     }
-    kill_process(Pid::from_child(&tune), Signal::INT).unwrap();
+    kill_process(Pid::from_child(&tune), Signal::TERM).unwrap();
     let status = tune.wait().unwrap();
-    assert_eq!(status.signal(), Some(2), "{status}");
+    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()), "{status}");
     let program = std::fs::read_to_string(&pid).unwrap();
     assert!(!std::path::Path::new("/proc").join(program.trim()).exists(), "the program goes on");
 }
