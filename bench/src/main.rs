@@ -1,7 +1,7 @@
 //! Corebeat side by side with its peers, in one run: `cargo run --release -p bench -- list | NAME...`.
 //!
 //! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
-//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`, `stm_trace`; and `lpel`, `snet`, `heartbeat`,
+//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`, `stm_program`, `stm_trace`; and `lpel`, `snet`, `heartbeat`,
 //! `stm`, `scoop`, `clustered`, `probe`, `trace` and `sim` for those that share their peers. `figure` draws some of what they measure. The book's page `measuring.md` says what each means.
 //!
 //! # Model
@@ -44,6 +44,7 @@ mod session;
 mod sim;
 mod snet;
 mod stm;
+mod stm_program;
 mod stm_trace;
 mod tool;
 mod trace;
@@ -78,6 +79,7 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
         .chain(&snet::BENCHES)
         .chain(&heartbeat::BENCHES)
         .chain(&stm::BENCHES)
+        .chain(&stm_program::BENCHES)
         .chain(&stm_trace::BENCHES)
         .chain(&scoop::BENCHES)
         .chain(&clustered::BENCHES)
@@ -132,6 +134,8 @@ enum Part {
     #[command(hide = true)]
     Stm(stm::Options),
     #[command(hide = true)]
+    StmProgram(stm_program::Options),
+    #[command(hide = true)]
     StmTrace(stm_trace::Options),
     #[command(hide = true)]
     Scoop(scoop::Options),
@@ -156,6 +160,7 @@ fn main() -> ExitCode {
         Some(Part::Snet(options)) => snet::main(&options),
         Some(Part::Heartbeat(options)) => heartbeat::main(&options),
         Some(Part::Stm(options)) => stm::main(&options),
+        Some(Part::StmProgram(options)) => stm_program::main(&options),
         Some(Part::StmTrace(options)) => stm_trace::main(&options),
         Some(Part::Scoop(options)) => scoop::main(&options),
         Some(Part::Clustered(options)) => clustered::main(&options),

@@ -28,7 +28,7 @@ pub(crate) const BENCHES: [Bench; 3] = [
         name: "stm.transfer",
         summary: "time that a thread takes to move money between two of 1,024 accounts",
         peers: PEERS,
-        tools: &[GCC, MAKE, TINYSTM],
+        tools: &TOOLS,
         cases: |session| counts(session).map(threads).collect(),
         run: |session| run(session, 0, Work::Transfer),
     },
@@ -36,7 +36,7 @@ pub(crate) const BENCHES: [Bench; 3] = [
         name: "stm.read",
         summary: "time that a thread takes to read all of 1,024 accounts at one moment",
         peers: PEERS,
-        tools: &[GCC, MAKE, TINYSTM],
+        tools: &TOOLS,
         cases: |session| counts(session).map(threads).collect(),
         run: |session| run(session, 1, Work::Read),
     },
@@ -44,13 +44,15 @@ pub(crate) const BENCHES: [Bench; 3] = [
         name: "stm.bank",
         summary: "time that a thread takes to move money between two of a million accounts",
         peers: PEERS,
-        tools: &[GCC, MAKE, TINYSTM],
+        tools: &TOOLS,
         cases: |session| counts(session).map(threads).collect(),
         run: |session| run(session, 2, Work::Bank),
     },
 ];
 
 const MAKE: Tool = Tool::package("make", "make");
+/// What TinySTM wants.
+pub(crate) const TOOLS: [Tool; 3] = [GCC, MAKE, TINYSTM];
 
 /// The limit of what makes programs.
 const COMPILE_MAX: Duration = Duration::from_secs(60);
@@ -97,32 +99,55 @@ impl Subject {
     fn does(self, session: &Session, work: Work) -> bool {
         match self {
             Subject::ReadAndWrite => work != Work::Read,
-            Subject::C => session.has(GCC),
-            Subject::TinyStm => [GCC, MAKE, TINYSTM].into_iter().all(|tool| session.has(tool)),
+            Subject::C => Library::Corebeat.is_here(session),
+            Subject::TinyStm => Library::TinyStm.is_here(session),
             _ => true,
         }
     }
 
     /// The program of a library for C, compiled.
     fn program(self, session: &Session) -> Result<Option<PathBuf>, String> {
-        if !matches!(self, Subject::C | Subject::TinyStm) {
-            return Ok(None);
+        match self {
+            Subject::C => Library::Corebeat.compile(session, "bank").map(Some),
+            Subject::TinyStm => Library::TinyStm.compile(session, "bank").map(Some),
+            _ => Ok(None),
         }
-        let program = session.folder().join(apart::word(self));
+    }
+}
+
+/// Who has TinySTM's calls.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Library {
+    Corebeat,
+    TinyStm,
+}
+
+impl Library {
+    /// What is to be there for it.
+    pub(crate) fn is_here(self, session: &Session) -> bool {
+        let tools: &[Tool] = if self == Library::Corebeat { &[GCC] } else { &TOOLS };
+        tools.iter().all(|tool| session.has(*tool))
+    }
+
+    /// A program of the folder `programs`, compiled when it is first wanted.
+    pub(crate) fn compile(self, session: &Session, name: &str) -> Result<PathBuf, String> {
+        let own = if self == Library::Corebeat { "corebeat" } else { "tinystm" };
+        let program = session.folder().join(format!("{name}-{own}"));
         if program.exists() {
-            return Ok(Some(program));
+            return Ok(program);
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let (include, library) = if self == Subject::C {
+        let (include, library) = if self == Library::Corebeat {
             (root.join("../crates/app/corebeat-c/include/tinystm"), session.library()?.join("libcorebeat.a"))
         } else {
             let folder = tinystm(session)?;
             (folder.join("include"), folder.join("lib/libstm.a"))
         };
         let mut gcc = Command::new(GCC.program);
-        gcc.arg("-O2").arg("-I").arg(include).arg(root.join("programs/bank.c")).arg(library);
-        done(gcc.args(["-pthread", "-lm", "-o"]).arg(&program), "bank.c is not compiled")?;
-        Ok(Some(program))
+        gcc.arg("-O2").arg("-I").arg(include).arg(root.join(format!("programs/{name}.c"))).arg(library);
+        let failure = format!("{name}.c is not compiled");
+        done(gcc.args(["-pthread", "-lm", "-o"]).arg(&program), &failure)?;
+        Ok(program)
     }
 }
 
@@ -130,6 +155,9 @@ impl Subject {
 fn tinystm(session: &Session) -> Result<PathBuf, String> {
     let source = TINYSTM.path().ok_or_else(|| TINYSTM.advice())?;
     let folder = session.folder().join("TinySTM");
+    if folder.join("lib/libstm.a").exists() {
+        return Ok(folder);
+    }
     done(Command::new("cp").arg("-R").arg(source).arg(&folder), "TinySTM is not copied")?;
     done(Command::new(MAKE.program).arg("-C").arg(&folder).arg("-B"), "TinySTM is not made")?;
     Ok(folder)

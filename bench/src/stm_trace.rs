@@ -5,7 +5,7 @@
 //! of its own.
 
 #[path = "../../crates/run/corebeat-stm/examples/workload/program/mod.rs"]
-mod program;
+pub(crate) mod program;
 
 use crate::Bench;
 use crate::apart::{self, Case};

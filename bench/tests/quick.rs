@@ -80,6 +80,8 @@ const CLUSTERED: [&str; 4] = ["clustered.counter", "clustered.guard", "clustered
 const SIM: [&str; 1] = ["sim.speed"];
 /// The benches of transactions.
 const STM: [&str; 3] = ["stm.transfer", "stm.read", "stm.bank"];
+/// Programs in transactions.
+const STM_PROGRAM: [&str; 1] = ["stm.program"];
 /// Transactions that are traced.
 const STM_TRACE: [&str; 1] = ["stm.trace"];
 
@@ -90,7 +92,20 @@ fn list_names_benches_cases_peers_and_what_is_missing() {
     assert_eq!(names[..5], ["linux.watch", "tune.count", "run.auto", "workload.naive", "claim.phase"]);
     assert_eq!(
         names[5..],
-        [&LPEL[..], &SNET, &HEARTBEAT, &STM, &STM_TRACE, &SCOOP, &CLUSTERED, &PROBE, &TRACE, &SIM].concat()
+        [
+            &LPEL[..],
+            &SNET,
+            &HEARTBEAT,
+            &STM,
+            &STM_PROGRAM,
+            &STM_TRACE,
+            &SCOOP,
+            &CLUSTERED,
+            &PROBE,
+            &TRACE,
+            &SIM
+        ]
+        .concat()
     );
     for bench in &listed {
         assert!(
@@ -209,6 +224,18 @@ fn heartbeat_quick_gives_every_case_of_every_bench() {
                 subjects(&rows, case),
                 ["corebeat", "application heartbeats", "atomic add, one for all"]
             );
+        }
+    }
+}
+
+#[test]
+fn stm_program_quick_gives_every_program() {
+    for (name, rows) in rows_of_every_case(&STM_PROGRAM) {
+        for case in cases(&rows) {
+            // A compiler for C, and TinySTM's source, may be missing.
+            let all = ["corebeat", "corebeat, in C", "TinySTM"];
+            let subjects = subjects(&rows, case);
+            assert!(subjects[0] == all[0] && subjects.iter().all(|one| all.contains(one)), "{name} {case}");
         }
     }
 }
