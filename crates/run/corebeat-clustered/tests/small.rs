@@ -80,9 +80,10 @@ fn panic_of_a_destructor_goes_no_further_nor_does_that_of_what_it_panics_with() 
             }
         }
     }
-    // The value, what it panics with, and what that panics with: this one is left.
+    // The value, what it panics with, and what that panics with: this one is left, which Miri would call a leak.
+    let panics = if cfg!(miri) { 1 } else { 2 };
     let alive = Arc::new(AtomicUsize::new(2));
-    Link::new(Bad(alive.clone(), 2)).destroy();
+    Link::new(Bad(alive.clone(), panics)).destroy();
     reclaim_to(&alive, 0);
     reclaim();
 }
