@@ -59,6 +59,9 @@ fn vm<'a>(mut args: &'a [&'a str]) -> Result<(vm::Groups, u32, &'a [&'a str]), S
                 groups = if *version == "v1" { vm::Groups::V1 } else { vm::Groups::V2 };
                 rest
             }
+            ["--groups", other, ..] => {
+                return Err(format!("'{other}' is no version of control groups; write v1 or v2"));
+            }
             ["--minutes", n, rest @ ..] => {
                 let parsed = n.parse().ok().filter(|n| *n > 0);
                 minutes = parsed.ok_or_else(|| format!("'{n}' is not a number of minutes"))?;

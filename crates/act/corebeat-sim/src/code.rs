@@ -158,7 +158,7 @@ impl<'a> Builder<'a> {
     fn new(code: &'a mut Code, program: &'a Program, number: usize, budget: &'a mut usize) -> Self {
         let label = match program.name.is_empty() {
             true => format!("program {}", number + 1),
-            false => format!("program '{}'", program.name),
+            false => format!("program '{}'", program.name.escape_debug()),
         };
         Builder {
             code,
@@ -206,6 +206,9 @@ impl<'a> Builder<'a> {
         if p.name.is_empty() {
             return self.wrong("name is empty; give it a name");
         }
+        if p.name.contains(char::is_control) {
+            return self.wrong("name has a control character in it; write a name of one line");
+        }
         self.time("start_ms", p.start_ms, 1e-3, |t| t >= 0.0)?;
         if p.spin_us.is_nan() || p.spin_us < 0.0 {
             return self.wrong(format!("spin_us is {}: a time is not below 0", p.spin_us));
@@ -218,6 +221,11 @@ impl<'a> Builder<'a> {
         }
         if let Some(goal) = &p.goal {
             self.time("window_ms", goal.window_ms, 1e-3, |t| t > 0.0)?;
+            let (min, max) = (goal.min.unwrap_or(0.0), goal.max.unwrap_or(f64::MAX));
+            if !(min >= 0.0 && min <= max && max.is_finite()) {
+                return self
+                    .wrong(format!("goal is from {min} to {max}; write rates from 0, the lower one as min"));
+            }
         }
         if p.teams.is_empty() {
             return self.wrong("no team; write a table [[programs.teams]]");

@@ -49,6 +49,18 @@ fn mistakes_are_one_line_with_their_place() {
         ("cores = 1\nscheduler = \"cfs\"", fine.clone(), "line 4, column 13: unknown variant `cfs`"),
         ("cores = 1\nbalance_us = -4", fine.clone(), "machine: balance_us is -4"),
         ("cores = 1", format!("start_ms = -1\n{fine}"), "program 'p': start_ms is -1: a time is not below 0"),
+        (
+            "cores = 1",
+            format!("goal = {{ min = 110, max = 90 }}\n{fine}"),
+            "program 'p': goal is from 110 to 90",
+        ),
+        ("cores = 1", format!("goal = {{ min = -1 }}\n{fine}"), "program 'p': goal is from -1"),
+        ("cores = 1", format!("goal = {{ max = inf }}\n{fine}"), "program 'p': goal is from 0 to inf"),
+        (
+            "cores = 1",
+            format!("{fine}\n[[programs]]\nname = \"a\\nb\"\n{fine}"),
+            "name has a control character",
+        ),
         ("cores = 1", format!("cpus = \"4-7\"\n{fine}"), "program 'p': cpus has none of the machine's CPUs"),
         ("cores = 1", steps("{ compute = { us = -1 } }"), "program 'p', team 1, step 1: us is -1"),
         ("cores = 1", steps("{ compute = { ms = 1 } }"), "line 7, column 24: unknown field `ms`"),

@@ -351,6 +351,11 @@ pub extern "C" fn stm_init() {}
 /// See `stm.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn stm_exit() {
+    let tx = mine();
+    // SAFETY: from `stm_init_thread`, if it is not null.
+    if !tx.is_null() && unsafe { (*tx).words.is_open() } {
+        die("stm_exit in a transaction: call stm_commit first");
+    }
     reclaim();
 }
 

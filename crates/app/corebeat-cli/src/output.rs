@@ -6,29 +6,46 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// A file to be written later. It is made at once, so that one that cannot be is told before the run and not after it.
+/// A file to be written later. It is opened at once, so that one that cannot be is told before the run and not after it; what is in
+/// there stays until then, and if nothing comes of the run there is no new file.
 #[derive(Debug)]
 pub(crate) struct Output {
     path: PathBuf,
     file: File,
+    /// It was not there, and nothing is in it yet.
+    is_new: bool,
 }
 
 impl Output {
-    /// Makes the file, or empties it.
+    /// Opens the file, or makes it.
     ///
     /// # Errors
     /// Where it cannot be made or written: a mistake on the command line.
     pub(crate) fn create(path: &Path) -> Result<Output, Failure> {
-        let file = File::create(path).map_err(|e| Failure::usage(line(path, &e)))?;
-        Ok(Output { path: path.to_owned(), file })
+        let is_new = !path.exists();
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|e| Failure::usage(line(path, &e)))?;
+        Ok(Output { path: path.to_owned(), file, is_new })
     }
 
-    /// Writes all that there is to write.
+    /// Writes all that there is to write, in place of what was there.
     ///
     /// # Errors
     /// Where the file no longer takes it, such as on a full disk: a failure of our own.
     pub(crate) fn write(mut self, text: &str) -> Result<(), Failure> {
-        self.file.write_all(text.as_bytes()).map_err(|e| Failure::own(line(&self.path, &e)))
+        self.is_new = false;
+        let is_file = self.file.metadata().is_ok_and(|m| m.is_file());
+        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
+        let written = emptied.and_then(|()| self.file.write_all(text.as_bytes()));
+        written.map_err(|e| Failure::own(line(&self.path, &e)))
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -139,7 +139,8 @@ fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
             "trained on another machine",
         ),
         (vec!["run", "--model", "m.json", "--", "true"], 2, "--model goes with --policy adapt"),
-        (vec!["train", "--scenario", "two.toml", "-o", "t.json"], 1, "2 programs are too few to train with"),
+        (vec!["train", "--scenario", "two.toml", "-o", "t.json"], 1, "2 are too few programs to train with"),
+        (vec!["train", "--scenario", "two.toml", "-o", "m.json"], 1, "2 are too few programs to train with"),
         (vec!["train", "--scenario", "s.toml", "-o", "no/t.json"], 2, "cannot write no/t.json"),
     ] {
         let output = corebeat(folder, &args);
@@ -147,6 +148,9 @@ fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
         assert_eq!((output.status.code(), line.lines().count()), (Some(status), 1), "{args:?}: {line}");
         assert!(line.contains(says), "{args:?}: {line}");
     }
+    // Who fails makes no file, and leaves what is in one.
+    assert!(!folder.join("t.json").exists());
+    assert_eq!(fs::read_to_string(folder.join("m.json")).unwrap(), model);
 }
 
 #[test]

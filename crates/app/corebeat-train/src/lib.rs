@@ -67,7 +67,7 @@ use corebeat_policy::adapt::Model;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Too few programs.
-    #[error("{found} programs are too few to train with; name {PROGRAMS_MIN} or more")]
+    #[error("{found} are too few programs to train with; name {PROGRAMS_MIN} or more")]
     Few {
         /// How many there are.
         found: usize,

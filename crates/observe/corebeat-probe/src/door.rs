@@ -49,7 +49,12 @@ impl Door {
     /// There is one already, or no thread can be started.
     pub fn open() -> io::Result<Door> {
         let address = address(std::process::id())?;
-        let listener = UnixListener::bind_addr(&address)?;
+        let listener = UnixListener::bind_addr(&address).map_err(|e| match e.kind() {
+            io::ErrorKind::AddrInUse => {
+                io::Error::new(e.kind(), "this process has a door already: keep that one")
+            }
+            _ => e,
+        })?;
         let over = Arc::new(AtomicBool::new(false));
         let is_over = over.clone();
         let thread = std::thread::Builder::new().name("probe door".into()).spawn(move || {

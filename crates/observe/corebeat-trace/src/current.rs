@@ -141,8 +141,10 @@ fn emit_first(kind: &'static Kind, timed: bool, fields: &dyn Encode) {
 
 pub(crate) fn install(shared: &corebeat_sync::Arc<Shared>) -> Result<(), Error> {
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
-    if installed.is_some() {
-        return Err(Error::Installed);
+    match installed.as_ref() {
+        Some(other) if corebeat_sync::Arc::ptr_eq(other, shared) => return Ok(()),
+        Some(_) => return Err(Error::Installed),
+        None => {}
     }
     *installed = Some(shared.clone());
     // Relaxed: who sees it takes the lock.

@@ -191,11 +191,11 @@ impl Trace {
         Log::new(&self.shared)
     }
 
-    /// Makes it the trace that [`emit`](crate::emit) goes to, in all threads, until it is finished.
+    /// Makes it the trace that [`emit`](crate::emit) goes to, in all threads, until it is finished. If it is that already, it stays so.
     ///
     /// # Errors
     ///
-    /// There is one already.
+    /// There is another one already.
     pub fn install(&self) -> Result<(), Error> {
         crate::current::install(&self.shared)
     }
