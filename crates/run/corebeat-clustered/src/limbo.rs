@@ -73,11 +73,13 @@ pub(crate) struct Limbo {
     graves: Vec<Dead>,
     /// With so many it looks whether some can go.
     full: usize,
+    /// A destructor runs: what it puts here waits, or a chain of values would be as many calls within calls.
+    is_burying: bool,
 }
 
 impl Limbo {
     pub(crate) const fn new() -> Limbo {
-        Limbo { dead: Vec::new(), graves: Vec::new(), full: BATCH }
+        Limbo { dead: Vec::new(), graves: Vec::new(), full: BATCH, is_burying: false }
     }
 
     /// Hands all to whoever sweeps next: the thread ends.
@@ -121,17 +123,23 @@ pub(crate) fn put(dead: Dead) {
 
 /// Looks whether some can go, if there are many, and frees as many as are put there meanwhile.
 pub(crate) fn work() {
-    let count = with_limbo(|limbo| {
+    let take = |limbo: &mut Limbo| {
+        if limbo.is_burying {
+            return None;
+        }
         if limbo.dead.len() >= limbo.full {
             limbo.scan();
         }
-        1 + limbo.graves.len() / BATCH
-    });
-    for _ in 0..count.unwrap_or(0) {
-        let Some(dead) = with_limbo(|limbo| limbo.graves.pop()).flatten() else { return };
+        limbo.is_burying = true;
+        Some(1 + limbo.graves.len() / BATCH)
+    };
+    let Some(count) = with_limbo(take).flatten() else { return };
+    for _ in 0..count {
+        let Some(dead) = with_limbo(|limbo| limbo.graves.pop()).flatten() else { break };
         // SAFETY: as in `sweep`.
         unsafe { dead.bury() };
     }
+    with_limbo(|limbo| limbo.is_burying = false);
 }
 
 /// Frees what nobody uses, of this thread and of those that have ended: how many values.
@@ -147,7 +155,9 @@ pub(crate) fn sweep() -> usize {
         graves
     });
     let count = graves.len();
+    let outer = with_limbo(|limbo| mem::replace(&mut limbo.is_burying, true));
     // SAFETY: every event that could have found them is over, or does not reach so far (`scan`).
     graves.into_iter().for_each(|dead| unsafe { dead.bury() });
+    with_limbo(|limbo| limbo.is_burying = outer.unwrap_or(false));
     count
 }

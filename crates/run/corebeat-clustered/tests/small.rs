@@ -495,3 +495,26 @@ fn adaptive_counter_swapped_under_load_loses_nothing() {
     event(|_| counter.add(1));
     assert_eq!(counter.value(), 3 * ROUNDS as i64 + 1);
 }
+
+#[test]
+fn values_that_hold_values_are_freed_without_a_deep_stack() {
+    struct Node {
+        _alive: Counted,
+        next: Option<Link<Node>>,
+    }
+    impl Drop for Node {
+        fn drop(&mut self) {
+            if let Some(next) = &self.next {
+                next.destroy();
+            }
+        }
+    }
+    // More than a thread keeps before it looks; long enough for a stack of calls within calls to overflow.
+    let (chains, length) = if cfg!(miri) { (4, 8) } else { (600, 1_000) };
+    let alive = Arc::default();
+    let node = |next| Link::new(Node { _alive: Counted::new(&alive, 0), next });
+    let heads: Vec<_> =
+        (0..chains).map(|_| (1..length).fold(node(None), |next, _| node(Some(next)))).collect();
+    heads.iter().for_each(|head| assert!(head.destroy()));
+    reclaim_to(&alive, 0);
+}
