@@ -1,7 +1,7 @@
 //! Corebeat side by side with its peers, in one run: `cargo run --release -p bench -- list | NAME...`.
 //!
 //! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
-//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `workload_naive`, `claim_phase`, `stm_program`, `stm_trace`; and `lpel`, `snet`, `heartbeat`,
+//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `run_side`, `workload_naive`, `claim_phase`, `stm_program`, `stm_trace`; and `lpel`, `snet`, `heartbeat`,
 //! `stm`, `scoop`, `clustered`, `probe`, `trace` and `sim` for those that share their peers. `figure` draws some of what they measure. The book's page `measuring.md` says what each means.
 //!
 //! # Model
@@ -39,6 +39,7 @@ mod program;
 mod round;
 mod row;
 mod run_auto;
+mod run_side;
 mod scoop;
 mod session;
 mod sim;
@@ -71,8 +72,14 @@ struct Bench {
 }
 
 fn benches() -> impl Iterator<Item = &'static Bench> {
-    const PROGRAMS: [Bench; 5] =
-        [linux_watch::BENCH, tune_count::BENCH, run_auto::BENCH, workload_naive::BENCH, claim_phase::BENCH];
+    const PROGRAMS: [Bench; 6] = [
+        linux_watch::BENCH,
+        tune_count::BENCH,
+        run_auto::BENCH,
+        run_side::BENCH,
+        workload_naive::BENCH,
+        claim_phase::BENCH,
+    ];
     PROGRAMS
         .iter()
         .chain(&lpel::BENCHES)
@@ -112,6 +119,9 @@ struct Options {
     /// Only cases whose name has this in it
     #[arg(long, value_name = "SUBSTRING")]
     filter: Option<String>,
+    /// Only this subject of each case; may be given several times
+    #[arg(long, value_name = "SUBJECT")]
+    only: Vec<String>,
 }
 
 /// What benches start in processes of their own, and what is done with their rows.
@@ -176,7 +186,7 @@ fn main() -> ExitCode {
 }
 
 fn measure(options: Options) -> Result<ExitCode, String> {
-    let session = Session::new(options.quick, options.json, options.filter)?;
+    let session = Session::new(options.quick, options.json, options.filter, options.only)?;
     if options.name == ["list"] {
         list::print(&session, benches());
         return Ok(ExitCode::SUCCESS);

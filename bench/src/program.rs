@@ -6,11 +6,11 @@ use crate::round::Measured;
 use crate::session::Session;
 use crate::tool::{GCC, PBZIP2, SEVEN_ZIP, SYSBENCH, Tool, XZ};
 use corebeat_workload::{SCALE_MAX, Workload};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// What stands for the thread count in a command, as in Corebeat's own.
@@ -46,12 +46,12 @@ enum Proof {
 
 /// Results of runs that must be the same.
 #[derive(Debug, Default)]
-pub(crate) struct Agreement(RefCell<BTreeMap<usize, String>>);
+pub(crate) struct Agreement(Mutex<BTreeMap<usize, String>>);
 
 impl Agreement {
     /// Compares a result with the first of its kind.
     pub(crate) fn admit(&self, kind: usize, proof: String) -> Result<(), String> {
-        let mut known = self.0.borrow_mut();
+        let mut known = self.0.lock().unwrap_or_else(|e| e.into_inner());
         let first = known.entry(kind).or_insert_with(|| proof.clone());
         if *first == proof { Ok(()) } else { Err(format!("its result is {proof}, the first was {first}")) }
     }

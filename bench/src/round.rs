@@ -36,6 +36,11 @@ pub(crate) struct Rounds {
 /// Measures each subject once a round. One that failed, or was ended at its limit, is not measured again in this case:
 /// the first tells, and the rest would only take its time.
 pub(crate) fn interleave(session: &Session, case: &str, unit: &str, mut subjects: Vec<Subject>) -> Rounds {
+    let all: Vec<String> = subjects.iter().map(|s| s.name.clone()).collect();
+    subjects.retain(|s| session.wants_subject(&s.name));
+    if subjects.is_empty() {
+        session.complain(format!("{case}: no subject is called so: there are '{}'", all.join("', '")));
+    }
     let mut series: Vec<Series> =
         subjects.iter().map(|s| Series { subject: s.name.clone(), ..Series::default() }).collect();
     let mut out = vec![false; subjects.len()];
@@ -74,7 +79,7 @@ mod tests {
 
     #[test]
     fn interleave_takes_turns_and_drops_who_failed_or_was_cut() {
-        let session = Session::new(false, true, None).unwrap();
+        let session = Session::new(false, true, None, Vec::new()).unwrap();
         let order = RefCell::new(String::new());
         let subject = |name: &'static str, measured: Result<Measured, String>| {
             let order = &order;

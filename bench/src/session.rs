@@ -21,6 +21,7 @@ pub(crate) struct Session {
     /// CPUs that this process may use.
     pub(crate) cpus: usize,
     filter: Option<String>,
+    only: Vec<String>,
     folder: tempfile::TempDir,
     corebeat: OnceCell<Result<PathBuf, String>>,
     library: OnceCell<Result<PathBuf, String>>,
@@ -29,7 +30,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(quick: bool, json: bool, filter: Option<String>) -> Result<Self, String> {
+    pub(crate) fn new(
+        quick: bool,
+        json: bool,
+        filter: Option<String>,
+        only: Vec<String>,
+    ) -> Result<Self, String> {
         let folder = tempfile::Builder::new().prefix("corebeat-bench-").tempdir();
         let folder = folder.map_err(|e| format!("no temporary folder: {e}"))?;
         remove_at_signal(folder.path().to_owned()).map_err(|e| format!("cannot take signals: {e}"))?;
@@ -38,6 +44,7 @@ impl Session {
             json,
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get()),
             filter,
+            only,
             folder,
             corebeat: OnceCell::new(),
             library: OnceCell::new(),
@@ -69,6 +76,11 @@ impl Session {
     /// Whether the filter lets a case pass.
     pub(crate) fn wants(&self, case: &str) -> bool {
         self.filter.as_ref().is_none_or(|f| case.contains(f))
+    }
+
+    /// Whether a subject is to be measured.
+    pub(crate) fn wants_subject(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|o| o == name)
     }
 
     /// A folder for files, gone at the end.

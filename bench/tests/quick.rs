@@ -89,9 +89,12 @@ const STM_TRACE: [&str; 1] = ["stm.trace"];
 fn list_names_benches_cases_peers_and_what_is_missing() {
     let listed = objects(&bench(&["list", "--json"]));
     let names: Vec<&str> = listed.iter().map(|b| b["bench"].as_str().unwrap()).collect();
-    assert_eq!(names[..5], ["linux.watch", "tune.count", "run.auto", "workload.naive", "claim.phase"]);
     assert_eq!(
-        names[5..],
+        names[..6],
+        ["linux.watch", "tune.count", "run.auto", "run.side", "workload.naive", "claim.phase"]
+    );
+    assert_eq!(
+        names[6..],
         [
             &LPEL[..],
             &SNET,
@@ -155,6 +158,13 @@ fn auto_quick_runs_every_program_plain_and_steered() {
         let subjects = subjects(&rows, case);
         assert!(subjects.starts_with(&["corebeat", "plain"]), "{case}: {subjects:?}");
     }
+}
+
+#[test]
+fn side_quick_runs_programs_together_plain_and_steered() {
+    let rows = rows(&["run.side", "--filter", "option", "--only", "corebeat"]);
+    assert!(cases(&rows).contains("option + swaption: until all end"));
+    assert!(rows.iter().all(|r| r["subject"] == "corebeat"));
 }
 
 #[test]

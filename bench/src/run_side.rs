@@ -1,0 +1,122 @@
+//! Two to four programs side by side, each steered by a `corebeat run --policy auto` of its own, beside the programs alone.
+
+use crate::Bench;
+use crate::program::{Agreement, DEBIAN, Program, workloads};
+use crate::round::{Measured, Rounds, Subject, interleave};
+use crate::row::{Better, Series, Table};
+use crate::session::Session;
+use crate::tool::{PBZIP2, SEVEN_ZIP};
+use std::cell::RefCell;
+use std::thread;
+
+pub(crate) const BENCH: Bench = Bench {
+    name: "run.side",
+    summary: "two to four programs at once, each with a thread a CPU, each steered by corebeat run --policy auto",
+    peers: &["plain"],
+    tools: &[PBZIP2, SEVEN_ZIP],
+    cases: |session| groups(session).iter().map(|names| names.join(" + ")).collect(),
+    run,
+};
+
+/// What a program would take with all CPUs to itself.
+const RUN_S: f64 = 2.0;
+
+fn names() -> Vec<&'static str> {
+    workloads().chain(DEBIAN.iter().map(|d| d.0).filter(|n| ["pbzip2", "7z"].contains(n))).collect()
+}
+
+/// Neighbours in the list of programs, which is a ring: each program is in one pair, one group of three and one of four, some
+/// in two. Nobody chose who meets whom.
+fn groups(session: &Session) -> Vec<Vec<&'static str>> {
+    let names = names();
+    let sizes = if session.quick { 2..=2 } else { 2..=4 };
+    let groups = sizes.flat_map(|size| {
+        let names = &names;
+        (0..names.len())
+            .step_by(size)
+            .map(move |at| (at..at + size).map(|i| names[i % names.len()]).collect())
+    });
+    groups.collect()
+}
+
+fn run(session: &Session) -> Result<(), String> {
+    let corebeat = session.corebeat()?.to_string_lossy().into_owned();
+    let corebeat = [&corebeat, "run", "--policy", "auto", "--report", "none", "--"].map(str::to_owned);
+    for names in groups(session) {
+        let case = names.join(" + ");
+        if !session.wants(&case) {
+            continue;
+        }
+        let programs: Option<Vec<Program>> =
+            names.iter().map(|name| program(session, name)).collect::<Result<_, _>>()?;
+        let Some(programs) = programs else { continue };
+        let agreements: Vec<Agreement> = programs.iter().map(|_| Agreement::default()).collect();
+        // Who would end together at best may end one after the other: the mean falls, and nobody has gained. So both are told.
+        let means = [RefCell::default(), RefCell::default()];
+        let all = |starter: &[String], means: &RefCell<Vec<f64>>| {
+            let (mean_s, last) = together(session, &programs, starter, &agreements)?;
+            means.borrow_mut().push(mean_s);
+            Ok(last)
+        };
+        let subjects = vec![
+            Subject::new("corebeat", || all(&corebeat, &means[0])),
+            Subject::new("plain", || all(&[], &means[1])),
+        ];
+        let Rounds { series, line_ns } =
+            interleave(session, &format!("{case}: until all end"), "s", subjects);
+        let mean = |of: &Series| {
+            let values = means[usize::from(of.subject == "plain")].borrow().clone();
+            Series { subject: of.subject.clone(), values, cut_runs: of.cut_runs }
+        };
+        let mean: Vec<Series> = series.iter().map(mean).collect();
+        for (what, series) in [("until all end", series), ("mean of their times", mean)] {
+            session.emit(&Table {
+                bench: BENCH.name,
+                case: format!("{case}: {what}"),
+                unit: "s",
+                better: Better::Lower,
+                series,
+                line_ns: line_ns.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn program(session: &Session, name: &'static str) -> Result<Option<Program>, String> {
+    let core_s = session.core_s(RUN_S);
+    if workloads().any(|w| w == name) {
+        return Program::workload(session, name, core_s).map(Some);
+    }
+    Program::debian(session, name, core_s)
+}
+
+/// Starts all: the mean of the times from there to their ends, and the time until the last has ended.
+fn together(
+    session: &Session,
+    programs: &[Program],
+    starter: &[String],
+    agreements: &[Agreement],
+) -> Result<(f64, Measured), String> {
+    let all: Vec<Result<Measured, String>> = thread::scope(|scope| {
+        let (threads, limit) = (session.cpus, session.run_max());
+        let started: Vec<_> = programs
+            .iter()
+            .zip(agreements)
+            .map(|(program, agreement)| {
+                scope.spawn(move || program.timed(starter, threads, limit, agreement))
+            })
+            .collect();
+        started.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
+    });
+    let (mut sum_s, mut last_s, mut is_cut) = (0.0, 0.0_f64, false);
+    for measured in all {
+        let measured = measured?;
+        let (Measured::Value(s) | Measured::Over(s)) = measured;
+        is_cut |= matches!(measured, Measured::Over(_));
+        sum_s += s;
+        last_s = last_s.max(s);
+    }
+    let last = if is_cut { Measured::Over(last_s) } else { Measured::Value(last_s) };
+    Ok((sum_s / programs.len() as f64, last))
+}
