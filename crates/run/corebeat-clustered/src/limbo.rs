@@ -73,13 +73,16 @@ pub(crate) struct Limbo {
     graves: Vec<Dead>,
     /// With so many it looks whether some can go.
     full: usize,
-    /// A destructor runs: what it puts here waits, or a chain of values would be as many calls within calls.
-    is_burying: bool,
+    /// So many were put here since it was last worked, when there was something to do: as many go then.
+    due: usize,
+    /// How many are burying here, more than one if destructors sweep or wait: what these put here waits, or a chain of values would be as
+    /// many calls within calls.
+    burying: usize,
 }
 
 impl Limbo {
     pub(crate) const fn new() -> Limbo {
-        Limbo { dead: Vec::new(), graves: Vec::new(), full: BATCH, is_burying: false }
+        Limbo { dead: Vec::new(), graves: Vec::new(), full: BATCH, due: 0, burying: 0 }
     }
 
     /// Hands all to whoever sweeps next: the thread ends.
@@ -110,7 +113,9 @@ pub(crate) fn put(dead: Dead) {
     let mut dead = Some(dead);
     let is_work = with_limbo(|limbo| {
         limbo.dead.extend(dead.take());
-        limbo.dead.len() >= limbo.full || !limbo.graves.is_empty()
+        let is_work = limbo.dead.len() >= limbo.full || !limbo.graves.is_empty();
+        limbo.due += usize::from(is_work);
+        is_work
     });
     match is_work {
         None => lock(&GLOBAL.orphans).extend(dead),
@@ -121,17 +126,17 @@ pub(crate) fn put(dead: Dead) {
     }
 }
 
-/// Looks whether some can go, if there are many, and frees as many as are put there meanwhile.
+/// Looks whether some can go, if there are many, and frees as many as were put there meanwhile: in an event, those wait for its end.
 pub(crate) fn work() {
     let take = |limbo: &mut Limbo| {
-        if limbo.is_burying {
+        if limbo.burying > 0 {
             return None;
         }
         if limbo.dead.len() >= limbo.full {
             limbo.scan();
         }
-        limbo.is_burying = true;
-        Some(1 + limbo.graves.len() / BATCH)
+        limbo.burying += 1;
+        Some(mem::take(&mut limbo.due) + limbo.graves.len() / BATCH)
     };
     let Some(count) = with_limbo(take).flatten() else { return };
     for _ in 0..count {
@@ -139,13 +144,14 @@ pub(crate) fn work() {
         // SAFETY: as in `sweep`.
         unsafe { dead.bury() };
     }
-    with_limbo(|limbo| limbo.is_burying = false);
+    with_limbo(|limbo| limbo.burying -= 1);
 }
 
 /// Frees what nobody uses, of this thread and of those that have ended: how many values.
 pub(crate) fn sweep() -> usize {
     let scan = |limbo: &mut Limbo| {
         limbo.scan();
+        (limbo.due, limbo.burying) = (0, limbo.burying + 1);
         mem::take(&mut limbo.graves)
     };
     let graves = with_limbo(scan).unwrap_or_else(|| {
@@ -155,9 +161,8 @@ pub(crate) fn sweep() -> usize {
         graves
     });
     let count = graves.len();
-    let outer = with_limbo(|limbo| mem::replace(&mut limbo.is_burying, true));
     // SAFETY: every event that could have found them is over, or does not reach so far (`scan`).
     graves.into_iter().for_each(|dead| unsafe { dead.bury() });
-    with_limbo(|limbo| limbo.is_burying = outer.unwrap_or(false));
+    with_limbo(|limbo| limbo.burying -= 1);
     count
 }

@@ -1,8 +1,8 @@
 //! Tasks of LPEL that use clustered objects.
 
-use corebeat_clustered::{Counter, Link, event};
-use corebeat_lpel::{Runtime, spawn, stream, yield_now};
-use std::sync::Arc;
+use corebeat_clustered::{Counter, Link, event, reclaim};
+use corebeat_lpel::{Reader, Runtime, spawn, stream, yield_now};
+use std::sync::{Arc, Mutex};
 
 #[test]
 fn task_that_waits_within_an_event_fails_and_nobody_else() {
@@ -49,4 +49,44 @@ fn tasks_count_in_the_place_of_their_worker() {
         })
         .unwrap();
     assert_eq!(event(|event| link.get(event).unwrap().value()), 1000);
+}
+
+#[test]
+fn destructors_that_wait_for_each_other_do_not_keep_later_values() {
+    struct Waits(Mutex<Reader<u32>>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.0.get_mut().unwrap().next();
+        }
+    }
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let is_freed = runtime
+        .run(|| {
+            // The first one begins first, and ends first.
+            let (writers, tasks): (Vec<_>, Vec<_>) = (0..2)
+                .map(|_| {
+                    let (writer, reader) = stream::<u32>(1);
+                    let (mut begins, mut begun) = stream::<u32>(1);
+                    let task = spawn(move || {
+                        Link::new(Waits(Mutex::new(reader))).destroy();
+                        begins.write(1).unwrap();
+                        reclaim()
+                    });
+                    begun.read();
+                    (0..100).for_each(|_| yield_now());
+                    (writer, task)
+                })
+                .unzip();
+            for (writer, task) in writers.into_iter().zip(tasks) {
+                drop(writer);
+                task.join().unwrap();
+            }
+            let (value, link) = (Arc::new(()), Link::empty());
+            (1..1_000_000).any(|made| {
+                link.replace(value.clone());
+                Arc::strong_count(&value) <= made
+            })
+        })
+        .unwrap();
+    assert!(is_freed);
 }
