@@ -206,7 +206,11 @@ impl Drop for Activation {
         if !self.is_over {
             self.processor.fail("its runtime has ended, or had no memory for its task");
             while self.is_first && !self.processor.turn.give_back() {
-                self.processor.turn.take_work();
+                // A collection waits for this. Unwound, that is lost: a `Trace` has panicked here, or the runtime has ended.
+                if self.processor.turn.take_work() && !std::thread::panicking() {
+                    // SAFETY: this has the turn still.
+                    self.inner.do_work(&self.processor, unsafe { self.processor.turn.value() });
+                }
             }
         }
     }
@@ -241,5 +245,33 @@ impl Inner {
         while !processor.turn.try_take() {
             yield_now();
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::System;
+    use corebeat_lpel::Runtime;
+    use std::num::NonZeroU32;
+
+    #[test]
+    fn activation_that_never_starts_does_what_the_collector_has_asked_for() {
+        let runtime = Arc::new(Runtime::builder().deterministic(1).build().unwrap());
+        let system = System::new(runtime.clone());
+        let done = runtime.run(move || {
+            let inner = system.client().inner;
+            let region = Region::new::<u32>(NonZeroU32::MIN);
+            let processor = Arc::new(Processor::new(1, "test", inner.id, region));
+            let activation = Activation::new(inner.clone(), processor.clone(), true);
+            inner.reach(&processor, Some(At { pool: NonZeroU32::MIN, index: 0 }));
+            // The collector meets it, and leaves it to who has the turn.
+            (0..100).for_each(|_| yield_now());
+            let is_asked = lock(&processor.inbox).pending;
+            drop(activation);
+            // A collection would wait for it for ever.
+            is_asked && !lock(&processor.inbox).pending
+        });
+        assert!(done.unwrap());
     }
 }
