@@ -90,7 +90,8 @@
 //! # Limits
 //!
 //! A thread's block of parts for [`Counter`]s takes 4 KiB; blocks are as many as there were threads at a time, and stay. Threads, not signal handlers: what adds to a [`Counter`] there may lose what it interrupted. A thread keeps up to 512 values that could
-//! be dropped (more if more were held up) until it retires more, ends, or calls [`reclaim`]. After `fork`, threads
+//! be dropped (more if more were held up) until it retires more, ends, or calls [`reclaim`]. While a destructor waits, the
+//! thread that runs it frees nothing else but by `reclaim`. After `fork`, threads
 //! that the child does not have count as if they stayed in the events that they were in.
 
 #[cfg(not(target_pointer_width = "64"))]

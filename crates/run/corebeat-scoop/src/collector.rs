@@ -323,10 +323,11 @@ impl Inner {
 
     /// Marks these, traces all that was reached in this region, and tells others what was reached of theirs.
     pub(crate) fn trace_own(self: &Arc<Self>, region: &mut Region, reached: impl IntoIterator<Item = At>) {
-        let foreign = TRACER.with_borrow_mut(|tracer| {
-            region.trace_from(reached, tracer);
-            std::mem::take(&mut tracer.foreign)
-        });
+        // It is back only after the last object: where a `Trace` panics, what it holds is not met by the next region.
+        let mut tracer = TRACER.take();
+        region.trace_from(reached, &mut tracer);
+        let foreign = std::mem::take(&mut tracer.foreign);
+        TRACER.set(tracer);
         let mut begins = false;
         for at in foreign {
             let processor = self.processor_of(at.pool);

@@ -88,7 +88,8 @@
 //!
 //! [`Error`]. Panics of our own: a `Gc` of another processor (which fails the call's processor); a target of another system; a collection
 //! asked for inside a call; more than 4 billion objects of a type in a region, or pools in a system. Where a `Trace` written by hand panics,
-//! against its contract, regions are given back, calls go on, and nothing is collected in that system any more.
+//! against its contract, in the collector's task, regions are given back, calls go on, and nothing is collected in that system any more; in a
+//! processor's own task, the objects of that processor are lost, and it may keep a collection from ending.
 //!
 //! # Limits
 //!

@@ -344,3 +344,38 @@ impl<T: Trace> IndexMut<Gc<T>> for Here<'_> {
         self.region.get_mut(gc.at).unwrap_or_else(|| missing::<T>())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::System;
+    use corebeat_lpel::Runtime;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    struct Bad;
+
+    // SAFETY: it has no handles. That it panics is what must not be.
+    unsafe impl Trace for Bad {
+        fn trace(&self, _: &mut Tracer) {
+            std::panic::resume_unwind(Box::new("bad"));
+        }
+    }
+
+    #[test]
+    fn trace_that_panics_leaves_nothing_for_the_next_region_of_the_thread() {
+        let inner = System::new(Runtime::builder().workers(1).build().unwrap()).client().inner;
+        let first = At { pool: NonZeroU32::MIN, index: 0 };
+        let trace = |mut region: Region| {
+            catch_unwind(AssertUnwindSafe(|| inner.trace_own(&mut region, [first]))).map(|()| {
+                region.scanned = 1;
+                region.sweep().objects
+            })
+        };
+        let mut bad = Region::new::<Bad>(first.pool);
+        bad.put_first(Bad);
+        assert!(trace(bad).is_err());
+        let mut good = Region::new::<u32>(first.pool);
+        good.put_first(5u32);
+        assert_eq!(trace(good).ok(), Some(1));
+    }
+}
