@@ -81,6 +81,7 @@
 //! | `freed`, slots given back | Release | Acquire in `has_room` | the taker has read the slot before it is written again |
 //! | `ended`, of a stream (`log`) | Release | Acquire in `is_ended` | who sees it sees the last slot |
 //! | `over`, of a trace | Release | Acquire in `is_over` | with the inboxes' locks: who enlists afterwards sees it |
+//! | `over`, then `end` set to null (`rest`) | fence between them | `end` set (`make_room`), fence, look at `over` | one of the two is seen: nobody goes on in a trace that is over |
 //! | `end`, where the open slot ends | Relaxed | | set to null so that the thread looks up; it goes by `limit` then |
 //! | counts of lost events, a kind's number | Relaxed | | nothing else is known by them |
 //!

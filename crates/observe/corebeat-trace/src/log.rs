@@ -7,7 +7,7 @@ use crate::packet::{self, FIX_EVENT_BYTES, KIND_BITS, RUN_BYTES_MAX, TICKS_MAX, 
 use crate::ring::{Ring, Taken};
 use crate::run;
 use crate::trace::{Shared, WhenFull, lock};
-use corebeat_sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use corebeat_sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use corebeat_sync::{Arc, Condvar, Mutex};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -203,8 +203,12 @@ impl Stream {
         };
         // SAFETY: the caller's.
         if !unsafe { self.make_room(bytes) } {
-            self.lose();
-            return !self.shared.is_over();
+            // A trace that is over has lost nothing: the event may go into the next one.
+            let goes_on = !self.shared.is_over();
+            if goes_on {
+                self.lose();
+            }
+            return goes_on;
         }
         let mut ticks = now().wrapping_sub(self.last.get());
         let mut at = self.ring.at();
@@ -262,6 +266,13 @@ impl Stream {
         self.limit.set(limit);
         // Relaxed: only the filler goes by it.
         self.end.store(limit, Ordering::Relaxed);
+        // SeqCst: one of this fence and that of who ends the trace is first. Either we see here that it is over, or `rest` sets `end`
+        // to null after this: the next event does not go into a buffer that nobody takes any more.
+        fence(Ordering::SeqCst);
+        if self.shared.is_over() {
+            self.end.store(ptr::null_mut(), Ordering::Relaxed);
+            return false;
+        }
         true
     }
 

@@ -7,7 +7,7 @@ use crate::event::EVENT_BYTES_MAX;
 use crate::log::{Log, Stream};
 use crate::packet::RAW_BYTES_MAX;
 use crate::ring::Memory;
-use corebeat_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use corebeat_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use corebeat_sync::thread::{self, JoinHandle, Thread};
 use corebeat_sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::path::Path;
@@ -217,6 +217,8 @@ impl Trace {
         crate::current::uninstall(&self.shared);
         // Release: pairs with Acquire in `is_over`.
         self.shared.over.store(true, Ordering::Release);
+        // SeqCst: pairs with the one in `make_room`. Streams are told below that their buffers end here.
+        fence(Ordering::SeqCst);
         self.shared.inboxes.iter().for_each(Inbox::wake);
         let mut streams = Vec::new();
         for collector in self.collectors.drain(..) {

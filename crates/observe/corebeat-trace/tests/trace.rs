@@ -4,6 +4,7 @@ use corebeat_trace::{Ending, Event, Options, Reader, Summary, Trace, Value, When
 use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -240,6 +241,58 @@ fn events_of_all_threads_go_into_the_installed_trace_and_nowhere_else() {
         let values: Vec<_> = seen.iter().flat_map(|s| s.values.clone()).collect();
         assert_eq!(values, [round, 10 * round].map(|f| format!("{:?}", Value::U64(f.into()))));
         assert_eq!(seen.len(), 3);
+    }
+}
+
+/// So large that some of them fill a buffer.
+#[derive(Event)]
+struct Large<'a> {
+    a: &'a str,
+    b: &'a str,
+    c: &'a str,
+    d: &'a str,
+    e: &'a str,
+    f: &'a str,
+    g: &'a str,
+    h: &'a str,
+}
+
+#[test]
+fn thread_that_logs_while_a_trace_ends_logs_into_the_next() {
+    let _alone = INSTALLED.lock().unwrap();
+    let long = "x".repeat(255);
+    let x = long.as_str();
+    let wait_for = |sign: &AtomicBool| {
+        while !sign.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+    };
+    // Often: that a thread begins a buffer at that very moment is rare.
+    for round in 0..500 {
+        let begin = || {
+            let options = Options::default().buffers(2).buffer_bytes(0).collectors(0);
+            options.when_full(WhenFull::Wait).discard().unwrap()
+        };
+        let (first, second) = (begin(), begin());
+        let [ready, ends, go] = [const { AtomicBool::new(false) }; 3];
+        first.install().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    emit(&Large { a: x, b: x, c: x, d: x, e: x, f: x, g: x, h: x });
+                    ready.store(true, Ordering::Release);
+                }
+                wait_for(&go);
+                emit(&Left);
+            });
+            wait_for(&ready);
+            ends.store(true, Ordering::Relaxed);
+            first.finish().unwrap();
+            second.install().unwrap();
+            go.store(true, Ordering::Release);
+        });
+        // It may have logged a large one there, too.
+        assert!(second.finish().unwrap().event_bytes > 0, "round {round}");
     }
 }
 
