@@ -303,6 +303,11 @@ impl Memory {
         Memory { start, layout, slot_bytes }
     }
 
+    /// How many it has.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+
     fn slot(&self, index: usize) -> *mut u8 {
         debug_assert!(index * self.slot_bytes < self.layout.size());
         // SAFETY: there are as many slots as there were said to be, which every index is taken modulo of.

@@ -26,8 +26,8 @@ const DELAY_MIN: Duration = Duration::from_millis(1);
 const COLLECTORS_MAX: usize = 64;
 /// Of threads that have ended, a collector is woken for each of so many; it finds the others when it looks by itself.
 const ENDED_MAX: u32 = 16;
-/// Memory of threads that have ended which waits for others. What is beyond is freed.
-const SPARE_MAX: usize = 2 * ENDED_MAX as usize;
+/// Bytes of memory of threads that have ended which waits for others. What is beyond is freed.
+const SPARE_BYTES_MAX: usize = 32 << 20;
 /// Threads that a trace may have, over all its time.
 pub const STREAMS_MAX: u32 = 1 << 16;
 
@@ -323,7 +323,7 @@ impl Shared {
     /// A stream needs it no more.
     pub(crate) fn keep(&self, memory: Memory) {
         let mut spare = lock(&self.spare);
-        if spare.len() < SPARE_MAX && !self.is_over() {
+        if (spare.len() + 1) * memory.bytes() <= SPARE_BYTES_MAX && !self.is_over() {
             spare.push(memory);
         }
     }
@@ -370,4 +370,19 @@ impl Shared {
 /// Locks; what was locked when a thread panicked is whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_ended_threads_waits_for_others_up_to_a_bound() {
+        for (buffers, logs, kept) in [(16, 40, 32), (256, 3, 2), (1024, 1, 0)] {
+            let trace = Options::default().buffers(buffers).collectors(0).discard().unwrap();
+            let logs: Vec<_> = (0..logs).map(|_| trace.log()).collect();
+            drop(logs);
+            assert_eq!(lock(&trace.shared.spare).len(), kept);
+        }
+    }
 }
