@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Codec 0 is none, 1 an LZ4 block, 2 a zstd frame. The checksum is over the header before it, the span, and the payload as stored. `stored` are the payload's bytes in the
-//! file, `raw` those before compression. `lost` are the events of this stream that had no room, up to this packet.
+//! file, `raw` those before compression; only events are compressed. `lost` are the events of this stream that had no room, up to this packet.
 //!
 //! ```text
-//!   content 0, process   pid u32, counter's name, program, boot: texts
+//!   content 0, process   pid u32, counter's name, program: texts
 //!           1, kinds     for each: number u16, flags u8 (1: timed, 2: kept by cuts), name, fields u8, for each: type u8, flags u8 (1: hex), name
 //!           2, thread    of the stream: tid u32, name
 //!           3, events    of the stream
@@ -198,18 +198,23 @@ impl Header {
         }
         let content = bytes.u8().and_then(|c| Content::ALL.get(usize::from(c)));
         let codec = bytes.u8().and_then(|c| Codec::ALL.get(usize::from(c)));
+        if bytes.u16() != Some(0) {
+            return Err("a packet's header has something unknown");
+        }
         let header = Header {
             content: *content.ok_or("a packet holds something unknown")?,
             codec: *codec.ok_or("a packet is compressed in an unknown way")?,
-            stream: {
-                bytes.u16();
-                bytes.u32().unwrap_or(0)
-            },
+            stream: bytes.u32().unwrap_or(0),
             stored_bytes: bytes.u32().unwrap_or(0),
             raw_bytes: bytes.u32().unwrap_or(0),
         };
         if header.stored_bytes > header.raw_bytes || header.raw_bytes as usize > RAW_BYTES_MAX {
             return Err("a packet is larger than there are");
+        }
+        if header.content != Content::Events
+            && (header.codec != Codec::Plain || header.stored_bytes != header.raw_bytes)
+        {
+            return Err("a packet is compressed that never is");
         }
         Ok(header)
     }

@@ -366,9 +366,9 @@ impl<R: Read> Reader<R> {
         if bytes.take(FILE_MAGIC.len()) != Some(&FILE_MAGIC) {
             return Err(Error::NotATrace);
         }
-        match bytes.u32() {
-            Some(packet::VERSION) if read == header.len() => {}
-            Some(found) if found != packet::VERSION => return Err(Error::Version { found }),
+        match (bytes.u32(), bytes.u32()) {
+            (Some(packet::VERSION), Some(0)) => {}
+            (Some(found), _) if found != packet::VERSION => return Err(Error::Version { found }),
             _ => return Err(Error::NotATrace),
         }
         Ok(Reader {

@@ -1,6 +1,8 @@
 //! Files that lie.
 
-use corebeat_trace::{Compression, Ending, Error, Event, Options, Reader, Timeline, Trace, WhenFull};
+use corebeat_trace::{
+    Compression, Ending, Error, Event, Options, Reader, Timeline, Trace, WhenFull, emit, emit_all,
+};
 use proptest::prelude::*;
 use std::io::Cursor;
 use std::sync::OnceLock;
@@ -11,7 +13,14 @@ const CASES_PER_MINUTE: u64 = 1_000_000;
 /// Threads of a trace, and how much each does.
 const STREAMS: u32 = 6;
 const STEPS: u32 = 25;
-const EVENTS: u64 = (2 * STREAMS * STEPS) as u64;
+/// What each says in one go: in runs of each length, and one by itself.
+const PLACES: [u32; 31] = {
+    let mut places = [7; 31];
+    // Far from the others, and so in more bytes.
+    (places[18], places[25]) = (7_000, 7_000_000);
+    places
+};
+const EVENTS: u64 = STREAMS as u64 * (2 * STEPS as u64 + PLACES.len() as u64);
 
 #[derive(Event)]
 struct Step {
@@ -22,6 +31,12 @@ struct Step {
 #[derive(Event)]
 #[event(untimed)]
 struct Tick;
+
+#[derive(Event)]
+#[event(untimed)]
+struct Visited {
+    place: u32,
+}
 
 /// Small traces with all that there is, one for each way to compress.
 fn traces() -> &'static [Vec<u8>] {
@@ -36,12 +51,16 @@ fn traces() -> &'static [Vec<u8>] {
                 .compression(compression)
                 .when_full(WhenFull::Wait);
             let trace = options.create(&path).unwrap();
+            trace.install().unwrap();
             for _ in 0..STREAMS {
-                let log = trace.log().unwrap();
-                for number in 0..STEPS {
-                    log.emit(&Step { number, what: "step" });
-                    log.emit(&Tick);
-                }
+                let all = || {
+                    for number in 0..STEPS {
+                        emit(&Step { number, what: "step" });
+                        emit(&Tick);
+                    }
+                    emit_all::<Visited, _>(&PLACES, |place| *place);
+                };
+                std::thread::scope(|scope| scope.spawn(all).join().unwrap());
             }
             trace.finish().unwrap();
             std::fs::read(&path).unwrap()
@@ -115,17 +134,23 @@ fn what_is_no_trace_is_refused() {
     let mut later = trace.clone();
     later[8] = 9;
     assert!(matches!(read(&later), Err(Error::Version { found: 9 })));
-    let mut other = trace.clone();
-    other[0] ^= 1;
-    assert!(matches!(read(&other), Err(Error::NotATrace)));
+    for at in [0, 12] {
+        let mut other = trace.clone();
+        other[at] ^= 1;
+        assert!(matches!(read(&other), Err(Error::NotATrace)));
+    }
 }
 
 #[test]
 fn any_bit_that_flips_is_noticed() {
     let bytes = &traces()[1];
-    for at in 16 * 8..bytes.len() * 8 {
+    for at in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
         flipped[at / 8] ^= 1 << (at % 8);
+        if at < 16 * 8 {
+            assert!(read(&flipped).is_err(), "bit {at}");
+            continue;
+        }
         let (events, ending) = read(&flipped).unwrap();
         assert!(events <= EVENTS && !ending.is_complete(), "bit {at}: {events} {ending}");
     }
@@ -143,6 +168,20 @@ fn seal(bytes: &mut [u8]) {
         hasher.update(&bytes[at + 24..end]);
         bytes[at + 20..at + 24].copy_from_slice(&hasher.finalize().to_le_bytes());
         at = end;
+    }
+}
+
+#[test]
+fn header_with_something_unknown_is_refused_though_its_checksum_is_right() {
+    // Of the first packet, which is no events: bytes that say nothing yet, and how it is compressed.
+    for (at, why) in
+        [(16 + 6, "has something unknown"), (16 + 7, "has something unknown"), (16 + 5, "never is")]
+    {
+        let mut bytes = traces()[0].clone();
+        bytes[at] = 1;
+        seal(&mut bytes);
+        let (events, ending) = read(&bytes).unwrap();
+        assert!(events == 0 && ending.to_string().contains(why), "{ending}");
     }
 }
 
