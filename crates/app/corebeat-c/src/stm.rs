@@ -406,18 +406,19 @@ unsafe fn exit_thread(tx: *mut stm_tx) {
 #[inline(always)]
 unsafe fn start(tx: *mut stm_tx, attr: stm_tx_attr_t) -> *mut c_void {
     // SAFETY: null, or from `stm_init_thread`.
-    let Some(tx) = (unsafe { tx.as_mut() }) else {
+    let Some(it) = (unsafe { tx.as_mut() }) else {
         die("stm_start before stm_init_thread: call that first, in each thread")
     };
-    tx.nesting += 1;
-    if tx.nesting > 1 {
+    it.nesting += 1;
+    if it.nesting > 1 {
         return null_mut();
     }
-    tx.attr = attr;
-    tx.is_aborted = false;
-    tx.words.begin(attr.0 & stm_tx_attr_t::READ_ONLY != 0);
+    it.attr = attr;
+    it.is_aborted = false;
+    it.words.begin(attr.0 & stm_tx_attr_t::READ_ONLY != 0);
     tell(Event::Start);
-    (&raw mut tx.env).cast()
+    // SAFETY: it is there; `it` is not used after code of C's, which may have used it as well.
+    unsafe { (&raw mut (*tx).env).cast() }
 }
 
 #[inline(always)]
@@ -429,6 +430,9 @@ unsafe fn commit(tx: *mut stm_tx) -> c_int {
         return 1;
     }
     tell(Event::Precommit);
+    // Anew: code of C's may have used it, and given it up.
+    // SAFETY: null, or from `stm_init_thread`.
+    let Some(it) = (unsafe { inside(tx) }) else { return 0 };
     if !it.freed.is_empty() {
         // SAFETY: it is in a transaction.
         if !unsafe { it.outdate() } {

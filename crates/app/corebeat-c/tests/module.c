@@ -239,6 +239,32 @@ static void callbacks(void)
 	stm_exit_thread();
 }
 
+static int refuses;
+
+static void refuse(void *unused)
+{
+	(void)unused;
+	if (refuses)
+		stm_abort(STM_ABORT_NO_RETRY);
+}
+
+/* What is to be told before the commit may give the transaction up. */
+static void refusals(void)
+{
+	static stm_word_t word = 5;
+	stm_tx_attr_t attr = {.attrs = 0};
+	stm_init_thread();
+	for (refuses = 1; refuses >= 0; refuses--) {
+		sigjmp_buf *env = stm_start(attr);
+		if (env != NULL)
+			sigsetjmp(*env, 0);
+		STORE(&word, LOAD(&word) + 1);
+		EXPECT(stm_commit() == !refuses && stm_aborted() == refuses && !stm_active());
+		EXPECT(word == (refuses ? 5 : 6));
+	}
+	stm_exit_thread();
+}
+
 static int always(void)
 {
 	return 1;
@@ -268,10 +294,12 @@ int main(int argc, char **argv)
 	mod_ab_init(10, always);
 	mod_cb_init();
 	mod_log_init();
+	EXPECT(stm_register(NULL, NULL, NULL, refuse, NULL, NULL, NULL) == 1);
 	EXPECT(stm_get_parameter("compile_flags", &flags) == 1);
 	units();
 	list();
 	callbacks();
+	refusals();
 	stm_exit();
 	puts("as the headers say");
 	return 0;
