@@ -299,6 +299,10 @@ static MEMORY: Key = Key::new();
 struct Memory(Vec<(*mut u8, Box<[u8]>)>);
 
 unsafe fn log(address: *mut u8, size: usize) {
+    if size == 0 {
+        // There need not even be an address.
+        return;
+    }
     // SAFETY: C gives so much memory, which is this thread's.
     let old = unsafe { std::slice::from_raw_parts(address, size) }.into();
     // SAFETY: set up with this type.

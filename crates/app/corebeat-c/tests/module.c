@@ -229,6 +229,7 @@ static void callbacks(void)
 	own.d = 2.5;
 	own.bytes[2] = 'x';
 	own.ptr = NULL;
+	stm_log_bytes(NULL, 0);
 	EXPECT(stm_on_commit(note, &committed) == 1 && stm_on_commit(note, &committed) == 1);
 	EXPECT(stm_on_abort(note, &failed) == 1);
 	if (tries++ < 3)
