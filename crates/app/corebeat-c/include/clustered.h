@@ -38,7 +38,7 @@ int64_t corebeat_counter_value(const corebeat_counter *counter);
 void corebeat_counter_free(corebeat_counter *counter);
 
 /* The part of this thread, which it may add to with corebeat_part_add for as long as the counter and the thread live. NULL for counters
- * beyond the first 512 that there are: use corebeat_counter_add. */
+ * beyond the first 512 that there are, and where the thread is about to end: use corebeat_counter_add. */
 uint64_t *corebeat_counter_part(corebeat_counter *counter);
 
 /* Adds to a part of this thread, without a call. */

@@ -69,6 +69,8 @@ const char *hrm_why(void);
  * that read no headers; that one also says why it fails. */
 static inline int heartbeat(hrm_t *hrm, uint64_t n)
 {
+	if (!hrm)
+		return EINVAL;
 	uint64_t *counter = hrm->counter;
 	if (!counter)
 		return EPERM;

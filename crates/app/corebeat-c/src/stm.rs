@@ -15,7 +15,7 @@ use corebeat_stm::word::{Words, time};
 use corebeat_stm::{Cause, reclaim};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_double, c_int, c_long, c_short, c_uchar, c_uint, c_ulong, c_ushort, c_void};
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
@@ -274,8 +274,8 @@ impl Stats {
     }
 
     /// By TinySTM's names.
-    fn named(&self, name: &CStr) -> Option<u64> {
-        Some(match name.to_bytes() {
+    fn named(&self, name: &[u8]) -> Option<u64> {
+        Some(match name {
             b"nb_commits" => self.commits,
             b"nb_aborts" => self.aborts,
             b"nb_aborts_1" => self.aborted,
@@ -645,25 +645,35 @@ unsafe fn get_attributes(tx: *mut stm_tx) -> stm_tx_attr_t {
     unsafe { tx.as_ref() }.map_or(stm_tx_attr_t(0), |tx| tx.attr)
 }
 
-/// Puts a number where C wants it: 1, or 0 if there is none of this name.
-unsafe fn put<T>(to: *mut c_void, value: Option<u64>, cut: impl FnOnce(u64) -> T) -> c_int {
-    let Some(value) = value else { return 0 };
-    // SAFETY: C gives a place for a number of this type.
-    unsafe { to.cast::<T>().write(cut(value)) };
+/// A name that C gives; null is none that there is.
+///
+/// # Safety
+///
+/// Null, or a string.
+unsafe fn text<'a>(name: *const c_char) -> &'a [u8] {
+    // SAFETY: the caller says so.
+    if name.is_null() { b"" } else { unsafe { CStr::from_ptr(name) }.to_bytes() }
+}
+
+/// Puts what has a name where C wants it: 1, or 0 if there is none of this name, or nowhere to put it.
+unsafe fn put<T>(to: *mut c_void, value: Option<T>) -> c_int {
+    let Some(value) = value.filter(|_| !to.is_null()) else { return 0 };
+    // SAFETY: C gives a place for this type.
+    unsafe { to.cast::<T>().write(value) };
     1
 }
 
 /// # Safety
 ///
-/// As for [`inside`]; a string.
-unsafe fn statistic(tx: *mut stm_tx, name: *const c_char) -> Option<u64> {
+/// As for [`inside`].
+unsafe fn statistic(tx: *mut stm_tx, name: &[u8]) -> Option<u64> {
     // SAFETY: as the caller says.
-    unsafe { tx.as_ref()?.stats.named(CStr::from_ptr(name)) }
+    unsafe { tx.as_ref() }?.stats.named(name)
 }
 
 unsafe fn get_stats(tx: *mut stm_tx, name: *const c_char, to: *mut c_void) -> c_int {
     // SAFETY: C gives a string, and a place.
-    unsafe { put(to, statistic(tx, name), |value| value as c_uint) }
+    unsafe { put(to, statistic(tx, text(name)).map(|value| value as c_uint)) }
 }
 
 /// A key of C's.
@@ -920,29 +930,25 @@ static MANAGER: AtomicUsize = AtomicUsize::new(0);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stm_get_parameter(name: *const c_char, to: *mut c_void) -> c_int {
     // SAFETY: C gives a string.
-    let value = match unsafe { CStr::from_ptr(name) }.to_bytes() {
-        b"contention_manager" => MANAGERS[MANAGER.load(Relaxed)].0.as_ptr(),
-        b"design" => c"WRITE-THROUGH".as_ptr(),
-        b"compile_flags" => c"corebeat".as_ptr(),
-        _ => null(),
+    let value = match unsafe { text(name) } {
+        b"contention_manager" => Some(MANAGERS[MANAGER.load(Relaxed)].0.as_ptr()),
+        b"design" => Some(c"WRITE-THROUGH".as_ptr()),
+        b"compile_flags" => Some(c"corebeat".as_ptr()),
+        _ => None,
     };
-    if value.is_null() {
-        return 0;
-    }
     // SAFETY: C gives a place for a string.
-    unsafe { to.cast::<*const c_char>().write(value) };
-    1
+    unsafe { put(to, value) }
 }
 
 /// See `stm.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stm_set_parameter(name: *const c_char, value: *mut c_void) -> c_int {
     // SAFETY: C gives a string.
-    if unsafe { CStr::from_ptr(name) } != c"cm_policy" {
+    if unsafe { text(name) } != b"cm_policy" {
         return 0;
     }
     // SAFETY: C gives a string for this one.
-    let wanted = unsafe { CStr::from_ptr(value.cast()) }.to_bytes();
+    let wanted = unsafe { text(value.cast()) };
     let Some(at) = MANAGERS.iter().position(|(name, _)| name.to_bytes().eq_ignore_ascii_case(wanted)) else {
         return 0;
     };
@@ -996,14 +1002,14 @@ pub extern "C" fn mod_stats_init() {}
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stm_get_global_stats(name: *const c_char, to: *mut c_void) -> c_int {
     // SAFETY: C gives a string.
-    let total = match unsafe { CStr::from_ptr(name) }.to_bytes() {
+    let total = match unsafe { text(name) } {
         b"global_nb_commits" => Some(&COMMITS),
         b"global_nb_aborts" => Some(&ABORTS),
         b"global_max_retries" => Some(&RETRIES_MAX),
         _ => None,
     };
     // SAFETY: C gives a place.
-    unsafe { put(to, total.map(|total| total.load(Relaxed)), |value| value as c_ulong) }
+    unsafe { put(to, total.map(|total| total.load(Relaxed) as c_ulong)) }
 }
 
 /// See `mod_stats.h`.
@@ -1011,11 +1017,11 @@ pub unsafe extern "C" fn stm_get_global_stats(name: *const c_char, to: *mut c_vo
 pub unsafe extern "C" fn stm_get_local_stats(name: *const c_char, to: *mut c_void) -> c_int {
     // SAFETY: C gives a string, and a place.
     unsafe {
-        if CStr::from_ptr(name) == c"nb_retries_avg" {
-            let commits = statistic(mine(), c"nb_commits".as_ptr());
-            let aborts = statistic(mine(), c"nb_aborts".as_ptr()).unwrap_or(0);
-            return put(to, commits, |commits| aborts as c_double / commits as c_double);
+        if text(name) == b"nb_retries_avg" {
+            let commits = statistic(mine(), b"nb_commits");
+            let aborts = statistic(mine(), b"nb_aborts").unwrap_or(0);
+            return put(to, commits.map(|commits| aborts as c_double / commits as c_double));
         }
-        put(to, statistic(mine(), name), |value| value as c_ulong)
+        put(to, statistic(mine(), text(name)).map(|value| value as c_ulong))
     }
 }

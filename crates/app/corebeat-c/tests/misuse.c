@@ -30,7 +30,7 @@ int main(void)
 	EXPECT(hrm_attach(NULL, 1, 0) == EINVAL);
 	EXPECT(hrm_attach(&producer, -1, 0) == EINVAL && strstr(hrm_why(), "-1"));
 	EXPECT(hrm_detach(&none) == EINVAL && hrm_detach(NULL) == EINVAL);
-	EXPECT(heartbeat(&none, 1) == EPERM);
+	EXPECT(heartbeat(&none, 1) == EPERM && heartbeat(NULL, 1) == EINVAL);
 	EXPECT(hrm_get_min_heart_rate(&none, &rate) == EINVAL && rate == 1);
 
 	EXPECT(hrm_attach(&producer, 1, 0) == 0);

@@ -421,7 +421,9 @@ static void *in_module(void *unused)
 	EXPECT(stm_get_local_stats("nb_retries_min", &least) == 1 && least == 1);
 	EXPECT(stm_get_local_stats("nb_retries_max", &most) == 1 && most == 1);
 	EXPECT(stm_get_local_stats("nb_retries_avg", &mean) == 1 && mean == 1);
-	EXPECT(stm_get_local_stats("nothing", &most) == 0);
+	EXPECT(stm_get_local_stats("nothing", &most) == 0 && stm_get_local_stats(NULL, &most) == 0);
+	EXPECT(stm_get_stats(NULL, &most) == 0 && stm_get_stats("nb_commits", NULL) == 0);
+	EXPECT(stm_get_global_stats(NULL, &most) == 0);
 	stm_exit_thread();
 	return unused;
 }
@@ -448,6 +450,8 @@ static void parameters(void)
 	EXPECT(stm_set_parameter("cm_policy", "karma") == 1 && stm_set_parameter("cm_policy", "greedy") == 1);
 	EXPECT(stm_get_parameter("design", &text) == 1 && strcmp(text, "WRITE-THROUGH") == 0);
 	EXPECT(stm_get_parameter("nothing", &text) == 0 && stm_set_parameter("nothing", "at all") == 0);
+	EXPECT(stm_get_parameter(NULL, &text) == 0 && stm_get_parameter("design", NULL) == 0);
+	EXPECT(stm_set_parameter(NULL, "karma") == 0 && stm_set_parameter("cm_policy", NULL) == 0);
 }
 
 /* A thread that ends in the midst of a transaction leaves nothing locked. */
