@@ -749,6 +749,10 @@ impl Descriptor {
 
     #[inline(always)]
     fn tell_commit(&mut self) {
+        // Else its begin was not told.
+        if !self.teller.is_current() {
+            return;
+        }
         if self.teller.is_full() {
             self.tell_accesses();
         }
@@ -798,7 +802,7 @@ impl Descriptor {
             }
             self.version = version;
         }
-        if trace::is_on() {
+        if trace::is_on() && self.teller.is_current() {
             let accesses = self.reads.count(self.notes)
                 + self.writes.iter().filter(|write| write.lock.is_some()).count();
             if self.teller.is_full() {

@@ -221,11 +221,17 @@ impl Teller {
         self.state & DETAIL == Detail::Full as u32
     }
 
+    /// Whether nothing else was set since it last looked, when an attempt began.
+    #[inline(always)]
+    pub(crate) fn is_current(&self) -> bool {
+        // Relaxed: as in `set`.
+        self.state == STATE.load(Ordering::Relaxed)
+    }
+
     /// An attempt begins.
     #[inline(always)]
     pub(crate) fn start(&mut self, slot: &Slot, site: Option<&'static Location<'static>>) {
-        // Relaxed: as in `set`.
-        if self.untimed > 0 && is_same(self.site.0, site) && self.state == STATE.load(Ordering::Relaxed) {
+        if self.untimed > 0 && is_same(self.site.0, site) && self.is_current() {
             self.untimed -= 1;
         } else {
             self.start_slowly(slot, site);
@@ -258,6 +264,8 @@ impl Teller {
         self.sites.clear();
         self.site = (None, 0);
         self.untimed = 0;
+        // Of an attempt of which nobody wanted to hear.
+        self.blame = UNKNOWN;
         emit(&Thread { slot: slot.number() });
     }
 

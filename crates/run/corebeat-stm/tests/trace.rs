@@ -144,6 +144,45 @@ fn nothing_is_told_where_nobody_wants_it() {
 }
 
 #[test]
+fn attempt_under_way_when_something_is_set_is_not_told() {
+    let cell = TCell::new(1u64);
+    let write = || atomically(|tx| tx.write(&cell, 7));
+    // This thread knows places of another trace.
+    told(Detail::Full, write);
+    let (report, kinds) = told(Detail::Off, || {
+        atomically(|tx| {
+            trace::set(Detail::Full);
+            tx.update(&cell, |n| n + 1)
+        });
+        write();
+    });
+    let kinds: Vec<_> = kinds.iter().map(|(kind, count)| (kind.as_str(), *count)).collect();
+    let once = ["stm.thread", "stm.site", "stm.start", "stm.write", "stm.commit"];
+    assert_eq!((report.commits, kinds), (1, once.map(|kind| (kind, 1)).to_vec()));
+}
+
+#[test]
+fn abort_is_not_told_with_what_was_in_the_way_of_an_untold_one() {
+    let (report, _) = told(Detail::Off, || {
+        let (read, written) = (TCell::new(1u64), TCell::new(2u64));
+        let mut is_first = true;
+        atomically(|tx| {
+            let n = tx.read(&read)?;
+            if std::mem::take(&mut is_first) {
+                thread::scope(|scope| {
+                    scope.spawn(|| atomically(|tx| tx.write(&read, 7)));
+                });
+            }
+            tx.write(&written, n)
+        });
+        trace::set(Detail::Full);
+        let panics = || atomically::<()>(|_| std::panic::resume_unwind(Box::new(())));
+        assert!(std::panic::catch_unwind(panics).is_err());
+    });
+    assert_eq!((report.aborts, report.places.len(), report.conflicts[0].other.as_ref()), (1, 0, None));
+}
+
+#[test]
 fn conflict_is_told_with_its_place_and_both_transactions() {
     let (attempts, line) = (AtomicUsize::new(0), Mutex::new((String::new(), String::new())));
     let (report, _) = told(Detail::Reduced, || {
