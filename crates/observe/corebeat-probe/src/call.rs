@@ -152,8 +152,8 @@ impl Calls {
         }
         calls.ending = reader.ending().cloned();
         calls.lost = match &calls.ending {
-            Some(Ending::Complete { lost, .. }) => lost.values().sum(),
-            _ => streams.values().map(|(lost, _)| lost).sum(),
+            Some(ending @ Ending::Complete { .. }) => ending.lost(),
+            _ => streams.values().fold(0, |all, (lost, _)| all.saturating_add(*lost)),
         };
         calls.build(items)?;
         Ok(calls)

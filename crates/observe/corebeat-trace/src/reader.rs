@@ -90,6 +90,15 @@ impl Ending {
     pub fn is_complete(&self) -> bool {
         matches!(self, Ending::Complete { .. })
     }
+
+    /// Events that are said to be lost, of all threads; 0 where it ended before that was said.
+    pub fn lost(&self) -> u64 {
+        match self {
+            // What a file says may be anything.
+            Ending::Complete { lost, .. } => lost.values().fold(0, |all, lost| all.saturating_add(*lost)),
+            _ => 0,
+        }
+    }
 }
 
 impl std::fmt::Display for Ending {
@@ -98,9 +107,7 @@ impl std::fmt::Display for Ending {
             Ending::Complete { lost, more_at_byte } => {
                 write!(f, "complete")?;
                 if !lost.is_empty() {
-                    // What a file says may be anything.
-                    let all = lost.values().fold(0u64, |all, lost| all.saturating_add(*lost));
-                    write!(f, ", but for {all} lost events")?;
+                    write!(f, ", but for {} lost events", self.lost())?;
                 }
                 match more_at_byte {
                     Some(at_byte) => {

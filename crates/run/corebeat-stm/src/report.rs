@@ -112,12 +112,13 @@ impl Times {
     fn add(&mut self, time_ns: Option<u64>) {
         self.count += 1;
         self.measured += u64::from(time_ns.is_some());
-        self.measured_ns += time_ns.unwrap_or(0);
+        self.measured_ns = self.measured_ns.saturating_add(time_ns.unwrap_or(0));
     }
 
     /// Of all, taking those with times for the rest.
     fn all_ns(&self) -> u64 {
-        (u128::from(self.measured_ns) * u128::from(self.count) / u128::from(self.measured.max(1))) as u64
+        let all_ns = u128::from(self.measured_ns) * u128::from(self.count) / u128::from(self.measured.max(1));
+        u64::try_from(all_ns).unwrap_or(u64::MAX)
     }
 }
 
@@ -130,11 +131,11 @@ impl Attempts {
 
     /// Nanoseconds that they took. Where only some first attempts have times, these stand for the others.
     pub fn time_ns(&self) -> u64 {
-        self.first.all_ns() + self.later.all_ns()
+        self.first.all_ns().saturating_add(self.later.all_ns())
     }
 }
 
-/// What is known of a thread while events go by.
+/// What is known of a thread while events go by. Sums stay at their end: what a file says may be anything.
 #[derive(Default)]
 struct Stream {
     begin_ns: Option<u64>,
@@ -143,6 +144,12 @@ struct Stream {
     writes: Vec<u32>,
     /// The attempt before came to nothing.
     is_later: bool,
+}
+
+impl Stream {
+    fn add(&mut self, accesses: u64) {
+        self.accesses = self.accesses.saturating_add(accesses);
+    }
 }
 
 /// What is gathered from all.
@@ -179,10 +186,7 @@ impl Report {
             }
         }
         let mut report = all.told();
-        if let Ending::Complete { lost, .. } = timeline.ending() {
-            // What a file says may be anything.
-            report.lost = lost.values().fold(0, |all, lost| all.saturating_add(*lost));
-        }
+        report.lost = timeline.ending().lost();
         report.ending = Some(timeline.ending().clone());
         Ok(report)
     }
@@ -280,11 +284,10 @@ impl Gathered {
                 self.names.insert(number("place") as u32, (number("count") as u32, text("name").into()));
             }
             "start" => (stream.begin_ns, stream.site) = (Some(event.time_ns()), site()),
-            "read" => stream.accesses += 1,
-            // What a file says may be anything.
-            "reads" => stream.accesses = stream.accesses.saturating_add(number("count")),
+            "read" => stream.add(1),
+            "reads" => stream.add(number("count")),
             "write" => {
-                stream.accesses += 1;
+                stream.add(1);
                 if stream.writes.len() < WRITES_MAX {
                     stream.writes.push(number("place") as u32);
                 }
@@ -403,9 +406,10 @@ fn percent(part: u64, all: u64) -> f64 {
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let sum = |of: &dyn Fn(&Transactions) -> u64| self.transactions.iter().map(of).sum::<u64>();
+        let sum =
+            |of: &dyn Fn(&Transactions) -> u64| self.transactions.iter().map(of).fold(0, u64::saturating_add);
         let wasted_ns = sum(&|at| at.aborted.time_ns());
-        let all_ns = wasted_ns + sum(&|at| at.committed.time_ns());
+        let all_ns = wasted_ns.saturating_add(sum(&|at| at.committed.time_ns()));
         writeln!(
             f,
             "commits   {}, aborts {}: {:.4} aborts a commit",
@@ -434,7 +438,7 @@ impl Display for Report {
                 "{:>12} {:>10} {ratio:>9.4} {:>12} {:>12}  {}",
                 at.committed.count,
                 at.aborted.count,
-                time(wasted_ns + good_ns),
+                time(wasted_ns.saturating_add(good_ns)),
                 time(wasted_ns),
                 at.site.escape_debug()
             )?;
@@ -491,5 +495,20 @@ fn mark(good: u64, bad: u64) -> char {
         (0, 0) => ' ',
         (_, 0) => '.',
         _ => char::from(b'0' + (bad * 10).div_ceil(good + bad).min(9) as u8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_beyond_all_numbers_are_the_most_there_are() {
+        let mut attempts = Attempts::default();
+        for is_first in [true, true, false] {
+            attempts.add(is_first, Some(u64::MAX), 1);
+            attempts.add(is_first, None, u64::MAX);
+        }
+        assert_eq!((attempts.time_ns(), attempts.accesses), (u64::MAX, u64::MAX));
     }
 }

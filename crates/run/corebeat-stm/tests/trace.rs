@@ -3,7 +3,7 @@
 use corebeat_stm::contention::{self, Suicide};
 use corebeat_stm::trace::{self, Detail, Report, TIMED_EVERY, Transactions};
 use corebeat_stm::*;
-use corebeat_trace::{Compression, Options, Reader, Record, Value, WhenFull};
+use corebeat_trace::{Compression, Event, Options, Reader, Record, Value, WhenFull, emit};
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -180,6 +180,37 @@ fn abort_is_not_told_with_what_was_in_the_way_of_an_untold_one() {
         assert!(std::panic::catch_unwind(panics).is_err());
     });
     assert_eq!((report.aborts, report.places.len(), report.conflicts[0].other.as_ref()), (1, 0, None));
+}
+
+#[test]
+fn report_of_a_file_that_lies_is_a_report() {
+    #[derive(Event)]
+    #[event(name = "stm.reads", untimed)]
+    struct Reads {
+        count: u64,
+    }
+    #[derive(Event)]
+    #[event(name = "stm.read", untimed)]
+    struct Read {}
+    #[derive(Event)]
+    #[event(name = "stm.done", untimed)]
+    struct Done {}
+    #[derive(Event)]
+    #[event(name = "stm.abort", untimed)]
+    struct Abort {
+        site: u16,
+        accesses: u64,
+    }
+    let (report, _) = told(Detail::Off, || {
+        emit(&Reads { count: u64::MAX });
+        emit(&Read {});
+        emit(&Done {});
+        for site in [1, 2] {
+            emit(&Abort { site, accesses: u64::MAX });
+        }
+    });
+    assert_eq!((report.commits, report.aborts), (1, 2));
+    assert!(report.to_string().contains(&format!("with {} accesses", u64::MAX)), "{report}");
 }
 
 #[test]

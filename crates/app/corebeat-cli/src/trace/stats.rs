@@ -51,7 +51,7 @@ pub(crate) fn main(input: &Input) -> Done {
         }
     }
     let events: u64 = kinds.iter().sum();
-    let lost: u64 = threads.values().map(|t| t.lost).sum();
+    let lost = threads.values().fold(0u64, |all, thread| all.saturating_add(thread.lost));
     let mut text = String::new();
     // To write into a String cannot fail.
     let _ = writeln!(text, "events    {events}, and {lost} lost");
