@@ -56,7 +56,7 @@ pub(crate) fn main(command: Command) -> Done {
 fn cat(input: &Input) -> Done {
     let mut timeline = input.timeline()?;
     let out = BufWriter::new(std::io::stdout());
-    write_text(&mut timeline, out).map_err(|e| input.failed(e))?;
+    write_text(&mut timeline, out).map_err(|e| input.failed_to(None, e))?;
     input.ended(timeline.ending())
 }
 
@@ -94,15 +94,34 @@ impl Input {
             .map_err(|e| Failure::usage(format!("cannot write {}: {e}; name another file", output.display())))
     }
 
+    /// Where something is written: a file, or standard output.
+    fn out(&self, output: Option<&Path>) -> Result<Box<dyn Write>, Failure> {
+        Ok(match output {
+            None => Box::new(BufWriter::new(std::io::stdout())),
+            Some(path) => Box::new(BufWriter::new(self.create(path)?)),
+        })
+    }
+
     /// Writes a drawing.
     fn write(&self, output: &Path, drawn: &str) -> Result<(), Failure> {
         self.create(output)?
             .write_all(drawn.as_bytes())
-            .map_err(|e| Failure::own(format!("cannot write {}: {e}", output.display())))
+            .map_err(|e| self.failed_to(Some(output), Error::Write(e)))
     }
 
     fn timeline(&self) -> Result<Timeline<BufReader<File>>, Failure> {
         Timeline::new(self.open_file()?).map_err(|e| self.failed(e))
+    }
+
+    /// Where it was read to be written there, or on standard output.
+    fn failed_to(&self, output: Option<&Path>, error: Error) -> Failure {
+        match (error, output) {
+            (Error::Write(why), Some(output)) => {
+                Failure::own(format!("cannot write {}: {why}; name another file", output.display()))
+            }
+            (Error::Write(why), None) => Failure::own(format!("cannot print: {why}")),
+            (error, _) => self.failed(error),
+        }
     }
 
     fn failed(&self, error: Error) -> Failure {

@@ -81,6 +81,11 @@ fn trace_is_exported() {
     printed(&["export", "--to", "chrome"], &path, &["-o", chrome.to_str().unwrap()]);
     let read: serde_json::Value = serde_json::from_slice(&fs::read(&chrome).unwrap()).unwrap();
     assert_eq!(read["traceEvents"].as_array().unwrap().len(), 2002);
+    // What it cannot write to is named.
+    for command in [&["export", "--to", "csv"][..], &["export", "--to", "chrome"], &["cut"]] {
+        let (line, status) = refused(command, &path, &["-o", "/dev/full"]);
+        assert!(line.starts_with("corebeat: cannot write /dev/full: ") && status == 125, "{status} {line}");
+    }
     let ctf = folder.path().join("ctf");
     printed(&["export", "--to", "ctf"], &path, &["-o", ctf.to_str().unwrap()]);
     assert!(ctf.join("metadata").exists());
@@ -152,9 +157,9 @@ fn bad_files_get_one_clear_line() {
         }
     };
     write(b"");
-    refused_by_all("no trace", 1);
+    refused_by_all("no trace of Corebeat's: name a file", 1);
     write(b"#!/bin/sh\necho no trace at all\n");
-    refused_by_all("no trace", 1);
+    refused_by_all("no trace of Corebeat's: name a file", 1);
     let mut later = whole.clone();
     later[8] = 9;
     write(&later);

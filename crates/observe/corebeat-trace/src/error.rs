@@ -34,10 +34,13 @@ pub enum Error {
     #[error("a trace is recorded already: finish it first")]
     Installed,
     /// This is something else.
-    #[error("this is no trace of Corebeat's")]
+    #[error("this is no trace of Corebeat's: name a file that a program has recorded with corebeat_trace")]
     NotATrace,
     /// So much happened at a time that it cannot be put in order here.
-    #[error("packets of this trace that overlap take more than {} MiB", crate::timeline::HELD_BYTES_MAX >> 20)]
+    #[error(
+        "packets of this trace that overlap take more than {} MiB: cut a piece of it (corebeat trace cut)",
+        crate::timeline::HELD_BYTES_MAX >> 20
+    )]
     TooWide,
     /// None of it is in the piece that is asked for.
     #[error("nothing of those threads is in that time: the trace is {:.6} s long", *ns as f64 / 1e9)]
@@ -46,7 +49,11 @@ pub enum Error {
         ns: u64,
     },
     /// It is of another time.
-    #[error("this is a trace of version {found}, and this program reads version {}", crate::packet::VERSION)]
+    #[error(
+        "this is a trace of version {found}, and this program reads version {}: record it again, or read it with the Corebeat \
+         that recorded it",
+        crate::packet::VERSION
+    )]
     Version {
         /// Which.
         found: u32,

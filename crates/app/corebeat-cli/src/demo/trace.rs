@@ -107,9 +107,12 @@ pub(crate) fn main(options: &Options) -> Done {
     let mut reader = Reader::new(open()?).map_err(Failure::own)?;
     write_ctf(&mut reader, &ctf).map_err(Failure::own)?;
     show(&ctf, events)?;
-    if options.output.is_some() {
-        let path = folder.path.display();
-        print(format_args!("\n{path} has bank.cbt, for 'corebeat trace', and ctf, for others.\n"))?;
+    match &options.output {
+        Some(path) => print(format_args!(
+            "\n{} has bank.cbt, for 'corebeat trace', and ctf, for others.\n",
+            path.display()
+        ))?,
+        None => print("\nThe trace goes now; --output FOLDER keeps it, for 'corebeat trace' and others.\n")?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -88,22 +88,23 @@ pub(super) fn export(input: &Input, folder: &Path) -> Done {
 }
 
 /// Writes the calls, if there are any, with all other events for Perfetto.
-pub(super) fn chrome<W: Write>(input: &Input, out: impl FnOnce() -> Result<W, Failure>) -> Done {
-    let calls = Calls::read(input.open_file()?).map_err(|e| failed(input, e))?;
+pub(super) fn chrome(input: &Input, output: Option<&Path>) -> Done {
+    let failed = |error| failed(input, output, error);
+    let calls = Calls::read(input.open_file()?).map_err(failed)?;
     let mut reader = Reader::new(input.open_file()?).map_err(|e| input.failed(e))?;
-    chrome::write(&calls, &mut reader, out()?).map_err(|e| failed(input, e))?;
+    chrome::write(&calls, &mut reader, input.out(output)?).map_err(failed)?;
     told(input, &calls)
 }
 
-fn failed(input: &Input, error: Error) -> Failure {
+fn failed(input: &Input, output: Option<&Path>, error: Error) -> Failure {
     match error {
-        Error::Trace(error) => input.failed(error),
+        Error::Trace(error) => input.failed_to(output, error),
         error => Failure::wrong(format!("{}: {error}", input.shown())),
     }
 }
 
 fn read(input: &Input) -> Result<Calls, Failure> {
-    let calls = Calls::read(input.open()?).map_err(|e| failed(input, e))?;
+    let calls = Calls::read(input.open()?).map_err(|e| failed(input, None, e))?;
     if calls.calls().is_empty() {
         if let Some(ending @ Ending::Damaged { .. }) = calls.ending() {
             return Err(Failure::wrong(format!("{}: {ending}", input.shown())));

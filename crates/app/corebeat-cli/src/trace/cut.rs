@@ -45,7 +45,8 @@ pub(crate) fn main(options: &Options) -> Done {
     let cut = Cut::new(input.open_file()?, ns(options.from)..ns(to), &options.thread);
     let cut = cut.map_err(|e| input.failed(e))?;
     let out = input.create(&options.output)?;
-    let (packets, ending) = cut.write(BufWriter::new(out)).map_err(|e| input.failed(e))?;
+    let cut = cut.write(BufWriter::new(out));
+    let (packets, ending) = cut.map_err(|e| input.failed_to(Some(&options.output), e))?;
     print(format_args!("{packets} packet{}\n", if packets == 1 { "" } else { "s" }))?;
     input.ended(&ending)
 }

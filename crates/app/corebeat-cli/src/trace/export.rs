@@ -3,7 +3,6 @@
 use super::Input;
 use crate::failure::{Done, Failure};
 use corebeat_trace::{Reader, write_csv, write_ctf, write_json_lines};
-use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -43,24 +42,18 @@ pub(crate) fn main(options: &Options) -> Done {
             write_ctf(&mut reader, folder).map_err(|e| input.failed(e))?;
             reader.ending().cloned()
         }
-        (Form::Chrome, output) => return super::calls::chrome(input, || create(input, output.as_ref())),
+        (Form::Chrome, output) => return super::calls::chrome(input, output.as_deref()),
         (form, output) => {
+            let output = output.as_deref();
             let mut timeline = input.timeline()?;
-            let out = create(input, output.as_ref())?;
+            let out = input.out(output)?;
             match form {
                 Form::Csv => write_csv(&mut timeline, out),
                 _ => write_json_lines(&mut timeline, out),
             }
-            .map_err(|e| input.failed(e))?;
+            .map_err(|e| input.failed_to(output, e))?;
             Some(timeline.ending().clone())
         }
     };
     ending.map_or(Ok(std::process::ExitCode::SUCCESS), |ending| input.ended(&ending))
-}
-
-fn create(input: &Input, output: Option<&PathBuf>) -> Result<Box<dyn Write>, Failure> {
-    Ok(match output {
-        None => Box::new(BufWriter::new(std::io::stdout())),
-        Some(path) => Box::new(BufWriter::new(input.create(path)?)),
-    })
 }
