@@ -53,6 +53,7 @@ pub struct Options {
 }
 
 /// A trace that is being recorded. It ends with [`Trace::finish`], or when this is dropped, which keeps silent about errors.
+/// (The `Trace` of `corebeat-scoop` is another thing: what its collector finds objects by.)
 pub struct Trace {
     shared: Arc<Shared>,
     collectors: Vec<JoinHandle<Vec<Arc<Stream>>>>,

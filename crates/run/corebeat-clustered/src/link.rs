@@ -11,6 +11,8 @@ use std::{fmt, ptr};
 /// A reference that all share, to a value that may be replaced or destroyed at any time: who found it before, in an
 /// [`event`](crate::event()), has it until the event is over. No lock is taken for that, and none is needed.
 ///
+/// (The `Link` of `corebeat-scoop` is another thing: a field of an object, which refers to one of another processor.)
+///
 /// ```
 /// use corebeat_clustered::{Link, event};
 ///

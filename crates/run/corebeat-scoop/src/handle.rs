@@ -43,6 +43,8 @@ pub struct Gc<T> {
 /// What can be done with it: [`Here::hold`](crate::Here::hold), which gives a [`Separate`] to call; and
 /// [`Here::own`](crate::Here::own), where it may be an object of one's own. Like [`Gc`] it is not `Send`.
 ///
+/// (The `Link` of `corebeat-clustered` is another thing: a reference that all threads share, to what may be replaced.)
+///
 /// ```compile_fail
 /// # use corebeat_scoop::*;
 /// fn smuggle(shop: &Separate<u64>, client: &Client, far: Link<u64>) {

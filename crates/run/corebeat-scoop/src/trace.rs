@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 /// What objects, and fields of objects, are: they tell the collector of their handles.
 ///
 /// `#[derive(Trace)]` writes it, where all fields have it: handles, numbers, texts, collections and options of those. Everything else
-/// goes into a [`Plain`].
+/// goes into a [`Plain`]. (The `Trace` of `corebeat-trace` is another thing: events in a file.)
 ///
 /// ```
 /// use corebeat_scoop::{Gc, Link, Plain, Trace};
