@@ -78,7 +78,6 @@ pub(crate) struct Descriptor {
     /// How our locks look.
     owner: u64,
     mode: Mode,
-    notes: Notes,
     fate: Fate,
     is_irrevocable: bool,
     /// What it reads may be newer than its begin, if all that it has read before is still so. Always, but for transactions on
@@ -230,7 +229,6 @@ impl Descriptor {
             time: 0,
             owner: owner(slot),
             mode: Mode::Full,
-            notes: Notes::All,
             fate: Fate::Open,
             is_irrevocable: false,
             may_extend: true,
@@ -272,7 +270,7 @@ impl Descriptor {
 
     #[inline(always)]
     fn begin(&mut self) {
-        self.notes = if self.mode == Mode::Full { Notes::All } else { Notes::None };
+        self.reads.note(if self.mode == Mode::Full { Notes::All } else { Notes::None });
         if trace::is_on() {
             self.tell_start();
         }
@@ -310,16 +308,7 @@ impl Descriptor {
     pub(crate) fn read_at_once(&mut self, lock: &Lock, place: &Place) -> Option<*mut ()> {
         let seen = lock.look();
         let value = place.get();
-        let is_read = seen <= self.time
-            && lock.is_still(seen)
-            && match self.notes {
-                Notes::None => true,
-                Notes::All => self.reads.push_at_once(lock),
-                Notes::Rows => {
-                    self.reads.push_to_row(lock);
-                    true
-                }
-            };
+        let is_read = seen <= self.time && lock.is_still(seen) && self.reads.push_at_once(lock);
         is_read.then_some(value)
     }
 
@@ -336,11 +325,7 @@ impl Descriptor {
             } else if seen > self.time && !is_planted(Fault::Time) {
                 self.extend(lock, seen)?;
             } else if lock.is_still(seen) {
-                match self.notes {
-                    Notes::None => {}
-                    Notes::All => self.reads.push(lock),
-                    Notes::Rows => self.reads.push_to_row(lock),
-                }
+                self.reads.push(lock);
                 return Ok(value);
             }
         }
@@ -478,7 +463,7 @@ impl Descriptor {
         if is_planted(Fault::Validation) {
             return true;
         }
-        self.reads.all().iter().all(|lock| {
+        self.reads.to_check().iter().all(|lock| {
             // SAFETY: what is read stays as long as the attempt.
             let seen = unsafe { lock.as_ref() }.look();
             seen <= self.time || seen == self.owner
@@ -490,7 +475,7 @@ impl Descriptor {
     fn blame_changed(&mut self) {
         let (time, owner) = (self.time, self.owner);
         // SAFETY: what is read stays as long as the attempt.
-        let locks = self.reads.all().iter().map(|lock| unsafe { lock.as_ref() });
+        let locks = self.reads.to_check().iter().map(|lock| unsafe { lock.as_ref() });
         let changed = locks.map(|lock| (lock, lock.look())).find(|(_, seen)| *seen > time && *seen != owner);
         if let Some((lock, seen)) = changed {
             self.teller.blame(lock, holder(seen));
@@ -566,8 +551,7 @@ impl Descriptor {
 
     /// How many cells were read to be looked at again, and written: the same, whoever is told of it.
     fn opened(&self) -> u64 {
-        let reads = if self.notes == Notes::Rows { 0 } else { self.reads.all().len() };
-        (reads + self.writes.len()) as u64
+        (self.reads.count_to_check() + self.writes.len()) as u64
     }
 
     /// The transaction is over: the next one begins with nothing.
@@ -615,7 +599,7 @@ impl Descriptor {
             }
             self.mode = Mode::Alone;
             if !trace::is_on() || !self.teller.is_full() {
-                self.notes = Notes::None;
+                self.reads.note(Notes::None);
             }
             self.time = VERSION_MAX;
         }
@@ -741,9 +725,8 @@ impl Descriptor {
     #[inline(always)]
     fn tell_start(&mut self) {
         self.teller.start(self.slot, self.site);
-        if self.notes == Notes::None && self.teller.is_full() {
-            self.notes = Notes::Rows;
-            self.reads.begin_rows();
+        if self.mode != Mode::Full && self.teller.is_full() {
+            self.reads.note(Notes::Rows);
         }
     }
 
@@ -761,7 +744,7 @@ impl Descriptor {
 
     #[inline(always)]
     fn tell_accesses(&mut self) {
-        if !self.reads.all().is_empty() {
+        if !self.reads.is_empty() {
             self.tell_reads();
         }
         if !self.writes.is_empty() {
@@ -771,7 +754,7 @@ impl Descriptor {
 
     #[inline(never)]
     fn tell_reads(&mut self) {
-        trace::tell_reads(&mut self.reads, self.notes);
+        trace::tell_reads(&mut self.reads);
     }
 
     #[inline(never)]
@@ -803,8 +786,8 @@ impl Descriptor {
             self.version = version;
         }
         if trace::is_on() && self.teller.is_current() {
-            let accesses = self.reads.count(self.notes)
-                + self.writes.iter().filter(|write| write.lock.is_some()).count();
+            let accesses =
+                self.reads.count() + self.writes.iter().filter(|write| write.lock.is_some()).count();
             if self.teller.is_full() {
                 self.tell_accesses();
             }
@@ -890,10 +873,10 @@ impl Descriptor {
         let look = |lock: &NonNull<Lock>| unsafe { lock.as_ref() }.look();
         // SAFETY: as in `is_valid`.
         let bit = |lock: &NonNull<Lock>| unsafe { lock.as_ref() }.bit();
-        let bits = self.reads.all().iter().chain(&own).map(bit).fold(0, |bits, bit| bits | bit);
+        let bits = self.reads.to_check().iter().chain(&own).map(bit).fold(0, |bits, bit| bits | bit);
         if unchanged {
             GLOBAL.waiters.join(self.slot, bits);
-            unchanged = self.reads.all().iter().all(|lock| look(lock) <= self.time)
+            unchanged = self.reads.to_check().iter().all(|lock| look(lock) <= self.time)
                 && own.iter().all(|lock| look(lock) == self.version);
             if !unchanged {
                 GLOBAL.waiters.leave(self.slot);

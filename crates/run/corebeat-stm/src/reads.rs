@@ -5,8 +5,9 @@ use crate::lock::Lock;
 use std::ptr::NonNull;
 
 /// Which reads are noted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Notes {
+    #[default]
     None,
     /// Each, to be looked at again.
     All,
@@ -14,13 +15,14 @@ pub(crate) enum Notes {
     Rows,
 }
 
-/// Locks of what was read, in order. Rows stand there as two:
+/// Locks of what was read, in order. Where rows are noted, those stand there as two:
 ///
 /// ```text
 ///   | a | b | c       | d, LAST | e |       a, b, all from c to d, e
 /// ```
 #[derive(Default)]
 pub(crate) struct Reads {
+    notes: Notes,
     locks: Vec<NonNull<Lock>>,
     /// Behind the last one that was noted for a row.
     next: Option<NonNull<Lock>>,
@@ -36,38 +38,63 @@ fn is_last(lock: &NonNull<Lock>) -> bool {
 }
 
 impl Reads {
-    // ---- each
+    /// From here on these are noted. Those that were before stay, so rows are for who has read nothing.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, notes: Notes) {
+        self.notes = notes;
+        if notes == Notes::Rows {
+            self.next = None;
+        }
+    }
 
-    /// Notes one, if that needs no new room.
+    /// Notes one as it is to be, if that needs no new room. Whether it did.
     #[inline(always)]
     pub(crate) fn push_at_once(&mut self, lock: &Lock) -> bool {
-        push_where_room(&mut self.locks, lock.into())
+        match self.notes {
+            Notes::None => {}
+            Notes::All => return push_where_room(&mut self.locks, lock.into()),
+            Notes::Rows => self.push_to_row(lock.into()),
+        }
+        true
     }
 
+    /// Notes one as it is to be.
     pub(crate) fn push(&mut self, lock: &Lock) {
-        self.locks.push(lock.into());
+        match self.notes {
+            Notes::None => {}
+            Notes::All => self.locks.push(lock.into()),
+            Notes::Rows => self.push_to_row(lock.into()),
+        }
     }
 
-    /// All of them, where each was noted; where rows were, nothing is in there if nothing was read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.locks.is_empty()
+    }
+
+    /// Those that are to be looked at again. Rows are not: who has them may not ask.
     #[inline(always)]
-    pub(crate) fn all(&self) -> &[NonNull<Lock>] {
+    pub(crate) fn to_check(&self) -> &[NonNull<Lock>] {
+        debug_assert!(self.notes != Notes::Rows, "locks with marks in their addresses");
         &self.locks
+    }
+
+    /// How many they are; 0 where rows are noted.
+    pub(crate) fn count_to_check(&self) -> usize {
+        if self.notes == Notes::Rows { 0 } else { self.locks.len() }
     }
 
     pub(crate) fn retain(&mut self, keeps: impl FnMut(&NonNull<Lock>) -> bool) {
         self.locks.retain(keeps);
     }
 
-    // ---- rows
-
-    /// From here on they are noted.
-    pub(crate) fn begin_rows(&mut self) {
-        self.next = None;
+    pub(crate) fn clear(&mut self) {
+        self.locks.clear();
     }
 
+    // ---- rows
+
     #[inline(always)]
-    pub(crate) fn push_to_row(&mut self, lock: &Lock) {
-        let lock = NonNull::from(lock);
+    fn push_to_row(&mut self, lock: NonNull<Lock>) {
         if self.next == Some(lock) {
             // From where it is rather than from where it was expected: so reads need not wait for one another.
             self.next = behind(lock);
@@ -94,22 +121,13 @@ impl Reads {
         }
     }
 
-    // ---- both
-
-    pub(crate) fn clear(&mut self) {
-        self.locks.clear();
-    }
+    // ---- what is told
 
     /// Hands on what was read: some one by one, and some as the first of so many in a row.
     #[inline(always)]
-    pub(crate) fn tell(
-        &mut self,
-        notes: Notes,
-        one: impl Fn(&[NonNull<Lock>]),
-        row: impl Fn(NonNull<Lock>, u32),
-    ) {
+    pub(crate) fn tell(&mut self, one: impl Fn(&[NonNull<Lock>]), row: impl Fn(NonNull<Lock>, u32)) {
         let mut rest = &self.locks[..];
-        if notes == Notes::Rows {
+        if self.notes == Notes::Rows {
             self.end_row();
             rest = &self.locks[..];
             while let Some(at) = rest.iter().position(is_last) {
@@ -124,8 +142,8 @@ impl Reads {
     }
 
     /// How many they are.
-    pub(crate) fn count(&mut self, notes: Notes) -> usize {
-        if notes != Notes::Rows {
+    pub(crate) fn count(&mut self) -> usize {
+        if self.notes != Notes::Rows {
             return self.locks.len();
         }
         self.end_row();
@@ -173,23 +191,20 @@ mod tests {
             let cells: Vec<TCell<u64>> = (0..50).map(TCell::new).collect();
             let mut reads = Reads::default();
             // One that is never told leaves nothing behind.
-            reads.begin_rows();
-            reads.push_to_row(cells[0].parts().0);
+            reads.note(Notes::Rows);
+            reads.push(cells[0].parts().0);
             for notes in [Notes::All, Notes::Rows, Notes::All] {
                 reads.clear();
-                if notes == Notes::Rows {
-                    reads.begin_rows();
-                }
+                reads.note(notes);
                 let read: Vec<usize> = steps.iter().flat_map(|&(first, count)| first..first + count).collect();
                 for index in &read {
-                    let lock = cells[*index].parts().0;
-                    if notes == Notes::Rows { reads.push_to_row(lock) } else { reads.push(lock) }
+                    reads.push(cells[*index].parts().0);
                 }
-                prop_assert_eq!(reads.count(notes), read.len());
+                prop_assert_eq!(reads.count(), read.len());
+                prop_assert_eq!(reads.count_to_check(), if notes == Notes::All { read.len() } else { 0 });
                 let told = RefCell::new(Vec::new());
                 let index = |lock: NonNull<Lock>| (lock.addr().get() - (&raw const cells[0]).addr()) / STEP_BYTES;
                 reads.tell(
-                    notes,
                     |locks| told.borrow_mut().extend(locks.iter().map(|lock| index(*lock))),
                     |first, count| {
                         assert!(count > 1);

@@ -48,7 +48,7 @@
 use crate::TCell;
 use crate::counter::Cause;
 use crate::lock::Lock;
-use crate::reads::{Notes, Reads};
+use crate::reads::Reads;
 pub use crate::report::{Attempts, Conflict, Place, Report, Transactions};
 use crate::slot::Slot;
 use crate::value::Value;
@@ -325,9 +325,8 @@ impl Teller {
 }
 
 #[inline(always)]
-pub(crate) fn tell_reads(reads: &mut Reads, notes: Notes) {
+pub(crate) fn tell_reads(reads: &mut Reads) {
     reads.tell(
-        notes,
         |locks| emit_all::<Read, _>(locks, |lock| place(lock.as_ptr())),
         |first, count| emit(&Row { place: place(first.as_ptr()), count }),
     );
