@@ -82,8 +82,8 @@ pub enum Detail {
 static STATE: AtomicU32 = AtomicU32::new(0);
 const DETAIL: u32 = 3;
 
-/// From their next attempt on, all transactions of the process tell so much, into the trace that is installed. To be said again
-/// when another trace has been installed.
+/// From their next attempt on, all transactions of the process tell so much, into the trace that is installed. Attempts that are under way
+/// tell nothing more. To be said again when another trace has been installed.
 pub fn set(detail: Detail) {
     let detail = detail as u32;
     let next = |state: u32| Some((state | DETAIL).wrapping_add(1) | detail);
