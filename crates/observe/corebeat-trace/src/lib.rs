@@ -98,7 +98,7 @@
 //!
 //! [`KINDS_MAX`] kinds a process, [`FIELDS_MAX`] fields a kind, texts of [`TEXT_BYTES_MAX`] bytes, [`STREAMS_MAX`] threads a
 //! trace. Not for signal handlers. Any number of traces may be recorded at a time, each with its own [`Log`]s, but one of them is
-//! installed: a second [`Trace::install`] is refused ([`Error::Installed`]).
+//! installed: to install another one meanwhile is refused ([`Error::Installed`]).
 
 extern crate self as corebeat_trace;
 
