@@ -4,10 +4,9 @@ use crate::limbo::Dead;
 use crate::lock::Lock;
 use crate::place::Place;
 use crate::value::Value;
-use std::cell::RefCell;
-use std::fmt;
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
-use std::mem;
+use std::{fmt, mem, ptr};
 
 /// A place in memory that transactions read and write: a lock and a value, side by side in one cache line.
 ///
@@ -60,9 +59,9 @@ impl<V: Value> Drop for TCell<V> {
 }
 
 corebeat_sync::thread_local! {
-    /// While a cell's value is dropped: those of cells in it. They have their turn after it, so that a list of cells, however long,
-    /// takes no more of the stack than one.
-    static NESTED: RefCell<Option<Vec<Dead>>> = const { RefCell::new(None) };
+    /// While a cell's value is dropped: where those of cells in it wait, else null. They have their turn after it, so that a list of cells,
+    /// however long, takes no more of the stack than one. It has no destructor, so it is there also at the thread's end.
+    static WAITING: Cell<*const RefCell<Vec<Dead>>> = const { Cell::new(ptr::null()) };
 }
 
 /// Drops what a cell has held, and then what was in cells in there.
@@ -71,39 +70,33 @@ corebeat_sync::thread_local! {
 ///
 /// Nobody else has it.
 unsafe fn drop_flat(dead: Dead) {
-    // In destructors of thread-local data ours may be gone: then there is nobody to wait for.
-    let is_nested = NESTED.try_with(|nested| {
-        let nested = &mut *nested.borrow_mut();
-        match nested {
-            Some(waiting) => waiting.push(dead),
-            None => {
-                *nested = Some(Vec::new());
-                return false;
-            }
+    WAITING.with(|place| {
+        // SAFETY: null, or on the stack of a call of this thread, which takes it away before it ends.
+        if let Some(waiting) = unsafe { place.get().as_ref() } {
+            waiting.borrow_mut().push(dead);
+            return;
         }
-        true
-    });
-    if !is_nested.unwrap_or(false) {
-        let _rest = Rest;
+        let waiting = RefCell::default();
+        place.set(&waiting);
+        let _rest = Rest(&waiting);
         // SAFETY: the caller's.
         unsafe { (dead.drop)(dead.value) };
-    }
+    });
 }
 
 /// Those that wait, when this goes: also where a destructor has panicked.
-struct Rest;
+struct Rest<'w>(&'w RefCell<Vec<Dead>>);
 
-impl Drop for Rest {
+impl Drop for Rest<'_> {
     fn drop(&mut self) {
-        let next =
-            || NESTED.try_with(|nested| nested.borrow_mut().as_mut().and_then(Vec::pop)).ok().flatten();
+        let next = || self.0.borrow_mut().pop();
         while let Some(dead) = next() {
-            let rest = Rest;
+            let rest = Rest(self.0);
             // SAFETY: from `drop_flat`.
             unsafe { (dead.drop)(dead.value) };
             mem::forget(rest);
         }
-        let _ = NESTED.try_with(|nested| nested.borrow_mut().take());
+        WAITING.with(|place| place.set(ptr::null()));
     }
 }
 

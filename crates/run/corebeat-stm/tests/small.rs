@@ -491,3 +491,47 @@ fn long_list_of_cells_is_freed_without_a_frame_for_each() {
         reclaim();
     }
 }
+
+#[test]
+fn what_is_in_cells_of_a_value_whose_destructor_panics_is_dropped() {
+    struct Loud {
+        _next: TCell<Option<Arc<Loud>>>,
+        dropped: Arc<AtomicUsize>,
+    }
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            // Every second one panics.
+            if self.dropped.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) && !thread::panicking() {
+                std::panic::resume_unwind(Box::new(()));
+            }
+        }
+    }
+    const NODES: usize = 9;
+    let dropped = Arc::new(AtomicUsize::new(0));
+    for round in 1..3 {
+        let list = (0..NODES).fold(TCell::new(None), |next, _| {
+            TCell::new(Some(Arc::new(Loud { _next: next, dropped: dropped.clone() })))
+        });
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(list))).is_err());
+        assert_eq!(dropped.load(Ordering::Relaxed), round * NODES);
+    }
+}
+
+#[test]
+fn long_list_of_cells_is_freed_without_a_frame_for_each_when_its_thread_ends() {
+    struct Node {
+        _next: TCell<Option<Arc<Node>>>,
+    }
+    const NODES: usize = if cfg!(miri) { 100 } else { 200_000 };
+    let list =
+        |nodes| (0..nodes).fold(TCell::new(None), |next, _| TCell::new(Some(Arc::new(Node { _next: next }))));
+    thread_local! {
+        static LIST: Cell<Option<TCell<Option<Arc<Node>>>>> = const { Cell::new(None) };
+    }
+    let keeps = move || {
+        LIST.set(Some(list(NODES)));
+        // What this uses goes before the list does, if it goes.
+        drop(list(1));
+    };
+    thread::spawn(keeps).join().unwrap();
+}
