@@ -74,8 +74,9 @@ void corebeat_event_leave(void);
 /* Pointers by numbers. To get one takes no lock, and writes no line that another thread uses. */
 typedef struct corebeat_map corebeat_map;
 
-/* A map, empty. Each pointer that was put there and replaced or removed is given to `release` once, when no event uses it any
- * more, by whatever thread. `release` may be NULL: then nothing is done. */
+/* A map, empty. A pointer that was put there and replaced or removed is given to `release`, once for each time it was put, when no event
+ * uses it any more, by whatever thread; it may wait until the thread that has replaced it does so again, or ends. `release` may be NULL:
+ * then nothing is done. */
 corebeat_map *corebeat_map_new(void (*release)(void *));
 /* The pointer of a key, or NULL if it has none. Outside of an event, this ends the program. */
 void *corebeat_map_get(const corebeat_map *map, uint64_t key);
