@@ -46,13 +46,11 @@ impl Door {
     ///
     /// # Errors
     ///
-    /// There is one already, or no thread can be started.
+    /// There is one already, another process has taken its name, or no thread can be started.
     pub fn open() -> io::Result<Door> {
         let address = address(std::process::id())?;
         let listener = UnixListener::bind_addr(&address).map_err(|e| match e.kind() {
-            io::ErrorKind::AddrInUse => {
-                io::Error::new(e.kind(), "this process has a door already: keep that one")
-            }
+            io::ErrorKind::AddrInUse => io::Error::new(e.kind(), taken(&address)),
             _ => e,
         })?;
         let over = Arc::new(AtomicBool::new(false));
@@ -88,6 +86,17 @@ impl Drop for Door {
 
 fn address(pid: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("corebeat-probe-{pid}"))
+}
+
+/// By whom.
+fn taken(address: &SocketAddr) -> String {
+    let who = UnixStream::connect_addr(address).and_then(|socket| Ok(socket_peercred(&socket)?.pid));
+    match who.map(|pid| pid.as_raw_nonzero().get() as u32) {
+        Ok(pid) if pid != std::process::id() => {
+            format!("process {pid} has taken the name of this one's door: end that one first")
+        }
+        _ => "this process has a door already: keep that one".into(),
+    }
 }
 
 fn serve(client: UnixStream) -> io::Result<()> {

@@ -6,10 +6,13 @@ use corebeat_probe::{
 use corebeat_trace::{Options, Trace};
 use std::fs::File;
 use std::future::Future;
+use std::io::{BufRead, BufReader};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -472,7 +475,7 @@ fn probes_are_switched_through_the_door() {
     let me = std::process::id();
     assert!(ask(me, "list", "door::*").unwrap_err().to_string().contains("has no door"));
     let door = Door::open().unwrap();
-    assert!(Door::open().is_err());
+    assert!(Door::open().unwrap_err().to_string().contains("has a door already"));
     let list = || ask(me, "list", "door::*").unwrap();
     let (lines, fit) = list();
     assert_eq!((lines.len(), fit), (1, 1));
@@ -486,6 +489,42 @@ fn probes_are_switched_through_the_door() {
     assert!(ask(me, "explode", "*").unwrap_err().to_string().contains("knows list, on and off"));
     drop(door);
     assert!(ask(me, "list", "*").is_err());
+}
+
+/// The process whose door's name the child of the next test takes.
+const NAMESAKE: &str = "COREBEAT_PROBE_NAMESAKE";
+
+#[test]
+fn child_takes_the_name_of_a_door() {
+    // Nothing, but in a child.
+    let Some(pid) = std::env::var_os(NAMESAKE) else { return };
+    let name = format!("corebeat-probe-{}", pid.to_str().unwrap());
+    let _taken = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+    eprintln!("taken");
+    // Until the other one has looked.
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+fn door_whose_name_another_process_has_taken_says_so() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let me = std::process::id();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_takes_the_name_of_a_door", "--nocapture"])
+        .env(NAMESAKE, me.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let (door, asked) = (Door::open(), ask(me, "list", "*"));
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert_eq!(said, "taken\n");
+    assert!(door.unwrap_err().to_string().contains(&format!("process {} has taken", child.id())));
+    assert!(asked.unwrap_err().to_string().contains("is another process"));
 }
 
 #[probe(name = "keeper::dear")]

@@ -62,7 +62,8 @@
 //! 1. Where there is room, an event is a look at the counter and a few stores: no lock, no allocation, no read-modify-write
 //!    (`log`).
 //! 2. No event is lost uncounted: what is read, and what is said to be lost, is what was emitted
-//!    (`threads_that_do_not_wait_count_what_they_lose`, `threads_that_wait_lose_nothing`).
+//!    (`threads_that_do_not_wait_count_what_they_lose`, `threads_that_wait_lose_nothing`,
+//!    `thread_that_logs_while_a_trace_ends_logs_into_the_next`).
 //! 3. A buffer is its thread's or its taker's, never both's, but for what is before `at` (`ring`;
 //!    `loom_ring_gives_what_was_filled_in_order`, `loom_ring_open_slot_is_taken_in_parts`, with planted faults).
 //! 4. No code of users runs while an event is written, so none can come between ([`Fields`] can be implemented nowhere else).
