@@ -82,6 +82,8 @@ pub struct stm_tx {
     nesting: c_uint,
     /// The last one was given up for good.
     is_aborted: bool,
+    /// Modules are told that it begins. The program has not come to `sigsetjmp`.
+    is_starting: bool,
     /// What this attempt has allocated, and what it has freed.
     allocated: Vec<*mut ()>,
     freed: Vec<*mut ()>,
@@ -173,8 +175,8 @@ unsafe fn free(block: *mut ()) {
 ///
 /// # Safety
 ///
-/// As for [`inside`]; it is in a transaction; the function that has called `sigsetjmp` with its `env` has not returned; and no frame
-/// from here to there owns anything with a destructor.
+/// As for [`inside`]; it is in a transaction; the function that has called `sigsetjmp` with its `env`, if it has come to that, has not
+/// returned; and no frame from here to there owns anything with a destructor.
 #[cold]
 #[inline(never)]
 unsafe fn lost(tx: *mut stm_tx, why: c_int) {
@@ -182,6 +184,12 @@ unsafe fn lost(tx: *mut stm_tx, why: c_int) {
     let (retries, why) = unsafe { (*tx).prepare(why) };
     tell(Event::Abort);
     if retries {
+        // SAFETY: as the caller says.
+        if unsafe { (*tx).is_starting } {
+            die(
+                "a transaction has failed in a callback on_start, before sigsetjmp: use no memory of transactions there",
+            );
+        }
         // SAFETY: see the top of this file.
         unsafe { siglongjmp(&raw mut (*tx).env, why) };
     }
@@ -332,6 +340,18 @@ fn tell(event: Event) {
     }
 }
 
+/// # Safety
+///
+/// From `stm_init_thread`, and this thread's.
+#[cold]
+unsafe fn tell_start(tx: *mut stm_tx) {
+    // SAFETY: the caller says so.
+    unsafe { (*tx).is_starting = true };
+    tell_modules(Event::Start);
+    // SAFETY: as above.
+    unsafe { (*tx).is_starting = false };
+}
+
 #[cold]
 fn tell_modules(event: Event) {
     // A copy: no lock is held while C runs, which may abort the transaction.
@@ -369,6 +389,7 @@ pub extern "C" fn stm_init_thread() -> *mut stm_tx {
             attr: stm_tx_attr_t(0),
             nesting: 0,
             is_aborted: false,
+            is_starting: false,
             allocated: Vec::new(),
             freed: Vec::new(),
             parts: Vec::new(),
@@ -416,8 +437,11 @@ unsafe fn start(tx: *mut stm_tx, attr: stm_tx_attr_t) -> *mut c_void {
     it.attr = attr;
     it.is_aborted = false;
     it.words.begin(attr.0 & stm_tx_attr_t::READ_ONLY != 0);
-    tell(Event::Start);
-    // SAFETY: it is there; `it` is not used after code of C's, which may have used it as well.
+    if HAS_MODULES.load(Relaxed) {
+        // SAFETY: it is there; `it` is not used after code of C's, which may have used it as well.
+        unsafe { tell_start(tx) };
+    }
+    // SAFETY: as above.
     unsafe { (&raw mut (*tx).env).cast() }
 }
 

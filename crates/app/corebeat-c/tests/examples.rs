@@ -139,9 +139,13 @@ fn modules_and_units_in_c_do_what_their_headers_say() {
             said.lines().map(|line| line.trim_matches(['=', '>', ' ', '(', ')'])).collect();
         let once = ["on_precommit", "on_commit", "on_thread_exit"];
         assert_eq!(words, [&["on_thread_init", "on_start", "on_abort"][..], &once].concat(), "{compiler}");
-        let late = Command::new(&program).arg("late").env("LD_LIBRARY_PATH", library()).output().unwrap();
-        let said = String::from_utf8(late.stderr).unwrap();
-        assert!(!late.status.success() && said.contains("mod_cb_init was not called"), "{said}");
+        let misuse = [("late", "mod_cb_init was not called"), ("early", "failed in a callback on_start")];
+        for (misuse, line) in misuse {
+            let ended =
+                Command::new(&program).arg(misuse).env("LD_LIBRARY_PATH", library()).output().unwrap();
+            let said = String::from_utf8(ended.stderr).unwrap();
+            assert!(!ended.status.success() && said.contains(line), "{misuse}: {said}");
+        }
     }
 }
 

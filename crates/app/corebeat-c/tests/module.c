@@ -249,6 +249,12 @@ static void refuse(void *unused)
 		stm_abort(STM_ABORT_NO_RETRY);
 }
 
+static void give_up(void *unused)
+{
+	(void)unused;
+	stm_abort(0);
+}
+
 /* What is to be told before the commit may give the transaction up. */
 static void refusals(void)
 {
@@ -285,6 +291,12 @@ int main(int argc, char **argv)
 		COMMIT
 		stm_exit_thread();
 		return 0;
+	}
+	if (argc > 1 && strcmp(argv[1], "early") == 0) {
+		EXPECT(stm_register(NULL, NULL, give_up, NULL, NULL, NULL, NULL) == 1);
+		stm_init_thread();
+		START(0, 0)
+		COMMIT
 	}
 	if (argc > 1 && strcmp(argv[1], "late") == 0) {
 		stm_init_thread();

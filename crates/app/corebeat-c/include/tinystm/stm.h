@@ -149,7 +149,8 @@ int stm_get_parameter(const char *name, void *val);
 int stm_set_parameter(const char *name, void *val);
 
 /* For modules: keys of data that each thread has, 7 at most (then -1); and functions that are called when something happens, 7 at most
- * for each (then 0). To be called before stm_init_thread. */
+ * for each (then 0). To be called before stm_init_thread. What on_precommit does with memory of transactions is a part of the one that
+ * is to commit, which it may abort; on_start comes before sigsetjmp, where no transaction can begin again: it leaves such memory alone. */
 int stm_create_specific(void);
 void *stm_get_specific(int key);
 void *stm_get_specific_tx(struct stm_tx *tx, int key);
