@@ -318,7 +318,9 @@ impl Shared {
     /// For a new stream's buffers.
     pub(crate) fn memory(&self) -> Memory {
         let Options { buffers, buffer_bytes, .. } = self.options;
-        lock(&self.spare).pop().unwrap_or_else(|| Memory::new(buffers, buffer_bytes))
+        // Not locked while the system is asked.
+        let spare = lock(&self.spare).pop();
+        spare.unwrap_or_else(|| Memory::new(buffers, buffer_bytes))
     }
 
     /// A stream needs it no more.
