@@ -140,8 +140,9 @@
 //!
 //! # Limits
 //!
-//! Processors with 64-bit pointers. Threads, not tasks: a task of LPEL must not wait in the midst of a transaction, and `retry`
-//! holds up its worker. A transaction that runs for long keeps all values from being freed that are replaced meanwhile. A
+//! Processors with 64-bit pointers. Threads, not tasks: a task of LPEL must not wait in the midst of a transaction, nor in the destructor
+//! of what a cell has held (what other tasks of its worker drop out of cells then goes after that), and `retry` holds up its worker. A
+//! transaction that runs for long keeps all values from being freed that are replaced meanwhile. A
 //! thread keeps the logs of its largest transaction. One that has failed 100 times lets no other commit until it is done, so
 //! it does get done. Values that were replaced are dropped in no order. What is in cells of a value that is dropped goes after it, not within:
 //! a list of cells with `Arc`s, however long, takes no more of the stack than one (`long_list_of_cells_*`).
