@@ -59,6 +59,59 @@ impl Measure {
     }
 }
 
+/// What a program has done, added up over snapshots.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Done {
+    pub(crate) span_ns: u64,
+    /// By [`Measure::ALL`]; an amount counts for nothing once a part of it was unknown.
+    amounts: [f64; Measure::ALL.len()],
+    unknown: [bool; Measure::ALL.len()],
+}
+
+impl Done {
+    /// Adds what was done in one snapshot.
+    pub(crate) fn add(&mut self, p: &ProgramSample, seen: &Snapshot) {
+        self.span_ns += seen.span_ns;
+        for (place, measure) in Measure::ALL.into_iter().enumerate() {
+            match measure.amount(p, seen) {
+                Some(amount) => self.amounts[place] += amount,
+                None => self.unknown[place] = true,
+            }
+        }
+    }
+
+    /// Adds what was done in another time.
+    pub(crate) fn join(&mut self, other: &Done) {
+        self.span_ns += other.span_ns;
+        for place in 0..Measure::ALL.len() {
+            self.amounts[place] += other.amounts[place];
+            self.unknown[place] |= other.unknown[place];
+        }
+    }
+
+    /// How fast that was.
+    pub(crate) fn speeds(&self) -> Speeds {
+        let span_s = self.span_ns.max(1) as f64 / 1e9;
+        let speed = |place: usize| {
+            let speed = self.amounts[place] / span_s;
+            (!self.unknown[place] && speed >= Measure::ALL[place].amount_min()).then_some(speed)
+        };
+        Speeds(std::array::from_fn(speed))
+    }
+}
+
+/// Progress a second, by [`Measure::ALL`]; `None` where it is not known or comes in lumps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Speeds([Option<f64>; Measure::ALL.len()]);
+
+impl Speeds {
+    /// How much faster it is than before, as a share, by the best measure that both know.
+    pub(crate) fn gain_over(&self, before: &Speeds) -> Option<f64> {
+        let mut both = self.0.iter().zip(&before.0);
+        both.find_map(|(now, before)| now.zip(*before)).map(|(now, before)| now / before - 1.0)
+    }
+}
+
 /// Of the instructions that all CPUs completed, those that the program is likely to have completed usefully.
 fn of_the_host(program: &ProgramSample, seen: &Snapshot) -> Option<f64> {
     let all = seen.host.counters.instructions? as f64;

@@ -29,7 +29,7 @@
 //! - **Only places that the program uses.** One that was bound to a socket by its user stays there. (Within a place it may run on all
 //!   CPUs while it is bound.) Threads that only wait for others to end are left alone.
 
-use crate::progress::Measure;
+use crate::progress::{Done, Speeds};
 use crate::sign::is_bystander;
 use corebeat_machine::{
     Action, CpuId, CpuSet, Decision, Policy, ProgramId, ProgramSample, Snapshot, Target, ThreadId, Topology,
@@ -132,16 +132,11 @@ struct Swapped {
     until_ns: u64,
 }
 
-/// Progress a second, by [`Measure::ALL`]; `None` where it is not known or comes in lumps.
-type Speeds = [Option<f64>; Measure::ALL.len()];
-
 /// What was seen since the last decision.
 #[derive(Debug, Clone, Default)]
 struct Window {
-    span_ns: u64,
+    done: Done,
     threads: BTreeMap<ThreadId, Seen>,
-    amounts: [f64; Measure::ALL.len()],
-    unknown: [bool; Measure::ALL.len()],
 }
 
 /// One thread.
@@ -165,13 +160,7 @@ impl Seen {
 
 impl Window {
     fn add(&mut self, p: &ProgramSample, seen: &Snapshot) {
-        self.span_ns += seen.span_ns;
-        for (place, measure) in Measure::ALL.into_iter().enumerate() {
-            match measure.amount(p, seen) {
-                Some(amount) => self.amounts[place] += amount,
-                None => self.unknown[place] = true,
-            }
-        }
+        self.done.add(p, seen);
         self.threads.values_mut().for_each(|t| t.is_alive = false);
         for sample in &p.threads {
             let t = self.threads.entry(sample.id).or_default();
@@ -184,14 +173,6 @@ impl Window {
                 t.span_ns += sample.span_ns as f64;
             }
         }
-    }
-
-    fn speeds(&self) -> Speeds {
-        let speed = |place: usize| {
-            let speed = self.amounts[place] / (self.span_ns as f64 / 1e9);
-            (!self.unknown[place] && speed >= Measure::ALL[place].amount_min()).then_some(speed)
-        };
-        std::array::from_fn(speed)
     }
 
     /// The share of their time that threads which take part spend on locks.
@@ -274,9 +255,7 @@ impl Shuffler {
         let active: Vec<(&ThreadId, &Seen)> = window.threads.iter().filter(takes_part).collect();
         known.before = known.before.filter(|before| before.0 == active.len());
         if let Some((_, before)) = &known.before {
-            let speeds = window.speeds();
-            let both = speeds.iter().zip(before).find_map(|(now, before)| now.zip(*before));
-            let gain = both.map_or(0.0, |(now, before)| now / before - 1.0);
+            let gain = window.done.speeds().gain_over(before).unwrap_or(0.0);
             known.losses = if gain < -self.loss_min { known.losses + 1 } else { 0 };
             match known.losses {
                 0 => known.before = None,
@@ -325,7 +304,7 @@ impl Shuffler {
         let moved = members.iter().filter(|m| known.bound.get(&m.id) != Some(&used[m.place]));
         let moved: Vec<(Member, usize)> = moved.map(|m| (*m, used[m.place])).collect();
         if known.before.is_none() && !moved.is_empty() {
-            (known.before, known.losses) = (Some((active.len(), window.speeds())), 0);
+            (known.before, known.losses) = (Some((active.len(), window.done.speeds())), 0);
         }
         if !moved.is_empty() {
             let every = known.swapped.map_or(1, |s| s.every.saturating_mul(2));
@@ -373,7 +352,7 @@ impl Policy for Shuffler {
         for p in seen.programs.iter().filter(|p| p.threads.len() > 1) {
             let known = programs.entry(p.id).or_default();
             known.window.add(p, seen);
-            if known.window.span_ns >= self.window_ns {
+            if known.window.done.span_ns >= self.window_ns {
                 let window = std::mem::take(&mut known.window);
                 decisions.extend(self.look(known, p.id, &window, seen.at_ns));
             }

@@ -33,7 +33,7 @@
 //!
 //! The threshold is not in the thesis' text. Here it is one miss in a thousand instructions: at some 100 ns a miss, a tenth of the time.
 
-use crate::progress::Measure;
+use crate::progress::{Done, Speeds};
 use crate::sign::Ratio;
 use corebeat_machine::{Action, Class, Decision, Policy, ProgramId, ProgramSample, Snapshot, Target};
 use std::collections::{BTreeMap, VecDeque};
@@ -169,40 +169,30 @@ struct Known {
 /// A sample in the making.
 #[derive(Debug, Clone, Default)]
 struct Gathered {
-    span_ns: u64,
+    done: Done,
     miss: Ratio,
     involuntary: Ratio,
     /// Of the whole host, in the newest snapshot: for where threads are not counted.
     host_miss: Option<f64>,
     others_busy: f64,
-    amounts: [f64; Measure::ALL.len()],
-    unknown: [bool; Measure::ALL.len()],
 }
 
 impl Gathered {
     fn add(&mut self, p: &ProgramSample, seen: &Snapshot) {
-        self.span_ns += seen.span_ns;
+        self.done.add(p, seen);
         self.miss.add_counts(p, |t| t.counters.cache_misses.zip(t.counters.instructions));
         self.involuntary.add_rate(p, |t| t.counters.involuntary_switches);
         let host = seen.host.counters.cache_misses.zip(seen.host.counters.instructions);
         self.host_miss = host.filter(|c| c.1 > 0).map(|(misses, all)| misses as f64 / all as f64);
         self.others_busy += seen.host.others_busy.unwrap_or(0.0) * seen.span_ns as f64;
-        for (place, measure) in Measure::ALL.into_iter().enumerate() {
-            match measure.amount(p, seen) {
-                Some(amount) => self.amounts[place] += amount,
-                None => self.unknown[place] = true,
-            }
-        }
     }
 
     fn sample(&self) -> Sample {
-        let known = |place: usize| (!self.unknown[place]).then_some(self.amounts[place]);
         Sample {
-            span_ns: self.span_ns,
+            done: self.done,
             miss: self.miss.get().or(self.host_miss),
             involuntary: self.involuntary.get(),
-            others_busy: self.others_busy / self.span_ns.max(1) as f64,
-            amounts: std::array::from_fn(known),
+            others_busy: self.others_busy / self.done.span_ns.max(1) as f64,
         }
     }
 }
@@ -210,11 +200,10 @@ impl Gathered {
 /// A tenth of a second.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
-    span_ns: u64,
+    done: Done,
     miss: Option<f64>,
     involuntary: Option<f64>,
     others_busy: f64,
-    amounts: [Option<f64>; Measure::ALL.len()],
 }
 
 /// Ten of them.
@@ -223,8 +212,7 @@ struct Profile {
     miss: Option<Rate>,
     involuntary: Option<Rate>,
     others_busy: f64,
-    /// By [`Measure::ALL`], per second; `None` where it is not known or comes in lumps.
-    speeds: [Option<f64>; Measure::ALL.len()],
+    speeds: Speeds,
 }
 
 /// A rate over samples.
@@ -249,25 +237,15 @@ impl Rate {
 
 impl Profile {
     fn of(samples: &VecDeque<Sample>) -> Profile {
-        let span_s = samples.iter().map(|s| s.span_ns).sum::<u64>() as f64 / 1e9;
+        let mut done = Done::default();
+        samples.iter().for_each(|s| done.join(&s.done));
         let others_busy = samples.iter().map(|s| s.others_busy).sum::<f64>() / samples.len().max(1) as f64;
-        let speed = |place: usize| {
-            let sum: Option<f64> = samples.iter().map(|s| s.amounts[place]).sum();
-            let speed = sum.map(|sum| sum / span_s);
-            speed.filter(|speed| *speed >= Measure::ALL[place].amount_min())
-        };
         Profile {
             miss: Rate::of(samples.iter().filter_map(|s| s.miss)),
             involuntary: Rate::of(samples.iter().filter_map(|s| s.involuntary)),
             others_busy,
-            speeds: std::array::from_fn(speed),
+            speeds: done.speeds(),
         }
-    }
-
-    /// How much faster it is than before, by the best measure that both know.
-    fn gain_over(&self, before: &Profile) -> Option<f64> {
-        let mut both = self.speeds.iter().zip(&before.speeds);
-        both.find_map(|(now, before)| now.zip(*before)).map(|(now, before)| now / before - 1.0)
     }
 }
 
@@ -298,7 +276,7 @@ impl Tranquilizer {
     fn is_better(&self, way: Way, now: &Profile, before: &Profile) -> bool {
         let rate = |p: &Profile| if way.is_spread() { p.miss } else { p.involuntary };
         let is_calmer = rate(now).zip(rate(before)).is_some_and(|(now, before)| now.is_calmer_than(&before));
-        match now.gain_over(before) {
+        match now.speeds.gain_over(&before.speeds) {
             Some(gain) if gain < -self.margin => false,
             Some(gain) if gain > self.margin => true,
             _ => is_calmer,
@@ -402,7 +380,7 @@ fn told(way: Way, now: &Profile, before: &Profile) -> String {
     let rates = rates.map_or_else(String::new, |(now, before)| {
         format!("; {name} from {:.2} to {:.2}", before.mean * unit, now.mean * unit)
     });
-    let gain = now.gain_over(before);
+    let gain = now.speeds.gain_over(&before.speeds);
     gain.map_or_else(|| "progress unknown".into(), |g| format!("progress {:+.1}%", g * 100.0)) + &rates
 }
 
@@ -429,7 +407,7 @@ impl Policy for Tranquilizer {
                 continue;
             }
             known.gathered.add(p, seen);
-            if known.gathered.span_ns < self.sample_ns {
+            if known.gathered.done.span_ns < self.sample_ns {
                 continue;
             }
             known.samples.push_back(std::mem::take(&mut known.gathered).sample());
