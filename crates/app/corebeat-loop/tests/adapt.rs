@@ -38,6 +38,14 @@ fn program(name: &str, threads: u32, memory: f64, unlocked_us: Option<f64>, roun
     Program { spin_us: 200.0, memory_mib: 16, ..program }
 }
 
+/// Rounds of computing, of which half is memory that each thread has for itself.
+fn selfish(name: &str, threads: u32) -> Program {
+    let work = Work { jitter: 0.3, memory: 0.5, ..Work::us(2_000.0) };
+    let steps =
+        vec![Step::Repeat { times: Some(40_000), shared: true, steps: vec![work.into(), Step::Beat] }];
+    Program { memory_mib: 16, ..Program::new(name, vec![Team::new(threads, steps)]) }
+}
+
 fn fluid(rounds: Option<u64>) -> Program {
     program("fluid", 49, 0.27, None, rounds)
 }
@@ -120,7 +128,7 @@ fn ran(programs: &[Program], model: Option<Model>, is_contrary: bool) -> (f64, T
         let name = identity(&hardware()).unwrap_or_else(|e| panic!("{e}")).name;
         let mut policy = Adapt::new(machine.topology(), &name, model).unwrap_or_else(|e| panic!("{e}"));
         // Five times as fast, as the programs are.
-        (policy.look_ns, policy.interval_ns) = (20 * MS, 400 * MS);
+        (policy.look_ns, policy.interval_ns, policy.trial_ns) = (20 * MS, 400 * MS, 100 * MS);
         Box::new(policy)
     };
     let policies = model.into_iter().map(policy).collect();
@@ -167,4 +175,22 @@ fn adapt_follows_programs_that_come_and_go_with_few_changes() {
     println!("{looks} freezes and thaws, {others} other changes");
     // Three programs come and three go before the last; each changes at most five things of at most four programs.
     assert!(others <= 6 * 4 * 5 && looks <= 6 * 8, "{looks} and {others}");
+}
+
+#[test]
+fn adapt_takes_memory_back_that_each_thread_has_for_itself() {
+    let programs = [selfish("a", 32), selfish("b", 32)];
+    let plain = ran(&programs, None, false).0;
+    let (with, tally) = ran(&programs, Some(model()), false);
+    println!("plain {plain:.2} s, with {with:.2} s");
+    assert!(with < 1.05 * plain, "{plain} and {with} s: {:?}", tally.deeds);
+    let spreads = |spread: bool| {
+        let is_so = |action: &Action| match action {
+            Action::SpreadPages { spread: is, .. } => *is == spread,
+            Action::MovePages { .. } => spread,
+            _ => false,
+        };
+        tally.deeds.iter().filter(|d| is_so(&d.decision.action)).count()
+    };
+    assert!(spreads(true) >= 2 && spreads(false) >= 2, "it was tried, and taken back: {:?}", tally.deeds);
 }

@@ -175,6 +175,7 @@ fn adapt(machine: &impl Machine) -> Adapt {
     let mut policy = policy.unwrap_or_else(|e| panic!("its own model: {e}"));
     policy.solo.clone_from(&SOLO);
     policy.look_ns /= FASTER;
+    policy.trial_ns /= FASTER;
     policy.interval_ns /= FASTER;
     policy
 }

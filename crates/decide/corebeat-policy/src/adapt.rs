@@ -8,10 +8,10 @@
 //! [`faithful`](crate::faithful) has them.
 //!
 //! ```text
-//!   a program comes ----> Look: it alone for 200 ms, the others frozen ----> choose: predict all configurations
+//!   a program comes ----> Look: it alone for 100 ms, the others frozen ----> choose: predict all configurations
 //!        ^                                                                             |
 //!        |   one is used less by alpha / one fell by beta / all are worse by gamma     v
-//!        +------------------------------------------------------------------- Watch, every 2 s
+//!        +------------------------- Watch, every 2 s <------ Trial: fixed turns and memory, against 0.5 s without
 //!
 //!   all cores   A A A A A A A A          core sets   A A A A A|B B B      in eighths of the machine, two of them at least
 //!               B B B B B B B B
@@ -25,6 +25,9 @@
 //!   slowdown: two that each would halve a program leave it a third.
 //! - **Bounded changes.** What a configuration came to is remembered, and counts instead of what was predicted for it until programs have
 //!   changed; and of others of its kind as much less is expected. So each is tried once, and few are. Another has to be better by gamma. Reconsidering becomes rarer, after 1, 2, 4, ... intervals, as long as nothing comes of it.
+//! - **What does not help is taken back.** The thesis gives fixed turns and other memory unseen. Here programs run on their cores for
+//!   [`Adapt::trial_ns`] first. Where they got more done then than in the interval with both, in the geometric mean, both are taken back for this
+//!   configuration, until programs come, go or change.
 //! - **Spinning** is no progress: it counts as waiting for locks, where it is seen.
 //! - **Thresholds.** What is memory-intensive and what is high contention has no number in chapter 6; see [`Adapt::lock_min`] and
 //!   [`Adapt::mpa_min`].
@@ -36,11 +39,12 @@ pub use model::{
 };
 
 use crate::faithful::slice_us;
+use crate::progress::{Done, Speeds};
 use corebeat_machine::{
     Action, Class, CpuId, CpuSet, Decision, NodeId, Policy, ProgramId, ProgramSample, Snapshot, Target,
     Topology,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Core sets are multiples of this part of the machine (Figure 6.1 (b)), where it has as many cores.
 const PARTS: u32 = 8;
@@ -52,10 +56,16 @@ const SETS_MAX: usize = PARTS as usize;
 /// The policy. All fields may be changed before it sees its first snapshot.
 #[derive(Debug, Clone)]
 pub struct Adapt {
-    /// How long a program is looked at alone, in nanoseconds. Default 200 ms, a sample of section 6.2.3.
+    /// How long a program is looked at alone, in nanoseconds. Default 100 ms: half a sample of section 6.2.3, for all others stand still
+    /// meanwhile.
     pub look_ns: u64,
     /// From one vector of all programs to the next, in nanoseconds. Default 2 s (section 6.2.3).
     pub interval_ns: u64,
+    /// For how long programs are seen on their cores before they are given fixed turns and other memory, in nanoseconds. Default 0.5 s.
+    pub trial_ns: u64,
+    /// Those are taken back where programs get less done with them than without by this share. Default 0.05: half a second and two
+    /// of the same thing differ by less.
+    pub margin: f64,
     /// A core set that is used less than another by this share is a reason to reconsider. Default 0.06 (section 6.2.3).
     pub alpha: f64,
     /// So is a program whose share of time in user mode fell by this. Default 0.04 (section 6.2.3).
@@ -86,6 +96,8 @@ pub struct Adapt {
     watch: Watch,
     /// What each configuration came to since programs last changed.
     tried: BTreeMap<Vec<(ProgramId, u32)>, f64>,
+    /// In which of them fixed turns and other memory did not help.
+    refused: BTreeSet<Vec<(ProgramId, u32)>>,
     /// Of what was predicted since then, what came of it: on all cores, and in core sets.
     came_true: [f64; 2],
     /// Intervals from one reconsidering to the next, and until then.
@@ -104,11 +116,15 @@ struct Known {
     memory: Memory,
     frozen: bool,
     gauge: Gauge,
+    done: Done,
     /// Its vectors since the last change: the first, and the two newest.
     first: Option<Usage>,
     vectors: VecDeque<Vector>,
     used_ns: f64,
 }
+
+/// A slice, if turns are to be fixed, and where memory is to be.
+type Wanted = (Option<u32>, Memory);
 
 /// What a program did in an interval.
 #[derive(Debug, Clone, Copy)]
@@ -130,6 +146,18 @@ enum Memory {
     Nodes(Vec<NodeId>),
 }
 
+/// Whether fixed turns and other memory help.
+#[derive(Debug, Clone, Default)]
+enum Trial {
+    /// That is not asked: there are none, or it is known.
+    #[default]
+    Over,
+    /// They are to come; what is done without them is seen.
+    Without,
+    /// They are there, and before them programs were this fast.
+    With(BTreeMap<ProgramId, Speeds>),
+}
+
 /// Programs that are looked at, one after the other.
 #[derive(Debug, Clone)]
 struct Look {
@@ -149,6 +177,7 @@ struct Watch {
     predicted: Option<f64>,
     /// How often in a row less came of it.
     short: u32,
+    trial: Trial,
     /// Who came and has not been judged yet, and how long ago the last of them did.
     came: Vec<ProgramId>,
     came_ns: u64,
@@ -204,6 +233,8 @@ impl Adapt {
         Ok(Adapt {
             look_ns: 100_000_000,
             interval_ns: 2_000_000_000,
+            trial_ns: 500_000_000,
+            margin: 0.05,
             alpha: 0.06,
             beta: 0.04,
             gamma: 0.08,
@@ -221,6 +252,7 @@ impl Adapt {
             look: None,
             watch: Watch::default(),
             tried: BTreeMap::new(),
+            refused: BTreeSet::new(),
             came_true: [1.0; 2],
             every: 1,
             left: 0,
@@ -292,11 +324,16 @@ impl Adapt {
 
     /// What was found out counts no more.
     fn renew(&mut self) {
-        self.tried.clear();
-        self.came_true = [1.0; 2];
+        self.unlearn();
         (self.every, self.left) = (1, 0);
         self.watch = Watch { came: std::mem::take(&mut self.watch.came), ..Watch::default() };
         self.programs.values_mut().for_each(Known::forget);
+    }
+
+    fn unlearn(&mut self) {
+        self.tried.clear();
+        self.refused.clear();
+        self.came_true = [1.0; 2];
     }
 
     /// Takes note of who has come. It runs beside the others first: if it is easy then it stays so, and nothing else changes.
@@ -388,13 +425,10 @@ impl Adapt {
             return;
         }
         let usage = look.gauge.usage();
-        if let Some(known) = self.programs.get_mut(&look.now) {
-            if known.alone.is_some_and(|before| differ(&before, &usage, self.band)) {
-                self.tried.clear();
-                self.came_true = [1.0; 2];
-                (self.every, self.left) = (1, 1);
-            }
-            known.alone = Some(usage);
+        let before = self.programs.get_mut(&look.now).and_then(|known| known.alone.replace(usage));
+        if before.is_some_and(|before| differ(&before, &usage, self.band)) {
+            self.unlearn();
+            (self.every, self.left) = (1, 1);
         }
         self.look_on(done);
     }
@@ -449,23 +483,43 @@ impl Adapt {
         self.settle(done, &format!("{why}{predicted}"));
     }
 
-    /// Gives each program its cores, its turns and its memory.
+    /// Gives each program its cores, and its turns and memory: those at once if no program gets what it has not had, else on trial.
     fn settle(&mut self, done: &mut Vec<Decision>, why: &str) {
         let (parts, _) = parts(self.cores);
-        let ids: Vec<ProgramId> = self.programs.keys().copied().collect();
-        // Turns of two kinds on the same cores are worse than either (section 6.2.2).
-        let is_fixed_on_all = ids.iter().any(|id| !self.sets.contains_key(id) && self.is_hard(*id));
         let mut at = 0;
-        for id in ids {
+        for (&id, known) in &mut self.programs {
             let own = self.sets.get(&id).map(|n| {
                 let stretch = self.cores * at / parts..self.cores * (at + n) / parts;
                 at += n;
                 self.places[stretch.start as usize..stretch.end as usize].iter().copied().collect::<CpuSet>()
             });
-            let is_alone = self.programs.len() < 2;
-            let is_hard = !is_alone && (own.is_some() || self.is_hard(id));
-            let is_fixed = !is_alone && (own.is_some() || is_fixed_on_all);
-            let memory = match &own {
+            known.run_on(id, own, done, why);
+        }
+        let wanted = self.wanted();
+        let is_new = |id: &ProgramId, (fixed_us, memory): &Wanted| {
+            let known = &self.programs[id];
+            (known.fixed_us.is_none() && fixed_us.is_some())
+                || (known.memory == Memory::Near && *memory != Memory::Near)
+        };
+        if wanted.iter().any(|(id, wanted)| is_new(id, wanted)) {
+            self.watch.trial = Trial::Without;
+            self.restart();
+        } else {
+            self.watch.trial = Trial::Over;
+            self.give(wanted, done, why);
+        }
+    }
+
+    /// The turns and the memory that each program is to have on the cores that it has.
+    fn wanted(&self) -> BTreeMap<ProgramId, Wanted> {
+        let is_plain = self.programs.len() < 2 || self.refused.contains(&key(&self.sets));
+        // Turns of two kinds on the same cores are worse than either (section 6.2.2).
+        let mut on_all = self.programs.keys().filter(|id| !self.sets.contains_key(id));
+        let is_fixed_on_all = on_all.any(|id| self.is_hard(*id));
+        let of = |(&id, known): (&ProgramId, &Known)| {
+            let is_hard = !is_plain && (known.cpus.is_some() || self.is_hard(id));
+            let is_fixed = !is_plain && (known.cpus.is_some() || is_fixed_on_all);
+            let memory = match &known.cpus {
                 _ if !is_hard || self.nodes.len() < 2 => Memory::Near,
                 None => Memory::All,
                 Some(cpus) => {
@@ -473,16 +527,48 @@ impl Adapt {
                     Memory::Nodes(self.nodes.iter().filter(holds).map(|(id, _)| *id).collect())
                 }
             };
-            let all: Vec<NodeId> = self.nodes.iter().map(|(id, _)| *id).collect();
-            let Some(known) = self.programs.get_mut(&id) else { continue };
             let factor = known.alone.map(|u| 1.0 - u.mpa.unwrap_or(0.0).max(u.lock.unwrap_or(0.0)));
-            let fixed_us = is_fixed.then(|| slice_us(factor.unwrap_or(1.0)));
-            known.run_on(id, own, done, why);
+            (id, (is_fixed.then(|| slice_us(factor.unwrap_or(1.0))), memory))
+        };
+        self.programs.iter().map(of).collect()
+    }
+
+    /// Gives each program its turns and its memory. An interval begins.
+    fn give(&mut self, wanted: BTreeMap<ProgramId, Wanted>, done: &mut Vec<Decision>, why: &str) {
+        let all: Vec<NodeId> = self.nodes.iter().map(|(id, _)| *id).collect();
+        for (id, (fixed_us, memory)) in wanted {
+            let Some(known) = self.programs.get_mut(&id) else { continue };
             known.turn(id, fixed_us, done, why);
             known.lay(id, memory, &all, done, why);
-            known.forget();
         }
+        self.restart();
+    }
+
+    fn restart(&mut self) {
+        self.programs.values_mut().for_each(Known::forget);
         self.watch.seen_ns = 0;
+    }
+
+    /// Programs were seen without what is on trial: now with it.
+    fn try_out(&mut self, done: &mut Vec<Decision>) {
+        let before = self.programs.iter().map(|(id, known)| (*id, known.done.speeds())).collect();
+        self.watch.trial = Trial::With(before);
+        self.give(self.wanted(), done, "on trial");
+    }
+
+    /// An interval has ended: sees whether what is on trial is to be taken back, and does it.
+    fn is_refused(&mut self, done: &mut Vec<Decision>) -> bool {
+        let Trial::With(before) = std::mem::take(&mut self.watch.trial) else { return false };
+        let gain = |(id, known): (&ProgramId, &Known)| known.done.speeds().gain_over(before.get(id)?);
+        let gains: Vec<f64> = self.programs.iter().filter_map(gain).collect();
+        let mean = gains.iter().map(|gain| gain.ln_1p()).sum::<f64>() / gains.len().max(1) as f64;
+        let gain = mean.exp_m1();
+        if gain >= -self.margin {
+            return false;
+        }
+        self.refused.insert(key(&self.sets));
+        self.give(self.wanted(), done, &format!("they changed progress by {:+.1}%", gain * 100.0));
+        true
     }
 
     /// One snapshot of all programs, side by side or alone.
@@ -490,6 +576,7 @@ impl Adapt {
         for p in &seen.programs {
             let Some(known) = self.programs.get_mut(&p.id) else { continue };
             known.gauge.add(p);
+            known.done.add(p, seen);
             known.used_ns += p.cpus(seen.span_ns, |s| s.running()).unwrap_or(0.0) * seen.span_ns as f64;
         }
         self.watch.seen_ns += seen.span_ns;
@@ -498,7 +585,16 @@ impl Adapt {
             // It is alone: nobody needs to be frozen to see it so.
             self.programs.values_mut().for_each(|known| known.alone = Some(known.gauge.usage()));
         }
-        if (!self.watch.came.is_empty() && !few) || self.watch.seen_ns < self.interval_ns {
+        if !self.watch.came.is_empty() && !few {
+            return;
+        }
+        if let Trial::Without = self.watch.trial {
+            if self.watch.seen_ns >= self.trial_ns {
+                self.try_out(done);
+            }
+            return;
+        }
+        if self.watch.seen_ns < self.interval_ns {
             return;
         }
         let span_ns = std::mem::take(&mut self.watch.seen_ns) as f64;
@@ -518,6 +614,9 @@ impl Adapt {
             return;
         }
         let reason = self.reason();
+        if self.is_refused(done) {
+            return;
+        }
         // Where all are easy all have all cores, whatever is predicted.
         let is_easy = |known: &Known| {
             let now = known.vectors.back().is_none_or(|v| self.is_easy(&v.usage));
@@ -580,7 +679,7 @@ fn key(sets: &BTreeMap<ProgramId, u32>) -> Vec<(ProgramId, u32)> {
 impl Known {
     /// What was seen before a change says nothing of what is after it.
     fn forget(&mut self) {
-        (self.gauge, self.used_ns) = (Gauge::default(), 0.0);
+        (self.gauge, self.done, self.used_ns) = (Gauge::default(), Done::default(), 0.0);
         self.vectors.clear();
         self.first = None;
     }
@@ -782,10 +881,10 @@ mod tests {
         let both = |_, _: &Set| vec![(1, LOCKED), (2, LOCKED)];
         // Beside each other 0.6 * 0.4, on half of the cores 0.5 * 0.9; and the other way round.
         let apart = run(&mut policy(0.6, 0.9), 15, both);
-        assert_eq!(sets(&apart), [vec![], vec!["0-3", "4-7"]], "{apart:?}");
-        assert_eq!(apart[1].1.fixed, BTreeSet::from([1, 2]));
+        assert_eq!(sets(&apart), [vec![], vec!["0-3", "4-7"], vec!["0-3", "4-7"]], "{apart:?}");
+        assert_eq!(apart[2].1.fixed, BTreeSet::from([1, 2]));
         // One comes into view, runs for a tenth beside the other, then each is looked at.
-        assert_eq!(apart[1].0, 4);
+        assert_eq!((apart[1].0, apart[2].0), (4, 9));
         let beside = run(&mut policy(0.1, 0.9), 15, both);
         assert_eq!(sets(&beside), [Vec::<&str>::new(), vec![]], "{beside:?}");
         assert_eq!(beside[1].1.fixed, BTreeSet::from([1, 2]), "they wait for locks");
@@ -865,6 +964,26 @@ mod tests {
         });
         assert!(changes.last().unwrap().1.cpus.is_empty(), "{changes:?}");
         assert!(changes.len() <= 5, "each configuration was tried once: {changes:?}");
+    }
+
+    #[test]
+    fn fixed_turns_that_do_not_help_are_taken_back_until_programs_change() {
+        let fixed =
+            |changes: &[(u64, Set)]| changes.iter().map(|(_, set)| set.fixed.len()).collect::<Vec<_>>();
+        for (with, expected) in [(0.5, vec![0, 0, 2]), (0.4, vec![0, 0, 2, 0])] {
+            let world = |_, set: &Set| {
+                let usr = if set.fixed.is_empty() { 0.45 } else { with };
+                [1, 2].map(|id| (id, Usage { usr: Some(usr), ..LOCKED })).to_vec()
+            };
+            let changes = run(&mut policy(0.6, 0.9), 200, world);
+            assert_eq!(fixed(&changes), expected, "{changes:?}");
+        }
+        // One ends and another comes: then they are tried again.
+        let changes = run(&mut policy(0.6, 0.9), 200, |at, set| {
+            let usr = if set.fixed.is_empty() { 0.45 } else { 0.4 };
+            [1, if at < 100 { 2 } else { 3 }].map(|id| (id, Usage { usr: Some(usr), ..LOCKED })).to_vec()
+        });
+        assert_eq!(fixed(&changes).iter().filter(|n| **n == 2).count(), 2, "{changes:?}");
     }
 
     #[test]

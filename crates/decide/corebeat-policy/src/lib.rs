@@ -43,7 +43,7 @@
 //! 2. No unsafe code (`forbid(unsafe_code)`).
 //! 3. A search ends, and stays within its limits (`search_ends_within_bounds_and_repeats_itself`).
 //! 4. What does not help is taken back (`decide_where_it_hurts_takes_it_back_and_rests`, `fixed_turns_that_do_not_calm_are_taken_back`,
-//!    `shuffling_that_does_not_help_is_taken_back_ever_longer`), and changes are bounded (`decide_changes_are_bounded`,
+//!    `shuffling_that_does_not_help_is_taken_back_ever_longer`, `fixed_turns_that_do_not_help_are_taken_back_until_programs_change`), and changes are bounded (`decide_changes_are_bounded`,
 //!    `changes_without_a_phase_change_are_bounded`, `adapt_repeats_itself_and_its_changes_are_bounded`, `feasible_goals_are_met_and_kept`).
 //! 5. Threads that are shuffled are swapped: each place has as many as before, and nothing changes where nothing has changed
 //!    (`shuffle_swaps_only_and_sorts_within_the_band`).
@@ -60,8 +60,7 @@
 //!
 //! # Limits
 //!
-//! Policies see programs as wholes, but for the shuffler, which keeps a few words for each thread. What adapt sets beside cores is not
-//! taken back where it does not help.
+//! Policies see programs as wholes, but for the shuffler, which keeps a few words for each thread.
 #![forbid(unsafe_code)]
 
 pub mod adapt;
