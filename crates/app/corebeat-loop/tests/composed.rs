@@ -1,7 +1,7 @@
 //! All policies together on the thesis' machine of 24 cores, and a program that changes twice: what they change is bounded, and ends.
 
 use corebeat_loop::{Deed, Loop, Periods};
-use corebeat_machine::{Decision, Machine, Policy, Snapshot};
+use corebeat_machine::{Action, Decision, Machine, Policy, Snapshot, Topology};
 use corebeat_policy::auto::{self, Lever};
 use corebeat_policy::faithful::FaithFul;
 use corebeat_policy::tranquilizer::Tranquilizer;
@@ -92,6 +92,46 @@ fn policies_together_follow_phases_with_few_changes_and_come_to_rest() {
     let (_, plain) = ran(|_| vec![]);
     println!("{:?}; {} beats, {} without", changes(&deeds), outcome.beats, plain.beats);
     assert!(outcome.beats > plain.beats, "{} and {} beats", outcome.beats, plain.beats);
+}
+
+/// As Linux, this counts no cache misses until it has seen how often threads switch.
+struct Slow(SimMachine);
+
+impl Machine for Slow {
+    type Error = corebeat_sim::Error;
+
+    fn topology(&self) -> &Topology {
+        self.0.topology()
+    }
+
+    fn observe(&mut self) -> Result<Snapshot, Self::Error> {
+        let mut seen = self.0.observe()?;
+        if seen.at_ns <= SECOND / 2 {
+            let threads = seen.programs.iter_mut().flat_map(|p| &mut p.threads);
+            threads.for_each(|t| (t.counters.cache_misses, t.counters.instructions) = (None, None));
+        }
+        Ok(seen)
+    }
+
+    fn act(&mut self, action: &Action) -> Result<(), Self::Error> {
+        self.0.act(action)
+    }
+}
+
+#[test]
+fn policy_whose_needs_are_not_seen_at_once_still_has_its_lever() {
+    let memory = Work { memory: 0.5, shared: 0.8, jitter: 0.5, ..Work::us(10_000.0) };
+    let steps = vec![Step::Repeat { times: None, shared: false, steps: vec![memory.into()] }];
+    let program = Program { memory_mib: 16, ..Program::new("p", vec![Team::new(24, steps)]) };
+    let scenario = Scenario { duration_s: Some(8.0), ..Scenario::new(hardware(), vec![program]) };
+    let machine = SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("{e}"));
+    let (clock, policies) = (machine.clock(), auto::policies(machine.topology()));
+    let periods = Periods { observe_ns: SECOND / 2, glance_ns: SECOND / 2 };
+    let mut circle = Loop::new(Slow(machine), clock, policies, periods);
+    circle.run(|machine, _| machine.0.is_over()).unwrap_or_else(|e| panic!("{e}"));
+    let deeds = &circle.tally().deeds;
+    let spreads = |d: &Deed| matches!(d.decision.action, Action::SpreadPages { spread: true, .. });
+    assert!(deeds.iter().any(|d| d.policy == "tranquilizer" && spreads(d)), "{deeds:#?}");
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //! Two policies that are each right alone may fight together. They may pull one lever in turns; and one may take for its own success what
 //! another has just changed. Two rules keep them apart:
 //!
-//! 1. **A lever has one owner.** When a program is first seen running, each policy in its order takes the levers that it pulls, all or none;
-//!    one that comes too late for a lever, or does not see what it needs, stays out of that program for good.
+//! 1. **A lever has one owner.** Each policy takes the levers of a program that it pulls, all or none, as soon as it sees what it needs. One
+//!    that comes later in their order waits for one before it for [`PATIENCE_NS`], for not all is seen at once (Linux counts a thread's
+//!    cache misses once it has seen how often it switches). Who finds a lever taken stays out of that program.
 //! 2. **One experiment at a time.** Who has acted is alone until it has let [`Member::quiet_ns`] go by without an act: until it knows what came
 //!    of it. Meanwhile the others are not asked; what happens then is no part of what they see.
 //!
@@ -12,7 +13,7 @@
 //!    order        lever                       needs
 //!    team         size of teams               (an OpenMP program)
 //!    tranquilizer turns, memory               several nodes, cache misses that are counted
-//!    faithful     turns                       who has no tranquilizer
+//!    faithful     turns                       that the tranquilizer has not come
 //!    shuffler     place                       several last-level caches
 //! ```
 //!
@@ -21,12 +22,16 @@
 
 use crate::faithful::FaithFul;
 use crate::shuffler::Shuffler;
+use crate::sign::Ratio;
 use crate::team::{Team, TeamSettings};
 use crate::tranquilizer::Tranquilizer;
 use corebeat_machine::{Action, Decision, Policy, ProgramId, ProgramSample, Snapshot, Topology};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+
+/// From when a program is first seen running, levers are kept so long for those who come first in the order, in nanoseconds.
+pub const PATIENCE_NS: u64 = 3_000_000_000;
 
 /// What a policy pulls at. Two that pull at the same would undo each other's doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,14 +118,16 @@ pub fn policies(topology: &Topology) -> Vec<Box<dyn Policy>> {
 
 /// Whether cache misses and instructions are counted, by thread or for the whole host.
 fn counts_misses(program: &ProgramSample, seen: &Snapshot) -> bool {
-    let own = program.counters();
+    let mut own = Ratio::default();
+    own.add_counts(program, |t| t.counters.cache_misses.zip(t.counters.instructions));
     let host = &seen.host.counters;
-    own.cache_misses.or(host.cache_misses).is_some() && own.instructions.or(host.instructions).is_some()
+    own.get().is_some() || host.cache_misses.zip(host.instructions).is_some()
 }
 
 /// These policies by the two rules, in this order. All of them are to be asked about each snapshot, in this order too.
 pub fn compose(members: Vec<Member>) -> Vec<Box<dyn Policy>> {
-    let stage = Rc::new(RefCell::new(Stage::default()));
+    let levers = members.iter().map(|member| member.levers).collect();
+    let stage = Rc::new(RefCell::new(Stage { levers, ..Stage::default() }));
     let on_stage =
         |(number, member)| Box::new(OnStage { number, member, stage: Rc::clone(&stage) }) as Box<dyn Policy>;
     members.into_iter().enumerate().map(on_stage).collect()
@@ -129,6 +136,10 @@ pub fn compose(members: Vec<Member>) -> Vec<Box<dyn Policy>> {
 /// What members know of each other.
 #[derive(Debug, Default)]
 struct Stage {
+    /// What each of them pulls.
+    levers: Vec<&'static [Lever]>,
+    /// When each program was first seen running.
+    since: BTreeMap<ProgramId, u64>,
     /// Who is alone, and until when.
     alone: Option<(usize, u64)>,
     /// Who has which lever of a program.
@@ -145,12 +156,20 @@ struct OnStage {
 impl OnStage {
     /// Whether this program is the member's to act on. Settles that where it is open and the program runs.
     fn takes_part(&self, stage: &mut Stage, program: &ProgramSample, seen: &Snapshot) -> bool {
-        let levers = self.member.levers.iter().map(|&lever| (program.id, lever));
-        let free = levers.clone().all(|lever| !stage.owners.contains_key(&lever));
-        if free && !program.threads.is_empty() && (self.member.needs)(program, seen) {
-            stage.owners.extend(levers.clone().map(|lever| (lever, self.number)));
+        let mine = self.member.levers;
+        let is_owned = |lever: &Lever| stage.owners.contains_key(&(program.id, *lever));
+        if !program.threads.is_empty() && !mine.iter().any(is_owned) {
+            let may_come = |levers: &&[Lever]| {
+                levers.iter().any(|lever| mine.contains(lever)) && !levers.iter().any(is_owned)
+            };
+            let is_behind = stage.levers[..self.number].iter().any(may_come);
+            let since_ns = *stage.since.entry(program.id).or_insert(seen.at_ns);
+            let is_its_turn = !is_behind || seen.at_ns >= since_ns.saturating_add(PATIENCE_NS);
+            if is_its_turn && (self.member.needs)(program, seen) {
+                stage.owners.extend(mine.iter().map(|&lever| ((program.id, lever), self.number)));
+            }
         }
-        levers.clone().all(|lever| stage.owners.get(&lever) == Some(&self.number))
+        mine.iter().all(|&lever| stage.owners.get(&(program.id, lever)) == Some(&self.number))
     }
 }
 
@@ -162,7 +181,9 @@ impl Policy for OnStage {
     fn decide(&mut self, seen: &Snapshot) -> Vec<Decision> {
         let stage = Rc::clone(&self.stage);
         let mut stage = stage.borrow_mut();
-        stage.owners.retain(|(id, _), _| seen.programs.iter().any(|p| p.id == *id));
+        let is_here = |id: &ProgramId| seen.programs.iter().any(|p| p.id == *id);
+        stage.owners.retain(|(id, _), _| is_here(id));
+        stage.since.retain(|id, _| is_here(id));
         let is_mine = |p: &ProgramSample| self.takes_part(&mut stage, p, seen);
         let mine: Vec<bool> = seen.programs.iter().map(is_mine).collect();
         if stage.alone.is_some_and(|(who, until_ns)| who != self.number && seen.at_ns < until_ns) {
@@ -271,9 +292,20 @@ mod tests {
 
     #[test]
     fn member_without_what_it_needs_stays_out_and_leaves_its_lever() {
-        let wants = Member { needs: counts_misses, ..member("wants", slice, &[Lever::Turns], 0) };
-        let mut both = compose(vec![wants, member("other", slice, &[Lever::Turns], 0)]);
-        assert_eq!(acts(&mut both, 1..3), [["other"]; 2], "misses are not counted");
+        let pair = |needs| {
+            let wants = Member { needs, ..member("wants", slice, &[Lever::Turns], 0) };
+            compose(vec![wants, member("other", slice, &[Lever::Turns], 0)])
+        };
+        let acted = acts(&mut pair(counts_misses), 1..7);
+        let nobody: Vec<&str> = vec![];
+        assert_eq!(
+            acted,
+            [&nobody[..], &[], &[], &["other"], &["other"], &["other"]],
+            "misses are not counted"
+        );
+        // What is not seen at first may be seen soon: then the lever is still there.
+        let acted = acts(&mut pair(|_, seen| seen.at_ns >= 3 * SECOND), 1..7);
+        assert_eq!(acted, [&nobody[..], &[], &["wants"], &["wants"], &["wants"], &["wants"]]);
         // What is no lever of its own it does not pull.
         let mut stray = compose(vec![member("stray", slice, &[Lever::Place], 0)]);
         assert!(acts(&mut stray, 1..2)[0].is_empty());
