@@ -128,7 +128,7 @@ fn ran(programs: &[Program], model: Option<Model>, is_contrary: bool) -> (f64, T
         let name = identity(&hardware()).unwrap_or_else(|e| panic!("{e}")).name;
         let mut policy = Adapt::new(machine.topology(), &name, model).unwrap_or_else(|e| panic!("{e}"));
         // Five times as fast, as the programs are.
-        (policy.look_ns, policy.interval_ns, policy.trial_ns) = (20 * MS, 400 * MS, 100 * MS);
+        (policy.look_ns, policy.interval_ns, policy.trial_ns) = (20 * MS, 400 * MS, 200 * MS);
         Box::new(policy)
     };
     let policies = model.into_iter().map(policy).collect();

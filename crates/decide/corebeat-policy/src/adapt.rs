@@ -11,7 +11,7 @@
 //!   a program comes ----> Look: it alone for 100 ms, the others frozen ----> choose: predict all configurations
 //!        ^                                                                             |
 //!        |   one is used less by alpha / one fell by beta / all are worse by gamma     v
-//!        +------------------------- Watch, every 2 s <------ Trial: fixed turns and memory, against 0.5 s without
+//!        +------------------------- Watch, every 2 s <------ Trial: fixed turns and memory, against 1 s without
 //!
 //!   all cores   A A A A A A A A          core sets   A A A A A|B B B      in eighths of the machine, two of them at least
 //!               B B B B B B B B
@@ -61,10 +61,11 @@ pub struct Adapt {
     pub look_ns: u64,
     /// From one vector of all programs to the next, in nanoseconds. Default 2 s (section 6.2.3).
     pub interval_ns: u64,
-    /// For how long programs are seen on their cores before they are given fixed turns and other memory, in nanoseconds. Default 0.5 s.
+    /// For how long programs are seen on their cores before they are given fixed turns and other memory, in nanoseconds. Default 1 s, as the
+    /// profiles of section 3.2.
     pub trial_ns: u64,
-    /// Those are taken back where programs get less done with them than without by this share. Default 0.05: half a second and two
-    /// of the same thing differ by less.
+    /// Those are taken back where programs get less done with them than without by this share. Default 0.05: a second and two of the
+    /// same thing differ by less.
     pub margin: f64,
     /// A core set that is used less than another by this share is a reason to reconsider. Default 0.06 (section 6.2.3).
     pub alpha: f64,
@@ -233,7 +234,7 @@ impl Adapt {
         Ok(Adapt {
             look_ns: 100_000_000,
             interval_ns: 2_000_000_000,
-            trial_ns: 500_000_000,
+            trial_ns: 1_000_000_000,
             margin: 0.05,
             alpha: 0.06,
             beta: 0.04,
@@ -884,7 +885,7 @@ mod tests {
         assert_eq!(sets(&apart), [vec![], vec!["0-3", "4-7"], vec!["0-3", "4-7"]], "{apart:?}");
         assert_eq!(apart[2].1.fixed, BTreeSet::from([1, 2]));
         // One comes into view, runs for a tenth beside the other, then each is looked at.
-        assert_eq!((apart[1].0, apart[2].0), (4, 9));
+        assert_eq!((apart[1].0, apart[2].0), (4, 14));
         let beside = run(&mut policy(0.1, 0.9), 15, both);
         assert_eq!(sets(&beside), [Vec::<&str>::new(), vec![]], "{beside:?}");
         assert_eq!(beside[1].1.fixed, BTreeSet::from([1, 2]), "they wait for locks");
