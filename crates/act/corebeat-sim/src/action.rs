@@ -17,7 +17,11 @@ impl World {
                 if here.as_ref().is_some_and(CpuSet::is_empty) {
                     return wrong("none of these CPUs is there; name one that is");
                 }
-                for i in self.targets(*target)? {
+                let targets = self.targets(*target)?;
+                if targets.iter().any(|&i| self.gang_of(i).is_some()) {
+                    return wrong("tasks of a coscheduled set run where the set is");
+                }
+                for i in targets {
                     let own = &self.programs[self.threads[i].program].cpus;
                     let cpus = here.as_ref().unwrap_or(own).clone();
                     self.restrict(i, cpus);
@@ -105,7 +109,11 @@ impl World {
                 Ok(self.programs[self.program(id)?].threads.clone().filter(has_ended).collect())
             }
             Target::Thread(id) => {
-                let i = usize::try_from(id.tid - 1).ok().filter(|&i| i < self.threads.len());
+                let i = id
+                    .tid
+                    .checked_sub(1)
+                    .and_then(|i| usize::try_from(i).ok())
+                    .filter(|&i| i < self.threads.len());
                 let Some(i) = i else { return Err(Error::Action(format!("there is no thread {}", id.tid))) };
                 let is_it = self.threads[i].started == id.start_ticks && self.threads[i].is_alive();
                 Ok(if is_it { vec![i] } else { vec![] })

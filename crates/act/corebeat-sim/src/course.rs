@@ -39,7 +39,7 @@ impl World {
                 }
                 Doing::Next => {}
             }
-            let is_due = t.debt_system + t.debt_user > 0;
+            let is_due = t.debt() > 0;
             if is_due && !matches!(op, Op::Compute { .. }) {
                 return Course::Runs;
             }
@@ -135,7 +135,7 @@ impl World {
                 return Some(Course::Waits(State::Asleep));
             }
             Op::Beat => {
-                t.debt_user += OP_NS;
+                t.owe(OP_NS);
                 let program = t.program;
                 self.beat(program);
             }
@@ -160,7 +160,7 @@ impl World {
             }
             Op::Begin(pool) => self.pools[pool].begin(t.member),
             Op::Take(pool, after) => {
-                t.debt_user += OP_NS;
+                t.owe(OP_NS);
                 if !self.pools[pool].take(t.member) {
                     t.pc = after;
                     return None;
@@ -186,7 +186,7 @@ impl World {
             }
             _ => 0,
         };
-        self.threads[i].debt_user += OP_NS + cost;
+        self.threads[i].owe(OP_NS + cost);
     }
 
     /// What a cache line takes from one CPU to another, in nanoseconds.

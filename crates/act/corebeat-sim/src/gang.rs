@@ -55,7 +55,8 @@ impl Scenario {
     /// The coscheduled sets, as a coscheduler wants them.
     ///
     /// # Errors
-    /// [`Error::Scenario`] where a name is not there, or there twice; where a set has no CPU, or more than there are; for too many sets.
+    /// [`Error::Scenario`] where a name is not there, there twice, or not of one line; where a set has no CPU, or more than there are; for
+    /// too many sets.
     pub fn coscheduled(&self) -> Result<Vec<CoscheduledSet>, Error> {
         let count = self.sets.len();
         if count > SETS_MAX {
@@ -63,7 +64,11 @@ impl Scenario {
         }
         let place = |name: &String| self.sets.iter().position(|s| s.name == *name);
         let set = |(at, set): (usize, &Set)| {
-            let told = |what: String| Err(Error::Scenario(format!("set '{}': {what}", set.name)));
+            let told =
+                |what: String| Err(Error::Scenario(format!("set '{}': {what}", set.name.escape_debug())));
+            if set.name.contains(char::is_control) {
+                return told("its name has a control character in it; write a name of one line".into());
+            }
             if place(&set.name) != Some(at) {
                 return told("its name is taken; write another".into());
             }
@@ -90,6 +95,11 @@ impl Scenario {
     pub(crate) fn membership(&self) -> Result<Vec<Option<usize>>, Error> {
         let place = |p: &crate::Program| match &p.set {
             None => Ok(None),
+            // They would wait for ever where the set is elsewhere.
+            Some(_) if p.cpus.is_some() => Err(Error::Program {
+                place: format!("program '{}'", p.name),
+                what: "it has cpus and a set, which is put where there is room; leave one of them out".into(),
+            }),
             Some(name) => match self.sets.iter().position(|s| s.name == *name) {
                 None => Err(Error::Program {
                     place: format!("program '{}'", p.name),

@@ -72,17 +72,17 @@ impl World {
                 t.account.migrations += 1;
                 t.debt_system += self.hardware.switch_ns + self.hardware.migrate_ns;
                 if self.cpus[before].cache == cache {
-                    t.debt_user += core_kib * self.hardware.core_fill_ns;
+                    t.owe(core_kib * self.hardware.core_fill_ns);
                     t.account.references += core_kib as f64 * LINES_PER_KIB;
                 } else {
-                    t.debt_user += all_kib * self.hardware.fill_ns;
+                    t.owe(all_kib * self.hardware.fill_ns);
                     t.account.references += all_kib as f64 * LINES_PER_KIB;
                     t.account.misses += all_kib as f64 * LINES_PER_KIB;
                 }
             }
             Some(_) if is_other => {
                 t.debt_system += self.hardware.switch_ns;
-                t.debt_user += core_kib * self.hardware.core_fill_ns;
+                t.owe(core_kib * self.hardware.core_fill_ns);
                 t.account.references += core_kib as f64 * LINES_PER_KIB;
             }
             Some(_) => {}
@@ -170,7 +170,6 @@ impl World {
         let there: u64 = pages.from.iter().filter_map(|&n| program.pages.get(n)).sum();
         let takes_ns = u64::from(program.memory_mib) * 1_000 * there / MOVED_MIB_S;
         self.moves.push(pages);
-        self.coming += 1;
         self.post(self.now + takes_ns, Event::Moved(self.moves.len() - 1));
     }
 

@@ -66,7 +66,7 @@ pub struct Program {
     /// How it takes turns. Default normal.
     #[serde(default)]
     pub class: StartClass,
-    /// The CPUs that it may run on. Default all.
+    /// The CPUs that it may run on, if it is in no set. Default all.
     pub cpus: Option<CpuSet>,
     /// Where its memory is. Default next-touch.
     #[serde(default)]

@@ -133,6 +133,16 @@ impl Thread {
         matches!(self.state, State::Ready | State::Running | State::Throttled)
     }
 
+    /// Adds user time that is due before it goes on. A large cache that is slow to fill may take for ever.
+    pub(crate) fn owe(&mut self, ns: u64) {
+        self.debt_user = self.debt_user.saturating_add(ns);
+    }
+
+    /// What is due before it goes on, in nanoseconds.
+    pub(crate) fn debt(&self) -> u64 {
+        self.debt_system.saturating_add(self.debt_user)
+    }
+
     pub(crate) fn is_alive(&self) -> bool {
         !matches!(self.state, State::New | State::Ended)
     }

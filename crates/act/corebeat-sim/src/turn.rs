@@ -172,7 +172,7 @@ impl World {
             Doing::Spin(left) => left,
             Doing::Next => 0,
         };
-        let finish = self.now.saturating_add(t.debt_system + t.debt_user).saturating_add(need);
+        let finish = self.now.saturating_add(t.debt()).saturating_add(need);
         let mut until = finish.min(self.now + t.left.max(1));
         if is_charged {
             until = until.min(self.now + MEMORY_PERIOD_NS);

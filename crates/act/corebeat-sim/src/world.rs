@@ -166,7 +166,7 @@ pub(crate) struct World {
 
     pub(crate) cpus: Vec<Cpu>,
     pub(crate) idle: usize,
-    /// Threads in run queues; wakes, starts and page moves to come; threads that have not ended, programs to start included.
+    /// Threads in run queues; wakes and starts to come; threads that have not ended, programs to start included.
     pub(crate) queued: usize,
     pub(crate) coming: usize,
     pub(crate) alive: usize,
@@ -465,7 +465,6 @@ impl World {
                 self.post(self.now + TICK_NS, Event::Tick);
             }
             Event::Moved(number) => {
-                self.coming -= 1;
                 self.arrive_pages(number);
             }
             Event::Ask(number) => self.arrange(number),

@@ -1,6 +1,6 @@
 //! Scenarios as text: those that come with Corebeat, and mistakes.
 
-use corebeat_machine::{Clock, Machine};
+use corebeat_machine::{Action, Clock, Machine, ProgramId};
 use corebeat_sim::{Scenario, SimMachine};
 
 const SHIPPED: [(&str, &str); 8] = [
@@ -67,6 +67,16 @@ fn mistakes_are_one_line_with_their_place() {
         ("cores = 1", steps("{ dance = 1 }"), "line 7, column 12: unknown variant `dance`, expected one of"),
         ("cores = 1", steps("{ compute = "), "line 7, column"),
         ("cores = 1", "teams = []".into(), "program 'p': no team"),
+        (
+            "cores = 1",
+            format!("cpus = \"0\"\nset = \"s\"\n{fine}\n[[sets]]\nname = \"s\"\ncpus = 1"),
+            "program 'p': it has cpus and a set",
+        ),
+        (
+            "cores = 1",
+            format!("{fine}\n[[sets]]\nname = \"a\\nb\"\ncpus = 1"),
+            "its name has a control character",
+        ),
         ("cores = 1", "cpus = \"x\"".into(), "'x' is not a list of CPUs"),
         (
             "cores = 1",
@@ -149,6 +159,31 @@ fn numbers_however_large_or_small_never_panic() {
         run(none(), none(), none(), steps(value, "100"));
         run(none(), none(), none(), steps("10", value));
     }
+}
+
+#[test]
+fn caches_that_take_for_ever_to_fill_never_panic() {
+    let most = "4294967296";
+    let text = format!(
+        "duration_s = 0.5\n[machine]\npackages = 2\ncache_kib = {most}\ncore_cache_kib = {most}\nfill_ns = 1000000000\n\
+         core_fill_ns = 1000000000\n[[programs]]\nname = \"p\"\n[[programs.teams]]\nthreads = 5\nfootprint_kib = {most}\n\
+         steps = [{{ repeat = {{ times = 100000, steps = [{{ compute = {{ us = 100 }} }}, {{ io = {{ us = 10 }} }}] }} }}]"
+    );
+    let mut machine = SimMachine::new(&text.parse().unwrap(), 1).unwrap();
+    machine.run();
+    assert!(machine.is_over());
+}
+
+#[test]
+fn deadlock_is_told_while_pages_are_on_their_way() {
+    let text = "[machine]\npackages = 2\n[[programs]]\nname = \"p\"\nmemory_mib = 4000000000\n\
+                [[programs.teams]]\nsteps = [{ compute = { us = 1000 } }, { barrier = \"b\" }]\n\
+                [[programs.teams]]\nsteps = [{ barrier = \"b\" }, { barrier = \"b\" }]";
+    let mut machine = SimMachine::new(&text.parse().unwrap(), 1).unwrap();
+    machine.clock().wait_until(500_000);
+    machine.act(&Action::SpreadPages { program: ProgramId(0), spread: true }).unwrap();
+    machine.clock().wait_until(10_000_000);
+    assert!(machine.deadlock().is_some_and(|told| told.contains("barrier 'b'")), "{:?}", machine.deadlock());
 }
 
 #[test]
