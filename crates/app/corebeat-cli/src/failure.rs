@@ -30,7 +30,9 @@ impl Failure {
 
     /// Prints the line. The status to exit with.
     pub(crate) fn report(&self) -> ExitCode {
-        tell(format_args!("corebeat: {}\n", self.line));
+        // Names in files may have line ends in them, and more that terminals obey.
+        let shown = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.into() };
+        tell(format_args!("corebeat: {}\n", self.line.chars().map(shown).collect::<String>()));
         ExitCode::from(self.status)
     }
 }

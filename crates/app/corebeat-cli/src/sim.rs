@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use corebeat_loop::{Deed, Loop, Periods};
 use corebeat_machine::{Clock, Machine, Policy, Topology};
 use corebeat_policy::adapt::Adapt;
-use corebeat_policy::auto;
+use corebeat_policy::auto::{self, Lever};
 use corebeat_policy::cosched::{Cosched, Fragments};
 use corebeat_policy::fair::Fair;
 use corebeat_policy::faithful::FaithFul;
@@ -241,16 +241,34 @@ fn json(
 }
 
 /// Policies that go with each other, or why they do not.
-fn together(policies: Vec<PolicyName>) -> Result<Vec<PolicyName>, &'static str> {
+fn together(policies: Vec<PolicyName>) -> Result<Vec<PolicyName>, String> {
     let has = |name| policies.contains(&name);
     if has(PolicyName::Coscheduling) && has(PolicyName::CoschedulingIdle) {
-        return Err("coscheduling and coscheduling-idle are two ways for the same sets; name one of them");
+        return Err(
+            "coscheduling and coscheduling-idle are two ways for the same sets; name one of them".into()
+        );
     }
-    let others = [PolicyName::Faithful, PolicyName::Tranquilizer, PolicyName::Shuffler];
-    if has(PolicyName::Auto) && others.into_iter().any(has) {
-        return Err("auto has faithful, tranquilizer and shuffler in it already; leave those out, or auto");
+    for (at, &one) in policies.iter().enumerate() {
+        let pulls = |other: &&PolicyName| levers(**other).iter().any(|lever| levers(one).contains(lever));
+        if let Some(other) = policies[..at].iter().find(pulls) {
+            let (other, one) = (text(*other), text(one));
+            return Err(format!("{other} and {one} would undo each other's doing; name one of them"));
+        }
     }
     Ok(policies)
+}
+
+/// What a policy pulls at.
+fn levers(name: PolicyName) -> &'static [Lever] {
+    match name {
+        PolicyName::None | PolicyName::Coscheduling | PolicyName::CoschedulingIdle => &[],
+        PolicyName::Auto => &[Lever::Turns, Lever::Memory, Lever::Place],
+        PolicyName::Faithful => &[Lever::Turns],
+        PolicyName::Fair => &[Lever::Share],
+        PolicyName::Tranquilizer => &[Lever::Turns, Lever::Memory],
+        PolicyName::Shuffler => &[Lever::Place],
+        PolicyName::Adapt => &[Lever::Turns, Lever::Memory, Lever::Place, Lever::Share],
+    }
 }
 
 /// Reads a scenario, and builds its machine.

@@ -69,7 +69,9 @@ fn json_has_what_the_table_has() {
 fn policies_that_do_not_go_together_are_told() {
     for (names, told) in [
         (["coscheduling", "coscheduling-idle"], "name one of them"),
-        (["auto", "faithful"], "leave those out, or auto"),
+        (["auto", "faithful"], "auto and faithful would undo each other's doing; name one of them"),
+        (["faithful", "tranquilizer"], "faithful and tranquilizer would undo each other's doing"),
+        (["fair", "adapt"], "fair and adapt would undo each other's doing"),
     ] {
         let (output, _) = run(FERRET, &["--policy", names[0], "--policy", names[1]]);
         assert_eq!(output.status.code(), Some(2));
@@ -157,8 +159,14 @@ fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
 fn mistakes_are_one_line_with_their_place() {
     for (scenario, args, status, says) in [
         (
-            GOALS.replace("\"fair\"", "\"unfair\""),
+            GOALS.replace("\"fair\"", "\"un\\nfair\""),
             &[][..],
+            1,
+            "s.toml: policies, number 1: there is no policy 'un\\nfair'",
+        ),
+        (
+            GOALS.replace("\"fair\"", "\"unfair\""),
+            &[],
             1,
             "s.toml: policies, number 1: there is no policy 'unfair'",
         ),
