@@ -1,7 +1,7 @@
 //! What holds for every simulated machine, whatever runs on it; and what its parts do.
 
-use corebeat_machine::{Action, Class, Clock, CpuSet, Machine, ProgramId, Target};
-use corebeat_sim::{Hardware, Program, Scenario, Scheduler, SimMachine, StartClass, Step, Team, Work};
+use corebeat_machine::{Action, Class, Clock, Coscheduler, CpuSet, Machine, Plan, ProgramId, Target};
+use corebeat_sim::{Hardware, Program, Scenario, Scheduler, Set, SimMachine, StartClass, Step, Team, Work};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -311,6 +311,27 @@ fn action_on_what_is_not_there_is_told() {
     ] {
         assert!(machine.act(&action).is_err(), "{action}");
     }
+}
+
+#[test]
+fn task_of_a_set_is_not_bound_elsewhere_than_the_set_is() {
+    /// The first CPU is for the set, always.
+    struct First;
+    impl Coscheduler for First {
+        fn plan(&mut self, _: u64, _: &[u32], _: u32) -> Plan {
+            Plan { cpus: vec![Some(0), None], until_ns: u64::MAX }
+        }
+    }
+    let mut scenario = scenario(Hardware::flat(2), vec![busy("a", 1)], Some(1.0));
+    scenario.sets = vec![Set { name: "s".into(), cpus: 1, within: None }];
+    scenario.programs[0].set = Some("s".into());
+    let mut machine = machine(&scenario);
+    machine.coschedule(Box::new(First));
+    machine.clock().wait_until(MS);
+    let bind = Action::SetCpus { target: Target::Program(ProgramId(0)), cpus: Some("1".parse().unwrap()) };
+    assert!(machine.act(&bind).unwrap_err().to_string().contains("run where the set is"));
+    machine.run();
+    assert!(machine.busy_ns()[0] > S - MS, "it would have waited for ever");
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub enum Class {
     Idle,
 }
 
-/// One thing to do. Everything is undone when Corebeat ends.
+/// One thing to do. Everything is undone when Corebeat ends, but that memory which was moved stays where it is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {

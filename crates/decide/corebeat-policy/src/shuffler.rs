@@ -19,6 +19,8 @@
 //!
 //! - **Similar is similar enough.** Two threads whose lock times differ by less than [`Shuffler::band`] are not swapped: noise would move them
 //!   forever (the thesis moves 10 of 64 threads every two seconds). So nothing changes where nothing has changed.
+//! - **A chain of near ones.** In the thesis' example the groups go to sockets 0, 2, 3 and 1, of which 2 and 3 are the farthest from each other
+//!   (Figures 4.2 and 4.4); here each goes to the one nearest to that before it, of those that are left.
 //! - **Ever more rarely.** Where noise is more than that, threads are swapped again after 1, 2, 4, ... windows, until the program's lock time
 //!   differs by [`Shuffler::phase_min`] or threads come or end. So changes in a time `t` within a phase are as `log t`.
 //! - **Balance.** Group sizes are in proportion to the places' CPUs. Where threads are not balanced so, some are moved; from then on

@@ -29,7 +29,7 @@
 //!   to miss much. So the changes are bounded: at most seven a look, and the looks in a time `t` without such a phase change are as `log t`.
 //!   Spread memory stays so long as the program misses much: moving it back and forth for a look would cost more than it tells.
 //! - **Others.** Threads that preempt nobody come last beside programs that do, so nothing is tried beside others' load, and fixed turns end
-//!   when others come.
+//!   when others come, but those of a program whose memory is spread.
 //!
 //! The threshold is not in the thesis' text. Here it is one miss in a thousand instructions: at some 100 ns a miss, a tenth of the time.
 
