@@ -217,6 +217,8 @@ fn shuffler_brings_threads_of_one_lock_together_and_loses_if_it_mixes_them() {
     let with = ran(&hardware, &scattered, shuffler(&hardware), truth, WINDOWS_MS);
     assert!(with.beats > 1.08 * plain.beats, "{} and {} beats", plain.beats, with.beats);
     assert!(with.lock < plain.lock, "{} and {} of the time on locks", plain.lock, with.lock);
+    let is_release = |action: &Action| matches!(action, Action::SetCpus { cpus: None, .. });
+    assert!(!with.tally.deeds.iter().any(|d| is_release(&d.decision.action)), "what helps is kept");
 
     let (hardware, apart) = four_locks(300.0, true);
     let plain = ran(&hardware, &apart, None, truth, WINDOWS_MS);

@@ -191,6 +191,28 @@ mod tests {
         assert!(wrong_together < 0.2 && right_together > 0.99, "{wrong_together} and {right_together}");
     }
 
+    #[test]
+    fn sets_run_for_the_same_time() {
+        let scenario = machines(8, 4, 2);
+        let mut machine = SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("{e}"));
+        let sets = scenario.coscheduled().unwrap_or_else(|e| panic!("{e}"));
+        let core = Cosched::new(machine.topology(), &sets, (SLICE_US * 1e3) as u64, Fragments::Fill);
+        machine.coschedule(Box::new(core.expect("sets are sound")));
+        let mut ran_ns = |at_ns| -> Vec<u64> {
+            machine.clock().wait_until(at_ns);
+            machine.sets().iter().map(|s| s.ran_ns).collect()
+        };
+        // The first was alone for a while.
+        let before = ran_ns(100_000_000);
+        let ran_ns: Vec<u64> =
+            ran_ns(400_000_000).iter().zip(before).map(|(now, before)| now - before).collect();
+        let (least, most) = (ran_ns.iter().min(), ran_ns.iter().max());
+        assert!(
+            least.zip(most).is_some_and(|(least, most)| *least as f64 > 0.8 * *most as f64),
+            "{ran_ns:?}"
+        );
+    }
+
     /// A machine that does what it is asked, or the opposite.
     struct Freezer(SimMachine, bool);
 

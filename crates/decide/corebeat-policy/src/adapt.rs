@@ -988,6 +988,21 @@ mod tests {
     }
 
     #[test]
+    fn program_that_falls_is_looked_at_and_one_that_rises_is_not() {
+        for (then, looks) in [(0.40, true), (0.54, false), (0.68, false)] {
+            let (mut p, mut frozen) = (policy(0.1, 0.9), 0);
+            for at in 1..=300 {
+                let usage = |usr| Usage { usr: Some(usr), lock: Some(0.3), ..LOCKED };
+                let programs = [(1, usage(if at < 150 { 0.54 } else { then })), (2, usage(0.54))];
+                let decisions = p.decide(&snapshot(at * TENTH_NS, &programs));
+                let is_look = |d: &Decision| matches!(d.action, Action::SetFrozen { frozen: true, .. });
+                frozen += decisions.iter().filter(|d| at >= 100 && is_look(d)).count();
+            }
+            assert_eq!(frozen > 0, looks, "to {then}: {frozen}");
+        }
+    }
+
+    #[test]
     fn phase_change_is_looked_at_and_answered() {
         // They wait for locks for 10 s, then compute, as fma3d does (Figure 6.4).
         let mut p = policy(0.3, 0.9);
