@@ -4,6 +4,7 @@
 //!   repeat 3: [compute, lock l: [compute]]   -->   0 Enter 3   1 Compute   2 Acquire l   3 Compute   4 Release l   5 Next 1   6 End
 //! ```
 
+use crate::error::number;
 use crate::hardware::CACHE_KIB_MAX;
 use crate::program::{Program, Step};
 use crate::{Error, Scenario};
@@ -17,6 +18,25 @@ pub const STEPS_MAX: usize = 100_000;
 pub const DEPTH_MAX: usize = 32;
 /// No time that a scenario names is longer: some eleven days, in seconds.
 const SECONDS_MAX: f64 = 1e6;
+
+/// From where on a time makes sense.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Least {
+    Zero,
+    AboveZero,
+}
+
+/// Whether a time in units of so many seconds makes sense, or what to write.
+pub(crate) fn time(name: &str, value: f64, unit_s: f64, least: Least) -> Result<(), String> {
+    let (is_least, from) = match least {
+        Least::Zero => (value >= 0.0, "from 0"),
+        Least::AboveZero => (value > 0.0, "above 0"),
+    };
+    match is_least && value * unit_s <= SECONDS_MAX {
+        true => Ok(()),
+        false => Err(format!("{name} is {}: write a time {from}, up to {SECONDS_MAX} s", number(value))),
+    }
+}
 /// What a thread does in a barrier's lock: it counts itself, in nanoseconds.
 const ARRIVAL_NS: f64 = 100.0;
 
@@ -186,18 +206,14 @@ impl<'a> Builder<'a> {
         Err(Error::Program { place, what: what.into() })
     }
 
-    fn time(&self, name: &str, value: f64, unit_s: f64, is_least: impl Fn(f64) -> bool) -> Result<(), Error> {
-        match value.is_finite() && is_least(value) && value * unit_s <= SECONDS_MAX {
-            true => Ok(()),
-            false if value < 0.0 => self.wrong(format!("{name} is {value}: a time is not below 0")),
-            false => self.wrong(format!("{name} is {value}: write a time above 0 and up to {SECONDS_MAX} s")),
-        }
+    fn time(&self, name: &str, value: f64, unit_s: f64, least: Least) -> Result<(), Error> {
+        time(name, value, unit_s, least).or_else(|what| self.wrong(what))
     }
 
     fn share(&self, name: &str, value: f64) -> Result<(), Error> {
         match (0.0..=1.0).contains(&value) {
             true => Ok(()),
-            false => self.wrong(format!("{name} is {value}: write a share from 0 to 1")),
+            false => self.wrong(format!("{name} is {}: write a share from 0 to 1", number(value))),
         }
     }
 
@@ -209,9 +225,9 @@ impl<'a> Builder<'a> {
         if p.name.contains(char::is_control) {
             return self.wrong("name has a control character in it; write a name of one line");
         }
-        self.time("start_ms", p.start_ms, 1e-3, |t| t >= 0.0)?;
+        self.time("start_ms", p.start_ms, 1e-3, Least::Zero)?;
         if p.spin_us.is_nan() || p.spin_us < 0.0 {
-            return self.wrong(format!("spin_us is {}: a time is not below 0", p.spin_us));
+            return self.wrong(format!("spin_us is {}: write a time from 0, or inf", number(p.spin_us)));
         }
         if p.queue_items == 0 {
             return self.wrong("queue_items is 0; write 1 or more");
@@ -220,11 +236,14 @@ impl<'a> Builder<'a> {
             return self.wrong(format!("nice is {}; write -20 to 19", p.nice));
         }
         if let Some(goal) = &p.goal {
-            self.time("window_ms", goal.window_ms, 1e-3, |t| t > 0.0)?;
+            self.time("window_ms", goal.window_ms, 1e-3, Least::AboveZero)?;
             let (min, max) = (goal.min.unwrap_or(0.0), goal.max.unwrap_or(f64::MAX));
             if !(min >= 0.0 && min <= max && max.is_finite()) {
-                return self
-                    .wrong(format!("goal is from {min} to {max}; write rates from 0, the lower one as min"));
+                return self.wrong(format!(
+                    "goal is from {} to {}; write rates from 0, the lower one as min",
+                    number(min),
+                    number(max)
+                ));
             }
         }
         if p.teams.is_empty() {
@@ -300,7 +319,7 @@ impl<'a> Builder<'a> {
     fn step(&mut self, step: &'a Step, threads: u32, ops: &mut Vec<Op>) -> Result<bool, Error> {
         match step {
             Step::Compute(work) => {
-                self.time("us", work.us, 1e-6, |t| t > 0.0)?;
+                self.time("us", work.us, 1e-6, Least::AboveZero)?;
                 for (name, share) in [
                     ("jitter", work.jitter),
                     ("memory", work.memory),
@@ -370,7 +389,7 @@ impl<'a> Builder<'a> {
                 ops.push(Op::Pop(self.place("queue", name)));
             }
             Step::Io { us, jitter, bytes } => {
-                self.time("us", *us, 1e-6, |t| t > 0.0)?;
+                self.time("us", *us, 1e-6, Least::AboveZero)?;
                 self.share("jitter", *jitter)?;
                 ops.push(Op::Io { ns: us * 1e3, jitter: *jitter, bytes: *bytes });
             }
@@ -541,7 +560,7 @@ mod tests {
         assert_eq!(nested, "program 'p': cyclic locks: 'a' before 'b' before 'a'; take them in one order");
         assert_eq!(
             told(vec![repeat(Some(2), false, vec![compute(), Work::us(-5.0).into()])]),
-            "program 'p', team 1, step 1.2: us is -5: a time is not below 0"
+            "program 'p', team 1, step 1.2: us is -5: write a time above 0, up to 1000000 s"
         );
         for (steps, says) in [
             (vec![lock("a", vec![lock("a", vec![compute()])])], "while it is held"),

@@ -31,3 +31,12 @@ pub enum Error {
     #[error("{0}")]
     Action(String),
 }
+
+/// A number as TOML writes it, without hundreds of digits.
+pub(crate) fn number(value: f64) -> String {
+    match value {
+        _ if value.is_nan() => "nan".to_owned(),
+        _ if value.is_finite() && value.abs() >= 1e16 => format!("{value:e}"),
+        _ => value.to_string(),
+    }
+}

@@ -1,6 +1,7 @@
 //! What a simulated machine is built of, and how its scheduler is set.
 
 use crate::Error;
+use crate::error::number;
 use corebeat_machine::{Cpu, CpuId, Node, NodeId, Topology};
 use serde::Deserialize;
 
@@ -132,7 +133,7 @@ impl Hardware {
         }
         for (name, us) in [("slice_us", self.slice_us), ("balance_us", self.balance_us)] {
             if !(1.0..=PERIOD_US_MAX).contains(&us) {
-                return wrong(format!("{name} is {us}; write 1 to {PERIOD_US_MAX}"));
+                return wrong(format!("{name} is {}; write 1 to {PERIOD_US_MAX}", number(us)));
             }
         }
         for (name, ns) in [
@@ -155,7 +156,7 @@ impl Hardware {
         if !(1e-3..=1e6).contains(&self.controller_threads) {
             return wrong(format!(
                 "controller_threads is {}; write a number from 0.001 to 1000000",
-                self.controller_threads
+                number(self.controller_threads)
             ));
         }
         let distances = match self.distances.is_empty() {
@@ -169,6 +170,9 @@ impl Hardware {
         }
         if distances.iter().flatten().any(|&d| !(10..=255).contains(&d)) {
             return wrong("distances are from 10 (local) to 255".into());
+        }
+        if let Some(n) = distances.iter().enumerate().position(|(n, row)| row[n] != 10) {
+            return wrong(format!("distances, row {}: from a node to itself it is 10", n + 1));
         }
         let (a_node, a_package) = (self.caches * self.cores, self.nodes * self.caches * self.cores);
         let cpu = |c: u32| Cpu {
@@ -210,6 +214,8 @@ mod tests {
         assert!(
             told(Hardware { distances: vec![vec![10, 20]], ..Hardware::flat(1) }).contains("1 rows of 1")
         );
+        let far = Hardware { packages: 2, distances: vec![vec![10, 20], vec![20, 12]], ..Hardware::flat(1) };
+        assert!(told(far).contains("row 2: from a node to itself it is 10"));
         assert!(told(Hardware { slice_us: -3.0, ..Hardware::flat(1) }).contains("slice_us is -3"));
         assert!(told(Hardware { line_ns: u64::MAX, ..Hardware::flat(1) }).contains("line_ns is"));
         assert!(told(Hardware { cache_kib: u64::MAX, ..Hardware::flat(1) }).contains("cache_kib is"));

@@ -1,5 +1,6 @@
 //! A scenario: a machine, and what runs on it.
 
+use crate::error::number;
 use crate::{Error, Hardware, Program, Set};
 use serde::Deserialize;
 use std::str::FromStr;
@@ -38,8 +39,29 @@ impl FromStr for Scenario {
             let before = text.get(..e.span().map_or(0, |s| s.start)).unwrap_or("");
             let line = before.matches('\n').count() + 1;
             let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
-            let what = e.message().split_whitespace().collect::<Vec<_>>().join(" ");
-            Error::Text { line, column, what }
+            Error::Text { line, column, what: plain(e.message()) }
         })
     }
+}
+
+/// What the reader says, in words of the form instead of those of the program that reads it.
+fn plain(message: &str) -> String {
+    let what = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_bits = |bits: &str| bits.parse::<u8>().is_ok();
+    let (said, expected) = what.split_once(", expected ").unwrap_or((&what, ""));
+    let expected = match expected {
+        "" => "",
+        "f64" => ", expected a number",
+        name if name.strip_prefix('u').is_some_and(is_bits) => ", expected a whole number, 0 or above",
+        name if name.strip_prefix('i').is_some_and(is_bits) => ", expected a whole number",
+        "a sequence" => ", expected a list in brackets",
+        name if name.starts_with("struct ") => ", expected a table, such as { key = value }",
+        _ => return what,
+    };
+    // A float is said with all its digits.
+    let float = said.split_once("floating point `").and_then(|(before, rest)| {
+        let value: f64 = rest.strip_suffix('`')?.parse().ok()?;
+        Some(format!("{before}floating point `{}`", number(value)))
+    });
+    float.unwrap_or_else(|| said.to_owned()) + expected
 }

@@ -1,6 +1,6 @@
 //! The simulated world: its state, its events, and time.
 
-use crate::code::{Code, Kind, Named, Op};
+use crate::code::{Code, Kind, Least, Named, Op, time};
 use crate::gang::Gang;
 use crate::memory::Move;
 use crate::program::{Placement, StartClass};
@@ -210,11 +210,9 @@ impl World {
         let code = Code::new(scenario)?;
         let end = match scenario.duration_s {
             None => END_NS,
-            Some(s) if s.is_finite() && s > 0.0 && s <= 1e6 => ns(s, 1e9),
             Some(s) => {
-                return Err(Error::Scenario(format!(
-                    "duration_s is {s}: write a time above 0 and up to 1000000 s"
-                )));
+                time("duration_s", s, 1.0, Least::AboveZero).map_err(Error::Scenario)?;
+                ns(s, 1e9)
             }
         };
         let cpus = cpus(&topology);

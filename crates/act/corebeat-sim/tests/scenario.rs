@@ -44,11 +44,47 @@ fn mistakes_are_one_line_with_their_place() {
     let fine = steps("{ compute = { us = 1 } }");
     for (machine, program, says) in [
         ("cores = 0", fine.clone(), "machine: cores is 0; write 1 or more"),
-        ("cores = -1", fine.clone(), "line 3, column 9: invalid value: integer `-1`, expected u32"),
+        (
+            "cores = -1",
+            fine.clone(),
+            "line 3, column 9: invalid value: integer `-1`, expected a whole number, 0 or above",
+        ),
+        ("cores = \"1\"", fine.clone(), "invalid type: string \"1\", expected a whole number, 0 or above"),
+        (
+            "cores = 1\nfill_ns = 1e300",
+            fine.clone(),
+            "invalid type: floating point `1e300`, expected a whole number",
+        ),
+        (
+            "cores = 1",
+            format!("nice = 1.5\n{fine}"),
+            "invalid type: floating point `1.5`, expected a whole number",
+        ),
+        ("cores = 1", format!("start_ms = true\n{fine}"), "invalid type: boolean `true`, expected a number"),
+        ("cores = 1", "teams = 1".into(), "invalid type: integer `1`, expected a list in brackets"),
+        (
+            "cores = 1",
+            steps("{ compute = 1 }"),
+            "invalid type: integer `1`, expected a table, such as { key = value }",
+        ),
         ("core = 1", fine.clone(), "line 3, column 1: unknown field `core`, expected one of"),
         ("cores = 1\nscheduler = \"cfs\"", fine.clone(), "line 4, column 13: unknown variant `cfs`"),
         ("cores = 1\nbalance_us = -4", fine.clone(), "machine: balance_us is -4"),
-        ("cores = 1", format!("start_ms = -1\n{fine}"), "program 'p': start_ms is -1: a time is not below 0"),
+        (
+            "cores = 1",
+            format!("start_ms = -1\n{fine}"),
+            "program 'p': start_ms is -1: write a time from 0, up to 1000000 s",
+        ),
+        (
+            "cores = 1",
+            format!("start_ms = 1e300\n{fine}"),
+            "program 'p': start_ms is 1e300: write a time from 0, up to",
+        ),
+        (
+            "cores = 1",
+            format!("spin_us = nan\n{fine}"),
+            "program 'p': spin_us is nan: write a time from 0, or inf",
+        ),
         (
             "cores = 1",
             format!("goal = {{ min = 110, max = 90 }}\n{fine}"),
@@ -62,7 +98,21 @@ fn mistakes_are_one_line_with_their_place() {
             "name has a control character",
         ),
         ("cores = 1", format!("cpus = \"4-7\"\n{fine}"), "program 'p': cpus has none of the machine's CPUs"),
-        ("cores = 1", steps("{ compute = { us = -1 } }"), "program 'p', team 1, step 1: us is -1"),
+        (
+            "cores = 1",
+            steps("{ compute = { us = -1 } }"),
+            "program 'p', team 1, step 1: us is -1: write a time above 0, up to",
+        ),
+        (
+            "cores = 1",
+            steps("{ compute = { us = inf } }"),
+            "program 'p', team 1, step 1: us is inf: write a time above 0, up to",
+        ),
+        (
+            "cores = 1",
+            steps("{ compute = { us = 1, shared = 1e300 } }"),
+            "shared is 1e300: write a share from 0 to 1",
+        ),
         ("cores = 1", steps("{ compute = { ms = 1 } }"), "line 7, column 24: unknown field `ms`"),
         ("cores = 1", steps("{ dance = 1 }"), "line 7, column 12: unknown variant `dance`, expected one of"),
         ("cores = 1", steps("{ compute = "), "line 7, column"),
