@@ -163,12 +163,15 @@ fn mask(nodes: &[NodeId]) -> Result<[u64; WORDS], Error> {
     for node in nodes {
         let is_there = node.0 < NODES_MAX && there.contains(corebeat_machine::CpuId(node.0));
         if !is_there {
-            return Err(Error::Senseless(format!("there is no node {}; this host has {there}", node.0)));
+            return Err(Error::Senseless(format!(
+                "there is no node {}; write one of this host's: {there}",
+                node.0
+            )));
         }
         mask[node.0 as usize / 64] |= 1 << (node.0 % 64);
     }
     match nodes.is_empty() {
-        true => Err(Error::Senseless(format!("no node is given; this host has {there}"))),
+        true => Err(Error::Senseless(format!("no node is given; write one of this host's: {there}"))),
         false => Ok(mask),
     }
 }

@@ -48,7 +48,7 @@ impl From<Error> for Failure {
         let status = match error {
             Error::NotFound { .. } => 127,
             Error::NotExecutable { .. } => 126,
-            Error::NoProcess { .. } => 2,
+            Error::NoProcess { .. } | Error::Senseless(_) => 2,
             _ => 125,
         };
         Failure { status, line: error.to_string() }

@@ -15,6 +15,7 @@ mod doctor;
 mod end;
 mod failure;
 mod gang;
+mod input;
 mod net;
 mod output;
 mod paper;
@@ -33,7 +34,9 @@ mod tune;
 mod workload;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::error::Error;
+use std::num::{IntErrorKind, ParseIntError};
 use std::process::ExitCode;
 
 /// Makes parallel programs run at their best: sees what every thread does, decides, and acts.
@@ -82,23 +85,65 @@ enum Command {
     Daemon(daemon::Options),
 }
 
+/// The parser. A number below 0 is a value, not an option: so the value is told to be wrong, and nothing else.
+fn parser(command: clap::Command) -> clap::Command {
+    let value = |arg: clap::Arg| match arg.get_action().takes_values() && !arg.is_trailing_var_arg_set() {
+        true => arg.allow_negative_numbers(true),
+        false => arg,
+    };
+    command.mut_args(value).mut_subcommands(parser)
+}
+
+fn parsed() -> Result<Command, clap::Error> {
+    let mut parser = parser(Cli::command());
+    let matches = parser.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map(|cli| cli.command).map_err(|mistake| mistake.format(&mut parser))
+}
+
 /// What the parser says in several lines, in one: the mistake, its details, and where to look.
-fn one_line(mistake: &str) -> String {
-    let lines = mistake.lines().map(str::trim).filter(|l| !l.is_empty());
-    let said: Vec<&str> =
-        lines.take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more")).collect();
-    let said = said.join(" ");
-    format!("{}; see 'corebeat --help'", said.trim_start_matches("error: "))
+fn one_line(mistake: &clap::Error) -> String {
+    let mut told = mistake.to_string();
+    if let Some(why) = mistake.source().and_then(|source| source.downcast_ref::<ParseIntError>()) {
+        let what = match why.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "write a smaller number",
+            _ => "write a whole number in digits, without a sign",
+        };
+        told = told.replace(&why.to_string(), what);
+    }
+    let lines = told.lines().map(str::trim).filter(|line| !line.is_empty());
+    let said: Vec<String> = lines
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        // What a word that is no option is to do as a value, the parser cannot know.
+        .filter(|line| !line.starts_with("tip: to pass "))
+        .map(|line| line.replacen("tip: ", "; ", 1))
+        .collect();
+    let said = said.join(" ").replace(" ; ", "; ");
+    format!("{}; see '{} --help'", said.trim_start_matches("error: "), command())
+}
+
+/// The command that was called, as far as there is one of that name.
+fn command() -> String {
+    let (mut parser, mut name) = (&Cli::command(), "corebeat".to_owned());
+    for word in std::env::args_os().skip(1) {
+        let Some(sub) = parser.find_subcommand(&word) else { break };
+        name = format!("{name} {}", sub.get_name());
+        parser = sub;
+    }
+    name
 }
 
 fn main() -> ExitCode {
-    let command = match Cli::try_parse() {
-        Ok(cli) => cli.command,
+    let command = match parsed() {
+        Ok(command) => command,
         // Help and version are answers, not mistakes; and who says nothing wants help.
         Err(answer) if !answer.use_stderr() || answer.kind() == DisplayHelpOnMissingArgumentOrSubcommand => {
-            answer.exit()
+            failure::die_of_broken_pipe();
+            return match answer.print() {
+                Ok(()) => ExitCode::from(answer.exit_code() as u8),
+                Err(why) => failure::Failure::own(format!("cannot print: {why}")).report(),
+            };
         }
-        Err(mistake) => return failure::Failure::usage(one_line(&mistake.to_string())).report(),
+        Err(mistake) => return failure::Failure::usage(one_line(&mistake)).report(),
     };
     // Who gives a program's exit status back does so even if nobody reads the report, and who serves others goes on.
     let outlives_its_reader = match command {

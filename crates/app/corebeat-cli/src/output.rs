@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A file to be written later. It is opened at once, so that one that cannot be is told before the run and not after it; what is in
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Output {
     path: PathBuf,
     file: File,
-    /// It was not there, and nothing is in it yet.
+    /// It was not there, and what is to be in it is not written.
     is_new: bool,
 }
 
@@ -33,12 +34,32 @@ impl Output {
     /// # Errors
     /// Where the file no longer takes it, such as on a full disk: a failure of our own.
     pub(crate) fn write(mut self, text: &str) -> Result<(), Failure> {
-        self.is_new = false;
         let is_file = self.file.metadata().is_ok_and(|m| m.is_file());
         let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
         let written = emptied.and_then(|()| self.file.write_all(text.as_bytes()));
+        if written.is_ok() {
+            self.is_new = false;
+        }
         written.map_err(|e| Failure::own(line(&self.path, &e)))
     }
+}
+
+/// Whether these files, as far as they are there, are different ones: what is written must replace none of the others.
+///
+/// # Errors
+/// Where two are one: a mistake on the command line.
+pub(crate) fn distinct<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Result<(), Failure> {
+    let mut seen = Vec::new();
+    for path in paths {
+        let Ok(file) = path.metadata() else { continue };
+        let name = (file.dev(), file.ino());
+        if file.is_file() && seen.contains(&name) {
+            let path = path.display();
+            return Err(Failure::usage(format!("{path} is named twice; write each to a file of its own")));
+        }
+        seen.push(name);
+    }
+    Ok(())
 }
 
 impl Drop for Output {

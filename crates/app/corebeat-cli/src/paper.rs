@@ -44,11 +44,13 @@ pub(crate) fn main(options: Options) -> Done {
         ["all"] => EXPERIMENTS.iter().try_for_each(|experiment| show(experiment, options.json))?,
         _ => {
             let known = |name: &&str| {
-                corebeat_paper::find(name).ok_or_else(|| {
-                    Failure::usage(format!(
-                        "there is no table or figure '{name}' here; see 'corebeat paper list'"
-                    ))
-                })
+                let why = match *name {
+                    "list" | "all" => {
+                        format!("'{name}' goes with no other name; leave it out, or the others")
+                    }
+                    _ => format!("there is no table or figure '{name}' here; see 'corebeat paper list'"),
+                };
+                corebeat_paper::find(name).ok_or_else(|| Failure::usage(why))
             };
             let chosen = names.iter().map(known).collect::<Result<Vec<_>, _>>()?;
             chosen.into_iter().try_for_each(|experiment| show(experiment, options.json))?;

@@ -93,6 +93,9 @@ pub(crate) fn main(options: Options) -> Done {
     if adapts && (options.exact_locks || options.memory.is_some()) {
         return Err(Failure::usage("adapt goes with neither --exact-locks nor --memory; leave them out"));
     }
+    if options.report == Format::None && options.report_file.is_some() {
+        return Err(Failure::usage("--report none goes with no --report-file; leave one of them out"));
+    }
     let file = options.report_file.as_deref().map(Output::create).transpose()?;
     if takes_turns {
         let (status, report) = gang::run(&options.command, options.slice_ms.unwrap_or(SLICE_MS))?;

@@ -3,7 +3,8 @@
 mod compare;
 
 use crate::failure::{Done, Failure, print, tell};
-use crate::output::Output;
+use crate::input;
+use crate::output::{self, Output};
 use crate::train;
 use clap::ValueEnum;
 use corebeat_loop::{Deed, Loop, Periods};
@@ -97,7 +98,10 @@ pub(crate) fn main(command: Command) -> Done {
 fn run(options: Options) -> Done {
     let (scenario, mut machine) = open(&options.scenario, options.seed)?;
     let policies = match options.policy.is_empty() {
-        true => together(named(&options.scenario, &scenario)?).map_err(Failure::wrong)?,
+        true => {
+            let clash = |what| Failure::wrong(format!("{}: policies: {what}", options.scenario.display()));
+            together(named(&options.scenario, &scenario)?).map_err(clash)?
+        }
         false => together(options.policy).map_err(Failure::usage)?,
     };
     let svg = options.svg.as_deref().map(Output::create).transpose()?;
@@ -123,12 +127,21 @@ fn run(options: Options) -> Done {
     let topology = machine.topology();
     let mut acting: Vec<Box<dyn Policy>> = policies.iter().flat_map(|name| make(*name, topology)).collect();
     if adapt {
+        let path = options.model.as_deref().ok_or_else(|| {
+            Failure::usage(format!(
+                "adapt wants a model; write --model FILE, and make one with 'corebeat train --scenario {}'",
+                options.scenario.display()
+            ))
+        })?;
         let here = corebeat_train::identity(&scenario.machine).map_err(Failure::wrong)?;
-        let model = train::model(options.model.as_deref(), &here)?;
+        let model = train::model(Some(path), &here)?;
         acting.push(Box::new(Adapt::new(topology, &here.name, model).map_err(Failure::usage)?));
     } else if options.model.is_some() {
         return Err(Failure::usage("--model goes with --policy adapt; leave it out, or add that"));
     }
+    let files =
+        [Some(&options.scenario), options.model.as_ref(), options.svg.as_ref(), options.perfetto.as_ref()];
+    output::distinct(files.into_iter().flatten())?;
     let mut circle = Loop::new(machine, clock, acting, Periods { observe_ns, glance_ns: observe_ns });
     circle.run(|machine, _| machine.is_over()).map_err(Failure::own)?;
 
@@ -248,6 +261,9 @@ fn together(policies: Vec<PolicyName>) -> Result<Vec<PolicyName>, String> {
             "coscheduling and coscheduling-idle are two ways for the same sets; name one of them".into()
         );
     }
+    if has(PolicyName::None) && policies.iter().any(|name| *name != PolicyName::None) {
+        return Err("none goes with no other policy; leave it out, or the others".into());
+    }
     for (at, &one) in policies.iter().enumerate() {
         let pulls = |other: &&PolicyName| levers(**other).iter().any(|lever| levers(one).contains(lever));
         if let Some(other) = policies[..at].iter().find(pulls) {
@@ -274,13 +290,11 @@ fn levers(name: PolicyName) -> &'static [Lever] {
 /// Reads a scenario, and builds its machine.
 pub(crate) fn open(path: &Path, seed: u64) -> Result<(Scenario, SimMachine), Failure> {
     let shown = path.display();
-    let cannot =
-        |e: &dyn std::fmt::Display| Failure::usage(format!("cannot read {shown}: {e}; name a scenario"));
-    let long = std::fs::metadata(path).map_err(|e| cannot(&e))?.len();
-    if long > SCENARIO_MAX {
-        return Err(cannot(&format!("it is longer than {SCENARIO_MAX} bytes")));
-    }
-    let text = std::fs::read_to_string(path).map_err(|e| cannot(&e))?;
+    let bytes = input::read(path, SCENARIO_MAX, "name a scenario")?;
+    let text = String::from_utf8(bytes).map_err(|e| {
+        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count() + 1;
+        Failure::wrong(format!("{shown}: line {line}: this is no UTF-8; a scenario is text"))
+    })?;
     let wrong = |e: corebeat_sim::Error| Failure::wrong(format!("{shown}: {e}"));
     let scenario: Scenario = text.parse().map_err(wrong)?;
     let machine = SimMachine::new(&scenario, seed).map_err(wrong)?;

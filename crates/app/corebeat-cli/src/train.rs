@@ -1,17 +1,19 @@
 //! `corebeat train`: models for the policy adapt, of this host or of a simulated machine.
 
 use crate::failure::{Done, Failure, print, tell};
-use crate::output::Output;
+use crate::input;
+use crate::output::{self, Output};
 use crate::session::{now_ns, restore_killed};
 use crate::sim;
-use corebeat_linux::{Launch, LinuxMachine, Options as Sensors, Signals, Started, topology};
+use corebeat_linux::{Launch, LinuxMachine, Options as Sensors, Signals, Started, exit_as, topology};
 use corebeat_machine::{Action, CpuSet, Machine, ProgramId, Snapshot, Target};
 use corebeat_policy::adapt::{Fitted, Gauge, Identity, Model, Usage, places};
 use corebeat_train::{Error, Range, Samples, Simulated, fit, read, write};
 use corebeat_workload::Workload;
 use std::fmt::Write as _;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -29,12 +31,16 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", conflicts_with = "scenario", value_parser = clap::value_parser!(u32).range(1..=512))]
     threads: Option<u32>,
     /// The seed of simulated runs
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "scenario")]
     seed: u64,
 }
 
 /// No model is longer, in bytes.
 const MODEL_MAX: u64 = 16 << 20;
+
+/// A model that is less accurate, in per cent, is told of: a fifth of 50% of user time is 10 points, and the policy takes a
+/// configuration for better from 8 points on.
+const ACCURACY_MIN: f64 = 80.0;
 
 /// From one cheap look to the next, and from one look whether a program has ended.
 const GLANCE: Duration = Duration::from_millis(10);
@@ -42,19 +48,43 @@ const GLANCE: Duration = Duration::from_millis(10);
 pub(crate) fn main(options: Options) -> Done {
     let scenario = options.scenario.as_deref().map(|path| sim::open(path, options.seed)).transpose()?;
     let output = Output::create(&options.output)?;
+    output::distinct(options.scenario.iter().chain([&options.output]))?;
     let model = match scenario {
         Some((scenario, _)) => {
             let window_ns = options.window.unwrap_or(100) * 1_000_000;
             let (machine, programs) = (scenario.machine, scenario.programs);
             let mut range =
                 Simulated { machine, programs, warm_ns: window_ns / 3, window_ns, seed: options.seed };
-            range.train().map_err(Failure::wrong)?
+            let file = options.scenario.as_deref().unwrap_or(Path::new("")).display();
+            range.train().map_err(|e| Failure::wrong(format!("{file}: {e}")))?
         }
-        None => host(&options)?,
+        None => match host(&options)? {
+            Ok(model) => model,
+            // Who asks for the end gets it, and no new file.
+            Err(signal) => {
+                drop(output);
+                tell("corebeat: asked to end; no model was made\n");
+                exit_as(ExitStatus::from_raw(signal))
+            }
+        },
     };
     output.write(&write(&model))?;
     print(told(&model))?;
+    for (name, fitted) in [("paap", &model.paap), ("pacc", &model.pacc)] {
+        if let Some(accuracy) = accuracy(fitted).filter(|accuracy| *accuracy < ACCURACY_MIN) {
+            tell(format_args!(
+                "corebeat: {name} foresees programs that it has not seen with an accuracy of {accuracy:.0}%, below \
+                 {ACCURACY_MIN:.0}%: adapt is likely to choose badly by it; train with a longer --window or more \
+                 programs, and on a host while nothing else runs\n"
+            ));
+        }
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The accuracy of the kind of model that is used.
+fn accuracy(fitted: &Fitted) -> Option<f64> {
+    fitted.scores.iter().find(|score| score.kind == fitted.formula.name()).map(|score| score.accuracy)
 }
 
 /// Reads the model of a file that is to be used on a machine.
@@ -66,13 +96,9 @@ pub(crate) fn model(path: Option<&Path>, here: &Identity) -> Result<Model, Failu
         Failure::usage("adapt wants a model; write --model FILE, and make one with 'corebeat train'")
     })?;
     let shown = path.display();
-    let cannot = |e: &dyn std::fmt::Display| {
-        Failure::usage(format!("cannot read {shown}: {e}; make a model with 'corebeat train'"))
-    };
-    if std::fs::metadata(path).map_err(|e| cannot(&e))?.len() > MODEL_MAX {
-        return Err(cannot(&format!("it is longer than {MODEL_MAX} bytes")));
-    }
-    let text = std::fs::read_to_string(path).map_err(|e| cannot(&e))?;
+    let bytes = input::read(path, MODEL_MAX, "make a model with 'corebeat train'")?;
+    // What is no text is no model.
+    let text = String::from_utf8_lossy(&bytes);
     let wrong = |e: &dyn std::fmt::Display| Failure::usage(format!("{shown}: {e}"));
     let model = read(&text).map_err(|e| wrong(&e))?;
     model.check(here).map_err(|e| wrong(&e))?;
@@ -105,8 +131,8 @@ fn told(model: &Model) -> String {
     text
 }
 
-/// Trains on this host.
-fn host(options: &Options) -> Result<Model, Failure> {
+/// Trains on this host: the model, or the signal that asked for an end.
+fn host(options: &Options) -> Result<Result<Model, i32>, Failure> {
     restore_killed().into_iter().for_each(|note| tell(format_args!("corebeat: {note}\n")));
     let machine = LinuxMachine::new(Sensors { counters: true, spin: true, ..Sensors::default() })?;
     let identity = Identity::new(&host_name(), machine.topology());
@@ -117,11 +143,14 @@ fn host(options: &Options) -> Result<Model, Failure> {
     let mut range = Host { machine, signals, cores, threads, window };
     let samples = Samples::collect(&mut range);
     range.machine.restore();
+    if let Some(signal) = range.signals.asked_to_end() {
+        return Ok(Err(signal));
+    }
     let failed = |e: Error| match e {
         Error::Short(_) => Failure::usage(format!("{e}: a shorter --window does as well")),
         e => Failure::own(e),
     };
-    fit(&samples.map_err(failed)?, identity).map_err(Failure::own)
+    fit(&samples.map_err(failed)?, identity).map(Ok).map_err(Failure::own)
 }
 
 /// This host, and the embedded kernels on it.

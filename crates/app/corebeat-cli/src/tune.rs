@@ -103,8 +103,9 @@ pub(crate) enum Searched {
 }
 
 pub(crate) fn main(options: Options) -> Done {
-    if options.policy == PolicyName::Coscheduling {
-        return Err(Failure::usage("coscheduling is for several programs; use corebeat run"));
+    if matches!(options.policy, PolicyName::Coscheduling | PolicyName::Adapt) {
+        let name = options.policy.text();
+        return Err(Failure::usage(format!("{name} is for several programs; use corebeat run")));
     }
     let template = Template { command: options.command, env: options.env, input: options.input };
     if !template.takes_threads() {

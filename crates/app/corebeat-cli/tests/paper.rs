@@ -23,10 +23,16 @@ fn paper_lists_what_it_runs() {
 
 #[test]
 fn paper_tells_a_name_that_is_not_there() {
-    for names in [&["pusukuri-table-9"][..], &["metronome-figure-3", "list"]] {
+    for (names, says) in [
+        (&["pusukuri-table-9"][..], "no table or figure 'pusukuri-table-9' here; see 'corebeat paper list'"),
+        (&["metronome-figure-3", "list"], "'list' goes with no other name"),
+        (&["list", "nope"], "'list' goes with no other name"),
+        (&["all", "list"], "'all' goes with no other name"),
+        (&["-1"], "no table or figure '-1' here"),
+    ] {
         let told = corebeat(names);
         assert_eq!(told.status.code(), Some(2));
         let told = String::from_utf8(told.stderr).unwrap();
-        assert!(told.contains("see 'corebeat paper list'") && told.lines().count() == 1, "{told}");
+        assert!(told.contains(says) && told.lines().count() == 1, "{told}");
     }
 }

@@ -108,9 +108,13 @@ fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
     let folder = folder.path();
     fs::write(folder.join("s.toml"), MIXED).unwrap();
     let args = ["train", "--scenario", "s.toml", "-o", "m.json", "--window", "50"];
-    let told = printed(&corebeat(folder, &args));
+    let trained = corebeat(folder, &args);
+    let told = printed(&trained);
     assert!(told.contains("CPUs 24") && told.contains("9 samples, 3 folds"), "{told}");
     assert_eq!(told.matches("accuracy").count(), 6, "{told}");
+    // Two programs say little of a third one.
+    let warned = String::from_utf8_lossy(&trained.stderr);
+    assert!(warned.contains("paap foresees programs that it has not seen with an accuracy of"), "{warned}");
     let text = printed(&corebeat(folder, &["sim", "run", "s.toml", "--model", "m.json"]));
     assert!(text.contains("adapt: cluster: memory evenly over all nodes"), "{text}");
 
@@ -127,7 +131,7 @@ fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
     fs::write(folder.join("two.toml"), two.join("[[programs]]\n")).unwrap();
     let sim = |scenario, rest: &[&'static str]| [&["sim", "run", scenario], rest].concat();
     for (args, status, says) in [
-        (sim("s.toml", &[]), 2, "adapt wants a model; write --model FILE"),
+        (sim("s.toml", &[]), 2, "make one with 'corebeat train --scenario s.toml'"),
         (sim("s.toml", &["--model", "none.json"]), 2, "cannot read none.json"),
         (sim("s.toml", &["--model", "s.toml"]), 2, "s.toml: it is no model, or is cut off"),
         (sim("s.toml", &["--model", "torn.json"]), 2, "torn.json: it is no model, or is cut off"),
@@ -141,9 +145,24 @@ fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
             "trained on another machine",
         ),
         (vec!["run", "--model", "m.json", "--", "true"], 2, "--model goes with --policy adapt"),
-        (vec!["train", "--scenario", "two.toml", "-o", "t.json"], 1, "2 are too few programs to train with"),
-        (vec!["train", "--scenario", "two.toml", "-o", "m.json"], 1, "2 are too few programs to train with"),
+        (
+            vec!["train", "--scenario", "two.toml", "-o", "t.json"],
+            1,
+            "two.toml: to train takes 3 programs or more; give it more than 2",
+        ),
+        (
+            vec!["train", "--scenario", "two.toml", "-o", "m.json"],
+            1,
+            "two.toml: to train takes 3 programs or more; give it more than 2",
+        ),
         (vec!["train", "--scenario", "s.toml", "-o", "no/t.json"], 2, "cannot write no/t.json"),
+        (vec!["train", "--scenario", "s.toml", "-o", "s.toml"], 2, "s.toml is named twice"),
+        (
+            vec!["train", "--seed", "2", "-o", "t.json"],
+            2,
+            "--scenario <SCENARIO.toml>; see 'corebeat train --help'",
+        ),
+        (sim("s.toml", &["--model", "/dev/zero"]), 2, "cannot read /dev/zero: it is longer than"),
     ] {
         let output = corebeat(folder, &args);
         let line = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -173,6 +192,28 @@ fn mistakes_are_one_line_with_their_place() {
         (GOALS.replace("cores = 8", "cores = 0"), &[], 1, "s.toml: machine: cores is 0"),
         (GOALS.replace("cores = 8", "kores = 8"), &[], 1, "s.toml: line 8, column 1: unknown field `kores`"),
         (GOALS.into(), &["--policy", "unfair"], 2, "invalid value 'unfair'"),
+        (GOALS.into(), &["--policy", "none", "--policy", "fair"], 2, "none goes with no other policy"),
+        (
+            GOALS.replace("\"fair\"", "\"none\", \"fair\""),
+            &[],
+            1,
+            "s.toml: policies: none goes with no other policy",
+        ),
+        (
+            GOALS.into(),
+            &["--seed", "-1"],
+            2,
+            "invalid value '-1' for '--seed <N>': write a whole number in digits",
+        ),
+        (GOALS.into(), &["--seed", "99999999999999999999"], 2, "for '--seed <N>': write a smaller number"),
+        (
+            GOALS.into(),
+            &["--period", "1e9"],
+            2,
+            "'--period <MS>': write a whole number in digits, without a sign; see 'corebeat sim run --help'",
+        ),
+        (GOALS.into(), &["--svg", "s.toml"], 2, "s.toml is named twice"),
+        (GOALS.into(), &["--svg", "new", "--perfetto", "new"], 2, "new is named twice"),
         (GOALS.into(), &["--svg", "no/such/folder"], 2, "cannot write no/such/folder"),
     ] {
         let (output, _folder) = run(&scenario, args);
@@ -180,9 +221,40 @@ fn mistakes_are_one_line_with_their_place() {
         assert_eq!((output.status.code(), line.lines().count()), (Some(status), 1), "{line}");
         assert!(line.contains(says), "{line}");
     }
+    let (output, folder) = run(GOALS, &["--svg", "s.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(fs::read_to_string(folder.path().join("s.toml")).unwrap(), GOALS);
     let missing =
         Command::new(env!("CARGO_BIN_EXE_corebeat")).args(["sim", "run", "none.toml"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(2));
+}
+
+#[test]
+fn files_that_are_no_text_or_have_no_end_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("s.toml"), b"[machine]\ncores = 2 # \xff\n").unwrap();
+    for (file, status, says) in [
+        ("s.toml", 1, "s.toml: line 2: this is no UTF-8"),
+        ("/dev/zero", 2, "cannot read /dev/zero: it is longer than 16777216 bytes"),
+    ] {
+        let output = corebeat(folder.path(), &["sim", "run", file]);
+        let line = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), line.lines().count()), (Some(status), 1), "{line}");
+        assert!(line.contains(says), "{line}");
+    }
+}
+
+#[test]
+fn full_disk_leaves_no_empty_picture() {
+    let (output, folder) = run(GOALS, &["--svg", "/dev/full"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write /dev/full: No space left"));
+    // A limit on the size of files stands for a disk with no room left.
+    let own = env!("CARGO_BIN_EXE_corebeat");
+    let script = "ulimit -f 0; trap '' XFSZ; exec \"$0\" sim run s.toml --svg new.svg";
+    let output = Command::new("sh").args(["-c", script, own]).current_dir(&folder).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!folder.path().join("new.svg").exists());
 }
 
 #[test]

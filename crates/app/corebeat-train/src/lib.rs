@@ -67,7 +67,7 @@ use corebeat_policy::adapt::Model;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Too few programs.
-    #[error("{found} are too few programs to train with; name {PROGRAMS_MIN} or more")]
+    #[error("to train takes {PROGRAMS_MIN} programs or more; give it more than {found}")]
     Few {
         /// How many there are.
         found: usize,
