@@ -28,6 +28,7 @@ struct Works {
 static WORKS: Mutex<Works> = Mutex::new(Works { is_watched: false, next: 0, works: Vec::new() });
 
 /// As long as this is there, its work is done when a signal ends the process.
+#[derive(Debug)]
 pub(crate) struct Tidy(u64);
 
 impl Tidy {

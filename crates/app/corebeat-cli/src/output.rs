@@ -1,5 +1,6 @@
 //! Files for what comes at the end of a long run.
 
+use crate::end::Tidy;
 use crate::failure::Failure;
 use std::fmt::Display;
 use std::fs::File;
@@ -15,6 +16,8 @@ pub(crate) struct Output {
     file: File,
     /// It was not there, and what is to be in it is not written.
     is_new: bool,
+    /// What is done where a signal ends the process.
+    tidy: Option<Tidy>,
 }
 
 impl Output {
@@ -26,7 +29,20 @@ impl Output {
         let is_new = !path.exists();
         let file = File::options().write(true).create(true).truncate(false).open(path);
         let file = file.map_err(|e| Failure::usage(line(path, &e)))?;
-        Ok(Output { path: path.to_owned(), file, is_new })
+        Ok(Output { path: path.to_owned(), file, is_new, tidy: None })
+    }
+
+    /// The same where nobody else takes signals: if one ends the process, there is no new file either.
+    ///
+    /// # Errors
+    /// As [`Output::create`]; and where signals cannot be taken.
+    pub(crate) fn create_alone(path: &Path) -> Result<Output, Failure> {
+        let new = (!path.exists()).then(|| path.to_owned());
+        let tidy = new.map(|path| Tidy::at_end(move || drop(std::fs::remove_file(path))));
+        let tidy = tidy.transpose().map_err(Failure::own)?;
+        let mut output = Output::create(path)?;
+        output.tidy = tidy;
+        Ok(output)
     }
 
     /// Writes all that there is to write, in place of what was there.
@@ -38,7 +54,7 @@ impl Output {
         let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
         let written = emptied.and_then(|()| self.file.write_all(text.as_bytes()));
         if written.is_ok() {
-            self.is_new = false;
+            (self.is_new, self.tidy) = (false, None);
         }
         written.map_err(|e| Failure::own(line(&self.path, &e)))
     }

@@ -104,8 +104,8 @@ fn run(options: Options) -> Done {
         }
         false => together(options.policy).map_err(Failure::usage)?,
     };
-    let svg = options.svg.as_deref().map(Output::create).transpose()?;
-    let perfetto = options.perfetto.as_deref().map(Output::create).transpose()?;
+    let svg = options.svg.as_deref().map(Output::create_alone).transpose()?;
+    let perfetto = options.perfetto.as_deref().map(Output::create_alone).transpose()?;
     if svg.is_some() || perfetto.is_some() {
         machine.record();
     }

@@ -58,15 +58,18 @@ pub(crate) fn main(options: Options) -> Done {
             let file = options.scenario.as_deref().unwrap_or(Path::new("")).display();
             range.train().map_err(|e| Failure::wrong(format!("{file}: {e}")))?
         }
-        None => match host(&options)? {
-            Ok(model) => model,
-            // Who asks for the end gets it, and no new file.
-            Err(signal) => {
-                drop(output);
-                tell("corebeat: asked to end; no model was made\n");
-                exit_as(ExitStatus::from_raw(signal))
+        None => {
+            // These stay until no new file is left: who asks for the end may ask twice.
+            let signals = Signals::new().map_err(Failure::own)?;
+            match (host(&options, &signals), signals.asked_to_end()) {
+                (_, Some(signal)) => {
+                    drop(output);
+                    tell("corebeat: asked to end; no model was made\n");
+                    exit_as(ExitStatus::from_raw(signal))
+                }
+                (model, None) => model?,
             }
-        },
+        }
     };
     output.write(&write(&model))?;
     print(told(&model))?;
@@ -131,38 +134,34 @@ fn told(model: &Model) -> String {
     text
 }
 
-/// Trains on this host: the model, or the signal that asked for an end.
-fn host(options: &Options) -> Result<Result<Model, i32>, Failure> {
+/// Trains on this host.
+fn host(options: &Options, signals: &Signals) -> Result<Model, Failure> {
     restore_killed().into_iter().for_each(|note| tell(format_args!("corebeat: {note}\n")));
     let machine = LinuxMachine::new(Sensors { counters: true, spin: true, ..Sensors::default() })?;
     let identity = Identity::new(&host_name(), machine.topology());
     let cores = machine.topology().cpus().len() as u32;
     let window = Duration::from_millis(options.window.unwrap_or(1_000));
-    let signals = Signals::new().map_err(Failure::own)?;
     let threads = options.threads.unwrap_or(cores);
     let mut range = Host { machine, signals, cores, threads, window };
     let samples = Samples::collect(&mut range);
     range.machine.restore();
-    if let Some(signal) = range.signals.asked_to_end() {
-        return Ok(Err(signal));
-    }
     let failed = |e: Error| match e {
         Error::Short(_) => Failure::usage(format!("{e}: a shorter --window does as well")),
         e => Failure::own(e),
     };
-    fit(&samples.map_err(failed)?, identity).map(Ok).map_err(Failure::own)
+    fit(&samples.map_err(failed)?, identity).map_err(Failure::own)
 }
 
 /// This host, and the embedded kernels on it.
-struct Host {
+struct Host<'a> {
     machine: LinuxMachine,
-    signals: Signals,
+    signals: &'a Signals,
     cores: u32,
     threads: u32,
     window: Duration,
 }
 
-impl Range for Host {
+impl Range for Host<'_> {
     fn programs(&self) -> Vec<String> {
         Workload::all().iter().map(|w| w.name.to_owned()).collect()
     }
@@ -185,7 +184,7 @@ impl Range for Host {
     }
 }
 
-impl Host {
+impl Host<'_> {
     fn watched(
         &mut self,
         programs: &[usize],
@@ -232,7 +231,7 @@ impl Host {
         let until_ns = now_ns() + time.as_nanos() as u64;
         while now_ns() < until_ns {
             let mut programs: Vec<&mut Started> = started.iter_mut().map(|(_, program)| program).collect();
-            let ended = Started::attend_all(&mut programs, &self.signals, GLANCE).map_err(Error::run)?;
+            let ended = Started::attend_all(&mut programs, self.signals, GLANCE).map_err(Error::run)?;
             if self.signals.asked_to_end().is_some() {
                 return Err(Error::run("asked to end; no model was made"));
             }

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn corebeat(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
@@ -12,6 +13,32 @@ fn corebeat(folder: &Path, args: &[&str]) -> Output {
 
 fn told(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn training_that_is_asked_to_end_dies_of_that_signal_and_makes_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut training = Command::new(env!("CARGO_BIN_EXE_corebeat"))
+        .args(["train", "-o", "m.json"])
+        .current_dir(folder.path())
+        .env("COREBEAT_STATE_DIR", folder.path().join("state"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = training.id();
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    while fs::read_to_string(&children).unwrap().is_empty() {
+        assert_eq!(training.try_wait().unwrap(), None);
+    }
+    // SAFETY: a plain system call; the process is our child and has not been waited for. Twice, as timeout(1) does.
+    unsafe {
+        libc::kill(pid as i32, libc::SIGTERM);
+        libc::kill(pid as i32, libc::SIGTERM);
+    }
+    let ended = training.wait_with_output().unwrap();
+    assert_eq!(ended.status.signal(), Some(libc::SIGTERM), "{}", told(&ended));
+    assert_eq!(told(&ended), "corebeat: asked to end; no model was made\n");
+    assert!(!folder.path().join("m.json").exists());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `corebeat sim`, as a user runs it.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
 const FERRET: &str = include_str!("../../../act/corebeat-sim/scenarios/ferret.toml");
@@ -255,6 +256,25 @@ fn full_disk_leaves_no_empty_picture() {
     let output = Command::new("sh").args(["-c", script, own]).current_dir(&folder).output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(!folder.path().join("new.svg").exists());
+}
+
+#[test]
+fn interrupted_simulation_leaves_no_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = folder.path().join("new.svg");
+    let steps = "steps = [{ repeat = { times = 1_000_000_000_000, steps = [{ compute = { us = 1 } }] } }]";
+    let text = format!("[machine]\ncores = 1\n[[programs]]\nname = \"p\"\n[[programs.teams]]\n{steps}\n");
+    fs::write(folder.path().join("s.toml"), text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
+    command.args(["sim", "run", "s.toml", "--svg", "new.svg"]).current_dir(&folder);
+    let mut running = command.spawn().unwrap();
+    while !new.exists() {
+        assert_eq!(running.try_wait().unwrap(), None);
+    }
+    // SAFETY: a plain system call; the process is our child and has not been waited for.
+    unsafe { libc::kill(running.id() as i32, libc::SIGTERM) };
+    assert_eq!(running.wait().unwrap().signal(), Some(libc::SIGTERM));
+    assert!(!new.exists());
 }
 
 #[test]
