@@ -32,9 +32,13 @@ fn run_of_what_makes_no_sense_is_a_usage_error() {
         &["--period", "0", "--", "true"],
         &["--policy", "no-such", "--", "true"],
         &["--report", "xml", "--", "true"],
+        &["--report", "none", "--report-file", "report", "--", "true"],
+        &["--memory", "interleave:9999", "--", "true"],
+        &["--period", "-5", "--", "true"],
     ] {
         let done = run(args);
         assert_eq!(done.status.code(), Some(2), "{args:?}: {}", told(&done));
+        assert_eq!(told(&done).lines().count(), 1, "{args:?}: {}", told(&done));
         assert!(!done.stderr.is_empty() && done.stdout.is_empty(), "{args:?}");
     }
 }

@@ -47,6 +47,9 @@ fn tune_of_what_makes_no_sense_is_a_usage_error() {
         (&["--env", "A=B", "--", "true"], "A=B"),
         (&["--env", "", "--", "true"], "variable"),
         (&["--"], "PROGRAM"),
+        (&["--window", "-5", "--", "true", "{threads}"], "write a whole number in digits"),
+        (&["--policy", "coscheduling", "--", "true", "{threads}"], "coscheduling is for several programs"),
+        (&["--policy", "adapt", "--", "true", "{threads}"], "adapt is for several programs"),
     ] {
         let done = tune(args);
         assert_eq!(done.status.code(), Some(2), "{args:?}: {}", told(&done));
