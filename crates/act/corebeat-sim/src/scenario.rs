@@ -47,6 +47,9 @@ impl FromStr for Scenario {
 /// What the reader says, in words of the form instead of those of the program that reads it.
 fn plain(message: &str) -> String {
     let what = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    if what.contains("recursion") {
+        return "too many steps within each other; write fewer levels".to_owned();
+    }
     let is_bits = |bits: &str| bits.parse::<u8>().is_ok();
     let (said, expected) = what.split_once(", expected ").unwrap_or((&what, ""));
     let expected = match expected {

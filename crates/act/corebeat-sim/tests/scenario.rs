@@ -116,6 +116,11 @@ fn mistakes_are_one_line_with_their_place() {
         ("cores = 1", steps("{ compute = { ms = 1 } }"), "line 7, column 24: unknown field `ms`"),
         ("cores = 1", steps("{ dance = 1 }"), "line 7, column 12: unknown variant `dance`, expected one of"),
         ("cores = 1", steps("{ compute = "), "line 7, column"),
+        (
+            "cores = 1",
+            steps(&format!("{}{}", "{ repeat = { steps = [".repeat(99), "] } }".repeat(99))),
+            "too many steps within each other; write fewer levels",
+        ),
         ("cores = 1", "teams = []".into(), "program 'p': no team"),
         (
             "cores = 1",

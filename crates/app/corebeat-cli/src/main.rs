@@ -53,7 +53,7 @@ enum Command {
     Run(run::Options),
     /// Find a program's best thread count by short runs (Thread Reinforcer), then run it with that
     Tune(tune::Options),
-    /// Train the models that the policy adapt predicts with, for this host or a simulated machine
+    /// Train the models that the policy adapt predicts with, for this host (takes a minute) or a simulated machine
     Train(train::Options),
     /// Show programs and threads with their time shares as they move
     Top(top::Options),

@@ -32,7 +32,7 @@ fn say(restored: &Restored) {
         tell(format_args!("corebeat: restored {line}\n"));
     }
     for line in &restored.left {
-        tell(format_args!("corebeat: left alone {line}\n"));
+        tell(format_args!("corebeat: left alone: {line}\n"));
     }
 }
 

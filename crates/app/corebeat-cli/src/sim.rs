@@ -110,6 +110,9 @@ fn run(options: Options) -> Done {
         machine.record();
     }
     for name in &policies {
+        if let Some(why) = idle_because(*name, &scenario) {
+            tell(format_args!("corebeat: {}: {why}\n", text(*name)));
+        }
         let fragments = match name {
             PolicyName::Coscheduling => Fragments::Fill,
             PolicyName::CoschedulingIdle => Fragments::Idle,
@@ -284,6 +287,19 @@ fn levers(name: PolicyName) -> &'static [Lever] {
         PolicyName::Tranquilizer => &[Lever::Turns, Lever::Memory],
         PolicyName::Shuffler => &[Lever::Place],
         PolicyName::Adapt => &[Lever::Turns, Lever::Memory, Lever::Place, Lever::Share],
+    }
+}
+
+/// Why a policy has nothing to do in a scenario.
+fn idle_because(name: PolicyName, scenario: &Scenario) -> Option<&'static str> {
+    match name {
+        PolicyName::Coscheduling | PolicyName::CoschedulingIdle if scenario.sets.is_empty() => {
+            Some("the scenario has no [[sets]], so nobody takes turns")
+        }
+        PolicyName::Fair if scenario.programs.iter().all(|p| p.goal.is_none()) => {
+            Some("no program has a goal, so there is nothing to steer to")
+        }
+        _ => None,
     }
 }
 

@@ -84,6 +84,18 @@ fn policies_that_do_not_go_together_are_told() {
 }
 
 #[test]
+fn policies_that_have_nothing_to_do_say_so() {
+    let scenario = FERRET.replace("duration_s = 1.0", "duration_s = 0.01");
+    for (name, says) in [("coscheduling", "the scenario has no [[sets]]"), ("fair", "no program has a goal")]
+    {
+        let (output, _) = run(&scenario, &["--policy", name]);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && told.lines().count() == 1, "{told}");
+        assert!(told.contains(&format!("{name}: {says}")), "{told}");
+    }
+}
+
+#[test]
 fn memory_is_spread_and_threads_are_shuffled_where_that_helps() {
     let text = printed(&run(&TRANQUIL.replace("duration_s = 6.0", "duration_s = 3.0"), &[]).0);
     assert!(text.contains("tranquilizer: streamcluster: memory evenly over all nodes"), "{text}");

@@ -447,7 +447,7 @@ impl Daemon {
 
 fn tell_restored(log: &Log, restored: &Restored) {
     restored.undone.iter().for_each(|line| log.say(Level::Notice, format_args!("restored {line}")));
-    restored.left.iter().for_each(|line| log.say(Level::Warning, format_args!("left alone {line}")));
+    restored.left.iter().for_each(|line| log.say(Level::Warning, format_args!("left alone: {line}")));
 }
 
 /// What time it is.
