@@ -1,22 +1,29 @@
-//! Files that a user names, read whole.
+//! Texts that a user has written, or had written.
 
 use crate::failure::Failure;
-use std::fmt::Display;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+use std::io::{self, Read};
 
-/// What is in a file of at most so many bytes: a device has no end. `hint` says what to do about one that cannot be read.
+/// The whole text of a source of at most so many bytes: a device has no end. `name` is the user's for it, and `what` is what it
+/// is to be.
 ///
 /// # Errors
-/// Where it cannot be read, or is longer: a mistake on the command line.
-pub(crate) fn read(path: &Path, bytes_max: u64, hint: &str) -> Result<Vec<u8>, Failure> {
-    let cannot = |why: &dyn Display| Failure::usage(format!("cannot read {}: {why}; {hint}", path.display()));
+/// Where it cannot be read, a mistake on the command line; where it is longer or no text, a mistake in what is read.
+pub(crate) fn text(
+    name: &str,
+    source: io::Result<impl Read>,
+    bytes_max: u64,
+    what: &str,
+) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|e| cannot(&e))?;
-    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(|e| cannot(&e))?;
-    match bytes.len() as u64 > bytes_max {
-        true => Err(cannot(&format!("it is longer than {bytes_max} bytes"))),
-        false => Ok(bytes),
+    source
+        .and_then(|source| source.take(bytes_max + 1).read_to_end(&mut bytes))
+        .map_err(|e| Failure::usage(format!("cannot read {name}: {e}; name a {what}")))?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(Failure::wrong(format!("{name} is longer than {bytes_max} bytes: that is no {what}")));
     }
+    String::from_utf8(bytes).map_err(|e| {
+        let before = &e.as_bytes()[..e.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|b| **b == b'\n').count();
+        Failure::wrong(format!("{name} is no text in UTF-8, from line {line} on; save it as such"))
+    })
 }

@@ -36,7 +36,7 @@ mod workload;
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::error::Error;
-use std::num::{IntErrorKind, ParseIntError};
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::process::ExitCode;
 
 /// Makes parallel programs run at their best: sees what every thread does, decides, and acts.
@@ -106,9 +106,13 @@ fn one_line(mistake: &clap::Error) -> String {
     if let Some(why) = mistake.source().and_then(|source| source.downcast_ref::<ParseIntError>()) {
         let what = match why.kind() {
             IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "write a smaller number",
+            IntErrorKind::Zero => "write 1 or more",
             _ => "write a whole number in digits, without a sign",
         };
         told = told.replace(&why.to_string(), what);
+    }
+    if let Some(why) = mistake.source().and_then(|source| source.downcast_ref::<ParseFloatError>()) {
+        told = told.replace(&why.to_string(), "write a number");
     }
     let lines = told.lines().map(str::trim).filter(|line| !line.is_empty());
     let said: Vec<String> = lines

@@ -19,6 +19,7 @@ use corebeat_policy::tranquilizer::Tranquilizer;
 use corebeat_sim::{Outcome, Scenario, SetOutcome, SimMachine};
 use serde_json::json;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -306,11 +307,7 @@ fn idle_because(name: PolicyName, scenario: &Scenario) -> Option<&'static str> {
 /// Reads a scenario, and builds its machine.
 pub(crate) fn open(path: &Path, seed: u64) -> Result<(Scenario, SimMachine), Failure> {
     let shown = path.display();
-    let bytes = input::read(path, SCENARIO_MAX, "name a scenario")?;
-    let text = String::from_utf8(bytes).map_err(|e| {
-        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count() + 1;
-        Failure::wrong(format!("{shown}: line {line}: this is no UTF-8; a scenario is text"))
-    })?;
+    let text = input::text(&shown.to_string(), File::open(path), SCENARIO_MAX, "scenario")?;
     let wrong = |e: corebeat_sim::Error| Failure::wrong(format!("{shown}: {e}"));
     let scenario: Scenario = text.parse().map_err(wrong)?;
     let machine = SimMachine::new(&scenario, seed).map_err(wrong)?;

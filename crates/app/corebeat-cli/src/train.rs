@@ -11,6 +11,7 @@ use corebeat_policy::adapt::{Fitted, Gauge, Identity, Model, Usage, places};
 use corebeat_train::{Error, Range, Samples, Simulated, fit, read, write};
 use corebeat_workload::Workload;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
@@ -99,9 +100,9 @@ pub(crate) fn model(path: Option<&Path>, here: &Identity) -> Result<Model, Failu
         Failure::usage("adapt wants a model; write --model FILE, and make one with 'corebeat train'")
     })?;
     let shown = path.display();
-    let bytes = input::read(path, MODEL_MAX, "make a model with 'corebeat train'")?;
-    // What is no text is no model.
-    let text = String::from_utf8_lossy(&bytes);
+    // A model is the value of an option, and is not written by hand.
+    let what = "model, as 'corebeat train' makes one";
+    let text = input::text(&shown.to_string(), File::open(path), MODEL_MAX, what).map_err(Failure::usage)?;
     let wrong = |e: &dyn std::fmt::Display| Failure::usage(format!("{shown}: {e}"));
     let model = read(&text).map_err(|e| wrong(&e))?;
     model.check(here).map_err(|e| wrong(&e))?;

@@ -6,7 +6,7 @@ use crate::{SCALE_MAX, THREADS_MAX};
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// The scale is not a number that a workload can be made of.
-    #[error("a scale of {0} makes no workload; give a number above 0 and at most {SCALE_MAX}")]
+    #[error("a scale of {0:?} makes no workload; give a number above 0 and at most {SCALE_MAX}")]
     Scale(f64),
     /// More threads than [`THREADS_MAX`].
     #[error("{0} threads are too many; give at most {THREADS_MAX}")]

@@ -1,12 +1,13 @@
 //! Programs in S-Net, read and checked.
 
 use crate::failure::{Failure, tell};
+use crate::input;
 use crate::net::remark;
 use corebeat_snet::ast::Definition;
 use corebeat_snet::diagnostic::{Diagnostic, Severity};
 use corebeat_snet::plan::Net;
 use std::fs::File;
-use std::io::{IsTerminal, Read};
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 /// Bytes of a program.
@@ -45,23 +46,11 @@ impl Which {
             true => "standard input".to_owned(),
             false => self.file.display().to_string(),
         };
-        let unreadable = |e| Failure::usage(format!("cannot read {name}: {e}; name a program in S-Net"));
-        let mut bytes = Vec::new();
-        let source: &mut dyn Read = match self.is_standard_input() {
-            true => &mut std::io::stdin().lock(),
-            false => &mut File::open(&self.file).map_err(unreadable)?,
+        let source: io::Result<Box<dyn Read>> = match self.is_standard_input() {
+            true => Ok(Box::new(io::stdin().lock())),
+            false => File::open(&self.file).map(|file| Box::new(file) as Box<dyn Read>),
         };
-        source.take(PROGRAM_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        if bytes.len() as u64 > PROGRAM_MAX {
-            return Err(Failure::wrong(format!(
-                "{name} is longer than {PROGRAM_MAX} bytes: that is no program"
-            )));
-        }
-        let text = String::from_utf8(bytes).map_err(|e| {
-            let line =
-                1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
-            Failure::wrong(format!("{name} is no text in UTF-8, from line {line} on; save it as such"))
-        })?;
+        let text = input::text(&name, source, PROGRAM_MAX, "program in S-Net")?;
 
         let module = match corebeat_snet::parse(&text) {
             Ok(module) => module,
