@@ -48,7 +48,8 @@ const GLANCE: Duration = Duration::from_millis(10);
 
 pub(crate) fn main(options: Options) -> Done {
     let scenario = options.scenario.as_deref().map(|path| sim::open(path, options.seed)).transpose()?;
-    let output = Output::create(&options.output)?;
+    let create = if scenario.is_some() { Output::create_alone } else { Output::create };
+    let output = create(&options.output)?;
     output::distinct(options.scenario.iter().chain([&options.output]))?;
     let model = match scenario {
         Some((scenario, _)) => {

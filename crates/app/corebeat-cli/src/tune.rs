@@ -136,7 +136,10 @@ pub(crate) fn main(options: Options) -> Done {
     let plot = options.plot.as_deref().map(Output::create).transpose()?;
     let found = match search(&template, limits, watch, true)? {
         Searched::Found(found) => found,
-        Searched::Interrupted(status) => exit_as(status),
+        Searched::Interrupted(status) => {
+            drop(plot);
+            exit_as(status)
+        }
     };
     let series = series(&found);
     let drawn = plot.map_or(Ok(()), |file| {

@@ -182,11 +182,15 @@ fn tune_that_is_interrupted_ends_by_the_signal_whatever_the_program_makes_of_it(
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let script = r#"trap 'exit 1' TERM; echo $$ >"$0.new"; mv "$0.new" "$0"; sleep 600 & wait"#;
-    let mut tune = command(&folder, &["--window", "600000", "--max", "2", "--", "sh", "-c", script])
-        .arg(&pid)
-        .arg("{threads}")
-        .spawn()
-        .unwrap();
+    let mut tune = command(
+        &folder,
+        &["--window", "600000", "--max", "2", "--plot", "new.svg", "--", "sh", "-c", script],
+    )
+    .current_dir(&folder)
+    .arg(&pid)
+    .arg("{threads}")
+    .spawn()
+    .unwrap();
     let begin = Instant::now();
     while !pid.exists() {
         assert!(begin.elapsed() < PATIENCE, "the program has not started");
@@ -197,4 +201,5 @@ fn tune_that_is_interrupted_ends_by_the_signal_whatever_the_program_makes_of_it(
     assert_eq!(status.signal(), Some(Signal::TERM.as_raw()), "{status}");
     let program = std::fs::read_to_string(&pid).unwrap();
     assert!(!std::path::Path::new("/proc").join(program.trim()).exists(), "the program goes on");
+    assert!(!folder.path().join("new.svg").exists(), "a plot of nothing is left");
 }
