@@ -184,7 +184,13 @@ struct Directory {
 impl Directory {
     /// `None` if it is not there.
     fn open(path: &Path) -> Result<Option<Directory>, Error> {
-        let refused = |source: io::Error| refused(format!("use {}", path.display()), source);
+        let refused = |source: io::Error| {
+            let what = format!(
+                "use {} (set COREBEAT_STATE_DIR to a directory that you may write to)",
+                path.display()
+            );
+            refused(what, source)
+        };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = match fs::open(path, flags, Mode::empty()) {
             Ok(fd) => fd,

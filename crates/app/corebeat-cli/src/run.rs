@@ -3,7 +3,7 @@
 use crate::beside;
 use crate::failure::{Done, Failure, tell};
 use crate::gang;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::session::{self, How, PolicyName};
 use corebeat_linux::{MemoryPolicy, exit_as};
 use corebeat_loop::Periods;
@@ -97,6 +97,7 @@ pub(crate) fn main(options: Options) -> Done {
         return Err(Failure::usage("--report none goes with no --report-file; leave one of them out"));
     }
     let file = options.report_file.as_deref().map(Output::create).transpose()?;
+    output::distinct(options.model.iter().chain(&options.report_file))?;
     if takes_turns {
         let (status, report) = gang::run(&options.command, options.slice_ms.unwrap_or(SLICE_MS))?;
         if let Err(failure) = write(&report, options.report, file) {

@@ -159,6 +159,11 @@ fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
         ),
         (vec!["run", "--model", "m.json", "--", "true"], 2, "--model goes with --policy adapt"),
         (
+            vec!["run", "--policy", "adapt", "--model", "m.json", "--report-file", "m.json", "--", "true"],
+            2,
+            "m.json is named twice",
+        ),
+        (
             vec!["train", "--scenario", "two.toml", "-o", "t.json"],
             1,
             "two.toml: to train takes 3 programs or more; give it more than 2",
