@@ -431,11 +431,19 @@ fn library_path() -> Result<PathBuf, Error> {
     };
     let mut dirs: Vec<PathBuf> = own.into_iter().flatten().collect();
     dirs.push(PathBuf::from(format!("/tmp/corebeat-{uid}")));
+    library_in_one_of(&dirs, &name)
+}
+
+fn library_in_one_of(dirs: &[PathBuf], name: &str) -> Result<PathBuf, Error> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for dir in &dirs {
-        match library_in(dir, &name) {
+    for dir in dirs {
+        match library_in(dir, name) {
             Ok(path) => return Ok(path),
-            Err(e) => last = e,
+            Err(e) => {
+                // One that was made for nothing does not stay; one with something in it does.
+                let _ = fs::remove_dir(dir);
+                last = e;
+            }
         }
     }
     Err(Error::Refused { what: format!("write the team library to any of {dirs:?}"), source: last })
@@ -478,6 +486,17 @@ fn library_in(dir: &Path, name: &str) -> io::Result<PathBuf> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn folder_that_cannot_have_the_library_is_not_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let (new, old) = (folder.path().join("new"), folder.path().join("old"));
+        fs::create_dir(&old).unwrap();
+        fs::write(old.join("kept"), "").unwrap();
+        assert!(library_in_one_of(&[new.clone(), old.clone()], "no/such.so").is_err());
+        assert!(!new.exists() && old.join("kept").exists());
+        assert_eq!(library_in_one_of(std::slice::from_ref(&new), "a.so").unwrap(), new.join("a.so"));
+    }
 
     #[test]
     fn threads_lowered_above_the_cpus_is_cut() {
