@@ -75,21 +75,28 @@ pub(crate) fn main(options: Options) -> Done {
     };
     output.write(&write(&model))?;
     print(told(&model))?;
-    for (name, fitted) in [("paap", &model.paap), ("pacc", &model.pacc)] {
-        if let Some(accuracy) = accuracy(fitted).filter(|accuracy| *accuracy < ACCURACY_MIN) {
-            tell(format_args!(
-                "corebeat: {name} foresees programs that it has not seen with an accuracy of {accuracy:.0}%, below \
-                 {ACCURACY_MIN:.0}%: adapt is likely to choose badly by it; train with a longer --window or more \
-                 programs, and on a host while nothing else runs\n"
-            ));
-        }
+    if let Some(poor) = poor(&model) {
+        let how = match options.scenario {
+            Some(_) => "more programs, or a longer --window",
+            None => "a longer --window, while nothing else runs",
+        };
+        tell(format_args!(
+            "corebeat: the accuracy for programs that were not seen is {poor}, below {ACCURACY_MIN}%: adapt is likely to \
+             choose badly by it; train with {how}\n"
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The accuracy of the kind of model that is used.
-fn accuracy(fitted: &Fitted) -> Option<f64> {
-    fitted.scores.iter().find(|score| score.kind == fitted.formula.name()).map(|score| score.accuracy)
+/// Which models are not accurate enough, and how accurate they are.
+fn poor(model: &Model) -> Option<String> {
+    let told = |(name, fitted): (&str, &Fitted)| {
+        let used = fitted.scores.iter().find(|score| score.kind == fitted.formula.name())?;
+        (used.accuracy < ACCURACY_MIN).then(|| format!("{:.0}% ({name})", used.accuracy))
+    };
+    let poor: Vec<String> =
+        [("paap", &model.paap), ("pacc", &model.pacc)].into_iter().filter_map(told).collect();
+    (!poor.is_empty()).then(|| poor.join(" and "))
 }
 
 /// Reads the model of a file that is to be used on a machine.
