@@ -120,6 +120,18 @@ impl Program {
             watched: true,
         }
     }
+
+    /// Whether a team's count of threads may be chosen.
+    pub fn is_tunable(&self) -> bool {
+        self.teams.iter().any(|team| team.tunable)
+    }
+
+    /// It with so many threads in each team whose count may be chosen.
+    pub fn tuned(&self, threads: u32) -> Program {
+        let mut program = self.clone();
+        program.teams.iter_mut().filter(|team| team.tunable).for_each(|team| team.threads = threads);
+        program
+    }
 }
 
 /// Threads that do the same.
@@ -135,6 +147,9 @@ pub struct Team {
     /// How much of the caches each of them uses, in KiB. Default 256.
     #[serde(default = "footprint")]
     pub footprint_kib: u64,
+    /// How many threads there are may be chosen, as by a program's argument ([`Program::tuned`]). Default no.
+    #[serde(default)]
+    pub tunable: bool,
     /// What each of them does, in order; then it ends.
     pub steps: Vec<Step>,
 }
@@ -154,7 +169,7 @@ fn footprint() -> u64 {
 impl Team {
     /// So many threads that do this.
     pub fn new(threads: u32, steps: Vec<Step>) -> Self {
-        Team { name: thread(), threads, footprint_kib: footprint(), steps }
+        Team { name: thread(), threads, footprint_kib: footprint(), tunable: false, steps }
     }
 }
 

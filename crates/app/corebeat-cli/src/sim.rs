@@ -1,6 +1,7 @@
 //! `corebeat sim run`: a scenario on a simulated machine, with policies, and what became of it.
 
 mod compare;
+mod reinforcer;
 
 use crate::failure::{Done, Failure, print, tell};
 use crate::input;
@@ -16,7 +17,8 @@ use corebeat_policy::fair::Fair;
 use corebeat_policy::faithful::FaithFul;
 use corebeat_policy::shuffler::Shuffler;
 use corebeat_policy::tranquilizer::Tranquilizer;
-use corebeat_sim::{Outcome, Scenario, SetOutcome, SimMachine};
+use corebeat_sim::{Outcome, Scenario, SetOutcome, SimClock, SimMachine};
+use reinforcer::{Ran, Tuned};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -83,6 +85,8 @@ enum PolicyName {
     Shuffler,
     /// Several programs side by side or on cores of their own, by a model of them (ADAPT): wants --model
     Adapt,
+    /// How many threads for the program with tunable teams, by short runs before the whole one (Thread Reinforcer)
+    Reinforcer,
 }
 
 /// No scenario is longer, in bytes.
@@ -97,57 +101,40 @@ pub(crate) fn main(command: Command) -> Done {
 }
 
 fn run(options: Options) -> Done {
-    let (scenario, mut machine) = open(&options.scenario, options.seed)?;
+    let (mut scenario, mut machine) = open(&options.scenario, options.seed)?;
     let policies = match options.policy.is_empty() {
         true => {
             let clash = |what| Failure::wrong(format!("{}: policies: {what}", options.scenario.display()));
             together(named(&options.scenario, &scenario)?).map_err(clash)?
         }
-        false => together(options.policy).map_err(Failure::usage)?,
+        false => together(options.policy.clone()).map_err(Failure::usage)?,
     };
-    let svg = options.svg.as_deref().map(Output::create_alone).transpose()?;
-    let perfetto = options.perfetto.as_deref().map(Output::create_alone).transpose()?;
-    if svg.is_some() || perfetto.is_some() {
-        machine.record();
-    }
-    for name in &policies {
-        if let Some(why) = idle_because(*name, &scenario) {
-            tell(format_args!("corebeat: {}: {why}\n", text(*name)));
-        }
-        let fragments = match name {
-            PolicyName::Coscheduling => Fragments::Fill,
-            PolicyName::CoschedulingIdle => Fragments::Idle,
-            _ => continue,
-        };
-        let sets = scenario.coscheduled().map_err(Failure::wrong)?;
-        let slice_ns = (scenario.machine.slice_us * 1e3) as u64;
-        let core = Cosched::new(machine.topology(), &sets, slice_ns, fragments).map_err(Failure::wrong)?;
-        machine.coschedule(Box::new(core));
-    }
-    let (clock, cpus) = (machine.clock(), scenario.machine.cpus());
-    let adapt = policies.contains(&PolicyName::Adapt);
-    let often = adapt || policies.contains(&PolicyName::Tranquilizer);
-    let observe_ns = options.period.unwrap_or(if often { 100 } else { 500 }) * 1_000_000;
-    let topology = machine.topology();
-    let mut acting: Vec<Box<dyn Policy>> = policies.iter().flat_map(|name| make(*name, topology)).collect();
-    if adapt {
-        let path = options.model.as_deref().ok_or_else(|| {
-            Failure::usage(format!(
-                "adapt wants a model; write --model FILE, and make one with 'corebeat train --scenario {}'",
-                options.scenario.display()
-            ))
-        })?;
-        let here = corebeat_train::identity(&scenario.machine).map_err(Failure::wrong)?;
-        let model = train::model(Some(path), &here)?;
-        acting.push(Box::new(Adapt::new(topology, &here.name, model).map_err(Failure::usage)?));
-    } else if options.model.is_some() {
+    if options.model.is_some() && !policies.contains(&PolicyName::Adapt) {
         return Err(Failure::usage("--model goes with --policy adapt; leave it out, or add that"));
     }
+    let svg = options.svg.as_deref().map(Output::create_alone).transpose()?;
+    let perfetto = options.perfetto.as_deref().map(Output::create_alone).transpose()?;
     let files =
         [Some(&options.scenario), options.model.as_ref(), options.svg.as_ref(), options.perfetto.as_ref()];
     output::distinct(files.into_iter().flatten())?;
-    let mut circle = Loop::new(machine, clock, acting, Periods { observe_ns, glance_ns: observe_ns });
+    let mut tuned = None;
+    if policies.contains(&PolicyName::Reinforcer) {
+        let found = reinforcer::search(&scenario, options.seed)?;
+        let mut written = circle(&scenario, machine, &policies, &options, false)?;
+        written.run(|machine, _| machine.is_over()).map_err(Failure::own)?;
+        let before = Ran::of(&mut written, found.program);
+        (scenario, machine) = (found.scenario.clone(), found.machine(options.seed)?);
+        tuned = Some((found, before));
+    }
+    if svg.is_some() || perfetto.is_some() {
+        machine.record();
+    }
+    let mut circle = circle(&scenario, machine, &policies, &options, true)?;
     circle.run(|machine, _| machine.is_over()).map_err(Failure::own)?;
+    let tuned = tuned.map(|(found, before)| {
+        let after = Ran::of(&mut circle, found.program);
+        Tuned { found, before, after }
+    });
 
     let name = |deed: &Deed| {
         let program = deed.decision.action.program();
@@ -155,11 +142,14 @@ fn run(options: Options) -> Done {
     };
     let deeds: Vec<(Deed, Option<String>)> =
         circle.tally().deeds.iter().map(|deed| (deed.clone(), name(deed))).collect();
-    let now_ns = circle.clock().now_ns();
+    let (cpus, now_ns) = (scenario.machine.cpus(), circle.clock().now_ns());
     let machine = circle.machine();
     let text = match options.json {
-        true => json(machine, cpus, now_ns, options.seed, &deeds),
-        false => told(machine, cpus, now_ns, options.seed, &deeds),
+        true => json(machine, cpus, now_ns, options.seed, &deeds, tuned.as_ref()),
+        false => {
+            tuned.map_or(String::new(), |t| t.to_string())
+                + &told(machine, cpus, now_ns, options.seed, &deeds)
+        }
     };
     if svg.is_some() || perfetto.is_some() {
         let timeline = machine.timeline();
@@ -177,6 +167,49 @@ fn run(options: Options) -> Done {
         Some(deadlock) => Err(Failure::wrong(deadlock)),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// A scenario's machine with these policies, before its first moment. `tells` says on standard error which of them have nothing to do.
+fn circle(
+    scenario: &Scenario,
+    mut machine: SimMachine,
+    policies: &[PolicyName],
+    options: &Options,
+    tells: bool,
+) -> Result<Loop<SimMachine, SimClock>, Failure> {
+    for name in policies {
+        if let Some(why) = idle_because(*name, scenario).filter(|_| tells) {
+            tell(format_args!("corebeat: {}: {why}\n", text(*name)));
+        }
+        let fragments = match name {
+            PolicyName::Coscheduling => Fragments::Fill,
+            PolicyName::CoschedulingIdle => Fragments::Idle,
+            _ => continue,
+        };
+        let sets = scenario.coscheduled().map_err(Failure::wrong)?;
+        let slice_ns = (scenario.machine.slice_us * 1e3) as u64;
+        let core = Cosched::new(machine.topology(), &sets, slice_ns, fragments).map_err(Failure::wrong)?;
+        machine.coschedule(Box::new(core));
+    }
+    let adapt = policies.contains(&PolicyName::Adapt);
+    let often = adapt || policies.contains(&PolicyName::Tranquilizer);
+    let observe_ns = options.period.unwrap_or(if often { 100 } else { 500 }) * 1_000_000;
+    let topology = machine.topology();
+    let mut acting: Vec<Box<dyn Policy>> =
+        policies.iter().flat_map(|name| make(*name, topology, tells)).collect();
+    if adapt {
+        let path = options.model.as_deref().ok_or_else(|| {
+            Failure::usage(format!(
+                "adapt wants a model; write --model FILE, and make one with 'corebeat train --scenario {}'",
+                options.scenario.display()
+            ))
+        })?;
+        let here = corebeat_train::identity(&scenario.machine).map_err(Failure::wrong)?;
+        let model = train::model(Some(path), &here)?;
+        acting.push(Box::new(Adapt::new(topology, &here.name, model).map_err(Failure::usage)?));
+    }
+    let clock = machine.clock();
+    Ok(Loop::new(machine, clock, acting, Periods { observe_ns, glance_ns: observe_ns }))
 }
 
 /// What was done, and what became of all, for people.
@@ -228,6 +261,7 @@ fn json(
     now_ns: u64,
     seed: u64,
     deeds: &[(Deed, Option<String>)],
+    tuned: Option<&Tuned>,
 ) -> String {
     let seconds = |ns: u64| ns as f64 / 1e9;
     let deed = |(deed, program): &(Deed, Option<String>)| {
@@ -253,6 +287,7 @@ fn json(
         "deeds": deeds.iter().map(deed).collect::<Vec<_>>(),
         "programs": machine.outcomes().iter().map(program).collect::<Vec<_>>(),
         "sets": sets.iter().map(set).collect::<Vec<_>>(),
+        "reinforcer": tuned.map(Tuned::json),
     });
     format!("{all}\n")
 }
@@ -281,7 +316,10 @@ fn together(policies: Vec<PolicyName>) -> Result<Vec<PolicyName>, String> {
 /// What a policy pulls at.
 fn levers(name: PolicyName) -> &'static [Lever] {
     match name {
-        PolicyName::None | PolicyName::Coscheduling | PolicyName::CoschedulingIdle => &[],
+        PolicyName::None
+        | PolicyName::Coscheduling
+        | PolicyName::CoschedulingIdle
+        | PolicyName::Reinforcer => &[],
         PolicyName::Auto => &[Lever::Turns, Lever::Memory, Lever::Place],
         PolicyName::Faithful => &[Lever::Turns],
         PolicyName::Fair => &[Lever::Share],
@@ -334,11 +372,15 @@ fn text(name: PolicyName) -> String {
     name.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
 }
 
-fn make(name: PolicyName, topology: &Topology) -> Vec<Box<dyn Policy>> {
+fn make(name: PolicyName, topology: &Topology, tells: bool) -> Vec<Box<dyn Policy>> {
     let cpus = topology.cpus().len() as u32;
     match name {
-        // Coschedulers are in the machine, and adapt wants a model.
-        PolicyName::None | PolicyName::Adapt | PolicyName::Coscheduling | PolicyName::CoschedulingIdle => {
+        // Coschedulers are in the machine, adapt wants a model, and reinforcer is done when the whole run begins.
+        PolicyName::None
+        | PolicyName::Adapt
+        | PolicyName::Coscheduling
+        | PolicyName::CoschedulingIdle
+        | PolicyName::Reinforcer => {
             vec![]
         }
         PolicyName::Auto => auto::policies(topology),
@@ -351,7 +393,7 @@ fn make(name: PolicyName, topology: &Topology) -> Vec<Box<dyn Policy>> {
         PolicyName::Tranquilizer => vec![Box::new(Tranquilizer::new(cpus, topology.nodes().len() as u32))],
         PolicyName::Shuffler => {
             let shuffler = Shuffler::new(topology);
-            if let Some(why) = shuffler.idle_because() {
+            if let Some(why) = shuffler.idle_because().filter(|_| tells) {
                 tell(format_args!("corebeat: shuffler: {why}\n"));
             }
             vec![Box::new(shuffler)]

@@ -68,10 +68,10 @@ const OTHERS_MIN_S: f64 = 0.1;
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) threads: u32,
-    serial_s: f64,
-    window_s: f64,
+    pub(crate) serial_s: f64,
+    pub(crate) window_s: f64,
     pub(crate) trial: Trial,
-    verdict: String,
+    pub(crate) verdict: String,
 }
 
 /// What the search found.
@@ -284,7 +284,7 @@ pub(crate) fn search(
 }
 
 /// `1 thread`, `2 threads`.
-fn count(threads: u32) -> String {
+pub(crate) fn count(threads: u32) -> String {
     format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
 }
 
@@ -341,28 +341,34 @@ fn series(found: &Found) -> Vec<Series> {
     ]
 }
 
+/// Every step of a search, and why it went on or stopped; the first line begins with who says so.
+pub(crate) fn table(who: &str, rows: &[Row]) -> String {
+    let mut text = format!(
+        "{who}: threads  CPU use   lock   spin  switches/s  migrations/s  why it went on or stopped\n"
+    );
+    for row in rows {
+        let rate = |r: Option<f64>| r.map_or_else(|| "-".into(), |r| format!("{r:.0}"));
+        let share = |s: Option<f64>| s.map_or_else(|| "-".into(), |s| format!("{:.0}%", s * 100.0));
+        let figures = match &row.trial {
+            Trial::Ran(p) => format!(
+                "{:>7} {:>6} {:>6} {:>11} {:>13}",
+                share(Some(p.cpu_util)),
+                share(p.lock),
+                share(p.spin),
+                rate(p.voluntary_rate),
+                rate(p.migration_rate)
+            ),
+            Trial::Failed(_) => format!("{:>47}", "failed"),
+        };
+        text += &format!("{:>width$} {figures}  {}\n", row.threads, row.verdict, width = who.len() + 9);
+    }
+    text
+}
+
 impl Found {
-    /// Every step, and why the search went on or stopped.
+    /// Every step, and what came of them.
     fn table(&self) -> String {
-        let mut text = String::from(
-            "corebeat: threads  CPU use   lock   spin  switches/s  migrations/s  why it went on or stopped\n",
-        );
-        for row in &self.rows {
-            let rate = |r: Option<f64>| r.map_or_else(|| "-".into(), |r| format!("{r:.0}"));
-            let share = |s: Option<f64>| s.map_or_else(|| "-".into(), |s| format!("{:.0}%", s * 100.0));
-            let figures = match &row.trial {
-                Trial::Ran(p) => format!(
-                    "{:>7} {:>6} {:>6} {:>11} {:>13}",
-                    share(Some(p.cpu_util)),
-                    share(p.lock),
-                    share(p.spin),
-                    rate(p.voluntary_rate),
-                    rate(p.migration_rate)
-                ),
-                Trial::Failed(_) => format!("{:>47}", "failed"),
-            };
-            text += &format!("  {:>15} {figures}  {}\n", row.threads, row.verdict);
-        }
+        let mut text = table("corebeat", &self.rows);
         for note in &self.notes {
             text += &format!("  note: {note}\n");
         }

@@ -8,6 +8,7 @@ const FERRET: &str = include_str!("../../../act/corebeat-sim/scenarios/ferret.to
 const SHUFFLING: &str = include_str!("../../../act/corebeat-sim/scenarios/shuffling.toml");
 const TRANQUIL: &str = include_str!("../../../act/corebeat-sim/scenarios/tranquil.toml");
 const MIXED: &str = include_str!("../../../act/corebeat-sim/scenarios/mixed.toml");
+const CROWD: &str = include_str!("../../../act/corebeat-sim/scenarios/crowd.toml");
 const GOALS: &str = include_str!("../../../act/corebeat-sim/scenarios/goals.toml");
 
 /// Runs a scenario of this text in a folder of its own.
@@ -110,6 +111,26 @@ fn memory_is_spread_and_threads_are_shuffled_where_that_helps() {
     assert!(!printed(&output).contains("shuffler: a thread"));
 }
 
+#[test]
+fn reinforcer_chooses_a_count_and_says_what_it_is_worth() {
+    let text = printed(&run(CROWD, &[]).0);
+    assert!(text.contains("reinforcer: solver: 17 threads a team"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&printed(&run(CROWD, &["--json"]).0)).unwrap();
+    let found = &json["reinforcer"];
+    assert_eq!((&found["program"], &found["before"]["threads"]), (&"solver".into(), &96.into()));
+    assert_eq!(found["best"], json["programs"][0]["threads"], "the whole run has that count");
+    assert!(found["speed"].as_f64().unwrap() > 1.05 && found["rows"].as_array().unwrap().len() > 2, "{json}");
+    let without: serde_json::Value =
+        serde_json::from_str(&printed(&run(CROWD, &["--json", "--policy", "none"]).0)).unwrap();
+    assert!(without["reinforcer"].is_null() && without["time_s"] == found["before"]["time_s"], "{without}");
+    // One that does not end is told by its beats, and a short one by its whole run.
+    let ferret = FERRET.replace("duration_s = 1.0", "duration_s = 0.2");
+    let text = printed(&run(&ferret, &["--policy", "reinforcer", "--policy", "faithful"]).0);
+    assert!(text.contains("beats/s; as written 62:"), "{text}");
+    let text = printed(&run(&CROWD.replace("times = 20_000", "times = 20"), &[]).0);
+    assert!(text.contains("times as fast"), "{text}");
+}
+
 /// Runs corebeat in a folder.
 fn corebeat(folder: &std::path::Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_corebeat")).args(args).current_dir(folder).output().unwrap()
@@ -210,6 +231,13 @@ fn mistakes_are_one_line_with_their_place() {
         ),
         (GOALS.replace("cores = 8", "cores = 0"), &[], 1, "s.toml: machine: cores is 0"),
         (GOALS.replace("cores = 8", "kores = 8"), &[], 1, "s.toml: line 8, column 1: unknown field `kores`"),
+        (GOALS.into(), &["--policy", "reinforcer"], 1, "write tunable = true in those that may be chosen"),
+        (
+            GOALS.replace("threads = ", "tunable = true\nthreads = "),
+            &["--policy", "reinforcer"],
+            1,
+            "reinforcer chooses for one program",
+        ),
         (GOALS.into(), &["--policy", "unfair"], 2, "invalid value 'unfair'"),
         (GOALS.into(), &["--policy", "none", "--policy", "fair"], 2, "none goes with no other policy"),
         (
