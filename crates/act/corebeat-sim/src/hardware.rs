@@ -26,6 +26,17 @@ pub enum Scheduler {
     /// By priorities that change, as Solaris' TS class: down when a quantum is used up, up after a sleep and after a second
     /// without the CPU. Threads of class batch have one fixed priority there (FX).
     TimeShare,
+    /// The same with more of what OpenSolaris' dispatcher does: a sleep raises a thread only where its priority has not changed since the
+    /// last tick of a second, and its quantum goes on over other sleeps; a thread that ran within 30 ms goes back to where it ran, also if
+    /// another runs there (`rechoose_interval`), and an idle CPU takes it from there after 100 µs (`nosteal_nsec`).
+    Solaris,
+}
+
+impl Scheduler {
+    /// Whether it goes by priorities that change.
+    pub(crate) fn is_time_share(self) -> bool {
+        self != Scheduler::Fair
+    }
 }
 
 /// A machine. In a scenario this is the table `[machine]`; what is left out has the default.

@@ -43,6 +43,10 @@ pub(crate) struct Account {
     pub(crate) sleep: u64,
     pub(crate) voluntary: u64,
     pub(crate) involuntary: u64,
+    /// Of these, those to a thread of the same program with a higher priority.
+    pub(crate) backstabs: u64,
+    /// Slices used up while nobody else waited for the CPU.
+    pub(crate) renewed: u64,
     pub(crate) migrations: u64,
     pub(crate) references: f64,
     pub(crate) misses: f64,
@@ -66,6 +70,8 @@ impl Account {
             sleep: self.sleep - before.sleep,
             voluntary: self.voluntary - before.voluntary,
             involuntary: self.involuntary - before.involuntary,
+            backstabs: self.backstabs - before.backstabs,
+            renewed: self.renewed - before.renewed,
             migrations: self.migrations - before.migrations,
             references: self.references - before.references,
             misses: self.misses - before.misses,
@@ -110,6 +116,8 @@ pub(crate) struct Thread {
     pub(crate) virtual_ns: i64,
     /// From 0 to 59, on a time-sharing machine.
     pub(crate) priority: u8,
+    /// A second's tick has come since its priority last changed: it rises when it next comes back from a sleep.
+    pub(crate) is_due: bool,
     /// What it was told to use instead of the default.
     pub(crate) slice: Option<u64>,
     /// What is left of its slice.

@@ -12,6 +12,8 @@ const WAKE_LEAD_NS: i64 = 1_000_000;
 const MEMORY_PERIOD_NS: u64 = 1_000_000;
 /// A thread of a program with a limit is looked at again after so long.
 const QUOTA_PERIOD_NS: u64 = 1_000_000;
+/// Where threads go back to their CPUs, others take those that wait for a busy one after so long (Solaris' `nosteal_nsec`).
+const STEAL_NS: u64 = 100_000;
 /// CPUs that share no node are evened out only every so many balancings, unless one is idle.
 const FAR_EVERY: u64 = 4;
 /// A thread is moved to a CPU that has just one less only every so many balancings: so that of three threads on two CPUs each
@@ -145,17 +147,21 @@ impl World {
         let is_expired = t.left == 0;
         if is_expired {
             if self.changes_priority(i) {
-                self.threads[i].priority = priority::expired(self.threads[i].priority);
+                let t = &mut self.threads[i];
+                (t.priority, t.is_due) = (priority::expired(t.priority), false);
             }
             self.threads[i].left = self.slice_of(i);
         }
         let asked = std::mem::take(&mut self.cpus[c].preempt) || is_expired;
         let queue = self.gang_of(i).map_or(&self.cpus[c].queue, |set| &self.gangs[set].queue);
-        let Some(first) = queue.first().copied().filter(|_| asked) else { return false };
+        let first = queue.first().copied().filter(|_| asked);
         // Who has used its slice up goes behind its equals, who is pushed away stays before them.
-        let entry = self.entry(i, !is_expired);
-        if entry < first {
+        let Some(first) = first.filter(|first| self.entry(i, !is_expired) > *first) else {
+            self.threads[i].account.renewed += u64::from(is_expired);
             return false;
+        };
+        if !is_expired && self.threads[first.thread].program == self.threads[i].program {
+            self.threads[i].account.backstabs += 1;
         }
         self.take_off(c, State::Ready);
         self.enqueue(c, i, !is_expired);
@@ -324,7 +330,9 @@ impl World {
         }
         t.since = now;
         let weight = t.weight;
-        if self.changes_priority(i) {
+        let is_due =
+            std::mem::take(&mut self.threads[i].is_due) || self.hardware.scheduler == Scheduler::TimeShare;
+        if self.changes_priority(i) && is_due {
             let t = &mut self.threads[i];
             t.priority = priority::woken(t.priority);
             t.left = 0;
@@ -334,7 +342,9 @@ impl World {
         t.virtual_ns = (t.virtual_ns - self.cpus[t.cpu].virtual_ns).max(-(self.slice as i64));
         self.programs[t.program].runnable += weight;
         self.count_runnable(i, true);
-        let c = self.place_for(i);
+        let t = &self.threads[i];
+        let is_warm = waited < self.warm && t.cpus.contains(CpuId(t.cpu as u32)) && self.gang_of(i).is_none();
+        let c = if is_warm { t.cpu } else { self.place_for(i) };
         self.enqueue(c, i, false);
         self.push_away(c, i);
     }
@@ -351,7 +361,7 @@ impl World {
         let goes_first = match (new.class, old.class) {
             (Class::Idle, _) => false,
             (_, Class::Idle) => true,
-            _ if self.hardware.scheduler == Scheduler::TimeShare => new.priority > old.priority,
+            _ if self.hardware.scheduler.is_time_share() => new.priority > old.priority,
             (Class::Batch, _) => false,
             _ => {
                 let lead = WAKE_LEAD_NS * 1024 / self.programs[new.program].weight_of(new.weight) as i64;
@@ -372,6 +382,12 @@ impl World {
         if std::mem::take(&mut self.cpus[c].is_idle) {
             self.idle -= 1;
             self.kick(c);
+        }
+        if self.warm > 0 && self.idle > 0 && self.cpus[c].current.is_some() {
+            let idle = self.cpus[c].others.iter().find(|o| self.cpus[o.1].is_idle);
+            if let Some(&(_, o)) = idle {
+                self.post(self.now + STEAL_NS, Event::Look(o));
+            }
         }
         let t = &mut self.threads[i];
         t.state = State::Ready;
@@ -408,7 +424,7 @@ impl World {
         let (rank, key) = match (t.class, self.hardware.scheduler) {
             _ if is_in_gang => (1, 0),
             (Class::Idle, _) => (2, t.virtual_ns),
-            (_, Scheduler::TimeShare) => (1, i64::from(priority::MAX - t.priority)),
+            (_, Scheduler::TimeShare | Scheduler::Solaris) => (1, i64::from(priority::MAX - t.priority)),
             (_, Scheduler::Fair) => (1, t.virtual_ns),
         };
         Entry { rank, key, order, thread: i }
@@ -416,7 +432,7 @@ impl World {
 
     /// Whether its priority goes up and down.
     fn changes_priority(&self, i: usize) -> bool {
-        self.hardware.scheduler == Scheduler::TimeShare && self.threads[i].class == Class::Normal
+        self.hardware.scheduler.is_time_share() && self.threads[i].class == Class::Normal
     }
 
     fn slice_of(&self, i: usize) -> u64 {
@@ -424,7 +440,7 @@ impl World {
         match (t.slice, self.hardware.scheduler) {
             (Some(slice), _) => slice,
             (None, Scheduler::Fair) => self.slice,
-            (None, Scheduler::TimeShare) => priority::quantum_ns(t.priority),
+            (None, Scheduler::TimeShare | Scheduler::Solaris) => priority::quantum_ns(t.priority),
         }
     }
 
@@ -511,10 +527,17 @@ impl World {
     /// On a time-sharing machine, once a second: who waits is raised.
     pub(crate) fn tick(&mut self) {
         for i in 0..self.threads.len() {
-            if self.threads[i].state == State::Ready && self.changes_priority(i) {
+            if !self.changes_priority(i) {
+                continue;
+            }
+            self.threads[i].is_due = self.threads[i].state != State::Ready;
+            if self.threads[i].state == State::Ready {
                 self.dequeue(i);
                 let t = &mut self.threads[i];
                 t.priority = priority::waited(t.priority);
+                if self.hardware.scheduler == Scheduler::Solaris {
+                    t.left = 0;
+                }
                 let c = t.cpu;
                 self.enqueue(c, i, false);
                 self.push_away(c, i);

@@ -34,6 +34,11 @@ pub struct Outcome {
     pub voluntary_switches: u64,
     /// CPUs taken away.
     pub involuntary_switches: u64,
+    /// Of these, those taken by a thread of the same program whose priority had become higher, before the slice was used up: what Pusukuri
+    /// 2012, section 5.1, calls backstabbing.
+    pub backstabs: u64,
+    /// Slices used up while nobody else waited for the CPU, so that it was not taken away. Solaris counts these as involuntary switches.
+    pub renewed_slices: u64,
     /// Goings on on another CPU.
     pub migrations: u64,
     /// Heartbeats.
@@ -177,6 +182,8 @@ impl World {
                 sleep_ns: sum(|a| a.sleep),
                 voluntary_switches: sum(|a| a.voluntary),
                 involuntary_switches: sum(|a| a.involuntary),
+                backstabs: sum(|a| a.backstabs),
+                renewed_slices: sum(|a| a.renewed),
                 migrations: sum(|a| a.migrations),
                 beats: program.beats,
                 phases: program.phases.iter().map(|&(at, phase)| (at, self.phases[phase].clone())).collect(),

@@ -18,6 +18,9 @@ const BEATS_KEPT_MAX: usize = 1 << 20;
 /// From one tick that raises who waits to the next, on a time-sharing machine.
 const TICK_NS: u64 = 1_000_000_000;
 
+/// Where threads go back to their CPUs, they do within this time: three ticks of Solaris' clock.
+const WARM_NS: u64 = 30_000_000;
+
 /// No simulation is longer: some 58 days. Times that are added up and multiplied by weights stay within their bits.
 const END_NS: u64 = 5_000_000_000_000_000;
 
@@ -148,6 +151,8 @@ pub(crate) struct World {
     /// Distances between nodes, 10 is local.
     pub(crate) distances: Vec<Vec<u64>>,
     pub(crate) slice: u64,
+    /// Who ran within this time goes back to its CPU.
+    pub(crate) warm: u64,
     balance: u64,
     pub(crate) round: u64,
 
@@ -225,6 +230,7 @@ impl World {
                 .map(|n| n.distances.iter().map(|&d| d.into()).collect())
                 .collect(),
             slice: ns(hardware.slice_us, 1e3),
+            warm: if hardware.scheduler == Scheduler::Solaris { WARM_NS } else { 0 },
             balance: ns(hardware.balance_us, 1e3),
             round: 0,
             now: 0,
@@ -264,7 +270,7 @@ impl World {
         };
         world.people(scenario, code)?;
         world.post(world.balance, Event::Balance);
-        if world.hardware.scheduler == Scheduler::TimeShare {
+        if world.hardware.scheduler.is_time_share() {
             world.post(TICK_NS, Event::Tick);
         }
         Ok(world)
@@ -323,6 +329,7 @@ impl World {
                         weight: weight(class, program.nice),
                         virtual_ns: 0,
                         priority: priority::START,
+                        is_due: false,
                         slice: None,
                         left: 0,
                         footprint_kib: team.footprint_kib,

@@ -40,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod adapt;
+mod backstabbing;
 mod barrier;
 mod coscheduling;
 mod faithful;
@@ -73,7 +74,7 @@ impl Experiment {
 }
 
 /// All of them.
-pub const EXPERIMENTS: [Experiment; 15] = [
+pub const EXPERIMENTS: [Experiment; 16] = [
     Experiment {
         name: "pusukuri-table-2.4",
         source: "Pusukuri 2012, Table 2.4",
@@ -109,6 +110,12 @@ pub const EXPERIMENTS: [Experiment; 15] = [
         source: "Pusukuri 2012, Figure 4.5",
         title: "what shuffling threads by their lock times brings, on 64 cores",
         report: shuffler::gains,
+    },
+    Experiment {
+        name: "pusukuri-figure-5.3",
+        source: "Pusukuri 2012, Figure 5.3",
+        title: "involuntary switches that threads owe to others of their program, on 24 cores, by load",
+        report: backstabbing::shares,
     },
     Experiment {
         name: "pusukuri-figure-5.8",

@@ -83,6 +83,22 @@ fn coscheduling_keeps_the_papers_order_and_fills_fragments() {
     assert!(table.rows.iter().all(|row| row.figures[2].ours > 90.0), "{table}");
 }
 
+/// applu's share at 100% load is held by the report. The words beside the figure: nearly nil without contention, significant with it, and
+/// rapidly more beyond 100%.
+#[test]
+fn backstabbing_comes_with_locks_and_rises_beyond_full_load() {
+    let shares = report("pusukuri-figure-5.3");
+    let share = |program, load| ours(shares, program, load);
+    let loads = ["50% load, %", "83% load, %", "100% load, %", "150% load, %", "200% load, %"];
+    assert!(loads[..3].iter().all(|load| share("swaptions", load) < 1.0), "{shares}");
+    assert!(loads[3..].iter().all(|load| (1.0..15.0).contains(&share("swaptions", load))), "{shares}");
+    for program in ["fluidanimate", "applu"] {
+        assert!(share(program, loads[3]) > share(program, loads[2]) + 20.0, "{program}: {shares}");
+        assert!(share(program, loads[4]) > 60.0, "{program}: {shares}");
+    }
+    assert!(share("applu", loads[2]) > share("fluidanimate", loads[2]), "{shares}");
+}
+
 #[test]
 fn faithful_gains_more_with_more_locks_and_load() {
     let gains = report("pusukuri-figure-5.8");

@@ -44,6 +44,7 @@ pub fn identity(machine: &Hardware) -> Result<Identity, Error> {
     let name = match machine.scheduler {
         Scheduler::Fair => "simulated, fair",
         Scheduler::TimeShare => "simulated, time-share",
+        Scheduler::Solaris => "simulated, solaris",
     };
     Ok(Identity::new(name, &topology))
 }
