@@ -88,7 +88,16 @@ impl World {
                 let program = self.program(*program)?;
                 self.spread_pages(program, *spread);
             }
-            Action::SetTeam { .. } => return wrong("simulated programs have no OpenMP teams to size"),
+            Action::SetTeam { program, size } => {
+                if *size == Some(0) {
+                    return wrong("a team has a thread or more");
+                }
+                let program = self.program(*program)?;
+                match &mut self.programs[program].crew {
+                    Some(crew) => crew.resize(*size),
+                    None => return wrong("the program has no parallel regions"),
+                }
+            }
         }
         Ok(())
     }

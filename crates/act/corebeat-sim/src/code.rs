@@ -6,7 +6,7 @@
 
 use crate::error::number;
 use crate::hardware::CACHE_KIB_MAX;
-use crate::program::{Program, Step};
+use crate::program::{Program, Step, Team};
 use crate::{Error, Scenario};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,6 +52,8 @@ pub(crate) enum Op {
         memory: f64,
         shared: f64,
         system: f64,
+        /// It is divided among the threads that are in the region just then.
+        split: bool,
     },
     Acquire(Place),
     Release(Place),
@@ -69,6 +71,10 @@ pub(crate) enum Op {
     },
     Beat,
     Phase(usize),
+    /// Begins a parallel region.
+    Fork,
+    /// Ends this one.
+    Join(usize),
     /// Begins a loop of so many times.
     Enter(u64),
     /// Goes back to this place if times are left; else leaves the loop.
@@ -97,6 +103,8 @@ pub(crate) enum Kind {
     /// How many threads meet.
     Barrier(u32),
     Condition,
+    /// Where a team waits for its next region.
+    Dock,
     /// How many items it holds, and how many threads push.
     Queue(u32, u32),
 }
@@ -114,6 +122,8 @@ pub(crate) struct TeamCode {
     pub(crate) ops: Vec<Op>,
     /// Does not end by itself.
     pub(crate) endless: bool,
+    /// Where its threads wait for a parallel region, and the first for the end of one, if it has some.
+    pub(crate) crew: Option<(Place, Place)>,
 }
 
 /// All code of a scenario.
@@ -169,6 +179,10 @@ struct Builder<'a> {
     /// Places by what they are and their name.
     places: BTreeMap<(&'static str, &'a str), Place>,
     phases: BTreeMap<&'a str, usize>,
+    /// Parallel regions by name; the team that has them, and whether code is being written for one.
+    regions: BTreeMap<&'a str, usize>,
+    crew: Option<usize>,
+    in_region: bool,
     /// Locks that are held where code is being written, and which were ever taken within which.
     held: Vec<&'a str>,
     within: BTreeMap<&'a str, BTreeSet<&'a str>>,
@@ -189,6 +203,9 @@ impl<'a> Builder<'a> {
             label,
             places: BTreeMap::new(),
             phases: BTreeMap::new(),
+            regions: BTreeMap::new(),
+            crew: None,
+            in_region: false,
             held: vec![],
             within: BTreeMap::new(),
         }
@@ -262,9 +279,17 @@ impl<'a> Builder<'a> {
                 ));
             }
             let mut ops = Vec::new();
-            let endless = self.steps(&team.steps, team.threads, &mut ops)?;
+            let has_regions = forks(team);
+            if has_regions && let Some(other) = self.crew.replace(i + 1) {
+                return self.wrong(format!(
+                    "has parallel regions, and team {other} has some: a program has one such team; make two programs"
+                ));
+            }
+            let endless = self.steps(&team.steps, if has_regions { 1 } else { team.threads }, &mut ops)?;
             ops.push(Op::End);
-            teams.push(TeamCode { ops, endless });
+            let crew = has_regions
+                .then(|| (self.place("team", &team.name), self.place("end of a region of", &team.name)));
+            teams.push(TeamCode { ops, endless, crew });
         }
         (self.team, self.path) = (0, vec![]);
         self.no_cycle()?;
@@ -277,7 +302,8 @@ impl<'a> Builder<'a> {
             return place;
         }
         let threads_that = |uses: &dyn Fn(&Step) -> bool| -> u32 {
-            self.program.teams.iter().filter(|t| any(&t.steps, uses)).map(|t| t.threads).sum()
+            let users = self.program.teams.iter().filter(|t| any(&t.steps, uses));
+            users.map(|t| if what == "barrier" && forks(t) { 1 } else { t.threads }).sum()
         };
         let kind = match what {
             "barrier" => Kind::Barrier(threads_that(&|s| matches!(s, Step::Barrier(n) if n == name))),
@@ -287,6 +313,8 @@ impl<'a> Builder<'a> {
                 threads_that(&|s| matches!(s, Step::Push(n) if n == name)),
             ),
             "ticket lock" => Kind::Ticket,
+            "team" => Kind::Dock,
+            "end of a region of" => Kind::Condition,
             _ => Kind::Lock,
         };
         let place = self.code.places.len();
@@ -335,6 +363,7 @@ impl<'a> Builder<'a> {
                     memory: work.memory,
                     shared: work.shared,
                     system: work.system,
+                    split: work.split && self.in_region,
                 });
             }
             Step::Lock { name, steps } | Step::TicketLock { name, steps } => {
@@ -356,10 +385,21 @@ impl<'a> Builder<'a> {
             }
             Step::Barrier(name) => {
                 self.free_of_locks("barrier", name)?;
+                if self.in_region {
+                    return self.wrong(format!(
+                        "barrier '{name}' within a parallel region, which ends with one; begin another region there"
+                    ));
+                }
                 let barrier = self.place("barrier", name);
                 let lock = self.place("lock of barrier", name);
-                let count =
-                    Op::Compute { ns: ARRIVAL_NS, jitter: 0.0, memory: 0.0, shared: 0.0, system: 0.0 };
+                let count = Op::Compute {
+                    ns: ARRIVAL_NS,
+                    jitter: 0.0,
+                    memory: 0.0,
+                    shared: 0.0,
+                    system: 0.0,
+                    split: false,
+                };
                 ops.extend([Op::Acquire(lock), count, Op::Arrive(barrier, lock)]);
             }
             Step::Wait(name) => {
@@ -382,6 +422,11 @@ impl<'a> Builder<'a> {
             }
             Step::Pop(name) => {
                 self.free_of_locks("queue", name)?;
+                if self.in_region {
+                    return self.wrong(format!(
+                        "pops from queue '{name}' within a parallel region: a thread may end there; pop before it"
+                    ));
+                }
                 let pushes = |s: &Step| matches!(s, Step::Push(n) if n == name);
                 if self.is_new("queue", name) && !self.anybody(&pushes) {
                     return self.wrong(format!("nobody pushes into queue '{name}'"));
@@ -401,6 +446,22 @@ impl<'a> Builder<'a> {
                     self.code.phases.push(name.clone());
                 }
                 ops.push(Op::Phase(phase));
+            }
+            Step::Parallel { name, steps } => {
+                self.free_of_locks("parallel region", name)?;
+                if std::mem::replace(&mut self.in_region, true) {
+                    return self.wrong(format!(
+                        "parallel region '{name}' within another; write one after the other"
+                    ));
+                }
+                let next = self.regions.len() + 1;
+                let region = *self.regions.entry(name).or_insert(next);
+                ops.push(Op::Fork);
+                if self.steps(steps, threads, ops)? {
+                    return self.wrong(format!("parallel region '{name}' never ends"));
+                }
+                ops.push(Op::Join(region));
+                self.in_region = false;
             }
             Step::Repeat { times, shared, steps } => {
                 return self.repeat(*times, *shared, steps, threads, ops);
@@ -503,14 +564,20 @@ impl<'a> Builder<'a> {
     }
 }
 
+/// Whether a team has parallel regions.
+fn forks(team: &Team) -> bool {
+    any(&team.steps, &|step| matches!(step, Step::Parallel { .. }))
+}
+
 /// Whether any of the steps, or of those within them, is one.
 fn any(steps: &[Step], is: &dyn Fn(&Step) -> bool) -> bool {
     steps.iter().any(|step| {
         is(step)
             || match step {
-                Step::Lock { steps, .. } | Step::TicketLock { steps, .. } | Step::Repeat { steps, .. } => {
-                    any(steps, is)
-                }
+                Step::Lock { steps, .. }
+                | Step::TicketLock { steps, .. }
+                | Step::Parallel { steps, .. }
+                | Step::Repeat { steps, .. } => any(steps, is),
                 _ => false,
             }
     })
@@ -519,7 +586,7 @@ fn any(steps: &[Step], is: &dyn Fn(&Step) -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Hardware, Team, Work};
+    use crate::{Hardware, Work};
 
     fn code(steps: Vec<Step>) -> Result<Code, Error> {
         let programs = vec![Program::new("p", vec![Team::new(4, steps)])];
@@ -562,6 +629,13 @@ mod tests {
             told(vec![repeat(Some(2), false, vec![compute(), Work::us(-5.0).into()])]),
             "program 'p', team 1, step 1.2: us is -5: write a time above 0, up to 1000000 s"
         );
+        let region = vec![Step::Parallel { name: "r".into(), steps: vec![compute()] }];
+        let programs = vec![Program::new(
+            "p",
+            vec![Team::new(4, region.clone()), Team::new(4, vec![compute()]), Team::new(2, region)],
+        )];
+        let two = Code::new(&Scenario::new(Hardware::flat(1), programs)).unwrap_err().to_string();
+        assert!(two.contains("team 3: has parallel regions, and team 1 has some"), "{two}");
         for (steps, says) in [
             (vec![lock("a", vec![lock("a", vec![compute()])])], "while it is held"),
             (vec![lock("a", vec![Step::Barrier("b".into())])], "within lock 'a'"),
@@ -572,6 +646,29 @@ mod tests {
             (vec![repeat(None, false, vec![Step::Beat])], "takes no time"),
             (vec![repeat(None, false, vec![compute()]), compute()], "never reached"),
             (vec![repeat(None, true, vec![compute()])], "times = 100"),
+            (
+                vec![Step::Parallel { name: "r".into(), steps: vec![Step::Barrier("b".into())] }],
+                "begin another region",
+            ),
+            (
+                vec![Step::Parallel { name: "r".into(), steps: vec![repeat(None, false, vec![compute()])] }],
+                "never ends",
+            ),
+            (vec![lock("a", vec![Step::Parallel { name: "r".into(), steps: vec![] }])], "within lock 'a'"),
+            (
+                vec![Step::Parallel {
+                    name: "r".into(),
+                    steps: vec![Step::Parallel { name: "s".into(), steps: vec![] }],
+                }],
+                "region 's' within another",
+            ),
+            (
+                vec![
+                    Step::Push("q".into()),
+                    Step::Parallel { name: "r".into(), steps: vec![Step::Pop("q".into())] },
+                ],
+                "pop before it",
+            ),
             (vec![Work { memory: 1.5, ..Work::us(1.0) }.into()], "memory is 1.5"),
         ] {
             assert!(told(steps).contains(says), "{says}");

@@ -50,7 +50,7 @@ impl World {
     }
 
     /// The operation is done.
-    fn go_on(&mut self, i: usize) {
+    pub(crate) fn go_on(&mut self, i: usize) {
         let t = &mut self.threads[i];
         t.doing = Doing::Next;
         t.pc += 1;
@@ -60,8 +60,10 @@ impl World {
     fn take(&mut self, c: usize, i: usize, op: Op) -> Option<Course> {
         let t = &mut self.threads[i];
         match op {
-            Op::Compute { ns, jitter, .. } => {
-                t.doing = Doing::Work(self.random.around(ns, jitter));
+            Op::Compute { ns, jitter, split, .. } => {
+                let parts = if split { self.crew_size(i) } else { 1 };
+                let work = self.random.around(ns / f64::from(parts), jitter);
+                self.threads[i].doing = Doing::Work(work);
                 return Some(Course::Runs);
             }
             Op::Acquire(lock) => {
@@ -146,6 +148,8 @@ impl World {
                     phases.push((now, phase));
                 }
             }
+            Op::Fork => self.fork(c, i),
+            Op::Join(region) => return self.join(c, i, region),
             Op::Enter(times) => t.loops.push(times),
             Op::Next(begin) => {
                 let left = t.loops.last_mut().map_or(0, |left| {
@@ -177,7 +181,7 @@ impl World {
     }
 
     /// Pays for having the cache line of a meeting here: by distance.
-    fn fetch(&mut self, c: usize, i: usize, place: Place) {
+    pub(crate) fn fetch(&mut self, c: usize, i: usize, place: Place) {
         let from = self.meetings[place].line.replace(c);
         let cost = match from {
             Some(from) if from != c => {
@@ -208,7 +212,7 @@ impl World {
     }
 
     /// Waits in line: spins first, where the program's threads do.
-    fn wait_at(&mut self, i: usize, place: Place, to_push: bool) -> Option<Course> {
+    pub(crate) fn wait_at(&mut self, i: usize, place: Place, to_push: bool) -> Option<Course> {
         let t = &self.threads[i];
         let op = self.code[t.team][t.pc];
         let spin = match self.meetings[place].named.kind {
@@ -298,7 +302,7 @@ impl World {
     }
 
     /// Ends a thread's waiting: its operation is done.
-    fn free(&mut self, by: Option<usize>, i: usize, place: Place) {
+    pub(crate) fn free(&mut self, by: Option<usize>, i: usize, place: Place) {
         let cpu = self.threads[i].cpu;
         match self.threads[i].state {
             State::Running => {

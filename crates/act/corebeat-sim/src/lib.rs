@@ -94,6 +94,7 @@ mod action;
 mod chrome;
 mod code;
 mod course;
+mod crew;
 mod error;
 mod gang;
 mod group;

@@ -222,6 +222,16 @@ pub enum Step {
     Beat,
     /// Begins a phase of the program, which pictures show.
     Phase(String),
+    /// A parallel region, as of OpenMP: the team's threads do this together, then all wait for the last. Outside of its regions only the first
+    /// of a team runs that has some. How many take part may be set while the program runs
+    /// ([`SetTeam`](corebeat_machine::Action::SetTeam)), up to the team's threads; what is `split` or `shared` in a region is divided
+    /// among those. A program has one such team.
+    Parallel {
+        /// Which region: those of one name are the same code.
+        name: String,
+        /// What is done.
+        steps: Vec<Step>,
+    },
     /// Does this again and again.
     Repeat {
         /// How many times; for ever if left out.

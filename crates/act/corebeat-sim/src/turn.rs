@@ -316,6 +316,7 @@ impl World {
             self.programs_ended += 1;
         }
         self.stop_pushing(team);
+        self.dismiss(i);
     }
 
     /// A thread is ready again.

@@ -1,5 +1,6 @@
 //! What can be seen of the world: snapshots, as of any machine, and results.
 
+use crate::crew::Crew;
 use crate::thread::{Account, State, Thread};
 use crate::world::{World, ns};
 use corebeat_machine::{
@@ -100,6 +101,7 @@ impl World {
             let threads = threads.iter().map(|(i, diff)| self.sample(*i, pid, diff)).collect();
             let pulse = self.pulse(number);
             let program = &mut self.programs[number];
+            let team = program.crew.as_mut().map(Crew::sample);
             let io_bytes = program.io_bytes - program.io_bytes_seen;
             program.io_bytes_seen = program.io_bytes;
             programs.push(ProgramSample {
@@ -107,7 +109,7 @@ impl World {
                 name: program.name.clone(),
                 threads,
                 io_bytes: Some(io_bytes),
-                team: None,
+                team,
                 pulse,
             });
         }

@@ -1,6 +1,7 @@
 //! The simulated world: its state, its events, and time.
 
 use crate::code::{Code, Kind, Least, Named, Op, time};
+use crate::crew::Crew;
 use crate::gang::Gang;
 use crate::memory::Move;
 use crate::program::{Placement, StartClass};
@@ -78,6 +79,8 @@ pub(crate) struct Running {
     pub(crate) frozen: bool,
     /// The coscheduled set that it is in.
     pub(crate) set: Option<usize>,
+    /// Its team that has parallel regions.
+    pub(crate) crew: Option<Crew>,
 
     pub(crate) goal: Option<crate::Goal>,
     pub(crate) beats: u64,
@@ -124,6 +127,12 @@ impl Pool {
         while self.first + (self.left.len() as u64) <= self.entered[member] {
             self.left.push_back(self.times);
         }
+    }
+
+    /// Those that come to a region are in the round that the first is in, so many together.
+    pub(crate) fn join(&mut self, members: usize) {
+        let first = self.entered[0];
+        self.entered[..members].fill(first);
     }
 
     /// Takes one of the times of the round that the thread is in, if there is one left.
@@ -301,6 +310,7 @@ impl World {
                 StartClass::Idle => Class::Idle,
             };
             let first = self.threads.len();
+            let mut crew = None;
             for (team, code) in program.teams.iter().zip(teams) {
                 for op in &code.ops {
                     if let Op::Begin(pool) = op {
@@ -340,6 +350,8 @@ impl World {
                         seen: Account::default(),
                     });
                 }
+                let threads = self.threads.len() - team.threads as usize..self.threads.len();
+                crew = crew.or(Crew::new(&code, threads));
                 self.code.push(code.ops);
                 self.team_names.push(team.name.clone());
             }
@@ -365,6 +377,7 @@ impl World {
                 refilling: false,
                 frozen: false,
                 set: membership[number],
+                crew,
                 goal: program.goal,
                 beats: 0,
                 beat_times: VecDeque::new(),
@@ -483,6 +496,10 @@ impl World {
         for i in self.programs[program].threads.clone() {
             let thread = &mut self.threads[i];
             (thread.started, thread.since) = (self.now, self.now);
+            if self.is_docked_first(i) {
+                self.dock_first(i);
+                continue;
+            }
             self.programs[program].runnable += self.threads[i].weight;
             self.count_runnable(i, true);
             let cpu = self.least_loaded(i);
@@ -516,7 +533,8 @@ impl World {
             return;
         }
         let who = |m: &Meeting| m.waiters.front().or(m.pushing.front()).copied();
-        let what = match self.meetings.iter().find_map(|m| Some((who(m)?, m))) {
+        let mut told = self.meetings.iter().filter(|m| m.named.kind != Kind::Dock);
+        let what = match told.find_map(|m| Some((who(m)?, m))) {
             Some((t, m)) => {
                 let holder =
                     m.holder.map_or(String::new(), |h| format!(", which {} holds", self.thread_name(h)));

@@ -359,6 +359,53 @@ fn time_share_priorities_fall_with_use_and_rise_with_sleep() {
     assert!(outcomes[0].involuntary_switches > 5_000, "{}", outcomes[0].involuntary_switches);
 }
 
+fn region(name: &str, steps: Vec<Step>) -> Step {
+    Step::Parallel { name: name.into(), steps }
+}
+
+#[test]
+fn parallel_region_is_shared_by_as_many_as_the_team_has() {
+    let split = |us| Step::from(Work { split: true, ..Work::us(us) });
+    // Serial, split, and a loop whose times are shared.
+    let part = Step::Repeat { times: Some(8), shared: true, steps: vec![compute(100.0)] };
+    let steps = vec![forever(vec![compute(200.0), region("a", vec![split(800.0)]), region("b", vec![part])])];
+    let program = Program::new("p", vec![Team::new(8, steps)]);
+    let mut machine = machine(&scenario(Hardware::flat(8), vec![program], Some(10.0)));
+    let mut clock = machine.clock();
+    // From large to small and back, so that threads that were left out come to loops that others know already.
+    for (at, (size, each_us)) in
+        [(None, 100.0), (Some(2), 400.0), (Some(4), 200.0), (Some(99), 100.0)].into_iter().enumerate()
+    {
+        machine.act(&Action::SetTeam { program: ProgramId(0), size }).unwrap();
+        clock.wait_until((at as u64 * 100 + 10) * MS);
+        machine.observe().unwrap();
+        clock.wait_until((at as u64 + 1) * 100 * MS);
+        let seen = machine.observe().unwrap();
+        let team = seen.programs[0].team.clone().unwrap();
+        let expected = size.unwrap_or(8).min(8);
+        assert_eq!((team.size_max, team.size, team.fixed, team.regions.len()), (8, expected, false, 2));
+        for region in team.regions {
+            let mean_us = region.time_ns as f64 / region.count as f64 / 1e3;
+            assert_eq!(region.size, expected);
+            assert!((mean_us / each_us - 1.0).abs() < 0.25, "{region:?}: {mean_us}, not {each_us}");
+        }
+    }
+    assert!(machine.act(&Action::SetTeam { program: ProgramId(0), size: Some(0) }).is_err());
+}
+
+#[test]
+fn team_ends_with_its_first_thread() {
+    for spin_us in [0.0, 50.0, f64::INFINITY] {
+        let steps = vec![times(
+            50,
+            vec![region("r", vec![compute(30.0), lock("l", vec![compute(3.0)])]), Step::Beat],
+        )];
+        let program = Program { spin_us, ..Program::new("p", vec![Team::new(6, steps)]) };
+        let mut machine = ended(&scenario(Hardware::flat(4), vec![program], None));
+        assert_eq!(machine.outcomes()[0].beats, 50, "only the first thread beats outside of regions");
+    }
+}
+
 /// Any program that ends by itself.
 fn any_program() -> impl Strategy<Value = Program> {
     let step = prop_oneof![
@@ -371,6 +418,10 @@ fn any_program() -> impl Strategy<Value = Program> {
         (0..2u8, 1.0..500.0f64).prop_map(|(l, us)| lock(&format!("l{l}"), vec![compute(us)])),
         Just(Step::Barrier("b".into())),
         Just(Step::Beat),
+        (1.0..500.0f64, any::<bool>()).prop_map(|(us, split)| region(
+            "r",
+            vec![Work { split, ..Work::us(us) }.into(), lock("l", vec![compute(9.0)]), Step::Beat]
+        )),
     ];
     let team = (1..12u32, proptest::collection::vec(step, 1..6), 1..20u64, 0..4_096u64).prop_map(
         |(threads, mut steps, n, footprint_kib)| {
@@ -383,8 +434,8 @@ fn any_program() -> impl Strategy<Value = Program> {
 }
 
 fn any_scenario() -> impl Strategy<Value = Scenario> {
-    let machine = (1..3u32, 1..3u32, 1..3u32, 1..4u32, any::<bool>()).prop_map(|(p, n, c, cores, shares)| {
-        let scheduler = if shares { Scheduler::TimeShare } else { Scheduler::Fair };
+    let schedulers = prop_oneof![Just(Scheduler::Fair), Just(Scheduler::TimeShare), Just(Scheduler::Solaris)];
+    let machine = (1..3u32, 1..3u32, 1..3u32, 1..4u32, schedulers).prop_map(|(p, n, c, cores, scheduler)| {
         Hardware { packages: p, nodes: n, caches: c, cores, scheduler, ..Hardware::default() }
     });
     (machine, proptest::collection::vec(any_program(), 1..4))
