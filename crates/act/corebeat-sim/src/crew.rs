@@ -6,11 +6,11 @@
 //! ```
 
 use crate::code::{Op, Place, TeamCode};
-use crate::thread::State;
+use crate::thread::{Doing, State};
 use crate::turn::Course;
 use crate::world::{Event, World};
 use corebeat_machine::{CpuId, RegionSample, TeamSample};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A program's team, between its regions and in them.
 #[derive(Debug)]
@@ -100,7 +100,19 @@ impl World {
         }
         self.fetch(c, i, dock);
         let docked = std::mem::take(&mut self.meetings[dock].waiters);
-        let (called, rest) = docked.into_iter().partition(|&w| self.threads[w].member < size as usize);
+        let (called, rest): (VecDeque<usize>, VecDeque<usize>) =
+            docked.into_iter().partition(|&w| self.threads[w].member < size as usize);
+        // Those that are left out do not spin for what is not theirs. (gcc's runtime ends them.)
+        for &w in &rest {
+            let (cpu, state) = (self.threads[w].cpu, self.threads[w].state);
+            if state == State::Running {
+                self.settle(cpu);
+                self.kick(cpu);
+            }
+            if let Doing::Spin(left) = &mut self.threads[w].doing {
+                *left = 0;
+            }
+        }
         self.meetings[dock].waiters = rest;
         self.threads[i].debt_system += self.send(called, fork, dock);
     }

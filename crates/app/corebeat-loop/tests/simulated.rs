@@ -6,6 +6,7 @@ use corebeat_machine::{Action, Class, Clock, Machine, Policy, PulseSample, Snaps
 use corebeat_policy::fair::Fair;
 use corebeat_policy::faithful::FaithFul;
 use corebeat_policy::reinforcer::{Limits, Profile, Reinforcer, Step as Search, Thresholds, Trial};
+use corebeat_policy::team::{Team as Sizes, TeamSettings};
 use corebeat_sim::{Goal, Hardware, Program, Scenario, Scheduler, SimMachine, Step, Team, Work};
 
 const SECOND: u64 = 1_000_000_000;
@@ -27,7 +28,7 @@ fn machine(scenario: &Scenario) -> SimMachine {
     SimMachine::new(scenario, 1).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A machine on which nice values and classes do the opposite of what is asked.
+/// A machine on which nice values, classes and sizes of teams do the opposite of what is asked.
 struct Inverted(SimMachine);
 
 impl Machine for Inverted {
@@ -47,6 +48,10 @@ impl Machine for Inverted {
             Action::SetNice { nice, .. } => *nice = (-*nice).clamp(-20, 19),
             Action::SetClass { class, .. } => {
                 *class = if *class == Some(Class::Batch) { Some(Class::Normal) } else { Some(Class::Batch) };
+            }
+            Action::SetTeam { size: Some(size), .. } => {
+                let cpus = self.0.topology().cpus().len() as u32;
+                *size = (cpus + 1).saturating_sub(*size).max(1);
             }
             _ => {}
         }
@@ -210,5 +215,61 @@ fn faithful_ends_backstabbing() {
         let clock = inverted.0.clock();
         let upside_down = lost(steered(inverted, clock, policy(), 3));
         assert!(upside_down > 5 * with.max(1), "{cpus} CPUs, upside down: {upside_down}");
+    }
+}
+
+/// An OpenMP program, and what runs beside it.
+fn with_regions(cpus: u32, others: u32, spin_us: f64, part: Vec<Step>) -> Scenario {
+    let region = Step::Parallel { name: "r".into(), steps: part };
+    let team = Team::new(cpus, vec![forever(vec![region, Step::Beat])]);
+    let program = Program { spin_us, ..Program::new("p", vec![team]) };
+    let work = vec![forever(vec![Work::us(1_000.0).into()])];
+    let others = Program { watched: false, ..Program::new("others", vec![Team::new(others, work)]) };
+    scenario(cores(cpus), vec![program, others])
+}
+
+#[test]
+fn team_finds_how_many_threads_have_work() {
+    let work = |us| Work { jitter: 0.1, ..Work::us(us) };
+    for cpus in [24, 64] {
+        // Even parts beside others on a quarter of the CPUs: a thread that shares its CPU is waited for by all.
+        let parts = vec![Work { split: true, ..work(1_000.0 * f64::from(cpus)) }.into()];
+        // A lock that eleven keep busy, spun for while one CPU is not theirs.
+        let lock = Step::Lock { name: "l".into(), steps: vec![work(4.0).into()] };
+        let times = Step::Repeat { times: Some(480), shared: true, steps: vec![work(40.0).into(), lock] };
+        for (what, scenario) in [
+            ("parts", with_regions(cpus, cpus / 4, 20.0, parts)),
+            ("lock", with_regions(cpus, 1, f64::INFINITY, vec![times])),
+        ] {
+            let policy =
+                || -> Vec<Box<dyn Policy>> { vec![Box::new(Sizes::new(cpus, TeamSettings::default()))] };
+            let rate = |seen: Snapshot| seen.programs[0].pulse.unwrap().rate;
+            let plain = machine(&scenario);
+            let clock = plain.clock();
+            let plain = rate(steered(plain, clock, vec![], 8));
+
+            let steering = machine(&scenario);
+            let clock = steering.clock();
+            let with = rate(steered(steering, clock, policy(), 8));
+            assert!(with > 1.2 * plain, "{what}, {cpus} CPUs: {with} regions a second, {plain} without it");
+
+            let inverted = Inverted(machine(&scenario));
+            let clock = inverted.0.clock();
+            let upside_down = rate(steered(inverted, clock, policy(), 8));
+            assert!(upside_down < 0.8 * with, "{what}, {cpus} CPUs, upside down: {upside_down} and {with}");
+        }
+    }
+}
+
+#[test]
+fn team_leaves_alone_what_uses_all_cpus() {
+    for cpus in [24, 64] {
+        let parts = vec![Work { split: true, ..Work::us(1_000.0 * f64::from(cpus)) }.into()];
+        let mut scenario = with_regions(cpus, 1, 20.0, parts);
+        scenario.programs.truncate(1);
+        let machine = machine(&scenario);
+        let clock = machine.clock();
+        let seen = steered(machine, clock, vec![Box::new(Sizes::new(cpus, TeamSettings::default()))], 8);
+        assert_eq!(seen.programs[0].team.as_ref().map(|team| team.size), Some(cpus));
     }
 }

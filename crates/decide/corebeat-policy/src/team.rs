@@ -72,6 +72,8 @@ struct Search {
     pause_next: u32,
     /// The region that most time went to; another one means another phase.
     main_region: Option<u64>,
+    /// The largest size below the present one that was no improvement.
+    too_small: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -103,11 +105,13 @@ impl Team {
             Some((_, Verdict::Wait)) => None,
             Some((t, Verdict::Faster(gain))) => {
                 search.settle(settings.pause, 0);
+                search.too_small = None;
                 (team.size != t.to).then(|| (t.to, format!("regions take {:.0}% less time", gain * 100.0)))
             }
             Some((t, Verdict::Back(why))) => {
                 let pause = search.pause_next;
                 search.settle(pause.saturating_mul(2), pause);
+                search.too_small = (t.to < t.from).then_some(t.to);
                 Some((t.from, why))
             }
             None if search.pause_left > 0 => {
@@ -116,6 +120,7 @@ impl Team {
             }
             None => {
                 let (to, why) = wish(self.cpus, settings, seen, program, team)?;
+                let to = search.between(to, team.size);
                 search.trying = Some(Try { from: team.size, to, patience_left: settings.patience });
                 Some((to, why))
             }
@@ -140,6 +145,7 @@ impl Search {
         let Some((&main, _)) = time_ns.iter().max_by_key(|&(_, ns)| ns) else { return };
         if self.main_region.is_some_and(|m| m != main) && self.trying.is_none() {
             self.settle(settings.pause, 0);
+            self.too_small = None;
         }
         self.main_region = Some(main);
     }
@@ -148,6 +154,21 @@ impl Search {
         self.trying = None;
         self.pause_next = pause_next;
         self.pause_left = pause_left;
+    }
+
+    /// The size to try where this one is wished for. Who waits shows how much work there is at the present size, not how much there would be
+    /// at another: parts that are cut evenly, or threads that spin for a lock, hide some of it. So after a size that was too small comes
+    /// the one half way, until there is none left; then the search begins again.
+    fn between(&mut self, wished: u32, size: u32) -> u32 {
+        let Some(small) = self.too_small.filter(|&small| wished < size && wished <= small) else {
+            return wished;
+        };
+        let half = (small + size).div_ceil(2);
+        if half < size {
+            return half;
+        }
+        self.too_small = None;
+        wished
     }
 
     fn learn(&mut self, team: &TeamSample) {
@@ -374,6 +395,25 @@ mod tests {
         let sizes = m.run(&mut policy(), vec![1; 200]);
         let away = sizes.iter().filter(|&&n| n != 8).count();
         assert!((1..=6).contains(&away), "tries become rare: {away}");
+    }
+
+    #[test]
+    fn team_size_between_one_that_is_too_small_and_the_present_one_is_found() {
+        // Half of the threads wait for the others, as long as there are more than six; it looks as if four had enough to do.
+        let mut m = Model {
+            time_ns: |_, n| if n > 6 { 2e6 } else { 8e6 / f64::from(n) },
+            useful: |_, n| if n > 6 { 3.9 } else { f64::from(n) },
+            ..scalable()
+        };
+        let sizes = m.run(&mut policy(), vec![1; 60]);
+        assert_eq!(sizes[..2], [4, 8], "four is no gain: {sizes:?}");
+        // Then all of them try, ever more seldom.
+        assert!(sizes[12..].iter().filter(|&&n| n == 6).count() > 40, "{sizes:?}");
+        // Without a gain between them the search begins anew, ever more seldom.
+        let mut m = Model { useful: |_, n| f64::from(n) / 2.0, ..scalable() };
+        let mut tried: Vec<u32> = m.run(&mut policy(), vec![1; 300]);
+        tried.retain(|&n| n != 8);
+        assert_eq!(tried, [5, 7, 5, 7, 5]);
     }
 
     #[test]
