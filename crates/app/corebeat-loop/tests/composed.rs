@@ -38,9 +38,28 @@ fn program() -> Program {
     Program { memory_mib: 16, ..Program::new("p", vec![Team::new(48, steps)]) }
 }
 
+/// An OpenMP program: a thread for each core, in regions of the same three kinds.
+fn program_of_regions() -> Program {
+    let work = |us: f64| Work { jitter: 0.5, ..Work::us(us) };
+    let split = |memory| Work { split: true, memory, shared: 0.8, ..Work::us(240_000.0) };
+    let region = |name: &str, steps: Vec<Step>| vec![Step::Parallel { name: name.into(), steps }, Step::Beat];
+    let phase = |seconds: u64, region_us: f64, steps: Vec<Step>| {
+        let times = (seconds as f64 * 1e6 / region_us) as u64;
+        Step::Repeat { times: Some(times), shared: false, steps }
+    };
+    let lock = Step::Lock { name: "lock".into(), steps: vec![work(8.0).into()] };
+    let times = Step::Repeat { times: Some(480), shared: true, steps: vec![work(80.0).into(), lock] };
+    let steps = vec![
+        phase(CHANGES_S[0], 10_000.0, region("computes", vec![split(0.0).into()])),
+        phase(CHANGES_S[1] - CHANGES_S[0], 4_000.0, region("locks", vec![times])),
+        Step::Repeat { times: None, shared: false, steps: region("waits", vec![split(0.5).into()]) },
+    ];
+    Program { memory_mib: 16, spin_us: 20.0, ..Program::new("p", vec![Team::new(24, steps)]) }
+}
+
 /// What was done, and what became of the program.
-fn ran(policies: impl FnOnce(&SimMachine) -> Vec<Box<dyn Policy>>) -> (Vec<Deed>, Outcome) {
-    let scenario = Scenario { duration_s: Some(END_S as f64), ..Scenario::new(hardware(), vec![program()]) };
+fn ran(program: Program, policies: impl FnOnce(&SimMachine) -> Vec<Box<dyn Policy>>) -> (Vec<Deed>, Outcome) {
+    let scenario = Scenario { duration_s: Some(END_S as f64), ..Scenario::new(hardware(), vec![program]) };
     let machine = SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("{e}"));
     let (clock, policies) = (machine.clock(), policies(&machine));
     let periods = Periods { observe_ns: SECOND / 2, glance_ns: SECOND / 2 };
@@ -79,9 +98,9 @@ fn fights(deeds: &[Deed]) -> Option<String> {
     deeds.iter().find_map(|d| d.failed.as_ref().map(|why| format!("{}: {why}", d.policy)))
 }
 
-#[test]
-fn policies_together_follow_phases_with_few_changes_and_come_to_rest() {
-    let (deeds, outcome) = ran(|machine| auto::policies(machine.topology()));
+/// Lets all policies together steer the program, and looks whether they fight; what they did.
+fn together(program: &Program) -> Vec<Deed> {
+    let (deeds, outcome) = ran(program.clone(), |machine| auto::policies(machine.topology()));
     let told: Vec<String> = deeds
         .iter()
         .map(|d| {
@@ -89,9 +108,22 @@ fn policies_together_follow_phases_with_few_changes_and_come_to_rest() {
         })
         .collect();
     assert_eq!(fights(&deeds), None, "{told:#?}");
-    let (_, plain) = ran(|_| vec![]);
+    let (_, plain) = ran(program.clone(), |_| vec![]);
     println!("{:?}; {} beats, {} without", changes(&deeds), outcome.beats, plain.beats);
-    assert!(outcome.beats > plain.beats, "{} and {} beats", outcome.beats, plain.beats);
+    assert!(outcome.beats > plain.beats, "{} and {} beats: {told:#?}", outcome.beats, plain.beats);
+    deeds
+}
+
+#[test]
+fn policies_together_follow_phases_with_few_changes_and_come_to_rest() {
+    together(&program());
+}
+
+#[test]
+fn team_goes_with_the_others() {
+    let deeds = together(&program_of_regions());
+    let who = |lever| deeds.iter().find(|d| Lever::of(&d.decision.action) == lever).map(|d| d.policy);
+    assert_eq!((who(Lever::Size), who(Lever::Memory)), (Some("team"), Some("tranquilizer")));
 }
 
 /// As Linux, this counts no cache misses until it has seen how often threads switch.
@@ -140,7 +172,7 @@ fn policies_that_fight_are_told() {
         let nodes = machine.topology().nodes().len() as u32;
         vec![Box::new(Tranquilizer::new(24, nodes)), Box::new(FaithFul::new(24))]
     };
-    let (deeds, _) = ran(pair);
+    let (deeds, _) = ran(program(), pair);
     assert!(fights(&deeds).is_some_and(|told| told.contains("both pull Turns")), "{deeds:#?}");
 
     /// Changes its mind each time.
@@ -161,6 +193,6 @@ fn policies_that_fight_are_told() {
             seen.programs.iter().map(set).collect()
         }
     }
-    let (deeds, _) = ran(|_| vec![Box::new(Restless(false))]);
+    let (deeds, _) = ran(program(), |_| vec![Box::new(Restless(false))]);
     assert!(fights(&deeds).is_some_and(|told| told.contains("times from")));
 }
