@@ -62,6 +62,9 @@
 //! when its time is up, or as soon as the holder has lost its CPU (section 5.1). A barrier is a lock that all threads take once, and a
 //! condition.
 //!
+//! **Parallel regions.** A team with [`Step::Parallel`] is that of an OpenMP program: its first thread forks, as many others as
+//! [`SetTeam`](corebeat_machine::Action::SetTeam) says come, and the first waits for the last. The others wait for the next region as for a lock.
+//!
 //! **Memory** slows work down by its misses: how many there are (the shared cache is too small for those who run on it), how far the data
 //! is (section 3.1.1: [`Placement`]), and how many others want the same controller.
 //!
@@ -87,7 +90,7 @@
 //! - What memory costs is looked at once a millisecond, and when a thread begins to compute, not at each change elsewhere.
 //! - Tasks of a set take turns in order of arrival where there is a coscheduler; nice values do not count there.
 //! - A group's weight is shared by its runnable threads at once; Linux takes a while. CPUs are evened out by threads' own weights.
-//! - The fair scheduler is Linux' as it was up to 6.5: who has slept is owed up to a slice. Programs have no OpenMP teams to size.
+//! - The fair scheduler is Linux' as it was up to 6.5: who has slept is owed up to a slice.
 #![forbid(unsafe_code)]
 
 mod action;

@@ -16,6 +16,7 @@ use corebeat_policy::cosched::{Cosched, Fragments};
 use corebeat_policy::fair::Fair;
 use corebeat_policy::faithful::FaithFul;
 use corebeat_policy::shuffler::Shuffler;
+use corebeat_policy::team::{Team, TeamSettings};
 use corebeat_policy::tranquilizer::Tranquilizer;
 use corebeat_sim::{Outcome, Scenario, SetOutcome, SimClock, SimMachine};
 use reinforcer::{Ran, Tuned};
@@ -79,6 +80,8 @@ enum PolicyName {
     CoschedulingIdle,
     /// Shares of the CPUs by how fast programs are and want to be
     Fair,
+    /// The size of OpenMP teams, by the time of the program's own parallel regions
+    Team,
     /// Memory over all nodes and fixed turns, by how much cache misses and lost CPUs vary (Thread Tranquilizer)
     Tranquilizer,
     /// Threads with like lock times on one socket (Thread Shuffling)
@@ -320,7 +323,8 @@ fn levers(name: PolicyName) -> &'static [Lever] {
         | PolicyName::Coscheduling
         | PolicyName::CoschedulingIdle
         | PolicyName::Reinforcer => &[],
-        PolicyName::Auto => &[Lever::Turns, Lever::Memory, Lever::Place],
+        PolicyName::Auto => &[Lever::Size, Lever::Turns, Lever::Memory, Lever::Place],
+        PolicyName::Team => &[Lever::Size],
         PolicyName::Faithful => &[Lever::Turns],
         PolicyName::Fair => &[Lever::Share],
         PolicyName::Tranquilizer => &[Lever::Turns, Lever::Memory],
@@ -384,6 +388,7 @@ fn make(name: PolicyName, topology: &Topology, tells: bool) -> Vec<Box<dyn Polic
             vec![]
         }
         PolicyName::Auto => auto::policies(topology),
+        PolicyName::Team => vec![Box::new(Team::new(cpus, TeamSettings::default()))],
         PolicyName::Faithful => vec![Box::new(FaithFul::new(cpus))],
         PolicyName::Fair => {
             let mut fair = Fair::new(cpus);

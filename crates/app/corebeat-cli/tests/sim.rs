@@ -9,6 +9,7 @@ const SHUFFLING: &str = include_str!("../../../act/corebeat-sim/scenarios/shuffl
 const TRANQUIL: &str = include_str!("../../../act/corebeat-sim/scenarios/tranquil.toml");
 const MIXED: &str = include_str!("../../../act/corebeat-sim/scenarios/mixed.toml");
 const CROWD: &str = include_str!("../../../act/corebeat-sim/scenarios/crowd.toml");
+const REGIONS: &str = include_str!("../../../act/corebeat-sim/scenarios/regions.toml");
 const GOALS: &str = include_str!("../../../act/corebeat-sim/scenarios/goals.toml");
 
 /// Runs a scenario of this text in a folder of its own.
@@ -129,6 +130,20 @@ fn reinforcer_chooses_a_count_and_says_what_it_is_worth() {
     assert!(text.contains("beats/s; as written 62:"), "{text}");
     let text = printed(&run(&CROWD.replace("times = 20_000", "times = 20"), &[]).0);
     assert!(text.contains("times as fast"), "{text}");
+}
+
+#[test]
+fn team_is_sized_by_the_time_of_its_regions() {
+    let scenario = REGIONS.replace("duration_s = 20.0", "duration_s = 9.0");
+    let text = printed(&run(&scenario, &[]).0);
+    assert!(text.contains("team: solver: teams of 18"), "{text}");
+    let beats = |args: &[&str]| {
+        let json: serde_json::Value = serde_json::from_str(&printed(&run(&scenario, args).0)).unwrap();
+        json["programs"][0]["beats"].as_u64().unwrap()
+    };
+    let (with, auto, plain) =
+        (beats(&["--json"]), beats(&["--json", "--policy", "auto"]), beats(&["--json", "--policy", "none"]));
+    assert!(with > plain && auto > plain, "{with} and {auto} beats, {plain} without");
 }
 
 /// Runs corebeat in a folder.

@@ -124,6 +124,7 @@ fn team_goes_with_the_others() {
     let deeds = together(&program_of_regions());
     let who = |lever| deeds.iter().find(|d| Lever::of(&d.decision.action) == lever).map(|d| d.policy);
     assert_eq!((who(Lever::Size), who(Lever::Memory)), (Some("team"), Some("tranquilizer")));
+    assert_eq!(who(Lever::Place), None, "threads that come and go are not tied");
 }
 
 /// As Linux, this counts no cache misses until it has seen how often threads switch.

@@ -14,7 +14,7 @@
 //!    team         size of teams               (an OpenMP program)
 //!    tranquilizer turns, memory               several nodes, cache misses that are counted
 //!    faithful     turns                       that the tranquilizer has not come
-//!    shuffler     place                       several last-level caches
+//!    shuffler     place                       several last-level caches, and a team that keeps its size
 //! ```
 //!
 //! No policy acts without end on a program that does not change (invariant 4 of this crate), and none sees another's doing as its own; so
@@ -110,7 +110,8 @@ pub fn policies(topology: &Topology) -> Vec<Box<dyn Policy>> {
             levers: &[Lever::Place],
             // Two windows of two seconds.
             quiet_ns: 4 * SECOND,
-            needs: |_, _| true,
+            // Threads that are tied while their team is large lie unevenly when it is smaller, so that no other size seems to be better.
+            needs: |program, _| program.team.as_ref().is_none_or(|team| team.fixed),
         });
     }
     compose(members)
