@@ -278,7 +278,7 @@ fn json(
             "name": o.name, "threads": o.threads, "start_s": seconds(o.start_ns), "end_s": o.end_ns.map(seconds),
             "user_s": seconds(o.user_ns), "system_s": seconds(o.system_ns), "spin_s": seconds(o.spin_ns),
             "latency_s": seconds(o.latency_ns), "lock_s": seconds(o.lock_ns), "sleep_s": seconds(o.sleep_ns),
-            "switches": o.voluntary_switches, "lost": o.involuntary_switches, "moved": o.migrations,
+            "switches": o.voluntary_switches, "lost": o.involuntary_switches, "backstabs": o.backstabs, "moved": o.migrations,
             "beats": o.beats,
         })
     };

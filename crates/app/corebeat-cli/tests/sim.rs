@@ -125,7 +125,7 @@ fn reinforcer_chooses_a_count_and_says_what_it_is_worth() {
         serde_json::from_str(&printed(&run(CROWD, &["--json", "--policy", "none"]).0)).unwrap();
     assert!(without["reinforcer"].is_null() && without["time_s"] == found["before"]["time_s"], "{without}");
     // One that does not end is told by its beats, and a short one by its whole run.
-    let ferret = FERRET.replace("duration_s = 1.0", "duration_s = 0.2");
+    let ferret = FERRET.replace("duration_s = 1.0", "duration_s = 0.05");
     let text = printed(&run(&ferret, &["--policy", "reinforcer", "--policy", "faithful"]).0);
     assert!(text.contains("beats/s; as written 62:"), "{text}");
     let text = printed(&run(&CROWD.replace("times = 20_000", "times = 20"), &[]).0);

@@ -54,6 +54,7 @@ pub(super) fn search(scenario: &Scenario, seed: u64) -> Result<Found, Failure> {
         scenario.programs[program] = scenario.programs[program].tuned(threads);
         scenario
     };
+    let trial_s = scenario.programs[program].start_ms / 1e3 + 3.0 * WINDOW_NS as f64 / 1e9;
     let mut rows = Vec::new();
     let mut search = Reinforcer::new(Limits::of(scenario.machine.cpus()), Thresholds::default());
     loop {
@@ -65,7 +66,9 @@ pub(super) fn search(scenario: &Scenario, seed: u64) -> Result<Found, Failure> {
                 return Ok(Found { program, name, rows, best, reason: reason.to_string(), scenario });
             }
         };
-        let (trial, window_ns) = match SimMachine::new(&with(threads), seed) {
+        // However short the whole run is.
+        let short = Scenario { duration_s: Some(trial_s), ..with(threads) };
+        let (trial, window_ns) = match SimMachine::new(&short, seed) {
             Ok(machine) => watch(machine, scenario, program)?,
             Err(e) => (Trial::Failed(e.to_string()), 0),
         };
