@@ -131,7 +131,7 @@ impl World {
     }
 
     /// Lets a thread run on these CPUs alone.
-    fn restrict(&mut self, i: usize, cpus: CpuSet) {
+    pub(crate) fn restrict(&mut self, i: usize, cpus: CpuSet) {
         let t = &mut self.threads[i];
         t.cpus = cpus;
         let c = t.cpu;

@@ -71,6 +71,8 @@ pub(crate) enum Op {
     },
     Beat,
     Phase(usize),
+    Invade(u32, u32),
+    Retreat(u32),
     /// Begins a parallel region.
     Fork,
     /// Ends this one.
@@ -447,6 +449,19 @@ impl<'a> Builder<'a> {
                 }
                 ops.push(Op::Phase(phase));
             }
+            Step::Invade { min, max } => {
+                self.claims()?;
+                if !(1..=*max).contains(min) {
+                    return self.wrong(format!(
+                        "a claim takes from 1 CPU up, and no more at least than at most; {min} to {max} is not that"
+                    ));
+                }
+                ops.push(Op::Invade(*min, *max));
+            }
+            Step::Retreat(to) => {
+                self.claims()?;
+                ops.push(Op::Retreat(*to));
+            }
             Step::Parallel { name, steps } => {
                 self.free_of_locks("parallel region", name)?;
                 if std::mem::replace(&mut self.in_region, true) {
@@ -510,6 +525,15 @@ impl<'a> Builder<'a> {
             }
         }
         Ok(false)
+    }
+
+    /// Claims are of the team that has parallel regions, and change between those.
+    fn claims(&self) -> Result<(), Error> {
+        match (self.crew == Some(self.team), self.in_region) {
+            (false, _) => self.wrong("claims are for a team with parallel regions; write some"),
+            (_, true) => self.wrong("a claim does not change within a parallel region; write this before it"),
+            _ => Ok(()),
+        }
     }
 
     /// Waiting for others with a lock in one's hands ends in a deadlock sooner or later.
@@ -601,6 +625,10 @@ mod tests {
         Step::Repeat { times, shared, steps }
     }
 
+    fn region_of(steps: Vec<Step>) -> Step {
+        Step::Parallel { name: "r".into(), steps }
+    }
+
     fn compute() -> Step {
         Work::us(1.0).into()
     }
@@ -669,6 +697,12 @@ mod tests {
                 ],
                 "pop before it",
             ),
+            (vec![Step::Invade { min: 1, max: 4 }], "for a team with parallel regions"),
+            (
+                vec![Step::Parallel { name: "r".into(), steps: vec![Step::Retreat(0)] }],
+                "does not change within a parallel region",
+            ),
+            (vec![Step::Invade { min: 5, max: 4 }, region_of(vec![compute()])], "5 to 4 is not that"),
             (vec![Work { memory: 1.5, ..Work::us(1.0) }.into()], "memory is 1.5"),
         ] {
             assert!(told(steps).contains(says), "{says}");

@@ -148,6 +148,18 @@ impl World {
                     phases.push((now, phase));
                 }
             }
+            Op::Invade(min, max) => {
+                t.debt_user += OP_NS;
+                t.debt_system += self.hardware.wake_ns;
+                let program = t.program;
+                self.invade(program, min, max);
+            }
+            Op::Retreat(to) => {
+                t.debt_user += OP_NS;
+                t.debt_system += self.hardware.wake_ns;
+                let program = t.program;
+                self.retreat(program, to);
+            }
             Op::Fork => self.fork(c, i),
             Op::Join(region) => return self.join(c, i, region),
             Op::Enter(times) => t.loops.push(times),

@@ -51,6 +51,11 @@ impl Crew {
         })
     }
 
+    /// Its threads among all.
+    pub(crate) fn threads(&self) -> std::ops::Range<usize> {
+        self.threads.clone()
+    }
+
     fn size_max(&self) -> u32 {
         self.threads.len() as u32
     }
@@ -91,8 +96,9 @@ impl World {
     /// The first thread begins a region: those that take part come from the dock.
     pub(crate) fn fork(&mut self, c: usize, i: usize) {
         let (now, program, fork) = (self.now, self.threads[i].program, self.threads[i].pc);
+        let claimed = self.heed(program).unwrap_or(u32::MAX);
         let Some(crew) = &mut self.programs[program].crew else { return };
-        let size = crew.asked.unwrap_or(u32::MAX).clamp(1, crew.size_max());
+        let size = crew.asked.unwrap_or(u32::MAX).min(claimed).clamp(1, crew.size_max());
         (crew.size, crew.left, crew.began) = (size, size, now);
         let dock = crew.dock;
         for pool in crew.pools.clone() {

@@ -65,6 +65,9 @@
 //! **Parallel regions.** A team with [`Step::Parallel`] is that of an OpenMP program: its first thread forks, as many others as
 //! [`SetTeam`](corebeat_machine::Action::SetTeam) says come, and the first waits for the last. The others wait for the next region as for a lock.
 //!
+//! **Claims.** With an [`Arbiter`](corebeat_machine::Arbiter) ([`SimMachine::arbitrate`]) a program that has taken [`Step::Invade`] has as many
+//! threads in a region as its claim has CPUs, each tied to one. Between regions it does what the arbiter asks, and takes what it was given.
+//!
 //! **Memory** slows work down by its misses: how many there are (the shared cache is too small for those who run on it), how far the data
 //! is (section 3.1.1: [`Placement`]), and how many others want the same controller.
 //!
@@ -95,6 +98,7 @@
 
 mod action;
 mod chrome;
+mod claim;
 mod code;
 mod course;
 mod crew;

@@ -4,7 +4,7 @@ use crate::timeline::{Record, Timeline};
 use crate::view::Outcome;
 use crate::world::World;
 use crate::{Error, Scenario, SetOutcome};
-use corebeat_machine::{Action, Clock, Coscheduler, Machine, Snapshot, Topology};
+use corebeat_machine::{Action, Arbiter, Clock, Coscheduler, Machine, Snapshot, Topology};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -36,6 +36,12 @@ impl SimMachine {
     /// passes.
     pub fn coschedule(&mut self, coscheduler: Box<dyn Coscheduler>) {
         self.world.borrow_mut().coscheduler = Some(coscheduler);
+    }
+
+    /// Has programs that ask for CPUs ([`Step::Invade`](crate::Step::Invade)) get them from this. Without it they go on with what they have. To
+    /// be called before time passes.
+    pub fn arbitrate(&mut self, arbiter: Box<dyn Arbiter>) {
+        self.world.borrow_mut().arbiter = Some(arbiter);
     }
 
     /// What became of the coscheduled sets so far, in the scenario's order.

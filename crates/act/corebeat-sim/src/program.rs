@@ -232,6 +232,18 @@ pub enum Step {
         /// What is done.
         steps: Vec<Step>,
     },
+    /// Asks for CPUs that no other program that asks has, `min` to `max` of them, as a claim does (Hollmann and Gerndt 2012, section 2). From
+    /// then on each parallel region has as many threads as the claim has CPUs, at least one, each tied to a CPU. To be written
+    /// outside of regions, in the team that has them.
+    Invade {
+        /// So many at least. A wish: it may get fewer. Default 1.
+        #[serde(default = "one")]
+        min: u32,
+        /// So many at most.
+        max: u32,
+    },
+    /// Gives back all but so many CPUs of the claim; with 0 it ends.
+    Retreat(u32),
     /// Does this again and again.
     Repeat {
         /// How many times; for ever if left out.

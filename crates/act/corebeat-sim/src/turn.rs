@@ -314,6 +314,7 @@ impl World {
         if self.programs[program].alive == 0 {
             self.programs[program].ended = Some(self.now);
             self.programs_ended += 1;
+            self.retreat(program, 0);
         }
         self.stop_pushing(team);
         self.dismiss(i);

@@ -10,7 +10,7 @@ use crate::random::Random;
 use crate::thread::{Account, Doing, State, Thread, weight};
 use crate::timeline::Record;
 use crate::{Error, Hardware, Scenario, Scheduler, priority};
-use corebeat_machine::{Class, Coscheduler, CpuSet, NodeId, Topology};
+use corebeat_machine::{Arbiter, Class, Coscheduler, CpuSet, NodeId, Topology};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -44,8 +44,10 @@ pub(crate) enum Event {
     Moved(usize),
     /// The coscheduler is asked. Only the newest number counts.
     Ask(u32),
-    /// A CPU hears that it is for another set.
+    /// A CPU hears that it is for another set, or that a thread waits elsewhere.
     Look(usize),
+    /// A program's time to give CPUs back is over.
+    Shrink(usize),
 }
 
 /// A program at work.
@@ -81,6 +83,9 @@ pub(crate) struct Running {
     pub(crate) set: Option<usize>,
     /// Its team that has parallel regions.
     pub(crate) crew: Option<Crew>,
+    /// It has asked for CPUs, and is asked to give some back, which ends at a time that is set.
+    pub(crate) claims: bool,
+    pub(crate) is_asked: bool,
 
     pub(crate) goal: Option<crate::Goal>,
     pub(crate) beats: u64,
@@ -205,6 +210,8 @@ pub(crate) struct World {
 
     pub(crate) gangs: Vec<Gang>,
     pub(crate) coscheduler: Option<Box<dyn Coscheduler>>,
+    /// Says who has which CPUs of those that programs ask for.
+    pub(crate) arbiter: Option<Box<dyn Arbiter>>,
     /// Threads in no set that run or are ready.
     pub(crate) loose: u32,
     /// The newest time that the coscheduler was to be asked, and whether that is at this moment.
@@ -271,6 +278,7 @@ impl World {
             record: None,
             gangs: scenario.gangs()?,
             coscheduler: None,
+            arbiter: None,
             loose: 0,
             asks: 0,
             asked: false,
@@ -378,6 +386,8 @@ impl World {
                 frozen: false,
                 set: membership[number],
                 crew,
+                claims: false,
+                is_asked: false,
                 goal: program.goal,
                 beats: 0,
                 beat_times: VecDeque::new(),
@@ -457,6 +467,7 @@ impl World {
             Event::Moved(number) => (7, number),
             Event::Ask(number) => (8, number as usize),
             Event::Look(cpu) => (9, cpu),
+            Event::Shrink(program) => (10, program),
         };
         self.happened += 1;
         for word in [self.now, kind, who as u64] {
@@ -487,6 +498,7 @@ impl World {
             }
             Event::Ask(number) => self.arrange(number),
             Event::Look(cpu) => self.rouse(cpu),
+            Event::Shrink(program) => self.take_claimed(program),
         }
         ended != self.programs_ended
     }

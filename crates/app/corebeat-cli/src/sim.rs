@@ -12,6 +12,7 @@ use corebeat_loop::{Deed, Loop, Periods};
 use corebeat_machine::{Clock, Machine, Policy, Topology};
 use corebeat_policy::adapt::Adapt;
 use corebeat_policy::auto::{self, Lever};
+use corebeat_policy::claims::Claims;
 use corebeat_policy::cosched::{Cosched, Fragments};
 use corebeat_policy::fair::Fair;
 use corebeat_policy::faithful::FaithFul;
@@ -88,6 +89,8 @@ enum PolicyName {
     Shuffler,
     /// Several programs side by side or on cores of their own, by a model of them (ADAPT): wants --model
     Adapt,
+    /// Programs that ask for CPUs (the step invade) have them, and others that ask do not
+    Claims,
     /// How many threads for the program with tunable teams, by short runs before the whole one (Thread Reinforcer)
     Reinforcer,
 }
@@ -193,6 +196,12 @@ fn circle(
         let slice_ns = (scenario.machine.slice_us * 1e3) as u64;
         let core = Cosched::new(machine.topology(), &sets, slice_ns, fragments).map_err(Failure::wrong)?;
         machine.coschedule(Box::new(core));
+    }
+    if policies.contains(&PolicyName::Claims) {
+        let mut claims = Claims::new(machine.topology().clone());
+        // As in the daemon: others are not kept off claimed CPUs, and so need none for themselves.
+        claims.unclaimed_min = 0;
+        machine.arbitrate(Box::new(claims));
     }
     let adapt = policies.contains(&PolicyName::Adapt);
     let often = adapt || policies.contains(&PolicyName::Tranquilizer);
@@ -322,6 +331,7 @@ fn levers(name: PolicyName) -> &'static [Lever] {
         PolicyName::None
         | PolicyName::Coscheduling
         | PolicyName::CoschedulingIdle
+        | PolicyName::Claims
         | PolicyName::Reinforcer => &[],
         PolicyName::Auto => &[Lever::Size, Lever::Turns, Lever::Memory, Lever::Place],
         PolicyName::Team => &[Lever::Size],
@@ -379,11 +389,12 @@ fn text(name: PolicyName) -> String {
 fn make(name: PolicyName, topology: &Topology, tells: bool) -> Vec<Box<dyn Policy>> {
     let cpus = topology.cpus().len() as u32;
     match name {
-        // Coschedulers are in the machine, adapt wants a model, and reinforcer is done when the whole run begins.
+        // Coschedulers and claims are in the machine, adapt wants a model, and reinforcer is done when the whole run begins.
         PolicyName::None
         | PolicyName::Adapt
         | PolicyName::Coscheduling
         | PolicyName::CoschedulingIdle
+        | PolicyName::Claims
         | PolicyName::Reinforcer => {
             vec![]
         }

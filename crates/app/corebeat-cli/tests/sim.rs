@@ -10,6 +10,7 @@ const TRANQUIL: &str = include_str!("../../../act/corebeat-sim/scenarios/tranqui
 const MIXED: &str = include_str!("../../../act/corebeat-sim/scenarios/mixed.toml");
 const CROWD: &str = include_str!("../../../act/corebeat-sim/scenarios/crowd.toml");
 const REGIONS: &str = include_str!("../../../act/corebeat-sim/scenarios/regions.toml");
+const CLAIMS: &str = include_str!("../../../act/corebeat-sim/scenarios/claims.toml");
 const GOALS: &str = include_str!("../../../act/corebeat-sim/scenarios/goals.toml");
 
 /// Runs a scenario of this text in a folder of its own.
@@ -144,6 +145,16 @@ fn team_is_sized_by_the_time_of_its_regions() {
     let (with, auto, plain) =
         (beats(&["--json"]), beats(&["--json", "--policy", "auto"]), beats(&["--json", "--policy", "none"]));
     assert!(with > plain && auto > plain, "{with} and {auto} beats, {plain} without");
+}
+
+#[test]
+fn claimed_cpus_are_taken_from_nobody() {
+    let lost = |args: &[&str]| {
+        let json: serde_json::Value = serde_json::from_str(&printed(&run(CLAIMS, args).0)).unwrap();
+        json["programs"].as_array().unwrap().iter().map(|p| p["lost"].as_u64().unwrap()).sum::<u64>()
+    };
+    let (with, without) = (lost(&["--json"]), lost(&["--json", "--policy", "none"]));
+    assert!(with * 100 < without, "{with} and {without} lost");
 }
 
 /// Runs corebeat in a folder.

@@ -2,12 +2,15 @@
 //! the opposite shows it.
 
 use corebeat_loop::{Loop, Periods};
-use corebeat_machine::{Action, Class, Clock, Machine, Policy, PulseSample, Snapshot, Topology};
+use corebeat_machine::{
+    Action, Arbiter, Class, Clock, CpuId, CpuSet, Machine, Policy, ProgramId, PulseSample, Snapshot, Topology,
+};
+use corebeat_policy::claims::Claims;
 use corebeat_policy::fair::Fair;
 use corebeat_policy::faithful::FaithFul;
 use corebeat_policy::reinforcer::{Limits, Profile, Reinforcer, Step as Search, Thresholds, Trial};
 use corebeat_policy::team::{Team as Sizes, TeamSettings};
-use corebeat_sim::{Goal, Hardware, Program, Scenario, Scheduler, SimMachine, Step, Team, Work};
+use corebeat_sim::{Goal, Hardware, Outcome, Program, Scenario, Scheduler, SimMachine, Step, Team, Work};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -272,4 +275,97 @@ fn team_leaves_alone_what_uses_all_cpus() {
         let seen = steered(machine, clock, vec![Box::new(Sizes::new(cpus, TeamSettings::default()))], 8);
         assert_eq!(seen.programs[0].team.as_ref().map(|team| team.size), Some(cpus));
     }
+}
+
+/// Gives the first half of the CPUs to everybody.
+struct OneForAll(Claims, u32);
+
+impl Arbiter for OneForAll {
+    fn claim(&mut self, program: ProgramId, min: u32, max: u32) {
+        self.0.claim(program, min, max);
+    }
+    fn release(&mut self, program: ProgramId, to: u32) {
+        self.0.release(program, to);
+    }
+    fn take(&mut self, program: ProgramId) {
+        self.0.take(program);
+    }
+    fn cpus_of(&self, _: ProgramId) -> CpuSet {
+        (0..self.1 / 2).map(CpuId).collect()
+    }
+    fn keeps(&self, program: ProgramId) -> Option<CpuSet> {
+        self.0.keeps(program)
+    }
+}
+
+/// A program that asks for all CPUs, with regions of which each has so much work for a CPU. It ends after so many, or not.
+fn claiming(name: &str, cpus: u32, region_us: f64, times: Option<u64>) -> Program {
+    let work = Work { split: true, jitter: 0.1, ..Work::us(region_us * f64::from(cpus)) };
+    let region = Step::Parallel { name: "r".into(), steps: vec![work.into()] };
+    let steps = vec![
+        Step::Invade { min: 1, max: cpus },
+        Step::Repeat { times, shared: false, steps: vec![region, Step::Beat] },
+    ];
+    Program { spin_us: 1_000.0, ..Program::new(name, vec![Team::new(cpus, steps)]) }
+}
+
+#[test]
+fn claims_give_each_its_part_and_more_when_others_need_none() {
+    for cpus in [24, 64] {
+        let late = Program { start_ms: 1_000.0, ..claiming("late", cpus, 2_000.0, Some(250)) };
+        let scenario = scenario(cores(cpus), vec![claiming("p", cpus, 2_000.0, None), late]);
+        let claims = |machine: &SimMachine| {
+            let mut claims = Claims::new(machine.topology().clone());
+            claims.unclaimed_min = 0;
+            claims
+        };
+        let mut with = machine(&scenario);
+        with.arbitrate(Box::new(claims(&with)));
+        let mut clock = with.clock();
+        let mut sizes = vec![];
+        for at_ms in [500, 1_500, 4_000] {
+            while clock.now_ns() < at_ms * 1_000_000 {
+                clock.wait_until(at_ms * 1_000_000);
+            }
+            let seen = with.observe().unwrap();
+            sizes.push(seen.programs[0].team.as_ref().map(|team| team.size));
+        }
+        assert_eq!(sizes, [Some(cpus), Some(cpus / 2), Some(cpus)]);
+        // What they do together in two seconds, and CPUs that they take from each other.
+        let ran = |mut machine: SimMachine| {
+            let mut clock = machine.clock();
+            while clock.now_ns() < 2 * SECOND {
+                clock.wait_until(2 * SECOND);
+            }
+            let outcomes = machine.outcomes();
+            let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+            (sum(|o| o.beats), sum(|o| o.involuntary_switches))
+        };
+        let mut with = machine(&scenario);
+        with.arbitrate(Box::new(claims(&with)));
+        let mut upside_down = machine(&scenario);
+        let shared = OneForAll(claims(&upside_down), cpus);
+        upside_down.arbitrate(Box::new(shared));
+        let (with, plain, upside_down) = (ran(with), ran(machine(&scenario)), ran(upside_down));
+        assert!(with.1 * 10 < plain.1, "{cpus} CPUs: {} lost, {} without claims", with.1, plain.1);
+        assert!(with.0 > plain.0 * 95 / 100, "{cpus} CPUs: {} regions, {} without claims", with.0, plain.0);
+        assert!(upside_down.0 < with.0 * 7 / 10, "{cpus} CPUs, upside down: {} of {}", upside_down.0, with.0);
+    }
+}
+
+#[test]
+fn claim_that_is_not_given_back_in_time_is_taken() {
+    // Regions of three seconds: nothing is heeded meanwhile.
+    let late = Program { start_ms: 1_000.0, ..claiming("late", 8, 1_000.0, None) };
+    let mut machine = machine(&scenario(Hardware::flat(8), vec![claiming("p", 8, 3e6, None), late]));
+    let mut claims = Claims::new(machine.topology().clone());
+    claims.unclaimed_min = 0;
+    machine.arbitrate(Box::new(claims));
+    let mut clock = machine.clock();
+    let size = |machine: &mut SimMachine, clock: &mut dyn Clock, at_ms: u64| {
+        clock.wait_until(at_ms * 1_000_000);
+        machine.observe().unwrap().programs[1].team.as_ref().map(|team| team.size)
+    };
+    assert_eq!(size(&mut machine, &mut clock, 1_400), Some(1), "it has no CPU, and goes on with one thread");
+    assert_eq!(size(&mut machine, &mut clock, 1_700), Some(4), "half a second later it has its part");
 }

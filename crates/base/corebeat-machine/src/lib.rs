@@ -37,7 +37,8 @@
 //! tell is `None`, never 0. The five time shares are those of Pusukuri, *Runtime Support for Maximizing Performance
 //! on Multicore Systems* (2012), section 2.1 (user, system, lock, latency), and sleep for what remains.
 //!
-//! A [`Coscheduler`] is asked far more often, by a machine that takes turns by [`CoscheduledSet`]s: who has which CPU now?
+//! A [`Coscheduler`] is asked far more often, by a machine that takes turns by [`CoscheduledSet`]s: who has which CPU now? An
+//! [`Arbiter`] is told what programs ask for themselves, and give back.
 //!
 //! # Invariants
 //!
@@ -54,6 +55,7 @@
 //! CPU numbers below [`CPU_MAX`].
 
 mod action;
+mod claim;
 mod cosched;
 mod cpu;
 mod machine;
@@ -61,6 +63,7 @@ mod sample;
 mod topology;
 
 pub use action::{Action, Class, Decision, Target};
+pub use claim::Arbiter;
 pub use cosched::{CoscheduledSet, Coscheduler, Plan};
 pub use cpu::{CPU_MAX, CpuId, CpuSet, CpuSetError, NodeId};
 pub use machine::{Clock, Machine, Policy};

@@ -45,7 +45,7 @@
 //! A claim that may use few CPUs, all of which are held by others within their part, gets none: nobody is asked to move. An event
 //! takes time by the square of the CPUs: on a busy host 0.4 ms for 64, 9 ms for 256, 40 ms for 512.
 
-use corebeat_machine::{Cpu, CpuId, CpuSet, NodeId, Topology};
+use corebeat_machine::{Arbiter, Cpu, CpuId, CpuSet, NodeId, ProgramId, Topology};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,6 +149,36 @@ struct Claim {
     keep: Option<CpuSet>,
 }
 
+/// Each program has one claim here.
+impl Arbiter for Claims {
+    fn claim(&mut self, program: ProgramId, min: u32, max: u32) {
+        // What makes no sense, or is one too many, changes nothing.
+        let _ = self.invade(self.of_program(program), program.0.into(), Ask::new(min, max));
+    }
+
+    fn release(&mut self, program: ProgramId, to: u32) {
+        let Some(id) = self.of_program(program) else { return };
+        let _ = match to {
+            0 => self.end(id, program.0.into()),
+            _ => self.retreat(id, program.0.into(), Retreat::To(to)),
+        };
+    }
+
+    fn take(&mut self, program: ProgramId) {
+        if let Some(id) = self.of_program(program) {
+            self.deadline(id);
+        }
+    }
+
+    fn cpus_of(&self, program: ProgramId) -> CpuSet {
+        self.of_program(program).map_or_else(CpuSet::new, |id| self.cpus(id))
+    }
+
+    fn keeps(&self, program: ProgramId) -> Option<CpuSet> {
+        self.keep(self.of_program(program)?).cloned()
+    }
+}
+
 /// All claims on a machine's CPUs. See the [module](self) for who gets what.
 #[derive(Debug, Clone)]
 pub struct Claims {
@@ -167,6 +197,10 @@ impl Claims {
     pub fn new(topology: Topology) -> Claims {
         let (claims, holders) = (BTreeMap::new(), BTreeMap::new());
         Claims { unclaimed_min: UNCLAIMED_MIN, topology, claims, holders, next: 1 }
+    }
+
+    fn of_program(&self, program: ProgramId) -> Option<ClaimId> {
+        self.owners().find(|(_, owner)| *owner == u64::from(program.0)).map(|(id, _)| id)
     }
 
     /// An owner asks for CPUs: with a new claim, or for one that it has, which is to have this from now on. It gets what is
