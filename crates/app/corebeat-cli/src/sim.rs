@@ -331,14 +331,13 @@ fn levers(name: PolicyName) -> &'static [Lever] {
         PolicyName::None
         | PolicyName::Coscheduling
         | PolicyName::CoschedulingIdle
-        | PolicyName::Claims
         | PolicyName::Reinforcer => &[],
         PolicyName::Auto => &[Lever::Size, Lever::Turns, Lever::Memory, Lever::Place],
         PolicyName::Team => &[Lever::Size],
         PolicyName::Faithful => &[Lever::Turns],
         PolicyName::Fair => &[Lever::Share],
         PolicyName::Tranquilizer => &[Lever::Turns, Lever::Memory],
-        PolicyName::Shuffler => &[Lever::Place],
+        PolicyName::Shuffler | PolicyName::Claims => &[Lever::Place],
         PolicyName::Adapt => &[Lever::Turns, Lever::Memory, Lever::Place, Lever::Share],
     }
 }
