@@ -194,7 +194,8 @@ fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
     for (args, status, says) in [
         (sim("s.toml", &[]), 2, "make one with 'corebeat train --scenario s.toml'"),
         (sim("s.toml", &["--model", "none.json"]), 2, "cannot read none.json"),
-        (sim("s.toml", &["--model", "s.toml"]), 2, "s.toml: it is no model, or is cut off"),
+        (sim("s.toml", &["--model", "s.toml"]), 2, "s.toml is named twice"),
+        (sim("s.toml", &["--model", "other.toml"]), 2, "other.toml: it is no model, or is cut off"),
         (sim("s.toml", &["--model", "torn.json"]), 2, "torn.json: it is no model, or is cut off"),
         (sim("s.toml", &["--model", "strange.json"]), 2, "unknown variant `luck_"),
         (sim("s.toml", &["--model", "old.json"]), 2, "it is of version 0"),
