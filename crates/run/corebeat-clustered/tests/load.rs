@@ -425,16 +425,3 @@ fn move_to(cpu: usize) {
         libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
     }
 }
-
-/// Values that are replaced within events are freed at the ends of these, as many as came.
-#[test]
-fn events_that_replace_many_values_keep_few() {
-    const IN_EVENT: usize = 100;
-    let (value, link) = (Arc::new(()), Link::empty());
-    for _ in 0..if cfg!(miri) { 4 } else { 1_000 } {
-        event(|_| (0..IN_EVENT).for_each(|_| link.replace(value.clone())));
-    }
-    // Twice as many as a thread keeps, and what the events of other tests hold up.
-    let kept = Arc::strong_count(&value);
-    assert!(kept < 100 * IN_EVENT, "{kept}");
-}
