@@ -1,12 +1,14 @@
 //! The hands: actions carried out on real threads, and taken back.
 
 pub(crate) mod setting;
+mod stop;
 
 use crate::cgroup::{self, Group, Place};
 use crate::journal::{self, Entry, Journal, Ledger, Left, Record, Set};
-use crate::process::{is_anothers, is_same, thread_id, threads};
+use crate::process::{family, is_anothers, is_same, thread_id, threads};
 use crate::{Error, memory};
 use corebeat_machine::{Action, CpuSet, ProgramId, Target, ThreadId};
+use rustix::process::Signal;
 use setting::{Kind, NICE_MAX, NICE_MIN, SLICE_NS_MAX, SLICE_NS_MIN, Setting};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -35,6 +37,8 @@ pub struct Hands {
     journal: Option<Journal>,
     ledger: Ledger,
     programs: HashMap<ProgramId, Standing>,
+    /// Why programs are stopped by signals rather than frozen, if any is.
+    signals_why: Option<String>,
     /// How long to wait for others who work in the same control group.
     patience: Duration,
 }
@@ -49,6 +53,8 @@ struct Standing {
     /// Whether it is frozen, and the groups for that.
     frozen: bool,
     freezers: Vec<Group>,
+    /// It is stopped by signals, because there can be no such groups.
+    by_signals: bool,
 }
 
 /// What a program's control group is to have.
@@ -138,6 +144,7 @@ impl Hands {
             journal: None,
             ledger: Ledger::default(),
             programs: HashMap::new(),
+            signals_why: None,
             patience: cgroup::LOCK_PATIENCE,
         }
     }
@@ -158,7 +165,8 @@ impl Hands {
     /// placed by the kernel, and nothing moves back but what the kernel's NUMA balancing does. `SetCpus` with `None` gives back those of
     /// before. `SetWeight` and `SetQuota` share a control group, in which each process of the program is put with all its threads;
     /// a limit is counted over 100 ms, and is at least 0.01 CPUs. `SetFrozen` uses another group, which is made when a program is first
-    /// frozen: freezing again, and thawing, are one write each. [`Action::SetTeam`] is not done with hands: nothing
+    /// frozen: freezing again, and thawing, are one write each. Where there can be none, it stops the program's processes and all that
+    /// descend from them by `SIGSTOP`, and continues them by `SIGCONT`, each time; who was stopped before stays so. [`Action::SetTeam`] is not done with hands: nothing
     /// happens.
     ///
     /// Tells whether anything has changed by it: what is as it is to be already is left alone.
@@ -357,13 +365,17 @@ impl Hands {
         took.iter().for_each(|r| self.ledger.note(r));
         // Not worth failing for: it only tells what can also be found out, if less exactly.
         let _ = journal.write(&took);
-        if journal.is_long() {
-            self.ledger.retain(|e| is_same(e.thread));
-            self.programs.values_mut().for_each(|s| s.processes.retain(|p| is_same(*p)));
-            // Not worth failing for either: the long one still holds.
-            let _ = journal.rewrite(&self.ledger.records());
-        }
+        self.shorten();
         Ok(has_changed)
+    }
+
+    /// Keeps the journal from growing without end.
+    fn shorten(&mut self) {
+        let Some(journal) = self.journal.as_mut().filter(|j| j.is_long()) else { return };
+        self.ledger.retain(|e| is_same(e.thread));
+        self.programs.values_mut().for_each(|s| s.processes.retain(|p| is_same(*p)));
+        // Not worth failing for: the long one still holds.
+        let _ = journal.rewrite(&self.ledger.records());
     }
 
     /// After a failure: makes of those that were changed what they were before, and forgets those that we have now never
@@ -422,8 +434,37 @@ impl Hands {
         Ok(has_changed)
     }
 
-    /// Freezes a program, or thaws it, by control groups, which are made when it is first frozen and stay until the end.
+    /// Freezes a program, or thaws it: by control groups, or where it can have none, by signals from then on.
     fn freeze(&mut self, program: ProgramId, frozen: bool, threads: &[ThreadId]) -> Result<bool, Error> {
+        if !self.programs.entry(program).or_default().by_signals {
+            let why = match self.freeze_group(program, frozen, threads) {
+                Err(why) if frozen && !is_in_use(&why) => why,
+                other => return other,
+            };
+            let standing = self.programs.entry(program).or_default();
+            if !standing.freezers.is_empty() {
+                return Err(why);
+            }
+            standing.by_signals = true;
+            self.signals_why.get_or_insert(why.to_string());
+        }
+        let has_changed = if frozen { self.stop(program, threads)? } else { self.go_on(program)? };
+        self.programs.entry(program).or_default().frozen = frozen;
+        Ok(has_changed)
+    }
+
+    /// Why programs are stopped by signals rather than frozen by control groups, if any was.
+    pub(crate) fn signals_why(&self) -> Option<&str> {
+        self.signals_why.as_deref()
+    }
+
+    /// Freezes a program, or thaws it, by control groups, which are made when it is first frozen and stay until the end.
+    fn freeze_group(
+        &mut self,
+        program: ProgramId,
+        frozen: bool,
+        threads: &[ThreadId],
+    ) -> Result<bool, Error> {
         let mut fresh = Vec::new();
         let gathered = match frozen {
             true => self.gather(program, Purpose::Freeze, threads, &mut fresh),
@@ -561,6 +602,16 @@ fn undo(ledger: &Ledger, patience: Duration) -> (Restored, bool) {
             note(thread.tid, undo_value(thread, entry, |now| ledger.hands_down(entry, now)), &entry.old);
         }
     }
+    for process in ledger.stopped().iter().rev() {
+        match crate::process::signal(*process, Signal::CONT) {
+            Ok(true) => restored.undone.push(format!("process {}: continued", process.tid)),
+            Ok(false) => {}
+            Err(e) => {
+                complete = false;
+                restored.left.push(format!("process {} could not be continued: {e}", process.tid));
+            }
+        }
+    }
     let parents: BTreeSet<&Path> = ledger.groups().iter().filter_map(|g| g.parent()).collect();
     // In the order of their names, as everybody takes them.
     let _alone: Vec<_> = parents.into_iter().filter_map(|p| cgroup::Lock::of(p, patience).ok()).collect();
@@ -629,7 +680,7 @@ fn undo_value(
 fn heirs(ledger: &Ledger) -> Vec<(ThreadId, &Entry)> {
     let kinds: HashSet<Kind> = ledger.entries().iter().map(Entry::kind).collect();
     let noted: HashSet<ThreadId> = ledger.entries().iter().map(|e| e.process).collect();
-    let mut family = family(&noted);
+    let mut family: HashSet<i32> = family(noted.iter().copied()).into_iter().map(|p| p.tid).collect();
     family.extend(ledger.groups().iter().flat_map(|g| cgroup::members(g)));
     let mut heirs = Vec::new();
     for tid in family.into_iter().flat_map(threads) {
@@ -640,31 +691,6 @@ fn heirs(ledger: &Ledger) -> Vec<(ThreadId, &Entry)> {
         }
     }
     heirs
-}
-
-/// The numbers of those of these processes that are still there, and of their descendants.
-fn family(roots: &HashSet<ThreadId>) -> HashSet<i32> {
-    let mut family: HashSet<i32> = roots.iter().filter(|p| is_same(**p)).map(|p| p.tid).collect();
-    if family.is_empty() {
-        return family;
-    }
-    let parents: HashMap<i32, i32> = fs::read_dir("/proc")
-        .map(|all| all.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect::<Vec<i32>>())
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|pid| Some((pid, status_number(pid, "PPid:")?)))
-        .collect();
-    loop {
-        let more: Vec<i32> = parents
-            .iter()
-            .filter(|(pid, parent)| family.contains(parent) && !family.contains(pid))
-            .map(|(&pid, _)| pid)
-            .collect();
-        if more.is_empty() {
-            return family;
-        }
-        family.extend(more);
-    }
 }
 
 /// What has to change so that a thread gets what is wanted. `None` if nothing.
@@ -733,6 +759,11 @@ fn check_way_back(thread: ThreadId, from: &Setting, to: &Setting) -> Result<(), 
 fn dissolve_unless(kept: &[Group], fresh: &[Group]) {
     let is_kept = |group: &Group| kept.iter().any(|k| k.path() == group.path());
     fresh.iter().filter(|g| !is_kept(g)).for_each(|g| drop(cgroup::dissolve(g.path())));
+}
+
+/// Whether an action failed only because somebody else is at work in the same control group.
+fn is_in_use(error: &Error) -> bool {
+    matches!(error, Error::Refused { source, .. } if source.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// How to be allowed more CPU time than one has.

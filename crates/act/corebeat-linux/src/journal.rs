@@ -5,12 +5,13 @@
 //!    4711-88012-0.journal      one for each `Hands`, 0600, flock'ed while its owner lives
 //!
 //!  a line:  ["9a0b1c2d",{"set":{...}}]\n      JSON; CRC-32 of what stands between the comma and the last bracket
-//!  in order: start, then  (set* took* done)*  and  group, enable
+//!  in order: start, then  (set* took* done)*  and  group, enable, stop, continued
 //! ```
 //!
 //! - A batch of `set` lines is written and `fdatasync`ed, then carried out; `took` says where the kernel took something
 //!   else than what was asked, and `done` that the batch has ended. Those two need no sync: a `kill -9` keeps what was
-//!   written, and a crash of the host takes the changes with it.
+//!   written, and a crash of the host takes the changes with it. Neither do `stop`, which is written before a process is stopped,
+//!   and `continued`, which is written after: they come with each turn.
 //! - The last line may be cut short: what it announces was never begun. Any other damage, and nothing is touched.
 //! - Who holds the directory's lock may add, replace or take away journals.
 
@@ -59,6 +60,10 @@ pub(crate) enum Record {
     Group { path: PathBuf },
     /// The cpu controller is about to be switched on for the children of this control group.
     Enable { path: PathBuf },
+    /// A process, told by its first thread, is about to be stopped by a signal.
+    Stop { tid: i32, start: u64 },
+    /// It was continued.
+    Continued { tid: i32, start: u64 },
 }
 
 /// The first line.
@@ -99,6 +104,7 @@ impl Record {
                 s.tid > 0 && s.pid > 0 && s.old.kind() == s.new.kind() && s.old.is_sound() && s.new.is_sound()
             }
             Record::Took { tid, value, .. } => *tid > 0 && value.is_sound(),
+            Record::Stop { tid, .. } | Record::Continued { tid, .. } => *tid > 0,
             Record::Group { path } | Record::Enable { path } => path.is_absolute(),
             Record::Start(_) | Record::Done => true,
         }
@@ -431,6 +437,8 @@ mod tests {
             1 => Just(Record::Done),
             1 => "/[ -~é]{0,9}".prop_map(|p| Record::Group { path: p.into() }),
             1 => "/[a-c]".prop_map(|p| Record::Enable { path: p.into() }),
+            1 => (1..4i32, 1..3u64).prop_map(|(tid, start)| Record::Stop { tid, start }),
+            1 => (1..4i32, 1..3u64).prop_map(|(tid, start)| Record::Continued { tid, start }),
         ]
     }
 

@@ -229,6 +229,12 @@ impl LinuxMachine {
             let told = told.into_iter().filter(|&(count, _)| count > 0);
             notes.extend(told.map(|(count, why)| format!("spin time: {count} samples {why}")));
         }
+        let why = self.hands.as_ref().and_then(Hands::signals_why);
+        notes.extend(why.map(|why| {
+            format!(
+                "programs are not frozen but stopped by signals, which they and their parents can see: {why}"
+            )
+        }));
         notes
     }
 

@@ -6,7 +6,7 @@ use crate::thread::{self, Thread};
 use corebeat_machine::ThreadId;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -43,6 +43,58 @@ pub(crate) fn threads(pid: i32) -> Vec<i32> {
     let numbers =
         |dir: fs::ReadDir| dir.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
     fs::read_dir(format!("/proc/{pid}/task")).map(numbers).unwrap_or_default()
+}
+
+/// Whether no thread of a process runs, because a signal has stopped it, a debugger holds it, or it has ended.
+pub(crate) fn is_halted(pid: i32) -> bool {
+    let runs = |tid: i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+        thread::parse_stat(&stat).map(|s| !matches!(s.state, 'T' | 't' | 'Z' | 'X'))
+    };
+    !threads(pid).into_iter().any(|tid| runs(tid) == Some(true))
+}
+
+/// Sends a signal to a process, and never to a later one of its number. Whether it was there to get it.
+pub(crate) fn signal(process: ThreadId, signal: Signal) -> io::Result<bool> {
+    let Some(pid) = (process.tid > 0).then(|| Pid::from_raw(process.tid)).flatten() else { return Ok(false) };
+    let sent = match pidfd_open(pid, PidfdFlags::empty()) {
+        // While it has not ended, nobody else gets its number: it is the one that was opened.
+        Ok(fd) if is_same(process) && !has_ended(&fd) => pidfd_send_signal(&fd, signal),
+        // Before Linux 5.3, or no descriptor is free.
+        Err(e) if !is_missing(e) && is_same(process) => kill_process(pid, signal),
+        _ => return Ok(false),
+    };
+    match sent {
+        Err(rustix::io::Errno::SRCH) => Ok(false),
+        other => other.map(|()| true).map_err(io::Error::from),
+    }
+}
+
+/// Whether `pidfd_open` says that there is no such process. A thread that is not a process's first answers EINVAL, or ENOENT since
+/// Linux 6.9.
+fn is_missing(error: rustix::io::Errno) -> bool {
+    matches!(error, rustix::io::Errno::SRCH | rustix::io::Errno::INVAL | rustix::io::Errno::NOENT)
+}
+
+/// Those of these processes that are still there, and all who descend from them: parents before their children.
+pub(crate) fn family(roots: impl IntoIterator<Item = ThreadId>) -> Vec<ThreadId> {
+    let mut family: Vec<ThreadId> = roots.into_iter().filter(|p| is_same(*p)).collect();
+    family.sort_unstable_by_key(|p| (p.start_ticks, p.tid));
+    family.dedup();
+    let mut known: HashSet<ThreadId> = family.iter().copied().collect();
+    let children = Children::now();
+    let mut next = 0;
+    while let Some(&process) = family.get(next) {
+        let found = children.of(process.tid, &threads(process.tid)).into_iter().filter_map(thread_id);
+        let found: Vec<ThreadId> = found.filter(|child| !known.contains(child)).collect();
+        // The children of a later process of this number are strangers.
+        if is_same(process) {
+            known.extend(&found);
+            family.extend(found);
+        }
+        next += 1;
+    }
+    family
 }
 
 /// Finds the children of processes.
@@ -137,10 +189,7 @@ impl Process {
         let number = (pid > 0).then(|| Pid::from_raw(pid)).flatten().ok_or_else(missing)?;
         let pidfd = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => Some(fd),
-            // A thread that is not a process's first answers EINVAL, or ENOENT since Linux 6.9.
-            Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {
-                return Err(missing());
-            }
+            Err(e) if is_missing(e) => return Err(missing()),
             Err(_) => None,
         };
         let id = thread_id(pid).ok_or_else(|| match &pidfd {

@@ -68,6 +68,8 @@ pub(crate) struct Ledger {
     index: HashMap<(ThreadId, Kind), usize>,
     groups: Vec<PathBuf>,
     enabled: Vec<PathBuf>,
+    /// In the order in which they were stopped.
+    stopped: Vec<ThreadId>,
 }
 
 impl Ledger {
@@ -84,6 +86,13 @@ impl Ledger {
             Record::Done => self.entries.iter_mut().for_each(|e| e.open = false),
             Record::Group { path } => add(&mut self.groups, path),
             Record::Enable { path } => add(&mut self.enabled, path),
+            Record::Stop { tid, start } => {
+                add(&mut self.stopped, &ThreadId { tid: *tid, start_ticks: *start });
+            }
+            Record::Continued { tid, start } => {
+                let process = ThreadId { tid: *tid, start_ticks: *start };
+                self.stopped.retain(|p| *p != process);
+            }
             Record::Start(_) => {}
         }
     }
@@ -145,6 +154,11 @@ impl Ledger {
         &self.enabled
     }
 
+    /// Processes that we have stopped by signals, in the order in which that was done.
+    pub(crate) fn stopped(&self) -> &[ThreadId] {
+        &self.stopped
+    }
+
     /// From whom a thread that was never changed itself has inherited this value: from somebody in one of `processes`,
     /// changed before the thread was born. New threads get the properties of their creator.
     pub(crate) fn creator(
@@ -186,6 +200,7 @@ impl Ledger {
         part.retain(|e| processes.contains(&e.process));
         part.groups.retain(|g| groups.contains(&g.as_path()));
         part.enabled.clear();
+        part.stopped.retain(|p| processes.contains(p));
         part
     }
 
@@ -193,6 +208,7 @@ impl Ledger {
     pub(crate) fn remove(&mut self, part: &Ledger) {
         self.retain(|e| part.entry(e.thread, e.kind()).is_none());
         self.groups.retain(|g| !part.groups.contains(g));
+        self.stopped.retain(|p| !part.stopped.contains(p));
     }
 
     /// Records that add up to this ledger.
@@ -214,13 +230,14 @@ impl Ledger {
             }));
         }
         records.push(Record::Done);
+        records.extend(self.stopped.iter().map(|p| Record::Stop { tid: p.tid, start: p.start_ticks }));
         records
     }
 }
 
-fn add(paths: &mut Vec<PathBuf>, path: &Path) {
-    if !paths.iter().any(|p| p == path) {
-        paths.push(path.to_owned());
+fn add<T: Clone + PartialEq>(all: &mut Vec<T>, one: &T) {
+    if !all.contains(one) {
+        all.push(one.clone());
     }
 }
 

@@ -64,16 +64,6 @@ fn freeze(frozen: bool) -> Action {
     Action::SetFrozen { program: P, frozen }
 }
 
-/// Whether this user may freeze here.
-fn can_freeze(victim: &Player) -> bool {
-    let dir = tempfile::tempdir().unwrap();
-    match Hands::new(dir.path()).apply(&freeze(true), P, &threads(victim.pid())) {
-        Ok(_) => true,
-        Err(Error::Denied { .. } | Error::Missing { .. }) => false,
-        Err(e) => panic!("{e}"),
-    }
-}
-
 fn limit(cpus: Option<f64>) -> Action {
     Action::SetQuota { program: P, cpus }
 }
@@ -130,11 +120,25 @@ fn play() {
             }
         }
     }
+    if let Some(args) = role("thawed") {
+        let (mut hands, all) = (Hands::new(&args[0]), threads(args[1].parse().unwrap()));
+        for frozen in [true, false] {
+            hands.apply(&freeze(frozen), P, &all).unwrap();
+        }
+        say("done");
+        std::thread::sleep(std::time::Duration::from_secs(600));
+    }
     if let Some(args) = role("full") {
         full(&args[0], args[1].parse().unwrap());
     }
     if let Some(args) = role("poor") {
         poor(Path::new(&args[0]));
+    }
+    if let Some(args) = role("turns") {
+        turns(Path::new(&args[0]));
+    }
+    if let Some(args) = role("killed") {
+        killed(Path::new(&args[0]));
     }
     if let Some(args) = role("read-only") {
         let me = [identity(std::process::id() as i32)];
@@ -417,9 +421,6 @@ fn restore_after_kills_at_any_moment_leaves_all_as_before() {
 fn frozen_program_does_nothing_until_it_is_thawed() {
     let dir = tempfile::tempdir().unwrap();
     let mut victim = victim();
-    if !can_freeze(&victim) {
-        return;
-    }
     let before = look_all(victim.pid());
     let mut hands = Hands::new(dir.path());
     for _ in 0..3 {
@@ -445,9 +446,6 @@ fn frozen_program_does_nothing_until_it_is_thawed() {
 fn restore_after_kills_at_any_moment_leaves_nobody_frozen() {
     let dir = tempfile::tempdir().unwrap();
     let mut victim = victim();
-    if !can_freeze(&victim) {
-        return;
-    }
     for round in 0..12u64 {
         let args = format!("freezer {} {}", dir.path().display(), victim.pid());
         let mut corebeat = Player::start("play", &args);
@@ -670,10 +668,10 @@ fn poor(dir: &Path) {
     say("passed");
 }
 
-#[test]
-fn without_privileges_what_has_no_way_back_is_denied() {
+/// Plays a role without privileges, to its end.
+fn play_poor(role: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let role = format!("poor {}", dir.path().display());
+    let role = format!("{role} {}", dir.path().display());
     if !is_root() {
         return Player::start("play", &role).hear("passed").clear();
     }
@@ -686,6 +684,109 @@ fn without_privileges_what_has_no_way_back_is_denied() {
     let mut command = Command::new(exe);
     command.uid(NOBODY).gid(NOBODY);
     Player::start_with(command, "play", &role).hear("passed");
+}
+
+#[test]
+fn without_privileges_what_has_no_way_back_is_denied() {
+    play_poor("poor");
+}
+
+/// A program of several processes, some of which fork all the time, and the number of one that its user has stopped.
+fn forking() -> (Player, i32) {
+    let forks = "while :; do sleep 0 & wait; done &";
+    let script = format!(
+        "sleep 600 & first=$!; kill -STOP $first; {forks} ({forks} wait) & echo @stopped $first; wait"
+    );
+    let mut sh = Player::start_shell(&script);
+    let stopped = sh.hear("stopped").parse().unwrap();
+    while victim::state(stopped) != 'T' {
+        std::thread::yield_now();
+    }
+    (sh, stopped)
+}
+
+/// Stops the first process of a program, as its user may.
+fn stop_by_user(sh: &Player) {
+    // SAFETY: a plain system call, on a child of this process that nobody has waited for.
+    unsafe { libc::kill(sh.pid(), libc::SIGSTOP) };
+    while victim::state(sh.pid()) != 'T' {
+        std::thread::yield_now();
+    }
+}
+
+/// Those of a program who run, or would if they were let.
+fn running(sh: &Player) -> Vec<i32> {
+    victim::tree(sh.pid()).into_iter().filter(|&pid| !['T', 'Z', 'X'].contains(&victim::state(pid))).collect()
+}
+
+/// Stops and continues a program that may not be put into groups.
+fn turns(dir: &Path) {
+    let (sh, stopped) = forking();
+    let state = dir.join("state");
+    let mut hands = Hands::new(&state);
+    let stop = |hands: &mut Hands| {
+        let has_changed = hands.apply(&freeze(true), P, &threads(sh.pid())).unwrap();
+        // One that was asleep in the kernel, or found no free CPU to stop on, stops a little later.
+        while !running(&sh).is_empty() {
+            hands.adopt(P, &threads(sh.pid())).unwrap();
+        }
+        has_changed
+    };
+    for round in 0..10 {
+        assert!(hands.apply(&freeze(true), P, &threads(sh.pid())).unwrap(), "round {round}");
+        if look(sh.pid()).group.contains("/corebeat-") {
+            return say("passed"); // this user may freeze
+        }
+        stop(&mut hands);
+        assert!(!stop(&mut hands), "all are stopped already");
+        assert!(hands.apply(&freeze(false), P, &[]).unwrap());
+        assert!(running(&sh).len() >= 3 && victim::state(stopped) == 'T');
+    }
+    // One that its user stops between the turns is not ours either.
+    stop_by_user(&sh);
+    stop(&mut hands);
+    let restored = hands.undo_all();
+    assert!(restored.undone.len() >= 2 && restored.left.is_empty(), "{restored:?}");
+    assert!(running(&sh).len() >= 2);
+    assert_eq!([sh.pid(), stopped].map(victim::state), ['T', 'T']);
+    assert_eq!(journals(&state), 0);
+    say("passed");
+}
+
+#[test]
+fn without_groups_a_program_is_stopped_with_all_its_descendants_and_continued() {
+    play_poor("turns");
+}
+
+/// Corebeats that stop and continue a program by turns are killed.
+fn killed(dir: &Path) {
+    let (sh, stopped) = forking();
+    let state = dir.join("state");
+    for round in 0..12u64 {
+        let mut corebeat = Player::start("play", &format!("freezer {} {}", state.display(), sh.pid()));
+        corebeat.hear("done");
+        // As above: what the moment hits differs from run to run.
+        std::thread::sleep(std::time::Duration::from_micros(round * round * 500));
+        corebeat.kill();
+        let restored = restore_all(&state).unwrap();
+        assert!(restored.left.is_empty(), "round {round}: {restored:?}");
+        let tree = victim::tree(sh.pid());
+        let still: Vec<_> = tree.into_iter().filter(|&pid| victim::state(pid) == 'T').collect();
+        assert_eq!(still, [stopped], "round {round}: {restored:?}");
+    }
+    // Who is stopped by its user in its turn, before Corebeat is killed, stays so.
+    let mut corebeat = Player::start("play", &format!("thawed {} {}", state.display(), sh.pid()));
+    corebeat.hear("done");
+    stop_by_user(&sh);
+    corebeat.kill();
+    restore_all(&state).unwrap();
+    assert_eq!([sh.pid(), stopped].map(victim::state), ['T', 'T']);
+    say("passed");
+}
+
+#[test]
+fn restore_after_kills_at_any_moment_leaves_nobody_stopped() {
+    play_poor("killed");
 }
 
 #[test]

@@ -166,11 +166,18 @@ pub(crate) fn look_all(pid: i32) -> Vec<Seen> {
     threads(pid).into_iter().map(|t| look(t.tid)).collect()
 }
 
+/// What the first thread of a process does, by the letter of proc_pid_stat(5): T is stopped, Z and X have ended.
+pub(crate) fn state(pid: i32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rfind(')').and_then(|at| stat[at + 2..].chars().next()).unwrap_or('X')
+}
+
 /// A process and all its descendants, it first.
 pub(crate) fn tree(pid: i32) -> Vec<i32> {
-    let children = threads(pid).into_iter().flat_map(|t| {
-        let text =
-            std::fs::read_to_string(format!("/proc/{pid}/task/{}/children", t.tid)).unwrap_or_default();
+    // Some may end meanwhile.
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children = tasks.flat_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
         text.split_whitespace().map(|p| p.parse().unwrap()).collect::<Vec<i32>>()
     });
     let below: Vec<i32> = children.flat_map(tree).collect();
