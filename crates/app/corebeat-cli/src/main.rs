@@ -25,6 +25,7 @@ mod report;
 mod restore;
 mod run;
 mod session;
+mod several;
 mod sim;
 mod top;
 mod trace;
