@@ -1,15 +1,17 @@
 //! `corebeat run --policy coscheduling`: several programs, which take turns where they do not fit side by side.
 
-use corebeat_linux::{LinuxMachine, Options};
-use corebeat_machine::Action;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::fs::chown;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::yield_now;
+
+/// Owns nothing.
+const NOBODY: u32 = 65534;
 
 /// A command that leaves its journal in a folder of its own.
 fn command(folder: &Path, args: &[&str]) -> Command {
@@ -33,7 +35,7 @@ fn signal(corebeat: &Child, name: &str) {
 }
 
 /// Waits until something is so; for ever, if it never is.
-fn until(is_so: impl Fn() -> bool) {
+fn until(mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         yield_now();
     }
@@ -158,17 +160,10 @@ fn more_programs_than_cpus_all_end_and_leave_nothing_behind() {
     assert_eq!(journals, 0, "{report}");
 }
 
-/// Whether this user may freeze programs here.
-fn can_freeze(folder: &Path) -> bool {
-    let mut sleeper = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-    let options = Options { state_dir: Some(folder.join("state")), ..Options::default() };
-    let mut machine = LinuxMachine::new(options).unwrap();
-    let program = machine.watch(sleeper.id() as i32).unwrap();
-    let frozen = machine.apply(&Action::SetFrozen { program, frozen: true });
-    machine.restore();
-    drop(sleeper.stdin.take());
-    sleeper.wait().unwrap();
-    frozen.is_ok()
+/// What the first thread of a process does, by the letter of proc_pid_stat(5); nothing where there is none.
+fn state(pid: &str) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.get(stat.rfind(')')? + 2..)?.chars().next()
 }
 
 /// Whether the kernel says that a process is in a group of ours, and frozen.
@@ -185,23 +180,132 @@ fn is_frozen(pid: &str) -> bool {
     })
 }
 
-#[test]
-fn programs_that_are_frozen_end_when_corebeat_is_asked_to() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    let count = corebeat_linux::topology().cpus().len() + 1;
-    // A turn takes longer than anybody waits here.
-    let options = ["--slice-ms", "10000", "--report", "none"];
-    let names: Vec<String> = (0..count).map(|n| n.to_string()).collect();
-    let programs = names.iter().flat_map(|n| ["--", "sh", "-c", "echo $$ > $0; while :; do :; done", n]);
-    let args: Vec<&str> = options.into_iter().chain(programs).collect();
-    let mut corebeat = command(folder.path(), &args).current_dir(folder.path()).spawn().unwrap();
-    let pid = |name: &String| fs::read_to_string(at(name)).unwrap_or_default().trim().to_owned();
-    if can_freeze(folder.path()) {
-        until(|| names.iter().any(|name| is_frozen(&pid(name))));
-    } else {
-        until(|| names.iter().all(|name| !pid(name).is_empty()));
+fn is_stopped(pid: &str) -> bool {
+    state(pid) == Some('T')
+}
+
+/// Whether a process may not run, by a group or by a signal.
+fn is_held(pid: &str) -> bool {
+    is_stopped(pid) || is_frozen(pid)
+}
+
+/// Programs that each leave the work to a child, more than fit side by side. They run while there is a file.
+struct Scene {
+    folder: tempfile::TempDir,
+    names: Vec<String>,
+    corebeat: Child,
+    is_poor: bool,
+    /// Whether signals hold them, and not groups.
+    by_signals: bool,
+}
+
+impl Scene {
+    /// Once one of them may not run. `is_poor` is who may make no control groups: where root runs the tests, that is somebody else.
+    fn new(is_poor: bool) -> Scene {
+        let folder = tempfile::tempdir().unwrap();
+        let count = corebeat_linux::topology().cpus().len() + 1;
+        let names: Vec<String> = (0..count).map(|n| n.to_string()).collect();
+        fs::write(folder.path().join("on"), "").unwrap();
+        let script = "while [ -e on ]; do :; done & echo $! > $0; wait";
+        let programs = names.iter().flat_map(|n| ["--", "sh", "-c", script, n]);
+        let options = ["run", "--policy", "coscheduling", "--report", "json"];
+        if is_poor && is_root() {
+            // Where it was built only root may be able to read it. Copied by somebody else: see the tests of corebeat-linux.
+            let mut copy = Command::new("cp");
+            copy.arg(env!("CARGO_BIN_EXE_corebeat")).arg(folder.path().join("corebeat"));
+            assert!(copy.status().unwrap().success());
+            chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let mut command = Scene::command(folder.path(), is_poor);
+        command.args(options.into_iter().chain(programs));
+        let corebeat = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut scene = Scene { folder, names, corebeat, is_poor, by_signals: false };
+        until(|| {
+            scene.by_signals = scene.is_anybody(is_stopped);
+            scene.by_signals || scene.is_anybody(is_frozen)
+        });
+        scene
     }
-    signal(&corebeat, "-TERM");
-    assert_eq!(corebeat.wait().unwrap().signal(), Some(15));
+
+    fn command(folder: &Path, is_poor: bool) -> Command {
+        let mut command = match is_poor && is_root() {
+            true => Command::new(folder.join("corebeat")),
+            false => Command::new(env!("CARGO_BIN_EXE_corebeat")),
+        };
+        if is_poor && is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command.current_dir(folder).env("COREBEAT_STATE_DIR", folder.join("state")).stdin(Stdio::null());
+        command
+    }
+
+    /// The number of a program's child.
+    fn pid(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.path().join(name)).unwrap_or_default().trim().to_owned()
+    }
+
+    fn is_anybody(&self, so: impl Fn(&str) -> bool) -> bool {
+        self.names.iter().any(|name| so(&self.pid(name)))
+    }
+
+    /// Lets all programs come to their ends.
+    fn let_end(&self) {
+        fs::remove_file(self.folder.path().join("on")).unwrap();
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn programs_that_are_held_get_their_turns_when_others_end() {
+    for is_poor in [false, true] {
+        let mut scene = Scene::new(is_poor);
+        assert!(
+            !is_root() || scene.by_signals == is_poor,
+            "root may make groups, and nobody else in its place"
+        );
+        scene.let_end();
+        let mut told = String::new();
+        scene.corebeat.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        assert_eq!(scene.corebeat.wait().unwrap().code(), Some(0), "{told}");
+        let report: Value = serde_json::from_str(&told).unwrap();
+        let notes = report["notes"].as_array().unwrap();
+        let says_so = |n: &Value| n.as_str().unwrap().contains("stopped by signals");
+        assert_eq!(notes.iter().any(says_so), scene.by_signals, "{told}");
+        for program in report["programs"].as_array().unwrap() {
+            assert_eq!(program["ended"]["exit"], 0, "{told}");
+            let share = program["coscheduled"].as_f64().unwrap_or(0.0);
+            assert!((0.0..=1.0).contains(&share) && program["turns_s"].as_f64() <= report["wall_s"].as_f64());
+        }
+        assert_eq!(fs::read_dir(scene.folder.path().join("state")).unwrap().count(), 0, "{told}");
+    }
+}
+
+#[test]
+fn programs_that_are_held_end_when_corebeat_is_asked_to() {
+    for is_poor in [false, true] {
+        let mut scene = Scene::new(is_poor);
+        signal(&scene.corebeat, "-TERM");
+        assert_eq!(scene.corebeat.wait().unwrap().signal(), Some(15));
+        assert!(!scene.is_anybody(is_held));
+        scene.let_end();
+    }
+}
+
+#[test]
+fn restore_lets_those_run_who_are_held_when_corebeat_is_killed() {
+    for is_poor in [false, true] {
+        let mut scene = Scene::new(is_poor);
+        scene.corebeat.kill().unwrap();
+        scene.corebeat.wait().unwrap();
+        until(|| scene.is_anybody(is_held));
+        let done = Scene::command(scene.folder.path(), scene.is_poor).arg("restore").output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+        assert!(!scene.is_anybody(is_held), "{}", told(&done));
+        assert_eq!(fs::read_dir(scene.folder.path().join("state")).unwrap().count(), 0);
+        scene.let_end();
+        until(|| !scene.is_anybody(|pid| state(pid).is_some_and(|state| state != 'Z')));
+    }
 }
