@@ -322,7 +322,7 @@ fn groups() -> Fact {
     fact(
         "control groups",
         found,
-        "programs cannot be given weights against each other, nor limits of CPU time",
+        "programs cannot be given weights against each other, nor limits of CPU time; signals stop them in place of freezing",
         "run as root, or by 'systemd-run --user --scope -p Delegate=yes corebeat ...' for a group of one's own",
     )
 }

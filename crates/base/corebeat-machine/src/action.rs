@@ -73,7 +73,7 @@ pub enum Action {
         /// CPU seconds a second: 1.5 is one CPU and a half. Above 0.
         cpus: Option<f64>,
     },
-    /// Freezes a program: none of its threads runs until it is thawed.
+    /// Freezes a program: none of its threads runs until it is thawed. How is the machine's business.
     SetFrozen {
         /// Which program.
         program: ProgramId,
