@@ -5,6 +5,7 @@
 
 use crate::step::Outcome;
 use crate::workspace::{Workspace, cargo, files};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -15,26 +16,37 @@ use std::time::{Duration, Instant};
 /// What a command may take if nothing is said, with the start of the machine.
 pub(crate) const MINUTES: u32 = 10;
 /// For each of the starts that the step `vm` makes.
-const STEP_MINUTES: u32 = 4;
+const STEP_MINUTES: u32 = 8;
 /// Kernels, the best first: slices of threads want 6.12.
 const KERNELS: [&str; 2] = ["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"];
 /// How often it is looked whether the machine has ended.
 const LOOK: Duration = Duration::from_millis(50);
 /// Begins the line in which the machine tells how the command ended.
 const STATUS: &str = "corebeat-vm-status ";
+/// Begins the name of a folder in which a kernel is unpacked; the rest is the number of the process that does it.
+const UNPACKED: &str = "kernel-";
 /// Two sockets of four CPUs, a node each.
 const MACHINE: &str = "-nodefaults -no-user-config -display none -no-reboot -accel tcg,thread=multi -cpu max -m 1536 \
     -smp 8,sockets=2,cores=4,threads=1 \
     -object memory-backend-ram,size=768M,id=m0 -object memory-backend-ram,size=768M,id=m1 \
     -numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21";
 
-/// What the step `vm` runs in the machine: with which control groups, which tests of which package, and those whose name has this.
-const TESTS: [(Groups, &str, &str, &[&str]); 5] = [
-    (Groups::V2, "corebeat-linux", "numa", &[]),
-    (Groups::V2, "corebeat-linux", "restore", &["weight_and_freezer"]),
-    (Groups::V2, "corebeat-cli", "numa", &[]),
-    (Groups::V2, "corebeat-cli", "gang", &[]),
-    (Groups::V1, "corebeat-cli", "gang", &[]),
+/// What the step `vm` runs in the machine, started once for each version of control groups: which tests of which package, and those
+/// whose name has one of these words.
+const TESTS: [(Groups, &[(&str, &str, &str)]); 2] = [
+    (
+        Groups::V2,
+        &[
+            ("corebeat-linux", "numa", ""),
+            ("corebeat-linux", "restore", "weight_and_freezer leaves_nobody without_groups"),
+            ("corebeat-cli", "numa", ""),
+            ("corebeat-cli", "gang", "are_held more_programs"),
+        ],
+    ),
+    (
+        Groups::V1,
+        &[("corebeat-linux", "restore", "leaves_nobody"), ("corebeat-cli", "gang", "are_held more_programs")],
+    ),
 ];
 
 /// Which version of control groups is mounted.
@@ -81,6 +93,7 @@ fn find(program: &str) -> Option<PathBuf> {
 
 fn boot(workspace: &Workspace, groups: Groups, minutes: u32, command: &[&str]) -> Result<u8, String> {
     let folder = workspace.target_directory.join("vm");
+    remove_stale(&folder);
     let kernel = kernel(&folder)?;
     // Several may run at once.
     let own = folder.join(std::process::id().to_string());
@@ -88,6 +101,22 @@ fn boot(workspace: &Workspace, groups: Groups, minutes: u32, command: &[&str]) -
     let ended = start(workspace, &kernel, &own, groups, minutes, command);
     let _ = fs::remove_dir_all(&own);
     ended
+}
+
+/// Removes what runs that were killed have left: folders named after an `xtask` that is not there any more.
+fn remove_stale(folder: &Path) {
+    let is_stale = |entry: &fs::DirEntry| {
+        let name = entry.file_name().into_string().unwrap_or_default();
+        let owner = name.strip_prefix(UNPACKED).unwrap_or(&name).parse::<u32>();
+        owner.is_ok_and(|pid| {
+            let runs = fs::read_to_string(format!("/proc/{pid}/comm"));
+            !runs.is_ok_and(|name| name.starts_with(env!("CARGO_PKG_NAME")))
+        })
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten().filter(is_stale) {
+        // Not worth failing for: it only takes place.
+        let _ = fs::remove_dir_all(entry.path());
+    }
 }
 
 fn start(
@@ -145,7 +174,7 @@ fn kernel(folder: &Path) -> Result<PathBuf, String> {
         format!("apt knows none of {}: apt-get update, as root, on Debian", KERNELS.join(", "))
     })?;
     println!("fetching {package} ({name}) into {}", folder.display());
-    let unpacked = folder.join(format!("kernel-{}", std::process::id()));
+    let unpacked = folder.join(format!("{UNPACKED}{}", std::process::id()));
     fs::create_dir_all(&unpacked).map_err(|e| format!("{} cannot be made: {e}", unpacked.display()))?;
     let fetched = unpack(&unpacked, &package).and_then(|found| {
         fs::rename(&found, &kernel).map_err(|e| format!("{} cannot be moved: {e}", found.display()))
@@ -327,14 +356,22 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
     if let Some(missing) = missing() {
         return Ok(Outcome::Skipped(missing));
     }
-    for (groups, package, test, filter) in TESTS {
-        let binary = build(package, test)?;
-        println!("in the machine, control groups {groups:?}: {package} --test {test} {}", filter.join(" "));
-        let binary = binary.to_string_lossy();
-        let command = [&[&*binary, "--test-threads", "1"], filter].concat();
+    for (groups, tests) in TESTS {
+        println!("in the machine, control groups {groups:?}:");
+        let built = |(package, test, _): &(&str, &str, &str)| build(package, test);
+        let binaries = tests.iter().map(built).collect::<Result<Vec<PathBuf>, String>>()?;
+        let line = |(package, test, words): &(&str, &str, &str)| {
+            format!("echo {package} --test {test} {words}; \"$1\" --test-threads 1 {words}; shift")
+        };
+        let script: Vec<String> = ["set -e".to_owned()].into_iter().chain(tests.iter().map(line)).collect();
+        let script = script.join("\n");
+        // The tests are the script's arguments, because what is named there comes into the machine.
+        let words = ["sh", "-c", &script, "vm"].into_iter().map(Cow::from);
+        let command: Vec<Cow<str>> = words.chain(binaries.iter().map(|b| b.to_string_lossy())).collect();
+        let command: Vec<&str> = command.iter().map(|word| &**word).collect();
         match boot(workspace, groups, STEP_MINUTES, &command)? {
             0 => {}
-            code => return Err(format!("{package} --test {test} ended with {code} in the virtual machine")),
+            code => return Err(format!("the tests ended with {code} in the virtual machine ({groups:?})")),
         }
     }
     Ok(Outcome::Passed)
@@ -355,4 +392,29 @@ fn build(package: &str, test: &str) -> Result<PathBuf, String> {
         message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
     };
     text.lines().find_map(executable).ok_or_else(|| format!("cargo built no test {test} in {package}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_killed_runs_have_left_is_removed_and_nothing_else() {
+        let folder = std::env::temp_dir().join(format!("xtask-vm-{}", std::process::id()));
+        let mut gone = Command::new("true").spawn().unwrap();
+        gone.wait().unwrap();
+        let (gone, own) = (gone.id().to_string(), std::process::id().to_string());
+        // Its number is nobody's, or somebody's who is not xtask.
+        for name in [&gone, &format!("{UNPACKED}{gone}"), "1", &own, "other"] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        fs::write(folder.join("vmlinuz"), "").unwrap();
+        remove_stale(&folder);
+        let left: BTreeSet<String> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(left, ["other", "vmlinuz", own.as_str()].map(String::from).into());
+    }
 }

@@ -221,15 +221,9 @@ impl Process {
 
     /// Sends it a signal, by libc's number. One that has ended gets none.
     pub(crate) fn signal(&self, signal: i32) {
-        let Some(signal) = Signal::from_named_raw(signal) else { return };
+        let Some(known) = Signal::from_named_raw(signal) else { return };
         // A refusal leaves the process as it is; whoever asked sees that it lives.
-        let _ = match &self.pidfd {
-            Some(fd) => pidfd_send_signal(fd, signal),
-            None if is_same(self.id) => {
-                Pid::from_raw(self.id.tid).map_or(Ok(()), |pid| kill_process(pid, signal))
-            }
-            None => Ok(()),
-        };
+        let _ = self::signal(self.id, known);
     }
 
     /// What it has done since the last call; all since its birth if this is the first and it was `born` under our eyes.

@@ -2,7 +2,7 @@
 //! a machine with two.
 
 use corebeat_linux::{Hands, Launch, MemoryPolicy, Started, topology};
-use corebeat_machine::{Action, CpuSet, NodeId, ProgramId, Target, ThreadId};
+use corebeat_machine::{Action, Class, CpuSet, NodeId, ProgramId, Target, ThreadId};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -219,6 +219,52 @@ fn spread_lays_memory_evenly_and_leaves_it() {
     }
     assert!(!hands.apply(&spread(false), P, &player.threads()).unwrap());
     assert_eq!(player.pages(), pages);
+}
+
+/// The quantum that the kernel tells of a thread, in nanoseconds; 0 before Linux 6.12.
+fn slice_ns(tid: i32) -> u64 {
+    let mut attr = [0u64; 7];
+    // SAFETY: the kernel writes at most the 56 bytes that `attr` has.
+    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, attr.as_mut_ptr(), 56u32, 0u32) };
+    assert_eq!(result, 0);
+    attr[3]
+}
+
+#[test]
+fn what_the_tranquilizer_does_is_what_the_kernel_tells() {
+    let Some((nodes, _alone)) = nodes() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut hands = Hands::new(dir.path());
+    let player = Player::start("sleep", Some(MemoryPolicy::Prefer(nodes[0])));
+    let target = Target::Program(P);
+    let turns = |of: &Player| -> Vec<(u64, u64)> {
+        of.threads().iter().map(|t| (of.stat(t.tid, 41), slice_ns(t.tid))).collect()
+    };
+    let before = turns(&player);
+    let has_slices = before.iter().all(|(_, slice)| *slice > 0);
+    // Who misses much: a fixed priority, a quantum of 100 ms, memory over all nodes (section 3.2).
+    let mut actions = vec![
+        Action::SetClass { target, class: Some(Class::Batch) },
+        Action::SpreadPages { program: P, spread: true },
+    ];
+    actions.extend(has_slices.then_some(Action::SetSlice { target, slice_us: Some(100_000) }));
+    let account: Vec<usize> = nodes.iter().map(|n| anonymous(*n)).collect();
+    for action in actions {
+        assert!(hands.apply(&action, P, &player.threads()).unwrap(), "{action:?}");
+    }
+    const BATCH: u64 = libc::SCHED_BATCH as u64;
+    let is_fixed = |(class, slice): &(u64, u64)| *class == BATCH && (*slice == 100_000_000 || !has_slices);
+    assert!(turns(&player).iter().all(is_fixed), "{:?}", turns(&player));
+    // Its own account, and the nodes' own, which is what `numastat` shows.
+    for (node, before) in nodes.iter().zip(account).skip(1) {
+        let gained = anonymous(*node).saturating_sub(before);
+        let share = PAGES / nodes.len();
+        assert!(player.pages_on(*node).abs_diff(share) <= 512 + STUCK_MAX, "{:?}", player.pages());
+        assert!(gained.abs_diff(share) <= 512 + PAGES / 10, "{gained} pages came to node {}", node.0);
+    }
+    let pages = player.pages();
+    assert!(hands.undo_all().left.is_empty());
+    assert_eq!((turns(&player), player.pages()), (before, pages), "memory stays");
 }
 
 #[test]

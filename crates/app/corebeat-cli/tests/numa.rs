@@ -34,3 +34,24 @@ fn shuffler_moves_threads_that_share_locks_between_sockets() {
     }
     assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 0, "a journal is left");
 }
+
+#[test]
+fn doctor_tells_what_the_machine_has() {
+    if std::env::var_os("COREBEAT_VM").is_none() {
+        println!("skipped: this knows the machine that 'cargo xtask ci --only vm' starts");
+        return;
+    }
+    let done = Command::new(env!("CARGO_BIN_EXE_corebeat")).args(["doctor", "--json"]).output().unwrap();
+    assert!(done.status.success() && done.stderr.is_empty(), "{}", String::from_utf8_lossy(&done.stderr));
+    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let cpus = told["topology"]["cpus"].as_array().unwrap();
+    let of = |field: &str| cpus.iter().map(|c| c[field].as_u64().unwrap()).collect::<Vec<_>>();
+    assert_eq!(of("id"), (0..8).collect::<Vec<_>>(), "{told}");
+    assert_eq!(of("node"), [0, 0, 0, 0, 1, 1, 1, 1], "{told}");
+    assert_eq!(of("package"), of("node"), "{told}");
+    let fact = |name: &str| told["facts"].as_array().unwrap().iter().find(|f| f["name"] == name).unwrap();
+    let groups = if std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists() { 2 } else { 1 };
+    let detail = fact("control groups")["detail"].as_str().unwrap();
+    assert!(detail.contains(&format!("version {groups}")), "{told}");
+    assert_eq!(fact("control groups")["offer"], "yes", "{told}");
+}
