@@ -20,16 +20,20 @@ impl World {
             return;
         }
         self.settle_claims(program, |arbiter, id| arbiter.release(id, to));
-        if to == 0 {
-            self.programs[program].claims = false;
-            self.tie(program, &CpuSet::new());
+        self.programs[program].claims = to > 0;
+        // Its first thread goes on where it is not in another's way.
+        let left = self.arbiter.as_ref().map(|arbiter| arbiter.cpus_of(ProgramId(program as u32)));
+        if let Some(left) = left {
+            self.tie(program, &left);
         }
     }
 
-    /// Time to give back is over.
+    /// A time to give back is over. It counts only where the program has not given back what it was asked for then.
     pub(crate) fn take_claimed(&mut self, program: usize) {
-        self.programs[program].is_asked = false;
-        self.settle_claims(program, |arbiter, id| arbiter.take(id));
+        if self.programs[program].shrinks_at == Some(self.now) {
+            self.programs[program].shrinks_at = None;
+            self.settle_claims(program, |arbiter, id| arbiter.take(id));
+        }
     }
 
     /// Between two regions a program does what it is asked, and takes what it was given. How many threads its claim has CPUs for, if it
@@ -51,8 +55,13 @@ impl World {
         happens(arbiter, ProgramId(program as u32));
         for other in 0..self.programs.len() {
             let is_asked = self.arbiter.as_ref().is_some_and(|a| a.keeps(ProgramId(other as u32)).is_some());
-            if is_asked && !std::mem::replace(&mut self.programs[other].is_asked, true) {
-                self.post(self.now + SHRINK_NS, Event::Shrink(other));
+            match (is_asked, self.programs[other].shrinks_at) {
+                (true, None) => {
+                    self.programs[other].shrinks_at = Some(self.now + SHRINK_NS);
+                    self.post(self.now + SHRINK_NS, Event::Shrink(other));
+                }
+                (false, Some(_)) => self.programs[other].shrinks_at = None,
+                _ => {}
             }
         }
     }

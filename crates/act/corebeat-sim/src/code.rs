@@ -6,7 +6,7 @@
 
 use crate::error::number;
 use crate::hardware::CACHE_KIB_MAX;
-use crate::program::{Program, Step, Team};
+use crate::program::{Program, Step};
 use crate::{Error, Scenario};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -281,7 +281,7 @@ impl<'a> Builder<'a> {
                 ));
             }
             let mut ops = Vec::new();
-            let has_regions = forks(team);
+            let has_regions = team.forks();
             if has_regions && let Some(other) = self.crew.replace(i + 1) {
                 return self.wrong(format!(
                     "has parallel regions, and team {other} has some: a program has one such team; make two programs"
@@ -304,8 +304,8 @@ impl<'a> Builder<'a> {
             return place;
         }
         let threads_that = |uses: &dyn Fn(&Step) -> bool| -> u32 {
-            let users = self.program.teams.iter().filter(|t| any(&t.steps, uses));
-            users.map(|t| if what == "barrier" && forks(t) { 1 } else { t.threads }).sum()
+            let users = self.program.teams.iter().filter(|t| t.does(uses));
+            users.map(|t| if what == "barrier" && t.forks() { 1 } else { t.threads }).sum()
         };
         let kind = match what {
             "barrier" => Kind::Barrier(threads_that(&|s| matches!(s, Step::Barrier(n) if n == name))),
@@ -493,7 +493,7 @@ impl<'a> Builder<'a> {
         threads: u32,
         ops: &mut Vec<Op>,
     ) -> Result<bool, Error> {
-        if !any(steps, &|s| !matches!(s, Step::Beat | Step::Phase(_) | Step::Repeat { .. })) {
+        if !Step::any(steps, &|s| !matches!(s, Step::Beat | Step::Phase(_) | Step::Repeat { .. })) {
             return self.wrong("repeats what takes no time; compute something");
         }
         let begin = ops.len();
@@ -503,7 +503,7 @@ impl<'a> Builder<'a> {
                 self.steps(steps, threads, ops)?;
                 ops.push(Op::Jump(begin));
                 // A thread that pops ends with its queue.
-                return Ok(!any(steps, &|s| matches!(s, Step::Pop(_))));
+                return Ok(!Step::any(steps, &|s| matches!(s, Step::Pop(_))));
             }
             (Some(times), true) => {
                 let counter = self.code.shared.len();
@@ -527,8 +527,13 @@ impl<'a> Builder<'a> {
         Ok(false)
     }
 
-    /// Claims are of the team that has parallel regions, and change between those.
+    /// Claims are of the team that has parallel regions, and change between those. Where a program may run is said once.
     fn claims(&self) -> Result<(), Error> {
+        if self.program.cpus.is_some() || self.program.set.is_some() {
+            return self.wrong(
+                "asks for CPUs, and has cpus or a set, which says where it runs; leave one of them out",
+            );
+        }
         match (self.crew == Some(self.team), self.in_region) {
             (false, _) => self.wrong("claims are for a team with parallel regions; write some"),
             (_, true) => self.wrong("a claim does not change within a parallel region; write this before it"),
@@ -552,7 +557,7 @@ impl<'a> Builder<'a> {
     }
 
     fn anybody(&self, does: &dyn Fn(&Step) -> bool) -> bool {
-        self.program.teams.iter().any(|t| any(&t.steps, does))
+        self.program.does(does)
     }
 
     /// Locks that are taken within each other in more than one order.
@@ -588,29 +593,10 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Whether a team has parallel regions.
-fn forks(team: &Team) -> bool {
-    any(&team.steps, &|step| matches!(step, Step::Parallel { .. }))
-}
-
-/// Whether any of the steps, or of those within them, is one.
-fn any(steps: &[Step], is: &dyn Fn(&Step) -> bool) -> bool {
-    steps.iter().any(|step| {
-        is(step)
-            || match step {
-                Step::Lock { steps, .. }
-                | Step::TicketLock { steps, .. }
-                | Step::Parallel { steps, .. }
-                | Step::Repeat { steps, .. } => any(steps, is),
-                _ => false,
-            }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Hardware, Work};
+    use crate::{Hardware, Team, Work};
 
     fn code(steps: Vec<Step>) -> Result<Code, Error> {
         let programs = vec![Program::new("p", vec![Team::new(4, steps)])];
@@ -664,6 +650,11 @@ mod tests {
         )];
         let two = Code::new(&Scenario::new(Hardware::flat(1), programs)).unwrap_err().to_string();
         assert!(two.contains("team 3: has parallel regions, and team 1 has some"), "{two}");
+        let claims = vec![Step::Invade { min: 1, max: 4 }, region_of(vec![compute()])];
+        let bound =
+            Program { cpus: Some("0".parse().unwrap()), ..Program::new("p", vec![Team::new(4, claims)]) };
+        let bound = Code::new(&Scenario::new(Hardware::flat(2), vec![bound])).unwrap_err().to_string();
+        assert!(bound.contains("has cpus or a set"), "{bound}");
         for (steps, says) in [
             (vec![lock("a", vec![lock("a", vec![compute()])])], "while it is held"),
             (vec![lock("a", vec![Step::Barrier("b".into())])], "within lock 'a'"),

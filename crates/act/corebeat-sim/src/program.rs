@@ -121,6 +121,11 @@ impl Program {
         }
     }
 
+    /// Whether any of its steps is such a one, also within others.
+    pub fn does(&self, is: impl Fn(&Step) -> bool) -> bool {
+        self.teams.iter().any(|team| team.does(&is))
+    }
+
     /// Whether a team's count of threads may be chosen.
     pub fn is_tunable(&self) -> bool {
         self.teams.iter().any(|team| team.tunable)
@@ -170,6 +175,15 @@ impl Team {
     /// So many threads that do this.
     pub fn new(threads: u32, steps: Vec<Step>) -> Self {
         Team { name: thread(), threads, footprint_kib: footprint(), tunable: false, steps }
+    }
+
+    pub(crate) fn does(&self, is: &dyn Fn(&Step) -> bool) -> bool {
+        Step::any(&self.steps, is)
+    }
+
+    /// Whether it has parallel regions.
+    pub(crate) fn forks(&self) -> bool {
+        self.does(&|step| matches!(step, Step::Parallel { .. }))
     }
 }
 
@@ -284,6 +298,22 @@ impl Work {
     /// This long, and nothing special.
     pub fn us(us: f64) -> Self {
         Work { us, ..Work::default() }
+    }
+}
+
+impl Step {
+    /// Whether any of the steps, or of those within them, is such a one.
+    pub(crate) fn any(steps: &[Step], is: &dyn Fn(&Step) -> bool) -> bool {
+        steps.iter().any(|step| {
+            is(step)
+                || match step {
+                    Step::Lock { steps, .. }
+                    | Step::TicketLock { steps, .. }
+                    | Step::Parallel { steps, .. }
+                    | Step::Repeat { steps, .. } => Step::any(steps, is),
+                    _ => false,
+                }
+        })
     }
 }
 

@@ -83,9 +83,10 @@ pub(crate) struct Running {
     pub(crate) set: Option<usize>,
     /// Its team that has parallel regions.
     pub(crate) crew: Option<Crew>,
-    /// It has asked for CPUs, and is asked to give some back, which ends at a time that is set.
+    /// It has asked for CPUs.
     pub(crate) claims: bool,
-    pub(crate) is_asked: bool,
+    /// When those are taken that it is asked to give back, in nanoseconds.
+    pub(crate) shrinks_at: Option<u64>,
 
     pub(crate) goal: Option<crate::Goal>,
     pub(crate) beats: u64,
@@ -387,7 +388,7 @@ impl World {
                 set: membership[number],
                 crew,
                 claims: false,
-                is_asked: false,
+                shrinks_at: None,
                 goal: program.goal,
                 beats: 0,
                 beat_times: VecDeque::new(),

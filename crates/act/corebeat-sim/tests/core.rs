@@ -1,8 +1,12 @@
 //! What holds for every simulated machine, whatever runs on it; and what its parts do.
 
-use corebeat_machine::{Action, Class, Clock, Coscheduler, CpuSet, Machine, Plan, ProgramId, Target};
+use corebeat_machine::{
+    Action, Arbiter, Class, Clock, Coscheduler, CpuSet, Machine, Plan, ProgramId, Target,
+};
 use corebeat_sim::{Hardware, Program, Scenario, Scheduler, Set, SimMachine, StartClass, Step, Team, Work};
 use proptest::prelude::*;
+use std::cell::Cell;
+use std::rc::Rc;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -404,6 +408,84 @@ fn team_ends_with_its_first_thread() {
         let mut machine = ended(&scenario(Hardware::flat(4), vec![program], None));
         assert_eq!(machine.outcomes()[0].beats, 50, "only the first thread beats outside of regions");
     }
+}
+
+/// The first program has both CPUs, and after a retreat the second one; whenever the second program asks, the first is to keep that.
+#[derive(Default)]
+struct Script {
+    has_less: bool,
+    is_asked: bool,
+    taken: Rc<Cell<u32>>,
+}
+
+impl Arbiter for Script {
+    fn claim(&mut self, program: ProgramId, _: u32, _: u32) {
+        self.is_asked = program.0 == 1;
+    }
+    fn release(&mut self, program: ProgramId, _: u32) {
+        self.has_less |= program.0 == 0;
+    }
+    fn take(&mut self, _: ProgramId) {
+        self.is_asked = false;
+        self.taken.set(self.taken.get() + 1);
+    }
+    fn cpus_of(&self, program: ProgramId) -> CpuSet {
+        match (program.0, self.has_less) {
+            (0, false) => "0-1".parse().unwrap(),
+            (0, true) => "1".parse().unwrap(),
+            _ => CpuSet::new(),
+        }
+    }
+    fn keeps(&self, program: ProgramId) -> Option<CpuSet> {
+        (program.0 == 0 && self.is_asked).then(|| "1".parse().unwrap())
+    }
+}
+
+const INVADE: Step = Step::Invade { min: 1, max: 2 };
+
+#[test]
+fn program_that_gave_back_has_the_whole_time_when_it_is_asked_again() {
+    // Asked at 350 ms it gives back at 400 ms, and then begins a long region; asked again at 550 ms, it has until 1,050 ms.
+    let first = vec![
+        INVADE,
+        times(4, vec![region("short", vec![compute(100_000.0)])]),
+        region("long", vec![compute(2e6)]),
+    ];
+    let second =
+        vec![compute(350_000.0), INVADE, compute(200_000.0), INVADE, region("r", vec![compute(1.0)])];
+    let program = |name, steps| Program::new(name, vec![Team::new(2, steps)]);
+    let programs = vec![program("first", first), program("second", second)];
+    let mut machine = machine(&scenario(Hardware::flat(4), programs, Some(2.0)));
+    let script = Script::default();
+    let taken = Rc::clone(&script.taken);
+    machine.arbitrate(Box::new(script));
+    let mut clock = machine.clock();
+    for (at_ms, times) in [(390, 0), (900, 1), (1_100, 2)] {
+        while clock.now_ns() < at_ms * MS {
+            clock.wait_until(at_ms * MS);
+        }
+        assert_eq!(taken.get(), times, "at {at_ms} ms");
+    }
+}
+
+#[test]
+fn first_thread_goes_on_where_its_claim_is_after_a_retreat() {
+    let steps = |to| vec![INVADE, region("r", vec![compute(1_000.0)]), Step::Retreat(to), compute(1e6)];
+    let program = |to| Program::new("p", vec![Team::new(2, steps(to))]);
+    let mut claiming = machine(&scenario(Hardware::flat(2), vec![program(1)], Some(2.0)));
+    claiming.arbitrate(Box::new(Script::default()));
+    claiming.run();
+    assert!(claiming.busy_ns()[1] > S, "{:?}", claiming.busy_ns());
+    // Nobody says who has what: where a policy has put it, there it stays.
+    let mut bound = machine(&scenario(Hardware::flat(2), vec![program(0), busy("q", 1)], Some(2.0)));
+    let bind = |program, cpu: &str| Action::SetCpus {
+        target: Target::Program(ProgramId(program)),
+        cpus: Some(cpu.parse().unwrap()),
+    };
+    bound.act(&bind(0, "1")).unwrap();
+    bound.act(&bind(1, "1")).unwrap();
+    bound.run();
+    assert!(bound.busy_ns()[0] < MS, "{:?}", bound.busy_ns());
 }
 
 /// Any program that ends by itself.
