@@ -19,7 +19,7 @@ use corebeat_policy::faithful::FaithFul;
 use corebeat_policy::shuffler::Shuffler;
 use corebeat_policy::team::{Team, TeamSettings};
 use corebeat_policy::tranquilizer::Tranquilizer;
-use corebeat_sim::{Outcome, Scenario, SetOutcome, SimClock, SimMachine};
+use corebeat_sim::{Outcome, Scenario, SetOutcome, SimClock, SimMachine, Step};
 use reinforcer::{Ran, Tuned};
 use serde_json::json;
 use std::fmt::Write as _;
@@ -315,6 +315,9 @@ fn together(policies: Vec<PolicyName>) -> Result<Vec<PolicyName>, String> {
     if has(PolicyName::None) && policies.iter().any(|name| *name != PolicyName::None) {
         return Err("none goes with no other policy; leave it out, or the others".into());
     }
+    if has(PolicyName::Team) && has(PolicyName::Shuffler) {
+        return Err("shuffler would tie threads of teams that team sizes; name auto, which has both".into());
+    }
     for (at, &one) in policies.iter().enumerate() {
         let pulls = |other: &&PolicyName| levers(**other).iter().any(|lever| levers(one).contains(lever));
         if let Some(other) = policies[..at].iter().find(pulls) {
@@ -344,12 +347,19 @@ fn levers(name: PolicyName) -> &'static [Lever] {
 
 /// Why a policy has nothing to do in a scenario.
 fn idle_because(name: PolicyName, scenario: &Scenario) -> Option<&'static str> {
+    let nobody = |does: fn(&Step) -> bool| !scenario.programs.iter().any(|program| program.does(does));
     match name {
         PolicyName::Coscheduling | PolicyName::CoschedulingIdle if scenario.sets.is_empty() => {
             Some("the scenario has no [[sets]], so nobody takes turns")
         }
         PolicyName::Fair if scenario.programs.iter().all(|p| p.goal.is_none()) => {
             Some("no program has a goal, so there is nothing to steer to")
+        }
+        PolicyName::Team if nobody(|step| matches!(step, Step::Parallel { .. })) => {
+            Some("no program has parallel regions, so there are no teams to size")
+        }
+        PolicyName::Claims if nobody(|step| matches!(step, Step::Invade { .. })) => {
+            Some("no program asks for CPUs (the step invade), so there is nothing to share out")
         }
         _ => None,
     }

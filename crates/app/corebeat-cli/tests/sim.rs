@@ -75,6 +75,7 @@ fn policies_that_do_not_go_together_are_told() {
         (["coscheduling", "coscheduling-idle"], "name one of them"),
         (["auto", "faithful"], "auto and faithful would undo each other's doing; name one of them"),
         (["faithful", "tranquilizer"], "faithful and tranquilizer would undo each other's doing"),
+        (["team", "shuffler"], "shuffler would tie threads of teams that team sizes"),
         (["fair", "adapt"], "fair and adapt would undo each other's doing"),
     ] {
         let (output, _) = run(FERRET, &["--policy", names[0], "--policy", names[1]]);
@@ -89,8 +90,12 @@ fn policies_that_do_not_go_together_are_told() {
 #[test]
 fn policies_that_have_nothing_to_do_say_so() {
     let scenario = FERRET.replace("duration_s = 1.0", "duration_s = 0.01");
-    for (name, says) in [("coscheduling", "the scenario has no [[sets]]"), ("fair", "no program has a goal")]
-    {
+    for (name, says) in [
+        ("coscheduling", "the scenario has no [[sets]]"),
+        ("fair", "no program has a goal"),
+        ("team", "no program has parallel regions"),
+        ("claims", "no program asks for CPUs"),
+    ] {
         let (output, _) = run(&scenario, &["--policy", name]);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() && told.lines().count() == 1, "{told}");
