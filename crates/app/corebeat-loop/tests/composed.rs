@@ -1,7 +1,7 @@
 //! All policies together on the thesis' machine of 24 cores, and a program that changes twice: what they change is bounded, and ends.
 
 use corebeat_loop::{Deed, Loop, Periods};
-use corebeat_machine::{Action, Decision, Machine, Policy, Snapshot, Topology};
+use corebeat_machine::{Action, Decision, Machine, Policy, ProgramSample, Snapshot, Topology};
 use corebeat_policy::auto::{self, Lever};
 use corebeat_policy::faithful::FaithFul;
 use corebeat_policy::tranquilizer::Tranquilizer;
@@ -127,8 +127,8 @@ fn team_goes_with_the_others() {
     assert_eq!(who(Lever::Place), None, "threads that come and go are not tied");
 }
 
-/// As Linux, this counts no cache misses until it has seen how often threads switch.
-struct Slow(SimMachine);
+/// As Linux, this does not show all of a program at once: some is hidden for half a second.
+struct Slow(SimMachine, fn(&mut ProgramSample));
 
 impl Machine for Slow {
     type Error = corebeat_sim::Error;
@@ -140,8 +140,7 @@ impl Machine for Slow {
     fn observe(&mut self) -> Result<Snapshot, Self::Error> {
         let mut seen = self.0.observe()?;
         if seen.at_ns <= SECOND / 2 {
-            let threads = seen.programs.iter_mut().flat_map(|p| &mut p.threads);
-            threads.for_each(|t| (t.counters.cache_misses, t.counters.instructions) = (None, None));
+            seen.programs.iter_mut().for_each(self.1);
         }
         Ok(seen)
     }
@@ -151,20 +150,41 @@ impl Machine for Slow {
     }
 }
 
+/// What all policies together do to a program of which this is hidden at first.
+fn together_slowly(program: Program, hides: fn(&mut ProgramSample), seconds: f64) -> Vec<Deed> {
+    let scenario = Scenario { duration_s: Some(seconds), ..Scenario::new(hardware(), vec![program]) };
+    let machine = SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("{e}"));
+    let (clock, policies) = (machine.clock(), auto::policies(machine.topology()));
+    let periods = Periods { observe_ns: SECOND / 2, glance_ns: SECOND / 2 };
+    let mut circle = Loop::new(Slow(machine, hides), clock, policies, periods);
+    circle.run(|machine, _| machine.0.is_over()).unwrap_or_else(|e| panic!("{e}"));
+    circle.tally().deeds.clone()
+}
+
 #[test]
 fn policy_whose_needs_are_not_seen_at_once_still_has_its_lever() {
     let memory = Work { memory: 0.5, shared: 0.8, jitter: 0.5, ..Work::us(10_000.0) };
     let steps = vec![Step::Repeat { times: None, shared: false, steps: vec![memory.into()] }];
     let program = Program { memory_mib: 16, ..Program::new("p", vec![Team::new(24, steps)]) };
-    let scenario = Scenario { duration_s: Some(8.0), ..Scenario::new(hardware(), vec![program]) };
-    let machine = SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("{e}"));
-    let (clock, policies) = (machine.clock(), auto::policies(machine.topology()));
-    let periods = Periods { observe_ns: SECOND / 2, glance_ns: SECOND / 2 };
-    let mut circle = Loop::new(Slow(machine), clock, policies, periods);
-    circle.run(|machine, _| machine.0.is_over()).unwrap_or_else(|e| panic!("{e}"));
-    let deeds = &circle.tally().deeds;
+    // Misses are counted once it was seen how often threads switch.
+    let misses = |p: &mut ProgramSample| {
+        p.threads.iter_mut().for_each(|t| (t.counters.cache_misses, t.counters.instructions) = (None, None));
+    };
+    let deeds = together_slowly(program, misses, 8.0);
     let spreads = |d: &Deed| matches!(d.decision.action, Action::SpreadPages { spread: true, .. });
     assert!(deeds.iter().any(|d| d.policy == "tranquilizer" && spreads(d)), "{deeds:#?}");
+}
+
+#[test]
+fn team_that_comes_later_is_not_tied() {
+    // Before its first region a program has one thread, and no team.
+    let team = |p: &mut ProgramSample| {
+        p.team = None;
+        p.threads.truncate(1);
+    };
+    let deeds = together_slowly(program_of_regions(), team, 30.0);
+    let is_tied = |d: &Deed| Lever::of(&d.decision.action) == Lever::Place;
+    assert!(deeds.iter().any(|d| d.policy == "team") && !deeds.iter().any(is_tied), "{deeds:#?}");
 }
 
 #[test]

@@ -14,7 +14,7 @@
 //!    team         size of teams               (an OpenMP program)
 //!    tranquilizer turns, memory               several nodes, cache misses that are counted
 //!    faithful     turns                       that the tranquilizer has not come
-//!    shuffler     place                       several last-level caches, and a team that keeps its size
+//!    shuffler     place                       several last-level caches and threads, and a team that keeps its size
 //! ```
 //!
 //! No policy acts without end on a program that does not change (invariant 4 of this crate), and none sees another's doing as its own; so
@@ -110,11 +110,16 @@ pub fn policies(topology: &Topology) -> Vec<Box<dyn Policy>> {
             levers: &[Lever::Place],
             // Two windows of two seconds.
             quiet_ns: 4 * SECOND,
-            // Threads that are tied while their team is large lie unevenly when it is smaller, so that no other size seems to be better.
-            needs: |program, _| program.team.as_ref().is_none_or(|team| team.fixed),
+            needs: keeps_its_threads,
         });
     }
     compose(members)
+}
+
+/// Whether a program has threads that no other size of a team takes away. Threads that are tied while their team is large lie unevenly when
+/// it is smaller, so that no other size seems to be better. A team is seen from its first region on, and before it has only one thread.
+fn keeps_its_threads(program: &ProgramSample, _: &Snapshot) -> bool {
+    program.threads.len() > 1 && program.team.as_ref().is_none_or(|team| team.fixed)
 }
 
 /// Whether cache misses and instructions are counted, by thread or for the whole host.
