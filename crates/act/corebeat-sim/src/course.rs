@@ -149,13 +149,13 @@ impl World {
                 }
             }
             Op::Invade(min, max) => {
-                t.debt_user += OP_NS;
+                t.owe(OP_NS);
                 t.debt_system += self.hardware.wake_ns;
                 let program = t.program;
                 self.invade(program, min, max);
             }
             Op::Retreat(to) => {
-                t.debt_user += OP_NS;
+                t.owe(OP_NS);
                 t.debt_system += self.hardware.wake_ns;
                 let program = t.program;
                 self.retreat(program, to);

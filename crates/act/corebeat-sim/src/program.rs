@@ -66,7 +66,7 @@ pub struct Program {
     /// How it takes turns. Default normal.
     #[serde(default)]
     pub class: StartClass,
-    /// The CPUs that it may run on, if it is in no set. Default all.
+    /// The CPUs that it may run on, if it is in no set and asks for none ([`Step::Invade`]). Default all.
     pub cpus: Option<CpuSet>,
     /// Where its memory is. Default next-touch.
     #[serde(default)]
@@ -248,7 +248,7 @@ pub enum Step {
     },
     /// Asks for CPUs that no other program that asks has, `min` to `max` of them, as a claim does (Hollmann and Gerndt 2012, section 2). From
     /// then on each parallel region has as many threads as the claim has CPUs, at least one, each tied to a CPU. To be written
-    /// outside of regions, in the team that has them.
+    /// outside of regions, in the team that has them, of a program without CPUs of its own and in no set.
     Invade {
         /// So many at least. A wish: it may get fewer. Default 1.
         #[serde(default = "one")]
