@@ -27,7 +27,7 @@
 //! pbzip2's, and cost nowhere more than 1%; the book's page on slices has the figures.) Programs that spin are left alone:
 //! a longer slice for who spins is a longer wait for who is waited for. And what is set has to prove itself: now and then
 //! it is taken away for one window, ever more rarely while it wins. If the window without is better by a margin twice in a
-//! row, or once by much, it is taken back for good while.
+//! row, or once by much, it is taken back for a good while.
 //!
 //! ```text
 //!             threads wait for CPUs             factor left its band: another slice
@@ -379,10 +379,13 @@ impl Policy for FaithFul {
         let mut programs = std::mem::take(&mut self.programs);
         programs.retain(|id, _| seen.programs.iter().any(|p| p.id == *id));
         let mut decisions = Vec::new();
+        let busy = |p: &ProgramSample| p.cpus(seen.span_ns, |s| s.running());
         for p in seen.programs.iter().filter(|p| p.threads.len() > 1) {
             let known = programs.entry(p.id).or_default();
+            // Whoever watches them.
+            let watched: f64 = seen.programs.iter().filter(|other| other.id != p.id).filter_map(busy).sum();
             // At least a tenth of a CPU: where others take all, what little was done is not divided by nothing.
-            let free = f64::from(self.cpus) - seen.host.others_busy.unwrap_or(0.0);
+            let free = f64::from(self.cpus) - seen.host.others_busy.unwrap_or(0.0) - watched;
             known.window.add(p, seen, free.max(0.1));
             if known.window.span_ns >= self.window_ns {
                 let window = std::mem::take(&mut known.window);
@@ -518,6 +521,11 @@ mod tests {
         assert_eq!(run(&mut FaithFul::new(8), 5, beside), []);
         let a_while = |at, _| Second { others_busy: if (4..6).contains(&at) { 4.0 } else { 0.1 }, ..BUSY };
         assert_eq!(run(&mut FaithFul::new(8), 20, a_while), [(1, HELD), (4, NOTHING), (14, HELD)]);
+        // Nor beside one that is watched, too.
+        let mut both = snapshot(1, 8, BUSY);
+        assert!(!FaithFul::new(8).decide(&both).is_empty());
+        both.programs.push(ProgramSample { id: ProgramId(9), ..both.programs[0].clone() });
+        assert_eq!(FaithFul::new(8).decide(&both), []);
     }
 
     #[test]
