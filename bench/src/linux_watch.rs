@@ -97,11 +97,13 @@ fn run(session: &Session) -> Result<(), String> {
         }
         let rounds = interleave(session, &case(threads), "% of one core", subjects);
         let mut series = rounds.series;
-        series.push(Series {
-            subject: "corebeat, by its own figure".into(),
-            values: own.take(),
-            cut_runs: 0,
-        });
+        if session.wants_subject("corebeat") {
+            series.push(Series {
+                subject: "corebeat, by its own figure".into(),
+                values: own.take(),
+                cut_runs: 0,
+            });
+        }
         session.emit(&Table {
             bench: BENCH.name,
             case: case(threads),

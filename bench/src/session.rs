@@ -78,6 +78,11 @@ impl Session {
         self.filter.as_ref().is_none_or(|f| case.contains(f))
     }
 
+    /// Whether all subjects are to be measured.
+    pub(crate) fn wants_all_subjects(&self) -> bool {
+        self.only.is_empty()
+    }
+
     /// Whether a subject is to be measured.
     pub(crate) fn wants_subject(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|o| o == name)

@@ -37,6 +37,9 @@ struct Found {
 }
 
 fn run(session: &Session) -> Result<(), String> {
+    if !session.wants_all_subjects() {
+        return Err("what is found is held against all other counts; leave --only out".into());
+    }
     for name in (BENCH.cases)(session).iter().filter(|case| session.wants(case)) {
         let build = |core_s| -> Result<Option<Program>, String> {
             match workloads().find(|w| w == name) {

@@ -161,6 +161,20 @@ fn auto_quick_runs_every_program_plain_and_steered() {
 }
 
 #[test]
+fn subjects_that_cannot_be_measured_alone_or_are_not_there_are_told() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    for (args, says) in [
+        (["tune.count", "--filter", "lu", "--only", "corebeat"], "leave --only out"),
+        (["run.side", "--filter", "option", "--only", "nobody"], "there are 'corebeat', 'plain'"),
+    ] {
+        let output = bench(&[&args[..], &["--quick"]].concat());
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains(says), "{told}");
+    }
+}
+
+#[test]
 fn side_quick_runs_programs_together_plain_and_steered() {
     let rows = rows(&["run.side", "--filter", "option", "--only", "corebeat"]);
     assert!(cases(&rows).contains("option + swaption: until all end"));
