@@ -75,8 +75,8 @@ pub struct FaithFul {
     pub involuntary_rate_min: f64,
     /// From this share of the threads' time spent spinning on, programs are left alone. Default 0.05.
     pub spin_max: f64,
-    /// From so many CPUs kept busy by others on, programs are left alone; what is set is given back at twice as many. Default 0.25.
-    pub others_busy_max: f64,
+    /// While others keep this share of the CPUs busy, programs are left alone; what is set is given back at twice as much. Default 0.125.
+    pub others_share_max: f64,
     /// A check is lost if progress without is better by this much. Default 0.03: half-second windows of the same thing
     /// differ by that much.
     pub loss_min: f64,
@@ -102,7 +102,7 @@ impl FaithFul {
             latency_min: 0.05,
             involuntary_rate_min: 50.0,
             spin_max: 0.05,
-            others_busy_max: 0.25,
+            others_share_max: 0.125,
             loss_min: 0.03,
             loss_max: 0.20,
             check_every: 8,
@@ -296,9 +296,10 @@ impl FaithFul {
     /// One window of one program: what to change now.
     fn look(&self, known: &mut Known, id: ProgramId, window: &Window, now_ns: u64) -> Vec<Decision> {
         let others_busy = f64::from(self.cpus) - window.free();
+        let others_max = self.others_share_max * f64::from(self.cpus);
         let Some(hold) = &mut known.held else {
             let refused = known.refusal.is_some_and(|r| now_ns < r.until_ns);
-            let is_open = !refused && others_busy < self.others_busy_max && self.is_worth_trying(window);
+            let is_open = !refused && others_busy < others_max && self.is_worth_trying(window);
             let Some(factor) = window.factor().filter(|_| is_open) else {
                 return vec![];
             };
@@ -329,7 +330,7 @@ impl FaithFul {
             known.held = None;
             return off;
         }
-        if others_busy > 2.0 * self.others_busy_max {
+        if others_busy > 2.0 * others_max {
             let off = hold.off(id, &format!("others keep {others_busy:.1} CPUs busy"));
             self.refuse(known, now_ns);
             return off;

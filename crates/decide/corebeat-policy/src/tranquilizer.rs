@@ -67,8 +67,8 @@ pub struct Tranquilizer {
     /// How much slower is too slow, and how much faster is worth it. Default 0.03: profiles of a second of the same thing differ by that
     /// much.
     pub margin: f64,
-    /// From so many CPUs kept busy by others on, nothing is tried; at twice as many fixed turns end. Default 0.25.
-    pub others_busy_max: f64,
+    /// While others keep this share of the CPUs busy, nothing is tried; at twice as much fixed turns end. Default 0.125.
+    pub others_share_max: f64,
     /// No more passes from one look to the next. Default 64: five minutes.
     pub passes_max: u32,
     programs: BTreeMap<ProgramId, Known>,
@@ -88,7 +88,7 @@ impl Tranquilizer {
             slice_memory_us: 100_000,
             slice_us: 20_000,
             margin: 0.03,
-            others_busy_max: 0.25,
+            others_share_max: 0.125,
             passes_max: 64,
             programs: BTreeMap::new(),
         }
@@ -260,11 +260,16 @@ impl Tranquilizer {
         }
     }
 
+    /// In CPUs.
+    fn others_max(&self) -> f64 {
+        self.others_share_max * f64::from(self.cpus)
+    }
+
     /// What to try first for a program that was like this, if there is something to win.
     fn first_way(&self, is_hungry: bool, profile: &Profile) -> Option<Way> {
         let is_calm = profile.involuntary.is_some_and(|i| i.mean < self.involuntary_rate_min);
         match (is_hungry, is_calm) {
-            _ if profile.others_busy > self.others_busy_max => None,
+            _ if profile.others_busy > self.others_max() => None,
             (true, _) if self.nodes > 1 => Some(Way::Spread(self.slice_memory_us)),
             (_, true) => None,
             (true, false) => Some(Way::Fixed(self.slice_memory_us)),
@@ -315,7 +320,7 @@ impl Tranquilizer {
 
     /// A pass begins: sees whether it is time to look again.
     fn pass(&self, known: &mut Known, id: ProgramId, profile: &Profile) -> Vec<Decision> {
-        let is_crowded = profile.others_busy > 2.0 * self.others_busy_max;
+        let is_crowded = profile.others_busy > 2.0 * self.others_max();
         let has_changed = self.is_hungry(profile, Some(known.is_hungry)) != known.is_hungry;
         if has_changed {
             known.every = 1;
