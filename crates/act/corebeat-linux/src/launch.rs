@@ -151,12 +151,11 @@ impl Launch {
 impl Drop for Started {
     /// A process that was not released ends, and is waited for: were we gone before it, it would complain of that.
     fn drop(&mut self) {
-        let (Some(gate), Some(spawner)) = (self.gate.take(), self.spawner.take()) else { return };
+        let Some(gate) = self.gate.take() else { return };
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         drop(gate);
-        if let Ok(Ok(mut child)) = spawner.join() {
-            let _ = child.wait();
-        }
+        // Not by its spawner, which may wait for others (`release_all`).
+        let _ = waitpid(Some(self.pid), WaitOptions::empty());
     }
 }
 
@@ -176,9 +175,30 @@ impl Started {
     /// # Errors
     /// [`Error::NotFound`] and [`Error::NotExecutable`], after which the process is gone.
     pub fn release(&mut self) -> Result<(), Error> {
-        let (Some(gate), Some(spawner)) = (self.gate.take(), self.spawner.take()) else { return Ok(()) };
-        // If the child is gone, the spawner knows why.
-        let _ = rustix::io::write(&gate, &[1]);
+        Started::release_all(&mut [self])
+    }
+
+    /// As [`Started::release`], for several that were started one after the other. Whoever releases one of them while another is still
+    /// held may wait for ever: a process that is held has copies of all that was open when it was made, and among these may be the end
+    /// of the socket on which an earlier one's exec is awaited, if that was just being made.
+    ///
+    /// # Errors
+    /// Of the first that cannot become its program. The others have become theirs.
+    pub fn release_all(programs: &mut [&mut Started]) -> Result<(), Error> {
+        for program in &mut *programs {
+            if let Some(gate) = program.gate.take() {
+                // If the child is gone, the spawner knows why.
+                let _ = rustix::io::write(&gate, &[1]);
+            }
+        }
+        let spawned = programs.iter_mut().map(|program| program.spawned());
+        // All are waited for.
+        spawned.fold(Ok(()), Result::and)
+    }
+
+    /// Waits for the exec.
+    fn spawned(&mut self) -> Result<(), Error> {
+        let Some(spawner) = self.spawner.take() else { return Ok(()) };
         let spawned = spawner.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
         let program = || self.program.to_string_lossy().into_owned();
         match spawned {

@@ -194,6 +194,18 @@ fn program_that_is_dropped_before_its_release_is_gone() {
     assert!(!is_there(pid));
 }
 
+/// Each has copies of what was open when it was made, and once in some thousand times that is what an earlier one's exec is awaited on.
+#[test]
+fn programs_that_are_held_together_do_not_wait_for_each_other() {
+    for _ in 0..50 {
+        let mut held: Vec<Started> = (0..4).map(|_| sh("exit 0").start().unwrap()).collect();
+        // Those that are dropped are waited for, too.
+        held.truncate(3);
+        Started::release_all(&mut held.iter_mut().collect::<Vec<_>>()).unwrap();
+        assert!(held.iter_mut().all(|started| started.wait().unwrap().success()));
+    }
+}
+
 #[test]
 fn program_that_cannot_be_started_is_told_apart() {
     let dir = tempfile::tempdir().unwrap();

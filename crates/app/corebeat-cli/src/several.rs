@@ -78,7 +78,7 @@ impl Several {
     /// done. Once it returns false, or somebody asks for the end, all is put back as it was.
     ///
     /// # Errors
-    /// Where one cannot be started: then those before it are killed. Where they cannot be watched: then they go on.
+    /// Where one cannot be started: then the others are killed. Where they cannot be watched: then they go on.
     pub(crate) fn run(
         &mut self,
         period: Duration,
@@ -88,12 +88,11 @@ impl Several {
         self.start_ns = now_ns();
         // What is seen first begins here.
         self.machine.observe()?;
-        for at in 0..self.members.len() {
-            if let Err(e) = self.members[at].started.release() {
-                // Nobody would watch those that have just begun. Those that are held end by themselves.
-                self.members[..at].iter().for_each(|m| self.machine.signal(m.id, libc::SIGKILL));
-                return Err(e.into());
-            }
+        let mut started: Vec<&mut Started> = self.members.iter_mut().map(|m| &mut m.started).collect();
+        if let Err(e) = Started::release_all(&mut started) {
+            // Nobody would watch those that have just begun.
+            self.ids().for_each(|id| self.machine.signal(id, libc::SIGKILL));
+            return Err(e.into());
         }
         let mut steers = true;
         while self.members.iter().any(|m| m.ended.is_none()) {

@@ -211,8 +211,9 @@ impl Host<'_> {
             let id = self.machine.watch_launch(&program).map_err(Error::run)?;
             started.push((id, program));
         }
-        for (id, program) in &mut *started {
-            program.release().map_err(Error::run)?;
+        Started::release_all(&mut started.iter_mut().map(|(_, program)| program).collect::<Vec<_>>())
+            .map_err(Error::run)?;
+        for (id, _) in &*started {
             if cores < self.cores {
                 let cpus: CpuSet = places(&topology()).into_iter().take(cores as usize).collect();
                 let action = Action::SetCpus { target: Target::Program(*id), cpus: Some(cpus) };

@@ -4,7 +4,7 @@
 //! before, locks and barriers are the standard library's. The model is told how many CPUs there are, and nothing else.
 
 use crate::failure::{Done, Failure, print};
-use corebeat_linux::{Launch, LinuxMachine, Options as Sensors};
+use corebeat_linux::{Launch, LinuxMachine, Options as Sensors, Started};
 use corebeat_machine::{Action, Clock, CpuSet, Machine, ProgramId, Target};
 use corebeat_sim::{Hardware, Outcome, Program, Scenario, SimMachine, Step, Team, Work};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -218,7 +218,7 @@ fn on_host(
         }
         started.push((held, told));
     }
-    started.iter_mut().try_for_each(|(held, _)| held.release())?;
+    Started::release_all(&mut started.iter_mut().map(|(held, _)| held).collect::<Vec<_>>())?;
     let mut came = vec![];
     for (held, told) in &mut started {
         let status = held.wait()?;
