@@ -179,6 +179,13 @@ impl LinuxMachine {
         }
         match HostCounter::open(self.topology.cpus().iter().map(|c| c.id)) {
             Ok(counter) => self.counter = Some(counter),
+            // Most virtual machines.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                self.notes.push(
+                    "cache misses and instructions are not counted: this machine has no counters for them"
+                        .into(),
+                );
+            }
             Err(e) => self.notes.push(format!("cache misses and instructions are not counted: {e}")),
         }
     }

@@ -127,10 +127,18 @@ impl Report {
             let less =
                 if part < PART_MIN { "so no shares are told" } else { "and the shares are of the rest" };
             notes.push(format!(
-                "{:.0}% of its CPU time was in threads that came and went between two looks, {less}",
+                "{:.0}% of its CPU time was in threads that came or went between two looks, {less}",
                 (1.0 - part) * 100.0
             ));
         }
+        let unseen = shares.blocked().filter(|_| shares.lock.is_none() && part >= PART_MIN);
+        notes.extend(unseen.map(|blocked| {
+            format!(
+                "lock and sleep are not told: threads slept {:.0}% of their time, and were too seldom seen in what; \
+                 --exact-locks measures it",
+                blocked * 100.0
+            )
+        }));
         if part < PART_MIN {
             (shares, counters) = (TimeShares::default(), Counters::default());
         }

@@ -3,6 +3,9 @@
 use corebeat_machine::{Counters, Decision, ProgramId, ProgramSample, Snapshot, ThreadId, TimeShares};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A share of the time of all threads that makes no difference.
+const UNSEEN_MAX: f64 = 0.01;
+
 /// Something that was done, or tried.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Deed {
@@ -40,6 +43,8 @@ pub struct ProgramTally {
     pub thread_ns: u64,
     /// Each share's sum of share times span in nanoseconds; `None` once it could not be told for some thread.
     sums_ns: TimeShares,
+    /// Of what is not in the sums of `lock` and `sleep`: how long threads were blocked while nobody saw in what.
+    unseen_ns: f64,
     /// All counters together; `None` once one could not be told for some thread.
     pub counters: Counters,
     /// Bytes read and written.
@@ -82,6 +87,7 @@ impl ProgramTally {
                 sleep: zero,
                 spin: zero,
             },
+            unseen_ns: 0.0,
             counters: Counters::ZERO,
             io_bytes: Some(0),
             regions: BTreeMap::new(),
@@ -104,9 +110,14 @@ impl ProgramTally {
                 |sum: &mut Option<f64>, share: Option<f64>| *sum = sum.zip(share).map(|(s, x)| s + x * span);
             add(&mut self.sums_ns.user, thread.shares.user);
             add(&mut self.sums_ns.system, thread.shares.system);
-            add(&mut self.sums_ns.lock, thread.shares.lock);
             add(&mut self.sums_ns.latency, thread.shares.latency);
-            add(&mut self.sums_ns.sleep, thread.shares.sleep);
+            match (thread.shares.lock, thread.shares.sleep, thread.shares.blocked()) {
+                (None, None, Some(blocked)) => self.unseen_ns += blocked * span,
+                (lock, sleep, _) => {
+                    add(&mut self.sums_ns.lock, lock);
+                    add(&mut self.sums_ns.sleep, sleep);
+                }
+            }
             add(&mut self.sums_ns.spin, thread.shares.spin);
             self.counters = self.counters.plus(&thread.counters);
         }
@@ -123,15 +134,28 @@ impl ProgramTally {
         self.threads_seen
     }
 
-    /// The mean shares over all thread time. Unknown where one thread's was, and where no thread was seen.
+    /// The mean shares over all thread time. Unknown where one thread's was, and where no thread was seen. Where it was not seen what threads
+    /// slept in, this is divided as the rest, if that is no shorter; or it is sleep, if it is next to nothing.
     pub fn shares(&self) -> TimeShares {
         let mean = |sum: Option<f64>| sum.filter(|_| self.thread_ns > 0).map(|s| s / self.thread_ns as f64);
+        let (lock, sleep) = self.sums_ns.lock.zip(self.sums_ns.sleep).unzip();
+        let seen = lock.zip(sleep).map_or(0.0, |(lock, sleep)| lock + sleep);
+        let (lock, sleep) = if self.unseen_ns == 0.0 {
+            (self.sums_ns.lock, self.sums_ns.sleep)
+        } else if self.unseen_ns <= seen {
+            let all = |part: Option<f64>| part.map(|p| p * (1.0 + self.unseen_ns / seen));
+            (all(lock), all(sleep))
+        } else if self.unseen_ns <= UNSEEN_MAX * self.thread_ns as f64 {
+            (lock, sleep.map(|s| s + self.unseen_ns))
+        } else {
+            (None, None)
+        };
         TimeShares {
             user: mean(self.sums_ns.user),
             system: mean(self.sums_ns.system),
-            lock: mean(self.sums_ns.lock),
+            lock: mean(lock),
             latency: mean(self.sums_ns.latency),
-            sleep: mean(self.sums_ns.sleep),
+            sleep: mean(sleep),
             spin: mean(self.sums_ns.spin),
         }
     }
@@ -150,7 +174,7 @@ mod tests {
             name: "t".into(),
             cpu: None,
             span_ns,
-            shares: TimeShares { lock, ..TimeShares::default() },
+            shares: TimeShares { lock, sleep: lock.map(|l| 1.0 - l), ..TimeShares::default() },
             counters: Counters { migrations: Some(2), ..Counters::default() },
         };
         let program = ProgramSample {
@@ -192,6 +216,40 @@ mod tests {
         }
         let p = &tally.programs[&ProgramId(0)];
         assert_eq!((p.threads_seen(), p.threads_max), (3, 2));
+    }
+
+    #[test]
+    fn tally_divides_what_was_not_seen_as_what_was() {
+        let mut tally = Tally::default();
+        let mut see = |lock, sleep| {
+            let mut seen = snapshot(10, lock);
+            let half = TimeShares {
+                user: Some(0.5),
+                system: Some(0.0),
+                latency: Some(0.0),
+                ..TimeShares::default()
+            };
+            seen.programs[0].threads[0].shares = TimeShares { lock, sleep, ..half };
+            tally.see(&seen);
+            let shares = tally.programs[&ProgramId(0)].shares();
+            (shares.lock, shares.sleep)
+        };
+        assert_eq!(see(None, None), (None, None));
+        assert_eq!(see(Some(0.125), Some(0.375)), (Some(0.125), Some(0.375)));
+        assert_eq!(see(None, None), (None, None), "more was not seen than was");
+        assert_eq!(see(Some(0.375), Some(0.125)), (Some(0.25), Some(0.25)));
+    }
+
+    #[test]
+    fn tally_takes_next_to_nothing_for_sleep() {
+        let mut tally = Tally::default();
+        let mut seen = snapshot(10, None);
+        let shares =
+            TimeShares { user: Some(0.992), system: Some(0.0), latency: Some(0.0), ..TimeShares::default() };
+        seen.programs[0].threads[0].shares = shares;
+        tally.see(&seen);
+        let shares = tally.programs[&ProgramId(0)].shares();
+        assert!(shares.lock == Some(0.0) && (shares.sleep.unwrap() - 0.008).abs() < 1e-9, "{shares:?}");
     }
 
     #[test]
