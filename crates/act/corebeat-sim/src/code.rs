@@ -442,6 +442,9 @@ impl<'a> Builder<'a> {
             }
             Step::Beat => ops.push(Op::Beat),
             Step::Phase(name) => {
+                if name.contains(char::is_control) {
+                    return self.wrong("phase has a control character in it; write a name of one line");
+                }
                 let next = self.code.phases.len();
                 let phase = *self.phases.entry(name).or_insert(next);
                 if phase == next {

@@ -101,7 +101,8 @@ impl World {
             let threads = threads.iter().map(|(i, diff)| self.sample(*i, pid, diff)).collect();
             let pulse = self.pulse(number);
             let program = &mut self.programs[number];
-            let team = program.crew.as_mut().map(Crew::sample);
+            // Who has ended has no team any more, which a policy might size.
+            let team = program.crew.as_mut().filter(|_| program.ended.is_none()).map(Crew::sample);
             let io_bytes = program.io_bytes - program.io_bytes_seen;
             program.io_bytes_seen = program.io_bytes;
             programs.push(ProgramSample {

@@ -14,6 +14,9 @@ use corebeat_machine::{Arbiter, Class, Coscheduler, CpuSet, NodeId, Topology};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
+/// Of a deadlock no more places are told.
+const TOLD_MAX: usize = 8;
+
 /// Beats that are kept to tell a rate; with more in a window it is told over a shorter one.
 const BEATS_KEPT_MAX: usize = 1 << 20;
 /// From one tick that raises who waits to the next, on a time-sharing machine.
@@ -539,22 +542,32 @@ impl World {
         format!("{} {}", self.team_names[t.team], t.member)
     }
 
-    /// Nobody runs, and nothing is to come: says who waits for what.
+    /// Nobody runs, and nothing is to come: says who waits for what, the first of each place.
     pub(crate) fn look_for_deadlock(&mut self) {
         let is_still = self.idle == self.cpus.len() && self.queued == 0 && self.coming == 0 && self.alive > 0;
         if !is_still || self.programs.iter().any(|p| !p.throttled.is_empty()) || self.stuck.is_some() {
             return;
         }
         let who = |m: &Meeting| m.waiters.front().or(m.pushing.front()).copied();
-        let mut told = self.meetings.iter().filter(|m| m.named.kind != Kind::Dock);
-        let what = match told.find_map(|m| Some((who(m)?, m))) {
-            Some((t, m)) => {
+        let places = self.meetings.iter().filter(|m| m.named.kind != Kind::Dock);
+        let mut told: Vec<String> = places
+            .filter_map(|m| Some((who(m)?, m)))
+            .map(|(t, m)| {
+                let others = match m.waiters.len() + m.pushing.len() {
+                    1 => String::new(),
+                    count => format!(" (and {} more)", count - 1),
+                };
                 let holder =
                     m.holder.map_or(String::new(), |h| format!(", which {} holds", self.thread_name(h)));
-                format!("{} waits for {}{holder}", self.thread_name(t), m.named.name)
-            }
-            None => "all wait".into(),
-        };
+                format!("{}{others} waits for {}{holder}", self.thread_name(t), m.named.name)
+            })
+            .collect();
+        let left = told.len().saturating_sub(TOLD_MAX);
+        told.truncate(TOLD_MAX);
+        if left > 0 {
+            told.push(format!("{left} more places have waiters"));
+        }
+        let what = if told.is_empty() { "all wait".into() } else { told.join("; ") };
         self.stuck = Some(format!(
             "deadlock at {:.6} s: {what}, and nobody is left who could end that",
             self.now as f64 / 1e9

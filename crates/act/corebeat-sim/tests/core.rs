@@ -167,13 +167,17 @@ fn deadlock_is_told_with_who_waits_for_what() {
     let program = Program::new(
         "p",
         vec![
-            Team::new(1, vec![compute(10.0), Step::Barrier("b".into())]),
-            Team::new(1, vec![Step::Barrier("b".into()), Step::Barrier("b".into())]),
+            Team::new(2, vec![Step::Barrier("a".into()), Step::Barrier("b".into())]),
+            Team::new(1, vec![compute(10.0), Step::Barrier("b".into()), Step::Barrier("a".into())]),
         ],
     );
     let machine = ended(&scenario(Hardware::flat(2), vec![program], None));
     let told = machine.deadlock().unwrap();
-    assert!(told.contains("waits for barrier 'b' of program 'p'"), "{told}");
+    for part in
+        ["(and 1 more) waits for barrier 'a' of program 'p'; ", "waits for barrier 'b' of program 'p'"]
+    {
+        assert!(told.contains(part), "{told}");
+    }
 }
 
 #[test]

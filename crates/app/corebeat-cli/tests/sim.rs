@@ -153,6 +153,16 @@ fn team_is_sized_by_the_time_of_its_regions() {
 }
 
 #[test]
+fn team_leaves_programs_alone_that_have_ended() {
+    // It is there for 0.3 s of the first half second, and would be given fewer threads at the end of that.
+    let ended = "[machine]\ncores = 8\n[[programs]]\nname = 'a'\n[[programs.teams]]\nthreads = 8\nsteps = [{ repeat = { times = 40, steps = \
+                 [{ parallel = { name = 'x', steps = [{ compute = { us = 8000, split = true } }] } }, { compute = { us = 5000 } }] } }]\n\
+                 [[programs]]\nname = 'z'\n[[programs.teams]]\nsteps = [{ compute = { us = 900000 } }]\n";
+    let text = printed(&run(ended, &["--policy", "team"]).0);
+    assert!(text.contains("\na ") && !text.contains("team: a"), "{text}");
+}
+
+#[test]
 fn claimed_cpus_are_taken_from_nobody() {
     let lost = |args: &[&str]| {
         let json: serde_json::Value = serde_json::from_str(&printed(&run(CLAIMS, args).0)).unwrap();
@@ -262,6 +272,12 @@ fn mistakes_are_one_line_with_their_place() {
             "s.toml: policies, number 1: there is no policy 'unfair'",
         ),
         (GOALS.replace("cores = 8", "cores = 0"), &[], 1, "s.toml: machine: cores is 0"),
+        (
+            GOALS.replace("steps = [", "steps = [{ phase = \"a\\u0007\" }, "),
+            &[],
+            1,
+            "phase has a control character in it",
+        ),
         (GOALS.replace("cores = 8", "kores = 8"), &[], 1, "s.toml: line 8, column 1: unknown field `kores`"),
         (GOALS.into(), &["--policy", "reinforcer"], 1, "write tunable = true in those that may be chosen"),
         (
