@@ -6,7 +6,7 @@ mod trace;
 use crate::failure::{Done, Failure, print};
 use crate::session::{self, How, PolicyName, now_ns};
 use crate::trial::{Template, Watch};
-use crate::tune::{self, Searched};
+use crate::tune::{self, OTHERS_BUSY, Searched};
 use corebeat_linux::exit_as;
 use corebeat_loop::Periods;
 use corebeat_policy::reinforcer::Limits;
@@ -52,6 +52,8 @@ enum Other {
 struct Ran {
     wall_s: f64,
     checksum: Option<String>,
+    /// CPUs that other programs kept busy meanwhile, where somebody looked.
+    others_busy: Option<f64>,
 }
 
 impl Ran {
@@ -94,7 +96,7 @@ pub(crate) fn main(options: Options) -> Done {
         format!("of {many}"),
         format!("of {cpus}")
     ))?;
-    let mut logs = (0.0, 0.0);
+    let (mut logs, mut others) = ((0.0, 0.0), 0.0_f64);
     for workload in &chosen {
         let template = Template {
             command: [
@@ -141,6 +143,7 @@ pub(crate) fn main(options: Options) -> Done {
             )));
         }
         logs = (logs.0 + of_many.ln(), logs.1 + of_cpus.ln());
+        others += after.others_busy.unwrap_or(0.0);
     }
     let n = chosen.len() as f64;
     print(format_args!(
@@ -150,6 +153,12 @@ pub(crate) fn main(options: Options) -> Done {
         (logs.0 / n).exp(),
         (logs.1 / n).exp()
     ))?;
+    if others / n > OTHERS_BUSY {
+        print(format_args!(
+            "Other programs kept {:.1} CPUs busy meanwhile: these figures are for now, and others on a quiet machine.\n",
+            others / n
+        ))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -179,10 +188,11 @@ fn plain(command: &[OsString]) -> Result<Ran, Failure> {
     if ended == 0 {
         child.kill().map_err(failed)?;
         child.wait().map_err(failed)?;
-        return Ok(Ran { wall_s, checksum: None });
+        return Ok(Ran { wall_s, checksum: None, others_busy: None });
     }
     let done = child.wait_with_output().map_err(failed)?;
-    Ok(Ran { wall_s, checksum: Some(checksum(&String::from_utf8_lossy(&done.stdout))?) })
+    let checksum = checksum(&String::from_utf8_lossy(&done.stdout))?;
+    Ok(Ran { wall_s, checksum: Some(checksum), others_busy: None })
 }
 
 /// Runs a command under all policies.
@@ -205,7 +215,7 @@ fn steered(command: &[OsString]) -> Result<Ran, Failure> {
     }
     let mut text = String::new();
     printed.rewind().and_then(|()| printed.read_to_string(&mut text)).map_err(Failure::own)?;
-    Ok(Ran { wall_s: report.wall_s, checksum: Some(checksum(&text)?) })
+    Ok(Ran { wall_s: report.wall_s, checksum: Some(checksum(&text)?), others_busy: report.others_busy })
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub(crate) struct Options {
 
 /// CPUs that others keep busy are worth a note from here on, where they were looked at for so many seconds: the kernel
 /// counts in ticks of up to 10 ms.
-const OTHERS_BUSY: f64 = 0.25;
+pub(crate) const OTHERS_BUSY: f64 = 0.25;
 const OTHERS_MIN_S: f64 = 0.1;
 
 /// One short run.

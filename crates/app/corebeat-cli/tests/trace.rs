@@ -91,6 +91,12 @@ fn trace_is_exported() {
     assert!(ctf.join("metadata").exists());
     let (line, status) = refused(&["export", "--to", "ctf"], &path, &["-o", ctf.to_str().unwrap()]);
     assert!(line.contains("not empty") && status == 2, "{line}");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for place in [&file, &folder.path().join("nowhere/ctf")] {
+        let (line, status) = refused(&["export", "--to", "ctf"], &path, &["-o", place.to_str().unwrap()]);
+        assert!(line.contains("name a new folder") && status == 2, "{line}");
+    }
     let (line, status) = refused(&["export", "--to", "ctf"], &path, &[]);
     assert!(line.contains("--output") && status == 2, "{line}");
 }

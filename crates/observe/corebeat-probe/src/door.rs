@@ -163,10 +163,21 @@ pub fn ask(pid: u32, verb: &str, pattern: &str) -> Result<(Vec<String>, usize), 
         }
         Err(e) => return Err(failed(e)),
     };
-    let answers = socket_peercred(&socket).map_err(|e| failed(e.into()))?.pid;
-    if answers.as_raw_nonzero().get() as u32 != pid {
+    let answers = socket_peercred(&socket).map_err(|e| failed(e.into()))?;
+    if answers.pid.as_raw_nonzero().get() as u32 != pid {
         return Err(Error::Impostor { pid });
     }
+    let me = rustix::process::geteuid();
+    if !me.is_root() && answers.uid != me {
+        return Err(refused("its probes are for its own user and root"));
+    }
+    let failed = |source: io::Error| match source.kind() {
+        // Of a read that has waited long enough.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            refused("it does not answer; has somebody stopped it?")
+        }
+        _ => failed(source),
+    };
     socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     socket.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
     (&socket).write_all(format!("{verb} {pattern}\n").as_bytes()).map_err(failed)?;

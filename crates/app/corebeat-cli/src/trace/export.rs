@@ -1,9 +1,11 @@
 //! `corebeat trace export`.
 
 use super::Input;
+use crate::end::Tidy;
 use crate::failure::{Done, Failure};
-use corebeat_trace::{Reader, write_csv, write_ctf, write_json_lines};
-use std::path::PathBuf;
+use corebeat_trace::{Error, Reader, write_csv, write_ctf, write_json_lines};
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -39,7 +41,12 @@ pub(crate) fn main(options: &Options) -> Done {
         (Form::Ctf, None) => return Err(Failure::usage("ctf is a folder: name a new one with --output")),
         (Form::Ctf, Some(folder)) => {
             let mut reader = Reader::new(input.open()?).map_err(|e| input.failed(e))?;
-            write_ctf(&mut reader, folder).map_err(|e| input.failed(e))?;
+            ctf(&mut reader, folder).map_err(|e| match e {
+                Error::File { path, source } => {
+                    Failure::usage(format!("cannot write {}: {source}; name a new folder", path.display()))
+                }
+                e => input.failed(e),
+            })?;
             reader.ending().cloned()
         }
         (Form::Chrome, output) => return super::calls::chrome(input, output.as_deref()),
@@ -56,4 +63,17 @@ pub(crate) fn main(options: &Options) -> Done {
         }
     };
     ending.map_or(Ok(std::process::ExitCode::SUCCESS), |ending| input.ended(&ending))
+}
+
+/// Writes a folder, or none.
+fn ctf(reader: &mut Reader<impl Read>, folder: &Path) -> Result<(), Error> {
+    let new = (!folder.exists()).then(|| folder.to_owned());
+    let remove = |folder: Option<PathBuf>| folder.map_or(Ok(()), std::fs::remove_dir_all);
+    let tidied = new.clone();
+    let _tidy = Tidy::at_end(move || drop(remove(tidied))).map_err(Error::Write)?;
+    let written = write_ctf(reader, folder);
+    if written.is_err() {
+        let _ = remove(new);
+    }
+    written
 }

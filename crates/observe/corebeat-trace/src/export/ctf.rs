@@ -8,7 +8,7 @@ use crate::reader::{Ending, Packet, Process, ReadKind, Reader, Thread, Value};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ typealias floating_point { exp_dig = 8; mant_dig = 24; align = 8; } := float;
 typealias floating_point { exp_dig = 11; mant_dig = 53; align = 8; } := double;
 ";
 
-/// Writes a trace into a folder, which is made, and must be new or empty. Times are nanoseconds of `CLOCK_MONOTONIC`, with the
+/// Writes a trace into a folder, which is made in one that is there, and must be new or empty. Times are nanoseconds of `CLOCK_MONOTONIC`, with the
 /// offset to real time; what was lost is told as events discarded.
 ///
 /// # Errors
@@ -40,7 +40,10 @@ typealias floating_point { exp_dig = 11; mant_dig = 53; align = 8; } := double;
 pub fn write_ctf(reader: &mut Reader<impl Read>, folder: impl AsRef<Path>) -> Result<(), Error> {
     let folder = folder.as_ref();
     let failed = |source| Error::File { path: folder.into(), source };
-    fs::create_dir_all(folder).map_err(failed)?;
+    match fs::create_dir(folder) {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+        made => made.map_err(failed)?,
+    }
     if fs::read_dir(folder).map_err(failed)?.next().is_some() {
         return Err(Error::NotEmpty { path: folder.into() });
     }
