@@ -17,8 +17,9 @@
 //! | one for each thread | 1.1 for each side of the switch that has one |
 //! | none any more, for about a second after the last one was closed | 0.4 |
 //!
-//! So everybody is sampled all the time where that is permitted: 0.02% of a CPU at 20,000 switches a second. Otherwise
-//! threads are sampled one by one in bursts of a tenth of a second: every second where somebody spins (and then switches are
+//! So everybody is sampled all the time where that is permitted: 0.02% of a CPU at 20,000 switches a second. To that come the
+//! samples themselves, 20 µs each on such a CPU, code that was never judged included: four programs, each with a watcher that
+//! takes 97 a second of each CPU, lose 0.9% to them. So there are a quarter as many while nobody spins. Otherwise threads are sampled one by one in bursts of a tenth of a second: every second where somebody spins (and then switches are
 //! few), and every four seconds where nobody does: 0.3% at 20,000 switches a second. To open and close an event takes 20 µs
 //! for each thread: at most [`BURST_THREADS_MAX`] of them in a burst.
 
@@ -43,6 +44,10 @@ const CPUS_AT_FULL_RATE: u64 = 8;
 /// Samples a second of each CPU. A prime, so that programs that do something every hundredth of a second are not always
 /// seen doing just that.
 const CPU_HZ: u64 = 97;
+/// The same while nobody spins: each sample interrupts whoever runs, and each process that watches takes samples of its own.
+const CALM_HZ: u64 = 23;
+/// Nobody spins if nobody did for so long; after each such time the rate is chosen anew.
+const CALM_AFTER: Duration = Duration::from_millis(980);
 /// Room for more than a second, beside the news of processes that start and end.
 const CPU_PAGES: usize = 8;
 
@@ -55,7 +60,7 @@ const BURST: Duration = Duration::from_millis(80);
 /// From the beginning of a burst to the next, where threads spin; doubled each time that nobody does, up to the maximum.
 const BURST_PERIOD_MIN: Duration = Duration::from_millis(980);
 const BURST_PERIOD_MAX: Duration = Duration::from_millis(3_980);
-/// Threads spin if at least one of so many samples in a burst does.
+/// Threads spin if at least one of so many samples in a burst, or since the rate was chosen, does.
 const SPINNING_ONE_IN: u32 = 16;
 /// A burst has at most so many threads; the next one goes on with those behind.
 const BURST_THREADS_MAX: usize = 256;
@@ -82,9 +87,11 @@ pub(crate) struct Samples {
 #[derive(Debug)]
 pub(crate) struct SpinSampler {
     everybody: bool,
+    /// Whether everybody is sampled less often, because nobody spins.
+    calm: bool,
     burst_hz: u64,
     rings: Vec<Ring>,
-    /// When the last burst began.
+    /// When the last burst began; where everybody is sampled, when the rate was chosen.
     burst_began: Option<Instant>,
     /// From then to the next one.
     burst_period: Duration,
@@ -133,6 +140,7 @@ impl SpinSampler {
         }
         Ok(SpinSampler {
             everybody,
+            calm: false,
             burst_hz,
             rings,
             burst_began: None,
@@ -152,19 +160,24 @@ impl SpinSampler {
         self.everybody
     }
 
+    /// Whether samples are few because nobody that they were of has spun: whoever has none does not spin either.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.calm
+    }
+
     /// Judges what was sampled since the last look, for processes that are `wanted`. Call it about ten times a second;
     /// `tids` are the threads to sample in bursts, best only those that have run lately.
     ///
     /// Threads and processes that have ended, or belong to others, are no error: they have no samples.
     pub(crate) fn look(&mut self, wanted: impl Fn(i32) -> bool, tids: impl IntoIterator<Item = i32>) {
         self.judge_rings(wanted);
+        let spins = self.burst.spinning > 0 && self.burst.spinning >= self.burst.seen / SPINNING_ONE_IN;
         if self.everybody {
-            return;
+            return self.choose_rate(spins);
         }
         let since = self.burst_began.map_or(Duration::MAX, |began| began.elapsed());
         if since >= BURST && !self.rings.is_empty() {
             self.rings.clear();
-            let spins = self.burst.spinning > 0 && self.burst.spinning >= self.burst.seen / SPINNING_ONE_IN;
             self.burst_period =
                 if spins { BURST_PERIOD_MIN } else { (self.burst_period * 2).min(BURST_PERIOD_MAX) };
         }
@@ -178,6 +191,21 @@ impl SpinSampler {
             self.burst_began = Some(Instant::now());
             self.burst = Samples::default();
         }
+    }
+
+    /// Samples everybody often from when somebody is seen to spin until nobody does.
+    fn choose_rate(&mut self, spins: bool) {
+        let began = *self.burst_began.get_or_insert_with(Instant::now);
+        if !(self.calm && spins) && began.elapsed() < CALM_AFTER {
+            return;
+        }
+        if self.calm == spins {
+            self.calm = !spins;
+            let hz = for_all(if self.calm { CALM_HZ } else { CPU_HZ }, self.rings.len());
+            self.rings.iter().for_each(|ring| ring.set_rate(hz));
+        }
+        self.burst_began = Some(Instant::now());
+        self.burst = Samples::default();
     }
 
     /// Hands over what was seen since the last call, by thread number. Threads that did not run in user mode are not
@@ -390,6 +418,27 @@ mod tests {
     #[test]
     fn threads_sampled_in_bursts_tell_spinning_from_computing() {
         tells_spinning_from_computing(SpinSampler::bursts());
+    }
+
+    #[test]
+    fn everybody_is_sampled_often_only_while_somebody_spins() {
+        let Ok(mut sampler) = SpinSampler::everybody() else { return println!("skipped: not permitted") };
+        let long_ago = Instant::now().checked_sub(CALM_AFTER);
+        for (spins, window_over, calm) in [
+            (false, false, false), // no decision yet
+            (false, true, true),
+            (false, true, true),
+            (true, false, false), // at once
+            (false, false, false),
+            (true, true, false),
+            (false, true, true),
+        ] {
+            if window_over {
+                sampler.burst_began = long_ago;
+            }
+            sampler.choose_rate(spins);
+            assert_eq!(sampler.is_calm(), calm, "{spins} {window_over}");
+        }
     }
 
     #[test]

@@ -73,7 +73,7 @@ fn memory_policy(text: &str) -> Result<MemoryPolicy, String> {
 
 /// Periods for a program that is observed every `observe_ms` milliseconds.
 fn periods(observe_ms: u64) -> Periods {
-    Periods { observe_ns: observe_ms * 1_000_000, glance_ns: (observe_ms * 100_000).min(100_000_000) }
+    Periods { observe_ns: observe_ms * 1_000_000, glance_ns: (observe_ms * 200_000).min(100_000_000) }
 }
 
 pub(crate) fn main(options: Options) -> Done {

@@ -1,10 +1,10 @@
 //! The ring that the kernel writes samples into, and the events that feed it.
 
 use crate::Error;
-use perf_event_open_sys::bindings as sys;
+use perf_event_open_sys::{bindings as sys, ioctls};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where the instruction pointer was, and whose.
@@ -40,7 +40,7 @@ pub(super) enum Whom {
 #[derive(Debug)]
 pub(super) struct Ring {
     /// Sampling ends when this is closed.
-    _fd: OwnedFd,
+    fd: OwnedFd,
     base: *mut u8,
     mapped_bytes: usize,
     data_offset_bytes: usize,
@@ -64,7 +64,7 @@ impl Ring {
             sample_type: u64::from(sys::PERF_SAMPLE_IP | sys::PERF_SAMPLE_TID),
             ..Default::default()
         };
-        attr.__bindgen_anon_1.sample_period = 1_000_000_000 / hz.max(1);
+        attr.__bindgen_anon_1.sample_period = period_ns(hz);
         attr.set_exclude_kernel(1);
         attr.set_exclude_hv(1);
         attr.set_comm(1);
@@ -104,12 +104,20 @@ impl Ring {
         .cast();
         // The kernel tells where its data is, but what is mapped is known here.
         Ok(Ring {
-            _fd: fd,
+            fd,
             base,
             mapped_bytes,
             data_offset_bytes: page_bytes,
             data_bytes: pages * page_bytes,
         })
+    }
+
+    /// Samples so many times a second from now on. Where the kernel refuses, the rate stays.
+    pub(super) fn set_rate(&self, hz: u64) {
+        let period_ns = period_ns(hz);
+        // SAFETY: the kernel takes the argument for the address of a number, which it only reads, and which lives through
+        // the call; the descriptor is this event's.
+        let _ = unsafe { ioctls::PERIOD(self.fd.as_raw_fd(), (&raw const period_ns) as u64) };
     }
 
     /// Takes everything out of the ring, and appends it to `into`. Returns `false` if the ring made no sense.
@@ -149,6 +157,10 @@ impl Drop for Ring {
         // SAFETY: mapped in open with this length, and no reference into it outlives a call of take.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.mapped_bytes) };
     }
+}
+
+fn period_ns(hz: u64) -> u64 {
+    1_000_000_000 / hz.max(1)
 }
 
 fn explain(source: io::Error, tid: i32) -> Error {
