@@ -103,13 +103,7 @@ impl Ring {
         .map_err(|e| explain(e.into(), tid))?
         .cast();
         // The kernel tells where its data is, but what is mapped is known here.
-        Ok(Ring {
-            fd,
-            base,
-            mapped_bytes,
-            data_offset_bytes: page_bytes,
-            data_bytes: pages * page_bytes,
-        })
+        Ok(Ring { fd, base, mapped_bytes, data_offset_bytes: page_bytes, data_bytes: pages * page_bytes })
     }
 
     /// Samples so many times a second from now on. Where the kernel refuses, the rate stays.
