@@ -26,8 +26,9 @@
 //! (Measured on two CPUs with 8 threads, both together saved 21% of the time of a program with barriers, 17% of xz', 7% of
 //! pbzip2's, and cost nowhere more than 1%; the book's page on slices has the figures.) Programs that spin are left alone:
 //! a longer slice for who spins is a longer wait for who is waited for. And what is set has to prove itself: now and then
-//! it is taken away for one window, ever more rarely while it wins. If the window without is better by a margin twice in a
-//! row, or once by much, it is taken back for a good while.
+//! it is taken away for one window, ever more rarely while it wins, and at once if the first window with it is worse than the one
+//! before. If the window without is better by a margin twice in a row, that first time included, or once by much, it is taken back
+//! for a good while.
 //!
 //! ```text
 //!             threads wait for CPUs             factor left its band: another slice
@@ -35,7 +36,8 @@
 //!  Watching --------------------------> Holding ---+     |
 //!     ^                                   |  ^  <--------+
 //!     |    checks lost: refused for       |  |
-//!     +---- a while that doubles ---------+  +-- a window without, after 8, 16, 32 ... windows
+//!     +---- a while that doubles ---------+  +-- a window without, after 8, 16, 32 ... windows, or after
+//!                                                the first one if that was worse
 //! ```
 //!
 //! Progress is counted per CPU that the program could have had, so that other programs' load is taken out. The n-th refusal
@@ -77,8 +79,8 @@ pub struct FaithFul {
     pub spin_max: f64,
     /// While others keep this share of the CPUs busy, programs are left alone; what is set is given back at twice as much. Default 0.125.
     pub others_share_max: f64,
-    /// A check is lost if progress without is better by this much. Default 0.03: half-second windows of the same thing
-    /// differ by that much.
+    /// A check is lost if progress without is better by this much. Default 0.02: half-second windows of the same thing
+    /// differ by about that much, and one loss decides nothing.
     pub loss_min: f64,
     /// A check that is lost by this much ends it at once; one that is lost by less has a second chance. Default 0.20:
     /// on a busy host windows of half a second differ by that much for nothing.
@@ -103,7 +105,7 @@ impl FaithFul {
             involuntary_rate_min: 50.0,
             spin_max: 0.05,
             others_share_max: 0.125,
-            loss_min: 0.03,
+            loss_min: 0.02,
             loss_max: 0.20,
             check_every: 8,
             check_every_max: 256,
@@ -139,6 +141,8 @@ struct Hold {
     every: u32,
     left: u32,
     losses: u32,
+    /// Progress in the window before it was set, by [`Measure::ALL`], until it is compared with the first window with it.
+    before: Option<[Option<f64>; Measure::ALL.len()]>,
     /// Progress in the last window with, and in the one without that followed.
     with: Option<f64>,
     without: Option<f64>,
@@ -238,6 +242,11 @@ impl Hold {
         if self.left > 0 {
             self.left -= 1;
             self.with = now;
+            let i = Measure::ALL.iter().position(|&m| m == measure);
+            let before = self.before.take().zip(i).and_then(|(before, i)| before[i]);
+            if before.zip(now).is_some_and(|(before, now)| now < before * (1.0 - policy.loss_min)) {
+                (self.left, self.losses) = (0, 1);
+            }
             return Verdict::Open { with: self.left > 0 };
         }
         let Some(without) = self.without.take() else {
@@ -311,6 +320,7 @@ impl FaithFul {
                 every: self.check_every,
                 left: self.check_every,
                 losses: 0,
+                before: Some(Measure::ALL.map(|m| window.progress(m))),
                 with: None,
                 without: None,
             };
@@ -483,7 +493,7 @@ mod tests {
 
     #[test]
     fn decide_where_it_helps_sets_it_at_once_and_checks_it_ever_more_rarely() {
-        for gain in [0.0, 0.08, -0.02] {
+        for gain in [0.0, 0.08, -0.015] {
             let changes = run(&mut FaithFul::new(8), 100, gains(gain));
             assert_eq!(changes[0], (1, HELD));
             // 8 windows, one without, one; then 16, 32, ...
@@ -495,9 +505,15 @@ mod tests {
 
     #[test]
     fn decide_where_it_hurts_takes_it_back_and_rests() {
-        let much = run(&mut FaithFul::new(8), 20, gains(-0.3));
+        let much = run(&mut FaithFul::new(8), 13, gains(-0.3));
+        assert_eq!(much, [(1, HELD), (2, NOTHING), (3, HELD), (4, NOTHING)]);
+        let little = run(&mut FaithFul::new(8), 13, gains(-0.03));
+        assert_eq!(little, [(1, HELD), (2, NOTHING), (3, HELD), (4, NOTHING)]);
+        // From the fifth second on.
+        let late = |gain| move |at, set| gains(if at < 5 { 0.0 } else { gain })(at, set);
+        let much = run(&mut FaithFul::new(8), 20, late(-0.3));
         assert_eq!(much, [(1, HELD), (9, NOTHING), (10, HELD), (11, NOTHING)]);
-        let some = run(&mut FaithFul::new(8), 20, gains(-0.1));
+        let some = run(&mut FaithFul::new(8), 20, late(-0.1));
         assert_eq!(some[..4], [(1, HELD), (9, NOTHING), (10, HELD), (12, NOTHING)], "a second chance");
         assert_eq!(some[4..], [(13, HELD), (14, NOTHING)]);
         let long = run(&mut FaithFul::new(8), 1000, gains(-0.3));
