@@ -120,6 +120,8 @@ fn attempt_reads_what_is_freed(link: &AtomicUsize) -> Result<usize, Abort> {
     let block = block.expose_provenance();
     link.store(block, Ordering::Relaxed);
     let mut reader = Words::new();
+    // What other tests have written under the link's lock may be newer than the clock shows: so a snapshot would be refused.
+    run(&mut reader, false, |words| load(words, link).map(drop));
     reader.begin(true);
     let found = with_exposed_provenance_mut::<usize>(load(&mut reader, link).unwrap());
     std::thread::scope(|scope| {
