@@ -60,6 +60,9 @@ pub struct Hardware {
     /// How long a thread runs until others get their turn, in microseconds, where nobody asks for another. Default
     /// 3,000. A time-sharing machine has its own table.
     pub slice_us: f64,
+    /// From one tick of the kernel's clock to the next, in microseconds: a slice that is used up ends at a tick. Default 0:
+    /// it ends at once.
+    pub tick_us: f64,
     /// From one balancing of the run queues to the next, in microseconds. Default 4,000.
     pub balance_us: f64,
     /// What the kernel takes to switch threads, in nanoseconds. Default 1,500.
@@ -94,6 +97,7 @@ impl Default for Hardware {
             distances: vec![],
             scheduler: Scheduler::Fair,
             slice_us: 3_000.0,
+            tick_us: 0.0,
             balance_us: 4_000.0,
             switch_ns: 1_500,
             wake_ns: 2_000,
@@ -146,6 +150,9 @@ impl Hardware {
             if !(1.0..=PERIOD_US_MAX).contains(&us) {
                 return wrong(format!("{name} is {}; write 1 to {PERIOD_US_MAX}", number(us)));
             }
+        }
+        if !(0.0..=PERIOD_US_MAX).contains(&self.tick_us) {
+            return wrong(format!("tick_us is {}; write 0 to {PERIOD_US_MAX}", number(self.tick_us)));
         }
         for (name, ns) in [
             ("switch_ns", self.switch_ns),
@@ -228,6 +235,7 @@ mod tests {
         let far = Hardware { packages: 2, distances: vec![vec![10, 20], vec![20, 12]], ..Hardware::flat(1) };
         assert!(told(far).contains("row 2: from a node to itself it is 10"));
         assert!(told(Hardware { slice_us: -3.0, ..Hardware::flat(1) }).contains("slice_us is -3"));
+        assert!(told(Hardware { tick_us: f64::NAN, ..Hardware::flat(1) }).contains("tick_us is"));
         assert!(told(Hardware { line_ns: u64::MAX, ..Hardware::flat(1) }).contains("line_ns is"));
         assert!(told(Hardware { cache_kib: u64::MAX, ..Hardware::flat(1) }).contains("cache_kib is"));
         assert!(told(Hardware { controller_threads: 0.0, ..Hardware::flat(1) }).contains("from 0.001"));

@@ -56,7 +56,7 @@ fn plain(message: &str) -> String {
         "" => "",
         "f64" => ", expected a number",
         name if name.strip_prefix('u').is_some_and(is_bits) => ", expected a whole number, 0 or above",
-        name if name.strip_prefix('i').is_some_and(is_bits) => ", expected a whole number",
+        "i8" => ", expected a whole number from -128 to 127",
         "a sequence" => ", expected a list in brackets",
         name if name.starts_with("struct ") => ", expected a table, such as { key = value }",
         _ => return what,

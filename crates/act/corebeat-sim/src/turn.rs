@@ -144,7 +144,7 @@ impl World {
             self.programs[self.threads[i].program].throttled.push(i);
             return true;
         }
-        let is_expired = t.left == 0;
+        let is_expired = t.left == 0 && self.now.is_multiple_of(self.tick);
         if is_expired {
             if self.changes_priority(i) {
                 let t = &mut self.threads[i];
@@ -179,7 +179,7 @@ impl World {
             Doing::Next => 0,
         };
         let finish = self.now.saturating_add(t.debt()).saturating_add(need);
-        let mut until = finish.min(self.now + t.left.max(1));
+        let mut until = finish.min((self.now + t.left.max(1)).next_multiple_of(self.tick));
         if is_charged {
             until = until.min(self.now + MEMORY_PERIOD_NS);
         }

@@ -169,6 +169,8 @@ pub(crate) struct World {
     /// Distances between nodes, 10 is local.
     pub(crate) distances: Vec<Vec<u64>>,
     pub(crate) slice: u64,
+    /// Slices end at multiples of this.
+    pub(crate) tick: u64,
     /// Who ran within this time goes back to its CPU.
     pub(crate) warm: u64,
     balance: u64,
@@ -250,6 +252,7 @@ impl World {
                 .map(|n| n.distances.iter().map(|&d| d.into()).collect())
                 .collect(),
             slice: ns(hardware.slice_us, 1e3),
+            tick: ns(hardware.tick_us, 1e3).max(1),
             warm: if hardware.scheduler == Scheduler::Solaris { WARM_NS } else { 0 },
             balance: ns(hardware.balance_us, 1e3),
             round: 0,

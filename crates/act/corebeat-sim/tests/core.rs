@@ -87,12 +87,20 @@ fn threads_share_cpus_where_they_do_not_divide() {
 
 #[test]
 fn slice_sets_how_often_threads_switch() {
-    let switches = |slice_us| {
-        let machine = Hardware { slice_us, ..Hardware::flat(1) };
-        ended(&scenario(machine, vec![busy("p", 2)], Some(1.0))).outcomes()[0].involuntary_switches
-    };
-    assert!((300..350).contains(&switches(3_000.0)), "{}", switches(3_000.0));
-    assert!((9..12).contains(&switches(100_000.0)), "{}", switches(100_000.0));
+    for (slice_us, tick_us, expected) in [
+        (3_000.0, 0.0, 300..350),
+        (100_000.0, 0.0, 9..12),
+        (500.0, 0.0, 1_900..2_010),
+        // Slices end at ticks.
+        (500.0, 4_000.0, 245..255),
+        (3_000.0, 4_000.0, 245..255),
+        (5_000.0, 4_000.0, 122..128),
+    ] {
+        let machine = Hardware { slice_us, tick_us, ..Hardware::flat(1) };
+        let outcomes = ended(&scenario(machine, vec![busy("p", 2)], Some(1.0))).outcomes();
+        let switches = outcomes[0].involuntary_switches;
+        assert!(expected.contains(&switches), "{slice_us} {tick_us}: {switches}");
+    }
 }
 
 #[test]

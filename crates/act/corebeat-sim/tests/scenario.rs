@@ -69,6 +69,7 @@ fn mistakes_are_one_line_with_their_place() {
         ),
         ("core = 1", fine.clone(), "line 3, column 1: unknown field `core`, expected one of"),
         ("cores = 1\nscheduler = \"cfs\"", fine.clone(), "line 4, column 13: unknown variant `cfs`"),
+        ("cores = 1\ntick_us = -4", fine.clone(), "machine: tick_us is -4"),
         ("cores = 1\nbalance_us = -4", fine.clone(), "machine: balance_us is -4"),
         (
             "cores = 1",
@@ -168,6 +169,7 @@ fn text_that_is_no_scenario_never_panics() {
 fn numbers_however_large_or_small_never_panic() {
     let machine = [
         "slice_us",
+        "tick_us",
         "balance_us",
         "switch_ns",
         "wake_ns",

@@ -319,6 +319,9 @@ fn together(policies: Vec<PolicyName>) -> Result<Vec<PolicyName>, String> {
         return Err("shuffler would tie threads of teams that team sizes; name auto, which has both".into());
     }
     for (at, &one) in policies.iter().enumerate() {
+        if policies[..at].contains(&one) {
+            return Err(format!("{} is named twice; name it once", text(one)));
+        }
         let pulls = |other: &&PolicyName| levers(**other).iter().any(|lever| levers(one).contains(lever));
         if let Some(other) = policies[..at].iter().find(pulls) {
             let (other, one) = (text(*other), text(one));

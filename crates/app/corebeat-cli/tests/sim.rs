@@ -76,6 +76,7 @@ fn policies_that_do_not_go_together_are_told() {
         (["auto", "faithful"], "auto and faithful would undo each other's doing; name one of them"),
         (["faithful", "tranquilizer"], "faithful and tranquilizer would undo each other's doing"),
         (["team", "shuffler"], "shuffler would tie threads of teams that team sizes"),
+        (["fair", "fair"], "fair is named twice; name it once"),
         (["fair", "adapt"], "fair and adapt would undo each other's doing"),
     ] {
         let (output, _) = run(FERRET, &["--policy", names[0], "--policy", names[1]]);

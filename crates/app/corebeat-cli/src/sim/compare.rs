@@ -1,14 +1,15 @@
 //! `corebeat sim compare`: the same programs, and the same actions on them, on this host and on its model.
 //!
 //! A case is programs of steps and actions. The host plays the steps: each program is a process of ours, computing is a loop that was timed
-//! before, locks and barriers are the standard library's. The model is told how many CPUs there are, and nothing else.
+//! before, locks and barriers are the standard library's. The model is told how many CPUs there are, and from when to when
+//! the kernel looks at slices, and nothing else.
 
 use crate::failure::{Done, Failure, print};
 use corebeat_linux::{Launch, LinuxMachine, Options as Sensors, Started};
 use corebeat_machine::{Action, Clock, CpuSet, Machine, ProgramId, Target};
 use corebeat_sim::{Hardware, Outcome, Program, Scenario, SimMachine, Step, Team, Work};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, clock_getres, clock_gettime};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -114,15 +115,25 @@ pub(crate) fn main() -> Done {
     }
     let cpus = cpus as u32;
     let loops_per_us = calibrate(cpus);
+    let tick = clock_getres(ClockId::MonotonicCoarse);
+    let machine = Hardware { tick_us: tick.tv_nsec as f64 / 1e3, ..Hardware::flat(cpus) };
     print(format_args!(
         "Programs of known steps on {cpus} CPUs, and on a simulated machine of as many: seconds, and CPUs lost. The host's: medians of\n\
-         {RUNS} runs, and their range. Both know how long a step computes; the model knows nothing else of this host.\n\n\
+         {RUNS} runs, and their range. Both know how long a step computes; the model knows nothing else of this host\n\
+         but that slices end at ticks of {} ms.\n\n\
          {:<28} {:>7} {:>7} {:>13} {:>9}   {:>9} {:>9}\n",
-        "case", "model", "host", "range", "model is", "lost", "host lost"
+        machine.tick_us / 1e3,
+        "case",
+        "model",
+        "host",
+        "range",
+        "model is",
+        "lost",
+        "host lost"
     ))?;
     let mut logs = vec![];
     for (number, case) in cases(cpus).iter().enumerate() {
-        let model = simulated(case, cpus)?;
+        let model = simulated(case, &machine)?;
         let mut runs = vec![];
         for _ in 0..RUNS {
             match on_host(number, case, cpus, loops_per_us)? {
@@ -174,9 +185,9 @@ pub(crate) fn main() -> Done {
 }
 
 /// A case on the model.
-fn simulated(case: &Case, cpus: u32) -> Result<Vec<Came>, Failure> {
+fn simulated(case: &Case, machine: &Hardware) -> Result<Vec<Came>, Failure> {
     let programs = case.programs.iter().map(|(program, _)| program.clone()).collect();
-    let scenario = Scenario { duration_s: Some(60.0), ..Scenario::new(Hardware::flat(cpus), programs) };
+    let scenario = Scenario { duration_s: Some(60.0), ..Scenario::new(machine.clone(), programs) };
     let mut machine = SimMachine::new(&scenario, 1).map_err(Failure::own)?;
     let mut clock = machine.clock();
     // Threads are there from the first moment on.
@@ -360,7 +371,8 @@ mod tests {
         for case in cases(2) {
             let teams = || case.programs.iter().flat_map(|(program, _)| &program.teams);
             assert!(teams().all(|team| is_played(&team.steps)), "{}", case.name);
-            for came in simulated(&case, 2).unwrap_or_else(|e| panic!("{}: {e}", case.name)) {
+            for came in simulated(&case, &Hardware::flat(2)).unwrap_or_else(|e| panic!("{}: {e}", case.name))
+            {
                 assert!((0.1..10.0).contains(&came.wall_s), "{}: {came:?}", case.name);
             }
         }
