@@ -67,7 +67,8 @@ pub(crate) fn main(options: &Options) -> Done {
 
 /// Writes a folder, or none.
 fn ctf(reader: &mut Reader<impl Read>, folder: &Path) -> Result<(), Error> {
-    let new = (!folder.exists()).then(|| folder.to_owned());
+    // Only who has made it itself may remove it.
+    let new = std::fs::create_dir(folder).is_ok().then(|| folder.to_owned());
     let remove = |folder: Option<PathBuf>| folder.map_or(Ok(()), std::fs::remove_dir_all);
     let tidied = new.clone();
     let _tidy = Tidy::at_end(move || drop(remove(tidied))).map_err(Error::Write)?;
