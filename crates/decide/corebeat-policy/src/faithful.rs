@@ -45,7 +45,7 @@
 //! `log t` for a program that it does not help.
 
 use crate::progress::Measure;
-use crate::sign::Ratio;
+use crate::sign::{Ratio, others_busy};
 use corebeat_machine::{Action, Class, Decision, Policy, ProgramId, ProgramSample, Snapshot, Target};
 use std::collections::BTreeMap;
 
@@ -390,13 +390,10 @@ impl Policy for FaithFul {
         let mut programs = std::mem::take(&mut self.programs);
         programs.retain(|id, _| seen.programs.iter().any(|p| p.id == *id));
         let mut decisions = Vec::new();
-        let busy = |p: &ProgramSample| p.cpus(seen.span_ns, |s| s.running());
         for p in seen.programs.iter().filter(|p| p.threads.len() > 1) {
             let known = programs.entry(p.id).or_default();
-            // Whoever watches them.
-            let watched: f64 = seen.programs.iter().filter(|other| other.id != p.id).filter_map(busy).sum();
             // At least a tenth of a CPU: where others take all, what little was done is not divided by nothing.
-            let free = f64::from(self.cpus) - seen.host.others_busy.unwrap_or(0.0) - watched;
+            let free = f64::from(self.cpus) - others_busy(p, seen);
             known.window.add(p, seen, free.max(0.1));
             if known.window.span_ns >= self.window_ns {
                 let window = std::mem::take(&mut known.window);

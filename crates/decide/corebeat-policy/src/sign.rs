@@ -1,6 +1,6 @@
 //! What policies read from a program's sample: shares and rates over the threads that took part.
 
-use corebeat_machine::{ProgramSample, ThreadSample, TimeShares};
+use corebeat_machine::{ProgramSample, Snapshot, ThreadSample, TimeShares};
 
 /// From this share of its time on, a thread that never woke up counts as a bystander.
 const BYSTANDER_BLOCKED_MIN: f64 = 0.999;
@@ -13,6 +13,13 @@ const UNKNOWN_SHARE_MAX: f64 = 0.1;
 pub(crate) fn is_bystander(thread: &ThreadSample) -> bool {
     thread.counters.voluntary_switches == Some(0)
         && thread.shares.blocked().is_some_and(|b| b >= BYSTANDER_BLOCKED_MIN)
+}
+
+/// How many CPUs others than this program keep busy, whoever watches them.
+pub(crate) fn others_busy(program: &ProgramSample, seen: &Snapshot) -> f64 {
+    let others = seen.programs.iter().filter(|other| other.id != program.id);
+    let watched: f64 = others.filter_map(|other| other.cpus(seen.span_ns, |s| s.running())).sum();
+    seen.host.others_busy.unwrap_or(0.0) + watched
 }
 
 /// A ratio of two sums over threads, some of which may be unknown.

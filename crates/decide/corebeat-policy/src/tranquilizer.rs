@@ -34,7 +34,7 @@
 //! The threshold is not in the thesis' text. Here it is one miss in a thousand instructions: at some 100 ns a miss, a tenth of the time.
 
 use crate::progress::{Done, Speeds};
-use crate::sign::Ratio;
+use crate::sign::{Ratio, others_busy};
 use corebeat_machine::{Action, Class, Decision, Policy, ProgramId, ProgramSample, Snapshot, Target};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -184,7 +184,7 @@ impl Gathered {
         self.involuntary.add_rate(p, |t| t.counters.involuntary_switches);
         let host = seen.host.counters.cache_misses.zip(seen.host.counters.instructions);
         self.host_miss = host.filter(|c| c.1 > 0).map(|(misses, all)| misses as f64 / all as f64);
-        self.others_busy += seen.host.others_busy.unwrap_or(0.0) * seen.span_ns as f64;
+        self.others_busy += others_busy(p, seen) * seen.span_ns as f64;
     }
 
     fn sample(&self) -> Sample {
@@ -593,6 +593,18 @@ mod tests {
         assert_eq!(run(&mut policy(), 1000, |_, _| CALM), []);
         let crowded = |at, _| Tenth { lost: about(at, 20, 8), others_busy: 1.0, ..CALM };
         assert_eq!(run(&mut policy(), 1000, crowded), []);
+    }
+
+    #[test]
+    fn nothing_is_tried_beside_others_that_are_watched() {
+        let loser = |at| Tenth { lost: about(at, 20, 8), ..CALM };
+        assert_ne!(run(&mut policy(), 100, |at, _| loser(at)), []);
+        let mut policy = policy();
+        for at in 1..=100 {
+            let mut seen = snapshot(at, loser(at));
+            seen.programs.push(ProgramSample { id: ProgramId(9), ..seen.programs[0].clone() });
+            assert!(policy.decide(&seen).is_empty(), "{at}");
+        }
     }
 
     #[test]
