@@ -24,10 +24,6 @@ const GLANCE_THREADS_MAX: usize = 16;
 /// does not say how run time and switches are to be split: that is taken from their last full reading.
 const FULL_READINGS: usize = 32;
 
-/// A thread that ran for less than this in user mode, and was never sampled, is taken not to spin: there are about 97
-/// samples a second, or so few because nobody spins.
-const UNSAMPLED_NS_MAX: f64 = 50e6;
-
 /// What others kept busy is told of spans of so many ticks or more: it is accounted by ticks.
 const TICKS_MIN: f64 = 5.0;
 
@@ -370,7 +366,7 @@ impl LinuxMachine {
     fn observe_spin(&mut self, programs: &mut [ProgramSample]) {
         self.look_at_spin();
         let Some(spin) = &mut self.spin else { return };
-        let (samples, calm) = (spin.take(), spin.is_calm());
+        let (unsampled_ns_max, samples) = (spin.unsampled_ns_max(), spin.take());
         let before = std::mem::take(&mut self.spin_parts);
         for thread in programs.iter_mut().flat_map(|p| &mut p.threads) {
             let new = samples.get(&thread.id.tid).filter(|s| s.seen > 0);
@@ -378,8 +374,8 @@ impl LinuxMachine {
             let part = part.or(before.get(&thread.id).copied());
             self.spin_parts.extend(part.map(|p| (thread.id, p)));
             thread.shares.spin = thread.shares.user.and_then(|user| {
-                let hardly_ran = user * thread.span_ns as f64 <= UNSAMPLED_NS_MAX;
-                part.or((hardly_ran || calm).then_some(0.0)).map(|p| user * p)
+                let hardly_ran = user * thread.span_ns as f64 <= unsampled_ns_max;
+                part.or(hardly_ran.then_some(0.0)).map(|p| user * p)
             });
         }
     }

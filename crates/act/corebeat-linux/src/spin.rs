@@ -19,7 +19,8 @@
 //!
 //! So everybody is sampled all the time where that is permitted: 0.02% of a CPU at 20,000 switches a second. To that come the
 //! samples themselves, 20 µs each on such a CPU, code that was never judged included: four programs, each with a watcher that
-//! takes 97 a second of each CPU, lose 0.9% to them. So there are a quarter as many while nobody spins. Otherwise threads are sampled one by one in bursts of a tenth of a second: every second where somebody spins (and then switches are
+//! takes 97 a second of each CPU, lose 0.9% to them. So there are a quarter as many while next to nobody spins. Otherwise
+//! threads are sampled one by one in bursts of a tenth of a second: every second where somebody spins (and then switches are
 //! few), and every four seconds where nobody does: 0.3% at 20,000 switches a second. To open and close an event takes 20 µs
 //! for each thread: at most [`BURST_THREADS_MAX`] of them in a burst.
 
@@ -87,8 +88,10 @@ pub(crate) struct Samples {
 #[derive(Debug)]
 pub(crate) struct SpinSampler {
     everybody: bool,
-    /// Whether everybody is sampled less often, because nobody spins.
+    /// Whether everybody is sampled less often, because next to nobody spins.
     calm: bool,
+    /// Whether that was so at any time since samples were last taken.
+    was_calm: bool,
     burst_hz: u64,
     rings: Vec<Ring>,
     /// When the last burst began; where everybody is sampled, when the rate was chosen.
@@ -141,6 +144,7 @@ impl SpinSampler {
         Ok(SpinSampler {
             everybody,
             calm: false,
+            was_calm: false,
             burst_hz,
             rings,
             burst_began: None,
@@ -160,9 +164,10 @@ impl SpinSampler {
         self.everybody
     }
 
-    /// Whether samples are few because nobody that they were of has spun: whoever has none does not spin either.
-    pub(crate) fn is_calm(&self) -> bool {
-        self.calm
+    /// A thread that ran for less than this in user mode since samples were last taken, and has none, is taken not to spin:
+    /// it would have had five at most.
+    pub(crate) fn unsampled_ns_max(&self) -> f64 {
+        5e9 / if self.was_calm { CALM_HZ as f64 } else { CPU_HZ as f64 }
     }
 
     /// Judges what was sampled since the last look, for processes that are `wanted`. Call it about ten times a second;
@@ -173,7 +178,7 @@ impl SpinSampler {
         self.judge_rings(wanted);
         let spins = self.burst.spinning > 0 && self.burst.spinning >= self.burst.seen / SPINNING_ONE_IN;
         if self.everybody {
-            return self.choose_rate(spins);
+            return self.choose_rate(spins, Instant::now());
         }
         let since = self.burst_began.map_or(Duration::MAX, |began| began.elapsed());
         if since >= BURST && !self.rings.is_empty() {
@@ -193,24 +198,26 @@ impl SpinSampler {
         }
     }
 
-    /// Samples everybody often from when somebody is seen to spin until nobody does.
-    fn choose_rate(&mut self, spins: bool) {
-        let began = *self.burst_began.get_or_insert_with(Instant::now);
-        if !(self.calm && spins) && began.elapsed() < CALM_AFTER {
+    /// Samples everybody often from when somebody is seen to spin until next to nobody does.
+    fn choose_rate(&mut self, spins: bool, now: Instant) {
+        let began = *self.burst_began.get_or_insert(now);
+        if !(self.calm && spins) && now.saturating_duration_since(began) < CALM_AFTER {
             return;
         }
         if self.calm == spins {
             self.calm = !spins;
+            self.was_calm |= self.calm;
             let hz = for_all(if self.calm { CALM_HZ } else { CPU_HZ }, self.rings.len());
             self.rings.iter().for_each(|ring| ring.set_rate(hz));
         }
-        self.burst_began = Some(Instant::now());
+        self.burst_began = Some(now);
         self.burst = Samples::default();
     }
 
     /// Hands over what was seen since the last call, by thread number. Threads that did not run in user mode are not
     /// there.
     pub(crate) fn take(&mut self) -> HashMap<i32, Samples> {
+        self.was_calm = self.calm;
         std::mem::take(&mut self.samples)
     }
 
@@ -423,7 +430,7 @@ mod tests {
     #[test]
     fn everybody_is_sampled_often_only_while_somebody_spins() {
         let Ok(mut sampler) = SpinSampler::everybody() else { return println!("skipped: not permitted") };
-        let long_ago = Instant::now().checked_sub(CALM_AFTER);
+        let mut now = Instant::now();
         for (spins, window_over, calm) in [
             (false, false, false), // no decision yet
             (false, true, true),
@@ -433,12 +440,15 @@ mod tests {
             (true, true, false),
             (false, true, true),
         ] {
-            if window_over {
-                sampler.burst_began = long_ago;
-            }
-            sampler.choose_rate(spins);
-            assert_eq!(sampler.is_calm(), calm, "{spins} {window_over}");
+            now += if window_over { CALM_AFTER } else { Duration::from_millis(1) };
+            sampler.choose_rate(spins, now);
+            assert_eq!(sampler.calm, calm, "{spins} {window_over}");
         }
+        // It was calm at least for a part of the time.
+        sampler.choose_rate(true, now);
+        assert!(sampler.unsampled_ns_max() > 200e6);
+        sampler.take();
+        assert!(sampler.unsampled_ns_max() < 60e6);
     }
 
     #[test]
