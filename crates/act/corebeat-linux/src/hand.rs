@@ -436,20 +436,21 @@ impl Hands {
 
     /// Freezes a program, or thaws it: by control groups, or where it can have none, by signals from then on.
     fn freeze(&mut self, program: ProgramId, frozen: bool, threads: &[ThreadId]) -> Result<bool, Error> {
+        let mut no_groups = None;
         if !self.programs.entry(program).or_default().by_signals {
             let why = match self.freeze_group(program, frozen, threads) {
                 Err(why) if frozen && !is_in_use(&why) => why,
                 other => return other,
             };
-            let standing = self.programs.entry(program).or_default();
-            if !standing.freezers.is_empty() {
+            if self.programs.get(&program).is_some_and(|standing| !standing.freezers.is_empty()) {
                 return Err(why);
             }
-            standing.by_signals = true;
-            self.signals_why.get_or_insert(why.to_string());
+            no_groups = Some(why.to_string());
         }
         let has_changed = if frozen { self.stop(program, threads)? } else { self.go_on(program)? };
-        self.programs.entry(program).or_default().frozen = frozen;
+        self.signals_why = self.signals_why.take().or(no_groups);
+        let standing = self.programs.entry(program).or_default();
+        (standing.by_signals, standing.frozen) = (true, frozen);
         Ok(has_changed)
     }
 

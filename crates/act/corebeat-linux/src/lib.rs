@@ -57,7 +57,7 @@
 //! 5. What is done is in the journal before it is done; see [`Hands`].
 //! 6. A program that is started gets the limit of open files that Corebeat was started with, although Corebeat raises its
 //!    own (`descriptors_max_keeps_the_limit_at_start`).
-//! 7. Who was stopped by others than Corebeat stays so; who was stopped by Corebeat is continued
+//! 7. Who was stopped by others than Corebeat before, or while it goes on, stays so; who was stopped by Corebeat is continued
 //!    (`without_groups_a_program_is_stopped_with_all_its_descendants_and_continued`,
 //!    `restore_after_kills_at_any_moment_leaves_nobody_stopped`).
 //!

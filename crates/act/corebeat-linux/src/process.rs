@@ -47,11 +47,25 @@ pub(crate) fn threads(pid: i32) -> Vec<i32> {
 
 /// Whether no thread of a process runs, because a signal has stopped it, a debugger holds it, or it has ended.
 pub(crate) fn is_halted(pid: i32) -> bool {
-    let runs = |tid: i32| {
+    are_all_in(pid, &['T', 't', 'Z', 'X'])
+}
+
+/// The same, or it sleeps where a signal to stop does not wake it: at a disk, or in `vfork` until its child goes on.
+pub(crate) fn is_halted_or_in_kernel(pid: i32) -> bool {
+    are_all_in(pid, &['T', 't', 'Z', 'X', 'D'])
+}
+
+fn are_all_in(pid: i32, states: &[char]) -> bool {
+    let is_in = |tid: i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-        thread::parse_stat(&stat).map(|s| !matches!(s.state, 'T' | 't' | 'Z' | 'X'))
+        thread::parse_stat(&stat).map(|s| states.contains(&s.state))
     };
-    !threads(pid).into_iter().any(|tid| runs(tid) == Some(true))
+    !threads(pid).into_iter().any(|tid| is_in(tid) == Some(false))
+}
+
+/// The parent of a process, while there is one.
+pub(crate) fn parent(pid: i32) -> Option<i32> {
+    parse_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// Sends a signal to a process, and never to a later one of its number. Whether it was there to get it.
