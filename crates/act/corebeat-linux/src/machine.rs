@@ -65,8 +65,8 @@ pub struct LinuxMachine {
     at_ns: u64,
     ticks: Option<HostTicks>,
     own_cpu_ns: u64,
-    /// The newest process number at the last search for new threads; while it stays there are none.
-    newest: Option<u64>,
+    /// The newest process numbers at the last two searches for new threads; while they stay there are none.
+    newest: [Option<u64>; 2],
     /// Where the next glance goes on, in the order of all threads.
     glance_next: usize,
     /// How many observations there were.
@@ -123,7 +123,7 @@ impl LinuxMachine {
             at_ns: now_ns(),
             ticks: None,
             own_cpu_ns: own_cpu_ns(),
-            newest: None,
+            newest: [None; 2],
             glance_next: 0,
             turn: 0,
             spin: spin.ok().flatten(),
@@ -260,7 +260,7 @@ impl LinuxMachine {
         self.programs.insert(id, Program::new(name, process, takes_orphans));
         self.walk_over(&[id], Since::Now);
         // The other programs may have new threads as well: search again soon.
-        self.newest = None;
+        self.newest = [None; 2];
         Ok(id)
     }
 
@@ -292,11 +292,14 @@ impl LinuxMachine {
     /// Looks for new threads and processes of all programs, which are accounted for from `since_ns` on.
     ///
     /// Numbers are given out in ascending order, so where fewer of them than there are threads were given out since the
-    /// last search, those are looked at; where more were, or where the count began anew, all programs are walked over.
+    /// last search but one, those are looked at; where more were, or where the count began anew, all programs are walked
+    /// over. Since the last but one: who gets a number can be seen only a while later.
     fn search(&mut self, newest: Option<u64>, since_ns: u64) -> BTreeMap<ProgramId, Vec<Found>> {
         let since = Since::Birth(since_ns);
         let threads = self.programs.values().map(|p| p.threads().count()).sum::<usize>() as u64;
-        match std::mem::replace(&mut self.newest, newest).zip(newest) {
+        let [before, last] = self.newest;
+        self.newest = [last, newest];
+        match before.zip(newest) {
             Some((before, now)) if before == now => BTreeMap::new(),
             Some((before, now)) if before < now && now - before <= threads => {
                 self.count_descriptors();
@@ -738,6 +741,27 @@ mod tests {
             let pid = rustix::process::Pid::from_raw(process.id.tid).unwrap();
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
+    }
+
+    #[test]
+    fn machine_finds_who_had_a_number_before_it_could_be_seen() {
+        let program = Running::shell("sleep 30; read x");
+        let mut machine = machine();
+        let id = machine.watch(program.pid()).unwrap();
+        let mut child = 0;
+        assert!(until(&mut machine, |seen| {
+            let other = seen.programs[0].threads.iter().find(|t| t.pid != program.pid());
+            child = other.map_or(0, |t| t.pid);
+            child != 0
+        }));
+        // As if it could not be seen then, but had its number.
+        machine.programs.get_mut(&id).unwrap().processes.retain(|p| p.id.tid != child);
+        let number = child as u64;
+        machine.newest = [number - 1, number].map(Some);
+        machine.search(Some(number), 0);
+        assert!(machine.programs[&id].processes.iter().any(|p| p.id.tid == child));
+        let pid = rustix::process::Pid::from_raw(child).unwrap();
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 
     #[test]
