@@ -130,7 +130,7 @@ struct Refusal {
 }
 
 /// What is set, and how it does.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Hold {
     slice_us: u32,
     /// The scaling factor that the slice was chosen by. What is set changes it too, so it is read anew in the first window.
@@ -141,8 +141,8 @@ struct Hold {
     every: u32,
     left: u32,
     losses: u32,
-    /// Progress in the window before it was set, by [`Measure::ALL`], until it is compared with the first window with it.
-    before: Option<[Option<f64>; Measure::ALL.len()]>,
+    /// The window before it was set, until it is compared with the first one with it.
+    before: Option<Window>,
     /// Progress in the last window with, and in the one without that followed.
     with: Option<f64>,
     without: Option<f64>,
@@ -242,8 +242,7 @@ impl Hold {
         if self.left > 0 {
             self.left -= 1;
             self.with = now;
-            let i = Measure::ALL.iter().position(|&m| m == measure);
-            let before = self.before.take().zip(i).and_then(|(before, i)| before[i]);
+            let before = self.before.take().and_then(|before| before.progress(measure));
             if before.zip(now).is_some_and(|(before, now)| now < before * (1.0 - policy.loss_min)) {
                 (self.left, self.losses) = (0, 1);
             }
@@ -312,7 +311,7 @@ impl FaithFul {
             let Some(factor) = window.factor().filter(|_| is_open) else {
                 return vec![];
             };
-            let hold = Hold {
+            let hold = known.held.insert(Hold {
                 slice_us: slice_us(factor),
                 factor: None,
                 measure: None,
@@ -320,11 +319,10 @@ impl FaithFul {
                 every: self.check_every,
                 left: self.check_every,
                 losses: 0,
-                before: Some(Measure::ALL.map(|m| window.progress(m))),
+                before: Some(window.clone()),
                 with: None,
                 without: None,
-            };
-            known.held = Some(hold);
+            });
             let (latency, involuntary) = (window.latency.get(), window.involuntary.get());
             return hold.on(
                 id,
