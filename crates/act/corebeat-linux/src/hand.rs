@@ -5,7 +5,7 @@ mod stop;
 
 use crate::cgroup::{self, Group, Place};
 use crate::journal::{self, Entry, Journal, Ledger, Left, Record, Set};
-use crate::process::{family, is_anothers, is_same, thread_id, threads};
+use crate::process::{family, is_anothers, is_same, parent, thread_id, threads};
 use crate::{Error, memory};
 use corebeat_machine::{Action, CpuSet, ProgramId, Target, ThreadId};
 use rustix::process::Signal;
@@ -801,7 +801,7 @@ fn change(thread: ThreadId, to: &Setting) -> io::Result<Option<Setting>> {
 fn repair(tid: i32, ours: &Setting) {
     let model = match process_of(tid) {
         Some(process) if process.tid != tid => Some(process.tid),
-        _ => status_number(tid, "PPid:"),
+        _ => parent(tid),
     };
     let read = |tid: i32| setting::read(tid, ours.kind()).ok().flatten();
     if let (Some(model), Some(now)) = (model.and_then(read), read(tid))

@@ -659,6 +659,21 @@ mod tests {
         rustix::thread::gettid().as_raw_nonzero().get()
     }
 
+    /// Waits until the machine, which watches nothing else, has seen a child of this program.
+    fn child_of(program: &Running, machine: &mut LinuxMachine) -> i32 {
+        let mut child = None;
+        assert!(until(machine, |seen| {
+            child = seen.programs[0].threads.iter().map(|t| t.pid).find(|&pid| pid != program.pid());
+            child.is_some()
+        }));
+        child.unwrap()
+    }
+
+    fn kill(pid: i32) {
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+
     #[test]
     fn machine_shares_of_threads_that_lock_sleep_and_compute_point_the_right_way() {
         let (lock, stop) = (Mutex::new(()), AtomicBool::new(false));
@@ -738,8 +753,7 @@ mod tests {
         assert!(machine.is_alive(id));
         // The shell's children outlive it otherwise.
         for process in &machine.programs[&id].processes {
-            let pid = rustix::process::Pid::from_raw(process.id.tid).unwrap();
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            kill(process.id.tid);
         }
     }
 
@@ -748,20 +762,14 @@ mod tests {
         let program = Running::shell("sleep 30; read x");
         let mut machine = machine();
         let id = machine.watch(program.pid()).unwrap();
-        let mut child = 0;
-        assert!(until(&mut machine, |seen| {
-            let other = seen.programs[0].threads.iter().find(|t| t.pid != program.pid());
-            child = other.map_or(0, |t| t.pid);
-            child != 0
-        }));
+        let child = child_of(&program, &mut machine);
         // As if it could not be seen then, but had its number.
         machine.programs.get_mut(&id).unwrap().processes.retain(|p| p.id.tid != child);
         let number = child as u64;
         machine.newest = [number - 1, number].map(Some);
         machine.search(Some(number), 0);
         assert!(machine.programs[&id].processes.iter().any(|p| p.id.tid == child));
-        let pid = rustix::process::Pid::from_raw(child).unwrap();
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        kill(child);
     }
 
     #[test]
@@ -794,10 +802,7 @@ mod tests {
         assert_eq!(class_now(), "3", "batch");
         assert_eq!(machine.let_go(id).undone.len(), 2);
         assert_eq!(class_now(), "0");
-        let _ = rustix::process::kill_process(
-            rustix::process::Pid::from_raw(orphan).unwrap(),
-            rustix::process::Signal::KILL,
-        );
+        kill(orphan);
     }
 
     #[test]
@@ -841,18 +846,12 @@ mod tests {
         let program = Running::shell("sleep 30; read x");
         let mut machine = machine();
         let whole = machine.watch(program.pid()).unwrap();
-        let mut child = 0;
-        assert!(until(&mut machine, |seen| {
-            let other = seen.programs[0].threads.iter().find(|t| t.pid != program.pid());
-            child = other.map_or(0, |t| t.pid);
-            child != 0
-        }));
+        let child = child_of(&program, &mut machine);
         let part = machine.watch(child).unwrap();
         let seen = machine.observe().unwrap();
         let threads = |id| seen.programs.iter().find(|p| p.id == id).unwrap().threads.len();
         assert_eq!((threads(whole), threads(part)), (1, 1));
-        let pid = rustix::process::Pid::from_raw(child).unwrap();
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        kill(child);
     }
 
     #[test]

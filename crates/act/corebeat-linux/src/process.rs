@@ -40,9 +40,13 @@ fn parse_users(status: &str) -> Option<[u32; 2]> {
 
 /// All threads of a process, in no order. Empty if the process has ended.
 pub(crate) fn threads(pid: i32) -> Vec<i32> {
-    let numbers =
-        |dir: fs::ReadDir| dir.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
-    fs::read_dir(format!("/proc/{pid}/task")).map(numbers).unwrap_or_default()
+    numbers(&format!("/proc/{pid}/task"))
+}
+
+/// The entries of a folder whose names are numbers. None if it cannot be read.
+fn numbers(folder: &str) -> Vec<i32> {
+    let numbers = |dir: fs::ReadDir| dir.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    fs::read_dir(folder).map(|dir| numbers(dir).collect()).unwrap_or_default()
 }
 
 /// Whether no thread of a process runs, because a signal has stopped it, a debugger holds it, or it has ended.
@@ -130,13 +134,7 @@ impl Children {
     }
 
     fn walk() -> Self {
-        let parent = |entry: fs::DirEntry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-            Some((parse_parent(&stat)?, pid))
-        };
-        let entries = fs::read_dir("/proc").map(|dir| dir.flatten().filter_map(parent).collect());
-        Children::Walked(entries.unwrap_or_default())
+        Children::Walked(numbers("/proc").into_iter().filter_map(|pid| Some((parent(pid)?, pid))).collect())
     }
 
     /// The children of a process, by whichever of its threads they were started.

@@ -43,9 +43,9 @@ impl Hands {
         for round in 0..ROUNDS_MAX {
             let is_patient = round < ROUNDS_OF_PATIENCE;
             let mut running = family(roots.iter().copied());
-            running.retain(|p| match is_patient || !told.contains(p) {
-                true => p.tid != own && !is_halted(p.tid),
-                false => !is_halted_or_in_kernel(p.tid),
+            running.retain(|p| {
+                let may_sleep = !is_patient && told.contains(p);
+                p.tid != own && !if may_sleep { is_halted_or_in_kernel(p.tid) } else { is_halted(p.tid) }
             });
             if running.is_empty() {
                 break;
