@@ -1,8 +1,9 @@
 import java.util.Arrays;
 
 /**
- * The benches of separate objects with Java's heap and collector: the same objects, links, arguments and output as the subjects in Rust
- * (bench/src/scoop/plan.rs). Arguments: work, objects, processors, collections; or "pause", objects, milliseconds.
+ * The benches of separate objects with Java's heap and collector: the same objects, links,
+ * arguments and output as the subjects in Rust (bench/src/scoop/plan.rs). Arguments: work, objects,
+ * processors, collections; or "pause", objects, milliseconds.
  */
 final class Scoop {
     static final class Tree {
@@ -88,7 +89,7 @@ final class Scoop {
         roots = nodes;
     }
 
-    /** Somebody else goes on, and looks how long it could not, while collections follow each other. */
+    /** Another thread reads the clock, and measures how long it was stopped by collections. */
     static double pause(int objects, long ms) throws InterruptedException {
         roots = trees(objects, 100);
         long[] longest = new long[1];

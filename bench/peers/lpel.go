@@ -1,5 +1,5 @@
-// The lpel benches with goroutines and channels: the same work, arguments and output as the subjects in Rust
-// (bench/src/lpel/load.rs says what each work is).
+// The lpel benches with goroutines and channels: the same work, arguments and output as the
+// subjects in Rust (bench/src/lpel/load.rs says what each work is).
 package main
 
 import (
@@ -54,7 +54,7 @@ func record(number uint64) uint64 {
 	return number << 32
 }
 
-// What the checksum of a lap must be.
+// The expected checksum of a lap.
 func expected() (sum uint64) {
 	for i := uint64(0); i < count; i++ {
 		switch work {
@@ -227,7 +227,8 @@ func spawn(want uint64) {
 	}
 }
 
-// Bytes of pages that this process has touched, and of the tables that map them, without what is garbage.
+// Bytes of pages that this process has touched, and of the tables that map them, without what is
+// garbage.
 func held() (bytes uint64) {
 	debug.FreeOSMemory()
 	status, _ := os.ReadFile("/proc/self/status")

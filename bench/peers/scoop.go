@@ -1,5 +1,6 @@
-// The benches of separate objects with Go's heap and collector: the same objects, links, arguments and output as the subjects in Rust
-// (bench/src/scoop/plan.rs). Arguments: work, objects, processors, collections; or "pause", objects, milliseconds.
+// The benches of separate objects with Go's heap and collector: the same objects, links, arguments
+// and output as the subjects in Rust (bench/src/scoop/plan.rs). Arguments: work, objects,
+// processors, collections; or "pause", objects, milliseconds.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// A function with a probe of Kieker's, beside itself without: laps of many calls, with a pause after each in which the writer catches up. What
-// `probe.rs` does of Rust's libraries. The probe is what Kieker's aspect for AspectJ does, without AspectJ: that costs no less.
+// A function with a probe of Kieker's, beside itself without: laps of many calls, with a pause
+// after each in which the writer catches up, as `probe.rs` does with Rust's libraries. The probe
+// does the work of Kieker's aspect for AspectJ, without AspectJ, which costs no less.
 
 import java.lang.management.ManagementFactory;
 import java.util.Arrays;
@@ -77,7 +78,8 @@ public final class Kieker {
         return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
     }
 
-    /** Whether the probe is on, the depth, the calls of a lap, laps that warm up, those that are measured, and the pause after each. */
+    /** Whether the probe is on, the depth, the calls of a lap, laps that warm up, those that are
+     * measured, and the pause after each. */
     public static void main(final String[] args) throws Exception {
         final int depth = Integer.parseInt(args[1]);
         final int outer = Integer.parseInt(args[2]) / depth;

@@ -2,8 +2,9 @@
  *
  * bank WORK THREADS ACCOUNTS OPERATIONS LEAST_MS
  *
- * WORK is transfer or read. Laps of so many operations a thread, each thread on a CPU of its own, until so much was measured; the first
- * lap warms up. Prints the nanoseconds that an operation takes a thread, and the sum of all accounts. */
+ * WORK is transfer or read. Laps of so many operations a thread, each thread on a CPU of its own,
+ * until so much was measured; the first lap warms up. Prints the nanoseconds that an operation
+ * takes a thread, and the sum of all accounts. */
 #define _GNU_SOURCE
 #include "stm.h"
 

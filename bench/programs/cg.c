@@ -1,10 +1,10 @@
 /* Conjugate gradients on a large sparse matrix with random columns: bound by memory.
  *
- * After the CG benchmark of Bailey et al., The NAS Parallel Benchmarks (1991); the method is that of Hestenes and
- * Stiefel, Methods of Conjugate Gradients for Solving Linear Systems (1952).
+ * After the CG benchmark of Bailey et al., The NAS Parallel Benchmarks (1991); the method is that
+ * of Hestenes and Stiefel, Methods of Conjugate Gradients for Solving Linear Systems (1952).
  *
- * Use: cg [ROWS IN THOUSANDS]. The result does not depend on the number of threads: sums are taken over blocks of fixed
- * size, and the blocks added in order. */
+ * Use: cg [ROWS IN THOUSANDS]. The result does not depend on the number of threads: sums are taken
+ * over blocks of fixed size, and the blocks added in order. */
 #include <omp.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* Pairs of Gaussian deviates, counted by size: nothing shared but the result.
  *
- * After the EP benchmark of Bailey et al., The NAS Parallel Benchmarks (1991); the polar method is that of Marsaglia and
- * Bray, A Convenient Method for Generating Normal Variables (1964).
+ * After the EP benchmark of Bailey et al., The NAS Parallel Benchmarks (1991); the polar method is
+ * that of Marsaglia and Bray, A Convenient Method for Generating Normal Variables (1964).
  *
- * Use: ep [PAIRS IN THOUSANDS]. The result does not depend on the number of threads: pairs are numbered, and sums taken
- * over blocks of fixed size and added in order. */
+ * Use: ep [PAIRS IN THOUSANDS]. The result does not depend on the number of threads: pairs are
+ * numbered, and sums taken over blocks of fixed size and added in order. */
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>

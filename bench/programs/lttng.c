@@ -1,5 +1,5 @@
-/* A function with LTTng's tracepoints, beside itself without: laps of many calls, with a pause after each in which writers catch up.
- * What `probe.rs` does of Rust's libraries. */
+/* A function with LTTng's tracepoints, beside itself without: laps of many calls, with a pause
+ * after each in which writers catch up, as `probe.rs` does with Rust's libraries. */
 #define _GNU_SOURCE
 #define LTTNG_UST_TRACEPOINT_DEFINE
 #define LTTNG_UST_TRACEPOINT_CREATE_PROBES
@@ -60,7 +60,8 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The CPU to run on, the depth, the calls of a lap, the laps, and the pause after each in microseconds. */
+/* The CPU to run on, the depth, the calls of a lap, the laps, and the pause after each in
+ * microseconds. */
 int main(int argc, char **argv)
 {
 	if (argc != 6)

@@ -1,10 +1,11 @@
 /* SSOR sweeps as a wavefront whose threads wait for each other by spinning on flags.
  *
- * After the LU benchmark of Bailey et al., The NAS Parallel Benchmarks (1991), and the pipelined OpenMP version of Jin,
- * Frumkin and Yan, The OpenMP Implementation of NAS Parallel Benchmarks and Its Performance (1999), section 3.5: each
- * thread has a strip of the grid, and begins a plane of it when its neighbour has finished that plane of its own; a
- * flag between the two is handed over for each plane. A block of five unknowns sits on each point. With more threads
- * than CPUs the spinning threads keep the others from the flags that they wait for.
+ * After the LU benchmark of Bailey et al., The NAS Parallel Benchmarks (1991), and the pipelined
+ * OpenMP version of Jin, Frumkin and Yan, The OpenMP Implementation of NAS Parallel Benchmarks and
+ * Its Performance (1999), section 3.5: each thread has a strip of the grid, and begins a plane of
+ * it when its neighbour has finished that plane of its own; a flag between the two is handed over
+ * for each plane. A block of five unknowns sits on each point. With more threads than CPUs the
+ * spinning threads keep the others from the flags that they wait for.
  *
  * Use: lu [POINTS ALONG A SIDE]. The result does not depend on the number of threads. */
 #include <omp.h>
@@ -17,7 +18,8 @@
 
 static int n;
 static double (*u)[5], (*b)[5];
-/* Set by a thread when it has finished a plane, cleared by the next when it takes it up. A cache line each. */
+/* Set by a thread when it has finished a plane, cleared by the next when it takes it up. A cache
+ * line each. */
 static struct {
     _Alignas(64) atomic_int set;
 } flags[THREADS_MAX];
@@ -30,7 +32,8 @@ static const double couple[5][5] = {{0.11, 0.02, 0.01, 0.00, 0.01},
 
 static size_t at(int i, int j, int k) { return ((size_t)k * (n + 2) + j) * (n + 2) + i; }
 
-/* One point: relaxes towards its right-hand side and its six neighbours, of which three are new already. */
+/* One point: relaxes towards its right-hand side and its six neighbours, of which three are new
+ * already. */
 static void relax(size_t p) {
     size_t row = n + 2, plane = row * row;
     double near[5], sum[5];

@@ -1,13 +1,15 @@
 /* Phases that want all threads, and phases that want one, in turn.
  *
- * The first kind computes on numbers of its own; the second adds to counters that all threads share, so that their cache
- * line travels for each addition. Phases are what Pusukuri, Runtime Support for Maximizing Performance on Multicore
- * Systems (2012), section 2.4, gives as the limit of a thread count that is found once.
+ * The first kind computes on numbers of its own; the second adds to counters that all threads
+ * share, so that their cache line travels for each addition. Phases are what Pusukuri, Runtime
+ * Support for Maximizing Performance on Multicore Systems (2012), section 2.4, gives as the limit
+ * of a thread count that is found once.
  *
- * Compiled as C++ with -DCLAIM it claims its CPUs, as many as there are for the first kind and one for the second: Hollmann, Gerndt,
- * Invasive Computing (2012), section 2.1.
+ * Compiled as C++ with -DCLAIM it claims its CPUs, as many as there are for the first kind and one
+ * for the second: Hollmann, Gerndt, Invasive Computing (2012), section 2.1.
  *
- * Use: phase [PAIRS OF PHASES]. The result does not depend on the number of threads: all sums are of whole numbers. */
+ * Use: phase [PAIRS OF PHASES]. The result does not depend on the number of threads: all sums are
+ * of whole numbers. */
 #include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -45,7 +47,7 @@ int main(int argc, char **argv) {
         double from = omp_get_wtime();
         CLAIMING(claim.invade(CPUQuantity(1, omp_get_num_procs()));)
         for (int region = 0; region < REGIONS; region++) {
-            CLAIMING(claim.heed();)
+            CLAIMING(claim.poll();)
 #pragma omp parallel for schedule(static) reduction(+ : sum)
             for (long i = 0; i < SCALING; i++)
                 sum += mix(mix(i + region) + pair) & 0xffff;

@@ -1,8 +1,8 @@
 /* Sweeps along the three axes of a grid in turn: many short parallel regions with barriers.
  *
- * After the SP benchmark of Bailey et al., The NAS Parallel Benchmarks (1991): an alternating-direction implicit step
- * solves a band system along each line of the grid, first all lines along x, then y, then z. Here the systems are
- * tridiagonal and solved by Thomas' algorithm.
+ * After the SP benchmark of Bailey et al., The NAS Parallel Benchmarks (1991): an
+ * alternating-direction implicit step solves a band system along each line of the grid, first all
+ * lines along x, then y, then z. Here the systems are tridiagonal and solved by Thomas' algorithm.
  *
  * Use: sp [POINTS ALONG A SIDE]. The result does not depend on the number of threads. */
 #include <omp.h>

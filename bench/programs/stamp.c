@@ -1,11 +1,13 @@
-/* Programs in transactions, by TinySTM's calls: what `stm.program` measures of libraries that have them. They do what those of the same
- * names in Rust do (the example `workload` of corebeat-stm), with the same sizes.
+/* Programs in transactions, by TinySTM's calls: what `stm.program` measures of libraries that have
+ * them. They do what those of the same names in Rust do (the example `workload` of corebeat-stm),
+ * with the same sizes.
  *
  * stamp PROGRAM THREADS TIMES LEAST_MS FIGURE
  *
- * PROGRAM is kmeans, vacation, intruder or labyrinth, FIGURE is time or aborts. Runs with so many times as much to do as at least until so
- * much was measured; the first run warms up. Prints the nanoseconds that a transaction takes a thread, or the aborts of a commit. Ends with
- * a complaint if a result is wrong. */
+ * PROGRAM is kmeans, vacation, intruder or labyrinth, FIGURE is time or aborts. Runs with so many
+ * times as much to do as at least until so much was measured; the first run warms up. Prints the
+ * nanoseconds that a transaction takes a thread, or the aborts of a commit. Ends with a complaint
+ * if a result is wrong. */
 #define _GNU_SOURCE
 #include "mod_mem.h"
 #include "mod_stats.h"
@@ -16,7 +18,8 @@
 #include <time.h>
 
 #define THREADS_MAX 64
-/* What changes after `sigsetjmp` lives in functions of their own, so that it begins anew with each attempt. */
+/* What changes after `sigsetjmp` lives in functions of their own, so that it begins anew with each
+ * attempt. */
 #define OWN __attribute__((noinline))
 #define ATOMICALLY(body)                                                                                                                   \
 	do {                                                                                                                               \
@@ -45,7 +48,8 @@ static void *room(size_t count, size_t size)
 	return memory;
 }
 
-/* Steele, Lea, Flood, Fast splittable pseudorandom number generators, 2014 (SplitMix64): from 0 to bound, exclusive. */
+/* Steele, Lea, Flood, Fast splittable pseudorandom number generators, 2014 (SplitMix64): from 0 to
+ * bound, exclusive. */
 static size_t below(uint64_t *state, size_t bound)
 {
 	uint64_t z = *state += 0x9e3779b97f4a7c15;
@@ -262,7 +266,8 @@ static void vacation(size_t times)
 			die("what is booked is not what is not free");
 }
 
-/* Packets of many flows come in any order; when all of a flow are there, it is put together and looked through. */
+/* Packets of many flows come in any order; when all of a flow are there, it is put together and
+ * looked through. */
 
 enum { FLOWS = 800, PARTS_MAX = 8, BUCKETS = 64, BYTES = 32 };
 static const char attack[] = "attack";

@@ -1,19 +1,41 @@
-//! Subjects that do the same work, each in a process of its own, which prints a value and a checksum.
+//! Subjects that do the same work, each in a process of its own, which prints a value and a
+//! checksum: a part of this program, or a program in another language.
 
 use crate::child::{Ended, Running, last_line};
-use crate::program::word_after;
-use crate::round::{Measured, Subject as Turn, interleave};
-use crate::row::{Better, Table};
+use crate::program::{threads, word_after};
+use crate::round::{self, Measured, Subject as Turn};
+use crate::row::Better;
 use crate::session::Session;
 use clap::ValueEnum;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::process::Command;
+use std::str::FromStr;
 use std::time::Duration;
+
+/// A run is ended after this.
+pub(crate) const RUN_MAX: Duration = Duration::from_secs(120);
 
 /// The same work for several.
 pub(crate) struct Case<S, L> {
     pub(crate) name: String,
-    /// Who, each with the name that is shown, and what it is given: perhaps less.
+    /// The subjects: the name in tables, the subject, and its load, which may be smaller.
     pub(crate) subjects: Vec<(String, S, L)>,
+}
+
+impl<S: ValueEnum, L: Clone> Case<S, L> {
+    /// A case in which all subjects have their own names, and the same load.
+    pub(crate) fn new<'a>(
+        case: impl Into<String>,
+        subjects: impl IntoIterator<Item = &'a S>,
+        load: L,
+    ) -> Self
+    where
+        S: 'a,
+    {
+        let subjects = subjects.into_iter().map(|s| (name(s), s.clone(), load.clone()));
+        Case { name: case.into(), subjects: subjects.collect() }
+    }
 }
 
 pub(crate) fn names<S, L>(cases: &[Case<S, L>]) -> Vec<String> {
@@ -24,8 +46,8 @@ pub(crate) fn count_workers(n: usize) -> String {
     if n == 1 { "1 worker".into() } else { format!("{n} workers") }
 }
 
-/// What a value is called on the command line.
-pub(crate) fn word(value: impl ValueEnum) -> String {
+/// The name of a subject, a work or a figure.
+pub(crate) fn name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
 }
 
@@ -38,45 +60,116 @@ pub(crate) fn measure<'a, S, L>(
     turns: impl Fn(&'a Case<S, L>) -> Result<Vec<Turn<'a>>, String>,
 ) -> Result<(), String> {
     for case in cases.iter().filter(|case| session.wants(&case.name)) {
-        let (unit, better) = unit(case);
-        let rounds = interleave(session, &case.name, unit, turns(case)?);
-        session.emit(&Table {
-            bench,
-            case: case.name.clone(),
-            unit,
-            better,
-            series: rounds.series,
-            line_ns: rounds.line_ns,
-        });
+        round::measure(session, bench, &case.name, unit(case), turns(case)?);
     }
     Ok(())
 }
 
-/// This program, to be one subject of a part of it.
-pub(crate) fn command(session: &Session, part: &str, subject: impl ValueEnum) -> Result<Command, String> {
-    let myself = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
-    let mut command = Command::new(myself);
-    command.arg(part).env("TMPDIR", session.folder()).arg(format!("--subject={}", word(subject)));
+/// Measures the wanted cases, each subject by one function, and emits their tables.
+pub(crate) fn measure_each<S: Copy, L: Copy>(
+    session: &Session,
+    bench: &'static str,
+    unit: impl Fn(&Case<S, L>) -> (&'static str, Better),
+    cases: &[Case<S, L>],
+    run: impl Fn(S, L) -> Result<Measured, String>,
+) -> Result<(), String> {
+    let run = &run;
+    measure(session, bench, unit, cases, |case| {
+        let turn = |(name, subject, load): &'_ (String, S, L)| {
+            let (subject, load) = (*subject, *load);
+            Turn::new(name, move || run(subject, load))
+        };
+        Ok(case.subjects.iter().map(turn).collect())
+    })
+}
+
+/// One thread and two, as far as the machine has CPUs for them.
+pub(crate) fn thread_counts(session: &Session) -> impl Iterator<Item = usize> + use<> {
+    let cpus = session.cpus;
+    [1, 2].into_iter().filter(move |&count| count <= cpus)
+}
+
+/// The names of the cases of [`measure_threads`].
+pub(crate) fn thread_cases(session: &Session) -> Vec<String> {
+    thread_counts(session).map(threads).collect()
+}
+
+/// Measures nanoseconds of subjects with one thread and with two, and emits their tables.
+pub(crate) fn measure_threads<S: ValueEnum + Copy>(
+    session: &Session,
+    bench: &'static str,
+    unit: &'static str,
+    does: impl Fn(S) -> bool,
+    run: impl Fn(S, usize) -> Result<Measured, String>,
+) -> Result<(), String> {
+    let subjects: Vec<S> = S::value_variants().iter().copied().filter(|&s| does(s)).collect();
+    let case = |count| Case::new(threads(count), &subjects, count);
+    let cases: Vec<Case<S, usize>> = thread_counts(session).map(case).collect();
+    measure_each(session, bench, |_| (unit, Better::Lower), &cases, run)
+}
+
+/// A part of this program: computes a value and a checksum from its options.
+pub(crate) type Part = fn(&str) -> Result<(f64, u64), String>;
+
+/// This program, to run a part of it.
+pub(crate) fn command(
+    session: &Session,
+    part: &str,
+    options: &impl Serialize,
+) -> Result<Command, String> {
+    let mut command = Command::new(myself()?);
+    command.env("TMPDIR", session.folder()).args(["subject", part]);
+    command.arg(serde_json::to_string(options).map_err(|e| e.to_string())?);
     Ok(command)
 }
 
-/// Runs a subject that checks its results itself: its value.
-pub(crate) fn value(command: Command, limit: Duration) -> Result<Measured, String> {
-    let ended = Running::start(command, false)?.wait(limit)?;
-    let (value, _) = printed(&ended, limit)?;
-    Ok(Measured::Value(value))
+/// The options that [`command`] passes to a part.
+pub(crate) fn options<T: DeserializeOwned>(json: &str) -> Result<T, String> {
+    serde_json::from_str(json).map_err(|e| format!("its options are '{json}': {e}"))
 }
 
-/// The value and the checksum of a subject that has ended, or was to end within a limit.
-pub(crate) fn printed(ended: &Ended, limit: Duration) -> Result<(f64, String), String> {
-    if ended.status.is_none() {
-        return Err(format!("it did not end within {limit:?}"));
+/// The path of this program.
+pub(crate) fn myself() -> Result<String, String> {
+    let path = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+/// The output of a subject.
+pub(crate) struct Printed {
+    pub(crate) value: f64,
+    pub(crate) checksum: String,
+    text: String,
+}
+
+impl Printed {
+    /// The output of a subject that has ended, or was to end within [`RUN_MAX`].
+    pub(crate) fn new(ended: Ended) -> Result<Printed, String> {
+        if ended.status.is_none() {
+            return Err(format!("it did not end within {RUN_MAX:?}"));
+        }
+        ended.check()?;
+        let text = ended.stdout;
+        Ok(Printed { value: word(&text, "value ")?, checksum: word(&text, "checksum ")?, text })
     }
-    ended.check()?;
-    let word = |before| {
-        word_after(&ended.stdout, before)
-            .ok_or_else(|| format!("it printed no '{before}' but: {}", last_line(&ended.stdout)))
-    };
-    let value = word("value ")?;
-    Ok((value.parse().map_err(|_| format!("'{value}' is no number"))?, word("checksum ")?))
+
+    /// The number after the first place of a text.
+    pub(crate) fn number(&self, before: &str) -> Result<f64, String> {
+        word(&self.text, before)
+    }
+}
+
+fn word<T: FromStr>(text: &str, before: &str) -> Result<T, String> {
+    let word = word_after(text, before)
+        .ok_or_else(|| format!("it printed no '{before}' but: {}", last_line(text)))?;
+    word.parse().map_err(|_| format!("'{word}' after '{before}' is no number"))
+}
+
+/// Runs a subject.
+pub(crate) fn run(command: Command) -> Result<Printed, String> {
+    Printed::new(Running::start(command, false)?.wait(RUN_MAX)?)
+}
+
+/// Runs a subject that checks its results itself: its value.
+pub(crate) fn value(command: Command) -> Result<Measured, String> {
+    Ok(Measured::Value(run(command)?.value))
 }

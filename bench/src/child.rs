@@ -3,7 +3,8 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, set_parent_process_death_signal,
+    Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open,
+    set_parent_process_death_signal,
 };
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -73,11 +74,14 @@ impl Running {
     pub(crate) fn cpu_s(&self) -> Result<f64, String> {
         match cpu_s(self.pid()) {
             Some(cpu_s) if !self.has_ended() => Ok(cpu_s),
-            _ => Err(format!("it ended while it was being measured: {}", last_line(&read(&self.stderr)))),
+            _ => Err(format!(
+                "it ended while it was being measured: {}",
+                last_line(&read(&self.stderr))
+            )),
         }
     }
 
-    /// What it has printed so far on standard output.
+    /// The standard output so far.
     pub(crate) fn printed(&self) -> String {
         read(&self.stdout)
     }
@@ -87,7 +91,10 @@ impl Running {
         let begin = Instant::now();
         while !self.printed().contains(text) {
             if self.has_ended() {
-                return Err(format!("it ended before it said '{text}': {}", last_line(&read(&self.stderr))));
+                return Err(format!(
+                    "it ended before it said '{text}': {}",
+                    last_line(&read(&self.stderr))
+                ));
             }
             if begin.elapsed() > limit {
                 return Err(format!("it did not say '{text}' within {limit:?}"));
@@ -129,7 +136,8 @@ impl Running {
         let until = Instant::now() + time;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let timeout =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
             match poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&timeout)) {
                 Ok(n) => return n > 0,
                 Err(Errno::INTR) => {}
@@ -140,7 +148,7 @@ impl Running {
 
     /// Takes the status of a child that has ended, or is about to.
     fn reap(&mut self) -> Result<ExitStatus, String> {
-        // What it left behind goes with it; until it is reaped its number is nobody else's.
+        // Its descendants end with it. Until it is reaped, no other process has its number.
         let _ = kill_process_group(pid_of(&self.child), Signal::KILL);
         let status = self.child.wait().map_err(|e| format!("its status was lost: {e}"))?;
         self.is_reaped = true;
@@ -193,7 +201,7 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// What is in a file that somebody else writes to; his place in it is left alone.
+/// The content of a file that another process writes; the offset of that process stays unchanged.
 fn read(file: &File) -> String {
     let size = file.metadata().map_or(0, |m| m.len() as usize).min(PRINTED_MAX);
     let mut bytes = vec![0; size];
@@ -203,7 +211,7 @@ fn read(file: &File) -> String {
     }
 }
 
-/// What is worth showing of a complaint.
+/// The relevant part of an error message.
 pub(crate) fn last_line(text: &str) -> &str {
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").trim()
 }
@@ -227,9 +235,11 @@ mod tests {
         let ended = running.wait(Duration::from_millis(10)).unwrap();
         assert!(ended.status.is_none() && ended.check().is_err());
         let state = || std::fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
-        // The signal may still be under way, and an orphan may wait for a while for somebody to reap it.
+        // The signal may still be pending, and init may reap an orphan late.
         let is_there = || !state().is_empty() && !state().contains(" Z ");
-        (0..3000).take_while(|_| is_there()).for_each(|_| std::thread::sleep(Duration::from_millis(10)));
+        (0..3000)
+            .take_while(|_| is_there())
+            .for_each(|_| std::thread::sleep(Duration::from_millis(10)));
         assert!(!is_there(), "{}", state());
     }
 

@@ -1,14 +1,16 @@
-//! Two OpenMP programs that change phase, on one host: claims of CPUs beside all threads at all times.
+//! Two OpenMP programs that change phase, on one host: claims of CPUs beside all threads at all
+//! times.
 //!
-//! Source: Hollmann, Gerndt, *Invasive Computing: An Application Assisted Resource Management Approach* (2012), section 2.
+//! Source: Hollmann, Gerndt, *Invasive Computing: An Application Assisted Resource Management
+//! Approach* (2012), section 2.
 
 use crate::Bench;
 use crate::child::Running;
 use crate::program::{Agreement, threads, word_after};
-use crate::round::{Measured, Subject, interleave};
-use crate::row::{Better, Table};
+use crate::round::{self, Measured, Subject};
+use crate::row::Better;
 use crate::session::Session;
-use crate::tool::GPP;
+use crate::tool::{GPP, make};
 use corebeat_wire::Connection;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,8 +28,7 @@ pub(crate) const BENCH: Bench = Bench {
 const CASE: &str = "two programs";
 /// Both together, on all CPUs.
 const RUN_S: f64 = 5.0;
-const COMPILE_MAX: Duration = Duration::from_secs(60);
-const START_MAX: Duration = Duration::from_secs(10);
+const START_MAX: Duration = Duration::from_secs(60);
 
 fn run(session: &Session) -> Result<(), String> {
     if !session.wants(CASE) || !session.has(GPP) {
@@ -64,7 +65,10 @@ fn run(session: &Session) -> Result<(), String> {
                 return Ok(Measured::Over(begin.elapsed().as_secs_f64()));
             }
             ended.check()?;
-            agreement.admit(0, word_after(&ended.stdout, "checksum ").ok_or("it printed no checksum")?)?;
+            agreement.admit(
+                0,
+                word_after(&ended.stdout, "checksum ").ok_or("it printed no checksum")?,
+            )?;
         }
         Ok(Measured::Value(begin.elapsed().as_secs_f64()))
     };
@@ -82,29 +86,25 @@ fn run(session: &Session) -> Result<(), String> {
             both(plain, &[("OMP_NUM_THREADS", &text), ("OMP_WAIT_POLICY", "passive")])
         }));
     }
-    let rounds = interleave(session, CASE, "s", subjects);
-    session.emit(&Table {
-        bench: BENCH.name,
-        case: CASE.into(),
-        unit: "s",
-        better: Better::Lower,
-        series: rounds.series,
-        line_ns: rounds.line_ns,
-    });
+    round::measure(session, BENCH.name, CASE, ("s", Better::Lower), subjects);
     Ok(())
 }
 
 /// The program, with claims where a library for them is given.
 fn compile(session: &Session, library: Option<&Path>) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let binary = session.folder().join(if library.is_some() { "phase-claims" } else { "phase-plain" });
+    let binary =
+        session.folder().join(if library.is_some() { "phase-claims" } else { "phase-plain" });
     let mut compiler = Command::new(GPP.program);
-    compiler.args(["-O2", "-fopenmp", "-x", "c++"]).arg(root.join("programs/phase.c")).arg("-o").arg(&binary);
+    compiler
+        .args(["-O2", "-fopenmp", "-x", "c++"])
+        .arg(root.join("programs/phase.c"))
+        .arg("-o")
+        .arg(&binary);
     if let Some(library) = library {
-        compiler.arg("-DCLAIM").arg("-I").arg(root.join("../crates/app/corebeat-c/include"));
+        compiler.arg("-DCLAIM").arg("-I").arg(root.join("../crates/bind/corebeat-c/include"));
         compiler.arg("-L").arg(library).arg("-lcorebeat");
     }
-    let compiled = Running::start(compiler, false)?.wait(COMPILE_MAX)?;
-    compiled.check().map_err(|why| format!("g++ does not compile phase.c: {why}"))?;
+    make(compiler, "phase.c")?;
     Ok(binary)
 }

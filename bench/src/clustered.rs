@@ -1,26 +1,23 @@
-//! Clustered objects beside other ways to count, to keep what is read from being freed, and to replace it.
+//! Clustered objects beside other ways to count, to keep what is read from being freed, and to
+//! replace it.
 //!
-//! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many operations each, which begin
-//! together. Nothing is lost, or the subject fails.
+//! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many
+//! operations each, which begin together. Nothing is lost, or the subject fails.
 
 mod server;
 
 use crate::Bench;
-use crate::apart::{self, Case};
+use crate::apart;
 use crate::lap;
-use crate::program::threads;
-use crate::round::{Measured, Subject as Turn};
-use crate::row::Better;
 use crate::session::Session;
 use clap::ValueEnum;
-use corebeat_clustered::{Chosen, Clustered, Counter, Cpu, Link, Miss, Root, event};
+use corebeat_clustered::{Chosen, Clustered, Counter, Cpu, Link, Miss, Root, read_section};
 use crossbeam_epoch as epoch;
+use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::hint::black_box;
-use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::time::Duration;
 
 pub(crate) const BENCHES: [Bench; 4] = [
     Bench {
@@ -36,7 +33,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
             "thread_local",
         ],
         tools: &[],
-        cases: |session| counts(session).map(threads).collect(),
+        cases: apart::thread_cases,
         run: |session| run(session, 0, Work::Counter),
     },
     Bench {
@@ -44,7 +41,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
         summary: "time that a thread takes to read what may be freed meanwhile",
         peers: &["crossbeam-epoch", "seize"],
         tools: &[],
-        cases: |session| counts(session).map(threads).collect(),
+        cases: apart::thread_cases,
         run: |session| run(session, 1, Work::Guard),
     },
     Bench {
@@ -52,7 +49,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
         summary: "time that a thread takes to replace what others replace as well, and have the old one freed",
         peers: &["crossbeam-epoch", "seize"],
         tools: &[],
-        cases: |session| counts(session).map(threads).collect(),
+        cases: apart::thread_cases,
         run: |session| run(session, 2, Work::Retire),
     },
     Bench {
@@ -60,19 +57,15 @@ pub(crate) const BENCHES: [Bench; 4] = [
         summary: "time that a thread of a small server takes to count a request and answer it from what it keeps",
         peers: &["mutex", "rwlock", "dashmap", "papaya"],
         tools: &[],
-        cases: |session| counts(session).map(threads).collect(),
+        cases: apart::thread_cases,
         run: |session| run(session, 3, Work::Server),
     },
 ];
 
-/// A run is ended after this.
-const RUN_MAX: Duration = Duration::from_secs(60);
-/// Of a run so much is measured, and at least one lap.
-const LEAST_MS: u64 = 300;
 /// More threads than are ever measured.
 const THREADS_MAX: usize = 64;
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Work {
     Counter,
     Guard,
@@ -80,127 +73,85 @@ enum Work {
     Server,
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Subject {
     Corebeat,
+    #[value(name = "corebeat, borrowed")]
     Borrowed,
+    #[value(name = "corebeat, by CPU")]
     PerCpu,
+    #[value(name = "corebeat, one for all")]
     OneForAll,
+    #[value(name = "shared atomic")]
     SharedAtomic,
+    #[value(name = "unpadded array")]
     UnpaddedArray,
+    #[value(name = "padded array")]
     PaddedArray,
+    #[value(name = "virtual call")]
     VirtualCall,
+    #[value(name = "pthread key")]
     PthreadKey,
+    #[value(name = "thread-local variable")]
     ThreadLocalVariable,
+    #[value(name = "thread_local")]
     ThreadLocal,
     CrossbeamEpoch,
     Seize,
+    #[value(name = "corebeat, adaptive")]
     Adaptive,
     Mutex,
+    #[value(name = "rwlock")]
     RwLock,
     Dashmap,
     Papaya,
 }
 
 impl Subject {
-    fn name(self) -> &'static str {
-        match self {
-            Subject::Corebeat => "corebeat",
-            Subject::Borrowed => "corebeat, borrowed",
-            Subject::PerCpu => "corebeat, by CPU",
-            Subject::OneForAll => "corebeat, one for all",
-            Subject::SharedAtomic => "shared atomic",
-            Subject::UnpaddedArray => "unpadded array",
-            Subject::PaddedArray => "padded array",
-            Subject::VirtualCall => "virtual call",
-            Subject::PthreadKey => "pthread key",
-            Subject::ThreadLocalVariable => "thread-local variable",
-            Subject::ThreadLocal => "thread_local",
-            Subject::CrossbeamEpoch => "crossbeam-epoch",
-            Subject::Seize => "seize",
-            Subject::Adaptive => "corebeat, adaptive",
-            Subject::Mutex => "mutex",
-            Subject::RwLock => "rwlock",
-            Subject::Dashmap => "dashmap",
-            Subject::Papaya => "papaya",
-        }
-    }
-
     fn does(self, work: Work) -> bool {
         match self {
             Subject::Corebeat => true,
             Subject::CrossbeamEpoch | Subject::Seize => matches!(work, Work::Guard | Work::Retire),
-            Subject::Adaptive | Subject::Mutex | Subject::RwLock | Subject::Dashmap | Subject::Papaya => {
-                work == Work::Server
-            }
+            Subject::Adaptive
+            | Subject::Mutex
+            | Subject::RwLock
+            | Subject::Dashmap
+            | Subject::Papaya => work == Work::Server,
             _ => work == Work::Counter,
         }
     }
 }
 
-fn counts(session: &Session) -> impl Iterator<Item = usize> {
-    [1, 2].into_iter().filter(|&count| count <= session.cpus)
-}
-
 fn run(session: &Session, bench: usize, work: Work) -> Result<(), String> {
-    let case = |count| {
-        let subjects = Subject::value_variants().iter().filter(|subject| subject.does(work));
-        Case { name: threads(count), subjects: subjects.map(|s| (s.name().to_owned(), *s, count)).collect() }
-    };
-    let cases: Vec<Case<Subject, usize>> = counts(session).map(case).collect();
     let unit = match work {
         Work::Counter => "ns/increment",
         Work::Guard => "ns/read",
         Work::Retire => "ns/replacement",
         Work::Server => "ns/request",
     };
-    apart::measure(
-        session,
-        BENCHES[bench].name,
-        |_| (unit, Better::Lower),
-        &cases,
-        |case| {
-            let turn = |(name, subject, count): &'_ (String, Subject, usize)| {
-                let (subject, count) = (*subject, *count);
-                Turn::new(name, move || measure(session, work, subject, count))
-            };
-            Ok(case.subjects.iter().map(turn).collect())
-        },
-    )
-}
-
-fn measure(session: &Session, work: Work, subject: Subject, count: usize) -> Result<Measured, String> {
-    let mut command = apart::command(session, "clustered", subject)?;
     let operations = match (work, session.quick) {
         (_, true) => 100,
         (Work::Retire | Work::Server, false) => 200_000,
         _ => 10_000_000,
     };
-    command.arg(format!("--work={}", apart::word(work))).arg(format!("--threads={count}"));
-    command.arg(format!("--operations={operations}"));
-    command.arg(format!("--least-ms={}", if session.quick { 0 } else { LEAST_MS }));
-    // It has looked for what is lost itself.
-    apart::value(command, RUN_MAX)
+    let does = |subject: Subject| subject.does(work);
+    apart::measure_threads(session, BENCHES[bench].name, unit, does, |subject, count| {
+        let laps = lap::LapOptions::new(session, count, operations);
+        // It has looked for what is lost itself.
+        apart::value(apart::command(session, "clustered", &Options { subject, work, laps })?)
+    })
 }
 
 /// One subject.
-#[derive(clap::Args)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
-    #[arg(long)]
     subject: Subject,
-    #[arg(long)]
     work: Work,
-    #[arg(long)]
-    threads: usize,
-    /// Operations of a thread in a lap
-    #[arg(long)]
-    operations: u64,
-    #[arg(long)]
-    least_ms: u64,
+    laps: lap::LapOptions,
 }
 
 /// The child's side.
-pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     match (options.work, options.subject) {
         (Work::Counter, Subject::Corebeat) => count::<Linked>(options),
         (Work::Counter, Subject::Borrowed) => count::<Counter>(options),
@@ -221,34 +172,29 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     }
 }
 
-fn report(options: &Options, laps: u64, time: Duration, checksum: u64) -> ExitCode {
-    let value = time.as_nanos() as f64 / ((laps - 1) * options.operations) as f64;
-    println!("value {value}\nchecksum {checksum:016x}");
-    ExitCode::SUCCESS
-}
-
 thread_local! {
     /// The thread's number in this run.
     static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
-fn count<C: Count>(options: &Options) -> Result<ExitCode, String> {
+fn count<C: Count>(options: &Options) -> Result<(f64, u64), String> {
     let counter = C::default();
-    let (laps, time) = lap::run(options.threads, Duration::from_millis(options.least_ms), |number, lap| {
+    let (laps, time) = options.laps.run(|number, lap| {
         NUMBER.set(number % THREADS_MAX);
         counter.enter();
         while lap.begins() {
-            for _ in 0..options.operations {
+            for _ in 0..options.laps.operations {
                 counter.add();
             }
             lap.ends();
         }
     });
-    let (is, expected) = (counter.sum(), laps * options.operations * options.threads as u64);
+    let (is, expected) =
+        (counter.sum(), laps * options.laps.operations * options.laps.threads as u64);
     if is != expected {
         return Err(format!("it counted {is}, not {expected}"));
     }
-    Ok(report(options, laps, time, 1))
+    Ok((options.laps.ns(laps, time), 1))
 }
 
 /// Something to count with.
@@ -277,11 +223,11 @@ impl Default for Linked {
 impl Count for Linked {
     #[inline(always)]
     fn add(&self) {
-        event(|event| self.0.get(event).expect("it is there").add(1));
+        read_section(|guard| self.0.get(guard).expect("it is there").add(1));
     }
 
     fn sum(&self) -> u64 {
-        event(|event| self.0.get(event).expect("it is there").value()) as u64
+        read_section(|guard| self.0.get(guard).expect("it is there").value()) as u64
     }
 }
 
@@ -318,11 +264,13 @@ impl Default for OneForAll {
 impl Count for OneForAll {
     #[inline(always)]
     fn add(&self) {
-        event(|event| self.0.get(event).expect("it is there").here().fetch_add(1, Ordering::Relaxed));
+        read_section(|guard| {
+            self.0.get(guard).expect("it is there").here().fetch_add(1, Ordering::Relaxed)
+        });
     }
 
     fn sum(&self) -> u64 {
-        event(|event| self.0.get(event).expect("it is there").here().load(Ordering::Relaxed))
+        read_section(|guard| self.0.get(guard).expect("it is there").here().load(Ordering::Relaxed))
     }
 }
 
@@ -451,7 +399,8 @@ impl Default for Key {
 impl Count for Key {
     fn enter(&self) {
         // SAFETY: the key was created.
-        let failed = unsafe { libc::pthread_setspecific(self.0, (&raw const *self.1.get()).cast()) };
+        let failed =
+            unsafe { libc::pthread_setspecific(self.0, (&raw const *self.1.get()).cast()) };
         assert_eq!(failed, 0, "there is memory for it");
     }
 
@@ -503,12 +452,12 @@ impl Count for Crate {
     }
 }
 
-fn replace<P: Place>(options: &Options) -> Result<ExitCode, String> {
+fn replace<P: Place>(options: &Options) -> Result<(f64, u64), String> {
     let place = P::new(1);
     let wrong = AtomicU64::new(0);
-    let (laps, time) = lap::run(options.threads, Duration::from_millis(options.least_ms), |_, lap| {
+    let (laps, time) = options.laps.run(|_, lap| {
         while lap.begins() {
-            for _ in 0..options.operations {
+            for _ in 0..options.laps.operations {
                 if options.work == Work::Guard {
                     if black_box(place.read()) != 1 {
                         wrong.fetch_add(1, Ordering::Relaxed);
@@ -521,8 +470,10 @@ fn replace<P: Place>(options: &Options) -> Result<ExitCode, String> {
         }
     });
     match (wrong.into_inner(), place.read()) {
-        (0, 1) => Ok(report(options, laps, time, 1)),
-        (wrong, last) => Err(format!("{wrong} times something else was read, and {last} at the end")),
+        (0, 1) => Ok((options.laps.ns(laps, time), 1)),
+        (wrong, last) => {
+            Err(format!("{wrong} times something else was read, and {last} at the end"))
+        }
     }
 }
 
@@ -540,7 +491,7 @@ impl Place for Link<u64> {
 
     #[inline(always)]
     fn read(&self) -> u64 {
-        event(|event| *self.get(event).expect("it is there"))
+        read_section(|guard| *self.get(guard).expect("it is there"))
     }
 
     #[inline(always)]
@@ -567,7 +518,7 @@ impl Place for Epoch {
     fn replace(&self, value: u64) {
         let guard = epoch::pin();
         let old = self.0.swap(epoch::Owned::new(value), Ordering::AcqRel, &guard);
-        // SAFETY: nobody finds it any more.
+        // SAFETY: the object is no longer reachable.
         unsafe { guard.defer_destroy(old) };
     }
 }
@@ -592,7 +543,7 @@ impl Place for Seize {
         use seize::Guard;
         let guard = self.0.enter();
         let old = guard.swap(&self.1, Box::into_raw(Box::new(value)), Ordering::AcqRel);
-        // SAFETY: it was boxed, and nobody finds it any more.
+        // SAFETY: the object was boxed, and is no longer reachable.
         unsafe { self.0.retire(old, seize::reclaim::boxed) };
     }
 }

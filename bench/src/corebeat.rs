@@ -31,11 +31,12 @@ fn cargo_build(what: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&built.stdout).into_owned())
 }
 
-/// What cargo's messages say of what it has built by the name of Corebeat.
+/// The artifact of Corebeat in the messages of cargo.
 fn artifacts(messages: &str) -> impl Iterator<Item = serde_json::Value> {
     let message = |line| serde_json::from_str::<serde_json::Value>(line).ok();
-    let is_ours =
-        |m: &serde_json::Value| m["reason"] == "compiler-artifact" && m["target"]["name"] == "corebeat";
+    let is_ours = |m: &serde_json::Value| {
+        m["reason"] == "compiler-artifact" && m["target"]["name"] == "corebeat"
+    };
     messages.lines().filter_map(message).filter(is_ours)
 }
 
@@ -47,8 +48,13 @@ fn executable(messages: &str) -> Option<PathBuf> {
 /// Which folder the library is in.
 fn library(messages: &str) -> Option<PathBuf> {
     let shared = |m: serde_json::Value| {
-        let files = m["filenames"].as_array()?.iter().filter_map(|name| name.as_str().map(PathBuf::from));
-        files.into_iter().find(|file| file.ends_with("libcorebeat.so"))?.parent().map(Path::to_owned)
+        let files =
+            m["filenames"].as_array()?.iter().filter_map(|name| name.as_str().map(PathBuf::from));
+        files
+            .into_iter()
+            .find(|file| file.ends_with("libcorebeat.so"))?
+            .parent()
+            .map(Path::to_owned)
     };
     artifacts(messages).find_map(shared)
 }

@@ -1,9 +1,13 @@
 //! Figures of the book, drawn from rows: `bench --json NAME... | bench figure FOLDER`.
 //!
-//! They show what the tables say, median by median. After Waller and Hasselbring, 2012: `probe-portions.svg` is their figure 3, of
-//! the rows of `probe.call`, and `probe-depth.svg` their figure 4, of those of `probe.depth`. After Meyer, Kogtenkov, Akhi, 2012, of the rows
-//! of `scoop.collect`: `scoop-trees.svg`, `scoop-ring.svg`, `scoop-links.svg` and `scoop-as-object.svg` are their figures 2 to 5.
+//! They show what the tables say, median by median. After Waller and Hasselbring, 2012:
+//! `probe-portions.svg` is their figure 3, of the rows of `probe.call`, and `probe-depth.svg` their
+//! figure 4, of those of `probe.depth`. After Meyer, Kogtenkov, Akhi, 2012, of the rows of
+//! `scoop.collect`: `scoop-trees.svg`, `scoop-ring.svg`, `scoop-links.svg` and
+//! `scoop-as-object.svg` are their figures 2 to 5.
 
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -27,7 +31,7 @@ const COLUMNS: [(&str, &str); 3] = [
     ("a CPU for who writes", "writing"),
 ];
 const PORTIONS: [&str; 3] = ["I: instrumentation", "C: collecting", "W: writing"];
-/// What is less is drawn as this: a logarithm has no 0.
+/// Lower bound of drawn values: a logarithm has no 0.
 const NS_MIN: f64 = 0.1;
 
 /// Medians: by bench, subject and case.
@@ -38,7 +42,9 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     let drawings: [(&str, Drawing); 6] = [
         ("probe-portions.svg", draw_portions),
         ("probe-depth.svg", draw_depth),
-        ("scoop-trees.svg", |rows, text| draw_collections(rows, "trees", "Trees, one a processor", text)),
+        ("scoop-trees.svg", |rows, text| {
+            draw_collections(rows, "trees", "Trees, one a processor", text)
+        }),
         ("scoop-ring.svg", |rows, text| {
             draw_collections(rows, "ring", "A ring over random processors", text)
         }),
@@ -52,7 +58,8 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
         match draw(&rows, &mut text) {
             Ok(true) => {
                 let path = options.folder.join(name);
-                std::fs::write(&path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+                std::fs::write(&path, text)
+                    .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
                 println!("{}", path.display());
             }
             Ok(false) => eprintln!("bench: no rows for {name}"),
@@ -66,7 +73,8 @@ fn read(lines: impl BufRead) -> Result<Rows, String> {
     let mut rows = Rows::new();
     for line in lines.lines() {
         let line = line.map_err(|e| format!("cannot read rows: {e}"))?;
-        let row: Value = serde_json::from_str(&line).map_err(|e| format!("'{line}' is no row: {e}"))?;
+        let row: Value =
+            serde_json::from_str(&line).map_err(|e| format!("'{line}' is no row: {e}"))?;
         let text = |field: &str| row[field].as_str().map(str::to_owned);
         let (Some(bench), Some(subject), Some(case), Some(median)) =
             (text("bench"), text("subject"), text("case"), row["median"].as_f64())
@@ -81,67 +89,156 @@ fn read(lines: impl BufRead) -> Result<Rows, String> {
 /// Draws; whether there was something to draw.
 type Drawing = fn(&Rows, &mut String) -> Result<bool, Box<dyn Error>>;
 
+/// A line of a figure: its name and points.
+type Line = (String, Vec<(f64, f64)>);
+
+/// Fills a figure, and finishes it.
+fn draw<'a>(
+    text: &'a mut String,
+    size: (u32, u32),
+    fill: impl FnOnce(&DrawingArea<SVGBackend<'a>, Shift>) -> Result<(), Box<dyn Error>>,
+) -> Result<bool, Box<dyn Error>> {
+    let root = SVGBackend::with_string(text, size).into_drawing_area();
+    root.fill(&WHITE)?;
+    fill(&root)?;
+    root.present()?;
+    Ok(true)
+}
+
+/// The smallest and the largest of some values, which include `first`.
+fn ends(first: f64, values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((first, first), |(low, high), value| (low.min(value), high.max(value)))
+}
+
+/// The axes of a chart of lines. The axis of x is logarithmic.
+struct Axes<'a, Y> {
+    caption: &'a str,
+    x_base: f64,
+    x_desc: &'a str,
+    y_desc: &'a str,
+    y: Y,
+}
+
+impl<Y: AsRangedCoord<Value = f64>> Axes<'_, Y>
+where
+    Y::CoordDescType: ValueFormatter<f64>,
+{
+    /// Draws lines with points, sorted along the first axis, and their names.
+    fn draw(
+        self,
+        area: &DrawingArea<SVGBackend<'_>, Shift>,
+        lines: impl IntoIterator<Item = Line>,
+    ) -> Result<(), Box<dyn Error>> {
+        let lines: Vec<Line> = lines.into_iter().collect();
+        let (x_min, x_max) = ends(f64::NAN, lines.iter().flat_map(|line| &line.1).map(|p| p.0));
+        let mut chart = ChartBuilder::on(area);
+        chart.margin(12).x_label_area_size(36).y_label_area_size(64);
+        if !self.caption.is_empty() {
+            chart.caption(self.caption, ("sans-serif", 18));
+        }
+        let x = (x_min..x_max * 1.2).log_scale().base(self.x_base);
+        let mut chart = chart.build_cartesian_2d(x, self.y)?;
+        let mut mesh = chart.configure_mesh();
+        mesh.max_light_lines(if self.x_base == 2.0 { 10 } else { 0 });
+        mesh.x_desc(self.x_desc).y_desc(self.y_desc).x_label_formatter(&|x| format!("{x:.0}"));
+        mesh.draw()?;
+        for (i, (name, mut line)) in lines.into_iter().enumerate() {
+            line.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let style = Palette99::pick(i).stroke_width(2);
+            chart
+                .draw_series(LineSeries::new(line, style).point_size(3))?
+                .label(name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
+        }
+        draw_names(&mut chart, SeriesLabelPosition::UpperLeft)
+    }
+}
+
+/// Draws the names of the series of a chart.
+fn draw_names<'a, Backend, Coordinates>(
+    chart: &mut ChartContext<'a, Backend, Coordinates>,
+    position: SeriesLabelPosition,
+) -> Result<(), Box<dyn Error>>
+where
+    Backend: DrawingBackend + 'a,
+    Backend::ErrorType: 'static,
+    Coordinates: CoordTranslate,
+{
+    let mut labels = chart.configure_series_labels();
+    labels.position(position).background_style(WHITE.mix(0.8)).border_style(BLACK);
+    Ok(labels.draw()?)
+}
+
 /// Bars of what each portion takes, one upon the other.
 fn draw_portions(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
-    let median = |case: &str| rows.get(&("probe.call".into(), "corebeat".into(), case.into())).copied();
-    let (Some(off), Some(collecting)) = (median("off"), median("collecting")) else { return Ok(false) };
-    let bars: Vec<_> =
-        COLUMNS.iter().filter_map(|(name, case)| Some((*name, [off, collecting, median(case)?]))).collect();
+    let median =
+        |case: &str| rows.get(&("probe.call".into(), "corebeat".into(), case.into())).copied();
+    let (Some(off), Some(collecting)) = (median("off"), median("collecting")) else {
+        return Ok(false);
+    };
+    let bars: Vec<_> = COLUMNS
+        .iter()
+        .filter_map(|(name, case)| Some((*name, [off, collecting, median(case)?])))
+        .collect();
     if bars.is_empty() {
         return Ok(false);
     }
     let most = bars.iter().flat_map(|bar| bar.1).fold(1.0, f64::max);
-    let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&root)
-        .caption("What a probe adds to a call", ("sans-serif", 18))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(48)
-        .build_cartesian_2d(0.0..bars.len() as f64, 0.0..most * 1.6)?;
-    chart.configure_mesh().disable_x_mesh().x_labels(0).y_desc("ns of the thread that calls").draw()?;
-    for (portion, name) in PORTIONS.iter().enumerate() {
-        let style = Palette99::pick(portion).filled();
-        let boxes = bars.iter().enumerate().map(|(column, (_, upto))| {
-            let from = if portion == 0 { 0.0 } else { upto[portion - 1] };
-            let left = column as f64;
-            // A portion that takes less than nothing is within what was measured.
-            Rectangle::new([(left + 0.25, from), (left + 0.75, upto[portion].max(from))], style)
-        });
+    draw(text, SIZE, |root| {
+        let mut chart = ChartBuilder::on(root)
+            .caption("What a probe adds to a call", ("sans-serif", 18))
+            .margin(12)
+            .x_label_area_size(36)
+            .y_label_area_size(48)
+            .build_cartesian_2d(0.0..bars.len() as f64, 0.0..most * 1.6)?;
         chart
-            .draw_series(boxes)?
-            .label(*name)
-            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], style));
-    }
-    for (column, (name, upto)) in bars.iter().enumerate() {
-        let label = |text: String, y: f64| Text::new(text, (column as f64 + 0.25, y), ("sans-serif", 13));
-        chart.draw_series([
-            label(
-                // Less than nothing, rounded to nothing, has a sign otherwise.
-                format!("{:.1} + {:.1} + {:.1} ns", upto[0], upto[1] - upto[0], upto[2] - upto[1])
+            .configure_mesh()
+            .disable_x_mesh()
+            .x_labels(0)
+            .y_desc("ns of the thread that calls")
+            .draw()?;
+        for (portion, name) in PORTIONS.iter().enumerate() {
+            let style = Palette99::pick(portion).filled();
+            let boxes = bars.iter().enumerate().map(|(column, (_, upto))| {
+                let from = if portion == 0 { 0.0 } else { upto[portion - 1] };
+                let left = column as f64;
+                // A portion that takes less than nothing is within what was measured.
+                Rectangle::new([(left + 0.25, from), (left + 0.75, upto[portion].max(from))], style)
+            });
+            chart
+                .draw_series(boxes)?
+                .label(*name)
+                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], style));
+        }
+        for (column, (name, upto)) in bars.iter().enumerate() {
+            let label = |text: String, y: f64| {
+                Text::new(text, (column as f64 + 0.25, y), ("sans-serif", 13))
+            };
+            chart.draw_series([
+                label(
+                    // Less than nothing, rounded to nothing, has a sign otherwise.
+                    format!(
+                        "{:.1} + {:.1} + {:.1} ns",
+                        upto[0],
+                        upto[1] - upto[0],
+                        upto[2] - upto[1]
+                    )
                     .replace("-0.0", "0.0"),
-                most * 1.16,
-            ),
-            label((*name).to_owned(), most * 1.1),
-        ])?;
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK)
-        .draw()?;
-    root.present()?;
-    drop(chart);
-    drop(root);
-    Ok(true)
+                    most * 1.16,
+                ),
+                label((*name).to_owned(), most * 1.1),
+            ])?;
+        }
+        draw_names(&mut chart, SeriesLabelPosition::UpperRight)
+    })
 }
 
 /// Lines over the number of calls in 500 µs, each with a logarithm.
 fn draw_depth(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
     let mut lines = BTreeMap::<String, Vec<(f64, f64)>>::new();
     for ((bench, subject, case), median) in rows {
-        let Some((stage, depth)) = case.split_once(", depth ").filter(|_| bench == "probe.depth") else {
+        let Some((stage, depth)) = case.split_once(", depth ").filter(|_| bench == "probe.depth")
+        else {
             continue;
         };
         // Of peers, all that they do.
@@ -151,49 +248,25 @@ fn draw_depth(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
             line.push((depth.into(), median.max(NS_MIN)));
         }
     }
-    let points = || lines.values().flatten();
-    let Some(depth_max) = points().map(|point| point.0).reduce(f64::max) else { return Ok(false) };
-    let depth_min = points().map(|point| point.0).fold(depth_max, f64::min);
-    let ns_max = points().map(|point| point.1).fold(1.0, f64::max);
-    let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&root)
-        .caption("What probes add to calls, over how many there are in 500 µs", ("sans-serif", 18))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(64)
-        .build_cartesian_2d(
-            (depth_min..depth_max * 1.1).log_scale().base(2.0),
-            (NS_MIN..ns_max * 2.0).log_scale(),
-        )?;
-    chart
-        .configure_mesh()
-        .x_desc("calls in 500 µs")
-        .y_desc("ns of the thread that calls")
-        .x_label_formatter(&|x| format!("{x:.0}"))
-        .draw()?;
-    for (i, (name, line)) in lines.iter_mut().enumerate() {
-        line.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let style = Palette99::pick(i).stroke_width(2);
-        chart
-            .draw_series(LineSeries::new(line.iter().copied(), style).point_size(3))?
-            .label(name.as_str())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
+    if lines.is_empty() {
+        return Ok(false);
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK)
-        .draw()?;
-    root.present()?;
-    drop(chart);
-    drop(root);
-    Ok(true)
+    let (_, ns_max) = ends(1.0, lines.values().flatten().map(|point| point.1));
+    let axes = Axes {
+        caption: "What probes add to calls, over how many there are in 500 µs",
+        x_base: 2.0,
+        x_desc: "calls in 500 µs",
+        y_desc: "ns of the thread that calls",
+        y: (NS_MIN..ns_max * 2.0).log_scale(),
+    };
+    draw(text, SIZE, |root| axes.draw(root, lines))
 }
 
 /// Collections of one kind: subject, objects, processors, ms.
-fn collections<'a>(rows: &'a Rows, kind: &'a str) -> impl Iterator<Item = (&'a str, u32, u32, f64)> {
+fn collections<'a>(
+    rows: &'a Rows,
+    kind: &'a str,
+) -> impl Iterator<Item = (&'a str, u32, u32, f64)> {
     rows.iter().filter(|((bench, ..), _)| bench == "scoop.collect").filter_map(
         move |((_, subject, case), median)| {
             let numbers = case.strip_prefix(kind)?.strip_prefix(", ")?;
@@ -204,10 +277,15 @@ fn collections<'a>(rows: &'a Rows, kind: &'a str) -> impl Iterator<Item = (&'a s
     )
 }
 
-/// Lines over the number of processors, on the left, and over the number of objects with most processors.
-fn draw_collections(rows: &Rows, kind: &str, title: &str, text: &mut String) -> Result<bool, Box<dyn Error>> {
+/// Lines over the number of processors, on the left, and over the number of objects with most
+/// processors.
+fn draw_collections(
+    rows: &Rows,
+    kind: &str,
+    title: &str,
+    text: &mut String,
+) -> Result<bool, Box<dyn Error>> {
     const SUBJECTS: [(&str, &str); 2] = [("corebeat", "joint"), ("objects only", "objects only")];
-    type Line = (String, Vec<(f64, f64)>);
     let all: Vec<_> = collections(rows, kind)
         .filter_map(|(subject, objects, processors, ms)| {
             Some((SUBJECTS.iter().find(|known| known.0 == subject)?.1, objects, processors, ms))
@@ -230,61 +308,32 @@ fn draw_collections(rows: &Rows, kind: &str, title: &str, text: &mut String) -> 
     }
     let left: Vec<Line> = by_processors
         .into_iter()
-        .map(|((objects, subject), line)| (format!("{subject}, {} thousand objects", objects / 1000), line))
+        .map(|((objects, subject), line)| {
+            (format!("{subject}, {} thousand objects", objects / 1000), line)
+        })
         .collect();
     let right: Vec<Line> = by_objects
         .into_iter()
-        .map(|(subject, line)| (format!("{subject}, {} processors", most.unwrap_or_default()), line))
+        .map(|(subject, line)| {
+            (format!("{subject}, {} processors", most.unwrap_or_default()), line)
+        })
         .collect();
-    let root = SVGBackend::with_string(text, (2 * SIZE.0 / 3 * 2, SIZE.1)).into_drawing_area();
-    root.fill(&WHITE)?;
-    let halves = root.titled(title, ("sans-serif", 18))?.split_evenly((1, 2));
-    for (half, (lines, x_desc)) in halves.iter().zip([(left, "processors"), (right, "thousand objects")]) {
-        let points = || lines.iter().flat_map(|line| &line.1);
-        let ends = |of: fn(&(f64, f64)) -> f64| {
-            let (low, high) = points().map(of).fold((f64::MAX, 0.0), |(l, h), x| (x.min(l), x.max(h)));
-            (low, high)
-        };
-        let ((x_min, x_max), (y_min, y_max)) = (ends(|point| point.0), ends(|point| point.1));
-        let mut chart = ChartBuilder::on(half)
-            .margin(12)
-            .x_label_area_size(36)
-            .y_label_area_size(56)
-            .build_cartesian_2d(
-                (x_min..x_max * 1.2).log_scale(),
-                // Room for who is who.
-                (y_min / 2.0..y_max * 8.0).log_scale(),
-            )?;
-        chart
-            .configure_mesh()
-            .max_light_lines(0)
-            .x_desc(x_desc)
-            .y_desc("ms of a full collection")
-            .x_label_formatter(&|x| format!("{x:.0}"))
-            .draw()?;
-        for (i, (name, line)) in lines.into_iter().enumerate() {
-            let mut line = line;
-            line.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let style = Palette99::pick(i).stroke_width(2);
-            chart
-                .draw_series(LineSeries::new(line, style).point_size(3))?
-                .label(name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
+    draw(text, (2 * SIZE.0 / 3 * 2, SIZE.1), |root| {
+        let halves = root.titled(title, ("sans-serif", 18))?.split_evenly((1, 2));
+        for (half, (lines, x_desc)) in
+            halves.iter().zip([(left, "processors"), (right, "thousand objects")])
+        {
+            let (y_min, y_max) = ends(f64::NAN, lines.iter().flat_map(|line| &line.1).map(|p| p.1));
+            // Room for the names.
+            let y = (y_min / 2.0..y_max * 8.0).log_scale();
+            let y_desc = "ms of a full collection";
+            Axes { caption: "", x_base: 10.0, x_desc, y_desc, y }.draw(half, lines)?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK)
-            .draw()?;
-    }
-    root.present()?;
-    drop(halves);
-    drop(root);
-    Ok(true)
+        Ok(())
+    })
 }
 
-/// What it costs that each object refers to its processor, over the number of objects.
+/// The cost of a reference from each object to its processor, over the number of objects.
 fn draw_as_object(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
     const KINDS: [&str; 3] = ["trees", "ring", "ten links"];
     let mut lines = Vec::new();
@@ -292,7 +341,9 @@ fn draw_as_object(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>
         let most = collections(rows, kind).map(|row| row.2).max();
         let of = |who: &str| -> BTreeMap<u32, f64> {
             let rows = collections(rows, kind);
-            rows.filter(|row| row.0 == who && Some(row.2) == most).map(|row| (row.1, row.3)).collect()
+            rows.filter(|row| row.0 == who && Some(row.2) == most)
+                .map(|row| (row.1, row.3))
+                .collect()
         };
         let (joint, as_object) = (of("corebeat"), of("processor as object"));
         let more = |(objects, ms): (&u32, &f64)| {
@@ -303,42 +354,18 @@ fn draw_as_object(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>
             lines.push((format!("{kind}, {} processors", most.unwrap_or_default()), line));
         }
     }
-    let points = || lines.iter().flat_map(|line| &line.1);
-    let Some(x_max) = points().map(|point| point.0).reduce(f64::max) else { return Ok(false) };
-    let x_min = points().map(|point| point.0).fold(x_max, f64::min);
-    let (low, high) = points().fold((0.0, 0.0), |(l, h): (f64, f64), point| (l.min(point.1), h.max(point.1)));
-    let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&root)
-        .caption("What it costs that objects refer to their processor", ("sans-serif", 18))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(56)
-        .build_cartesian_2d((x_min..x_max * 1.2).log_scale(), low - 5.0..high * 1.4 + 5.0)?;
-    chart
-        .configure_mesh()
-        .max_light_lines(0)
-        .x_desc("thousand objects")
-        .y_desc("% more than the joint collection")
-        .x_label_formatter(&|x| format!("{x:.0}"))
-        .draw()?;
-    for (i, (name, line)) in lines.iter().enumerate() {
-        let style = Palette99::pick(i).stroke_width(2);
-        chart
-            .draw_series(LineSeries::new(line.iter().copied(), style).point_size(3))?
-            .label(name.as_str())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
+    if lines.is_empty() {
+        return Ok(false);
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK)
-        .draw()?;
-    root.present()?;
-    drop(chart);
-    drop(root);
-    Ok(true)
+    let (low, high) = ends(0.0, lines.iter().flat_map(|line| &line.1).map(|point| point.1));
+    let axes = Axes {
+        caption: "What it costs that objects refer to their processor",
+        x_base: 10.0,
+        x_desc: "thousand objects",
+        y_desc: "% more than the joint collection",
+        y: low - 5.0..high * 1.4 + 5.0,
+    };
+    draw(text, SIZE, |root| axes.draw(root, lines))
 }
 
 #[cfg(test)]
@@ -346,22 +373,31 @@ mod tests {
     use super::*;
 
     fn row(bench: &str, subject: &str, case: &str, median: f64) -> String {
-        format!(r#"{{"bench":"{bench}","subject":"{subject}","case":"{case}","median":{median}}}"#) + "\n"
+        format!(r#"{{"bench":"{bench}","subject":"{subject}","case":"{case}","median":{median}}}"#)
+            + "\n"
     }
 
     #[test]
     fn figures_are_drawn_from_rows() {
         let mut lines = String::new();
-        let cases = [("off", 0.2), ("collecting", 25.0), ("writing", 26.0), ("writing, synchronous", 40.0)];
-        cases.iter().for_each(|(case, median)| lines += &row("probe.call", "corebeat", case, *median));
+        let cases =
+            [("off", 0.2), ("collecting", 25.0), ("writing", 26.0), ("writing, synchronous", 40.0)];
+        cases
+            .iter()
+            .for_each(|(case, median)| lines += &row("probe.call", "corebeat", case, *median));
         for subject in ["corebeat", "tracing"] {
             lines += &row("probe.depth", subject, "writing, depth 2", 60.0);
             lines += &row("probe.depth", subject, "writing, depth 64", 2000.0);
         }
         let rows = read(lines.as_bytes()).unwrap();
         let (mut portions, mut depth) = (String::new(), String::new());
-        assert!(draw_portions(&rows, &mut portions).unwrap() && draw_depth(&rows, &mut depth).unwrap());
-        assert!(portions.contains("0.2 + 24.8 + 1.0 ns") && portions.contains("</svg>"), "{portions}");
+        assert!(
+            draw_portions(&rows, &mut portions).unwrap() && draw_depth(&rows, &mut depth).unwrap()
+        );
+        assert!(
+            portions.contains("0.2 + 24.8 + 1.0 ns") && portions.contains("</svg>"),
+            "{portions}"
+        );
         assert!(depth.contains("tracing, writing") && depth.contains("</svg>"), "{depth}");
     }
 
@@ -373,9 +409,12 @@ mod tests {
             ("100000 objects, 100 processors", 1.5),
             ("1000000 objects, 100 processors", 12.0),
         ] {
-            for (subject, factor) in
-                [("corebeat", 1.0), ("objects only", 1.01), ("processor as object", 1.1), ("go", 2.0)]
-            {
+            for (subject, factor) in [
+                ("corebeat", 1.0),
+                ("objects only", 1.01),
+                ("processor as object", 1.1),
+                ("go", 2.0),
+            ] {
                 lines += &row("scoop.collect", subject, &format!("trees, {size}"), ms * factor);
             }
         }
@@ -384,7 +423,8 @@ mod tests {
         assert!(draw_collections(&rows, "trees", "Trees", &mut trees).unwrap());
         assert!(draw_as_object(&rows, &mut as_object).unwrap());
         assert!(
-            trees.contains("objects only, 100 thousand objects") && trees.contains("joint, 100 processors"),
+            trees.contains("objects only, 100 thousand objects")
+                && trees.contains("joint, 100 processors"),
             "{trees}"
         );
         assert!(
@@ -399,7 +439,9 @@ mod tests {
     fn nothing_is_drawn_of_other_rows_and_what_is_none_is_refused() {
         let rows = read(row("stm.bank", "corebeat", "off", 1.0).as_bytes()).unwrap();
         let mut text = String::new();
-        assert!(!draw_portions(&rows, &mut text).unwrap() && !draw_depth(&rows, &mut text).unwrap());
+        assert!(
+            !draw_portions(&rows, &mut text).unwrap() && !draw_depth(&rows, &mut text).unwrap()
+        );
         assert!(read("{}\n".as_bytes()).is_err() && read("probe.call  off\n".as_bytes()).is_err());
     }
 }

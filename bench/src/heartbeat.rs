@@ -1,18 +1,16 @@
 //! Heartbeats beside what they replace: what a beat costs the thread that emits it.
 //!
-//! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many beats each, which begin together.
+//! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many
+//! beats each, which begin together.
 
 use crate::Bench;
-use crate::apart::{self, Case};
+use crate::apart;
 use crate::lap::{self, Lap};
-use crate::program::threads;
-use crate::round::{Measured, Subject as Turn};
-use crate::row::Better;
 use crate::session::Session;
 use clap::ValueEnum;
 use corebeat_heartbeat::Group;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,34 +20,24 @@ pub(crate) const BENCHES: [Bench; 1] = [Bench {
     summary: "time that a thread takes to emit a heartbeat",
     peers: &["application heartbeats", "atomic add, one for all"],
     tools: &[],
-    cases: |session| counts(session).map(threads).collect(),
+    cases: apart::thread_cases,
     run,
 }];
 
-/// A run is ended after this.
-const RUN_MAX: Duration = Duration::from_secs(60);
-/// Of a run so much is measured, and at least one lap.
-const LEAST_MS: u64 = 300;
 /// Samples of the window of Application Heartbeats, and records of its log.
 const WINDOW: usize = 20;
 const LOG: usize = 1000;
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Subject {
     Corebeat,
+    #[value(name = "application heartbeats")]
     Reference,
+    #[value(name = "atomic add, one for all")]
     Add,
 }
 
 impl Subject {
-    fn name(self) -> &'static str {
-        match self {
-            Subject::Corebeat => "corebeat",
-            Subject::Reference => "application heartbeats",
-            Subject::Add => "atomic add, one for all",
-        }
-    }
-
     /// Beats of a lap, for some hundredths of a second.
     fn beats(self) -> u64 {
         match self {
@@ -60,58 +48,28 @@ impl Subject {
     }
 }
 
-fn counts(session: &Session) -> impl Iterator<Item = usize> {
-    [1, 2].into_iter().filter(|&count| count <= session.cpus)
-}
-
 fn run(session: &Session) -> Result<(), String> {
-    let case = |count| {
-        let subjects = Subject::value_variants().iter().map(|s| (s.name().to_owned(), *s, count));
-        Case { name: threads(count), subjects: subjects.collect() }
-    };
-    let cases: Vec<Case<Subject, usize>> = counts(session).map(case).collect();
-    apart::measure(
-        session,
-        BENCHES[0].name,
-        |_| ("ns/beat", Better::Lower),
-        &cases,
-        |case| {
-            let turn = |(name, subject, count): &'_ (String, Subject, usize)| {
-                let (subject, count) = (*subject, *count);
-                Turn::new(name, move || measure(session, subject, count))
-            };
-            Ok(case.subjects.iter().map(turn).collect())
-        },
-    )
-}
-
-fn measure(session: &Session, subject: Subject, count: usize) -> Result<Measured, String> {
-    let mut command = apart::command(session, "heartbeat", subject)?;
-    // No daemon: this is the process's own.
-    command.env("COREBEAT_SOCKET", session.folder().join("no-daemon"));
-    let beats = if session.quick { 1000 } else { subject.beats() };
-    command.arg(format!("--threads={count}")).arg(format!("--beats={beats}"));
-    command.arg(format!("--least-ms={}", if session.quick { 0 } else { LEAST_MS }));
-    // It has compared the number of beats itself: runs differ in it.
-    apart::value(command, RUN_MAX)
+    let does = |_: Subject| true;
+    apart::measure_threads(session, BENCHES[0].name, "ns/beat", does, |subject, count| {
+        let beats = if session.quick { 1000 } else { subject.beats() };
+        let options = Options { subject, laps: lap::LapOptions::new(session, count, beats) };
+        let mut command = apart::command(session, "heartbeat", &options)?;
+        // No daemon: this is the process's own.
+        command.env("COREBEAT_SOCKET", session.folder().join("no-daemon"));
+        // It has compared the number of beats itself: runs differ in it.
+        apart::value(command)
+    })
 }
 
 /// One subject.
-#[derive(clap::Args)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
-    #[arg(long)]
     subject: Subject,
-    #[arg(long)]
-    threads: usize,
-    /// Beats of a thread in a lap
-    #[arg(long)]
-    beats: u64,
-    #[arg(long)]
-    least_ms: u64,
+    laps: lap::LapOptions,
 }
 
 /// The child's side.
-pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let (laps, time, counted) = match options.subject {
         Subject::Corebeat => {
             let total = AtomicU64::new(0);
@@ -150,22 +108,19 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
             (laps, time, counter.into_inner())
         }
     };
-    let expected = laps * options.beats * options.threads as u64;
+    let expected = laps * options.laps.operations * options.laps.threads as u64;
     if counted != expected {
         return Err(format!("{counted} beats were counted, not {expected}"));
     }
-    // The first lap warms up.
-    let value = time.as_nanos() as f64 / ((laps - 1) * options.beats) as f64;
-    println!("value {value}\nchecksum {counted:016x}");
-    Ok(ExitCode::SUCCESS)
+    Ok((options.laps.ns(laps, time), counted))
 }
 
 /// Runs laps of beats until enough time was measured: how many, and the time of all but the first.
 fn laps(options: &Options, thread: impl Fn(u64, &Lap) + Sync) -> (u64, Duration) {
-    lap::run(options.threads, Duration::from_millis(options.least_ms), |_, lap| thread(options.beats, lap))
+    options.laps.run(|_, lap| thread(options.laps.operations, lap))
 }
 
-/// What all threads share in Application Heartbeats.
+/// The shared state of Application Heartbeats.
 struct Heart {
     begin: Instant,
     last: Instant,
@@ -200,8 +155,8 @@ impl Heart {
     }
 }
 
-/// A beat as Hoffmann et al. describe it (*Application Heartbeats*, 2010): under a lock, the time is read, the rates are computed,
-/// and a record goes into a log that others read.
+/// A beat as Hoffmann et al. describe it (*Application Heartbeats*, 2010): under a lock, the time
+/// is read, the rates are computed, and a record goes into a log that others read.
 fn beat(heart: &Mutex<Heart>) {
     let mut heart = heart.lock().expect("nobody panics");
     let now = Instant::now();

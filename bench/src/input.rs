@@ -14,7 +14,8 @@ fn next(state: &mut u64) -> u64 {
     state.wrapping_mul(0x2545_f491_4f6c_dd1d)
 }
 
-/// Writes words of a made-up language, few of them often, as in text: about a third remains when it is compressed.
+/// Writes words of a made-up language, few of them often, as in text: about a third remains when it
+/// is compressed.
 pub(crate) fn write(path: &Path, size: u64) -> std::io::Result<()> {
     let mut state = SEED;
     let word = |state: &mut u64| -> String {

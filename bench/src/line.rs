@@ -1,7 +1,8 @@
-//! What it costs to move a cache line from one core to another and make it visible there.
+//! The cost of moving a cache line from one core to another and making it visible there.
 //!
-//! Virtual CPUs have regimes that last for minutes (here: about 50 ns, or about 215 ns) and shift every figure in which
-//! threads wait for each other by 2 to 4 times: a result is worth little without this one beside it.
+//! Virtual CPUs have regimes that last for minutes (here: about 50 ns, or about 215 ns) and shift
+//! every figure in which threads wait for each other by 2 to 4 times: a result is worth little
+//! without this one beside it.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,14 +17,16 @@ const TIME_MAX: Duration = Duration::from_millis(30);
 #[repr(align(128))]
 struct Line(AtomicU32);
 
-/// Nanoseconds for one move, half a round trip, between the first two CPUs that this process may use: the median of
-/// batches. `None` where it may use only one, or not choose, or where others leave it no time to measure in.
+/// Nanoseconds for one move, half a round trip, between the first two CPUs that this process may
+/// use: the median of batches. `None` where it may use only one, or not choose, or where others
+/// leave it no time to measure in.
 pub(crate) fn cost_ns() -> Option<f64> {
     let [here, there, ..] = cpus()[..] else { return None };
     let line = Line(AtomicU32::new(0));
     // Not said on the line: an answer that comes late would write over it.
     let ended = AtomicBool::new(false);
-    // Relaxed: nothing else is passed on by these, and the order of writes to one place is always kept.
+    // Relaxed: nothing else is passed on by these, and the order of writes to one place is always
+    // kept.
     std::thread::scope(|scope| {
         let answer = scope.spawn(|| {
             let pinned = pin(there);

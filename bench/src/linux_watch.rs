@@ -1,6 +1,7 @@
-//! What it costs to watch a program: CPU time of the watcher, as a share of one core.
+//! The cost of watching a program: CPU time of the watcher, as a share of one core.
 
 use crate::Bench;
+use crate::apart::myself;
 use crate::child::Running;
 use crate::load::READY;
 use crate::round::{Measured, Subject, interleave};
@@ -51,7 +52,7 @@ impl Span {
         self.warm_up + self.measured + 3 * START_MAX
     }
 
-    /// What a watcher used over the time that is measured, in % of one core.
+    /// CPU time of a watcher over the measured time, in % of one core.
     fn measure(self, watcher: &Running) -> Result<f64, String> {
         std::thread::sleep(self.warm_up);
         let (begin, before) = (Instant::now(), watcher.cpu_s()?);
@@ -63,13 +64,12 @@ impl Span {
 
 fn run(session: &Session) -> Result<(), String> {
     let corebeat = session.corebeat()?.to_string_lossy().into_owned();
-    let myself = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
     let span = Span::of(session);
     let peers: Vec<Tool> =
         BENCH.tools.iter().copied().filter(|&t| session.has(t) && works(session, t)).collect();
     for threads in THREADS.into_iter().filter(|&t| session.wants(&case(t))) {
         let load = [
-            myself.to_string_lossy().into_owned(),
+            myself()?,
             "load".into(),
             format!("--threads={threads}"),
             format!("--seconds={}", span.all().as_secs()),
@@ -77,7 +77,11 @@ fn run(session: &Session) -> Result<(), String> {
         let own = RefCell::new(Vec::new());
         let by_corebeat = |period: &[&str]| {
             let mut command = Command::new(&corebeat);
-            command.args(["run", "--policy", "none", "--report", "json"]).args(period).arg("--").args(&load);
+            command
+                .args(["run", "--policy", "none", "--report", "json"])
+                .args(period)
+                .arg("--")
+                .args(&load);
             watched_by_corebeat(command, threads, span)
         };
         let mut subjects = vec![
@@ -123,15 +127,16 @@ fn works(session: &Session, tool: Tool) -> bool {
     }
     let mut command = Command::new(tool.program);
     command.args(["trace", "-s", "true"]);
-    let tried =
-        Running::start(command, false).and_then(|r| r.wait(START_MAX)).and_then(|ended| ended.check());
+    let tried = Running::start(command, false)
+        .and_then(|r| r.wait(START_MAX))
+        .and_then(|ended| ended.check());
     if let Err(why) = &tried {
         session.skip(format!("perf trace does not work here ({why}); try as root"));
     }
     tried.is_ok()
 }
 
-/// Corebeat starts the load itself. What it used, seen from outside and by its own report.
+/// Corebeat starts the load itself. Returns its CPU time, read from outside and from its report.
 fn watched_by_corebeat(command: Command, threads: usize, span: Span) -> Result<(f64, f64), String> {
     let mut watcher = Running::start(command, true)?;
     watcher.wait_for(READY, START_MAX)?;
@@ -139,17 +144,21 @@ fn watched_by_corebeat(command: Command, threads: usize, span: Span) -> Result<(
     watcher.close_input();
     let ended = watcher.wait(span.all())?;
     ended.check()?;
-    let report = ended.stderr.lines().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let report =
+        ended.stderr.lines().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let report = report.ok_or_else(|| format!("no report in '{}'", ended.stderr.trim()))?;
     if span.sees_all && report["threads_max"].as_u64().is_none_or(|seen| seen < threads as u64) {
         return Err(format!("it saw {} of {threads} threads", report["threads_max"]));
     }
     let share = |used: f64, wall: f64| used / wall * 100.0;
     let inside = report["watching_cpu_s"].as_f64().zip(report["wall_s"].as_f64());
-    Ok((outside, inside.map(|(used, wall)| share(used, wall)).ok_or("its report lacks watching_cpu_s")?))
+    Ok((
+        outside,
+        inside.map(|(used, wall)| share(used, wall)).ok_or("its report lacks watching_cpu_s")?,
+    ))
 }
 
-/// A peer is pointed at the load. What it used.
+/// Points a peer at the load. Returns its CPU time.
 fn watched_by(peer: &str, load: &[String], threads: usize, span: Span) -> Result<f64, String> {
     let mut command = Command::new(&load[0]);
     command.args(&load[1..]);
@@ -169,18 +178,23 @@ fn watched_by(peer: &str, load: &[String], threads: usize, span: Span) -> Result
     let usage = span.measure(&watcher)?;
     watcher.interrupt();
     let ended = watcher.wait(span.all())?;
-    // What an interrupt does to the status differs; what is printed shows whether it watched.
+    // The exit status after an interrupt differs between peers; the output shows whether it
+    // watched.
     let lines = ended.stdout.lines().count() + ended.stderr.lines().count();
-    // perf trace names only threads that made a system call, which on a busy machine are few; that it has opened files for all
-    // was seen.
+    // perf trace names only threads that made a system call, which on a busy machine are few; that
+    // it has opened files for all was seen.
     let expected = if peer == "perf" { 1 } else { threads };
     if lines < expected {
-        return Err(format!("it printed {lines} lines on {threads} threads: {}", ended.stderr.trim()));
+        return Err(format!(
+            "it printed {lines} lines on {threads} threads: {}",
+            ended.stderr.trim()
+        ));
     }
     Ok(usage)
 }
 
-/// Waits until perf has opened its files, at least one for each thread, which takes it seconds: until there come no more.
+/// Waits until perf has opened its files, at least one for each thread, which takes it seconds:
+/// until there come no more.
 fn attached(perf: &Running, threads: usize) -> Result<(), String> {
     let folder = format!("/proc/{}/fd", perf.pid());
     let begin = Instant::now();
@@ -197,7 +211,9 @@ fn attached(perf: &Running, threads: usize) -> Result<(), String> {
             return Ok(()); // What it said is told by whoever measures it.
         }
         if begin.elapsed() > START_MAX {
-            return Err(format!("it had opened {files} files for {threads} threads after {START_MAX:?}"));
+            return Err(format!(
+                "it had opened {files} files for {threads} threads after {START_MAX:?}"
+            ));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -1,4 +1,4 @@
-//! `bench list`: what there is to measure, beside whom, and what is missing for that.
+//! `bench list`: the benches, their peers, and the missing tools.
 
 use crate::Bench;
 use crate::session::Session;
@@ -11,7 +11,7 @@ pub(crate) fn print(session: &Session, benches: impl Iterator<Item = &'static Be
     for bench in benches {
         let cases = (bench.cases)(session);
         let missing: Vec<_> = bench.tools.iter().filter(|t| t.path().is_none()).collect();
-        // If nobody reads on, nobody wants the rest.
+        // A closed pipe ends the output.
         let _ = if session.json {
             let tools: Vec<_> = bench
                 .tools
@@ -36,7 +36,8 @@ pub(crate) fn print(session: &Session, benches: impl Iterator<Item = &'static Be
             });
             writeln!(out, "{object}")
         } else {
-            let gaps: String = missing.iter().map(|t| format!("\n  missing  {}", t.advice())).collect();
+            let gaps: String =
+                missing.iter().map(|t| format!("\n  missing  {}", t.advice())).collect();
             let tools: Vec<_> = bench.tools.iter().map(|t| t.program).collect();
             writeln!(
                 out,

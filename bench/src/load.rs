@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// What it says when all its threads are there.
+/// Printed when all threads have started.
 pub(crate) const READY: &str = "ready";
 
 const STACK: usize = 64 << 10;
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     seconds: u64,
 }
 
-/// What all threads share.
+/// The shared state of all threads.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 static NEVER: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
 
@@ -40,7 +40,8 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
                 i => sleep(i % 2 == 0, until),
             }
         };
-        let thread = std::thread::Builder::new().name(format!("load-{i}")).stack_size(STACK).spawn(job);
+        let thread =
+            std::thread::Builder::new().name(format!("load-{i}")).stack_size(STACK).spawn(job);
         thread.map_err(|e| format!("thread {i} could not be started: {e}"))?;
     }
     while STARTED.load(Ordering::SeqCst) < others as usize {

@@ -1,21 +1,21 @@
-//! Tasks and streams beside those of others: what passing a record on, waiting, spawning and being there costs.
+//! Tasks and streams beside those of others: what passing a record on, waiting, spawning and being
+//! there costs.
 //!
-//! Each subject does the same work ([`load`](mod@load)) in a process of its own, which times itself in laps ([`lap`]) and prints
-//! a value and a checksum. One file a subject.
+//! Each subject does the same work ([`load`](mod@load)) in a process of its own, which times itself
+//! in laps ([`lap`]) and prints a value and a checksum. One file a subject.
 
 mod corebeat;
 mod go;
 mod lap;
 pub(crate) mod load;
 mod may;
-mod memory;
 mod ring;
 mod subject;
 mod thread;
-mod tokio;
+pub(crate) mod tokio;
 
 use crate::Bench;
-use crate::apart::{self, count_workers, names, word};
+use crate::apart::{self, Printed, RUN_MAX, count_workers, name, names};
 use crate::child::Running;
 use crate::line::{cpus, pin};
 use crate::round::{Measured, Subject as Turn};
@@ -24,13 +24,11 @@ use crate::session::Session;
 use crate::tool::GO;
 use clap::ValueEnum;
 use load::{Load, READY, Watched, Work};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use subject::Subject;
 
-/// A run is ended after this.
-const RUN_MAX: Duration = Duration::from_secs(60);
 /// Of a run so much is measured, and at least one lap.
 const LEAST_MS: u64 = 300;
 /// Until a runtime whose tasks are all blocked has come to rest.
@@ -56,7 +54,14 @@ pub(crate) const BENCHES: [Bench; 7] = [
     Bench {
         name: "lpel.stream",
         summary: "time for an item of one stream from core to core, and of the ring alone",
-        peers: &["tokio", "may", "may, unbounded", "threads + crossbeam", "go", "rtrb (ring alone)"],
+        peers: &[
+            "tokio",
+            "may",
+            "may, unbounded",
+            "threads + crossbeam",
+            "go",
+            "rtrb (ring alone)",
+        ],
         tools: &[GO],
         cases: |session| names(&stream(session)),
         run: |session| measure(session, "lpel.stream", "ns/item", &stream(session)),
@@ -113,7 +118,10 @@ fn pipeline(session: &Session) -> Vec<Case> {
         for (work, name) in [(Work::Plain, "plain"), (Work::Leave, "leave")] {
             for workers in [1, 2] {
                 let name = format!("{name}, depth {depth}, {}", count_workers(workers));
-                cases.push(case(name, Load { depth, ..load(session, work, workers, records, records) }));
+                cases.push(case(
+                    name,
+                    Load { depth, ..load(session, work, workers, records, records) },
+                ));
             }
         }
     }
@@ -155,7 +163,7 @@ fn monitor(session: &Session) -> Vec<Case> {
         let plain = Load { depth, ..load(session, Work::Plain, workers, records, records) };
         let watched = |watched: &Watched| {
             (
-                format!("level {}", word(*watched)),
+                format!("level {}", name(watched)),
                 Subject::Corebeat,
                 Load { watched: Some(*watched), ..plain },
             )
@@ -163,7 +171,9 @@ fn monitor(session: &Session) -> Vec<Case> {
         let off = ("corebeat".to_owned(), Subject::Corebeat, plain);
         Case {
             name: format!("plain, depth {depth}, {}", count_workers(workers)),
-            subjects: std::iter::once(off).chain(Watched::value_variants().iter().map(watched)).collect(),
+            subjects: std::iter::once(off)
+                .chain(Watched::value_variants().iter().map(watched))
+                .collect(),
         }
     };
     [1, 2].map(by_workers).into()
@@ -174,43 +184,41 @@ fn load(session: &Session, work: Work, workers: usize, count: u64, quick: u64) -
     Load { work, workers, count, depth: 0, least_ms, watched: None }
 }
 
-fn measure(session: &Session, bench: &'static str, unit: &'static str, cases: &[Case]) -> Result<(), String> {
-    apart::measure(
-        session,
-        bench,
-        |_| (unit, Better::Lower),
-        cases,
-        |case| {
-            let mut turns = Vec::new();
-            for (name, subject, load) in &case.subjects {
-                let program =
-                    if *subject == Subject::Go { crate::go::program(session, "lpel")? } else { None };
-                if *subject != Subject::Go || program.is_some() {
-                    turns.push(Turn::new(name, move || run(*subject, program.as_deref(), load, session)));
-                }
+fn measure(
+    session: &Session,
+    bench: &'static str,
+    unit: &'static str,
+    cases: &[Case],
+) -> Result<(), String> {
+    let unit = |_: &Case| (unit, Better::Lower);
+    apart::measure(session, bench, unit, cases, |case| {
+        let mut turns = Vec::new();
+        for (name, subject, load) in &case.subjects {
+            let is_go = *subject == Subject::Go;
+            let program = if is_go { crate::go::program(session, "lpel")? } else { None };
+            if !is_go || program.is_some() {
+                let options = Options { subject: *subject, program, load: *load };
+                turns.push(Turn::new(name, move || run(session, &options)));
             }
-            Ok(turns)
-        },
-    )
+        }
+        Ok(turns)
+    })
 }
 
-/// Fewer tasks for who cannot hold so many, and a name that says so. What is told is for one task.
+/// Fewer tasks for subjects with a limit, and a name that states their number. Values are per task.
 fn limited(subject: Subject, load: &Load) -> (Load, String) {
     let most = subject.tasks_max();
     if load.work == Work::Memory && load.count > most {
-        (Load { count: most, ..*load }, format!("{}, {most}", subject.name()))
+        (Load { count: most, ..*load }, format!("{}, {most}", name(&subject)))
     } else {
-        (*load, subject.name().into())
+        (*load, name(&subject))
     }
 }
 
 /// Runs a subject once, and checks its result.
-fn run(subject: Subject, program: Option<&Path>, load: &Load, session: &Session) -> Result<Measured, String> {
-    let mut command = apart::command(session, "lpel", subject)?;
-    if let Some(program) = program {
-        command.arg("--program").arg(program);
-    }
-    command.args(load.arguments());
+fn run(session: &Session, options: &Options) -> Result<Measured, String> {
+    let load = &options.load;
+    let command = apart::command(session, "lpel", options)?;
     let is_idle = load.work == Work::Idle;
     let mut running = Running::start(command, is_idle)?;
     let mut used = None;
@@ -219,7 +227,7 @@ fn run(subject: Subject, program: Option<&Path>, load: &Load, session: &Session)
         used = Some(used_at_rest(&running, session.quick)?);
         running.close_input();
     }
-    let (value, checksum) = apart::printed(&running.wait(RUN_MAX)?, RUN_MAX)?;
+    let Printed { value, checksum, .. } = Printed::new(running.wait(RUN_MAX)?)?;
     let expected = format!("{:016x}", load.checksum());
     if checksum != expected {
         return Err(format!("its checksum is {checksum}, not {expected}"));
@@ -238,19 +246,16 @@ fn used_at_rest(running: &Running, quick: bool) -> Result<f64, String> {
 }
 
 /// One subject at one work.
-#[derive(clap::Args)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
-    #[arg(long)]
     subject: Subject,
-    /// The subject, where it is a program of its own
-    #[arg(long)]
+    /// The subject, where it is a program of its own.
     program: Option<PathBuf>,
-    #[command(flatten)]
     load: Load,
 }
 
 /// The child's side.
-pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let Options { subject, program, load } = options;
     // A log's writer may use the other CPUs.
     if load.workers == 1 && !matches!(load.watched, Some(Watched::Text | Watched::WholeText)) {
@@ -259,8 +264,6 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     if *subject == Subject::Go {
         return Err(go::become_it(program.as_deref(), load));
     }
-    let outcome = subject.run(load).map_err(|why| format!("{}: {why}", subject.name()))?;
-    println!("value {} checksum {:016x}", outcome.value, outcome.checksum);
-    // Tasks that wait for more are left where they are.
-    std::process::exit(0);
+    let outcome = subject.run(load).map_err(|why| format!("{}: {why}", name(subject)))?;
+    Ok((outcome.value, outcome.checksum))
 }

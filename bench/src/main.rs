@@ -1,21 +1,27 @@
-//! Corebeat side by side with its peers, in one run: `cargo run --release -p bench -- list | NAME...`.
+//! Corebeat side by side with its peers, in one run: `cargo run --release -p bench -- list |
+//! NAME...`.
 //!
-//! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and the workloads. One
-//! file a bench: `linux_watch`, `tune_count`, `run_auto`, `run_side`, `workload_naive`, `claim_phase`, `stm_program`, `stm_trace`; and `lpel`, `snet`, `heartbeat`,
-//! `stm`, `scoop`, `clustered`, `probe`, `trace` and `sim` for those that share their peers. `figure` draws some of what they measure. The book's page `measuring.md` says what each means.
+//! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and
+//! the workloads. One file a bench: `linux_watch`, `tune_count`, `run_auto`, `run_side`,
+//! `workload_naive`, `claim_phase`, `stm_map`, `stm_program`, `stm_trace`; and `lpel`, `snet`,
+//! `heartbeat`, `stm`, `scoop`, `clustered`, `probe`, `trace` and `sim` for those that share their
+//! peers. `figure` draws some of what they measure. The book's pages `measuring.md` and
+//! `measuring-libraries.md` describe each bench.
 //!
 //! # Model
 //!
-//! A bench has cases; a case has subjects, which are measured in turn (A B C A B C ...); each subject of a case gives a
-//! [`row::Row`]. What is measured runs as a child process ([`child::Running`]), so that all of it can be ended.
+//! A bench has cases; a case has subjects, which are measured in turn (A B C A B C ...); each
+//! subject of a case yields a [`row::Row`]. Each subject runs as a child process
+//! ([`child::Running`]), so that all of it can be ended.
 //!
 //! # Invariants
 //!
-//! 1. No child outlives its limit, or this program (`running_past_its_limit_is_ended`; each asks the kernel to be ended
-//!    with its parent).
-//! 2. Times are never asserted; results are: a checksum that differs from the other subjects', or a status that is not
-//!    success, fails the bench (`proof_that_differs_is_refused`).
-//! 3. What is not on this machine is left out with a line that says how to get it, and is no failure.
+//! 1. No child outlives its limit, or this program (`running_past_its_limit_is_ended`; each asks
+//!    the kernel to be ended with its parent).
+//! 2. Times are never asserted; results are: a checksum that differs from the other subjects', or a
+//!    status that is not success, fails the bench (`proof_that_differs_is_refused`).
+//! 3. A tool that this machine lacks is left out with a line that explains how to get it, and is no
+//!    failure.
 
 mod apart;
 mod child;
@@ -27,13 +33,14 @@ mod go;
 mod heartbeat;
 mod input;
 mod kernel;
+mod knob;
 mod lap;
-mod lever;
 mod line;
 mod linux_watch;
 mod list;
 mod load;
 mod lpel;
+mod memory;
 mod probe;
 mod program;
 mod round;
@@ -45,6 +52,7 @@ mod session;
 mod sim;
 mod snet;
 mod stm;
+mod stm_map;
 mod stm_program;
 mod stm_trace;
 mod tool;
@@ -57,15 +65,15 @@ use session::Session;
 use std::process::ExitCode;
 use tool::Tool;
 
-/// Something that is measured.
+/// A bench.
 struct Bench {
-    /// What users call it; begins with the short name of the crate that it is about.
+    /// Name of the bench; begins with the short name of its crate.
     name: &'static str,
-    /// What it measures, in a clause.
+    /// The measured quantity, in a clause.
     summary: &'static str,
-    /// Whom Corebeat stands beside.
+    /// The peers of Corebeat.
     peers: &'static [&'static str],
-    /// What peers and programs come from; cases that want a missing one are left out.
+    /// Tools of the peers and programs; cases that need a missing tool are left out.
     tools: &'static [Tool],
     cases: fn(&Session) -> Vec<String>,
     run: fn(&Session) -> Result<(), String>,
@@ -86,6 +94,7 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
         .chain(&snet::BENCHES)
         .chain(&heartbeat::BENCHES)
         .chain(&stm::BENCHES)
+        .chain(&stm_map::BENCHES)
         .chain(&stm_program::BENCHES)
         .chain(&stm_trace::BENCHES)
         .chain(&scoop::BENCHES)
@@ -124,7 +133,7 @@ struct Options {
     only: Vec<String>,
 }
 
-/// What benches start in processes of their own, and what is done with their rows.
+/// The parts that benches start in child processes, and the drawing of their rows.
 #[derive(Subcommand)]
 enum Part {
     /// Draws the book's figures from rows, which come on standard input
@@ -132,31 +141,10 @@ enum Part {
     #[command(hide = true)]
     Load(load::Options),
     #[command(hide = true)]
-    Lever(lever::Options),
+    Knob(knob::Options),
+    /// Runs one subject of a bench
     #[command(hide = true)]
-    Kernel(kernel::Options),
-    #[command(hide = true)]
-    Lpel(lpel::Options),
-    #[command(hide = true)]
-    Snet(snet::Options),
-    #[command(hide = true)]
-    Heartbeat(heartbeat::Options),
-    #[command(hide = true)]
-    Stm(stm::Options),
-    #[command(hide = true)]
-    StmProgram(stm_program::Options),
-    #[command(hide = true)]
-    StmTrace(stm_trace::Options),
-    #[command(hide = true)]
-    Scoop(scoop::Options),
-    #[command(hide = true)]
-    Clustered(clustered::Options),
-    #[command(hide = true)]
-    Probe(probe::Options),
-    #[command(hide = true)]
-    Trace(trace::Options),
-    #[command(hide = true)]
-    Sim(sim::Options),
+    Subject { part: String, options: String },
 }
 
 fn main() -> ExitCode {
@@ -164,25 +152,41 @@ fn main() -> ExitCode {
     let done = match cli.part {
         Some(Part::Figure(options)) => figure::main(&options),
         Some(Part::Load(options)) => load::main(&options),
-        Some(Part::Lever(options)) => lever::main(&options),
-        Some(Part::Kernel(options)) => kernel::main(&options),
-        Some(Part::Lpel(options)) => lpel::main(&options),
-        Some(Part::Snet(options)) => snet::main(&options),
-        Some(Part::Heartbeat(options)) => heartbeat::main(&options),
-        Some(Part::Stm(options)) => stm::main(&options),
-        Some(Part::StmProgram(options)) => stm_program::main(&options),
-        Some(Part::StmTrace(options)) => stm_trace::main(&options),
-        Some(Part::Scoop(options)) => scoop::main(&options),
-        Some(Part::Clustered(options)) => clustered::main(&options),
-        Some(Part::Probe(options)) => probe::main(&options),
-        Some(Part::Trace(options)) => trace::main(&options),
-        Some(Part::Sim(options)) => sim::main(&options),
+        Some(Part::Knob(options)) => knob::main(&options),
+        Some(Part::Subject { part, options }) => run_subject(&part, &options),
         None => measure(cli.options),
     };
     done.unwrap_or_else(|why| {
         eprintln!("bench: {why}");
         ExitCode::FAILURE
     })
+}
+
+/// The subjects of benches that run in processes of their own.
+const PARTS: [(&str, apart::Part); 13] = [
+    ("kernel", |options| kernel::main(&apart::options(options)?)),
+    ("lpel", |options| lpel::main(&apart::options(options)?)),
+    ("snet", |options| snet::main(&apart::options(options)?)),
+    ("heartbeat", |options| heartbeat::main(&apart::options(options)?)),
+    ("stm", |options| stm::main(&apart::options(options)?)),
+    ("stm-map", |options| stm_map::main(&apart::options(options)?)),
+    ("stm-program", |options| stm_program::main(&apart::options(options)?)),
+    ("stm-trace", |options| stm_trace::main(&apart::options(options)?)),
+    ("scoop", |options| scoop::main(&apart::options(options)?)),
+    ("clustered", |options| clustered::main(&apart::options(options)?)),
+    ("probe", |options| probe::main(&apart::options(options)?)),
+    ("trace", |options| trace::main(&apart::options(options)?)),
+    ("sim", |options| sim::main(&apart::options(options)?)),
+];
+
+/// Runs one subject, and prints its value and checksum for the process that measures.
+fn run_subject(name: &str, options: &str) -> Result<ExitCode, String> {
+    let part = PARTS.iter().find(|(known, _)| *known == name);
+    let (_, part) = part.ok_or_else(|| format!("there is no part '{name}'"))?;
+    let (value, checksum) = part(options)?;
+    println!("value {value} checksum {checksum:016x}");
+    // Tasks that wait for more remain where they are.
+    std::process::exit(0);
 }
 
 fn measure(options: Options) -> Result<ExitCode, String> {
@@ -202,7 +206,9 @@ fn measure(options: Options) -> Result<ExitCode, String> {
         }
     }
     if cfg!(debug_assertions) && !session.quick {
-        return Err("built without optimisation, figures mean nothing; use cargo run --release".into());
+        return Err(
+            "built without optimisation, figures mean nothing; use cargo run --release".into()
+        );
     }
     for bench in &chosen {
         let cases = (bench.cases)(&session);

@@ -1,20 +1,19 @@
 //! Probes on functions beside their peers: the overhead of a call in three portions.
 //!
-//! After Waller and Hasselbring, *A Comparison of the Influence of Different Multi-core Processors on the Runtime Overhead for
-//! Application-Level Monitoring*, 2012, section 4.1: a function without a probe (T), with one that is off (T + I), with one
-//! that collects what nobody writes (T + I + C), and with one whose records are written (T + I + C + W). What is shown is without T:
-//! the function is the same with a probe and without, and both take turns. Either in laps of many calls, with a pause after each in which
-//! writers catch up; or in periods of 500 µs with one call in each, which calls itself so often (section 4.3).
+//! After Waller and Hasselbring, *A Comparison of the Influence of Different Multi-core Processors
+//! on the Runtime Overhead for Application-Level Monitoring*, 2012, section 4.1: a function without
+//! a probe (T), with one that is off (T + I), with one that collects without writing (T + I +
+//! C), and with one whose records are written (T + I + C + W). The value is without T: the
+//! function is the same with a probe and without, and both take turns. Either in laps of many
+//! calls, with a pause after each in which writers catch up; or in periods of 500 µs with one call
+//! in each, which calls itself so often (section 4.3).
 
 mod kieker;
 mod lttng;
 
 use crate::Bench;
 use crate::apart::{self, Case};
-use crate::child::Running;
 use crate::line::{cpus, pin};
-use crate::program::word_after;
-use crate::round::{Measured, Subject as Turn};
 use crate::row::{Better, median};
 use crate::session::Session;
 use crate::tool::Tool;
@@ -26,14 +25,15 @@ use fastrace::local::LocalSpan;
 use opentelemetry::trace::{Tracer, TracerProvider};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{
-    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider, SpanData, SpanExporter,
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider, SpanData,
+    SpanExporter,
 };
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{BufWriter, Write, sink};
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -108,48 +108,44 @@ const CALLS: [Portion; 6] = [
 const DEPTHS: [u32; 5] = [2, 16, 32, 64, 128];
 
 fn depths() -> impl Iterator<Item = Portion<String>> {
-    let stages = [("off", Stage::Off), ("collecting", Stage::Collecting), ("writing", Stage::Writing)];
+    let stages =
+        [("off", Stage::Off), ("collecting", Stage::Collecting), ("writing", Stage::Writing)];
     let case = |(name, stage), depth| (format!("{name}, depth {depth}"), stage, depth);
     stages.into_iter().flat_map(move |stage| DEPTHS.map(|depth| case(stage, depth)))
 }
 
-/// A run is ended after this.
-const RUN_MAX: Duration = Duration::from_secs(60);
 /// Calls of a lap: as many as buffers have room for.
 const CALLS_A_LAP: u32 = 32_768;
 /// Laps that are measured, after one that warms up.
 const LAPS: u32 = 20;
 /// After each lap.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often a function is called that calls itself, and how often in all, with a probe and without by turns.
+/// How often a function is called that calls itself, and how often in all, with a probe and without
+/// by turns.
 const PERIOD: Duration = Duration::from_micros(500);
 const PERIODS: usize = 2_000;
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Subject {
     Corebeat,
     Tracing,
     Fastrace,
     Opentelemetry,
+    #[value(name = "LTTng-ust")]
     Lttng,
+    #[value(name = "Kieker")]
     Kieker,
 }
 
 impl Subject {
-    fn name(self) -> String {
-        match self {
-            Subject::Lttng => "LTTng-ust".into(),
-            Subject::Kieker => "Kieker".into(),
-            _ => apart::word(self),
-        }
-    }
-
     /// Whether it can do that, and is here.
     fn does(self, session: &Session, figure: Figure, stage: Stage) -> bool {
         match self {
             // These write with a thread or a process of their own, or not at all.
             Subject::Fastrace | Subject::Opentelemetry => stage != Stage::Synchronous,
-            Subject::Lttng | Subject::Kieker if stage == Stage::Synchronous || figure == Figure::Period => {
+            Subject::Lttng | Subject::Kieker
+                if stage == Stage::Synchronous || figure == Figure::Period =>
+            {
                 false
             }
             Subject::Lttng => lttng::TOOLS.into_iter().all(|tool| session.has(tool)),
@@ -159,7 +155,7 @@ impl Subject {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Stage {
     Off,
     Collecting,
@@ -168,7 +164,7 @@ enum Stage {
     Synchronous,
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Figure {
     Caller,
     Period,
@@ -183,10 +179,9 @@ fn run<N: ToString>(
     portions: &[Portion<N>],
 ) -> Result<(), String> {
     let case = |(name, stage, depth): &Portion<N>| {
-        let subjects =
-            Subject::value_variants().iter().filter(|subject| subject.does(session, figure, *stage));
-        let subjects = subjects.map(|s| (s.name(), *s, (*stage, *depth)));
-        Case { name: name.to_string(), subjects: subjects.collect() }
+        let subjects = Subject::value_variants();
+        let does = subjects.iter().filter(|subject| subject.does(session, figure, *stage));
+        Case::new(name.to_string(), does, (*stage, *depth))
     };
     let cases: Vec<Case<Subject, (Stage, u32)>> = portions.iter().map(case).collect();
     let unit = match figure {
@@ -195,79 +190,36 @@ fn run<N: ToString>(
         Figure::Cpu => "CPU ns/call",
         Figure::Bytes => "bytes/event",
     };
-    apart::measure(
-        session,
-        bench.name,
-        |_| (unit, Better::Lower),
-        &cases,
-        |case| {
-            let turn = |(name, subject, portion): &'_ (String, Subject, (Stage, u32))| {
-                let (subject, portion) = (*subject, *portion);
-                Turn::new(name, move || measure(session, subject, figure, portion))
-            };
-            Ok(case.subjects.iter().map(turn).collect())
-        },
-    )
+    let unit = |_: &Case<Subject, (Stage, u32)>| (unit, Better::Lower);
+    apart::measure_each(session, bench.name, unit, &cases, |subject, portion| match subject {
+        Subject::Lttng => lttng::measure(session, figure, portion),
+        Subject::Kieker => kieker::measure(session, figure, portion),
+        _ => {
+            let (stage, depth) = portion;
+            let laps = if session.quick { 1 } else { LAPS };
+            let folder = session.folder().to_owned();
+            let calls = calls_a_lap(session);
+            let options = Options { subject, stage, figure, depth, calls, laps, folder };
+            apart::value(apart::command(session, "probe", &options)?)
+        }
+    })
 }
 
-fn measure(
-    session: &Session,
-    subject: Subject,
-    figure: Figure,
-    (stage, depth): (Stage, u32),
-) -> Result<Measured, String> {
-    match subject {
-        Subject::Lttng => return lttng::measure(session, figure, (stage, depth)),
-        Subject::Kieker => return kieker::measure(session, figure, (stage, depth)),
-        _ => {}
-    }
-    let mut command = apart::command(session, "probe", subject)?;
-    command.arg(format!("--stage={}", apart::word(stage))).arg(format!("--figure={}", apart::word(figure)));
-    command.arg(format!("--depth={depth}")).arg(format!("--laps={}", if session.quick { 1 } else { LAPS }));
-    command.arg("--folder").arg(session.folder());
-    apart::value(command, RUN_MAX)
-}
-
-/// Calls of a lap of a program of another language: fewer where it is to be short.
+/// Calls of a lap. In a quick session the buffers have room for the calls of all laps: no record is
+/// lost, however late the writers run.
 fn calls_a_lap(session: &Session) -> u32 {
     if session.quick { CALLS_A_LAP / 16 } else { CALLS_A_LAP }
 }
 
-/// What such a program prints.
-struct Printed {
-    /// The median of its laps, nanoseconds a call more than without a probe.
-    value: f64,
-    /// CPU time of all its threads for `measured` calls, more than without, in nanoseconds.
-    cpu_ns: f64,
-    measured: f64,
-    /// All that it has made with a probe.
-    calls: f64,
-}
-
-fn printed(command: std::process::Command, limit: Duration) -> Result<Printed, String> {
-    let ended = Running::start(command, false)?.wait(limit)?;
-    let (value, _) = apart::printed(&ended, limit)?;
-    let number = |before| {
-        let word: Option<f64> = word_after(&ended.stdout, before).and_then(|word| word.parse().ok());
-        word.ok_or_else(|| format!("it printed no number after '{before}'"))
-    };
-    Ok(Printed { value, cpu_ns: number("cpu ")?, measured: number("measured ")?, calls: number("calls ")? })
-}
-
 /// One subject.
-#[derive(clap::Args)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
-    #[arg(long)]
     subject: Subject,
-    #[arg(long)]
     stage: Stage,
-    #[arg(long)]
     figure: Figure,
-    #[arg(long)]
     depth: u32,
-    #[arg(long)]
+    calls: u32,
     laps: u32,
-    #[arg(long)]
     folder: std::path::PathBuf,
 }
 
@@ -275,7 +227,7 @@ pub(crate) struct Options {
 type End = Box<dyn FnOnce(f64) -> Result<(), String>>;
 
 /// The child's side.
-pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     // Threads that are started run where who starts them does.
     let pin_here = || cpus().first().map(|cpu| pin(*cpu));
     if options.stage == Stage::OneCpu {
@@ -287,13 +239,15 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
         Subject::Tracing => (tracing, set_up_tracing(options.stage, &path)?),
         Subject::Fastrace => (fastrace, set_up_fastrace(options.stage, &path)?),
         Subject::Opentelemetry => (opentelemetry, set_up_opentelemetry(options.stage, &path)?),
-        Subject::Lttng | Subject::Kieker => return Err("this one is a program of another language".into()),
+        Subject::Lttng | Subject::Kieker => {
+            return Err("this one is a program of another language".into());
+        }
     };
     pin_here();
     if options.figure == Figure::Period {
         return measure_periods(options, call, end);
     }
-    let outer = CALLS_A_LAP / options.depth;
+    let outer = options.calls / options.depth;
     let calls = f64::from(outer * options.depth);
     let mut sum = 0u64;
     let mut lap = |call: Call| {
@@ -318,19 +272,18 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     }
     let all_calls = calls * f64::from(options.laps + 1);
     end(all_calls)?;
-    // What laps without probes take is twice there: once as itself, once in those with.
+    // The time of laps without probes counts twice: by itself, and as part of laps with probes.
     let net_cpu_ns = (cpu_ns() - begin_cpu_ns - 2.0 * plain_cpu_ns) / all_calls;
     let value = match options.figure {
         Figure::Cpu => net_cpu_ns,
         Figure::Bytes => path.metadata().map_or(0.0, |file| file.len() as f64) / (2.0 * all_calls),
         Figure::Caller | Figure::Period => median(&net_ns).unwrap_or(0.0),
     };
-    println!("value {value}\nchecksum {sum:016x}");
-    Ok(ExitCode::SUCCESS)
+    Ok((value, sum))
 }
 
 /// One call a period, which calls itself: what all of them take together.
-fn measure_periods(options: &Options, call: Call, end: End) -> Result<ExitCode, String> {
+fn measure_periods(options: &Options, call: Call, end: End) -> Result<(f64, u64), String> {
     let periods = if options.laps > 1 { PERIODS } else { PERIODS / 100 };
     let (mut sum, mut plain_ns, mut with_ns) = (0u64, Vec::new(), Vec::new());
     for period in 0..periods {
@@ -350,8 +303,7 @@ fn measure_periods(options: &Options, call: Call, end: End) -> Result<ExitCode, 
     end((with_ns.len() * options.depth as usize) as f64)?;
     // The first quarter warms up.
     let steady = |times: &[f64]| median(&times[times.len() / 4..]).unwrap_or(0.0);
-    println!("value {}\nchecksum {sum:016x}", steady(&with_ns) - steady(&plain_ns));
-    Ok(ExitCode::SUCCESS)
+    Ok((steady(&with_ns) - steady(&plain_ns), sum))
 }
 
 /// Does something in a trace of its own, for as many spans as fastrace keeps of one.
@@ -373,8 +325,8 @@ fn cpu_ns() -> f64 {
 /// A function, and how often it is to call itself.
 type Call = fn(u32) -> u32;
 
-/// The function that is called, without a probe. What it gets from itself is hidden from the compiler, which makes a loop of it
-/// otherwise, and of those with probes it does not.
+/// The called function, without a probe. Its recursive result is hidden from the
+/// compiler, which makes a loop of it otherwise, and of those with probes it does not.
 #[inline(never)]
 fn plain(depth: u32) -> u32 {
     if depth == 0 { black_box(1) } else { black_box(plain(depth - 1)) + 1 }
@@ -409,7 +361,9 @@ fn opentelemetry(depth: u32) -> u32 {
 fn set_up_corebeat(stage: Stage, path: &Path) -> Result<End, String> {
     let trace = match stage {
         Stage::Collecting => TraceOptions::default().discard(),
-        Stage::Synchronous => TraceOptions::default().collectors(0).create(path),
+        Stage::Synchronous => {
+            TraceOptions { collectors: 0, ..TraceOptions::default() }.create(path)
+        }
         _ => TraceOptions::default().create(path),
     };
     let trace = trace.map_err(|e| e.to_string())?;
@@ -430,10 +384,13 @@ fn set_up_tracing(stage: Stage, path: &Path) -> Result<End, String> {
     match stage {
         Stage::Off => subscribe(sink, LevelFilter::OFF),
         Stage::Collecting => tracing_subscriber::registry().with(Times).init(),
-        Stage::Synchronous => subscribe(File::create(path).map_err(|e| e.to_string())?, LevelFilter::INFO),
+        Stage::Synchronous => {
+            subscribe(File::create(path).map_err(|e| e.to_string())?, LevelFilter::INFO)
+        }
         Stage::Writing | Stage::OneCpu => {
             let file = File::create(path).map_err(|e| e.to_string())?;
-            let builder = tracing_appender::non_blocking::NonBlockingBuilder::default().lossy(false);
+            let builder =
+                tracing_appender::non_blocking::NonBlockingBuilder::default().lossy(false);
             let (writer, guard) = builder.finish(file);
             subscribe(writer, LevelFilter::INFO);
             return Ok(Box::new(|_| {
@@ -469,7 +426,11 @@ impl Reporter for Lines {
         let Some(file) = &mut self.0 else { return };
         for span in spans {
             let SpanRecord { span_id, parent_id, begin_time_unix_ns, duration_ns, name, .. } = span;
-            let _ = writeln!(file, "{} {} {begin_time_unix_ns} {duration_ns} {name}", span_id.0, parent_id.0);
+            let _ = writeln!(
+                file,
+                "{} {} {begin_time_unix_ns} {duration_ns} {name}",
+                span_id.0, parent_id.0
+            );
         }
         let _ = file.flush();
     }
@@ -503,8 +464,15 @@ impl SpanExporter for Spans {
             let mut file = file.lock().expect("nobody panics");
             for SpanData { span_context, parent_span_id, name, start_time, end_time, .. } in batch {
                 let id = span_context.span_id();
-                let ns = |at: SystemTime| at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-                let _ = writeln!(file, "{id} {parent_span_id} {} {} {name}", ns(start_time), ns(end_time));
+                let ns = |at: SystemTime| {
+                    at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos())
+                };
+                let _ = writeln!(
+                    file,
+                    "{id} {parent_span_id} {} {} {name}",
+                    ns(start_time),
+                    ns(end_time)
+                );
             }
             let _ = file.flush();
         }
@@ -516,7 +484,10 @@ fn set_up_opentelemetry(stage: Stage, path: &Path) -> Result<End, String> {
     let (file, sampler) = match stage {
         Stage::Off => (None, Sampler::AlwaysOff),
         Stage::Collecting => (None, Sampler::AlwaysOn),
-        _ => (Some(BufWriter::new(File::create(path).map_err(|e| e.to_string())?)), Sampler::AlwaysOn),
+        _ => (
+            Some(BufWriter::new(File::create(path).map_err(|e| e.to_string())?)),
+            Sampler::AlwaysOn,
+        ),
     };
     let exported = Arc::new(AtomicU64::new(0));
     let batches = BatchConfigBuilder::default()
@@ -524,8 +495,10 @@ fn set_up_opentelemetry(stage: Stage, path: &Path) -> Result<End, String> {
         .with_max_export_batch_size(SPANS_KEPT / 16)
         .with_scheduled_delay(PAUSE);
     let exporter = Spans(file.map(Mutex::new), exported.clone());
-    let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches.build()).build();
-    let provider = SdkTracerProvider::builder().with_sampler(sampler).with_span_processor(processor).build();
+    let processor =
+        BatchSpanProcessor::builder(exporter).with_batch_config(batches.build()).build();
+    let provider =
+        SdkTracerProvider::builder().with_sampler(sampler).with_span_processor(processor).build();
     TRACER.get_or_init(|| provider.tracer("bench"));
     Ok(Box::new(move |calls| {
         provider.shutdown().map_err(|e| e.to_string())?;

@@ -1,10 +1,11 @@
-//! Programs that are measured: the embedded workloads, OpenMP programs from `bench/programs`, and programs from Debian.
+//! Programs that are measured: the embedded workloads, OpenMP programs from `bench/programs`, and
+//! programs from Debian.
 
 use crate::child::{Running, last_line};
 use crate::input;
 use crate::round::Measured;
 use crate::session::Session;
-use crate::tool::{GCC, PBZIP2, SEVEN_ZIP, SYSBENCH, Tool, XZ};
+use crate::tool::{GCC, PBZIP2, SEVEN_ZIP, SYSBENCH, Tool, XZ, make};
 use corebeat_workload::{SCALE_MAX, Workload};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -13,7 +14,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// What stands for the thread count in a command, as in Corebeat's own.
+/// The placeholder of the thread count in a command, as in `corebeat tune`.
 const PLACEHOLDER: &str = "{threads}";
 
 /// The OpenMP programs, by the names of their sources.
@@ -23,10 +24,7 @@ pub(crate) const OPENMP: [&str; 5] = ["ep", "cg", "sp", "lu", "phase"];
 pub(crate) const DEBIAN: [(&str, Tool); 4] =
     [("pbzip2", PBZIP2), ("7z", SEVEN_ZIP), ("xz", XZ), ("sysbench", SYSBENCH)];
 
-/// The compiler's limit.
-const COMPILE_MAX: Duration = Duration::from_secs(60);
-
-/// How the thread count is told.
+/// How the thread count is passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     ByArgument,
@@ -34,13 +32,13 @@ pub(crate) enum Told {
     ByOpenMp,
 }
 
-/// What shows that a run computed what it should.
+/// The evidence that a run computed the right result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Proof {
     /// The word after this text on standard output.
     Word(&'static str),
-    /// The content of a file, which is deleted before each run. It may be another for each thread count, as compressors
-    /// cut their input up.
+    /// The content of a file, which is deleted before each run. It may be another for each thread
+    /// count, as compressors cut their input up.
     File(PathBuf),
 }
 
@@ -53,7 +51,11 @@ impl Agreement {
     pub(crate) fn admit(&self, kind: usize, proof: String) -> Result<(), String> {
         let mut known = self.0.lock().unwrap_or_else(|e| e.into_inner());
         let first = known.entry(kind).or_insert_with(|| proof.clone());
-        if *first == proof { Ok(()) } else { Err(format!("its result is {proof}, the first was {first}")) }
+        if *first == proof {
+            Ok(())
+        } else {
+            Err(format!("its result is {proof}, the first was {first}"))
+        }
     }
 }
 
@@ -68,7 +70,11 @@ pub(crate) struct Program {
 
 impl Program {
     /// An embedded workload that keeps one core busy for about `core_s` seconds.
-    pub(crate) fn workload(session: &Session, name: &'static str, core_s: f64) -> Result<Program, String> {
+    pub(crate) fn workload(
+        session: &Session,
+        name: &'static str,
+        core_s: f64,
+    ) -> Result<Program, String> {
         let corebeat = session.corebeat()?.to_string_lossy().into_owned();
         let scale = scale(core_s).to_string();
         let command = [&corebeat, "workload", name, "--threads", PLACEHOLDER, "--scale", &scale];
@@ -91,13 +97,13 @@ impl Program {
         }
         let binary = session.folder().join(name);
         if !binary.exists() {
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(format!("{name}.c"));
+            let source =
+                Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(format!("{name}.c"));
             let mut gcc = Command::new(GCC.program);
             gcc.args(["-O2", "-fopenmp"]).arg(source).arg("-o").arg(&binary).arg("-lm");
-            let compiled = Running::start(gcc, false)?.wait(COMPILE_MAX)?;
-            compiled.check().map_err(|why| format!("gcc does not compile {name}.c: {why}"))?;
+            make(gcc, &format!("{name}.c"))?;
         }
-        // What a core of the machine that this was written on does in a second.
+        // The work of one second on one core of the reference machine.
         let size = match name {
             "ep" => 32_000.0 * core_s,
             "cg" => 95.0 * core_s,
@@ -141,7 +147,8 @@ impl Program {
         let made = |ending| PathBuf::from(format!("{}.{ending}", file.display()));
         let (command, proof): (String, Proof) = match name {
             "pbzip2" => (format!("pbzip2 -kfp{PLACEHOLDER} FILE"), Proof::File(made("bz2"))),
-            // It would add to an archive that is there, and stumbles over what a killed one has left.
+            // It would add to an archive that is there, and stumbles over what a killed one has
+            // left.
             "7z" => {
                 let compress = format!("exec 7z a -bd -y -mx=1 -mmt={PLACEHOLDER} FILE.7z FILE");
                 (format!("rm -f FILE.7z FILE.7z.tmp*; {compress}"), Proof::File(made("7z")))
@@ -149,13 +156,15 @@ impl Program {
             "xz" => (format!("xz -kf -1 -T{PLACEHOLDER} FILE"), Proof::File(made("xz"))),
             _ => {
                 let events = (4_000.0 * core_s).round().clamp(10.0, 1e9);
-                let command = format!("sysbench cpu --threads={PLACEHOLDER} --events={events} --time=0 run");
+                let command =
+                    format!("sysbench cpu --threads={PLACEHOLDER} --events={events} --time=0 run");
                 (command, Proof::Word("total number of events:"))
             }
         };
         if matches!(proof, Proof::File(_)) && !file.exists() {
             let size = (rate * core_s).clamp(1e5, 1e9) as u64;
-            input::write(&file, size).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+            input::write(&file, size)
+                .map_err(|e| format!("cannot write {}: {e}", file.display()))?;
         }
         let command = command.replace("FILE", &file.to_string_lossy());
         let command = match name {
@@ -170,7 +179,7 @@ impl Program {
         &self.command
     }
 
-    /// The command that runs it with a thread count, after the words of somebody who starts it.
+    /// The command that runs the program with a thread count, after the words of its launcher.
     pub(crate) fn command(&self, starter: &[String], threads: usize) -> Command {
         let words = self.command.iter().map(|a| a.replace(PLACEHOLDER, &threads.to_string()));
         let mut words = starter.iter().cloned().chain(words);

@@ -1,7 +1,8 @@
-//! Subjects measured in turn: A B C A B C, so that what changes on the machine meanwhile meets all of them.
+//! Subjects measured in turn: A B C A B C, so that what changes on the machine meanwhile meets all
+//! of them.
 
 use crate::line;
-use crate::row::{Series, figure};
+use crate::row::{Better, Series, Table, figure};
 use crate::session::Session;
 
 /// One measurement.
@@ -12,7 +13,7 @@ pub(crate) enum Measured {
     Over(f64),
 }
 
-/// Somebody who is measured.
+/// A subject of a measurement.
 pub(crate) struct Subject<'a> {
     name: String,
     measure: Box<dyn FnMut() -> Result<Measured, String> + 'a>,
@@ -27,19 +28,37 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// What was measured of all subjects, in their order, and what a cache line cost before each round.
+/// The values of all subjects, in their order, and the cost of a cache line before each round.
 pub(crate) struct Rounds {
     pub(crate) series: Vec<Series>,
     pub(crate) line_ns: Vec<f64>,
 }
 
-/// Measures each subject once a round. One that failed, or was ended at its limit, is not measured again in this case:
-/// the first tells, and the rest would only take its time.
-pub(crate) fn interleave(session: &Session, case: &str, unit: &str, mut subjects: Vec<Subject>) -> Rounds {
+/// Measures the subjects of a case in turn, and emits their table.
+pub(crate) fn measure(
+    session: &Session,
+    bench: &'static str,
+    case: &str,
+    (unit, better): (&'static str, Better),
+    subjects: Vec<Subject>,
+) {
+    let Rounds { series, line_ns } = interleave(session, case, unit, subjects);
+    session.emit(&Table { bench, case: case.to_owned(), unit, better, series, line_ns });
+}
+
+/// Measures each subject once a round. One that failed, or was ended at its limit, is not measured
+/// again in this case: further rounds would only take time.
+pub(crate) fn interleave(
+    session: &Session,
+    case: &str,
+    unit: &str,
+    mut subjects: Vec<Subject>,
+) -> Rounds {
     let all: Vec<String> = subjects.iter().map(|s| s.name.clone()).collect();
     subjects.retain(|s| session.wants_subject(&s.name));
     if subjects.is_empty() {
-        session.complain(format!("{case}: no subject is called so: there are '{}'", all.join("', '")));
+        session
+            .complain(format!("{case}: no subject is called so: there are '{}'", all.join("', '")));
     }
     let mut series: Vec<Series> =
         subjects.iter().map(|s| Series { subject: s.name.clone(), ..Series::default() }).collect();
@@ -47,7 +66,9 @@ pub(crate) fn interleave(session: &Session, case: &str, unit: &str, mut subjects
     let mut line_ns = Vec::new();
     for round in 1..=session.rounds() {
         line_ns.extend(line::cost_ns());
-        for (i, subject) in subjects.iter_mut().enumerate().filter(|(i, _)| !out[*i]).collect::<Vec<_>>() {
+        for (i, subject) in
+            subjects.iter_mut().enumerate().filter(|(i, _)| !out[*i]).collect::<Vec<_>>()
+        {
             let measured = (subject.measure)();
             let shown = match measured {
                 Ok(Measured::Value(value)) => {
@@ -66,7 +87,11 @@ pub(crate) fn interleave(session: &Session, case: &str, unit: &str, mut subjects
                     continue;
                 }
             };
-            session.tell(&format!("{case}, round {round} of {}: {} {shown}", session.rounds(), subject.name));
+            session.tell(&format!(
+                "{case}, round {round} of {}: {} {shown}",
+                session.rounds(),
+                subject.name
+            ));
         }
     }
     Rounds { series, line_ns }

@@ -1,4 +1,4 @@
-//! What a case gave: one row a subject, as JSON or as a table.
+//! The results of a case: one row per subject, as JSON or as a table.
 
 use serde::Serialize;
 use std::fmt;
@@ -13,7 +13,7 @@ pub(crate) enum Better {
     Neither,
 }
 
-/// What was measured of one subject.
+/// The values of one subject.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Series {
     pub(crate) subject: String,
@@ -37,7 +37,7 @@ pub(crate) struct Row<'a> {
     /// Absent where it is 0.
     #[serde(skip_serializing_if = "is_zero")]
     cut_runs: usize,
-    /// What moving a cache line between two cores cost meanwhile; absent where there is one core.
+    /// The cost of moving a cache line between two cores; absent on one core.
     #[serde(skip_serializing_if = "Option::is_none")]
     line_ns: Option<f64>,
 }
@@ -72,8 +72,8 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
 }
 
 impl Series {
-    /// Whether the median is only a lower bound: a run that was ended is at least as long as all that were not, so more
-    /// than half of the values must be known.
+    /// Whether the median is only a lower bound: a run that was ended is at least as long as all
+    /// that were not, so more than half of the values must be known.
     fn is_cut(&self) -> bool {
         self.cut_runs * 2 >= self.values.len() && self.cut_runs > 0
     }
@@ -99,8 +99,10 @@ impl Table {
     /// One object a line. A subject without a value has no row.
     pub(crate) fn json(&self) -> String {
         let rows = self.series.iter().filter_map(|s| self.row(s));
-        rows.map(|row| serde_json::to_string(&row).expect("a row has only texts and numbers") + "\n")
-            .collect()
+        rows.map(|row| {
+            serde_json::to_string(&row).expect("a row has only texts and numbers") + "\n"
+        })
+        .collect()
     }
 }
 
@@ -124,17 +126,23 @@ impl fmt::Display for Table {
             write!(f, "  a cache line moves in {middle:.0} ns ({least:.0} to {most:.0})")?;
         }
         writeln!(f)?;
-        let reference = self.series.first().and_then(|s| Some((s, median(&s.values).filter(|&m| m > 0.0)?)));
+        let reference =
+            self.series.first().and_then(|s| Some((s, median(&s.values).filter(|&m| m > 0.0)?)));
         let better = if self.better == Better::Higher { f64::max } else { f64::min };
-        let best =
-            self.series.iter().filter(|s| !s.is_cut()).filter_map(|s| median(&s.values)).reduce(better);
+        let best = self
+            .series
+            .iter()
+            .filter(|s| !s.is_cut())
+            .filter_map(|s| median(&s.values))
+            .reduce(better);
         writeln!(f, "  {:<28} {:>9} {:>9} {:>9} {:>5}", "", "median", "min", "max", "runs")?;
         for series in &self.series {
             let Some(row) = self.row(series) else {
                 writeln!(f, "  {:<28} {:>9}", series.subject, "failed")?;
                 continue;
             };
-            let over = |x: f64, cut: bool| if cut { format!("over {}", figure(x)) } else { figure(x) };
+            let over =
+                |x: f64, cut: bool| if cut { format!("over {}", figure(x)) } else { figure(x) };
             let cut = series.cut_runs > 0;
             write!(
                 f,
@@ -192,7 +200,8 @@ mod tests {
 
     #[test]
     fn row_json_has_the_documented_fields() {
-        let table = table(vec![series("corebeat", &[1.0, 3.0, 2.0], 0), series("plain", &[20.0], 1)]);
+        let table =
+            table(vec![series("corebeat", &[1.0, 3.0, 2.0], 0), series("plain", &[20.0], 1)]);
         let rows: Vec<serde_json::Value> =
             table.json().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let expected = serde_json::json!({
@@ -215,7 +224,8 @@ mod tests {
         let line = |name: &str| text.lines().find(|l| l.contains(name)).unwrap().to_owned();
         assert!(line("by hand").ends_with("0.750 of corebeat   best"), "{text}");
         assert!(
-            line("plain").contains("over 20.0") && line("plain").ends_with("over 10.000 of corebeat"),
+            line("plain").contains("over 20.0")
+                && line("plain").ends_with("over 10.000 of corebeat"),
             "{text}"
         );
         assert!(line("gone").ends_with("failed"), "{text}");

@@ -1,10 +1,11 @@
-//! What `corebeat run --policy auto` brings to programs that nobody changes, beside what one can try by hand.
+//! `corebeat run --policy auto` with unmodified programs, beside settings by hand.
 
 use crate::Bench;
+use crate::apart::myself;
 use crate::child::Running;
 use crate::program::{Agreement, DEBIAN, OPENMP, Program, Told, threads, workloads};
-use crate::round::{Subject, interleave};
-use crate::row::{Better, Table};
+use crate::round::{self, Subject};
+use crate::row::Better;
 use crate::session::Session;
 use crate::tool::{GCC, PBZIP2, SEVEN_ZIP, XZ};
 use std::process::Command;
@@ -22,11 +23,13 @@ pub(crate) const BENCH: Bench = Bench {
         "OpenMP: each thread count up to the CPUs",
     ],
     tools: &[GCC, XZ, PBZIP2, SEVEN_ZIP],
-    cases: |session| names().flat_map(|name| factors(session).iter().map(move |&f| case(name, f))).collect(),
+    cases: |session| {
+        names().flat_map(|name| factors(session).iter().map(move |&f| case(name, f))).collect()
+    },
     run,
 };
 
-/// What is tried by hand on programs that cannot change their thread count.
+/// The settings by hand of programs that cannot change their thread count.
 const LEVERS: [(&str, &[&str]); 7] = [
     ("slice 3 ms", &["--slice-ms=3"]),
     ("slice 20 ms", &["--slice-ms=20"]),
@@ -44,8 +47,9 @@ const TRIAL_MAX: Duration = Duration::from_secs(10);
 /// A machine of many CPUs has about so many counts tried by hand.
 const COUNTS_MAX: usize = 4;
 
-/// By how much less a workload that spins at barriers is given with more threads than CPUs, for each factor squared: a
-/// barrier then takes slices instead of microseconds, and no run would end within its limit.
+/// By how much less a workload that spins at barriers is given with more threads than CPUs, for
+/// each factor squared: a barrier then takes slices instead of microseconds, and no run would end
+/// within its limit.
 const SPIN_SHARE: f64 = 1.0 / 15.0;
 
 fn factors(session: &Session) -> &'static [usize] {
@@ -61,7 +65,7 @@ fn case(name: &str, factor: usize) -> String {
 }
 
 fn run(session: &Session) -> Result<(), String> {
-    let levers = levers(session)?;
+    let knobs = knobs(session)?;
     for name in names() {
         let factors: Vec<usize> =
             factors(session).iter().copied().filter(|&f| session.wants(&case(name, f))).collect();
@@ -70,14 +74,18 @@ fn run(session: &Session) -> Result<(), String> {
         }
         for factor in factors {
             let Some(program) = program(session, name, factor)? else { continue };
-            measure(session, &program, factor, &levers)?;
+            measure(session, &program, factor, &knobs)?;
         }
     }
     Ok(())
 }
 
 /// A program, sized for a case. `None` if something for it is missing.
-fn program(session: &Session, name: &'static str, factor: usize) -> Result<Option<Program>, String> {
+fn program(
+    session: &Session,
+    name: &'static str,
+    factor: usize,
+) -> Result<Option<Program>, String> {
     let core_s = session.core_s(RUN_S);
     if OPENMP.contains(&name) {
         return Program::openmp(session, name, core_s);
@@ -90,39 +98,40 @@ fn program(session: &Session, name: &'static str, factor: usize) -> Result<Optio
     Program::workload(session, name, core_s * share).map(Some)
 }
 
-/// The levers that work here, as words before a command.
-fn levers(session: &Session) -> Result<Vec<(&'static str, Vec<String>)>, String> {
-    let myself = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
-    let myself = myself.to_string_lossy().into_owned();
-    let mut levers = Vec::new();
+/// The knobs that work here, as words before a command.
+fn knobs(session: &Session) -> Result<Vec<(&'static str, Vec<String>)>, String> {
+    let myself = myself()?;
+    let mut knobs = Vec::new();
     for (name, flags) in LEVERS {
         let flags = flags.iter().map(|&f| f.to_owned());
         let starter: Vec<String> =
-            [myself.clone(), "lever".into()].into_iter().chain(flags).chain(["--".into()]).collect();
+            [myself.clone(), "knob".into()].into_iter().chain(flags).chain(["--".into()]).collect();
         let mut command = Command::new(&starter[0]);
         command.args(&starter[1..]).arg("true");
         let tried = Running::start(command, false)?.wait(TRIAL_MAX)?;
         match tried.check() {
-            Ok(()) => levers.push((name, starter)),
+            Ok(()) => knobs.push((name, starter)),
             Err(why) => session.skip(format!("{name}: {why}")),
         }
     }
-    Ok(levers)
+    Ok(knobs)
 }
 
 fn measure(
     session: &Session,
     program: &Program,
     factor: usize,
-    levers: &[(&'static str, Vec<String>)],
+    knobs: &[(&'static str, Vec<String>)],
 ) -> Result<(), String> {
     let case = case(program.name, factor);
     let count = factor * session.cpus;
     let corebeat = session.corebeat()?.to_string_lossy().into_owned();
-    let corebeat = [&corebeat, "run", "--policy", "auto", "--report", "none", "--"].map(str::to_owned);
+    let corebeat =
+        [&corebeat, "run", "--policy", "auto", "--report", "none", "--"].map(str::to_owned);
     let agreement = Agreement::default();
-    let timed =
-        |starter: &[String], count: usize| program.timed(starter, count, session.run_max(), &agreement);
+    let timed = |starter: &[String], count: usize| {
+        program.timed(starter, count, session.run_max(), &agreement)
+    };
     let mut subjects = vec![
         Subject::new("corebeat", || timed(&corebeat, count)),
         Subject::new("plain", || timed(&[], count)),
@@ -132,22 +141,16 @@ fn measure(
         let by_hand = (1..=session.cpus).filter(|n| *n == 1 || *n == session.cpus || n % step == 0);
         for by_hand in by_hand.filter(|&n| n != count) {
             let timed = &timed;
-            subjects.push(Subject::new(format!("{} by hand", threads(by_hand)), move || timed(&[], by_hand)));
+            subjects.push(Subject::new(format!("{} by hand", threads(by_hand)), move || {
+                timed(&[], by_hand)
+            }));
         }
     } else if factor > 1 {
-        for (name, starter) in levers {
+        for (name, starter) in knobs {
             let timed = &timed;
             subjects.push(Subject::new(*name, move || timed(starter, count)));
         }
     }
-    let rounds = interleave(session, &case, "s", subjects);
-    session.emit(&Table {
-        bench: BENCH.name,
-        case,
-        unit: "s",
-        better: Better::Lower,
-        series: rounds.series,
-        line_ns: rounds.line_ns,
-    });
+    round::measure(session, BENCH.name, &case, ("s", Better::Lower), subjects);
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Two to four programs side by side, each steered by a `corebeat run --policy auto` of its own, beside the programs alone.
+//! Two to four programs side by side, each steered by a `corebeat run --policy auto` of its own,
+//! beside the programs alone.
 
 use crate::Bench;
 use crate::program::{Agreement, DEBIAN, Program, workloads};
@@ -18,15 +19,15 @@ pub(crate) const BENCH: Bench = Bench {
     run,
 };
 
-/// What a program would take with all CPUs to itself.
+/// The time of a program alone on all CPUs.
 const RUN_S: f64 = 2.0;
 
 fn names() -> Vec<&'static str> {
     workloads().chain(DEBIAN.iter().map(|d| d.0).filter(|n| ["pbzip2", "7z"].contains(n))).collect()
 }
 
-/// Neighbours in the list of programs, which is a ring: each program is in one pair, one group of three and one of four, some
-/// in two. Nobody chose who meets whom.
+/// Neighbours in the list of programs, which is a ring: each program is in one pair, one group of
+/// three and one of four, some in two. The groups are not selected.
 fn groups(session: &Session) -> Vec<Vec<&'static str>> {
     let names = names();
     let sizes = if session.quick { 2..=2 } else { 2..=4 };
@@ -41,7 +42,8 @@ fn groups(session: &Session) -> Vec<Vec<&'static str>> {
 
 fn run(session: &Session) -> Result<(), String> {
     let corebeat = session.corebeat()?.to_string_lossy().into_owned();
-    let corebeat = [&corebeat, "run", "--policy", "auto", "--report", "none", "--"].map(str::to_owned);
+    let corebeat =
+        [&corebeat, "run", "--policy", "auto", "--report", "none", "--"].map(str::to_owned);
     for names in groups(session) {
         let case = names.join(" + ");
         if !session.wants(&case) {
@@ -51,7 +53,8 @@ fn run(session: &Session) -> Result<(), String> {
             names.iter().map(|name| program(session, name)).collect::<Result<_, _>>()?;
         let Some(programs) = programs else { continue };
         let agreements: Vec<Agreement> = programs.iter().map(|_| Agreement::default()).collect();
-        // Who would end together at best may end one after the other: the mean falls, and nobody has gained. So both are told.
+        // Programs that would end together may end one after the other: the mean falls without
+        // a gain. So both values are reported.
         let means = [RefCell::default(), RefCell::default()];
         let all = |starter: &[String], means: &RefCell<Vec<f64>>| {
             let (mean_s, last) = together(session, &programs, starter, &agreements)?;
@@ -70,14 +73,8 @@ fn run(session: &Session) -> Result<(), String> {
         };
         let mean: Vec<Series> = series.iter().map(mean).collect();
         for (what, series) in [("until all end", series), ("mean of their times", mean)] {
-            session.emit(&Table {
-                bench: BENCH.name,
-                case: format!("{case}: {what}"),
-                unit: "s",
-                better: Better::Lower,
-                series,
-                line_ns: line_ns.clone(),
-            });
+            let (bench, case, line_ns) = (BENCH.name, format!("{case}: {what}"), line_ns.clone());
+            session.emit(&Table { bench, case, unit: "s", better: Better::Lower, series, line_ns });
         }
     }
     Ok(())
@@ -91,7 +88,8 @@ fn program(session: &Session, name: &'static str) -> Result<Option<Program>, Str
     Program::debian(session, name, core_s)
 }
 
-/// Starts all: the mean of the times from there to their ends, and the time until the last has ended.
+/// Starts all: the mean of the times from there to their ends, and the time until the last has
+/// ended.
 fn together(
     session: &Session,
     programs: &[Program],
@@ -107,7 +105,10 @@ fn together(
                 scope.spawn(move || program.timed(starter, threads, limit, agreement))
             })
             .collect();
-        started.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
+        started
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+            .collect()
     });
     let (mut sum_s, mut last_s, mut is_cut) = (0.0, 0.0_f64, false);
     for measured in all {

@@ -1,9 +1,11 @@
-//! Collections of objects and processors, as Meyer, Kogtenkov, Akhi measured them (*Processors and their collection*, 2012, section 6);
-//! and what they left out: calls that go on meanwhile, and actors of others.
+//! Collections of objects and processors, as Meyer, Kogtenkov, Akhi measured them (*Processors and
+//! their collection*, 2012, section 6); and what they left out: calls that go on meanwhile, and
+//! actors of others.
 //!
-//! Each subject runs in a process of its own: it builds the objects with no collection in between, then collects a few times. All
-//! objects live, but where the case says so, and each collection is to find that. Processors with all objects live (*objects only*) are
-//! collected in the same process, in turn with ours: so both meet the same objects at the same places.
+//! Each subject runs in a process of its own: it builds the objects with no collection in between,
+//! then collects a few times. All objects live, but where the case says so, and each collection is
+//! to find that. Processors with all objects live (*objects only*) are collected in the same
+//! process, in turn with ours: so both meet the same objects at the same places.
 
 mod arena;
 mod heap;
@@ -15,17 +17,14 @@ mod subject;
 
 use crate::Bench;
 use crate::apart::{self, Case};
-use crate::child::Running;
-use crate::program::word_after;
 use crate::round::{Measured, Subject as Turn};
 use crate::row::Better;
 use crate::session::Session;
 use crate::tool::{GO, JAVA, JAVAC, Tool};
 use plan::{Plan, Work};
+use serde::{Deserialize, Serialize};
 use std::cell::Cell;
-use std::process::{Command, ExitCode};
 use std::rc::Rc;
-use std::time::Duration;
 use subject::Subject;
 
 pub(crate) const BENCHES: [Bench; 4] = [
@@ -64,14 +63,12 @@ pub(crate) const BENCHES: [Bench; 4] = [
 ];
 
 const TOOLS: &[Tool] = &[GO, JAVA, JAVAC];
-/// A run is ended after this.
-const RUN_MAX: Duration = Duration::from_secs(120);
 /// Collections of a run: the median of them is one value.
 const COLLECTIONS: usize = 9;
 /// How long calls are made.
 const SPAN_MS: u64 = 500;
 
-/// What a subject is given.
+/// The load of a subject.
 #[derive(Clone, Copy)]
 struct Load {
     work: Work,
@@ -101,15 +98,16 @@ impl Load {
             Work::Chain => "in rows",
             Work::Cycle => "in circles",
         };
-        let subjects = subjects.iter().map(|&subject| (subject.name().to_owned(), subject, self)).collect();
-        let processors = if processors == 1 { "1 processor" } else { &format!("{processors} processors") };
-        Case { name: format!("{all}, {objects} objects, {processors}"), subjects }
+        let processors =
+            if processors == 1 { "1 processor" } else { &format!("{processors} processors") };
+        Case::new(format!("{all}, {objects} objects, {processors}"), subjects, self)
     }
 }
 
 /// The papers' figures 2 to 5, and beside one heap's collectors.
 fn collections(session: &Session) -> Vec<Case<Subject, Load>> {
-    const OURS: [Subject; 3] = [Subject::Corebeat, Subject::ObjectsOnly, Subject::ProcessorAsObject];
+    const OURS: [Subject; 3] =
+        [Subject::Corebeat, Subject::ObjectsOnly, Subject::ProcessorAsObject];
     const ALL: [Subject; 6] = [
         Subject::Corebeat,
         Subject::ObjectsOnly,
@@ -133,7 +131,9 @@ fn collections(session: &Session) -> Vec<Case<Subject, Load>> {
         cases.push(Load::new(work, 10_000_000, 100).case(&OURS));
     }
     let (objects, processors) = if session.quick { (700, 7) } else { (1_000_000, 100) };
-    cases.extend([Work::Shuffled, Work::Dead].map(|work| Load::new(work, objects, processors).case(&ALL)));
+    cases.extend(
+        [Work::Shuffled, Work::Dead].map(|work| Load::new(work, objects, processors).case(&ALL)),
+    );
     cases
 }
 
@@ -148,7 +148,11 @@ fn marks(session: &Session) -> Vec<Case<Subject, Load>> {
 
 fn pauses(session: &Session) -> Vec<Case<Subject, Load>> {
     let (objects, processors) = if session.quick { (700, 7) } else { (1_000_000, 100) };
-    let load = |called, per_mille| Load { called, per_mille, ..Load::new(Work::Pause, objects, processors) };
+    let load = |called, per_mille| Load {
+        called,
+        per_mille,
+        ..Load::new(Work::Pause, objects, processors)
+    };
     let case = |name: &str, load: Load, subjects: &[Subject]| Case {
         name: format!("{name}, {} of {objects} objects", load.called),
         ..load.case(subjects)
@@ -178,14 +182,21 @@ fn leaks(session: &Session) -> Vec<Case<Subject, Load>> {
 
 type Unit = fn(&Case<Subject, Load>) -> (&'static str, Better);
 
-fn run(session: &Session, bench: usize, unit: Unit, cases: &[Case<Subject, Load>]) -> Result<(), String> {
+fn run(
+    session: &Session,
+    bench: usize,
+    unit: Unit,
+    cases: &[Case<Subject, Load>],
+) -> Result<(), String> {
     apart::measure(session, BENCHES[bench].name, unit, cases, |case| {
-        // What the first subject has measured of the second.
+        // The value of the second subject, which the first one measures.
         let other = Rc::new(Cell::new(None));
         let mut turns = Vec::new();
         for (name, subject, load) in &case.subjects {
             let (subject, load, other) = (*subject, *load, other.clone());
-            if matches!(subject, Subject::Go | Subject::Java) && peer::command(session, subject)?.is_none() {
+            if matches!(subject, Subject::Go | Subject::Java)
+                && peer::command(session, subject)?.is_none()
+            {
                 continue;
             }
             turns.push(Turn::new(name, move || match subject {
@@ -213,48 +224,36 @@ fn measure(
     let span_ms = if session.quick { 20 } else { SPAN_MS };
     let command = if matches!(subject, Subject::Go | Subject::Java) {
         let mut command = peer::command(session, subject)?.ok_or("it is gone")?;
-        command.arg(apart::word(work)).arg(objects.to_string());
+        command.arg(apart::name(&work)).arg(objects.to_string());
         match work {
             Work::Pause => command.arg(span_ms.to_string()),
             _ => command.args([processors, collections].map(|n| n.to_string())),
         };
         command
     } else {
-        let mut command: Command = apart::command(session, "scoop", subject)?;
-        command.arg(format!("--work={}", apart::word(work)));
-        command.arg(format!("--objects={objects}")).arg(format!("--processors={processors}"));
-        command.arg(format!("--called={called}")).arg(format!("--per-mille={per_mille}"));
-        command.arg(format!("--collections={collections}")).arg(format!("--span-ms={span_ms}"));
-        command
+        let options =
+            Options { subject, work, objects, processors, called, per_mille, collections, span_ms };
+        apart::command(session, "scoop", &options)?
     };
-    let ended = Running::start(command, false)?.wait(RUN_MAX)?;
-    let (full, _) = apart::printed(&ended, RUN_MAX)?;
-    let word = |before| word_after(&ended.stdout, before).and_then(|word| word.parse().ok());
+    let printed = apart::run(command)?;
     if subject == Subject::Corebeat {
-        other.set(word(if marking { "objects-only-marking " } else { "objects-only " }));
+        let before = if marking { "objects-only-marking " } else { "objects-only " };
+        other.set(printed.number(before).ok());
     }
-    let value = if marking { word("marking ").ok_or("it did not say how long marking took")? } else { full };
+    let value = if marking { printed.number("marking ")? } else { printed.value };
     Ok(Measured::Value(value))
 }
 
 /// One subject.
-#[derive(clap::Args)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
-    #[arg(long)]
     subject: Subject,
-    #[arg(long)]
     work: Work,
-    #[arg(long)]
     objects: usize,
-    #[arg(long)]
     processors: usize,
-    #[arg(long, default_value_t = 0)]
     called: usize,
-    #[arg(long, default_value_t = 1000)]
     per_mille: usize,
-    #[arg(long, default_value_t = COLLECTIONS)]
     collections: usize,
-    #[arg(long, default_value_t = SPAN_MS)]
     span_ms: u64,
 }
 
@@ -266,8 +265,8 @@ impl Options {
 }
 
 /// The child's side.
-pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
-    let (value, checksum) = match (options.work, options.subject) {
+pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
+    Ok(match (options.work, options.subject) {
         (Work::Pause, _) => pause::measure(options)?,
         (Work::Chain | Work::Cycle, _) => leak::measure(options)?,
         (Work::Ring | Work::Shuffled, Subject::GcArena) => arena::measure::<1>(options),
@@ -284,7 +283,5 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
             println!("objects-only-marking {}", times.objects_only_marking);
             (times.joint, checksum)
         }
-    };
-    println!("value {value}\nchecksum {checksum:016x}");
-    Ok(ExitCode::SUCCESS)
+    })
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Rounds of a case at full size.
 const ROUNDS: usize = 5;
 
-/// What all benches of a run share.
+/// The state that all benches of a run share.
 pub(crate) struct Session {
     pub(crate) quick: bool,
     pub(crate) json: bool,
@@ -38,7 +38,8 @@ impl Session {
     ) -> Result<Self, String> {
         let folder = tempfile::Builder::new().prefix("corebeat-bench-").tempdir();
         let folder = folder.map_err(|e| format!("no temporary folder: {e}"))?;
-        remove_at_signal(folder.path().to_owned()).map_err(|e| format!("cannot take signals: {e}"))?;
+        remove_at_signal(folder.path().to_owned())
+            .map_err(|e| format!("cannot take signals: {e}"))?;
         Ok(Session {
             quick,
             json,
@@ -58,7 +59,8 @@ impl Session {
         if self.quick { 1 } else { ROUNDS }
     }
 
-    /// How much work a program is given that is to keep all CPUs busy for `wall_s` seconds, in seconds of one core.
+    /// How much work a program is given that is to keep all CPUs busy for `wall_s` seconds, in
+    /// seconds of one core.
     pub(crate) fn core_s(&self, wall_s: f64) -> f64 {
         match (self.quick, cfg!(debug_assertions)) {
             (false, _) => wall_s * self.cpus as f64,
@@ -132,7 +134,7 @@ impl Session {
         self.complaints.borrow_mut().push(what);
     }
 
-    /// What was wrong so far.
+    /// The failures so far.
     pub(crate) fn complaints(&self) -> Vec<String> {
         self.complaints.borrow().clone()
     }

@@ -2,15 +2,14 @@
 
 use crate::Bench;
 use crate::apart::{self, Case};
-use crate::round::Subject as Turn;
 use crate::row::Better;
 use crate::session::Session;
 use clap::ValueEnum;
 use corebeat_sim::{Hardware, Program, Scenario, SimMachine, Step, Team, Work};
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const CASE: &str = "64 cores, 1000 threads";
 
@@ -23,60 +22,36 @@ pub(crate) const BENCHES: [Bench; 1] = [Bench {
     run,
 }];
 
-/// A run is ended after this.
-const RUN_MAX: Duration = Duration::from_secs(120);
 /// Simulated seconds, and where one quick trial is enough.
 const SECONDS: f64 = 100.0;
 const SECONDS_QUICK: f64 = 0.05;
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Subject {
     Corebeat,
+    #[value(name = "event list alone")]
     Heap,
 }
 
-impl Subject {
-    fn name(self) -> &'static str {
-        match self {
-            Subject::Corebeat => "corebeat",
-            Subject::Heap => "event list alone",
-        }
-    }
-}
-
 fn run(session: &Session) -> Result<(), String> {
-    let subjects = Subject::value_variants().iter().map(|s| (s.name().to_owned(), *s, ())).collect();
-    let cases = [Case { name: CASE.into(), subjects }];
-    apart::measure(
-        session,
-        BENCHES[0].name,
-        |_| ("events/s", Better::Higher),
-        &cases,
-        |case| {
-            let turn = |(name, subject, ()): &'_ (String, Subject, ())| {
-                let subject = *subject;
-                Turn::new(name, move || {
-                    let mut command = apart::command(session, "sim", subject)?;
-                    command.arg(format!("--seconds={}", if session.quick { SECONDS_QUICK } else { SECONDS }));
-                    apart::value(command, RUN_MAX)
-                })
-            };
-            Ok(case.subjects.iter().map(turn).collect())
-        },
-    )
+    let seconds = if session.quick { SECONDS_QUICK } else { SECONDS };
+    let cases = [Case::new(CASE, Subject::value_variants(), seconds)];
+    let unit = |_: &Case<Subject, f64>| ("events/s", Better::Higher);
+    apart::measure_each(session, BENCHES[0].name, unit, &cases, |subject, seconds| {
+        apart::value(apart::command(session, "sim", &Options { subject, seconds })?)
+    })
 }
 
 /// One subject.
-#[derive(clap::Args)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
-    #[arg(long)]
     subject: Subject,
-    /// Simulated seconds
-    #[arg(long)]
+    /// Simulated seconds.
     seconds: f64,
 }
 
-/// A thousand threads in two programs: one computes and meets at barriers, one takes locks, waits for memory and for devices.
+/// A thousand threads in two programs: one computes and meets at barriers, one takes locks, waits
+/// for memory and for devices.
 fn scenario(seconds: f64) -> Scenario {
     let forever = |steps| vec![Step::Repeat { times: None, shared: false, steps }];
     let compute = |us, memory| Step::Compute(Work { jitter: 0.5, memory, ..Work::us(us) });
@@ -99,11 +74,12 @@ fn scenario(seconds: f64) -> Scenario {
 }
 
 /// The child's side.
-pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let begin = Instant::now();
     let (events, checksum) = match options.subject {
         Subject::Corebeat => {
-            let mut machine = SimMachine::new(&scenario(options.seconds), 1).map_err(|e| e.to_string())?;
+            let mut machine =
+                SimMachine::new(&scenario(options.seconds), 1).map_err(|e| e.to_string())?;
             machine.run();
             if machine.deadlock().is_some() {
                 return Err("what never waits for ever is deadlocked".into());
@@ -124,7 +100,5 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
             (count, sum)
         }
     };
-    println!("value {}", events as f64 / begin.elapsed().as_secs_f64());
-    println!("checksum {checksum}");
-    Ok(ExitCode::SUCCESS)
+    Ok((events as f64 / begin.elapsed().as_secs_f64(), checksum))
 }

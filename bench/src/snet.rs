@@ -1,7 +1,9 @@
-//! Networks in S-Net beside the same by hand: what replicas, synchrocells, choices, boxes and records as text cost.
+//! Networks in S-Net beside the same by hand: what replicas, synchrocells, choices, boxes and
+//! records as text cost.
 //!
-//! Each subject does the same work ([`load`](mod@load)) in a process of its own, which times itself in laps ([`lap`]) and prints a value
-//! and a checksum. In a lap a network is made, used and taken down. One file a subject, or a work.
+//! Each subject does the same work ([`load`](mod@load)) in a process of its own, which times itself
+//! in laps ([`lap`]) and prints a value and a checksum. In a lap a network is made, used and taken
+//! down. One file a subject, or a work.
 
 mod corebeat;
 mod format;
@@ -9,14 +11,12 @@ mod lap;
 mod load;
 mod lpel;
 mod mandelbrot;
-mod memory;
 mod subject;
 mod thread;
 mod tokio;
 
 use crate::Bench;
 use crate::apart::{self, count_workers, names};
-use crate::child::Running;
 use crate::line::{cpus, pin};
 use crate::program::Agreement;
 use crate::round::{Measured, Subject as Turn};
@@ -24,16 +24,13 @@ use crate::row::Better;
 use crate::session::Session;
 use crate::tool::Tool;
 use load::{Fields, Form, Load, Work};
-use std::process::ExitCode;
+use serde::{Deserialize, Serialize};
 use std::rc::Rc;
-use std::time::Duration;
 use subject::Subject;
 
-/// A run is ended after this.
-const RUN_MAX: Duration = Duration::from_secs(120);
 /// Of a run so much is measured, and at least one lap.
 const LEAST_MS: u64 = 300;
-/// What pairs of records may take, however many there are.
+/// Largest growth of the process, for any number of pairs of records.
 const GROWTH_MAX: u64 = 16 << 20;
 
 /// Compiles boxes in C.
@@ -94,8 +91,7 @@ type Case = apart::Case<Subject, Load>;
 
 /// A case with all who can do the work.
 fn case(name: impl Into<String>, load: Load) -> Case {
-    let subjects = Subject::of(&load).into_iter().map(|s| (s.name().to_owned(), s, load));
-    Case { name: name.into(), subjects: subjects.collect() }
+    Case::new(name, &Subject::of(&load), load)
 }
 
 fn replication(session: &Session) -> Vec<Case> {
@@ -133,9 +129,11 @@ fn mandelbrot(session: &Session) -> Vec<Case> {
 }
 
 fn routing(session: &Session) -> Vec<Case> {
-    let sizes = [2, 16].into_iter().flat_map(|branches| [1, 4, 16].map(|labels| (branches, labels)));
+    let sizes =
+        [2, 16].into_iter().flat_map(|branches| [1, 4, 16].map(|labels| (branches, labels)));
     let of = |(depth, labels)| {
-        let name = format!("{depth} branches, {labels} label{}", if labels == 1 { "" } else { "s" });
+        let name =
+            format!("{depth} branches, {labels} label{}", if labels == 1 { "" } else { "s" });
         case(name, Load { depth, labels, ..load(session, Work::Routing, 1, 100_000, 50) })
     };
     sizes.map(of).collect()
@@ -164,7 +162,16 @@ fn call(session: &Session) -> Vec<Case> {
 
 fn load(session: &Session, work: Work, workers: usize, count: u64, quick: u64) -> Load {
     let (count, least_ms) = if session.quick { (quick, 0) } else { (count, LEAST_MS) };
-    Load { work, workers, count, depth: 0, labels: 1, form: Form::Json, fields: Fields::Small, least_ms }
+    Load {
+        work,
+        workers,
+        count,
+        depth: 0,
+        labels: 1,
+        form: Form::Json,
+        fields: Fields::Small,
+        least_ms,
+    }
 }
 
 fn measure(session: &Session, bench: &'static str, cases: &[Case]) -> Result<(), String> {
@@ -185,11 +192,14 @@ fn measure(session: &Session, bench: &'static str, cases: &[Case]) -> Result<(),
 }
 
 /// Runs a subject once, and checks its result.
-fn run(subject: Subject, load: &Load, session: &Session, agreement: &Agreement) -> Result<Measured, String> {
-    let mut command = apart::command(session, "snet", subject)?;
-    command.args(load.arguments());
-    let ended = Running::start(command, false)?.wait(RUN_MAX)?;
-    let (value, checksum) = apart::printed(&ended, RUN_MAX)?;
+fn run(
+    subject: Subject,
+    load: &Load,
+    session: &Session,
+    agreement: &Agreement,
+) -> Result<Measured, String> {
+    let printed = apart::run(apart::command(session, "snet", &Options { subject, load: *load })?)?;
+    let (value, checksum) = (printed.value, printed.checksum);
     match load.checksum().map(|sum| format!("{sum:016x}")) {
         Some(expected) if expected != checksum => {
             return Err(format!("its checksum is {checksum}, not {expected}"));
@@ -200,24 +210,21 @@ fn run(subject: Subject, load: &Load, session: &Session, agreement: &Agreement) 
 }
 
 /// One subject at one work.
-#[derive(clap::Args)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
-    #[arg(long)]
     subject: Subject,
-    #[command(flatten)]
     load: Load,
 }
 
 /// The child's side.
-pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let Options { subject, load } = options;
     if load.workers == 1 {
         cpus().first().map(|&cpu| pin(cpu));
     }
-    let outcome = subject.run(load).map_err(|why| format!("{}: {why}", subject.name()))?;
+    let outcome = subject.run(load).map_err(|why| format!("{}: {why}", apart::name(subject)))?;
     if load.work == Work::Memory && outcome.bytes > GROWTH_MAX {
-        return Err(format!("{}: it grew by {} MiB", subject.name(), outcome.bytes >> 20));
+        return Err(format!("{}: it grew by {} MiB", apart::name(subject), outcome.bytes >> 20));
     }
-    println!("value {} checksum {:016x}", load.value(&outcome), outcome.checksum);
-    Ok(ExitCode::SUCCESS)
+    Ok((load.value(&outcome), outcome.checksum))
 }

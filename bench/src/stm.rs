@@ -1,25 +1,23 @@
-//! Transactions beside what else keeps accounts right: other software transactional memory, and locks.
+//! Transactions beside what else keeps accounts right: other software transactional memory, and
+//! locks.
 //!
-//! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many operations each, which begin
-//! together. No money is lost, or the subject fails.
+//! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many
+//! operations each, which begin together. No money is lost, or the subject fails.
 //!
 //! Libraries for C run `programs/bank.c`, which does the same.
 
 use crate::Bench;
-use crate::apart::{self, Case};
-use crate::child::Running;
-use crate::lap;
-use crate::program::threads;
-use crate::round::{Measured, Subject as Turn};
-use crate::row::Better;
+use crate::apart;
+use crate::lap::{self, xorshift};
+use crate::round::Measured;
 use crate::session::Session;
-use crate::tool::{GCC, TINYSTM, Tool};
+use crate::tool::{GCC, TINYSTM, Tool, make};
 use clap::ValueEnum;
 use corebeat_stm::TCell;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 const PEERS: &[&str] = &["TinySTM", "stm", "fast-stm", "mutex", "mutex an account"];
 
@@ -29,7 +27,7 @@ pub(crate) const BENCHES: [Bench; 3] = [
         summary: "time that a thread takes to move money between two of 1,024 accounts",
         peers: PEERS,
         tools: &TOOLS,
-        cases: |session| counts(session).map(threads).collect(),
+        cases: apart::thread_cases,
         run: |session| run(session, 0, Work::Transfer),
     },
     Bench {
@@ -37,7 +35,7 @@ pub(crate) const BENCHES: [Bench; 3] = [
         summary: "time that a thread takes to read all of 1,024 accounts at one moment",
         peers: PEERS,
         tools: &TOOLS,
-        cases: |session| counts(session).map(threads).collect(),
+        cases: apart::thread_cases,
         run: |session| run(session, 1, Work::Read),
     },
     Bench {
@@ -45,56 +43,41 @@ pub(crate) const BENCHES: [Bench; 3] = [
         summary: "time that a thread takes to move money between two of a million accounts",
         peers: PEERS,
         tools: &TOOLS,
-        cases: |session| counts(session).map(threads).collect(),
+        cases: apart::thread_cases,
         run: |session| run(session, 2, Work::Bank),
     },
 ];
 
 const MAKE: Tool = Tool::package("make", "make");
-/// What TinySTM wants.
+/// The tools that TinySTM needs.
 pub(crate) const TOOLS: [Tool; 3] = [GCC, MAKE, TINYSTM];
 
-/// The limit of what makes programs.
-const COMPILE_MAX: Duration = Duration::from_secs(60);
-/// A run is ended after this.
-const RUN_MAX: Duration = Duration::from_secs(60);
-/// Of a run so much is measured, and at least one lap.
-const LEAST_MS: u64 = 300;
 const BALANCE: i64 = 1_000;
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Work {
     Transfer,
     Read,
     Bank,
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Subject {
     Corebeat,
+    #[value(name = "corebeat, read and write")]
     ReadAndWrite,
+    #[value(name = "corebeat, in C")]
     C,
+    #[value(name = "TinySTM")]
     TinyStm,
     Stm,
     FastStm,
     Mutex,
+    #[value(name = "mutex an account")]
     MutexEach,
 }
 
 impl Subject {
-    fn name(self) -> &'static str {
-        match self {
-            Subject::Corebeat => "corebeat",
-            Subject::ReadAndWrite => "corebeat, read and write",
-            Subject::C => "corebeat, in C",
-            Subject::TinyStm => "TinySTM",
-            Subject::Stm => "stm",
-            Subject::FastStm => "fast-stm",
-            Subject::Mutex => "mutex",
-            Subject::MutexEach => "mutex an account",
-        }
-    }
-
     /// Whether it differs from others in what it does, and is here.
     fn does(self, session: &Session, work: Work) -> bool {
         match self {
@@ -115,7 +98,7 @@ impl Subject {
     }
 }
 
-/// Who has TinySTM's calls.
+/// A library with TinySTM's calls.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Library {
     Corebeat,
@@ -123,7 +106,7 @@ pub(crate) enum Library {
 }
 
 impl Library {
-    /// What is to be there for it.
+    /// Whether its tools are installed.
     pub(crate) fn is_here(self, session: &Session) -> bool {
         let tools: &[Tool] = if self == Library::Corebeat { &[GCC] } else { &TOOLS };
         tools.iter().all(|tool| session.has(*tool))
@@ -138,15 +121,22 @@ impl Library {
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let (include, library) = if self == Library::Corebeat {
-            (root.join("../crates/app/corebeat-c/include/tinystm"), session.library()?.join("libcorebeat.a"))
+            (
+                root.join("../crates/bind/corebeat-c/include/tinystm"),
+                session.library()?.join("libcorebeat.a"),
+            )
         } else {
             let folder = tinystm(session)?;
             (folder.join("include"), folder.join("lib/libstm.a"))
         };
         let mut gcc = Command::new(GCC.program);
-        gcc.arg("-O2").arg("-I").arg(include).arg(root.join(format!("programs/{name}.c"))).arg(library);
-        let failure = format!("{name}.c is not compiled");
-        done(gcc.args(["-pthread", "-lm", "-o"]).arg(&program), &failure)?;
+        gcc.arg("-O2")
+            .arg("-I")
+            .arg(include)
+            .arg(root.join(format!("programs/{name}.c")))
+            .arg(library);
+        gcc.args(["-pthread", "-lm", "-o"]).arg(&program);
+        make(gcc, &format!("{name}.c"))?;
         Ok(program)
     }
 }
@@ -158,51 +148,35 @@ fn tinystm(session: &Session) -> Result<PathBuf, String> {
     if folder.join("lib/libstm.a").exists() {
         return Ok(folder);
     }
-    done(Command::new("cp").arg("-R").arg(source).arg(&folder), "TinySTM is not copied")?;
-    done(Command::new(MAKE.program).arg("-C").arg(&folder).arg("-B"), "TinySTM is not made")?;
+    let (mut copy, mut build) = (Command::new("cp"), Command::new(MAKE.program));
+    copy.arg("-R").arg(source).arg(&folder);
+    build.arg("-C").arg(&folder).arg("-B");
+    make(copy, "a copy of TinySTM")?;
+    make(build, "TinySTM")?;
     Ok(folder)
 }
 
-/// Runs a step of making a program.
-fn done(command: &mut Command, failure: &str) -> Result<(), String> {
-    let ended = Running::start(std::mem::replace(command, Command::new("")), false)?.wait(COMPILE_MAX)?;
-    ended.check().map_err(|why| format!("{failure}: {why}"))
-}
-
-fn counts(session: &Session) -> impl Iterator<Item = usize> {
-    [1, 2].into_iter().filter(|&count| count <= session.cpus)
-}
-
 fn run(session: &Session, bench: usize, work: Work) -> Result<(), String> {
-    let case = |count| {
-        let subjects = Subject::value_variants().iter().filter(|subject| subject.does(session, work));
-        Case { name: threads(count), subjects: subjects.map(|s| (s.name().to_owned(), *s, count)).collect() }
-    };
-    let cases: Vec<Case<Subject, usize>> = counts(session).map(case).collect();
     let unit = if work == Work::Read { "ns/sum" } else { "ns/transfer" };
-    apart::measure(
-        session,
-        BENCHES[bench].name,
-        |_| (unit, Better::Lower),
-        &cases,
-        |case| {
-            let turn = |(name, subject, count): &'_ (String, Subject, usize)| {
-                let (subject, count) = (*subject, *count);
-                Turn::new(name, move || measure(session, work, subject, count))
-            };
-            Ok(case.subjects.iter().map(turn).collect())
-        },
-    )
+    let does = |subject: Subject| subject.does(session, work);
+    apart::measure_threads(session, BENCHES[bench].name, unit, does, |subject, count| {
+        measure(session, work, subject, count)
+    })
 }
 
-fn measure(session: &Session, work: Work, subject: Subject, count: usize) -> Result<Measured, String> {
+fn measure(
+    session: &Session,
+    work: Work,
+    subject: Subject,
+    count: usize,
+) -> Result<Measured, String> {
     let (accounts, operations) = match (work, session.quick) {
         (Work::Transfer, false) => (1 << 10, 100_000),
         (Work::Read, false) => (1 << 10, 300),
         (Work::Bank, false) => (1 << 20, 100_000),
         (_, true) => (1 << 6, 20),
     };
-    let least_ms = if session.quick { 0 } else { LEAST_MS };
+    let laps = lap::LapOptions::new(session, count, operations);
     if let Some(program) = subject.program(session)? {
         let mut command = Command::new(program);
         let work = if work == Work::Read { "read" } else { "transfer" };
@@ -211,38 +185,25 @@ fn measure(session: &Session, work: Work, subject: Subject, count: usize) -> Res
             &count.to_string(),
             &accounts.to_string(),
             &operations.to_string(),
-            &least_ms.to_string(),
+            &laps.least_ms.to_string(),
         ]);
-        return apart::value(command, RUN_MAX);
+        return apart::value(command);
     }
-    let mut command = apart::command(session, "stm", subject)?;
-    command.arg(format!("--work={}", apart::word(work))).arg(format!("--threads={count}"));
-    command.arg(format!("--accounts={accounts}")).arg(format!("--operations={operations}"));
-    command.arg(format!("--least-ms={least_ms}"));
     // It has looked for lost money itself.
-    apart::value(command, RUN_MAX)
+    apart::value(apart::command(session, "stm", &Options { subject, work, accounts, laps })?)
 }
 
 /// One subject.
-#[derive(clap::Args)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
-    #[arg(long)]
     subject: Subject,
-    #[arg(long)]
     work: Work,
-    #[arg(long)]
-    threads: usize,
-    #[arg(long)]
     accounts: usize,
-    /// Operations of a thread in a lap
-    #[arg(long)]
-    operations: u64,
-    #[arg(long)]
-    least_ms: u64,
+    laps: lap::LapOptions,
 }
 
 /// The child's side.
-pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     match options.subject {
         Subject::Corebeat => work::<Cells>(options),
         Subject::ReadAndWrite => work::<ReadAndWrite>(options),
@@ -254,21 +215,18 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     }
 }
 
-fn work<B: Bank>(options: &Options) -> Result<ExitCode, String> {
+fn work<B: Bank>(options: &Options) -> Result<(f64, u64), String> {
     let accounts = options.accounts;
     let bank: B = (0..accounts).map(|_| BALANCE).collect();
     let sum = accounts as i64 * BALANCE;
-    let (laps, time) = lap::run(options.threads, Duration::from_millis(options.least_ms), |number, lap| {
+    let (laps, time) = options.laps.run(|number, lap| {
         let mut state = 0x9e37_79b9_7f4a_7c15 ^ (number as u64 + 1);
         while lap.begins() {
-            for _ in 0..options.operations {
+            for _ in 0..options.laps.operations {
                 if options.work == Work::Read {
                     assert_eq!(bank.sum(), sum, "money is missing");
                 } else {
-                    // Marsaglia, *Xorshift RNGs*, 2003.
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
+                    xorshift(&mut state);
                     let [from, step] = [state >> 32, state & 0xffff_ffff].map(|n| n as usize);
                     let from = (from * accounts) >> 32;
                     let to = from + 1 + ((step * (accounts - 1)) >> 32);
@@ -281,16 +239,14 @@ fn work<B: Bank>(options: &Options) -> Result<ExitCode, String> {
     if bank.sum() != sum {
         return Err(format!("{} is there, not {sum}", bank.sum()));
     }
-    let value = time.as_nanos() as f64 / ((laps - 1) * options.operations) as f64;
-    println!("value {value}\nchecksum {sum:016x}");
-    Ok(ExitCode::SUCCESS)
+    Ok((options.laps.ns(laps, time), sum as u64))
 }
 
 /// Accounts, made from their balances.
 trait Bank: FromIterator<i64> + Sync {
     /// Moves 1 from one account to another one.
     fn transfer(&self, from: usize, to: usize);
-    /// What is in all accounts at one moment.
+    /// The atomic sum of all accounts.
     fn sum(&self) -> i64;
 }
 
@@ -418,7 +374,8 @@ impl Bank for Each {
         // The lower one first, or two threads may wait for each other.
         let mut first = lock(&self.0[from.min(to)]);
         let mut second = lock(&self.0[from.max(to)]);
-        let (less, more) = if from < to { (&mut first, &mut second) } else { (&mut second, &mut first) };
+        let (less, more) =
+            if from < to { (&mut first, &mut second) } else { (&mut second, &mut first) };
         **less -= 1;
         **more += 1;
     }

@@ -1,27 +1,27 @@
-//! What it costs transactions to tell of themselves: time, aborts, lost events, and bytes.
+//! The cost of tracing transactions: time, aborts, lost events, and bytes.
 //!
-//! After Schindewolf, Karl, *Capturing Transactional Memory Application's Behavior*, 2012, sections 3.3 and 3.4: a bank whose
-//! transactions are traced, beside the same one untraced; and whole programs, as in their section 4. Each subject runs in a process
-//! of its own.
+//! After Schindewolf, Karl, *Capturing Transactional Memory Application's Behavior*, 2012, sections
+//! 3.3 and 3.4: a bank whose transactions are traced, beside the same one untraced; and whole
+//! programs, as in their section 4. Each subject runs in a process of its own.
 
-#[path = "../../crates/run/corebeat-stm/examples/workload/program/mod.rs"]
+#[path = "../../crates/parallel/corebeat-stm/examples/workload/program/mod.rs"]
 pub(crate) mod program;
 
 use crate::Bench;
 use crate::apart::{self, Case};
-use crate::lap;
+use crate::lap::{self, xorshift};
 use crate::program::threads;
-use crate::round::{Measured, Subject as Turn};
+use crate::round::Measured;
 use crate::row::Better;
 use crate::session::Session;
 use clap::ValueEnum;
 use corebeat_stm::trace::{self, Detail};
 use corebeat_stm::{TCell, atomically, counters, snapshot};
 use corebeat_trace::{Compression, Options as Recorded, Reader, Value};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Duration;
 
 pub(crate) const BENCHES: [Bench; 1] = [Bench {
@@ -33,10 +33,6 @@ pub(crate) const BENCHES: [Bench; 1] = [Bench {
     run,
 }];
 
-/// A run is ended after this.
-const RUN_MAX: Duration = Duration::from_secs(60);
-/// Of a run so much is measured, and at least one lap.
-const LEAST_MS: u64 = 300;
 const ACCOUNTS: usize = 1 << 10;
 const BALANCE: i64 = 1_000;
 /// Where they contend: accounts, and how many of them a transaction changes.
@@ -49,27 +45,20 @@ const SUM_EVERY: u64 = 5;
 /// Bytes of an event in the paper: section 3.1, table 1.
 const EVENT_BYTES: u64 = 17;
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Subject {
+    #[value(name = "corebeat")]
     Full,
+    #[value(name = "corebeat, reduced")]
     Reduced,
+    #[value(name = "corebeat, zstd")]
     Zstd,
+    #[value(name = "not traced")]
     Untraced,
 }
 
-impl Subject {
-    fn name(self) -> &'static str {
-        match self {
-            Subject::Full => "corebeat",
-            Subject::Reduced => "corebeat, reduced",
-            Subject::Zstd => "corebeat, zstd",
-            Subject::Untraced => "not traced",
-        }
-    }
-}
-
-/// What threads do all the time.
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+/// The work of the threads.
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Work {
     /// Move money between two accounts.
     Transfer,
@@ -85,19 +74,17 @@ enum Work {
 }
 
 impl Work {
-    /// How many times as much a program does in a lap as it does at least, and again for each thread, so that it takes some 100 ms.
+    /// How many times as much a program does in a lap as it does at least, and again for each
+    /// thread, so that it takes some 100 ms.
     fn times(self) -> Option<usize> {
         match self {
             Work::Transfer | Work::Bank | Work::Contended => None,
-            Work::Kmeans => Some(50),
-            Work::Vacation => Some(50),
-            Work::Intruder => Some(50),
-            Work::Labyrinth => Some(50),
+            Work::Kmeans | Work::Vacation | Work::Intruder | Work::Labyrinth => Some(50),
         }
     }
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Figure {
     Time,
     Aborts,
@@ -121,7 +108,7 @@ impl Figure {
     }
 }
 
-/// What a subject is given.
+/// The load of a subject.
 #[derive(Clone, Copy)]
 struct Load {
     work: Work,
@@ -130,77 +117,59 @@ struct Load {
 }
 
 fn cases(session: &Session) -> Vec<Case<Subject, Load>> {
-    let counts = [1, 2].into_iter().filter(|&count| count <= session.cpus);
+    let counts = apart::thread_counts(session);
     let mut cases = Vec::new();
     for (count, work) in
         counts.flat_map(|count| Work::value_variants().iter().map(move |work| (count, *work)))
     {
         for figure in Figure::value_variants() {
-            // One thread meets nobody.
+            // One thread has no conflicts.
             if *figure == Figure::Aborts && count == 1 {
                 continue;
             }
-            let load = Load { work, threads: count, figure: *figure };
-            let subjects = Subject::value_variants().iter().filter(|subject| figure.is_of(**subject));
-            cases.push(Case {
-                name: format!("{}, {}, {}", apart::word(work), threads(count), apart::word(*figure)),
-                subjects: subjects.map(|subject| (subject.name().to_owned(), *subject, load)).collect(),
-            });
+            let name = [apart::name(&work), threads(count), apart::name(figure)].join(", ");
+            let subjects = Subject::value_variants().iter().filter(|s| figure.is_of(**s));
+            cases.push(Case::new(name, subjects, Load { work, threads: count, figure: *figure }));
         }
     }
     cases
 }
 
 fn run(session: &Session) -> Result<(), String> {
-    apart::measure(
+    apart::measure_each(
         session,
         BENCHES[0].name,
         |case| case.subjects[0].2.figure.unit(),
         &cases(session),
-        |case| {
-            let turn = |(name, subject, load): &'_ (String, Subject, Load)| {
-                let (subject, load) = (*subject, *load);
-                Turn::new(name, move || measure(session, subject, load))
-            };
-            Ok(case.subjects.iter().map(turn).collect())
-        },
+        |subject, load| measure(session, subject, load),
     )
 }
 
 fn measure(session: &Session, subject: Subject, load: Load) -> Result<Measured, String> {
-    let mut command = apart::command(session, "stm-trace", subject)?;
-    let (operations, least_ms) = if session.quick { (100, 0) } else { (OPERATIONS, LEAST_MS) };
-    command.arg(format!("--work={}", apart::word(load.work))).arg(format!("--threads={}", load.threads));
-    command.arg(format!("--figure={}", apart::word(load.figure)));
-    command.arg(format!("--operations={operations}")).arg(format!("--least-ms={least_ms}"));
+    let Load { work, threads, figure } = load;
+    let operations = if session.quick { 100 } else { OPERATIONS };
+    let laps = lap::LapOptions::new(session, threads, operations);
     // It has looked for lost money itself.
-    apart::value(command, RUN_MAX)
+    apart::value(apart::command(session, "stm-trace", &Options { subject, work, figure, laps })?)
 }
 
 /// One subject.
-#[derive(clap::Args)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
-    #[arg(long)]
     subject: Subject,
-    #[arg(long)]
     work: Work,
-    #[arg(long)]
     figure: Figure,
-    #[arg(long)]
-    threads: usize,
-    /// Operations of a thread in a lap
-    #[arg(long)]
-    operations: u64,
-    #[arg(long)]
-    least_ms: u64,
+    laps: lap::LapOptions,
 }
 
 /// The child's side.
-pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let path = folder.path().join("trace");
-    let compression = if options.subject == Subject::Zstd { Compression::Zstd } else { Compression::Lz4 };
-    let recorded = Recorded::default().compression(compression).create(&path).map_err(|e| e.to_string())?;
+    let compression =
+        if options.subject == Subject::Zstd { Compression::Zstd } else { Compression::Lz4 };
+    let recorded =
+        Recorded { compression, ..Recorded::default() }.create(&path).map_err(|e| e.to_string())?;
     recorded.install().map_err(|e| e.to_string())?;
     trace::set(match options.subject {
         Subject::Full | Subject::Zstd => Detail::Full,
@@ -217,7 +186,8 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     if sum != ACCOUNTS as i64 * BALANCE {
         return Err(format!("{sum} is there, not {}", ACCOUNTS as i64 * BALANCE));
     }
-    let (commits, aborts) = (after.commits - before.commits, after.aborted() - before.aborted());
+    let (commits, aborts) =
+        (after.commits - before.commits, after.aborts.total() - before.aborts.total());
     let (events, all) = count(&path)?;
     let ends = commits + aborts;
     let is_told = all.ends == ends || summary.lost > 0 || options.subject == Subject::Untraced;
@@ -234,8 +204,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
             (events * EVENT_BYTES) as f64 / summary.file_bytes as f64
         }
     };
-    println!("value {value}\nchecksum {sum:016x}");
-    Ok(ExitCode::SUCCESS)
+    Ok((value, sum as u64))
 }
 
 /// How many transactions a thread has done in how long.
@@ -243,18 +212,15 @@ fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
     if let Some(times) = options.work.times() {
         return run_program(options, times);
     }
-    let (laps, time) = lap::run(options.threads, Duration::from_millis(options.least_ms), |number, lap| {
+    let (laps, time) = options.laps.run(|number, lap| {
         let mut state = 0x9e37_79b9_7f4a_7c15 ^ (number as u64 + 1);
         while lap.begins() {
-            for operation in 0..options.operations {
+            for operation in 0..options.laps.operations {
                 if options.work == Work::Bank && operation.is_multiple_of(SUM_EVERY) {
                     assert_eq!(sum(accounts), ACCOUNTS as i64 * BALANCE, "money is missing");
                     continue;
                 }
-                // Marsaglia, *Xorshift RNGs*, 2003.
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
+                xorshift(&mut state);
                 if options.work == Work::Contended {
                     let account = |at: usize| &accounts[(state >> (at * 6)) as usize % CONTENDED];
                     atomically(|tx| {
@@ -274,21 +240,21 @@ fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
             lap.ends();
         }
     });
-    ((laps - 1) * options.operations, time)
+    ((laps - 1) * options.laps.operations, time)
 }
 
 /// Runs a program again and again. The first time warms up.
 fn run_program(options: &Options, times: usize) -> (u64, Duration) {
-    let name = apart::word(options.work);
+    let name = apart::name(&options.work);
     let known = program::PROGRAMS.iter().find(|(known, _)| *known == name);
     let (_, run) = known.expect("all of them are there");
-    let times = if options.least_ms == 0 { 1 } else { times * options.threads };
-    run(options.threads, times);
+    let times = if options.laps.least_ms == 0 { 1 } else { times * options.laps.threads };
+    run(options.laps.threads, times);
     let (mut time, before) = (Duration::ZERO, counters().commits);
     loop {
-        time += run(options.threads, times);
-        if time >= Duration::from_millis(options.least_ms) {
-            return ((counters().commits - before) / options.threads as u64, time);
+        time += run(options.laps.threads, times);
+        if time >= Duration::from_millis(options.laps.least_ms) {
+            return ((counters().commits - before) / options.laps.threads as u64, time);
         }
     }
 }
@@ -303,7 +269,7 @@ fn sum(accounts: &[TCell<i64>]) -> i64 {
     })
 }
 
-/// What is in a trace.
+/// The counts of a trace.
 #[derive(Default)]
 struct Told {
     ends: u64,

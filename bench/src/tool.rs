@@ -1,12 +1,24 @@
 //! Programs of others that benches use.
 
+use crate::child::Running;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// The limit of a step that makes a program. The first time, Go compiles its own library.
+const MAKE_MAX: Duration = Duration::from_secs(300);
+
+/// Runs a step that makes a program.
+pub(crate) fn make(step: Command, program: &str) -> Result<(), String> {
+    let ended = Running::start(step, false)?.wait(MAKE_MAX)?;
+    ended.check().map_err(|why| format!("{program} is not made: {why}"))
+}
 
 /// Something that may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tool {
-    /// What it is called; a program is started as that.
+    /// Its name; a program is started by it.
     pub(crate) program: &'static str,
     pub(crate) origin: Origin,
 }
@@ -61,18 +73,22 @@ impl Tool {
     pub(crate) fn path(&self) -> Option<PathBuf> {
         match self.origin {
             Origin::Source(variable) => {
-                return std::env::var_os(variable).map(PathBuf::from).filter(|folder| folder.is_dir());
+                return std::env::var_os(variable)
+                    .map(PathBuf::from)
+                    .filter(|folder| folder.is_dir());
             }
             Origin::Header(_) => {
-                // What gcc looks through: the second is of one processor alone.
-                let found =
-                    |folder: &str| Some(PathBuf::from(folder).join(self.program)).filter(|h| h.is_file());
+                // The include paths of gcc: the second is specific to one processor.
+                let found = |folder: &str| {
+                    Some(PathBuf::from(folder).join(self.program)).filter(|h| h.is_file())
+                };
                 let processor = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
                 return ["/usr/include", &processor].into_iter().find_map(found);
             }
             Origin::Maven(_) => {
                 let home = std::env::home_dir()?;
-                return Some(home.join(".m2/repository").join(self.program)).filter(|jar| jar.is_file());
+                return Some(home.join(".m2/repository").join(self.program))
+                    .filter(|jar| jar.is_file());
             }
             Origin::Package(_) => {}
         }
@@ -91,10 +107,15 @@ impl Tool {
             }
             Origin::Maven(artifact) => {
                 let name = self.program.rsplit('/').next().unwrap_or(self.program);
-                format!("{name} is not here (mvn dependency:get -Dtransitive=false -Dartifact={artifact})")
+                format!(
+                    "{name} is not here (mvn dependency:get -Dtransitive=false -Dartifact={artifact})"
+                )
             }
             Origin::Source(variable) => {
-                format!("{} is not here (set {variable} to the folder with its source)", self.program)
+                format!(
+                    "{} is not here (set {variable} to the folder with its source)",
+                    self.program
+                )
             }
         }
     }

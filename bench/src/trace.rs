@@ -1,19 +1,20 @@
 //! Events of a trace: what they cost the thread that logs, all threads, and in the file.
 //!
-//! Each subject runs in a process of its own: laps of so many events, with a pause after each in which what was logged is written.
+//! Each subject runs in a process of its own: laps of so many events, with a pause after each in
+//! which what was logged is written.
 
 use crate::Bench;
 use crate::apart::{self, Case};
 use crate::line::{cpus, pin};
-use crate::round::{Measured, Subject as Turn};
+use crate::round::Measured;
 use crate::row::Better;
 use crate::session::Session;
 use clap::ValueEnum;
 use corebeat_trace::{Compression, Event, Reader, Trace, WhenFull, emit};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -22,65 +23,44 @@ pub(crate) const BENCHES: [Bench; 1] = [Bench {
     summary: "what an event with a number and a time costs",
     peers: &["tracing"],
     tools: &[],
-    cases: |_| Figure::value_variants().iter().map(|figure| figure.name().to_owned()).collect(),
+    cases: |_| Figure::value_variants().iter().map(apart::name).collect(),
     run,
 }];
 
-/// A run is ended after this.
-const RUN_MAX: Duration = Duration::from_secs(60);
 /// Events of a lap: fewer than a thread's buffers hold.
 const EVENTS: u64 = 50_000;
 /// Laps that are measured, after one that warms up.
 const LAPS: u64 = 40;
-/// After each, so that nobody waits for who writes.
+/// Pause after each lap, in which the writer catches up.
 const PAUSE: Duration = Duration::from_millis(20);
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Subject {
     Corebeat,
+    #[value(name = "corebeat, not compressed")]
     Plain,
+    #[value(name = "corebeat, zstd")]
     Zstd,
+    #[value(name = "corebeat, untimed")]
     Untimed,
     Tracing,
 }
 
-impl Subject {
-    fn name(self) -> &'static str {
-        match self {
-            Subject::Corebeat => "corebeat",
-            Subject::Plain => "corebeat, not compressed",
-            Subject::Zstd => "corebeat, zstd",
-            Subject::Untimed => "corebeat, untimed",
-            Subject::Tracing => "tracing",
-        }
-    }
-}
-
-/// What is measured.
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+/// The measured quantity.
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Figure {
+    #[value(name = "on the caller")]
     Caller,
+    #[value(name = "CPU time of all threads")]
     All,
+    #[value(name = "in the file")]
     File,
 }
 
-impl Figure {
-    fn name(self) -> &'static str {
-        match self {
-            Figure::Caller => "on the caller",
-            Figure::All => "CPU time of all threads",
-            Figure::File => "in the file",
-        }
-    }
-}
-
 fn run(session: &Session) -> Result<(), String> {
-    let case = |figure: &Figure| {
-        let subjects = Subject::value_variants().iter().map(|s| (s.name().to_owned(), *s, *figure));
-        Case { name: figure.name().to_owned(), subjects: subjects.collect() }
-    };
+    let case = |figure| Case::new(apart::name(figure), Subject::value_variants(), *figure);
     let cases: Vec<Case<Subject, Figure>> = Figure::value_variants().iter().map(case).collect();
-    apart::measure(
+    apart::measure_each(
         session,
         BENCHES[0].name,
         |case| match case.subjects[0].2 {
@@ -88,37 +68,24 @@ fn run(session: &Session) -> Result<(), String> {
             Figure::File => ("bytes/event", Better::Lower),
         },
         &cases,
-        |case| {
-            let turn = |(name, subject, figure): &'_ (String, Subject, Figure)| {
-                let (subject, figure) = (*subject, *figure);
-                Turn::new(name, move || measure(session, subject, figure))
-            };
-            Ok(case.subjects.iter().map(turn).collect())
-        },
+        |subject, figure| measure(session, subject, figure),
     )
 }
 
 fn measure(session: &Session, subject: Subject, figure: Figure) -> Result<Measured, String> {
-    let mut command = apart::command(session, "trace", subject)?;
-    command.arg(format!("--figure={}", apart::word(figure)));
     let (events, laps) = if session.quick { (500, 1) } else { (EVENTS, LAPS) };
-    command.arg(format!("--events={events}")).arg(format!("--laps={laps}"));
     // It has compared the number of events itself.
-    apart::value(command, RUN_MAX)
+    apart::value(apart::command(session, "trace", &Options { subject, figure, events, laps })?)
 }
 
 /// One subject.
-#[derive(clap::Args)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
-    #[arg(long)]
     subject: Subject,
-    #[arg(long)]
     figure: Figure,
     /// Events of a lap
-    #[arg(long)]
     events: u64,
     /// Laps that are measured
-    #[arg(long)]
     laps: u64,
 }
 
@@ -134,7 +101,7 @@ struct Passed {
 }
 
 /// The child's side.
-pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
+pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let path = folder.path().join("trace");
     let before = cpu_time();
@@ -146,8 +113,11 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
                 Subject::Zstd => Compression::Zstd,
                 _ => Compression::Lz4,
             };
-            let recorded =
-                corebeat_trace::Options::default().compression(compression).when_full(WhenFull::Wait);
+            let recorded = corebeat_trace::Options {
+                compression,
+                when_full: WhenFull::Wait,
+                ..corebeat_trace::Options::default()
+            };
             let trace = recorded.create(&path).map_err(|e| e.to_string())?;
             trace.install().map_err(|e| e.to_string())?;
             let caller = match subject {
@@ -170,8 +140,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
         Figure::All => all.as_nanos() as f64 / expected as f64,
         Figure::File => bytes as f64 / expected as f64,
     };
-    println!("value {value}\nchecksum {counted:016x}");
-    Ok(ExitCode::SUCCESS)
+    Ok((value, counted))
 }
 
 fn finish(trace: Trace) -> Result<(), String> {
@@ -194,7 +163,7 @@ fn laps(options: &Options, event: impl Fn(u32) + Sync) -> Duration {
     std::thread::scope(|scope| scope.spawn(work).join().expect("it does not panic"))
 }
 
-/// What one would do without a library for this: `tracing`, with its own lines of text in a file.
+/// The alternative without a library for this: `tracing`, with its text lines in a file.
 fn trace_with_tracing(options: &Options, path: &Path) -> Result<Duration, String> {
     let file = File::create(path).map_err(|e| e.to_string())?;
     let file: &'static Lines = Box::leak(Box::new(Lines(Mutex::new(BufWriter::new(file)))));

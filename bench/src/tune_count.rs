@@ -9,6 +9,7 @@ use crate::session::Session;
 use crate::tool::{PBZIP2, SEVEN_ZIP, SYSBENCH};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ const SEARCH_MAX: Duration = Duration::from_secs(120);
 /// On a machine of many CPUs a sweep has about this many counts.
 const SWEEP_MAX: usize = 32;
 
-/// What a search found.
+/// The result of a search.
 struct Found {
     count: usize,
     search_s: f64,
@@ -57,10 +58,40 @@ fn run(session: &Session) -> Result<(), String> {
     Ok(())
 }
 
-/// 1, 2, ... up to a largest count; where that is many, in steps, but always with the number of CPUs.
+/// 1, 2, ... up to a largest count; where that is many, in steps, but always with the number of
+/// CPUs.
 fn counts(max: usize, cpus: usize) -> Vec<usize> {
     let step = max.div_ceil(SWEEP_MAX);
     (1..=max).filter(|n| n % step == 0 || *n == 1 || *n == cpus).collect()
+}
+
+/// A value of each result.
+fn each(found: &[Found], value: &dyn Fn(&Found) -> f64) -> Vec<f64> {
+    found.iter().map(value).collect()
+}
+
+/// Runs one search of `corebeat tune` with at most `max` threads.
+fn search(
+    session: &Session,
+    corebeat: &Path,
+    max: usize,
+    program: &Program,
+) -> Result<Found, String> {
+    let mut command = Command::new(corebeat);
+    command.args(["tune", "--json", "--search-only", &format!("--max={max}")]);
+    if session.quick {
+        command.args(["--window=30", "--serial=100"]);
+    }
+    command.arg("--").args(program.template());
+    let ended = Running::start(command, false)?.wait(SEARCH_MAX)?;
+    ended.check()?;
+    let report: serde_json::Value =
+        serde_json::from_str(&ended.stdout).map_err(|e| format!("its JSON is invalid: {e}"))?;
+    let (count, search_s) = report["best"]
+        .as_u64()
+        .zip(report["search_s"].as_f64())
+        .ok_or("its JSON lacks best or search_s")?;
+    Ok(Found { count: count as usize, search_s })
 }
 
 fn measure(session: &Session, short: &Program, long: &Program) -> Result<(), String> {
@@ -69,21 +100,7 @@ fn measure(session: &Session, short: &Program, long: &Program) -> Result<(), Str
     let corebeat = session.corebeat()?;
     let (in_short, in_long) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
     let agreement = Agreement::default();
-    let search = |program: &Program| -> Result<Found, String> {
-        let mut command = Command::new(corebeat);
-        command.args(["tune", "--json", "--search-only", &format!("--max={max}")]);
-        if session.quick {
-            command.args(["--window=30", "--serial=100"]);
-        }
-        command.arg("--").args(program.template());
-        let ended = Running::start(command, false)?.wait(SEARCH_MAX)?;
-        ended.check()?;
-        let told: serde_json::Value =
-            serde_json::from_str(&ended.stdout).map_err(|e| format!("its JSON is none: {e}"))?;
-        let (count, search_s) =
-            told["best"].as_u64().zip(told["search_s"].as_f64()).ok_or("its JSON lacks best or search_s")?;
-        Ok(Found { count: count as usize, search_s })
-    };
+    let search = |program: &Program| search(session, corebeat, max, program);
     let mut subjects: Vec<Subject> = Vec::new();
     for (name, program, found) in
         [("corebeat", long, &in_long), ("corebeat, short program", short, &in_short)]
@@ -110,10 +127,11 @@ fn measure(session: &Session, short: &Program, long: &Program) -> Result<(), Str
         counts.iter().zip(&sweep).filter_map(|(&n, s)| Some((n, median(&s.values)?))).collect();
     let Some(best) = times.values().copied().reduce(f64::min) else { return Ok(()) };
     // On a machine of many CPUs the count found may lie between two that were swept.
-    let time_at = |n: usize| times.iter().min_by_key(|(m, _)| m.abs_diff(n)).map_or(f64::NAN, |(_, &t)| t);
+    let time_at =
+        |n: usize| times.iter().min_by_key(|(m, _)| m.abs_diff(n)).map_or(f64::NAN, |(_, &t)| t);
     let (in_long, in_short) = (in_long.take(), in_short.take());
-    let of = |subject: &str, values: Vec<f64>| Series { subject: subject.into(), values, cut_runs: 0 };
-    let each = |found: &[Found], value: &dyn Fn(&Found) -> f64| found.iter().map(value).collect::<Vec<f64>>();
+    let of =
+        |subject: &str, values: Vec<f64>| Series { subject: subject.into(), values, cut_runs: 0 };
     let table = |what: &str, unit, better, series| {
         session.emit(&Table {
             bench: BENCH.name,

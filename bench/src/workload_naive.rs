@@ -1,12 +1,14 @@
 //! Each embedded kernel against the same work as one would first write it.
 
 use crate::Bench;
-use crate::child::{Running, last_line};
-use crate::program::{Agreement, scale, threads, word_after, workloads};
-use crate::round::{Measured, Subject, interleave};
-use crate::row::{Better, Table};
+use crate::apart::{self, Printed};
+use crate::child::Running;
+use crate::kernel::Options;
+use crate::program::{Agreement, scale, threads, workloads};
+use crate::round::{self, Measured, Subject};
+use crate::row::Better;
 use crate::session::Session;
-use std::process::Command;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 pub(crate) const BENCH: Bench = Bench {
@@ -15,7 +17,9 @@ pub(crate) const BENCH: Bench = Bench {
     peers: &["naive, on one thread"],
     tools: &[],
     cases: |session| {
-        workloads().flat_map(|name| counts(session).into_iter().map(move |n| case(name, n))).collect()
+        workloads()
+            .flat_map(|name| counts(session).into_iter().map(move |n| case(name, n)))
+            .collect()
     },
     run,
 };
@@ -34,44 +38,29 @@ fn case(name: &str, count: usize) -> String {
 }
 
 fn run(session: &Session) -> Result<(), String> {
-    let myself = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
     // One core's seconds, whatever the number of CPUs.
     let scale = scale(session.core_s(RUN_S) / session.cpus as f64);
     for name in workloads() {
         for count in counts(session).into_iter().filter(|&n| session.wants(&case(name, n))) {
             let agreement = Agreement::default();
             let timed = |naive: bool| {
-                let mut command = Command::new(&myself);
-                command.args(["kernel", name, &format!("--threads={count}"), &format!("--scale={scale}")]);
-                if naive {
-                    command.arg("--naive");
-                }
+                let threads = NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
+                let options = Options { name: name.into(), threads, scale, naive };
+                let command = apart::command(session, "kernel", &options)?;
                 let ended = Running::start(command, false)?.wait(RUN_MAX)?;
                 if ended.status.is_none() {
                     return Ok(Measured::Over(ended.wall_s));
                 }
-                ended.check()?;
-                let word = |before| {
-                    word_after(&ended.stdout, before)
-                        .ok_or_else(|| format!("it printed no '{before}' but: {}", last_line(&ended.stdout)))
-                };
-                agreement.admit(0, word("checksum ")?)?;
-                let seconds = word("seconds ")?;
-                seconds.parse().map(Measured::Value).map_err(|_| format!("'{seconds}' is no time"))
+                let printed = Printed::new(ended)?;
+                agreement.admit(0, printed.checksum)?;
+                Ok(Measured::Value(printed.value))
             };
             let subjects = vec![
                 Subject::new("corebeat", || timed(false)),
                 Subject::new("naive, one thread", || timed(true)),
             ];
-            let rounds = interleave(session, &case(name, count), "s", subjects);
-            session.emit(&Table {
-                bench: BENCH.name,
-                case: case(name, count),
-                unit: "s",
-                better: Better::Lower,
-                series: rounds.series,
-                line_ns: rounds.line_ns,
-            });
+            let unit = ("s", Better::Lower);
+            round::measure(session, BENCH.name, &case(name, count), unit, subjects);
         }
     }
     Ok(())

@@ -1,22 +1,27 @@
 //! The checks of the project, one command: `cargo xtask ci`.
 //!
-//! `cargo xtask soak` is for long runs: the same tests with many more cases, again and again. `cargo xtask vm` runs a command
-//! in a virtual machine that has two NUMA nodes.
+//! `cargo xtask soak` is for long runs: the same tests with many more cases, again and again.
+//! `cargo xtask vm` runs a command in a virtual machine that has two NUMA nodes.
 
 mod book;
+mod citation;
 mod map;
+mod page;
+mod remaining;
 mod soak;
 mod step;
+mod style;
 mod vm;
 mod workspace;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cargo xtask ci [--only STEP]      all checks, in order, up to the first that fails; or one of them
-       cargo xtask soak [--minutes N]    tests with many cases, and again until N minutes are over (default 30)
+usage: cargo xtask ci [--only STEP]      run all checks up to the first failure, or one of them
+       cargo xtask soak [--minutes N]    run the long checks, at least N minutes (default 30)
        cargo xtask vm [--groups v1|v2] [--minutes N] -- COMMAND...
-                                         a command in a virtual machine of 8 CPUs and 2 nodes (default v2, 10 minutes)";
+                                         run a command in a virtual machine of 8 CPUs and 2
+                                         nodes (default: cgroup v2, 10 minutes)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -68,7 +73,9 @@ fn vm<'a>(mut args: &'a [&'a str]) -> Result<(vm::Groups, u32, &'a [&'a str]), S
                 rest
             }
             [] | ["--"] => return Err("say what to run in the virtual machine, after '--'".into()),
-            [other, ..] => return Err(format!("'{other}' is not understood; the command goes after '--'")),
+            [other, ..] => {
+                return Err(format!("'{other}' is not understood; the command goes after '--'"));
+            }
         }
     }
 }

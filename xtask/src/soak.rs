@@ -1,15 +1,18 @@
-//! Long runs: rare cases, rare interleavings, large numbers.
+//! Long runs: rare cases, rare interleavings, large numbers, and a machine that has other work.
 
 use crate::step::{Outcome, run_cargo, run_models};
 use crate::workspace::Workspace;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Cases of each property test for each minute, and at most. Without us there are 256, as proptest has it.
+/// Cases of each property test for each minute, and at most. Without us there are 256, as proptest
+/// has it.
 const CASES: u32 = 1_000;
 const CASES_MAX: u32 = 20_000;
-/// Tells tests for how many minutes we run: they use larger sizes then, or take a part of that time.
+/// Tells tests for how many minutes we run: they use larger sizes then, or take a part of that
+/// time.
 const SOAK: &str = "COREBEAT_SOAK";
 /// Tests that ask for [`SOAK`].
 const LARGE: [&[&str]; 9] = [
@@ -18,12 +21,13 @@ const LARGE: [&[&str]; 9] = [
     &["-p", "corebeat-lpel", "--test", "scale"],
     &["-p", "corebeat-snet", "--test", "scale"],
     &["-p", "corebeat-daemon", "--lib", "garbage_is_answered_or_dropped"],
-    &["-p", "corebeat-cli", "--test", "daemon", "killed_at_any_system_call"],
+    &["-p", "corebeat-cli", "--test", "cli", "killed_at_any_system_call"],
     &["-p", "corebeat-lpel", "--test", "network", "networks_leave_nothing_behind"],
     &["-p", "corebeat-stm", "--test", "bank"],
     &["-p", "corebeat-scoop", "--test", "scale"],
 ];
-/// What is run under ThreadSanitizer: which tests of which crate, and those of them whose name has this.
+/// The tests that run under ThreadSanitizer: crate, test files, and the filter of names, which may
+/// be this.
 const RACES: [(&str, &[&str], &str); 7] = [
     ("corebeat-trace", &["small"], ""),
     ("corebeat-lpel", &["small", "stream", "set", "awaiting", "deadlock"], ""),
@@ -36,8 +40,16 @@ const RACES: [(&str, &[&str], &str); 7] = [
 /// It knows what the standard library does only if that is built with it, and so for a target.
 const RACES_TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Property tests once with many cases, and once each what is large, models, and races; then all tests, again and again,
-/// until the time is over.
+/// The conditions of the rounds, in turns: tests at a time and busy threads, for each CPU. Results
+/// of tests must not depend on when the system runs a thread.
+const CONDITIONS: [(&str, usize, usize); 3] = [
+    ("as usual", 1, 0),
+    ("eight tests on each CPU", 8, 0),
+    ("beside four busy threads on each CPU", 1, 4),
+];
+
+/// Property tests once with many cases, and once each what is large, models, and races; then all
+/// tests, again and again, until the time is over.
 pub(crate) fn run(minutes: u32) -> Result<(), String> {
     let workspace = Workspace::read()?;
     let end = Instant::now() + Duration::from_secs(60 * u64::from(minutes));
@@ -48,7 +60,10 @@ pub(crate) fn run(minutes: u32) -> Result<(), String> {
     run_cargo(&tests, &[("PROPTEST_CASES", &cases)])?;
     println!("\n==== large sizes");
     for test in LARGE {
-        run_cargo(&[&["test", "--release"], test, &["--", "--nocapture"]].concat(), &[(SOAK, &minutes)])?;
+        run_cargo(
+            &[&["test", "--release"], test, &["--", "--nocapture"]].concat(),
+            &[(SOAK, &minutes)],
+        )?;
     }
     println!("\n==== models with one preemption more");
     run_models(&workspace, &[(SOAK, &minutes)])?;
@@ -58,12 +73,37 @@ pub(crate) fn run(minutes: u32) -> Result<(), String> {
     }
     let mut round = 0;
     while Instant::now() < end {
+        let (conditions, threads, load) = CONDITIONS[round % CONDITIONS.len()];
         round += 1;
-        println!("\n==== round {round}");
-        run_cargo(&tests, &[]).map_err(|why| format!("round {round}: {why}"))?;
+        println!("\n==== round {round}: {conditions}");
+        let threads = format!("--test-threads={}", threads * cpus());
+        under_load(load * cpus(), || run_cargo(&[&tests[..], &["--", &threads]].concat(), &[]))
+            .map_err(|why| format!("round {round}, {conditions}: {why}"))?;
     }
     println!("\n==== passed: all of it once, and {round} rounds");
     Ok(())
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Does work beside this number of threads that compute without end.
+fn under_load<T>(threads: usize, work: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            // Relaxed: nothing else is passed on.
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let result = work();
+        is_over.store(true, Ordering::Relaxed);
+        result
+    })
 }
 
 /// ThreadSanitizer sees races that have happened, in runs as long as one likes.
@@ -71,7 +111,8 @@ fn find_races(workspace: &Workspace) -> Result<Outcome, String> {
     let sysroot = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
     let has_sources = sysroot.is_ok_and(|output| {
         let sysroot = String::from_utf8_lossy(&output.stdout);
-        output.status.success() && Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library").is_dir()
+        output.status.success()
+            && Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library").is_dir()
     });
     if !has_sources {
         let get = "rustup toolchain install nightly --component rust-src";
@@ -84,7 +125,8 @@ fn find_races(workspace: &Workspace) -> Result<Outcome, String> {
         ("PROPTEST_CASES", "40"),
     ];
     for (package, tests, filter) in RACES {
-        let mut args = vec!["+nightly", "test", "-Zbuild-std", "--target", RACES_TARGET, "-p", package];
+        let mut args =
+            vec!["+nightly", "test", "-Zbuild-std", "--target", RACES_TARGET, "-p", package];
         tests.iter().for_each(|test| args.extend(["--test", test]));
         args.push(filter);
         run_cargo(&args, &env)?;

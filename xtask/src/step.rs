@@ -1,7 +1,7 @@
 //! The steps of `cargo xtask ci`.
 
 use crate::workspace::{Workspace, cargo, files};
-use crate::{book, map, vm};
+use crate::{book, citation, map, remaining, style, vm};
 use std::process::Command;
 use std::time::Instant;
 
@@ -15,22 +15,31 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
-const STEPS: [(&str, Check); 10] = [
+const STEPS: [(&str, Check); 12] = [
     ("fmt", |_| step(&["fmt", "--all", "--check"], &[])),
     ("clippy", |_| {
-        step(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])
+        let all = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+        step(&all, &[])?;
+        // Tests may have long tables of cases; other functions have at most 80 lines (clippy.toml).
+        let long = ["clippy", "--workspace", "--locked", "--", "-D", "clippy::too_many_lines"];
+        step(&long, &[])
     }),
     ("build", |_| step(&["build", "--workspace"], &[])),
-    ("test", |_| step(&["test", "--workspace"], &[])),
+    ("test", |_| {
+        remaining::files(|folder| run_cargo(&["test", "--workspace"], &[("TMPDIR", folder)]))
+            .map(|()| Outcome::Passed)
+    }),
     ("doc", |_| step(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])),
-    ("map", |w| map::check(w).map(|()| Outcome::Passed)),
-    ("book", |w| book::check(w).map(|()| Outcome::Passed)),
+    ("map", |w| verdict(map::check(w))),
+    ("citation", |w| verdict(citation::check(w))),
+    ("style", |w| verdict(style::check(w))),
+    ("book", |w| verdict(book::check(w))),
     ("loom", loom),
     ("miri", miri),
     ("vm", vm::check),
 ];
 
-/// What the steps are called.
+/// The names of the steps.
 pub(crate) const NAMES: [&str; STEPS.len()] = {
     let mut names = [""; STEPS.len()];
     let mut i = 0;
@@ -41,17 +50,18 @@ pub(crate) const NAMES: [&str; STEPS.len()] = {
     names
 };
 
-/// What Miri is run on: which tests of which crates, as cargo is told, and flags of their own. Crates without unsafe code
-/// and threads give it nothing to find; it cannot run the system calls of others; most tests compute for too long.
-const MIRI: [(&[&str], &str); 10] = [
+/// The tests that run under Miri: arguments of cargo, and additional flags.
+/// Crates without unsafe code and threads give it nothing to find; it cannot run the system calls
+/// of others; most tests compute for too long.
+const MIRI: [(&[&str], &str); 11] = [
     (&["-p", "corebeat-workload", "--lib", "queue"], ""),
     (&["-p", "corebeat-heartbeat", "--lib", "page::"], ""),
     (&["-p", "corebeat-trace", "--test", "small"], ""),
-    (&["-p", "corebeat-lpel", "--lib", "monitor::"], ""),
+    (&["-p", "corebeat-lpel", "--lib", "monitor::watch"], ""),
     (&["-p", "corebeat-snet", "--lib", "boxes::"], ""),
-    (&["-p", "corebeat-snet", "--lib", "value::"], ""),
-    // The default rules for pointers forbid what crossbeam does, which also never frees what it knows of a thread. Tokens
-    // have tags in their lowest bits.
+    (&["-p", "corebeat-snet", "--lib", "value::", "--", "--skip", "format::"], ""),
+    // The default rules for pointers forbid what crossbeam does, which also never frees what it
+    // knows of a thread. Tokens have tags in their lowest bits.
     (
         &["-p", "corebeat-lpel", "--test", "small"],
         "-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks",
@@ -60,9 +70,22 @@ const MIRI: [(&[&str], &str); 10] = [
         &["-p", "corebeat-scoop", "--test", "small"],
         "-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks",
     ),
-    // Locks that are held have the address of who holds them.
+    // A test leaks the payload of a panic that cannot be dropped.
+    (&["-p", "corebeat-reclaim", "--lib"], "-Zmiri-ignore-leaks"),
+    // Held locks contain the address of their holder.
     (
-        &["-p", "corebeat-stm", "--test", "small", "--test", "word", "--test", "trace"],
+        &[
+            "-p",
+            "corebeat-stm",
+            "--test",
+            "small",
+            "--test",
+            "collection",
+            "--test",
+            "word",
+            "--test",
+            "trace",
+        ],
         "-Zmiri-permissive-provenance -Zmiri-ignore-leaks",
     ),
     (&["-p", "corebeat-clustered", "--test", "small", "--test", "load"], ""),
@@ -71,16 +94,29 @@ const MIRI: [(&[&str], &str); 10] = [
 /// Runs the step of this name, or all of them, up to the first that fails.
 pub(crate) fn run(only: Option<&str>) -> Result<(), String> {
     let workspace = Workspace::read()?;
+    remaining::keep_orphans()?;
     for (name, check) in STEPS.iter().filter(|(name, _)| only.is_none_or(|o| o == *name)) {
         println!("\n==== {name}");
         let start = Instant::now();
-        match check(&workspace) {
-            Ok(Outcome::Passed) => println!("==== {name}: passed in {:.1} s", start.elapsed().as_secs_f64()),
+        let outcome = check(&workspace);
+        let remaining = remaining::check();
+        match outcome.and_then(|outcome| remaining.map(|()| outcome)) {
+            Ok(Outcome::Passed) => {
+                println!("==== {name}: passed in {:.1} s", start.elapsed().as_secs_f64())
+            }
             Ok(Outcome::Skipped(why)) => println!("==== {name}: skipped: {why}"),
-            Err(why) => return Err(format!("{name} failed: {why}\n(again: cargo xtask ci --only {name})")),
+            Err(why) => {
+                return Err(format!("{name} failed: {why}\n(again: cargo xtask ci --only {name})"));
+            }
         }
     }
     Ok(())
+}
+
+/// A check of texts: one line for each complaint.
+fn verdict(complaints: Result<Vec<String>, String>) -> Result<Outcome, String> {
+    let complaints = complaints?;
+    if complaints.is_empty() { Ok(Outcome::Passed) } else { Err(complaints.join("\n       ")) }
 }
 
 fn step(args: &[&str], env: &[(&str, &str)]) -> Result<Outcome, String> {
@@ -104,7 +140,8 @@ pub(crate) fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<(), Strin
     }
 }
 
-/// Models of concurrent code over every interleaving. They are unit tests with `loom` in their name.
+/// Models of concurrent code over every interleaving. They are unit tests with `loom` in their
+/// name.
 fn loom(workspace: &Workspace) -> Result<Outcome, String> {
     run_models(workspace, &[])
 }
@@ -112,14 +149,14 @@ fn loom(workspace: &Workspace) -> Result<Outcome, String> {
 /// Runs them with more in the environment.
 pub(crate) fn run_models(workspace: &Workspace, more: &[(&str, &str)]) -> Result<Outcome, String> {
     let has_models = |source: &std::path::PathBuf| {
-        std::fs::read_to_string(source)
-            .is_ok_and(|text| ["loom::model", "fault::model"].iter().any(|model| text.contains(model)))
+        std::fs::read_to_string(source).is_ok_and(|text| {
+            ["loom::model", "fault::model", "fault::check"].iter().any(|model| text.contains(model))
+        })
     };
-    let modelled = workspace
-        .packages
-        .iter()
-        .filter(|p| p.name != env!("CARGO_PKG_NAME"))
-        .filter(|p| files(&workspace.root.join(p.folder(workspace)), ".rs").iter().any(has_models));
+    let modelled =
+        workspace.packages.iter().filter(|p| p.name != env!("CARGO_PKG_NAME")).filter(|p| {
+            files(&workspace.root.join(p.folder(workspace)), ".rs").iter().any(has_models)
+        });
     let mut args = vec!["test", "--release", "--lib"];
     modelled.for_each(|p| args.extend(["-p", p.name.as_str()]));
     if args.len() == 3 {
@@ -148,8 +185,25 @@ fn miri(workspace: &Workspace) -> Result<Outcome, String> {
     for (tests, flags) in MIRI {
         // proptest asks where it runs.
         let flags = format!("-Zmiri-disable-isolation {flags}");
-        let env = [("MIRIFLAGS", flags.trim_end()), ("PROPTEST_CASES", "4"), ("CARGO_TARGET_DIR", target)];
+        let env = [
+            ("MIRIFLAGS", flags.trim_end()),
+            ("PROPTEST_CASES", "4"),
+            ("CARGO_TARGET_DIR", target),
+        ];
         run_cargo(&[&["+nightly", "miri", "test"], tests].concat(), &env)?;
     }
     Ok(Outcome::Passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_this_workspace_keep_the_rules() {
+        let workspace = Workspace::read().unwrap();
+        for check in [map::check, citation::check, style::check, book::check] {
+            verdict(check(&workspace)).unwrap_or_else(|why| panic!("{why}"));
+        }
+    }
 }

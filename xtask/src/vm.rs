@@ -1,7 +1,9 @@
-//! A virtual machine with several NUMA nodes: QEMU with a kernel of Debian's, and commands of ours in it.
+//! A virtual machine with several NUMA nodes: QEMU with a kernel of Debian's, and commands of ours
+//! in it.
 //!
-//! Nothing is installed: the kernel is unpacked under the target folder, and the machine's files are an archive in memory
-//! that holds the command, the files that its arguments name, the libraries of both, and a shell.
+//! Nothing is installed: the kernel is unpacked under the target folder, and the machine's files
+//! are an archive in memory that holds the command, the files that its arguments name, the
+//! libraries of both, and a shell.
 
 use crate::step::Outcome;
 use crate::workspace::{Workspace, cargo, files};
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a command may take if nothing is said, with the start of the machine.
+/// Default limit of a command, with the start of the machine, in minutes.
 pub(crate) const MINUTES: u32 = 10;
 /// For each of the starts that the step `vm` makes.
 const STEP_MINUTES: u32 = 8;
@@ -21,9 +23,10 @@ const STEP_MINUTES: u32 = 8;
 const KERNELS: [&str; 2] = ["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"];
 /// How often it is looked whether the machine has ended.
 const LOOK: Duration = Duration::from_millis(50);
-/// Begins the line in which the machine tells how the command ended.
+/// Begins the line with the exit status of the command.
 const STATUS: &str = "corebeat-vm-status ";
-/// Begins the name of a folder in which a kernel is unpacked; the rest is the number of the process that does it.
+/// Begins the name of a folder in which a kernel is unpacked; the rest is the number of the process
+/// that does it.
 const UNPACKED: &str = "kernel-";
 /// Two sockets of four CPUs, a node each.
 const MACHINE: &str = "-nodefaults -no-user-config -display none -no-reboot -accel tcg,thread=multi -cpu max -m 1536 \
@@ -31,15 +34,14 @@ const MACHINE: &str = "-nodefaults -no-user-config -display none -no-reboot -acc
     -object memory-backend-ram,size=768M,id=m0 -object memory-backend-ram,size=768M,id=m1 \
     -numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21";
 
-/// What the step `vm` runs in the machine, which it starts once for each version of control groups: with which version, which tests of
-/// which package, and those whose name has one of these words.
-const TESTS: [(Groups, &str, &str, &str); 6] = [
+/// The tests that the step `vm` runs in the machine, which it starts once for each cgroup version:
+/// with which version, which tests of which package, and those whose name has one of these words.
+const TESTS: [(Groups, &str, &str, &str); 5] = [
     (Groups::V2, "corebeat-linux", "numa", ""),
-    (Groups::V2, "corebeat-linux", "restore", "weight_and_freezer leaves_nobody without_groups"),
-    (Groups::V2, "corebeat-cli", "numa", ""),
-    (Groups::V2, "corebeat-cli", "gang", "are_held more_programs"),
-    (Groups::V1, "corebeat-linux", "restore", "leaves_nobody"),
-    (Groups::V1, "corebeat-cli", "gang", "are_held more_programs"),
+    (Groups::V2, "corebeat-linux", "restore", "weight_and_freezer leaves_no_ without_groups"),
+    (Groups::V2, "corebeat-cli", "cli", "numa:: held_programs more_programs"),
+    (Groups::V1, "corebeat-linux", "restore", "leaves_no_"),
+    (Groups::V1, "corebeat-cli", "cli", "held_programs more_programs"),
 ];
 
 /// Which version of control groups is mounted.
@@ -58,12 +60,14 @@ pub(crate) fn run(groups: Groups, minutes: u32, command: &[&str]) -> Result<u8, 
     boot(&workspace, groups, minutes, command)
 }
 
-/// What is not here, and how to get it.
+/// The missing tool, and how to install it.
 fn missing() -> Option<String> {
     if !cfg!(target_arch = "x86_64") {
         return Some("the virtual machine is one of x86-64, and is not emulated elsewhere".into());
     }
-    for (program, package) in [("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static")] {
+    for (program, package) in
+        [("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static")]
+    {
         if find(program).is_none() {
             return Some(format!(
                 "there is no {program} (apt-get install --no-install-recommends {package}, as root)"
@@ -84,7 +88,12 @@ fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file())
 }
 
-fn boot(workspace: &Workspace, groups: Groups, minutes: u32, command: &[&str]) -> Result<u8, String> {
+fn boot(
+    workspace: &Workspace,
+    groups: Groups,
+    minutes: u32,
+    command: &[&str],
+) -> Result<u8, String> {
     let folder = workspace.target_directory.join("vm");
     remove_stale(&folder);
     let kernel = kernel(&folder)?;
@@ -96,7 +105,8 @@ fn boot(workspace: &Workspace, groups: Groups, minutes: u32, command: &[&str]) -
     ended
 }
 
-/// Removes what runs that were killed have left: folders named after an `xtask` that is not there any more.
+/// Removes what runs that were killed have left: folders named after an `xtask` that is not there
+/// any more.
 fn remove_stale(folder: &Path) {
     let is_stale = |entry: &fs::DirEntry| {
         let name = entry.file_name().into_string().unwrap_or_default();
@@ -122,7 +132,8 @@ fn start(
 ) -> Result<u8, String> {
     let (archive, console) = (own.join("initrd"), own.join("console"));
     let bytes = pack(&workspace.target_directory, own, groups, command)?;
-    fs::write(&archive, bytes).map_err(|e| format!("{} cannot be written: {e}", archive.display()))?;
+    fs::write(&archive, bytes)
+        .map_err(|e| format!("{} cannot be written: {e}", archive.display()))?;
     // If we are killed, QEMU is.
     let mut qemu = Command::new("setpriv");
     qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]).args(MACHINE.split_ascii_whitespace());
@@ -163,12 +174,14 @@ fn kernel(folder: &Path) -> Result<PathBuf, String> {
     if kernel.is_file() {
         return Ok(kernel);
     }
-    let (name, package) = KERNELS.iter().find_map(|name| Some((name, depends(name)?))).ok_or_else(|| {
-        format!("apt knows none of {}: apt-get update, as root, on Debian", KERNELS.join(", "))
-    })?;
+    let (name, package) =
+        KERNELS.iter().find_map(|name| Some((name, depends(name)?))).ok_or_else(|| {
+            format!("apt knows none of {}: apt-get update, as root, on Debian", KERNELS.join(", "))
+        })?;
     println!("fetching {package} ({name}) into {}", folder.display());
     let unpacked = folder.join(format!("{UNPACKED}{}", std::process::id()));
-    fs::create_dir_all(&unpacked).map_err(|e| format!("{} cannot be made: {e}", unpacked.display()))?;
+    fs::create_dir_all(&unpacked)
+        .map_err(|e| format!("{} cannot be made: {e}", unpacked.display()))?;
     let fetched = unpack(&unpacked, &package).and_then(|found| {
         fs::rename(&found, &kernel).map_err(|e| format!("{} cannot be moved: {e}", found.display()))
     });
@@ -193,20 +206,29 @@ fn unpack(folder: &Path, package: &str) -> Result<PathBuf, String> {
     let archive = files(folder, ".deb").pop().ok_or("apt-get download left no package")?;
     quiet(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(folder))?;
     let kernels = files(&folder.join("boot"), "");
-    let is_kernel = |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vmlinuz"));
-    kernels.iter().find(is_kernel).cloned().ok_or_else(|| format!("there is no kernel in {package}"))
+    let is_kernel =
+        |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vmlinuz"));
+    kernels
+        .iter()
+        .find(is_kernel)
+        .cloned()
+        .ok_or_else(|| format!("there is no kernel in {package}"))
 }
 
 /// Runs a program whose output is shown only if it fails.
 fn quiet(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output =
-        command.stdin(Stdio::null()).output().map_err(|e| format!("{name} could not be started: {e}"))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("{name} could not be started: {e}"))?;
     match output.status.success() {
         true => Ok(()),
-        false => {
-            Err(format!("{name}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
-        }
+        false => Err(format!(
+            "{name}: {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
     }
 }
 
@@ -218,11 +240,14 @@ fn pack(target: &Path, own: &Path, groups: Groups, command: &[&str]) -> Result<V
     archive.file("/bin/busybox", 0o755, read(&busybox)?);
     let mut words = Vec::new();
     for (i, word) in command.iter().enumerate() {
-        // What cargo has built goes by its name, all else by its path; a command may also be one of the host's.
+        // A program that cargo has built is found by its name, other files by path; a command may
+        // be one of the host's.
         let named = built.join(word);
         let file = match word.contains('/') {
             true => fs::canonicalize(word).ok().filter(|p| p.is_file()),
-            false => Some(named).filter(|p| p.is_file()).or_else(|| (i == 0).then(|| find(word)).flatten()),
+            false => Some(named)
+                .filter(|p| p.is_file())
+                .or_else(|| (i == 0).then(|| find(word)).flatten()),
         };
         match file {
             Some(file) => {
@@ -248,13 +273,19 @@ fn add_program(archive: &mut Archive, own: &Path, file: &Path) -> Result<(), Str
     }
     // Symbols for debuggers are most of a program, and its files are the machine's memory.
     let stripped = own.join("stripped");
-    let is_stripped = quiet(Command::new("strip").arg("-g").arg("-o").arg(&stripped).arg(file)).is_ok();
+    let is_stripped =
+        quiet(Command::new("strip").arg("-g").arg("-o").arg(&stripped).arg(file)).is_ok();
     archive.file(&name, 0o755, read(if is_stripped { &stripped } else { file })?);
-    let output =
-        Command::new("ldd").arg(file).output().map_err(|e| format!("ldd could not be started: {e}"))?;
-    // A library is told as 'name => /path (address)', the loader as '/path (address)'; a static program has none.
+    let output = Command::new("ldd")
+        .arg(file)
+        .output()
+        .map_err(|e| format!("ldd could not be started: {e}"))?;
+    // ldd prints a library as 'name => /path (address)', the loader as '/path (address)'; a static
+    // program has none.
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    for library in text.lines().filter_map(|l| l.split_ascii_whitespace().find(|w| w.starts_with('/'))) {
+    for library in
+        text.lines().filter_map(|l| l.split_ascii_whitespace().find(|w| w.starts_with('/')))
+    {
         if !archive.holds(library) {
             archive.file(library, 0o755, read(Path::new(library))?);
         }
@@ -299,7 +330,8 @@ fn init(built: &Path, groups: Groups, command: &str) -> String {
     )
 }
 
-/// Files in the format that the kernel takes for its first ones (`newc`; Linux, Documentation/driver-api/early-userspace/buffer-format.rst).
+/// Files in the format that the kernel takes for its first ones (`newc`; Linux,
+/// Documentation/driver-api/early-userspace/buffer-format.rst).
 #[derive(Default)]
 struct Archive {
     files: BTreeMap<String, (u32, Vec<u8>)>,
@@ -320,7 +352,8 @@ impl Archive {
         let mut entry = |name: &str, mode: u32, device: (u32, u32), bytes: &[u8]| {
             inode += 1;
             let size = bytes.len() as u32;
-            let fields = [inode, mode, 0, 0, 1, 0, size, 0, 0, device.0, device.1, name.len() as u32 + 1, 0];
+            let fields =
+                [inode, mode, 0, 0, 1, 0, size, 0, 0, device.0, device.1, name.len() as u32 + 1, 0];
             out.extend_from_slice(b"070701");
             fields.iter().for_each(|f| out.extend_from_slice(format!("{f:08x}").as_bytes()));
             out.extend_from_slice(name.as_bytes());
@@ -329,7 +362,8 @@ impl Archive {
             out.extend_from_slice(bytes);
             out.resize(out.len().next_multiple_of(4), 0);
         };
-        let mut folders = BTreeSet::from([Path::new("/dev"), Path::new("/sys"), Path::new("/proc")]);
+        let mut folders =
+            BTreeSet::from([Path::new("/dev"), Path::new("/sys"), Path::new("/proc")]);
         folders.extend(self.files.keys().flat_map(|f| Path::new(f).ancestors().skip(1)));
         for folder in folders.into_iter().filter(|f| *f != Path::new("/")) {
             entry(folder.to_string_lossy().trim_start_matches('/'), 0o040_755, (0, 0), &[]);
@@ -359,11 +393,16 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
         }
         // The tests are the script's arguments, because what is named there comes into the machine.
         let words = ["sh", "-c", &script, "vm"].into_iter().map(Cow::from);
-        let command: Vec<Cow<str>> = words.chain(binaries.iter().map(|b| b.to_string_lossy())).collect();
+        let command: Vec<Cow<str>> =
+            words.chain(binaries.iter().map(|b| b.to_string_lossy())).collect();
         let command: Vec<&str> = command.iter().map(|word| &**word).collect();
         match boot(workspace, groups, STEP_MINUTES, &command)? {
             0 => {}
-            code => return Err(format!("the tests ended with {code} in the virtual machine ({groups:?})")),
+            code => {
+                return Err(format!(
+                    "the tests ended with {code} in the virtual machine ({groups:?})"
+                ));
+            }
         }
     }
     Ok(Outcome::Passed)
@@ -383,7 +422,9 @@ fn build(package: &str, test: &str) -> Result<PathBuf, String> {
         let is_it = message["target"]["name"] == test && message["profile"]["test"] == true;
         message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
     };
-    text.lines().find_map(executable).ok_or_else(|| format!("cargo built no test {test} in {package}"))
+    text.lines()
+        .find_map(executable)
+        .ok_or_else(|| format!("cargo built no test {test} in {package}"))
 }
 
 #[cfg(test)]
@@ -396,7 +437,7 @@ mod tests {
         let mut gone = Command::new("true").spawn().unwrap();
         gone.wait().unwrap();
         let (gone, own) = (gone.id().to_string(), std::process::id().to_string());
-        // Its number is nobody's, or somebody's who is not xtask.
+        // The number is free, or belongs to a process other than xtask.
         for name in [&gone, &format!("{UNPACKED}{gone}"), "1", &own, "other"] {
             fs::create_dir_all(folder.join(name)).unwrap();
         }

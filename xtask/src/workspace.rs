@@ -1,4 +1,4 @@
-//! The workspace as `cargo metadata` tells it.
+//! The workspace as `cargo metadata` reports it.
 
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,21 @@ pub(crate) struct Package {
     pub(crate) dependencies: Vec<Dependency>,
 }
 
-/// What a crate uses, in whatever way: to run, to be built, to be tested.
+/// A dependency of a crate: ordinary, build or development.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
     /// Where it is, if it is on this disk.
     pub(crate) path: Option<PathBuf>,
+    /// `dev` or `build`; `None` for an ordinary dependency.
+    pub(crate) kind: Option<String>,
+}
+
+impl Dependency {
+    /// Whether only tests, examples and benchmarks use it.
+    pub(crate) fn is_for_tests(&self) -> bool {
+        self.kind.as_deref() == Some("dev")
+    }
 }
 
 impl Workspace {
@@ -35,11 +44,16 @@ impl Workspace {
         let mut cargo = Command::new(cargo());
         cargo.args(["metadata", "--format-version", "1", "--no-deps", "--offline"]);
         cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
-        let output = cargo.output().map_err(|e| format!("cargo metadata could not be started: {e}"))?;
+        let output =
+            cargo.output().map_err(|e| format!("cargo metadata could not be started: {e}"))?;
         if !output.status.success() {
-            return Err(format!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+            return Err(format!(
+                "cargo metadata failed: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            ));
         }
-        serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata was not understood: {e}"))
+        serde_json::from_slice(&output.stdout)
+            .map_err(|e| format!("cargo metadata was not understood: {e}"))
     }
 }
 
@@ -56,7 +70,7 @@ pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
 }
 
-/// All files under a folder whose name ends so, in order. What cannot be read is left out.
+/// All files under a folder whose name ends with `ending`, sorted. Unreadable folders are left out.
 pub(crate) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -69,9 +83,4 @@ pub(crate) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     }
     found.sort();
     found
-}
-
-/// One line for each complaint, or nothing to complain of.
-pub(crate) fn verdict(complaints: Vec<String>) -> Result<(), String> {
-    if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n       ")) }
 }

@@ -1,21 +1,22 @@
 //! Corebeat's own: tasks with a stack, and async tasks, which hold none while they wait.
 
-use super::lap::{Laps, Outcome};
-use super::load::{BATCH, BUFFER, CAPACITY, CROWD, Load, Watched, Work, counter, hold, ordered, unordered};
-use super::memory;
+use super::lap::{Laps, Outcome, blocked, crowd};
+use super::load::{
+    BATCH, BUFFER, CAPACITY, Load, Watched, Work, counter, hold, ordered, unordered,
+};
 use super::ring::Spin;
 use crate::line::cpus;
 use corebeat_lpel::monitor::{Dispatch, End, Level, Listener, Monitor, TextLog, Wait, WhenFull};
 use corebeat_lpel::{
-    Builder, Event, JoinHandle, Reader, Runtime, StreamSet, Task, TryReadError, TryWriteError, Writer, spawn,
-    spawn_async, stream as new_stream, yield_now,
+    Builder, Event, JoinHandle, Reader, Runtime, StreamSet, Task, TryReadError, TryWriteError,
+    Writer, spawn, spawn_async, stream as new_stream, yield_now,
 };
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Neighbours in a pipeline that are placed together. A lap's records stand in as many stages as there are records for a
-/// stream, 100: larger blocks would keep one worker busy after the other.
+/// Neighbours in a pipeline that are placed together. A lap's records stand in as many stages as
+/// there are records for a stream, 100: larger blocks would keep one worker busy after the other.
 const BLOCK: u64 = 100;
 
 /// Bytes of memory for records that are not written yet.
@@ -43,8 +44,8 @@ pub(crate) fn run(load: &Load, form: Form) -> Result<Outcome, String> {
         Some(Watched::WholeText) => WhenFull::Wait,
     };
     let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
-    let log =
-        TextLog::with_buffer(&folder, Level::Workers, LOG_BUFFER, when_full).map_err(|e| e.to_string())?;
+    let log = TextLog::with_buffer(&folder, Level::Workers, LOG_BUFFER, when_full)
+        .map_err(|e| e.to_string())?;
     let builder = builder.cpus(cpus()).monitor(log.clone());
     let outcome = run_on(builder, load, form)?;
     let written = log.finish().map_err(|e| e.to_string())?;
@@ -56,6 +57,7 @@ pub(crate) fn run(load: &Load, form: Form) -> Result<Outcome, String> {
 
 fn run_on(builder: Builder, load: Load, form: Form) -> Result<Outcome, String> {
     let runtime = builder.build().map_err(|e| e.to_string())?;
+    let join = |task: JoinHandle<u64>| task.join().unwrap_or(0);
     let outcome = match load.work {
         Work::Plain => runtime.run(move || plain(load, form)),
         Work::Leave => runtime.run(move || leave(load, form)),
@@ -63,8 +65,14 @@ fn run_on(builder: Builder, load: Load, form: Form) -> Result<Outcome, String> {
         Work::Stream => runtime.run(move || stream(load, form)),
         Work::Batch => runtime.run(move || batch(load)),
         Work::Ring => runtime.run(move || ring(load)),
-        Work::Spawn => runtime.run(move || crowd(load, form)),
-        Work::Memory => runtime.run(move || blocked(load, form)),
+        Work::Spawn if form == Form::Async => {
+            runtime.run(move || crowd(load, |i| spawn_async(async move { i }), join))
+        }
+        Work::Spawn => runtime.run(move || crowd(load, |i| spawn(move || i), join)),
+        Work::Memory => match runtime.run(move || memory(load, form)) {
+            Ok(outcome) => return outcome,
+            Err(why) => Err(why),
+        },
         Work::Idle => return idle(&runtime, load, form),
         Work::RingBatch => return Err("has no batches that do not wait".into()),
     };
@@ -74,7 +82,7 @@ fn run_on(builder: Builder, load: Load, form: Form) -> Result<Outcome, String> {
 /// Listens, and only adds up.
 struct Sum(Level);
 
-/// What one worker's tasks did.
+/// The figures of the tasks of one worker.
 #[derive(Default)]
 struct Added {
     execution_ns: u64,
@@ -142,16 +150,18 @@ fn spawn_stage(
     mut pass: impl FnMut(u64) -> bool + Send + 'static,
 ) {
     let spawned = match form {
-        Form::Stackful | Form::Blocks => task.spawn(move || while from.read().is_some_and(&mut pass) {}),
+        Form::Stackful | Form::Blocks => {
+            task.spawn(move || while from.read().is_some_and(&mut pass) {})
+        }
         Form::Async => {
             task.spawn_async(async move { while from.read_async().await.is_some_and(&mut pass) {} })
         }
     };
-    // Who cannot be spawned is missed by the collector.
+    // The collector detects a task that cannot be spawned.
     drop(spawned);
 }
 
-/// Sends the records of a lap each time it is told to.
+/// Sends the records of a lap on each request.
 fn source(load: Load, lap: Reader<()>, mut to: Writer<u64>) {
     for () in lap {
         for i in 0..load.count {
@@ -171,16 +181,10 @@ fn plain(load: Load, form: Form) -> Outcome {
         let before = std::mem::replace(&mut from, next);
         spawn_stage(stage(load, form, i), form, before, move |record| to.write(record + 1).is_ok());
     }
-    let mut laps = Laps::new(load);
-    while laps.begin() {
+    Laps::run(load, || {
         let _ = go.write(());
-        let mut sum = 0;
-        for _ in 0..load.count {
-            sum = ordered(sum, from.read().unwrap_or(0));
-        }
-        laps.end(sum);
-    }
-    laps.outcome()
+        (0..load.count).fold(0, |sum, _| ordered(sum, from.read().unwrap_or(0)))
+    })
 }
 
 fn leave(load: Load, form: Form) -> Outcome {
@@ -198,8 +202,7 @@ fn leave(load: Load, form: Form) -> Outcome {
             _ => to.write(record - 1).is_ok(),
         });
     }
-    let mut laps = Laps::new(load);
-    while laps.begin() {
+    Laps::run(load, || {
         let _ = go.write(());
         let (mut sum, mut missing) = (0, load.count);
         while missing > 0 {
@@ -212,15 +215,13 @@ fn leave(load: Load, form: Form) -> Outcome {
                 None => break,
             }
         }
-        laps.end(sum);
-    }
-    laps.outcome()
+        sum
+    })
 }
 
 fn pingpong(load: Load, form: Form) -> Outcome {
     let (mut there, mut arrived) = new_stream(1);
     let (mut back, mut returned) = new_stream(1);
-    let mut laps = Laps::new(load);
     let asker = match form {
         Form::Stackful | Form::Blocks => {
             on(load, 1, move || {
@@ -229,15 +230,12 @@ fn pingpong(load: Load, form: Form) -> Outcome {
                 }
             });
             on(load, 0, move || {
-                while laps.begin() {
-                    let mut n = 0;
-                    for _ in 0..load.count {
+                Laps::run(load, || {
+                    (0..load.count).fold(0, |n, _| {
                         let _ = there.write(n);
-                        n = returned.read().unwrap_or(0);
-                    }
-                    laps.end(n);
-                }
-                laps.outcome()
+                        returned.read().unwrap_or(0)
+                    })
+                })
             })
         }
         Form::Async => {
@@ -247,6 +245,7 @@ fn pingpong(load: Load, form: Form) -> Outcome {
                 }
             });
             async_on(load, 0, async move {
+                let mut laps = Laps::new(load);
                 while laps.begin() {
                     let mut n = 0;
                     for _ in 0..load.count {
@@ -262,12 +261,12 @@ fn pingpong(load: Load, form: Form) -> Outcome {
     result(asker)
 }
 
-/// What a task gave.
+/// The result of a task.
 fn result(task: Option<JoinHandle<Outcome>>) -> Outcome {
     task.and_then(|task| task.join().ok()).unwrap_or_default()
 }
 
-/// Writes laps of numbers until it is told to stop.
+/// Writes laps of numbers until the request to stop.
 fn writer(load: Load, stop: Arc<AtomicBool>, mut to: Writer<u64>) {
     while !stop.load(Ordering::SeqCst) {
         for i in 0..load.count {
@@ -281,21 +280,17 @@ fn stream(load: Load, form: Form) -> Outcome {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     on(load, 1, move || writer(load, stopped, to));
-    let mut laps = Laps::new(load);
     let reader = match form {
         Form::Stackful | Form::Blocks => on(load, 0, move || {
-            while laps.begin() {
-                let mut sum = 0;
-                for _ in 0..load.count {
-                    sum = ordered(sum, from.read().unwrap_or(0));
-                }
-                laps.end(sum);
-            }
+            let outcome = Laps::run(load, || {
+                (0..load.count).fold(0, |sum, _| ordered(sum, from.read().unwrap_or(0)))
+            });
             stop.store(true, Ordering::SeqCst);
             while from.read().is_some() {}
-            laps.outcome()
+            outcome
         }),
         Form::Async => async_on(load, 0, async move {
+            let mut laps = Laps::new(load);
             while laps.begin() {
                 let mut sum = 0;
                 for _ in 0..load.count {
@@ -325,21 +320,20 @@ fn batch(load: Load) -> Outcome {
         }
     });
     let reader = on(load, 0, move || {
-        let mut laps = Laps::new(load);
         let mut items = Vec::with_capacity(BATCH);
-        while laps.begin() {
+        let outcome = Laps::run(load, || {
             let (mut sum, mut missing) = (0, load.count as usize);
             while missing > 0 {
                 missing -= from.read_batch(&mut items, missing.min(BATCH));
                 sum = items.drain(..).fold(sum, ordered);
             }
-            laps.end(sum);
-        }
+            sum
+        });
         stop.store(true, Ordering::SeqCst);
         while from.read_batch(&mut items, BATCH) > 0 {
             items.clear();
         }
-        laps.outcome()
+        outcome
     });
     result(reader)
 }
@@ -360,93 +354,60 @@ fn ring(load: Load) -> Outcome {
         }
     });
     let reader = on(load, 0, move || {
-        let mut laps = Laps::new(load);
-        while laps.begin() {
-            let mut sum = 0;
-            for _ in 0..load.count {
+        Laps::run(load, || {
+            (0..load.count).fold(0, |sum, _| {
                 let mut spin = Spin::default();
-                sum = loop {
+                loop {
                     match from.try_read() {
                         Ok(item) => break ordered(sum, item),
                         Err(TryReadError::Empty) => spin.wait(),
                         Err(TryReadError::Closed) => break sum,
                     }
-                };
-            }
-            laps.end(sum);
-        }
-        laps.outcome()
+                }
+            })
+        })
     });
     result(reader)
 }
 
-fn crowd(load: Load, form: Form) -> Outcome {
-    let mut laps = Laps::new(load);
-    let mut tasks: Vec<JoinHandle<u64>> = Vec::with_capacity(CROWD as usize);
-    while laps.begin() {
-        let mut sum = 0;
-        for begin in (0..load.count).step_by(CROWD as usize) {
-            let crowd = begin..load.count.min(begin + CROWD);
-            match form {
-                Form::Stackful | Form::Blocks => tasks.extend(crowd.map(|i| spawn(move || i))),
-                Form::Async => tasks.extend(crowd.map(|i| spawn_async(async move { i }))),
-            }
-            sum += tasks.drain(..).map(|task| task.join().unwrap_or(0)).sum::<u64>();
-        }
-        laps.end(sum);
-    }
-    laps.outcome()
+fn memory(load: Load, form: Form) -> Result<Outcome, String> {
+    let spawn = |started: Arc<AtomicU64>| {
+        let (to, mut from) = new_stream::<u64>(1);
+        let task = match form {
+            Form::Stackful | Form::Blocks => spawn(move || {
+                started.fetch_add(1, Ordering::SeqCst);
+                from.read().unwrap_or(0)
+            }),
+            Form::Async => spawn_async(async move {
+                started.fetch_add(1, Ordering::SeqCst);
+                from.read_async().await.unwrap_or(0)
+            }),
+        };
+        (to, task)
+    };
+    blocked(load, spawn, yield_now, release)
 }
 
-fn blocked(load: Load, form: Form) -> Outcome {
-    let before = memory::held();
-    let started = Arc::new(AtomicU64::new(0));
-    let tasks: Vec<_> = (0..load.count)
-        .map(|_| {
-            let (to, mut from) = new_stream::<u64>(1);
-            let started = started.clone();
-            let task = match form {
-                Form::Stackful | Form::Blocks => spawn(move || {
-                    started.fetch_add(1, Ordering::SeqCst);
-                    from.read().unwrap_or(0)
-                }),
-                Form::Async => spawn_async(async move {
-                    started.fetch_add(1, Ordering::SeqCst);
-                    from.read_async().await.unwrap_or(0)
-                }),
-            };
-            (to, task)
-        })
-        .collect();
-    while started.load(Ordering::SeqCst) < load.count {
-        yield_now();
-    }
-    let after = memory::held();
-    memory::outcome(&load, before, after, release(tasks))
-}
-
-/// Sends each task a number, and adds up what they return.
-fn release(tasks: Vec<(Writer<u64>, JoinHandle<u64>)>) -> u64 {
-    let mut sum = 0;
-    for (i, (mut to, task)) in (0..).zip(tasks) {
-        let _ = to.write(i);
-        sum += task.join().unwrap_or(0);
-    }
-    sum
+/// Sends a task a number, and returns its result.
+fn release((i, (mut to, task)): (u64, (Writer<u64>, JoinHandle<u64>))) -> u64 {
+    let _ = to.write(i);
+    task.join().unwrap_or(0)
 }
 
 /// This thread is no task: it holds the streams' other ends.
 fn idle(runtime: &Runtime, load: Load, form: Form) -> Result<Outcome, String> {
-    let tasks = (0..load.count)
+    let tasks: Vec<_> = (0..load.count)
         .map(|_| {
             let (to, mut from) = new_stream::<u64>(1);
             let task = match form {
                 Form::Stackful | Form::Blocks => runtime.spawn(move || from.read().unwrap_or(0)),
-                Form::Async => runtime.spawn_async(async move { from.read_async().await.unwrap_or(0) }),
+                Form::Async => {
+                    runtime.spawn_async(async move { from.read_async().await.unwrap_or(0) })
+                }
             };
             (to, task)
         })
         .collect();
     hold();
-    Ok(Outcome { value: 0.0, checksum: release(tasks) })
+    Ok(Outcome { value: 0.0, checksum: (0..).zip(tasks).map(release).sum() })
 }

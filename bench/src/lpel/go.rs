@@ -1,6 +1,7 @@
-//! Go: `peers/lpel.go`. It is given and prints the same as the others.
+//! Go: `peers/lpel.go`. It prints the same as the others.
 
 use super::load::Load;
+use crate::apart::name;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +10,14 @@ use std::process::Command;
 pub(crate) fn become_it(program: Option<&Path>, load: &Load) -> String {
     match program {
         Some(program) => {
-            let failed = Command::new(program).args(load.arguments()).exec();
+            let arguments = [
+                name(&load.work),
+                format!("--workers={}", load.workers),
+                format!("--count={}", load.count),
+                format!("--depth={}", load.depth),
+                format!("--least-ms={}", load.least_ms),
+            ];
+            let failed = Command::new(program).args(arguments).exec();
             format!("cannot start {}: {failed}", program.display())
         }
         None => "--program says where the program is".into(),

@@ -1,9 +1,13 @@
-//! Laps: the same work over and over, the first time to warm up, then until enough time was measured.
+//! Laps: the same work over and over, the first time to warm up, then until enough time was
+//! measured.
 
-use super::load::Load;
+use super::load::{CROWD, Load, Work, hold};
+use crate::memory;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a child gives.
+/// The result of a child process.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Outcome {
     /// Nanoseconds for an operation, or bytes for a task.
@@ -14,12 +18,12 @@ pub(crate) struct Outcome {
 /// The time that laps took, and whether their results were right.
 pub(crate) struct Laps {
     load: Load,
-    /// What each lap's checksum should be.
+    /// The expected checksum of each lap.
     expected: u64,
     begin: Instant,
     /// Laps that have ended, the first one included.
     ended: u64,
-    /// What they took, without the first one.
+    /// The time of all laps but the first.
     time: Duration,
     wrong: Option<u64>,
 }
@@ -28,6 +32,16 @@ impl Laps {
     pub(crate) fn new(load: Load) -> Laps {
         let (expected, begin) = (load.checksum(), Instant::now());
         Laps { load, expected, begin, ended: 0, time: Duration::ZERO, wrong: None }
+    }
+
+    /// Runs laps, each of which returns its checksum.
+    pub(crate) fn run(load: Load, mut lap: impl FnMut() -> u64) -> Outcome {
+        let mut laps = Laps::new(load);
+        while laps.begin() {
+            let checksum = lap();
+            laps.end(checksum);
+        }
+        laps.outcome()
     }
 
     /// Whether there is to be another lap; it begins now.
@@ -59,9 +73,47 @@ impl Laps {
     }
 }
 
+/// Runs laps that spawn crowds of tasks and join them.
+pub(crate) fn crowd<T>(
+    load: Load,
+    mut spawn: impl FnMut(u64) -> T,
+    mut join: impl FnMut(T) -> u64,
+) -> Outcome {
+    let mut tasks = Vec::with_capacity(CROWD as usize);
+    Laps::run(load, || {
+        let mut sum = 0;
+        for begin in (0..load.count).step_by(CROWD as usize) {
+            tasks.extend((begin..load.count.min(begin + CROWD)).map(&mut spawn));
+            sum += tasks.drain(..).map(&mut join).sum::<u64>();
+        }
+        sum
+    })
+}
+
+/// Measures the memory of tasks that wait, each for an item. `spawn` returns a task that first
+/// adds one to a number; `release` sends it an item, and returns its result.
+pub(crate) fn blocked<T>(
+    load: Load,
+    mut spawn: impl FnMut(Arc<AtomicU64>) -> T,
+    pause: fn(),
+    release: impl FnMut((u64, T)) -> u64,
+) -> Result<Outcome, String> {
+    let before = memory::held()?;
+    let started = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<T> = (0..load.count).map(|_| spawn(started.clone())).collect();
+    while started.load(Ordering::SeqCst) < load.count {
+        pause();
+    }
+    let after = memory::held()?;
+    if load.work == Work::Idle {
+        hold();
+    }
+    let checksum = (0..).zip(tasks).map(release).sum();
+    Ok(Outcome { value: after.saturating_sub(before) as f64 / load.count as f64, checksum })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::load::Work;
     use super::*;
 
     const LOAD: Load =

@@ -1,7 +1,7 @@
-//! What a subject of the lpel benches is given to do, the same for all, and what must come of it.
+//! The load of the lpel benches, equal for all subjects, and its expected result.
 
-use crate::apart::word;
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::time::Duration;
 
@@ -13,17 +13,18 @@ pub(crate) const CAPACITY: usize = 1024;
 pub(crate) const BATCH: usize = 64;
 /// Tasks that are spawned before the first of them is joined.
 pub(crate) const CROWD: u64 = 1000;
-/// What a child says when all its tasks are blocked.
+/// Printed by a child when all its tasks are blocked.
 pub(crate) const READY: &str = "ready";
 
 const SEED: u64 = 0x636f_7265_6265_6174;
 
-/// What is to be done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// The kind of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Work {
     /// Records pass all stages of a pipeline.
     Plain,
-    /// Records carry a counter, which each stage takes one from; at 0 they leave to a collector of all stages.
+    /// Records carry a counter, which each stage takes one from; at 0 they leave to a collector of
+    /// all stages.
     Leave,
     /// Two tasks pass a number back and forth.
     Pingpong,
@@ -43,9 +44,10 @@ pub(crate) enum Work {
     Idle,
 }
 
-/// Who listens to Corebeat's workers: the levels of Prokesch, *A Light-Weight Parallel Execution Layer for Shared-Memory
-/// Stream Processing* (2011), section 5.4.3, heard by one who adds up; and the last of them written down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// The monitoring of Corebeat's workers: the levels of Prokesch, *A Light-Weight Parallel Execution
+/// Layer for Shared-Memory Stream Processing* (2011), section 5.4.3, with a listener that adds up;
+/// and the highest level written as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Watched {
     A,
     B,
@@ -58,49 +60,33 @@ pub(crate) enum Watched {
 }
 
 /// A work, with its size.
-#[derive(Debug, Clone, Copy, clap::Args)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) work: Work,
-    #[arg(long)]
     pub(crate) workers: usize,
-    /// Records, round trips, items, or tasks, in one lap
-    #[arg(long)]
+    /// Records, round trips, items, or tasks, in one lap.
     pub(crate) count: u64,
-    /// Stages of a pipeline
-    #[arg(long, default_value_t = 0)]
+    /// Stages of a pipeline.
     pub(crate) depth: u64,
-    /// Laps are made until so much time was measured
-    #[arg(long, default_value_t = 0)]
+    /// Laps are made until so much time was measured.
     pub(crate) least_ms: u64,
-    #[arg(long)]
     pub(crate) watched: Option<Watched>,
 }
 
 impl Load {
-    /// Itself as a child's arguments; the peers in other languages read the same.
-    pub(crate) fn arguments(&self) -> Vec<String> {
-        let mut arguments = vec![
-            word(self.work),
-            format!("--workers={}", self.workers),
-            format!("--count={}", self.count),
-            format!("--depth={}", self.depth),
-            format!("--least-ms={}", self.least_ms),
-        ];
-        arguments.extend(self.watched.map(|w| format!("--watched={}", word(w))));
-        arguments
-    }
-
     pub(crate) fn least(&self) -> Duration {
         Duration::from_millis(self.least_ms)
     }
 
-    /// The record of this number as the source of a pipeline sends it: its number, and below that its counter.
+    /// The record of this number as the source of a pipeline sends it: its number, and below that
+    /// its counter.
     pub(crate) fn record(&self, number: u64) -> u64 {
-        let counter = if self.work == Work::Leave { mix(SEED.wrapping_add(number)) % self.depth } else { 0 };
+        let counter =
+            if self.work == Work::Leave { mix(SEED.wrapping_add(number)) % self.depth } else { 0 };
         number << 32 | counter
     }
 
-    /// How many operations a lap is; the time of one is told.
+    /// Number of operations in a lap; the value is the time of one.
     pub(crate) fn operations(&self) -> u64 {
         match self.work {
             Work::Plain => self.count * self.depth,
@@ -112,17 +98,21 @@ impl Load {
     /// The checksum of a lap.
     pub(crate) fn checksum(&self) -> u64 {
         match self.work {
-            Work::Plain => (0..self.count).fold(0, |sum, i| ordered(sum, self.record(i) + self.depth)),
+            Work::Plain => {
+                (0..self.count).fold(0, |sum, i| ordered(sum, self.record(i) + self.depth))
+            }
             // The stage that a record leaves at is what its counter was.
             Work::Leave => (0..self.count).fold(0, |sum, i| unordered(sum, self.record(i))),
             Work::Pingpong => self.count,
-            Work::Stream | Work::Batch | Work::Ring | Work::RingBatch => (0..self.count).fold(0, ordered),
+            Work::Stream | Work::Batch | Work::Ring | Work::RingBatch => {
+                (0..self.count).fold(0, ordered)
+            }
             Work::Spawn | Work::Memory | Work::Idle => (0..self.count).sum(),
         }
     }
 }
 
-/// What a record's counter stands at.
+/// The counter of a record.
 pub(crate) fn counter(record: u64) -> u64 {
     record & 0xffff_ffff
 }
@@ -137,7 +127,8 @@ pub(crate) fn unordered(sum: u64, item: u64) -> u64 {
     sum.wrapping_add(mix(item))
 }
 
-/// Steele, Lea and Flood, *Fast Splittable Pseudorandom Number Generators* (2014): the output function of SplitMix64.
+/// Steele, Lea and Flood, *Fast Splittable Pseudorandom Number Generators* (2014): the output
+/// function of SplitMix64.
 fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -145,7 +136,8 @@ fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Says that all is as it should be while CPU time is measured, and waits until it was: until the input ends.
+/// Says that all is as it should be while CPU time is measured, and waits until it was: until the
+/// input ends.
 pub(crate) fn hold() {
     println!("{READY}");
     let _ = std::io::stdout().flush();
@@ -155,25 +147,9 @@ pub(crate) fn hold() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
 
     fn load(work: Work) -> Load {
         Load { work, workers: 1, count: 5, depth: 7, least_ms: 3, watched: Some(Watched::D) }
-    }
-
-    #[test]
-    fn arguments_are_read_back() {
-        #[derive(Parser)]
-        struct Cli {
-            #[command(flatten)]
-            load: Load,
-        }
-        for work in Work::value_variants() {
-            let words = [vec!["bench".to_owned()], load(*work).arguments()].concat();
-            let read = Cli::parse_from(words).load;
-            assert_eq!((read.work, read.workers, read.count), (*work, 1, 5));
-            assert_eq!((read.depth, read.least_ms, read.watched), (7, 3, Some(Watched::D)));
-        }
     }
 
     #[test]

@@ -2,10 +2,8 @@
 //!
 //! A bound is laid on by hand: a semaphore beside the channel counts the places that are free.
 
-use super::lap::{Laps, Outcome};
-use super::load::{BUFFER, CAPACITY, CROWD, Load, Work, counter, hold, ordered, unordered};
-use super::memory;
-use may::coroutine::JoinHandle;
+use super::lap::{Laps, Outcome, blocked, crowd};
+use super::load::{BUFFER, CAPACITY, Load, Work, counter, ordered, unordered};
 use may::go;
 use may::sync::{Semphore, mpsc, spsc};
 use std::sync::Arc;
@@ -23,12 +21,15 @@ pub(crate) fn run(load: &Load, bound: Bound) -> Result<Outcome, String> {
     may::config().set_workers(load.workers);
     let main = match load.work {
         // It holds up the thread that it runs on, which therefore must be no worker.
-        Work::Memory | Work::Idle => return Ok(blocked(load)),
+        Work::Memory | Work::Idle => return memory(load),
         Work::Plain => go!(move || plain(load, bound)),
         Work::Leave => go!(move || leave(load, bound)),
         Work::Pingpong => go!(move || pingpong(load)),
         Work::Stream => go!(move || stream(load, bound)),
-        Work::Spawn => go!(move || crowd(load)),
+        Work::Spawn => {
+            let spawn = |i| go!(move || i);
+            go!(move || crowd(load, spawn, |task| task.join().unwrap_or(0)))
+        }
         _ => return Err("has no batches, and no ring alone".into()),
     };
     main.join().map_err(|_| "panicked".into())
@@ -87,9 +88,14 @@ impl Reader {
         self.places.give();
         Some(item)
     }
+
+    /// The checksum of a lap of items.
+    fn read_lap(&self, load: Load) -> u64 {
+        (0..load.count).fold(0, |sum, _| ordered(sum, self.read().unwrap_or(0)))
+    }
 }
 
-/// Sends the records of a lap each time it is told to.
+/// Sends the records of a lap on each request.
 fn source(load: Load, lap: &spsc::Receiver<()>, to: &Writer) {
     while lap.recv().is_ok() {
         for i in 0..load.count {
@@ -113,16 +119,10 @@ fn plain(load: Load, bound: Bound) -> Outcome {
             }
         });
     }
-    let mut laps = Laps::new(load);
-    while laps.begin() {
+    Laps::run(load, || {
         let _ = go.send(());
-        let mut sum = 0;
-        for _ in 0..load.count {
-            sum = ordered(sum, from.read().unwrap_or(0));
-        }
-        laps.end(sum);
-    }
-    laps.outcome()
+        from.read_lap(load)
+    })
 }
 
 /// All stages share the way out, as one would do it with these channels.
@@ -149,17 +149,14 @@ fn leave(load: Load, bound: Bound) -> Outcome {
             }
         });
     }
-    let mut laps = Laps::new(load);
-    while laps.begin() {
+    Laps::run(load, || {
         let _ = go.send(());
-        let mut sum = 0;
-        for _ in 0..load.count {
-            sum = unordered(sum, left.recv().unwrap_or(0));
+        (0..load.count).fold(0, |sum, _| {
+            let item = left.recv().unwrap_or(0);
             out_places.give();
-        }
-        laps.end(sum);
-    }
-    laps.outcome()
+            unordered(sum, item)
+        })
+    })
 }
 
 /// With one number under way no bound is needed.
@@ -169,16 +166,12 @@ fn pingpong(load: Load) -> Outcome {
     go!(move || while let Ok(n) = arrived.recv() {
         let _ = back.send(n + 1);
     });
-    let mut laps = Laps::new(load);
-    while laps.begin() {
-        let mut n = 0u64;
-        for _ in 0..load.count {
+    Laps::run(load, || {
+        (0..load.count).fold(0, |n, _| {
             let _ = there.send(n);
-            n = returned.recv().unwrap_or(0);
-        }
-        laps.end(n);
-    }
-    laps.outcome()
+            returned.recv().unwrap_or(0)
+        })
+    })
 }
 
 fn stream(load: Load, bound: Bound) -> Outcome {
@@ -190,58 +183,23 @@ fn stream(load: Load, bound: Bound) -> Outcome {
             to.write(i);
         }
     });
-    let mut laps = Laps::new(load);
-    while laps.begin() {
-        let mut sum = 0;
-        for _ in 0..load.count {
-            sum = ordered(sum, from.read().unwrap_or(0));
-        }
-        laps.end(sum);
-    }
+    let outcome = Laps::run(load, || from.read_lap(load));
     stop.store(true, Ordering::SeqCst);
     while from.read().is_some() {}
-    laps.outcome()
+    outcome
 }
 
-fn crowd(load: Load) -> Outcome {
-    let mut laps = Laps::new(load);
-    let mut tasks: Vec<JoinHandle<u64>> = Vec::with_capacity(CROWD as usize);
-    while laps.begin() {
-        let mut sum = 0;
-        for begin in (0..load.count).step_by(CROWD as usize) {
-            let end = load.count.min(begin + CROWD);
-            tasks.extend((begin..end).map(|i| go!(move || i)));
-            sum += tasks.drain(..).map(|task| task.join().unwrap_or(0)).sum::<u64>();
-        }
-        laps.end(sum);
-    }
-    laps.outcome()
-}
-
-fn blocked(load: Load) -> Outcome {
-    let before = memory::held();
-    let started = Arc::new(AtomicU64::new(0));
-    let mut tasks = Vec::with_capacity(load.count as usize);
-    for _ in 0..load.count {
+fn memory(load: Load) -> Result<Outcome, String> {
+    let spawn = |started: Arc<AtomicU64>| {
         let (to, from) = spsc::channel::<u64>();
-        let started = started.clone();
         let task = go!(move || {
             started.fetch_add(1, Ordering::SeqCst);
             from.recv().unwrap_or(0)
         });
-        tasks.push((to, task));
-    }
-    while started.load(Ordering::SeqCst) < load.count {
-        std::thread::yield_now();
-    }
-    let after = memory::held();
-    if load.work == Work::Idle {
-        hold();
-    }
-    let mut sum = 0;
-    for (i, (to, task)) in (0..).zip(tasks) {
+        (to, task)
+    };
+    blocked(load, spawn, std::thread::yield_now, |(i, (to, task))| {
         let _ = to.send(i);
-        sum += task.join().unwrap_or(0);
-    }
-    memory::outcome(&load, before, after, sum)
+        task.join().unwrap_or(0)
+    })
 }

@@ -1,4 +1,4 @@
-//! rtrb: a ring between two threads that spin; no tasks, nobody sleeps.
+//! rtrb: a ring between two threads that spin; no tasks, no sleep.
 
 use super::lap::{Laps, Outcome};
 use super::load::{BATCH, CAPACITY, Load, Work, ordered};
@@ -15,12 +15,16 @@ pub(crate) struct Spin(u32);
 impl Spin {
     pub(crate) fn wait(&mut self) {
         self.0 += 1;
-        if self.0.is_multiple_of(LOOKS_MAX) { std::thread::yield_now() } else { std::hint::spin_loop() }
+        if self.0.is_multiple_of(LOOKS_MAX) {
+            std::thread::yield_now()
+        } else {
+            std::hint::spin_loop()
+        }
     }
 }
 
-/// Runs a writer and a reader, each on a CPU of its own where there are two. The writer goes on, lap after lap, until it
-/// is told to stop; the reader is given laps to time.
+/// Runs a writer and a reader, each on a CPU of its own where there are two. The writer goes on,
+/// lap after lap, until the request to stop; the reader times the laps.
 pub(crate) fn race(
     load: Load,
     write_lap: impl FnMut() -> Result<(), String> + Send,
@@ -38,15 +42,11 @@ pub(crate) fn race(
         });
         let reader = scope.spawn(move || {
             on(0);
-            let mut laps = Laps::new(load);
-            while laps.begin() {
-                let sum = read_lap();
-                laps.end(sum);
-            }
+            let outcome = Laps::run(load, &mut read_lap);
             stop.store(true, Ordering::SeqCst);
-            // The reader's end goes with it, and the writer sees that nobody reads on.
+            // Dropping the reader's end ends the writer.
             drop(read_lap);
-            laps.outcome()
+            outcome
         });
         reader.join().map_err(|_| "panicked".into())
     })

@@ -1,4 +1,4 @@
-//! Who is measured by the lpel benches.
+//! The subjects of the lpel benches.
 
 use super::corebeat::Form;
 use super::lap::Outcome;
@@ -6,37 +6,29 @@ use super::load::{Load, Work};
 use super::may::Bound;
 use super::{corebeat, may, ring, thread, tokio};
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 /// Each is a process of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Subject {
     Corebeat,
+    #[value(name = "corebeat, in blocks")]
     CorebeatBlocks,
+    #[value(name = "corebeat, async")]
     CorebeatAsync,
     Tokio,
     May,
+    #[value(name = "may, unbounded")]
     MayUnbounded,
+    #[value(name = "threads + crossbeam")]
     Thread,
     Rtrb,
     Go,
 }
 
 impl Subject {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Subject::Corebeat => "corebeat",
-            Subject::CorebeatBlocks => "corebeat, in blocks",
-            Subject::CorebeatAsync => "corebeat, async",
-            Subject::Tokio => "tokio",
-            Subject::May => "may",
-            Subject::MayUnbounded => "may, unbounded",
-            Subject::Thread => "threads + crossbeam",
-            Subject::Rtrb => "rtrb",
-            Subject::Go => "go",
-        }
-    }
-
-    /// A machine at its default limits gives it no more: a stack is two mappings, and threads are counted as well.
+    /// A machine at its default limits gives it no more: a stack is two mappings, and threads are
+    /// counted as well.
     pub(crate) fn tasks_max(self) -> u64 {
         match self {
             Subject::May | Subject::MayUnbounded => 30_000,

@@ -1,8 +1,8 @@
-//! Threads of the standard library with crossbeam's bounded channels: what one has without a layer like this.
+//! Threads of the standard library with crossbeam's bounded channels: what one has without a layer
+//! like this.
 
-use super::lap::{Laps, Outcome};
-use super::load::{BUFFER, CAPACITY, CROWD, Load, Work, counter, ordered, unordered};
-use super::memory;
+use super::lap::{Laps, Outcome, blocked, crowd};
+use super::load::{BUFFER, CAPACITY, Load, Work, counter, ordered, unordered};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,18 +17,24 @@ pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
         Work::Leave => leave(*load),
         Work::Pingpong => pingpong(*load),
         Work::Stream => stream(*load),
-        Work::Spawn => crowd(*load),
-        Work::Memory => blocked(*load),
+        Work::Spawn => Ok(crowd(
+            *load,
+            |i| spawn(move || i).expect("the system has threads enough"),
+            |thread| thread.join().unwrap_or(0),
+        )),
+        Work::Memory => memory(*load),
         _ => Err("is not measured with threads".into()),
     }
 }
 
-fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>, String> {
+fn spawn<T: Send + 'static>(
+    f: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, String> {
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(f);
     thread.map_err(|e| format!("no thread: {e}"))
 }
 
-/// Sends the records of a lap each time it is told to.
+/// Sends the records of a lap on each request.
 fn source(load: Load, lap: &Receiver<()>, to: &Sender<u64>) {
     for () in lap {
         for i in 0..load.count {
@@ -54,12 +60,10 @@ fn plain(load: Load) -> Result<Outcome, String> {
             }
         })?;
     }
-    let mut laps = Laps::new(load);
-    while laps.begin() {
+    Ok(Laps::run(load, || {
         let _ = go.send(());
-        laps.end(from.iter().take(load.count as usize).fold(0, ordered));
-    }
-    Ok(laps.outcome())
+        from.iter().take(load.count as usize).fold(0, ordered)
+    }))
 }
 
 fn leave(load: Load) -> Result<Outcome, String> {
@@ -82,12 +86,10 @@ fn leave(load: Load) -> Result<Outcome, String> {
             }
         })?;
     }
-    let mut laps = Laps::new(load);
-    while laps.begin() {
+    Ok(Laps::run(load, || {
         let _ = go.send(());
-        laps.end(left.iter().take(load.count as usize).fold(0, unordered));
-    }
-    Ok(laps.outcome())
+        left.iter().take(load.count as usize).fold(0, unordered)
+    }))
 }
 
 fn pingpong(load: Load) -> Result<Outcome, String> {
@@ -98,16 +100,12 @@ fn pingpong(load: Load) -> Result<Outcome, String> {
             let _ = back.send(n + 1);
         }
     })?;
-    let mut laps = Laps::new(load);
-    while laps.begin() {
-        let mut n = 0;
-        for _ in 0..load.count {
+    Ok(Laps::run(load, || {
+        (0..load.count).fold(0, |n, _| {
             let _ = there.send(n);
-            n = returned.recv().unwrap_or(0);
-        }
-        laps.end(n);
-    }
-    Ok(laps.outcome())
+            returned.recv().unwrap_or(0)
+        })
+    }))
 }
 
 fn stream(load: Load) -> Result<Outcome, String> {
@@ -121,52 +119,23 @@ fn stream(load: Load) -> Result<Outcome, String> {
             }
         }
     })?;
-    let mut laps = Laps::new(load);
-    while laps.begin() {
-        laps.end(from.iter().take(load.count as usize).fold(0, ordered));
-    }
+    let outcome = Laps::run(load, || from.iter().take(load.count as usize).fold(0, ordered));
     stop.store(true, Ordering::SeqCst);
     from.iter().for_each(drop);
-    Ok(laps.outcome())
+    Ok(outcome)
 }
 
-fn crowd(load: Load) -> Result<Outcome, String> {
-    let mut laps = Laps::new(load);
-    let mut threads = Vec::with_capacity(CROWD as usize);
-    while laps.begin() {
-        let mut sum = 0;
-        for begin in (0..load.count).step_by(CROWD as usize) {
-            for i in begin..load.count.min(begin + CROWD) {
-                threads.push(spawn(move || i)?);
-            }
-            sum += threads.drain(..).map(|thread| thread.join().unwrap_or(0)).sum::<u64>();
-        }
-        laps.end(sum);
-    }
-    Ok(laps.outcome())
-}
-
-fn blocked(load: Load) -> Result<Outcome, String> {
-    let before = memory::held();
-    let started = Arc::new(AtomicU64::new(0));
-    let mut threads = Vec::with_capacity(load.count as usize);
-    for _ in 0..load.count {
+fn memory(load: Load) -> Result<Outcome, String> {
+    let spawn = |started: Arc<AtomicU64>| {
         let (to, from) = bounded::<u64>(1);
-        let started = started.clone();
         let thread = spawn(move || {
             started.fetch_add(1, Ordering::SeqCst);
             from.recv().unwrap_or(0)
         });
-        threads.push((to, thread?));
-    }
-    while started.load(Ordering::SeqCst) < load.count {
-        std::thread::yield_now();
-    }
-    let after = memory::held();
-    let mut sum = 0;
-    for (i, (to, thread)) in (0..).zip(threads) {
+        (to, thread.expect("the system has threads enough"))
+    };
+    blocked(load, spawn, std::thread::yield_now, |(i, (to, thread))| {
         let _ = to.send(i);
-        sum += thread.join().unwrap_or(0);
-    }
-    Ok(memory::outcome(&load, before, after, sum))
+        thread.join().unwrap_or(0)
+    })
 }

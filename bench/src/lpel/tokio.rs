@@ -1,23 +1,29 @@
-//! Tokio: a current-thread runtime for one worker, a multi-thread runtime for more, and its bounded channels.
+//! Tokio: a current-thread runtime for one worker, a multi-thread runtime for more, and its bounded
+//! channels.
 
 use super::lap::{Laps, Outcome};
 use super::load::{BATCH, BUFFER, CAPACITY, CROWD, Load, Work, counter, hold, ordered, unordered};
-use super::memory;
+use crate::memory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+pub(crate) fn runtime(workers: usize) -> Result<Runtime, String> {
+    let runtime = match workers {
+        1 => Builder::new_current_thread().build(),
+        n => Builder::new_multi_thread().worker_threads(n).build(),
+    };
+    runtime.map_err(|e| format!("no runtime: {e}"))
+}
 
 pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
     let load = *load;
-    let runtime = match load.workers {
-        1 => tokio::runtime::Builder::new_current_thread().build(),
-        n => tokio::runtime::Builder::new_multi_thread().worker_threads(n).build(),
-    };
-    let runtime = runtime.map_err(|e| format!("no runtime: {e}"))?;
-    runtime.block_on(async {
+    runtime(load.workers)?.block_on(async {
         match load.work {
-            // They hold up the thread that they run on, which therefore must be none of the workers.
-            Work::Memory | Work::Idle => return Ok(blocked(load).await),
+            // They hold up the thread that they run on, which therefore must be none of the
+            // workers.
+            Work::Memory | Work::Idle => return blocked(load).await,
             Work::Plain => tokio::spawn(plain(load)),
             Work::Leave => tokio::spawn(leave(load)),
             Work::Pingpong => tokio::spawn(pingpong(load)),
@@ -31,7 +37,16 @@ pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
     })
 }
 
-/// Sends the records of a lap each time it is told to.
+/// The checksum of a lap of items.
+async fn read_lap(load: Load, from: &mut Receiver<u64>, add: fn(u64, u64) -> u64) -> u64 {
+    let mut sum = 0;
+    for _ in 0..load.count {
+        sum = add(sum, from.recv().await.unwrap_or(0));
+    }
+    sum
+}
+
+/// Sends the records of a lap on each request.
 async fn source(load: Load, mut lap: Receiver<()>, to: Sender<u64>) {
     while lap.recv().await.is_some() {
         for i in 0..load.count {
@@ -60,11 +75,7 @@ async fn plain(load: Load) -> Outcome {
     let mut laps = Laps::new(load);
     while laps.begin() {
         let _ = go.send(()).await;
-        let mut sum = 0;
-        for _ in 0..load.count {
-            sum = ordered(sum, from.recv().await.unwrap_or(0));
-        }
-        laps.end(sum);
+        laps.end(read_lap(load, &mut from, ordered).await);
     }
     laps.outcome()
 }
@@ -93,11 +104,7 @@ async fn leave(load: Load) -> Outcome {
     let mut laps = Laps::new(load);
     while laps.begin() {
         let _ = go.send(()).await;
-        let mut sum = 0;
-        for _ in 0..load.count {
-            sum = unordered(sum, left.recv().await.unwrap_or(0));
-        }
-        laps.end(sum);
+        laps.end(read_lap(load, &mut left, unordered).await);
     }
     laps.outcome()
 }
@@ -135,11 +142,7 @@ async fn stream(load: Load) -> Outcome {
     });
     let mut laps = Laps::new(load);
     while laps.begin() {
-        let mut sum = 0;
-        for _ in 0..load.count {
-            sum = ordered(sum, from.recv().await.unwrap_or(0));
-        }
-        laps.end(sum);
+        laps.end(read_lap(load, &mut from, ordered).await);
     }
     stop.store(true, Ordering::SeqCst);
     while from.recv().await.is_some() {}
@@ -197,8 +200,8 @@ async fn crowd(load: Load) -> Outcome {
     laps.outcome()
 }
 
-async fn blocked(load: Load) -> Outcome {
-    let before = memory::held();
+async fn blocked(load: Load) -> Result<Outcome, String> {
+    let before = memory::held()?;
     let started = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::with_capacity(load.count as usize);
     for _ in 0..load.count {
@@ -213,7 +216,7 @@ async fn blocked(load: Load) -> Outcome {
     while started.load(Ordering::SeqCst) < load.count {
         tokio::task::yield_now().await;
     }
-    let after = memory::held();
+    let after = memory::held()?;
     if load.work == Work::Idle {
         hold();
     }
@@ -222,5 +225,6 @@ async fn blocked(load: Load) -> Outcome {
         let _ = to.send(i).await;
         sum += task.await.unwrap_or(0);
     }
-    memory::outcome(&load, before, after, sum)
+    let value = after.saturating_sub(before) as f64 / load.count as f64;
+    Ok(Outcome { value, checksum: sum })
 }

@@ -1,25 +1,24 @@
-//! Kieker for Java, the paper's subject: `programs/Kieker.java`, with the probe that its aspect for AspectJ has.
+//! Kieker for Java, the paper's subject: `programs/Kieker.java`, with the probe that its aspect for
+//! AspectJ has.
 //!
-//! At its best, of what was tried: the queue of one consumer, with room for more than a lap; records as bytes in files of its own; a heap
-//! that is there from the start, and the collector for throughput. Its caller waits where there is no room, so nothing is lost. Laps
-//! warm up until the code that is measured is compiled.
+//! At its best, of what was tried: the queue of one consumer, with room for more than a lap;
+//! records as bytes in files of its own; a heap that is there from the start, and the collector for
+//! throughput. Its caller waits where there is no room, so nothing is lost. Laps warm up until the
+//! code that is measured is compiled.
 
-use super::{CALLS_A_LAP, Figure, PAUSE, RUN_MAX, Stage, printed};
-use crate::child::Running;
+use super::{CALLS_A_LAP, Figure, PAUSE, Stage};
+use crate::apart;
 use crate::line::{cpus, pin};
 use crate::round::Measured;
 use crate::session::Session;
-use crate::tool::{JAVA, JAVAC, KIEKER, Tool};
+use crate::tool::{JAVA, JAVAC, KIEKER, Tool, make};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 pub(super) const TOOLS: [Tool; 3] = [JAVA, JAVAC, KIEKER];
 
-/// The compiler's limit.
-const COMPILE_MAX: Duration = Duration::from_secs(60);
 /// Laps that warm up.
 const WARM: u32 = 40;
 /// Records that the queue has room for: it wants a power of 2.
@@ -36,11 +35,11 @@ pub(super) fn measure(
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/Kieker.java");
         let mut javac = Command::new(JAVAC.program);
         javac.args(["-cp", &class_path]).arg("-d").arg(session.folder()).arg(source);
-        let compiled = Running::start(javac, false)?.wait(COMPILE_MAX)?;
-        compiled.check().map_err(|why| format!("Kieker.java is not compiled: {why}"))?;
+        make(javac, "Kieker.java")?;
     }
     let folder = tempfile::tempdir_in(session.folder()).map_err(|e| e.to_string())?;
-    let writer = if stage == Stage::Collecting { "dump.DumpWriter" } else { "filesystem.BinaryFileWriter" };
+    let writer =
+        if stage == Stage::Collecting { "dump.DumpWriter" } else { "filesystem.BinaryFileWriter" };
     let mut java = Command::new(JAVA.program);
     java.args(["-Xms512m", "-XX:+AlwaysPreTouch", "-XX:+UseParallelGC", "-cp", &class_path]);
     let mut set = |name: &str, value: &str| {
@@ -66,10 +65,10 @@ pub(super) fn measure(
             });
         }
     }
-    let run = printed(java, RUN_MAX)?;
+    let run = apart::run(java)?;
     Ok(Measured::Value(match figure {
-        Figure::Cpu => run.cpu_ns / run.measured,
-        Figure::Bytes => size(folder.path())? as f64 / (2.0 * run.calls),
+        Figure::Cpu => run.number("cpu ")? / run.number("measured ")?,
+        Figure::Bytes => size(folder.path())? as f64 / (2.0 * run.number("calls ")?),
         Figure::Caller | Figure::Period => run.value,
     }))
 }
@@ -81,7 +80,11 @@ pub(super) fn size(folder: &Path) -> Result<u64, String> {
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let kind = entry.file_type().map_err(failed)?;
-        sum += if kind.is_dir() { size(&entry.path())? } else { entry.metadata().map_err(failed)?.len() };
+        sum += if kind.is_dir() {
+            size(&entry.path())?
+        } else {
+            entry.metadata().map_err(failed)?.len()
+        };
     }
     Ok(sum)
 }

@@ -1,21 +1,24 @@
 //! LTTng-ust: `programs/lttng.c`, and a session daemon that lives as long as a run.
 //!
 //! ```text
-//!   lttng.c  --- rings, one a CPU --->  lttng-consumerd  --->  files
+//!   lttng.c  --- one ring per CPU --->  lttng-consumerd  --->  files
 //!                                            |  started by
-//!                                       lttng-sessiond  <---  lttng create, enable-event, start, stop, destroy
+//!                                       lttng-sessiond  <---  lttng create, enable-event, start,
+//!                                                             stop, destroy
 //! ```
 //!
-//! At its best: buffers with room for a lap, and events without a field, as their names say which function it is. What has no room
-//! is counted, and a run with such an event has failed. Collecting is a session of snapshots that nobody takes.
+//! At its best: buffers with room for a lap, and events without a field, as their names say which
+//! function it is. Discarded events are counted, and a run with such an event fails. Collecting
+//! is a session of snapshots that are never taken.
 
 use super::kieker::size;
-use super::{Figure, PAUSE, RUN_MAX, Stage, printed};
+use super::{Figure, PAUSE, Stage};
+use crate::apart;
 use crate::child::{Running, cpu_s};
 use crate::line::{cpus, pin};
 use crate::round::Measured;
 use crate::session::Session;
-use crate::tool::{GCC, LTTNG, LTTNG_SESSIOND, LTTNG_UST, Tool};
+use crate::tool::{GCC, LTTNG, LTTNG_SESSIOND, LTTNG_UST, Tool, make};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -25,7 +28,7 @@ use std::time::{Duration, Instant};
 
 pub(super) const TOOLS: [Tool; 4] = [GCC, LTTNG_UST, LTTNG, LTTNG_SESSIOND];
 
-/// The compiler's limit, and that of each word with the session daemon.
+/// The limit of each word with the session daemon.
 const STEP_MAX: Duration = Duration::from_secs(60);
 /// The session of a run, in a daemon that is its own.
 const NAME: &str = "bench";
@@ -55,9 +58,11 @@ pub(super) fn measure(
     let mut bench = command(program.as_os_str());
     bench.arg(cpu.unwrap_or_default().to_string()).arg(depth.to_string());
     bench.arg(super::calls_a_lap(session).to_string());
-    bench.arg(if session.quick { 1 } else { super::LAPS }.to_string()).arg(PAUSE.as_micros().to_string());
+    bench
+        .arg(if session.quick { 1 } else { super::LAPS }.to_string())
+        .arg(PAUSE.as_micros().to_string());
     if stage == Stage::Off {
-        return Ok(Measured::Value(printed(bench, RUN_MAX)?.value));
+        return Ok(Measured::Value(apart::run(bench)?.value));
     }
     let lttng = |words: &[&str]| {
         let mut lttng = command(OsStr::new(LTTNG.program));
@@ -99,7 +104,7 @@ pub(super) fn measure(
     say(&["enable-event", "--userspace", "--session", NAME, "--channel", "all", "bench:*"])?;
     say(&["start", NAME])?;
     let before_s = cpu_of_all_s(daemon.pid());
-    let run = printed(bench, RUN_MAX)?;
+    let run = apart::run(bench)?;
     // Waits for what is not written yet.
     say(&["stop", NAME])?;
     let daemon_ns = (cpu_of_all_s(daemon.pid()) - before_s) * 1e9;
@@ -108,11 +113,11 @@ pub(super) fn measure(
     let discarded: u64 = discarded.filter_map(|number| number.trim().parse::<u64>().ok()).sum();
     say(&["destroy", NAME])?;
     if discarded > 0 {
-        return Err(format!("{discarded} of {} events were lost", 2.0 * run.calls));
+        return Err(format!("{discarded} of {} events were lost", 2.0 * run.number("calls ")?));
     }
     Ok(Measured::Value(match figure {
-        Figure::Cpu => (run.cpu_ns + daemon_ns) / run.measured,
-        Figure::Bytes => size(&files)? as f64 / (2.0 * run.calls),
+        Figure::Cpu => (run.number("cpu ")? + daemon_ns) / run.number("measured ")?,
+        Figure::Bytes => size(&files)? as f64 / (2.0 * run.number("calls ")?),
         Figure::Caller | Figure::Period => run.value,
     }))
 }
@@ -123,15 +128,8 @@ fn compile(session: &Session) -> Result<PathBuf, String> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
         let mut gcc = Command::new(GCC.program);
         gcc.arg("-O2").arg("-I").arg(&folder).arg(folder.join("lttng.c")).arg("-o").arg(&program);
-        let compiled = Running::start(
-            {
-                gcc.args(["-llttng-ust", "-ldl"]);
-                gcc
-            },
-            false,
-        )?
-        .wait(STEP_MAX)?;
-        compiled.check().map_err(|why| format!("lttng.c is not compiled: {why}"))?;
+        gcc.args(["-llttng-ust", "-ldl"]);
+        make(gcc, "lttng.c")?;
     }
     Ok(program)
 }

@@ -19,7 +19,8 @@ type Shared<'gc, const N: usize> = Gc<'gc, RefLock<Node<'gc, N>>>;
 pub(super) fn measure<const N: usize>(options: &Options) -> (f64, u64) {
     let plan = options.plan();
     let share = plan.share();
-    let ring = if matches!(plan.work, Work::Ring | Work::Shuffled) { plan.ring() } else { Vec::new() };
+    let ring =
+        if matches!(plan.work, Work::Ring | Work::Shuffled) { plan.ring() } else { Vec::new() };
     let mut arena = Arena::<Rootable![Vec<Shared<'_, N>>]>::new(|mc| {
         let new = |_| Gc::new(mc, RefLock::new(Node { links: [None; N] }));
         let nodes: Vec<Shared<'_, N>> = (0..plan.objects).map(new).collect();
@@ -32,7 +33,8 @@ pub(super) fn measure<const N: usize>(options: &Options) -> (f64, u64) {
                     _ => own.get(N * n + side + 1).copied(),
                 };
                 let targets: [Option<usize>; N] = std::array::from_fn(target);
-                nodes[*object].borrow_mut(mc).links = targets.map(|target| target.map(|t| nodes[t]));
+                nodes[*object].borrow_mut(mc).links =
+                    targets.map(|target| target.map(|t| nodes[t]));
             }
             match plan.work {
                 Work::Links => roots.extend(own.iter().map(|object| nodes[*object])),

@@ -1,4 +1,5 @@
-//! Ours: the objects on processors, in one process for both kinds of collection, which take turns on the same objects.
+//! Ours: the objects on processors, in one process for both kinds of collection, which take turns
+//! on the same objects.
 
 use super::Options;
 use super::plan::{Plan, Work};
@@ -7,7 +8,7 @@ use corebeat_scoop::{Client, Collected, Error, Gc, Here, Link, Separate, System,
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a run gives: milliseconds, the median of its collections.
+/// The result of a run: milliseconds, the median of its collections.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Times {
     pub(super) joint: f64,
@@ -17,26 +18,32 @@ pub(super) struct Times {
     pub(super) objects_only_marking: f64,
 }
 
-/// An object with so many links, and one to its processor where processors are objects: else it is there, and empty, as in the paper.
+/// An object with so many links, and one to its processor where processors are objects: else it is
+/// there, and empty, as in the paper.
 #[derive(Trace)]
 pub(super) struct Node<const N: usize> {
     links: [Option<Link<Node<N>>>; N],
     processor: Option<Link<Root>>,
 }
 
-/// What stands for a processor where processors are objects.
+/// The object of a processor where processors are objects.
 #[derive(Trace)]
 struct Root;
 
-/// What a processor begins with: its objects; the first alone in a tree. A ring is known by the first object of the first processor.
+/// The roots of a processor: its objects; only the first one in a tree. A ring is held by the
+/// first object of the first processor.
 #[derive(Trace)]
 pub(super) struct Home<const N: usize> {
     nodes: Vec<Gc<Node<N>>>,
     root: Gc<Root>,
 }
 
-/// A processor with so many objects that nobody refers to but its home.
-pub(super) fn home<const N: usize>(client: &Client, objects: usize, as_object: bool) -> Separate<Home<N>> {
+/// A processor with this many objects that only its own root refers to.
+pub(super) fn home<const N: usize>(
+    client: &Client,
+    objects: usize,
+    as_object: bool,
+) -> Separate<Home<N>> {
     client.create(move |here| {
         let root = here.make(Root);
         let node = || Node { links: [None; N], processor: as_object.then_some(root.into()) };
@@ -47,8 +54,10 @@ pub(super) fn home<const N: usize>(client: &Client, objects: usize, as_object: b
 
 /// Nobody collects but who asks for it.
 pub(super) fn system(workers: usize) -> Result<System, String> {
-    let runtime = corebeat_lpel::Runtime::builder().workers(workers).build().map_err(|e| e.to_string())?;
-    Ok(System::builder().processors_between(u64::MAX).bytes_between(u64::MAX).build(runtime))
+    let runtime =
+        corebeat_lpel::Runtime::builder().workers(workers).build().map_err(|e| e.to_string())?;
+    let options = corebeat_scoop::Options { processors_between: u64::MAX, bytes_between: u64::MAX };
+    Ok(System::with_options(runtime, options))
 }
 
 /// Makes the objects, collects, and counts what is left.
@@ -58,7 +67,8 @@ pub(super) fn measure<const N: usize>(options: &Options) -> Result<(Times, u64),
     let plan = options.plan();
     let as_object = options.subject == Subject::ProcessorAsObject;
     let share = plan.share();
-    let mut homes: Vec<_> = share.iter().map(|own| home::<N>(&client, own.len(), as_object)).collect();
+    let mut homes: Vec<_> =
+        share.iter().map(|own| home::<N>(&client, own.len(), as_object)).collect();
     let built = match plan.work {
         Work::Ring | Work::Shuffled | Work::Links => link(&client, &homes, &share, &plan),
         work => homes.iter().try_for_each(|home| {
@@ -80,7 +90,8 @@ pub(super) fn measure<const N: usize>(options: &Options) -> Result<(Times, u64),
         _ => 2 * homes.len(),
     };
     let live = if plan.work == Work::Dead { share[0].len() } else { plan.objects };
-    let all = if plan.work == Work::Dead { plan.objects + 2 * plan.processors } else { live + extra };
+    let all =
+        if plan.work == Work::Dead { plan.objects + 2 * plan.processors } else { live + extra };
     let check = |found: Collected, expected: usize| {
         let wrong = || format!("{} objects are left, not {expected}", found.objects);
         (found.objects == expected as u64).then_some(found).ok_or_else(wrong)
@@ -92,7 +103,7 @@ pub(super) fn measure<const N: usize>(options: &Options) -> Result<(Times, u64),
         }
         Ok(())
     };
-    // Who comes first takes turns as well.
+    // The order alternates as well.
     for n in 0..options.collections {
         if plan.work == Work::Dead || n % 2 == 1 {
             objects_only(&mut only)?;
@@ -155,7 +166,8 @@ fn link<const N: usize>(
     let all = Arc::new(all);
     let ring = if plan.work == Work::Links { Vec::new() } else { plan.ring() };
     for (home, own) in homes.iter().zip(share) {
-        let target = |object, side| if ring.is_empty() { plan.link(object, side) } else { ring[object] };
+        let target =
+            |object, side| if ring.is_empty() { plan.link(object, side) } else { ring[object] };
         let targets: Vec<[usize; N]> =
             own.iter().map(|object| std::array::from_fn(|side| target(*object, side))).collect();
         let all = all.clone();

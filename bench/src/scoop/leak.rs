@@ -1,4 +1,5 @@
-//! Actors that nobody can call any more: how many of them are still there. Each has a payload whose destructor counts it.
+//! Unreachable actors: how many of them still exist. Each has a payload whose
+//! destructor counts it.
 
 use super::Options;
 use super::plan::Work;
@@ -9,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Actors in a row, or in a circle.
 const ROW: usize = 10;
-/// Others have run so often before those that are left are counted. An actor that is freed needs a few runs of those before it.
+/// Others have run so often before those that are left are counted. An actor that is freed needs a
+/// few runs of those before it.
 const TURNS: usize = 10_000;
 
 /// Counts those that are there.
@@ -28,8 +30,8 @@ impl Drop for Alive {
     }
 }
 
-/// Makes `--objects` actors, each of which knows the next of its row, drops them, and counts those that are left while their system is
-/// there.
+/// Makes `--objects` actors, each of which knows the next of its row, drops them, and counts those
+/// that are left while their system is there.
 pub(super) fn measure(options: &Options) -> Result<(f64, u64), String> {
     let alive = Arc::new(AtomicUsize::new(0));
     let (rows, is_cycle) = (options.objects / ROW, options.work == Work::Cycle);
@@ -45,10 +47,14 @@ pub(super) fn measure(options: &Options) -> Result<(f64, u64), String> {
 /// All were made, and know the next.
 fn check(rows: usize, alive: &AtomicUsize) -> Result<(), String> {
     let made = alive.load(Ordering::SeqCst);
-    if made == rows * ROW { Ok(()) } else { Err(format!("{made} actors were made, not {}", rows * ROW)) }
+    if made == rows * ROW {
+        Ok(())
+    } else {
+        Err(format!("{made} actors were made, not {}", rows * ROW))
+    }
 }
 
-/// Who knows whom in a row: pairs of places.
+/// The references of a row: pairs of indices.
 fn pairs(is_cycle: bool) -> impl Iterator<Item = (usize, usize)> {
     (0..if is_cycle { ROW } else { ROW - 1 }).map(|n| (n, (n + 1) % ROW))
 }
@@ -60,8 +66,9 @@ struct Own {
 }
 
 fn own(rows: usize, is_cycle: bool, alive: &Arc<AtomicUsize>) -> Result<usize, String> {
-    let system =
-        System::new(corebeat_lpel::Runtime::builder().workers(1).build().map_err(|e| e.to_string())?);
+    let system = System::new(
+        corebeat_lpel::Runtime::builder().workers(1).build().map_err(|e| e.to_string())?,
+    );
     let client = system.client();
     let mut all = Vec::new();
     for _ in 0..rows {
@@ -103,7 +110,7 @@ impl actix::Actor for ActixActor {
     type Context = actix::Context<Self>;
 }
 
-/// Who is the next.
+/// The next actor.
 struct Next(actix::Addr<ActixActor>);
 
 impl actix::Message for Next {

@@ -4,7 +4,8 @@ use super::Options;
 use super::heap::{Home, grow, home, system};
 use super::plan::{Plan, Work};
 use super::subject::Subject;
-use corebeat_scoop::{Separate, System};
+use corebeat_scoop::Separate;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ const WORKERS: usize = 2;
 /// Calls that are remembered: the first ones.
 const CALLS_MAX: usize = 1 << 20;
 
-/// The time of one call of `--per` thousand, in µs, and how many were made. The processor that is called has `--called` objects; all
-/// objects live.
+/// The time of one call of `--per` thousand, in µs, and how many were made. The processor that is
+/// called has `--called` objects; all objects live.
 pub(super) fn measure(options: &Options) -> Result<(f64, u64), String> {
     let system = system(WORKERS)?;
     let client = system.client();
@@ -28,11 +29,20 @@ pub(super) fn measure(options: &Options) -> Result<(f64, u64), String> {
     for home in homes.iter().chain([&called]) {
         home.query(&client, grow).map_err(failed)?;
     }
-    let over = AtomicBool::new(false);
+    let (over, has_collected) = (AtomicBool::new(false), Barrier::new(2));
     let mut times = Vec::with_capacity(CALLS_MAX);
-    let collections = thread::scope(|scope| {
-        let collector =
-            (options.subject == Subject::Corebeat).then(|| scope.spawn(|| collect_until(&system, &over)));
+    thread::scope(|scope| {
+        if options.subject == Subject::Corebeat {
+            scope.spawn(|| {
+                system.collect();
+                has_collected.wait();
+                while !over.load(Ordering::SeqCst) {
+                    system.collect();
+                }
+            });
+            // The system may start the thread late.
+            has_collected.wait();
+        }
         let end = Instant::now() + Duration::from_millis(options.span_ms);
         let mut made = Ok(());
         while made.is_ok() && Instant::now() < end && times.len() < CALLS_MAX {
@@ -41,22 +51,9 @@ pub(super) fn measure(options: &Options) -> Result<(f64, u64), String> {
             times.push(begin.elapsed());
         }
         over.store(true, Ordering::SeqCst);
-        let collections = collector.map(|collector| collector.join());
-        made.map_err(failed).map(|()| collections)
+        made.map_err(failed)
     })?;
-    if matches!(collections, Some(Ok(0) | Err(_))) {
-        return Err("no collection was made meanwhile".into());
-    }
     times.sort_unstable();
     let at = (times.len() - 1) * options.per_mille / 1000;
     Ok((times[at].as_secs_f64() * 1e6, times.len() as u64))
-}
-
-fn collect_until(system: &System, over: &AtomicBool) -> u64 {
-    let mut collections = 0;
-    while !over.load(Ordering::SeqCst) {
-        system.collect();
-        collections += 1;
-    }
-    collections
 }

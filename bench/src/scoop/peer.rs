@@ -1,16 +1,12 @@
 //! Go and Java: `peers/scoop.go`, `peers/Scoop.java`, which print the same as the others.
 
 use super::subject::Subject;
-use crate::child::Running;
 use crate::go;
 use crate::session::Session;
-use crate::tool::{JAVA, JAVAC};
+use crate::tool::{JAVA, JAVAC, make};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-/// The compiler's limit.
-const COMPILE_MAX: Duration = Duration::from_secs(60);
 /// Java's heap, in MiB; it is there from the start, and never grows.
 const HEAP_MIB: u32 = 3 << 10;
 
@@ -26,8 +22,7 @@ pub(super) fn command(session: &Session, subject: Subject) -> Result<Option<Comm
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/Scoop.java");
         let mut javac = Command::new(JAVAC.program);
         javac.arg("-d").arg(session.folder()).arg(source);
-        let compiled = Running::start(javac, false)?.wait(COMPILE_MAX)?;
-        compiled.check().map_err(|why| format!("Scoop.java is not compiled: {why}"))?;
+        make(javac, "Scoop.java")?;
     }
     let mut java = Command::new(JAVA.program);
     let heap = if session.quick { 64 } else { HEAP_MIB };

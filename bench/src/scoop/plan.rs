@@ -1,8 +1,10 @@
-//! What is built: objects, their processors, where their links lead. The same for all subjects, as it is drawn from numbers, not in turn.
+//! The object graph: objects, their processors, the targets of their links. Equal for all subjects,
+//! as it is drawn from numbers, not in turn.
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Work {
     /// Full binary trees, one a processor (figure 2).
     Trees,
@@ -28,7 +30,8 @@ pub(crate) struct Plan {
     pub(crate) processors: usize,
 }
 
-/// A number below `n`, drawn by `number`. Steele, Lea, Flood, *Fast splittable pseudorandom number generators*, 2014.
+/// A number below `n`, drawn by `number`. Steele, Lea, Flood, *Fast splittable pseudorandom number
+/// generators*, 2014.
 fn draw(number: usize, n: usize) -> usize {
     let mut z = (number as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

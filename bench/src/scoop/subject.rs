@@ -1,34 +1,22 @@
-//! Who is measured.
+//! The subjects.
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Subject {
     Corebeat,
+    #[value(name = "objects only")]
     ObjectsOnly,
+    #[value(name = "processor as object")]
     ProcessorAsObject,
-    /// Ours, and nobody collects.
+    /// Corebeat without collections.
+    #[value(name = "corebeat, no collections")]
     Idle,
     GcArena,
     Go,
+    #[value(name = "java, serial")]
     Java,
     Actix,
     Ractor,
-}
-
-impl Subject {
-    /// What it is called in tables.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Subject::Corebeat => "corebeat",
-            Subject::ObjectsOnly => "objects only",
-            Subject::ProcessorAsObject => "processor as object",
-            Subject::Idle => "corebeat, no collections",
-            Subject::GcArena => "gc-arena",
-            Subject::Go => "go",
-            Subject::Java => "java, serial",
-            Subject::Actix => "actix",
-            Subject::Ractor => "ractor",
-        }
-    }
 }

@@ -2,20 +2,22 @@
 
 use super::lap::{laps, whole};
 use super::load::{CHOICES, COUNTER_BITS, Load, Outcome, Work, counter, paired};
-use super::memory;
 use super::subject::Subject;
 use crate::lpel::load::unordered;
+use crate::memory;
 use corebeat_lpel::Runtime;
 use corebeat_snet::body::Out;
 use corebeat_snet::{
-    Boxes, Kind, Label, LinkError, Network, Output, Record, Running, Shape, Value, check, parse,
+    Boxes, Error, Kind, Label, Network, Output, Record, Running, Shape, Value, check, parse,
 };
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Instant;
 
-const REPLICATION: &str = include_str!("../../../crates/run/corebeat-snet/examples/replication.snet");
-const SYNCHRONISATION: &str = include_str!("../../../crates/run/corebeat-snet/examples/synchronisation.snet");
+const REPLICATION: &str =
+    include_str!("../../../crates/parallel/corebeat-snet/examples/replication.snet");
+const SYNCHRONISATION: &str =
+    include_str!("../../../crates/parallel/corebeat-snet/examples/synchronisation.snet");
 const CALL: &str = "net call { box step ((A) -> (A)); } connect step;";
 
 pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
@@ -47,7 +49,7 @@ fn network(program: &str, boxes: &Boxes) -> Result<Network, String> {
 }
 
 /// Those of C, or of Rust.
-fn boxes(subject: Subject) -> Result<Boxes, LinkError> {
+fn boxes(subject: Subject) -> Result<Boxes, Error> {
     let mut boxes = Boxes::new();
     if subject == Subject::CorebeatC {
         boxes.compile([Path::new(env!("CARGO_MANIFEST_DIR")).join("src/snet/box.c")])?;
@@ -69,7 +71,8 @@ fn through<T: Send + 'static>(
     take: impl FnOnce(Output) -> T + Send + 'static,
 ) -> Result<T, String> {
     let Running { mut input, output, report } = network.start(runtime);
-    let source = runtime.spawn(move || records.map(|record| input.write(record)).all(|sent| sent.is_ok()));
+    let source =
+        runtime.spawn(move || records.map(|record| input.write(record)).all(|sent| sent.is_ok()));
     let taken = runtime.spawn(move || take(output)).join().map_err(|e| e.to_string())?;
     let all = source.join().map_err(|e| e.to_string())?;
     match report.faults().first() {
@@ -87,7 +90,7 @@ fn shape(labels: impl IntoIterator<Item = Label>) -> Result<Shape, String> {
     Shape::new(labels).map_err(|e| e.to_string())
 }
 
-/// The number that a record has under a label; one that nobody expects if it has none.
+/// The number of a record under a label; an unexpected number if the label is missing.
 fn number(record: &Record, label: Label) -> u64 {
     record.get(label).and_then(Value::integer).map_or(u64::MAX, |n| n as u64)
 }
@@ -96,8 +99,10 @@ fn replication(load: &Load, runtime: &Runtime, subject: Subject) -> Result<Outco
     let network = network(REPLICATION, &boxes(subject).map_err(|e| e.to_string())?)?;
     let (a, b, load) = (shape([field("A")?])?, field("B")?, *load);
     laps(&load, || {
-        let records = (0..load.count).map(move |i| Record::new(a, vec![Value::from(load.record(i))]));
-        let sum = move |output: Output| output.fold(0, |sum, record| unordered(sum, number(&record, b)));
+        let records =
+            (0..load.count).map(move |i| Record::new(a, vec![Value::from(load.record(i))]));
+        let sum =
+            move |output: Output| output.fold(0, |sum, record| unordered(sum, number(&record, b)));
         whole(|| through(&network, runtime, records, sum))
     })
 }
@@ -105,8 +110,9 @@ fn replication(load: &Load, runtime: &Runtime, subject: Subject) -> Result<Outco
 fn pairs(load: &Load, runtime: &Runtime, network: &Network) -> Result<u64, String> {
     let labels = [field("A")?, field("B")?];
     let shapes = [shape([labels[0]])?, shape([labels[1]])?];
-    let records =
-        load.halves().map(move |(is_b, i)| Record::new(shapes[usize::from(is_b)], vec![Value::from(i)]));
+    let records = load
+        .halves()
+        .map(move |(is_b, i)| Record::new(shapes[usize::from(is_b)], vec![Value::from(i)]));
     let pair = move |record: &Record| labels.map(|label| number(record, label) as i32);
     let sum = move |output: Output| {
         output.fold(0, |sum, record| {
@@ -117,8 +123,9 @@ fn pairs(load: &Load, runtime: &Runtime, network: &Network) -> Result<u64, Strin
     through(network, runtime, records, sum)
 }
 
-/// The choices of a program: between nets that do nothing, or filters that do next to nothing; or no choice. The last branch,
-/// which no record takes, is a filter always: a choice of branches that all do nothing is not made.
+/// The choices of a program: between nets that do nothing, or filters that do next to nothing; or
+/// no choice. The last branch, which no record takes, is a filter always: a choice of branches that
+/// all do nothing is not made.
 fn choices(branches: u64, subject: Subject) -> String {
     let mut program = "net routing {\n".to_owned();
     let mut names = Vec::new();
@@ -140,8 +147,10 @@ fn choices(branches: u64, subject: Subject) -> String {
 /// The same records go through it in each lap, so that making and dropping labels is no part of it.
 fn routing(load: &Load, runtime: &Runtime, subject: Subject) -> Result<Outcome, String> {
     let network = network(&choices(load.depth, subject), &Boxes::new())?;
-    let keys = (0..load.depth - 1).map(|i| field(&format!("K{i}"))).collect::<Result<Vec<_>, _>>()?;
-    let others = (1..load.labels).map(|i| field(&format!("E{i}"))).collect::<Result<Vec<_>, _>>()?;
+    let keys =
+        (0..load.depth - 1).map(|i| field(&format!("K{i}"))).collect::<Result<Vec<_>, _>>()?;
+    let others =
+        (1..load.labels).map(|i| field(&format!("E{i}"))).collect::<Result<Vec<_>, _>>()?;
     let made = (0..load.count).map(|i| {
         let labels = others.iter().copied().chain([keys[i as usize % keys.len()]]);
         Record::from_pairs(labels.map(|label| (label, Value::from(i as i32))))
@@ -160,7 +169,8 @@ fn routing(load: &Load, runtime: &Runtime, subject: Subject) -> Result<Outcome, 
         let time = begin.elapsed();
         let key = |record: &Record| keys.iter().find(|key| record.get(**key).is_some()).copied();
         let whole = |record: &&Record| record.shape().len() as u64 == load.labels;
-        let numbers = records.iter().filter(whole).filter_map(|record| Some(number(record, key(record)?)));
+        let numbers =
+            records.iter().filter(whole).filter_map(|record| Some(number(record, key(record)?)));
         Ok((time, numbers.fold(0, unordered)))
     })
 }
@@ -171,7 +181,9 @@ fn call(load: &Load, runtime: &Runtime, subject: Subject) -> Result<Outcome, Str
     let a = shape([label])?;
     laps(&load, || {
         let records = (0..load.count).map(move |i| Record::new(a, vec![Value::from(i as i32)]));
-        let sum = move |output: Output| output.fold(0, |sum, record| unordered(sum, number(&record, label)));
+        let sum = move |output: Output| {
+            output.fold(0, |sum, record| unordered(sum, number(&record, label)))
+        };
         whole(|| through(&network, runtime, records, sum))
     })
 }

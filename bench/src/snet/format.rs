@@ -110,7 +110,8 @@ fn write(records: &[Record], format: Format, room: Vec<u8>) -> Result<Vec<u8>, S
 
 type Object = serde_json::Map<String, serde_json::Value>;
 
-/// A record as serde_json has it. It would not read back the same numbers: it may err in the last bit.
+/// A record as serde_json has it. It would not read back the same numbers: it may err in the last
+/// bit.
 fn map(record: &Record) -> Object {
     let value = |value: &Value| match (value, value.as_str()) {
         (_, Some(text)) => text.into(),

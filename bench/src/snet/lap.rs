@@ -1,9 +1,10 @@
-//! Laps: the same work over and over, the first time to warm up, then until enough time was measured.
+//! Laps: the same work over and over, the first time to warm up, then until enough time was
+//! measured.
 
 use super::load::{Load, Outcome};
 use std::time::{Duration, Instant};
 
-/// What of a lap is measured, and its checksum.
+/// The measured value of a lap, and its checksum.
 pub(crate) type Lap = Result<(Duration, u64), String>;
 
 /// Makes laps of a load. The outcome's time is their mean.
@@ -13,7 +14,9 @@ pub(crate) fn laps(load: &Load, mut lap: impl FnMut() -> Lap) -> Result<Outcome,
     while count == 0 || time < load.least() {
         let (taken, of_lap) = lap()?;
         if of_lap != checksum {
-            return Err(format!("its laps have different results: {checksum:016x}, then {of_lap:016x}"));
+            return Err(format!(
+                "its laps have different results: {checksum:016x}, then {of_lap:016x}"
+            ));
         }
         time += taken;
         count += 1;

@@ -1,8 +1,7 @@
-//! What a subject of the snet benches is given to do, the same for all, and what must come of it.
+//! The load of the snet benches, equal for all subjects, and its expected result.
 
-use crate::apart::word;
 use crate::lpel::load::unordered;
-use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Records with A that come before those with B that they are for.
@@ -12,10 +11,11 @@ pub(crate) const CHOICES: u64 = 16;
 /// A record's counter is in so many of its lower bits; above it is its number.
 pub(crate) const COUNTER_BITS: u32 = 16;
 
-/// What is to be done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// The kind of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Work {
-    /// `count` records go through a star, each through as many stages as it says, up to `depth` and one.
+    /// `count` records go through a star, each through as many stages as it says, up to `depth` and
+    /// one.
     Replication,
     /// Records with A and B find each other, `count` times five pairs.
     Synchronisation,
@@ -34,14 +34,14 @@ pub(crate) enum Work {
 }
 
 /// Which form records have as text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Form {
     Xml,
     Json,
 }
 
-/// What is in records that are read and written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// The content of records that are read and written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fields {
     /// A number, a few words, and a tag.
     Small,
@@ -52,30 +52,23 @@ pub(crate) enum Fields {
 }
 
 /// A work, with its size.
-#[derive(Debug, Clone, Copy, clap::Args)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) work: Work,
-    #[arg(long)]
     pub(crate) workers: usize,
-    /// Records, pairs by five, or points of a side of an image
-    #[arg(long)]
+    /// Records, pairs by five, or points of a side of an image.
     pub(crate) count: u64,
-    /// Stages of a star, strips of an image, or branches
-    #[arg(long, default_value_t = 0)]
+    /// Stages of a star, strips of an image, or branches.
     pub(crate) depth: u64,
-    /// Labels of a record
-    #[arg(long, default_value_t = 1)]
+    /// Labels of a record.
     pub(crate) labels: u64,
-    #[arg(long, default_value = "json")]
     pub(crate) form: Form,
-    #[arg(long, default_value = "small")]
     pub(crate) fields: Fields,
-    /// Laps are made until so much time was measured
-    #[arg(long, default_value_t = 0)]
+    /// Laps are made until so much time was measured.
     pub(crate) least_ms: u64,
 }
 
-/// What came of a load.
+/// The outcome of a load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Outcome {
     /// Of a lap.
@@ -86,20 +79,6 @@ pub(crate) struct Outcome {
 }
 
 impl Load {
-    /// Itself as a child's arguments.
-    pub(crate) fn arguments(&self) -> Vec<String> {
-        vec![
-            word(self.work),
-            format!("--workers={}", self.workers),
-            format!("--count={}", self.count),
-            format!("--depth={}", self.depth),
-            format!("--labels={}", self.labels),
-            format!("--form={}", word(self.form)),
-            format!("--fields={}", word(self.fields)),
-            format!("--least-ms={}", self.least_ms),
-        ]
-    }
-
     pub(crate) fn least(&self) -> Duration {
         Duration::from_millis(self.least_ms)
     }
@@ -116,7 +95,7 @@ impl Load {
         }
     }
 
-    /// What is told of an outcome.
+    /// The reported value of an outcome.
     pub(crate) fn value(&self, outcome: &Outcome) -> f64 {
         let Outcome { seconds, bytes, .. } = *outcome;
         match self.work {
@@ -136,11 +115,13 @@ impl Load {
 
     /// The records for pairs: whether they have B, and a number.
     pub(crate) fn halves(&self) -> impl Iterator<Item = (bool, i32)> + Send + 'static {
-        let of = |time: u64, b| (time * DISTANCE..(time + 1) * DISTANCE).map(move |i| (b, i as i32));
-        (0..self.count).flat_map(move |time| [false, true].into_iter().flat_map(move |b| of(time, b)))
+        let of =
+            |time: u64, b| (time * DISTANCE..(time + 1) * DISTANCE).map(move |i| (b, i as i32));
+        (0..self.count)
+            .flat_map(move |time| [false, true].into_iter().flat_map(move |b| of(time, b)))
     }
 
-    /// The checksum of a lap, where it can be told without doing the work.
+    /// The checksum of a lap, where it can be computed without doing the work.
     pub(crate) fn checksum(&self) -> Option<u64> {
         match self.work {
             Work::Replication | Work::Routing => Some((0..self.count).fold(0, unordered)),
@@ -155,7 +136,7 @@ impl Load {
     }
 }
 
-/// What a star's record has still to go, and its number.
+/// The remaining depth of a record in a star, and its number.
 pub(crate) fn counter(record: i32) -> i32 {
     record & ((1 << COUNTER_BITS) - 1)
 }
@@ -168,29 +149,10 @@ pub(crate) fn paired(sum: u64, (a, b): (i32, i32)) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
 
     fn load(work: Work) -> Load {
         let (form, fields) = (Form::Xml, Fields::Array);
         Load { work, workers: 1, count: 5, depth: 7, labels: 4, form, fields, least_ms: 3 }
-    }
-
-    #[test]
-    fn arguments_are_read_back() {
-        #[derive(Parser)]
-        struct Cli {
-            #[command(flatten)]
-            load: Load,
-        }
-        for work in Work::value_variants() {
-            let words = [vec!["bench".to_owned()], load(*work).arguments()].concat();
-            let read = Cli::parse_from(words).load;
-            assert_eq!((read.work, read.workers, read.count, read.depth), (*work, 1, 5, 7));
-            assert_eq!(
-                (read.labels, read.form, read.fields, read.least_ms),
-                (4, Form::Xml, Fields::Array, 3)
-            );
-        }
     }
 
     #[test]

@@ -1,20 +1,24 @@
-//! The same by hand, with tasks and streams of LPEL: no records, no labels, nothing that is found out at run time.
+//! The same by hand, with tasks and streams of LPEL: no records, no labels, nothing that is found
+//! out at run time.
 
 use super::lap::{laps, whole};
 use super::load::{COUNTER_BITS, Load, Outcome, Work, counter, paired};
-use super::memory;
 use crate::lpel::load::unordered;
+use crate::memory;
 use corebeat_lpel::{Event, Reader, Runtime, StreamSet, Task, Writer, spawn, stream};
 use corebeat_snet::CAPACITY;
 use std::collections::VecDeque;
 
-/// Neighbours in a star that are placed together, which with two workers is better than to let the runtime place each.
+/// Neighbours in a star that are placed together, which with two workers is better than to let the
+/// runtime place each.
 const BLOCK: usize = 100;
 
 pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
     let load = *load;
     let runtime = Runtime::builder().workers(load.workers).build().map_err(|e| e.to_string())?;
-    let done = |task: fn(Load) -> u64, load: Load| runtime.run(move || task(load)).map_err(|e| e.to_string());
+    let done = |task: fn(Load) -> u64, load: Load| {
+        runtime.run(move || task(load)).map_err(|e| e.to_string())
+    };
     match load.work {
         Work::Replication => laps(&load, || whole(|| done(star, load))),
         Work::Synchronisation => laps(&load, || whole(|| done(pairs, load))),
@@ -28,7 +32,7 @@ pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
     }
 }
 
-/// What a stage of a star tells the collector.
+/// A message of a stage of a star to the collector.
 enum Exit {
     Record(i32),
     /// There is one more stage.
@@ -39,13 +43,7 @@ fn star(load: Load) -> u64 {
     let (mut to, from) = stream(CAPACITY);
     let (exit, collected) = stream(CAPACITY);
     stage(load, 0, from, exit);
-    spawn(move || {
-        for i in 0..load.count {
-            if to.write(load.record(i)).is_err() {
-                return;
-            }
-        }
-    });
+    spawn(move || (0..load.count).try_for_each(|i| to.write(load.record(i))).is_ok());
     let (mut left, mut sum) = (StreamSet::new(), 0);
     left.add(collected);
     while let Some((_, event)) = left.read() {
@@ -88,13 +86,7 @@ fn stage(load: Load, number: usize, mut from: Reader<i32>, mut out: Writer<Exit>
 fn pairs(load: Load) -> u64 {
     let (mut to, from) = stream(CAPACITY);
     let (mut out, paired_up) = stream(CAPACITY);
-    spawn(move || {
-        for half in load.halves() {
-            if to.write(half).is_err() {
-                return;
-            }
-        }
-    });
+    spawn(move || load.halves().try_for_each(|half| to.write(half)).is_ok());
     spawn(move || {
         let mut waiting: [VecDeque<i32>; 2] = Default::default();
         for (is_b, number) in from {
@@ -114,19 +106,7 @@ fn pairs(load: Load) -> u64 {
 fn call(load: Load) -> u64 {
     let (mut to, from) = stream(CAPACITY);
     let (mut out, done) = stream(CAPACITY);
-    spawn(move || {
-        for i in 0..load.count {
-            if to.write(i as i32).is_err() {
-                return;
-            }
-        }
-    });
-    spawn(move || {
-        for a in from {
-            if out.write(a + 1).is_err() {
-                return;
-            }
-        }
-    });
+    spawn(move || (0..load.count).try_for_each(|i| to.write(i as i32)).is_ok());
+    spawn(move || from.map(|a| a + 1).try_for_each(|a| out.write(a)).is_ok());
     done.fold(0, |sum, a| unordered(sum, a as u64))
 }

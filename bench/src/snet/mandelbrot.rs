@@ -8,13 +8,14 @@ use fractal::{View, compute};
 use rayon::prelude::*;
 use std::time::Instant;
 
-#[path = "../../../crates/run/corebeat-snet/examples/mandelbrot/fractal.rs"]
+#[path = "../../../crates/parallel/corebeat-lpel/examples/mandelbrot/fractal.rs"]
 mod fractal;
-#[path = "../../../crates/run/corebeat-snet/examples/mandelbrot/network.rs"]
+#[path = "../../../crates/parallel/corebeat-snet/examples/mandelbrot/network.rs"]
 mod network;
 
 const ITERATIONS_MAX: u32 = 500;
-/// Points of a side of the image that is for warming up: a whole one would take as long as what is measured.
+/// Points of a side of the image that is for warming up: a whole one would take as long as what is
+/// measured.
 const WARM_UP: usize = 256;
 
 pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
@@ -22,7 +23,8 @@ pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
     let (side, strips) = (load.count as usize, load.depth as usize);
     let draw: Box<dyn Fn(View) -> Result<Vec<u8>, String>> = match subject {
         Subject::Corebeat => {
-            let runtime = Runtime::builder().workers(load.workers).build().map_err(|e| e.to_string())?;
+            let runtime =
+                Runtime::builder().workers(load.workers).build().map_err(|e| e.to_string())?;
             Box::new(move |view| network::image(&runtime, view, strips).map_err(|e| e.to_string()))
         }
         Subject::Rayon => {
@@ -45,15 +47,15 @@ pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
 }
 
 fn serial(view: View, strips: usize) -> Vec<u8> {
-    let mut image = Vec::with_capacity(view.width * view.height);
-    (0..strips).for_each(|i| image.extend_from_slice(&compute(&view.strip(i, strips))));
-    image
+    view.strips(strips).flat_map(compute).collect()
 }
 
 /// Each strip is a piece of work of its own, as in the network.
 fn parallel(view: View, strips: usize) -> Vec<u8> {
     let mut image = vec![0; view.width * view.height];
-    let pieces = image.par_chunks_mut(view.width * view.height / strips).enumerate().with_max_len(1);
-    pieces.for_each(|(i, piece)| piece.copy_from_slice(&compute(&view.strip(i, strips))));
+    let pieces =
+        image.par_chunks_mut(view.width * view.height / strips).enumerate().with_max_len(1);
+    let strips: Vec<_> = view.strips(strips).collect();
+    pieces.for_each(|(i, piece)| piece.copy_from_slice(&compute(strips[i])));
     image
 }

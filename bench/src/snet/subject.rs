@@ -1,42 +1,35 @@
-//! Who is measured by the snet benches.
+//! The subjects of the snet benches.
 
 use super::load::{Form, Load, Outcome, Work};
 use super::{corebeat, format, lpel, mandelbrot, thread, tokio};
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 /// Each is a process of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Subject {
     Corebeat,
+    #[value(name = "corebeat, box in C")]
     CorebeatC,
+    #[value(name = "corebeat, filters")]
     CorebeatFilter,
+    #[value(name = "corebeat, no choice")]
     CorebeatStraight,
+    #[value(name = "lpel by hand")]
     Lpel,
     Tokio,
+    #[value(name = "threads + crossbeam")]
     Thread,
     Rayon,
+    #[value(name = "one thread")]
     Plain,
+    #[value(name = "serde_json, maps")]
     SerdeJson,
+    #[value(name = "quick-xml, events")]
     QuickXml,
 }
 
 impl Subject {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Subject::Corebeat => "corebeat",
-            Subject::CorebeatC => "corebeat, box in C",
-            Subject::CorebeatFilter => "corebeat, filters",
-            Subject::CorebeatStraight => "corebeat, no choice",
-            Subject::Lpel => "lpel by hand",
-            Subject::Tokio => "tokio",
-            Subject::Thread => "threads + crossbeam",
-            Subject::Rayon => "rayon",
-            Subject::Plain => "one thread",
-            Subject::SerdeJson => "serde_json, maps",
-            Subject::QuickXml => "quick-xml, events",
-        }
-    }
-
     /// Whom to measure at a work.
     pub(crate) fn of(load: &Load) -> Vec<Subject> {
         use Subject::*;

@@ -1,4 +1,5 @@
-//! Threads of the standard library with crossbeam's bounded channels: a star with a thread for each stage.
+//! Threads of the standard library with crossbeam's bounded channels: a star with a thread for each
+//! stage.
 
 use super::lap::{laps, whole};
 use super::load::{COUNTER_BITS, Load, Outcome, Work, counter};

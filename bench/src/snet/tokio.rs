@@ -1,22 +1,20 @@
-//! Tokio: a current-thread runtime for one worker, a multi-thread runtime for more, and its bounded channels.
+//! Tokio: a current-thread runtime for one worker, a multi-thread runtime for more, and its bounded
+//! channels.
 
 use super::lap::{laps, whole};
 use super::load::{COUNTER_BITS, Load, Outcome, Work, counter, paired};
-use super::memory;
 use crate::lpel::load::unordered;
+use crate::lpel::tokio::runtime;
+use crate::memory;
 use corebeat_snet::CAPACITY;
 use std::collections::VecDeque;
 use std::future::Future;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
     let load = *load;
-    let runtime = match load.workers {
-        1 => Builder::new_current_thread().build(),
-        n => Builder::new_multi_thread().worker_threads(n).build(),
-    };
-    let runtime = runtime.map_err(|e| format!("no runtime: {e}"))?;
+    let runtime = runtime(load.workers)?;
     match load.work {
         Work::Replication => laps(&load, || whole(|| done(&runtime, star(load)))),
         Work::Synchronisation => laps(&load, || whole(|| done(&runtime, pairs(load)))),
@@ -31,30 +29,43 @@ pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
 }
 
 /// Its task is one of the workers'.
-fn done(runtime: &Runtime, work: impl Future<Output = u64> + Send + 'static) -> Result<u64, String> {
+fn done(
+    runtime: &Runtime,
+    work: impl Future<Output = u64> + Send + 'static,
+) -> Result<u64, String> {
     runtime.block_on(runtime.spawn(work)).map_err(|e| e.to_string())
 }
 
-async fn star(load: Load) -> u64 {
-    let (to, from) = channel(CAPACITY);
-    let (out, mut left) = channel(CAPACITY);
-    stage(from, out);
+/// Sends all items from a task of its own, as long as there is a receiver.
+fn send<T: Send + 'static>(to: Sender<T>, items: impl Iterator<Item = T> + Send + 'static) {
     tokio::spawn(async move {
-        for i in 0..load.count {
-            if to.send(load.record(i)).await.is_err() {
+        for item in items {
+            if to.send(item).await.is_err() {
                 return;
             }
         }
     });
+}
+
+/// Adds up all items.
+async fn fold<T>(mut from: Receiver<T>, add: impl Fn(u64, T) -> u64) -> u64 {
     let mut sum = 0;
-    while let Some(number) = left.recv().await {
-        sum = unordered(sum, number as u64);
+    while let Some(item) = from.recv().await {
+        sum = add(sum, item);
     }
     sum
 }
 
-/// A task that makes the next one when it has something for it. All share the way out, as one would do it with these
-/// channels.
+async fn star(load: Load) -> u64 {
+    let (to, from) = channel(CAPACITY);
+    let (out, left) = channel(CAPACITY);
+    stage(from, out);
+    send(to, (0..load.count).map(move |i| load.record(i)));
+    fold(left, |sum, number| unordered(sum, number as u64)).await
+}
+
+/// A task that makes the next one when it has something for it. All share the way out, as one would
+/// do it with these channels.
 fn stage(mut from: Receiver<i32>, out: Sender<i32>) {
     tokio::spawn(async move {
         let mut next: Option<Sender<i32>> = None;
@@ -79,14 +90,8 @@ fn stage(mut from: Receiver<i32>, out: Sender<i32>) {
 
 async fn pairs(load: Load) -> u64 {
     let (to, mut from) = channel(CAPACITY);
-    let (out, mut paired_up) = channel(CAPACITY);
-    tokio::spawn(async move {
-        for half in load.halves() {
-            if to.send(half).await.is_err() {
-                return;
-            }
-        }
-    });
+    let (out, paired_up) = channel(CAPACITY);
+    send(to, load.halves());
     tokio::spawn(async move {
         let mut waiting: [VecDeque<i32>; 2] = Default::default();
         while let Some((is_b, number)) = from.recv().await {
@@ -100,23 +105,13 @@ async fn pairs(load: Load) -> u64 {
             }
         }
     });
-    let mut sum = 0;
-    while let Some(pair) = paired_up.recv().await {
-        sum = paired(sum, pair);
-    }
-    sum
+    fold(paired_up, paired).await
 }
 
 async fn call(load: Load) -> u64 {
     let (to, mut from) = channel(CAPACITY);
-    let (out, mut done) = channel(CAPACITY);
-    tokio::spawn(async move {
-        for i in 0..load.count {
-            if to.send(i as i32).await.is_err() {
-                return;
-            }
-        }
-    });
+    let (out, done) = channel(CAPACITY);
+    send(to, (0..load.count).map(|i| i as i32));
     tokio::spawn(async move {
         while let Some(a) = from.recv().await {
             if out.send(a + 1).await.is_err() {
@@ -124,9 +119,5 @@ async fn call(load: Load) -> u64 {
             }
         }
     });
-    let mut sum = 0;
-    while let Some(a) = done.recv().await {
-        sum = unordered(sum, a as u64);
-    }
-    sum
+    fold(done, |sum, a: i32| unordered(sum, a as u64)).await
 }

@@ -1,4 +1,5 @@
-//! Builds the library that is preloaded into OpenMP programs (`preload/team.c`); `src/team.rs` embeds it.
+//! Builds the library that is preloaded into OpenMP programs (`preload/team.c`); `src/team.rs`
+//! embeds it.
 
 use std::env;
 use std::path::Path;
@@ -7,8 +8,8 @@ fn main() {
     println!("cargo::rerun-if-changed=preload");
     let out = Path::new(&env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("team.so");
     let mut command = cc::Build::new().warnings(false).get_compiler().to_command();
-    // Without the C library, so that the file asks for no version of it. libgcc has the atomics that gcc calls out of
-    // line on some processors.
+    // Without the C library, so that the file asks for no version of it. libgcc has the atomics
+    // that gcc calls out of line on some processors.
     command
         .args([
             "-std=gnu11",
@@ -21,6 +22,8 @@ fn main() {
             "-fvisibility=hidden",
         ])
         .args(["-ftls-model=initial-exec", "-fno-stack-protector", "-g0", "-s", "-Wl,-z,lazy"])
+        // Two segments instead of four: every process maps this file.
+        .arg("-Wl,-z,noseparate-code")
         .args(["preload/team.c", "-lgcc", "-o"])
         .arg(&out);
     match command.status() {

@@ -1,10 +1,10 @@
 /* The memory that Corebeat and a preloaded program share. src/team.rs describes the same layout.
  *
  *   +--------+--------+--------+-- ... --+---------+
- *   | header | slot 0 | slot 1 |         | slot 63 |      one slot a process
+ *   | header | slot 0 | slot 1 |         | slot 63 |      one slot per process
  *   +--------+--------+--------+-- ... --+---------+
  *                 |
- *                 +-> | head, 64 bytes | rest | entry 0 | ... | entry 255 |   one entry a region and size
+ *                 +-> | head, 64 bytes | rest | entry 0 | ... | entry 255 |  one per region, size
  */
 #ifndef COREBEAT_CHANNEL_H
 #define COREBEAT_CHANNEL_H
@@ -18,7 +18,7 @@
 #define ENTRIES 256u
 #define SIZE_AS_ASKED 0xffffffffu
 
-/* Why the size must not change any more. */
+/* Reasons why the size must not change any more. */
 enum {
     FIXED_MAX_TOLD = 1,    /* omp_get_max_threads was called */
     FIXED_SIZE_SET = 2,    /* omp_set_num_threads was called */
@@ -31,9 +31,9 @@ enum {
 struct header { /* written by Corebeat */
     uint32_t magic;
     uint32_t version;
-    uint32_t size;    /* for processes without a size of their own; 0: as they ask */
+    uint32_t size;    /* for processes without a separate size; 0: the requested size */
     uint32_t pad;
-    uint64_t beat_ns; /* CLOCK_MONOTONIC, when Corebeat was last heard of */
+    uint64_t beat_ns; /* CLOCK_MONOTONIC, time of the last sign of life from Corebeat */
     uint64_t rest[5];
 };
 
@@ -47,20 +47,20 @@ struct entry { /* written by the program */
 
 struct slot {
     uint32_t owner;       /* process number, 0: free. Claimed by the program, freed by Corebeat */
-    uint32_t size;        /* by Corebeat; 0: the header's; SIZE_AS_ASKED: no limit */
-    /* From here on by the program. */
-    uint32_t generation;  /* changes when all below starts again from 0 */
+    uint32_t size;        /* written by Corebeat; 0: that of the header; SIZE_AS_ASKED: no limit */
+    /* The following fields are written by the program. */
+    uint32_t generation;  /* changes when the fields below restart from 0 */
     uint32_t fixed;       /* reasons */
-    uint32_t consent;     /* the program or its user allows other sizes than asked for (dyn-var) */
-    uint32_t frozen;      /* with fixed: the size that the program was told in a team; 0: none */
-    uint32_t size_max;    /* what the last region asked for */
-    uint32_t size_last;   /* what it got */
-    uint32_t active;      /* regions that run now */
+    uint32_t consent;     /* other sizes than requested are permitted (dyn-var) */
+    uint32_t frozen;      /* with fixed: the size that the program read in a team; 0: none */
+    uint32_t size_max;    /* size that the last region requested */
+    uint32_t size_last;   /* size of the last region */
+    uint32_t active;      /* number of active regions */
     uint32_t pad;
-    uint64_t entered;     /* regions ever entered */
+    uint64_t entered;     /* number of entered regions */
     uint64_t now_region;  /* the region that was entered last */
-    uint64_t now_ns;      /* when, CLOCK_MONOTONIC */
-    struct entry rest;    /* executions that found no entry */
+    uint64_t now_ns;      /* time of its entry, CLOCK_MONOTONIC */
+    struct entry rest;    /* executions without an entry */
     uint64_t gap[4];
     struct entry entries[ENTRIES];
 };

@@ -1,18 +1,22 @@
-/* Changes the size of a program's OpenMP teams while it runs, from outside.
+/* Changes the size of the OpenMP teams of a running program from outside.
  *
- * Loaded in front of the OpenMP runtime (LD_PRELOAD), this library stands in for the entry points of parallel regions:
- * those of gcc's libgomp (GOMP_parallel and its kin) and those of LLVM's libomp (__kmpc_fork_call). Each call is passed
- * on to the real one, with a smaller thread count where Corebeat asks for one. Without a channel (COREBEAT_TEAM names
- * no file, or the wrong one) calls are passed on as they are.
+ * Loaded in front of the OpenMP runtime (LD_PRELOAD), this library replaces the entry points of
+ * parallel regions of gcc's libgomp (GOMP_parallel and related functions) and of LLVM's libomp
+ * (__kmpc_fork_call). Each call is forwarded to the real function, with a smaller thread count if
+ * Corebeat requests one. Without a channel (COREBEAT_TEAM names no valid file) calls are forwarded
+ * unchanged.
  *
  * Rules:
- *  1. Sizes are only ever lowered below what the program would get, or restored up to it.
- *  2. A program that was told its thread count may cut its work by it: from then on the size stays (`fixed`), unless
- *     the program or its user allows any size (dyn-var: OMP_DYNAMIC=true or omp_set_dynamic).
- *  3. Only outermost teams are touched, and the runtime's own variables never: no nested team notices anything.
+ *  1. Sizes are only lowered below the size that the program would get, or restored up to that
+ *     size.
+ *  2. A program that has read its thread count may divide its work by the count: from then on the
+ *     size is `fixed`, unless the program or its user permits any size (dyn-var: OMP_DYNAMIC=true
+ *     or omp_set_dynamic).
+ *  3. Only outermost teams change, and never the variables of the runtime: nested teams are
+ *     unaffected.
  *
- * Linked without the C library (-nostdlib), so that one file works with every version of it: the few functions used are
- * there in any process that has an OpenMP runtime.
+ * Linked without the C library (-nostdlib), so that one file works with every version: every
+ * process with an OpenMP runtime has the few functions that are used.
  */
 #define _GNU_SOURCE
 #include "channel.h"
@@ -37,7 +41,7 @@
 #define ACQUIRE(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define RELEASE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
 
-/* After this time without a sign of Corebeat (it was killed, or stopped) programs get what they ask for again. */
+/* After this time without a sign of life from Corebeat, programs get the sizes they request. */
 #define LEASE_NS 30000000000ull
 
 typedef void region_fn(void *);
@@ -62,18 +66,19 @@ typedef void region_fn(void *);
 #define NUMBER(name) NR_##name,
 #define NAME(name) #name,
 enum { FUNCTIONS(NUMBER) FUNCTION_COUNT };
-static const char *const names[FUNCTION_COUNT] = {FUNCTIONS(NAME)};
+/* Arrays instead of pointers: the loader would relocate pointers in every process. */
+static const char names[FUNCTION_COUNT][48] = {FUNCTIONS(NAME)};
 
-/* A loaded OpenMP runtime. A process may have several: Python's wheels bring one each. */
+/* A loaded OpenMP runtime. A process may have several: each Python wheel contains one. */
 struct runtime {
-    uintptr_t base; /* where it is loaded; 0: this place is free */
+    uintptr_t base; /* load address; 0: the slot is free */
     void *handle;
     void *functions[FUNCTION_COUNT];
 };
 
 #define RUNTIMES 16
 static struct runtime runtimes[RUNTIMES];
-/* What the dynamic linker would bind to: the first runtime of the global scope. */
+/* The runtime to which the dynamic linker would bind: the first one of the global scope. */
 static struct runtime global = {.handle = RTLD_NEXT};
 
 static void *function(struct runtime *rt, int nr) {
@@ -92,8 +97,8 @@ static uintptr_t base_of(uintptr_t address) {
     return dladdr((void *)address, &info) ? (uintptr_t)info.dli_fbase : 0;
 }
 
-/* The runtime that an object and those it depends on would bind to, looked for as the dynamic linker does. Keeps it
- * loaded from now on: its addresses are remembered. */
+/* The runtime to which an object and its dependencies would bind, found as by the dynamic linker.
+ * The runtime stays loaded from now on, because its addresses are cached. */
 static struct runtime *runtime_near(const char *path, int nr) {
     void *near = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
     void *found = near ? dlsym(near, names[nr]) : NULL;
@@ -103,7 +108,7 @@ static struct runtime *runtime_near(const char *path, int nr) {
     void *handle = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     for (int i = 0; handle && i < RUNTIMES; i++) {
         uintptr_t base = 0;
-        /* Two threads that claim one place for the same runtime store the same handle. */
+        /* Two threads that claim one slot for the same runtime store the same handle. */
         if (__atomic_compare_exchange_n(&runtimes[i].base, &base, (uintptr_t)info.dli_fbase, 0, __ATOMIC_ACQ_REL,
                                         __ATOMIC_ACQUIRE) ||
             base == (uintptr_t)info.dli_fbase) {
@@ -142,8 +147,8 @@ static struct runtime *runtime_search(uintptr_t address, int nr) {
     return search.found;
 }
 
-/* Whether the object with this address has thread-local data: data of threads (threadprivate) that live on between
- * regions is only promised by OpenMP while the size stays. */
+/* Whether the object with this address has thread-local data: OpenMP preserves data of threads
+ * (threadprivate) between regions only while the size is constant. */
 struct data_search {
     uintptr_t address;
     int found;
@@ -163,14 +168,14 @@ static int search_data(struct dl_phdr_info *object, size_t size, void *data) {
     return mine;
 }
 
-/* gcc has every thread of a static loop ask for the size of the team, to find its own share: that tells the program
- * nothing. Such a call looks like few others: nothing but the stack is written to before the thread's number is asked
- * for. Anything else is taken for the program's own call, which is the safe side; so is every call on a processor other
- * than x86-64. */
+/* In static loops of gcc, every thread reads the size of the team to compute its share; the program
+ * itself does not learn the size. Such a call has a recognisable form: only the stack is written
+ * before the thread number is read. Any other call counts as a call by the program, which is the
+ * safe side, and so does every call on a processor other than x86-64. */
 #if defined __x86_64__
 #pragma weak dladdr1 /* not in every C library */
 
-/* The name that the object with this cell for an imported address wants there. */
+/* The name of the symbol that the object imports through this cell. */
 static const char *name_of_import(uintptr_t cell) {
     Dl_info info;
     struct link_map *object = NULL;
@@ -186,7 +191,7 @@ static const char *name_of_import(uintptr_t cell) {
         case DT_SYMTAB: symbols = d->d_un.d_ptr; break;
         case DT_STRTAB: strings = d->d_un.d_ptr; break;
         }
-    /* glibc has added the base to these addresses, others leave that to the reader. */
+    /* glibc has added the base to these addresses; other C libraries have not. */
     uintptr_t base = strings < object->l_addr ? object->l_addr : 0;
     for (int t = 0; t < 2 && symbols && strings; t++)
         for (const ElfW(Rela) *r = (void *)(base + tables[t]), *end = r + sizes[t] / sizeof *r; tables[t] && r < end; r++)
@@ -201,7 +206,8 @@ static uintptr_t relative(const uint8_t *at) { /* to the instruction after a 32-
     return (uintptr_t)at + 4 + (uintptr_t)(intptr_t)displacement;
 }
 
-/* The length of an instruction that writes to registers or the stack and goes on to the next; 0 for any other. */
+/* The length of an instruction that writes only registers or the stack and does not branch; 0 for
+ * any other. */
 static size_t length_of_quiet(const uint8_t *code) {
     size_t prefix = (code[0] & 0xf0) == 0x40, immediate = 0; /* REX */
     int wide = prefix && (code[0] & 8), two = code[prefix] == 0x0f;
@@ -209,7 +215,7 @@ static size_t length_of_quiet(const uint8_t *code) {
     uint8_t op = modrm[-1], mod = modrm[0] >> 6, rm = modrm[0] & 7, base = rm == 4 ? modrm[1] & 7 : rm;
     int store_only_to_register = 0;
     if (two && op != 0xaf && op != 0xb6 && op != 0xb7 && op != 0xbe && op != 0xbf)
-        return 0; /* all but multiplications and widening loads */
+        return 0; /* everything except multiplications and widening loads */
     if (!two)
         switch (op) {
         case 0xb8 ... 0xbf: return prefix + 1 + (wide ? 8 : 4); /* load a number */
@@ -265,8 +271,8 @@ static int is_of_compiler(uintptr_t caller) {
 }
 #endif
 
-/* Places in the program that were looked up: the code of regions, and callers. Never emptied: what they name stays
- * loaded. Besides the runtime, `value` has two bits: */
+/* Cache of places in the program: the code of regions, and callers. Never emptied, because the
+ * objects stay loaded. Besides the runtime, `value` has two bits: */
 #define SITE_THREAD_DATA 1u /* the object there has thread-local data */
 #define SITE_COMPILER 2u    /* a call of omp_get_num_threads there is the compiler's */
 #define SITES 1024u
@@ -283,7 +289,7 @@ static uintptr_t site_value(uintptr_t address, int nr) {
     for (uint32_t i = 0; i < SITE_PROBES; i++) {
         struct site *site = &sites[(hash(address) + i) % SITES];
         uintptr_t at = LOAD(&site->address);
-        /* Pairs with the release below. 0: another thread is about to store the same. */
+        /* Pairs with the release below. 0: another thread is about to store the same value. */
         uintptr_t value = at == address ? ACQUIRE(&site->value) : 0;
         if (value)
             return value;
@@ -314,7 +320,7 @@ static struct runtime *runtime_at(uintptr_t value) {
 
 static struct runtime *runtime_of(uintptr_t address, int nr) { return runtime_at(site_value(address, nr)); }
 
-/* A call that nothing can answer: the program could not have started without this library. */
+/* A call without a target: the program could not have started without this library. */
 static void *need(struct runtime *rt, int nr) {
     void *f = rt ? function(rt, nr) : NULL;
     if (!f) {
@@ -332,10 +338,10 @@ static void *need(struct runtime *rt, int nr) {
 
 static struct channel *channel; /* NULL until opened */
 
-/* What fork must not hand down lies on a page of its own that the kernel clears in the child. */
+/* State that a forked child must not inherit is on a separate page, which the kernel clears. */
 struct local {
-    uint32_t state; /* 0: nothing done; 1: a thread is at it; 2: slot is ours; 3: there is none */
-    uint32_t wiped; /* the kernel clears it; otherwise `pid` tells the child */
+    uint32_t state; /* 0: not started; 1: in progress; 2: slot claimed; 3: no slot */
+    uint32_t wiped; /* the kernel clears the page; otherwise `pid` identifies the child */
     pid_t pid;
     struct slot *slot;
 };
@@ -355,7 +361,7 @@ static struct channel *channel_open(void) {
     if (fd < 0)
         return NULL;
     void *map = MAP_FAILED;
-    if (lseek(fd, 0, SEEK_END) == (off_t)sizeof(struct channel)) /* fstat is no function in older C libraries */
+    if (lseek(fd, 0, SEEK_END) == (off_t)sizeof(struct channel)) /* older C libraries lack fstat */
         map = mmap(NULL, sizeof(struct channel), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (map == MAP_FAILED)
@@ -379,7 +385,7 @@ static struct slot *slot_claim(void) {
         channel = channel_open();
     if (!channel)
         return NULL;
-    for (uint32_t i = 0; i < SLOTS && !slot; i++) /* left by what this process was before it called exec */
+    for (uint32_t i = 0; i < SLOTS && !slot; i++) /* left by this process before exec */
         if (ACQUIRE(&channel->slots[i].owner) == pid)
             slot = &channel->slots[i];
     for (uint32_t i = 0; i < SLOTS && !slot; i++) {
@@ -421,13 +427,13 @@ static struct local *local_new(void) {
     return none;
 }
 
-/* This process' slot, or NULL. */
+/* The slot of this process, or NULL. */
 static struct slot *slot_of_process(void) {
     struct local *l = ACQUIRE(&local);
     if (!l && !(l = local_new()))
         return NULL;
     uint32_t state = ACQUIRE(&l->state);
-    /* In a forked child `wiped` is 0 as well, and so is the rest. */
+    /* In a forked child, the whole page is 0, including `wiped`. */
     if (state > 1 && !l->wiped && l->pid != getpid())
         state = 0, RELEASE(&l->state, 0);
     if (state == 2)
@@ -441,17 +447,17 @@ static struct slot *slot_of_process(void) {
     return l->slot;
 }
 
-/* The program may rely on a size from now on: `told`, or what it asks for where that is 0. */
+/* The program may rely on a size from now on: `told`, or the requested size if that is 0. */
 static void fix(struct slot *slot, uint32_t why, uint32_t told) {
     if (LOAD(&slot->consent) || (LOAD(&slot->fixed) & why))
         return;
     if (!LOAD(&slot->fixed))
         STORE(&slot->frozen, told);
-    /* Pairs with the acquire in `limit`: who sees that it is fixed sees what was told. */
+    /* Pairs with the acquire in `limit`: a reader of `fixed` also reads the size. */
     __atomic_fetch_or(&slot->fixed, why, __ATOMIC_RELEASE);
 }
 
-/* The largest size allowed now, 0 for any. */
+/* The largest permitted size now, 0 for any. */
 static uint32_t limit(struct slot *slot, uint64_t now) {
     if (ACQUIRE(&slot->fixed) && !LOAD(&slot->consent))
         return LOAD(&slot->frozen);
@@ -470,7 +476,7 @@ static struct entry *entry_of(struct slot *slot, uint64_t region, uint32_t size)
     uint32_t at = hash(region ^ ((uint64_t)size << 52));
     for (uint32_t i = 0; i < ENTRY_PROBES; i++) {
         struct entry *e = &slot->entries[(at + i) % ENTRIES];
-        uint64_t found = ACQUIRE(&e->region); /* pairs with the release below: `size` is there */
+        uint64_t found = ACQUIRE(&e->region); /* pairs with the release below: `size` is written */
         if (found == region && LOAD(&e->size) == size)
             return e;
         if (found == 0 &&
@@ -486,7 +492,7 @@ static struct entry *entry_of(struct slot *slot, uint64_t region, uint32_t size)
 /* ---- A region ----------------------------------------------------------------------------------------------------- */
 
 struct span {
-    struct slot *slot; /* NULL: not one to be counted */
+    struct slot *slot; /* NULL: the region is not counted */
     uint64_t region;
     uint64_t begin_ns;
     uint32_t size;
@@ -500,7 +506,8 @@ EXPORT int omp_get_team_size(int level);
 EXPORT void omp_set_dynamic(int on);
 EXPORT int omp_get_dynamic(void);
 
-/* Before a region that asks for `asked` threads (0: the default; 1: none but the caller). Returns what to ask for. */
+/* Called before a region that requests `asked` threads (0: the default; 1: only the caller).
+ * Returns the size to request. */
 static unsigned enter(struct span *span, uintptr_t site, uintptr_t region, unsigned asked) {
     THREAD_LOCAL int dynamic_off;
     struct runtime *rt = runtime_at(site);
@@ -515,14 +522,14 @@ static unsigned enter(struct span *span, uintptr_t site, uintptr_t region, unsig
     if (site & SITE_THREAD_DATA)
         fix(slot, FIXED_THREAD_DATA, 0);
     if (LOAD(&slot->consent) && !dynamic_off && function(rt, NR_omp_set_dynamic)) {
-        REAL(rt, omp_set_dynamic)(0); /* or the runtime would lower the size by a rule of its own */
+        REAL(rt, omp_set_dynamic)(0); /* otherwise the runtime adjusts the size by itself */
         dynamic_off = 1;
     }
     int by_itself = asked || !function(rt, NR_omp_get_max_threads) ? (int)asked : REAL(rt, omp_get_max_threads)();
     uint32_t most = by_itself > 0 ? (uint32_t)by_itself : 1;
     uint64_t now = clock_ns();
     uint32_t allowed = limit(slot, now);
-    /* A clause outranks what the program was told of another region. */
+    /* A clause has precedence over a size that the program read in another region. */
     if (asked && !LOAD(&slot->consent))
         allowed = 0;
     uint32_t size = allowed && allowed < most ? allowed : most;
@@ -590,8 +597,8 @@ EXPORT unsigned GOMP_parallel_reductions(region_fn *fn, void *data, unsigned siz
     return got;
 }
 
-/* Before gcc 4.9 a region was two calls, with the caller's share of the work between them. Only an outermost region is
- * counted, so one span a thread is enough. */
+/* Before gcc 4.9 a region was two calls, with the work of the caller between them. Only outermost
+ * regions are counted, so one span per thread is sufficient. */
 THREAD_LOCAL struct span open_span;
 
 #define REGION_START(name, more_parameters, more_arguments)                                                            \
@@ -628,7 +635,8 @@ EXPORT void GOMP_parallel_end(void) {
 
 /* ---- libomp ------------------------------------------------------------------------------------------------------- */
 
-/* A num_threads clause is a call before the one that forks: what it asked for, or HANDS_OFF. 0: no clause. */
+/* A num_threads clause is a separate call before the fork: the requested size, or HANDS_OFF.
+ * 0: no clause. */
 #define HANDS_OFF (-1)
 THREAD_LOCAL int pushed;
 
@@ -637,7 +645,7 @@ EXPORT void __kmpc_push_num_threads(void *loc, int thread, int size) {
     MUST(runtime_of(CALLER, NR___kmpc_push_num_threads), __kmpc_push_num_threads)(loc, thread, size);
 }
 
-/* Sizes for nested levels, and sizes that must be met (OpenMP 6) are passed on untouched. */
+/* Sizes for nested levels, and strict sizes (OpenMP 6), are forwarded unchanged. */
 EXPORT void __kmpc_push_num_threads_list(void *loc, int thread, unsigned count, int *sizes) {
     pushed = HANDS_OFF;
     MUST(runtime_of(CALLER, NR___kmpc_push_num_threads_list), __kmpc_push_num_threads_list)(loc, thread, count, sizes);
@@ -672,7 +680,7 @@ EXPORT void *__kmpc_threadprivate_cached(void *loc, int thread, void *data, size
 
 int __kmpc_global_thread_num(void *loc);
 
-/* Up to 8 arguments, up to 64, up to 1024: arguments that the callee does not read do no harm. */
+/* Up to 8, 64 or 1024 arguments: surplus arguments that the callee does not read are harmless. */
 #define A4(a, i) a[i], a[(i) + 1], a[(i) + 2], a[(i) + 3]
 #define A8(a, i) A4(a, i), A4(a, (i) + 4)
 #define A32(a, i) A8(a, i), A8(a, (i) + 8), A8(a, (i) + 16), A8(a, (i) + 24)
@@ -682,7 +690,7 @@ int __kmpc_global_thread_num(void *loc);
 
 typedef void fork_call(void *loc, int argc, void *fn, ...);
 
-/* Apart, so that ordinary calls need no stack for 1,024 arguments. */
+/* A separate function, so that ordinary calls need no stack for 1,024 arguments. */
 __attribute__((noinline)) static void fork_wide(fork_call *real, void *loc, int argc, void *fn, va_list *list) {
     void *a[1024] = {0};
     if (argc > 1024) {
@@ -709,7 +717,7 @@ EXPORT void __kmpc_fork_call(void *loc, int argc, void *fn, ...) {
     span.slot = NULL;
     if (clause != HANDS_OFF && function(rt, NR___kmpc_push_num_threads) && function(rt, NR___kmpc_global_thread_num)) {
         unsigned size = enter(&span, site, (uintptr_t)fn, (unsigned)clause);
-        if (size != (unsigned)clause) /* as if the region had this num_threads clause: nested ones do not see it */
+        if (size != (unsigned)clause) /* as a num_threads clause: nested regions are unaffected */
             REAL(rt, __kmpc_push_num_threads)(loc, REAL(rt, __kmpc_global_thread_num)(loc), (int)size);
     } else {
         struct slot *slot = slot_of_process();
@@ -732,7 +740,7 @@ EXPORT void __kmpc_fork_call(void *loc, int argc, void *fn, ...) {
 
 /* ---- What the program asks, and so may rely on -------------------------------------------------------------------- */
 
-/* Calls of the runtime itself tell the program nothing. */
+/* Calls by the runtime itself do not count. */
 static int is_inside(struct runtime *rt, uintptr_t caller) {
     uintptr_t base = base_of(caller);
     return base != 0 && base == LOAD(&rt->base);
@@ -748,7 +756,7 @@ static int max_threads(uintptr_t caller) {
         return size;
     if (!LOAD(&slot->fixed) && !is_inside(rt, caller))
         fix(slot, FIXED_MAX_TOLD, 0);
-    /* A program that was told a size in a team hears the same number everywhere. */
+    /* A program that has read a size in a team reads the same number everywhere. */
     int told = ACQUIRE(&slot->fixed) ? (int)LOAD(&slot->frozen) : 0;
     return told > 0 && told < size ? told : size;
 }
@@ -765,12 +773,12 @@ static void set_num_threads(uintptr_t caller, int size) {
     MUST(rt, omp_set_num_threads)(size);
 }
 
-/* The program was told the size of a team. */
+/* The program has read the size of a team. */
 static int told(struct runtime *rt, uintptr_t caller, int level, int size) {
     struct slot *slot = slot_of_process();
     if (!slot || LOAD(&slot->consent) || LOAD(&slot->fixed) || level != 1 || size < 1 || is_inside(rt, caller))
         return size;
-    /* A team of one is our doing, or a region whose if clause is false: that one tells nothing. */
+    /* A team of one was set by Corebeat, or its if clause is false, which does not count. */
     if (size > 1 || LOAD(&slot->size_last) == 1)
         fix(slot, FIXED_SIZE_TOLD, (uint32_t)size);
     return size;

@@ -1,12 +1,12 @@
-//! Control groups for a program's weight and its limit of CPU time, and for freezing it: found, made, left and removed, in version 1
-//! and 2.
+//! Control groups for the weight, the quota and the freezing of a program, in version 1 and 2.
 //!
-//! The program's processes move into a child of the group where they are, so that every limit they live under still
-//! holds. In version 2 the child is a *threaded* group: processes may then stay in the parent although the cpu controller
-//! is on for its children (Linux, Documentation/admin-guide/cgroup-v2.rst, "Threads").
+//! The processes of the program move into a child of their group, so that all their limits still
+//! hold. In version 2 the child is a *threaded* group: processes may then stay in
+//! the parent although the cpu controller is on for its children (Linux,
+//! Documentation/admin-guide/cgroup-v2.rst, "Threads").
 
 use crate::Error;
-use crate::file::lock_within;
+use crate::file::{field, lock_within, read_text};
 use rustix::fs::{FsWord, Mode, OFlags, statfs};
 use rustix::io::Errno;
 use std::fs;
@@ -15,42 +15,44 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What the names of our groups begin with: no other group is ever emptied or removed.
+/// Prefix of the names of Corebeat's groups. No other group is ever emptied or removed.
 const PREFIX: &str = "corebeat-";
 /// `CGROUP_SUPER_MAGIC` and `CGROUP2_SUPER_MAGIC` of linux/magic.h.
 const MAGIC: FsWord = 0x0027_e0eb;
 const MAGIC_V2: FsWord = 0x6367_7270;
-/// What cannot be had without them.
-const WHAT: &str = "a program's weight or limit of CPU time, or freezing it";
-/// Longer than a Corebeat holds the lock of a group. Everybody may open groups, and so lock them for ever.
-pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// Rounds of emptying a group: a process may fork while it is moved.
+/// Feature that is unavailable without control groups.
+const WHAT: &str = "setting the weight or quota of a program, or freezing a program";
+/// Time to wait for the lock of a group: longer than a Corebeat holds the lock. Every process may
+/// open a group and lock it forever.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Number of attempts to empty a group: a process may fork while it is moved.
 const ROUNDS_MAX: u32 = 64;
 
-/// The files by which groups are frozen.
+/// Files that freeze groups.
 const FREEZE: &str = "freezer.state";
 const FREEZE_V2: &str = "cgroup.freeze";
 
-/// What a group has that was given none.
+/// Weight of a new group.
 pub(crate) const WEIGHT_DEFAULT: u32 = 100;
-/// Over what limits of CPU time are counted, in microseconds: the kernel's default.
+/// Period of quotas, in microseconds: the default of the kernel.
 const QUOTA_PERIOD_US: u64 = 100_000;
-/// The kernel takes no limit below this, in microseconds a period (`min_cfs_quota_period`, kernel/sched/core.c).
+/// Smallest quota that the kernel accepts, in microseconds for each period (`min_cfs_quota_period`,
+/// kernel/sched/core.c).
 const QUOTA_US_MIN: u64 = 1_000;
-/// As much as the largest machine has.
+/// CPU time of the largest machine, in microseconds for each period.
 const QUOTA_US_MAX: u64 = corebeat_machine::CPU_MAX as u64 * QUOTA_PERIOD_US;
 
-/// What a group is for.
+/// Purpose of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// Weights and limits: the cpu controller.
+    /// Weights and quotas: the cpu controller.
     Cpu,
     /// Freezing: the freezer of version 1, or any group of version 2.
     Freeze,
 }
 
 impl Use {
-    /// The controller in version 1.
+    /// Returns the controller of version 1.
     fn controller(self) -> &'static str {
         match self {
             Use::Cpu => "cpu",
@@ -59,18 +61,19 @@ impl Use {
     }
 }
 
-/// A mounted hierarchy that has what is needed.
+/// A mounted hierarchy that has the required controller.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
     point: PathBuf,
-    /// The group that is seen at `point`.
+    /// Group that is visible at `point`.
     root: String,
     v2: bool,
-    /// The cpuset controller is in the same hierarchy, and new groups of version 1 start without CPUs.
+    /// Whether the cpuset controller is in the same hierarchy: new groups of version 1 then start
+    /// without CPUs.
     cpuset: bool,
 }
 
-/// Where a process is, and so where a group of ours would be made.
+/// Group of a process, in which a group of Corebeat can be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     dir: PathBuf,
@@ -79,7 +82,7 @@ pub(crate) struct Place {
     cpuset: bool,
 }
 
-/// A group of ours.
+/// A group of Corebeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
     path: PathBuf,
@@ -87,48 +90,87 @@ pub(crate) struct Group {
 }
 
 impl Place {
-    /// The group of the cpu controller that a process is in. `Ok(None)` if the process has ended.
+    /// Returns the group of a process in the cpu controller. `Ok(None)` if the process has ended.
     pub(crate) fn of(pid: i32) -> Result<Option<Place>, Error> {
         Place::find(pid, Use::Cpu)
     }
 
-    /// The group that a process is in where it could be frozen. `Ok(None)` if the process has ended.
+    /// Returns the group of a process in the hierarchy for freezing. `Ok(None)` if the process has
+    /// ended.
     pub(crate) fn to_freeze(pid: i32) -> Result<Option<Place>, Error> {
         Place::find(pid, Use::Freeze)
     }
 
     fn find(pid: i32, wanted: Use) -> Result<Option<Place>, Error> {
-        let missing = |how: &str| Error::Missing { what: WHAT.into(), how: how.into() };
+        let missing = |how: &str| Error::Unsupported { what: WHAT.into(), how: how.into() };
         let path = "/proc/self/mountinfo";
-        let mounts = fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let mounts = read_text(path).map_err(|source| Error::Read { path: path.into(), source })?;
         let mount = find_mount(&mounts, wanted).ok_or_else(|| {
             let controller = wanted.controller();
             missing(&format!(
-                "no control groups with the {controller} controller are mounted; mount cgroup2 at /sys/fs/cgroup"
+                "control groups with the {controller} controller are not mounted: mount cgroup2 at \
+                 /sys/fs/cgroup"
             ))
         })?;
-        let Ok(groups) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else { return Ok(None) };
-        let group = group_in(&groups, mount.v2, wanted)
-            .ok_or_else(|| missing(&format!("the process is in no {} group", wanted.controller())))?;
+        let Ok(groups) = read_text(format!("/proc/{pid}/cgroup")) else { return Ok(None) };
+        let group = group_in(&groups, mount.v2, wanted).ok_or_else(|| {
+            missing(&format!(
+                "the process is in no group of the {} controller",
+                wanted.controller()
+            ))
+        })?;
+        // The journal is text.
+        if group.contains(char::REPLACEMENT_CHARACTER) {
+            return Err(missing("the name of its control group is not valid UTF-8: rename it"));
+        }
         let below = Path::new(group).strip_prefix(&mount.root).ok();
         let below = below.filter(|p| !p.components().any(|c| c == std::path::Component::ParentDir));
         let below = below.ok_or_else(|| {
-            missing("the program's control group is not mounted here; run Corebeat outside the container")
+            missing(
+                "the control group of the program is not mounted: run Corebeat outside the \
+                 container",
+            )
         })?;
         Ok(Some(Place { dir: mount.point.join(below), wanted, v2: mount.v2, cpuset: mount.cpuset }))
     }
 
-    /// The directory of the group.
+    /// Returns the folder of the group.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// 1 or 2.
+    /// Returns the smallest quota of this group and of those around it, in CPUs.
+    pub(crate) fn quota(&self) -> Option<f64> {
+        let quota = |dir: &Path| {
+            let read = |file: &str| fs::read_to_string(dir.join(file)).ok();
+            match self.v2 {
+                true => parse_quota(&read("cpu.max")?),
+                false => {
+                    parse_quota(&(read("cpu.cfs_quota_us")? + " " + &read("cpu.cfs_period_us")?))
+                }
+            }
+        };
+        let groups = self.dir.ancestors().take_while(|dir| is_group(dir));
+        groups.filter_map(quota).reduce(f64::min)
+    }
+
+    /// Returns for how long the quota has stopped this group, in seconds. `None` without a quota.
+    pub(crate) fn throttled_s(&self) -> Option<f64> {
+        self.quota()?;
+        let text = fs::read_to_string(self.dir.join("cpu.stat")).ok()?;
+        let number = |name: &str| field(&text, name)?.parse::<f64>().ok();
+        number("throttled_usec ")
+            .map(|us| us / 1e6)
+            .or(number("throttled_time ").map(|ns| ns / 1e9))
+    }
+
+    /// Returns the version of control groups: 1 or 2.
     pub(crate) fn version(&self) -> u32 {
         if self.v2 { 2 } else { 1 }
     }
 
-    /// The group of this name below; or the place itself, if it is that: in version 2 one group is for all uses.
+    /// Returns the group with this name below this group, or this group itself if it has the name:
+    /// in version 2 one group serves all purposes.
     pub(crate) fn group(mut self, name: &str) -> Group {
         let name = format!("{PREFIX}{name}");
         if self.dir.file_name().is_some_and(|own| *own == *name) {
@@ -137,39 +179,41 @@ impl Place {
         Group { path: self.dir.join(name), place: self }
     }
 
-    /// The directory for whose children the cpu controller has to be switched on by us, and off in the end.
+    /// Returns the folder for whose children Corebeat must enable the cpu controller, and disable
+    /// it in the end.
     pub(crate) fn to_enable(&self) -> Option<&Path> {
-        // Another Corebeat may have switched it on: the last to leave switches it off.
-        (self.v2 && self.wanted == Use::Cpu && (!is_on(&self.dir) || has_our_children(&self.dir)))
+        // Another Corebeat may have enabled the controller: the last one to end disables it.
+        (self.v2 && self.wanted == Use::Cpu && (!is_on(&self.dir) || has_own_children(&self.dir)))
             .then_some(self.dir.as_path())
     }
 
-    /// Keeps other Corebeats from making and removing groups here, until dropped.
+    /// Prevents other Corebeats from creating and removing groups here, until the lock is dropped.
     ///
     /// # Errors
-    /// As [`Lock::of`].
-    pub(crate) fn lock(&self, patience: Duration) -> Result<Option<Lock>, Error> {
-        Lock::of(&self.dir, patience)
+    /// Same as [`Lock::of`].
+    pub(crate) fn lock(&self, lock_timeout: Duration) -> Result<Option<Lock>, Error> {
+        Lock::of(&self.dir, lock_timeout)
     }
 }
 
-/// The lock of a control group in which groups of ours are made or removed: whether the cpu controller is on there and
-/// who else wants it must not change in between.
+/// Lock of a control group in which Corebeat creates or removes groups. The lock protects the
+/// decision whether the cpu controller must be enabled or disabled.
 pub(crate) struct Lock(#[expect(dead_code, reason = "held, not used")] OwnedFd);
 
 impl Lock {
-    /// `None` where there is no group, or none that can be locked: what follows then fails, or is alone in all likelihood.
+    /// Locks a group. `None` if there is no group, or if it cannot be locked: later steps then
+    /// fail, or most likely have no competitor.
     ///
     /// # Errors
-    /// [`Error::Refused`] where somebody else holds it all the time.
-    pub(crate) fn of(dir: &Path, patience: Duration) -> Result<Option<Lock>, Error> {
-        // A journal may name any directory.
-        if magic(dir).is_none_or(|m| ![MAGIC, MAGIC_V2].contains(&m)) {
+    /// [`Error::Refused`] if another process holds the lock until the timeout.
+    pub(crate) fn of(dir: &Path, lock_timeout: Duration) -> Result<Option<Lock>, Error> {
+        // A journal may name any folder.
+        if !is_group(dir) {
             return Ok(None);
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(fd) = rustix::fs::open(dir, flags, Mode::empty()) else { return Ok(None) };
-        match lock_within(&fd, patience) {
+        match lock_within(&fd, lock_timeout) {
             Ok(()) => Ok(Some(Lock(fd))),
             Err(e @ Errno::WOULDBLOCK) => Err(Error::Refused {
                 what: format!("lock the control group {}", dir.display()),
@@ -185,17 +229,20 @@ impl Group {
         &self.path
     }
 
-    /// Where it is.
+    /// Returns the group in which this group is.
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Whether a process is in it, or below.
+    /// Returns whether a process is in this group or below.
     pub(crate) fn holds(&self, pid: i32) -> bool {
-        Place::find(pid, self.place.wanted).ok().flatten().is_none_or(|p| p.dir.starts_with(&self.path))
+        Place::find(pid, self.place.wanted)
+            .ok()
+            .flatten()
+            .is_none_or(|p| p.dir.starts_with(&self.path))
     }
 
-    /// Makes it. It may be there.
+    /// Creates the group unless it exists.
     pub(crate) fn make(&self) -> Result<(), Error> {
         let dir = &self.place.dir;
         match fs::create_dir(&self.path) {
@@ -203,7 +250,7 @@ impl Group {
             _ => {}
         }
         if self.place.v2 {
-            // First the type: only threaded children leave the parent free to keep its processes.
+            // The type comes first: only with threaded children can the parent keep processes.
             put(&self.path, "cgroup.type", "threaded")?;
             if self.place.wanted == Use::Cpu {
                 put(dir, "cgroup.subtree_control", "+cpu")?;
@@ -218,15 +265,15 @@ impl Group {
         Ok(())
     }
 
-    /// Sets its weight.
-    pub(crate) fn weigh(&self, weight: u32) -> Result<(), Error> {
+    /// Sets the weight.
+    pub(crate) fn set_weight(&self, weight: u32) -> Result<(), Error> {
         match self.place.v2 {
             true => put(&self.path, "cpu.weight", &weight.to_string()),
             false => put(&self.path, "cpu.shares", &shares(weight).to_string()),
         }
     }
 
-    /// Limits its CPU time, in CPUs; `None` takes the limit away.
+    /// Sets the quota, in CPUs; `None` for no quota.
     pub(crate) fn limit(&self, cpus: Option<f64>) -> Result<(), Error> {
         let quota_us = cpus.map(quota_us);
         if self.place.v2 {
@@ -234,10 +281,14 @@ impl Group {
             return put(&self.path, "cpu.max", &format!("{quota} {QUOTA_PERIOD_US}"));
         }
         put(&self.path, "cpu.cfs_period_us", &QUOTA_PERIOD_US.to_string())?;
-        put(&self.path, "cpu.cfs_quota_us", &quota_us.map_or_else(|| "-1".into(), |us| us.to_string()))
+        put(
+            &self.path,
+            "cpu.cfs_quota_us",
+            &quota_us.map_or_else(|| "-1".into(), |us| us.to_string()),
+        )
     }
 
-    /// Freezes all in it, or thaws them.
+    /// Freezes or thaws all processes in the group.
     pub(crate) fn freeze(&self, frozen: bool) -> Result<(), Error> {
         match (self.place.v2, frozen) {
             (true, _) => put(&self.path, FREEZE_V2, if frozen { "1" } else { "0" }),
@@ -246,7 +297,7 @@ impl Group {
         }
     }
 
-    /// Moves a process in. One that has ended is no error.
+    /// Moves a process into the group. A process that has ended is no error.
     pub(crate) fn take(&self, pid: i32) -> Result<(), Error> {
         match fs::write(self.path.join("cgroup.procs"), pid.to_string()) {
             Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
@@ -255,17 +306,17 @@ impl Group {
     }
 }
 
-/// Version 1 counts in shares, and gives a group 1,024 where version 2 gives a weight of 100.
+/// Returns the shares of version 1 for a weight: 1,024 for the weight 100.
 fn shares(weight: u32) -> u64 {
     (u64::from(weight) * 1024 / 100).clamp(2, 262_144)
 }
 
-/// Microseconds of CPU time a period.
+/// Returns the CPU time for each period, in microseconds.
 fn quota_us(cpus: f64) -> u64 {
     ((cpus * QUOTA_PERIOD_US as f64).round() as u64).clamp(QUOTA_US_MIN, QUOTA_US_MAX)
 }
 
-/// The processes in a group of ours, and in no group below it.
+/// Returns the processes in a group of Corebeat, without groups below.
 pub(crate) fn members(path: &Path) -> Vec<i32> {
     tasks(path).unwrap_or_default()
 }
@@ -279,22 +330,36 @@ fn threads_file(path: &Path) -> &'static str {
     if magic(path) == Some(MAGIC_V2) { "cgroup.threads" } else { "tasks" }
 }
 
+/// Parses a quota and its period, as in the file `cpu.max` of version 2. Returns the quota in CPUs.
+fn parse_quota(text: &str) -> Option<f64> {
+    let mut numbers = text.split_ascii_whitespace().map(|n| n.parse::<f64>().ok());
+    let (quota, period) = (numbers.next()??, numbers.next()??);
+    // Version 1 has -1 for no quota.
+    (quota > 0.0 && period > 0.0).then(|| quota / period)
+}
+
+fn is_group(path: &Path) -> bool {
+    matches!(magic(path), Some(MAGIC | MAGIC_V2))
+}
+
 fn magic(path: &Path) -> Option<FsWord> {
     statfs(path).ok().map(|s| s.f_type)
 }
 
-/// Moves everybody in a group of ours to its parent, and removes it. Returns whether it was there.
+/// Moves all processes of a group of Corebeat to the parent group and removes the group. Returns
+/// whether the group existed.
 ///
-/// The path may come out of a journal, so it is not believed: it must be a control group, and one with our name.
-pub(crate) fn dissolve(path: &Path) -> Result<bool, String> {
+/// The path may come from a journal and is validated: it must be a control group with the prefix of
+/// Corebeat's names.
+pub(crate) fn remove(path: &Path) -> Result<bool, String> {
     let Ok(meta) = fs::symlink_metadata(path) else { return Ok(false) };
     let is_ours = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(PREFIX));
-    let is_group = meta.is_dir() && matches!(magic(path), Some(MAGIC | MAGIC_V2));
+    let is_group = meta.is_dir() && is_group(path);
     let Some(parent) = path.parent().filter(|_| is_ours && is_group) else {
-        return Err("it is no control group of Corebeat's".into());
+        return Err("the path is not a control group of Corebeat".into());
     };
-    // Nobody is to be left frozen, whatever comes of the rest; and who is moved to a group that is not frozen is thawed, also
-    // where this fails.
+    // No process may stay frozen if a later step fails. If this step fails, moving a process to a
+    // group that is not frozen thaws the process as well.
     let mut problem = None;
     for (file, text) in [(FREEZE_V2, "0"), (FREEZE, "THAWED")] {
         if path.join(file).exists() {
@@ -312,36 +377,36 @@ pub(crate) fn dissolve(path: &Path) -> Result<bool, String> {
             Ok(()) => return Ok(true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
             Err(e) if e.raw_os_error() != Some(libc::EBUSY) => return Err(e.to_string()),
-            // Somebody forked meanwhile, or has ended and is not quite gone.
+            // A process forked meanwhile, or has ended but still exists.
             Err(e) => problem = problem.or(Some(e)),
         }
         std::thread::sleep(Duration::from_millis(round.min(20).into()));
     }
-    Err(problem.map_or_else(|| "it does not become empty".into(), |e| e.to_string()))
+    Err(problem.map_or_else(|| "the group does not become empty".into(), |e| e.to_string()))
 }
 
-/// Switches the cpu controller off again for the children of this group, unless somebody's Corebeat still wants it.
-/// Returns whether it was on. The caller holds the group's [`Lock`].
+/// Disables the cpu controller for the children of this group, unless another Corebeat still uses
+/// it. Returns whether it was enabled. The caller holds the [`Lock`] of the group.
 pub(crate) fn disable(path: &Path) -> Result<bool, String> {
-    if magic(path) != Some(MAGIC_V2) || !is_on(path) || has_our_children(path) {
+    if magic(path) != Some(MAGIC_V2) || !is_on(path) || has_own_children(path) {
         return Ok(false);
     }
     match fs::write(path.join("cgroup.subtree_control"), "-cpu") {
-        // Then it was not us who switched it on.
+        // Without permission, this Corebeat cannot have enabled the controller.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(false),
         other => other.map(|()| true).map_err(|e| e.to_string()),
     }
 }
 
-/// Whether the children of a group of version 2 have the cpu controller.
+/// Returns whether the cpu controller is enabled for the children of a group of version 2.
 fn is_on(dir: &Path) -> bool {
     let text = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
     text.split_ascii_whitespace().any(|c| c == "cpu")
 }
 
-fn has_our_children(dir: &Path) -> bool {
-    let ours = |e: fs::DirEntry| e.file_name().to_string_lossy().starts_with(PREFIX);
-    fs::read_dir(dir).is_ok_and(|all| all.flatten().any(ours))
+fn has_own_children(dir: &Path) -> bool {
+    let is_own = |e: fs::DirEntry| e.file_name().to_string_lossy().starts_with(PREFIX);
+    fs::read_dir(dir).is_ok_and(|all| all.flatten().any(is_own))
 }
 
 fn put(dir: &Path, file: &str, text: &str) -> Result<(), Error> {
@@ -350,26 +415,28 @@ fn put(dir: &Path, file: &str, text: &str) -> Result<(), Error> {
 
 fn explain(path: &Path, source: io::Error) -> Error {
     match source.kind() {
-        io::ErrorKind::ReadOnlyFilesystem => Error::Missing {
+        io::ErrorKind::ReadOnlyFilesystem => Error::Unsupported {
             what: WHAT.into(),
-            how: format!("the control groups at {} are mounted read-only; remount them rw", path.display()),
+            how: format!(
+                "the control groups at {} are mounted read-only: remount them rw",
+                path.display()
+            ),
         },
-        io::ErrorKind::PermissionDenied => {
-            Error::Denied { what: format!("change the control group {}", path.display()), source }
-        }
-        _ => Error::Refused { what: format!("change the control group {}", path.display()), source },
+        _ => Error::of_call(format!("change the control group {}", path.display()), source),
     }
 }
 
-/// The hierarchy for this use. The cpu controller can be in one version only: if a version 1 mount has it, that. Freezing is in both, and
-/// better in version 2, where who is frozen can be killed.
+/// Returns the hierarchy for a purpose. The cpu controller is in one version only: version 1 if a
+/// mount of version 1 has it. Both versions can freeze; version 2 is preferred, because a frozen
+/// process can be killed there.
 fn find_mount(mountinfo: &str, wanted: Use) -> Option<Mount> {
     let first = |v2| mountinfo.lines().filter_map(|l| mount(l, wanted)).find(|m| m.v2 == v2);
-    let better = wanted == Use::Freeze;
-    first(better).or_else(|| first(!better))
+    let prefers_v2 = wanted == Use::Freeze;
+    first(prefers_v2).or_else(|| first(!prefers_v2))
 }
 
-/// One line of mountinfo (proc_pid_mountinfo(5)), if it is a control group mount that may be used so.
+/// Parses one line of mountinfo (proc_pid_mountinfo(5)). `None` if the line is not a control group
+/// mount for this purpose.
 fn mount(line: &str, wanted: Use) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ').skip(3);
@@ -386,7 +453,7 @@ fn mount(line: &str, wanted: Use) -> Option<Mount> {
     })
 }
 
-/// The kernel writes blanks and backslashes in paths as three octal digits.
+/// Decodes a path: the kernel writes blanks and backslashes as three octal digits.
 fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -406,7 +473,7 @@ fn unescape(text: &str) -> String {
     out
 }
 
-/// The group's path in the text of `/proc/PID/cgroup`.
+/// Returns the path of the group in the text of `/proc/PID/cgroup`.
 fn group_in(text: &str, v2: bool, wanted: Use) -> Option<&str> {
     text.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -436,7 +503,10 @@ mod tests {
         let mount = find_mount(HYBRID, Use::Cpu).unwrap();
         assert_eq!(mount.point, Path::new("/sys/fs/cgroup/cpu x"));
         assert_eq!((mount.root.as_str(), mount.v2, mount.cpuset), ("/here", false, true));
-        assert_eq!(group_in("4:memory:/m\n2:cpu,cpuacct:/a:b\n0::/u\n", false, Use::Cpu), Some("/a:b"));
+        assert_eq!(
+            group_in("4:memory:/m\n2:cpu,cpuacct:/a:b\n0::/u\n", false, Use::Cpu),
+            Some("/a:b")
+        );
     }
 
     #[test]
@@ -453,19 +523,29 @@ mod tests {
     }
 
     #[test]
-    fn quota_stays_within_what_the_kernel_takes() {
-        let far = [quota_us(1e-9), quota_us(f64::MAX)];
-        assert_eq!((quota_us(1.0), quota_us(0.25), far), (100_000, 25_000, [QUOTA_US_MIN, QUOTA_US_MAX]));
+    fn quota_stays_within_the_limits_of_the_kernel() {
+        let extremes = [quota_us(1e-9), quota_us(f64::MAX)];
+        assert_eq!(
+            (quota_us(1.0), quota_us(0.25), extremes),
+            (100_000, 25_000, [QUOTA_US_MIN, QUOTA_US_MAX])
+        );
     }
 
     #[test]
-    fn dissolve_of_a_strange_directory_is_refused() {
+    fn quota_without_a_limit_is_none() {
+        let quotas =
+            ["50000 100000\n", "max 100000\n", "-1\n 100000\n", "250000\n 100000\n", "", "x"];
+        assert_eq!(quotas.map(parse_quota), [Some(0.5), None, None, Some(2.5), None, None]);
+    }
+
+    #[test]
+    fn remove_of_an_unrelated_folder_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("corebeat-1");
         fs::create_dir(&path).unwrap();
-        assert!(dissolve(&path).is_err());
-        assert!(dissolve(Path::new("/sys/fs/cgroup")).is_err());
-        assert_eq!(dissolve(&dir.path().join("corebeat-none")), Ok(false));
+        assert!(remove(&path).is_err());
+        assert!(remove(Path::new("/sys/fs/cgroup")).is_err());
+        assert_eq!(remove(&dir.path().join("corebeat-none")), Ok(false));
         assert!(path.exists());
     }
 }

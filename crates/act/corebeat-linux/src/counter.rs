@@ -1,26 +1,30 @@
-//! Hardware counters of single threads, where they are permitted and cost next to nothing.
+//! Hardware counters of single threads, if they are permitted and cheap, and of whole CPUs.
 //!
-//! Each switch to or from a counted thread programs the counters anew. On bare metal that takes a fraction of a
-//! microsecond, so what it costs is measured once, and a thread is counted only while it switches rarely enough.
+//! Each switch to or from a counted thread reprograms the counters. On bare metal this takes a
+//! fraction of a microsecond. The cost is measured once, and a thread is counted only while it
+//! switches rarely enough.
 //!
-//! In a virtual machine threads are not counted: each write to a counter's register may trap. On one (Linux 6.18, AMD EPYC,
-//! two virtual CPUs) a switch of a thread with three counters cost 67 µs, two threads that played ping-pong over a pipe
-//! took 141 µs a round trip against 6.6 µs, and the first switch after a second without any counter took 140 ms. There the
-//! CPUs are counted as wholes, by those who may: such counters are never switched, and the ping-pong did not slow down.
-//! Those 140 ms of system time are still paid once, so they are opened only when there is use for them.
+//! In a virtual machine threads are not counted: each write to a counter's register may trap. On
+//! one (Linux 6.18, AMD EPYC, two virtual CPUs) a switch of a thread with three counters cost 67
+//! µs, two threads that played ping-pong over a pipe took 141 µs a round trip against 6.6 µs, and
+//! the first switch after a second without any counter took 140 ms. Virtual machines therefore
+//! count whole CPUs, with sufficient permissions: such counters are never switched, and the
+//! ping-pong did not slow down. Opening them still costs 140 ms of system time once, so they are
+//! opened on demand only.
 
 use crate::file::Buffer;
+use crate::perf::{self, Scope, checked};
 use corebeat_machine::CpuId;
 use perf_event_open_sys::{bindings, ioctls};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-/// The part of a thread's time that counting it may cost.
+/// Share of the time of a thread that its counters may cost.
 const COST_MAX: f64 = 0.005;
 
-/// What was counted of a thread, from some moment on: only differences mean something.
+/// Counts from an arbitrary start; only differences are meaningful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counted {
     pub(crate) references: Option<u64>,
@@ -28,28 +32,28 @@ pub(crate) struct Counted {
     pub(crate) instructions: Option<u64>,
 }
 
-/// The descriptors that a thread's counters take.
+/// Number of descriptors of the counters of a thread.
 pub(crate) const DESCRIPTORS_PER_COUNTER: usize = 3;
 
-/// Counting, on this host.
+/// Ability of this host to count threads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counting {
-    /// Switches a second up to which a thread may be counted.
+    /// Highest number of switches per second at which a thread is counted.
     switches_per_s_max: f64,
 }
 
 impl Counting {
-    /// Tries the counters on the calling thread, and measures what switching them costs.
+    /// Opens the counters on the calling thread and measures the cost of switching them.
     ///
     /// # Errors
-    /// Where they are not there, not permitted, or too costly.
+    /// Fails if counters are missing, not permitted, or too expensive.
     pub(crate) fn probe() -> io::Result<Self> {
-        /// Enough for the median to shrug off an interrupt or two.
+        /// Enough rounds that one or two interrupts do not affect the median.
         const ROUNDS: usize = 15;
         if is_virtual(&Buffer::new().read(&File::open("/proc/cpuinfo")?)?) {
-            return Err(io::Error::other("in a virtual machine they would slow the program down"));
+            return Err(io::Error::other("counters slow programs down in a virtual machine"));
         }
-        let own = Events::open(Whom::Thread(0))?;
+        let own = Events::open(Scope::Thread(0))?;
         let mut times = [0.0; ROUNDS];
         for time in &mut times {
             let start = Instant::now();
@@ -61,52 +65,60 @@ impl Counting {
         Ok(Counting { switches_per_s_max: COST_MAX / times[ROUNDS / 2].max(1e-9) })
     }
 
-    /// How often a thread may switch and still be counted, a second.
+    /// Returns the highest number of switches per second at which a thread is counted.
     pub(crate) fn switches_per_s_max(&self) -> f64 {
         self.switches_per_s_max
     }
 
-    /// Counters for a thread, switched off until it is known to switch rarely. `None` where it is not permitted.
+    /// Opens counters for a thread, disabled until the thread is known to switch rarely. `None` if
+    /// not permitted.
     pub(crate) fn thread(self, tid: i32) -> Option<ThreadCounter> {
-        Some(ThreadCounter { events: Events::open(Whom::Thread(tid)).ok()?, counting: self, on: false })
+        Some(ThreadCounter {
+            events: Events::open(Scope::Thread(tid)).ok()?,
+            counting: self,
+            enabled: false,
+        })
     }
 }
 
-/// Whether the beginning of `/proc/cpuinfo` tells of a hypervisor. x86 only: others do not tell.
+/// Returns whether `/proc/cpuinfo` reports a hypervisor. Only x86 processors report one.
 fn is_virtual(cpuinfo: &str) -> bool {
     let flags = cpuinfo.lines().find(|l| l.starts_with("flags"));
     flags.is_some_and(|l| l.split_ascii_whitespace().any(|f| f == "hypervisor"))
 }
 
-/// The events of one thread: a group, so that all are on the processor at the same time.
+/// Events of one thread or CPU: a group, so that all events are counted at the same time.
 #[derive(Debug)]
 struct Events {
-    /// User instructions; switches and reads the whole group.
+    /// Event of user instructions, which switches and reads the whole group.
     leader: File,
-    /// Cache references and misses, kept open for the leader's sake.
+    /// Events of cache references and misses: members of the group.
     _members: [File; 2],
 }
 
-/// What the kernel writes when a group of three is read (`perf_event_open(2)`, "Reading results").
+/// Number of words of a reading of a group of three (`perf_event_open(2)`, "Reading results").
 const GROUP_WORDS: usize = 3 + 3;
 
 impl Events {
-    /// Opens the group. It starts switched off.
-    fn open(whom: Whom) -> io::Result<Self> {
-        let leader = open(bindings::PERF_COUNT_HW_INSTRUCTIONS, whom, None)?;
-        let references = open(bindings::PERF_COUNT_HW_CACHE_REFERENCES, whom, Some(&leader))?;
-        let misses = open(bindings::PERF_COUNT_HW_CACHE_MISSES, whom, Some(&leader))?;
+    /// Opens the group, disabled.
+    fn open(scope: Scope) -> io::Result<Self> {
+        let leader = open(bindings::PERF_COUNT_HW_INSTRUCTIONS, scope, None)?;
+        let references = open(bindings::PERF_COUNT_HW_CACHE_REFERENCES, scope, Some(&leader))?;
+        let misses = open(bindings::PERF_COUNT_HW_CACHE_MISSES, scope, Some(&leader))?;
         Ok(Events { leader, _members: [references, misses] })
     }
 
     fn enable(&self) -> io::Result<()> {
-        // SAFETY: the descriptor is an open perf event; the call takes a flag and touches no memory of ours.
-        checked(unsafe { ioctls::ENABLE(self.leader.as_raw_fd(), bindings::PERF_IOC_FLAG_GROUP) }).map(drop)
+        // SAFETY: the descriptor is an open perf event; the call takes a flag and accesses no
+        // memory of this process.
+        checked(unsafe { ioctls::ENABLE(self.leader.as_raw_fd(), bindings::PERF_IOC_FLAG_GROUP) })
+            .map(drop)
     }
 
     fn disable(&self) -> io::Result<()> {
         // SAFETY: as for `enable`.
-        checked(unsafe { ioctls::DISABLE(self.leader.as_raw_fd(), bindings::PERF_IOC_FLAG_GROUP) }).map(drop)
+        checked(unsafe { ioctls::DISABLE(self.leader.as_raw_fd(), bindings::PERF_IOC_FLAG_GROUP) })
+            .map(drop)
     }
 
     fn read(&self) -> io::Result<[u64; GROUP_WORDS]> {
@@ -114,24 +126,14 @@ impl Events {
         (&self.leader).read_exact(&mut bytes)?;
         let mut words = [0; GROUP_WORDS];
         for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = u64::from_ne_bytes(chunk.try_into().expect("chunks of 8 are 8 long"));
+            *word = u64::from_ne_bytes(chunk.try_into().expect("every chunk has 8 bytes"));
         }
         Ok(words)
     }
 }
 
-/// Whose events are counted.
-#[derive(Debug, Clone, Copy)]
-enum Whom {
-    /// A thread's, wherever it runs; 0 is the calling one.
-    Thread(i32),
-    /// A CPU's, whoever runs.
-    Cpu(CpuId),
-}
-
-fn open(event: u32, whom: Whom, leader: Option<&File>) -> io::Result<File> {
+fn open(event: u32, scope: Scope, leader: Option<&File>) -> io::Result<File> {
     let mut attr = bindings::perf_event_attr {
-        size: size_of::<bindings::perf_event_attr>() as u32,
         type_: bindings::PERF_TYPE_HARDWARE,
         config: u64::from(event),
         read_format: u64::from(
@@ -141,62 +143,49 @@ fn open(event: u32, whom: Whom, leader: Option<&File>) -> io::Result<File> {
         ),
         ..Default::default()
     };
-    // A member runs when its leader does, and the leader starts switched off.
+    // Members count when their leader does, and the leader starts disabled.
     attr.set_disabled(u64::from(leader.is_none()));
-    // User mode only: that is what a program's own work is, and what `perf_event_paranoid` 2 permits.
-    attr.set_exclude_kernel(1);
-    attr.set_exclude_hv(1);
-    let group = leader.map_or(-1, AsRawFd::as_raw_fd);
-    const ANY: i32 = -1;
-    let (tid, cpu) = match whom {
-        Whom::Thread(tid) => (tid, ANY),
-        Whom::Cpu(cpu) => (ANY, cpu.0 as i32),
-    };
-    let flags = u64::from(bindings::PERF_FLAG_FD_CLOEXEC);
-    // SAFETY: `attr` is valid for the call and says its own size.
-    let fd =
-        checked(unsafe { perf_event_open_sys::perf_event_open(&mut attr, tid, cpu, group, flags as _) })?;
-    // SAFETY: the kernel has just opened this descriptor for us alone.
-    Ok(unsafe { File::from_raw_fd(fd) })
+    perf::open(attr, scope, leader)
 }
 
-fn checked(result: i32) -> io::Result<i32> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
-/// The counters of one thread.
+/// Counters of one thread.
 #[derive(Debug)]
 pub(crate) struct ThreadCounter {
     events: Events,
     counting: Counting,
-    on: bool,
+    enabled: bool,
 }
 
 impl ThreadCounter {
-    /// Switches the counters off if the thread switches too often for them.
+    /// Disables the counters if the thread switches too often.
     pub(crate) fn stop_above(&mut self, switches_per_s: f64) {
-        if self.on && switches_per_s > self.counting.switches_per_s_max {
-            // A refusal means that the thread has ended.
+        if self.enabled && switches_per_s > self.counting.switches_per_s_max {
+            // An error means that the thread has ended.
             let _ = self.events.disable();
-            self.on = false;
+            self.enabled = false;
         }
     }
 
-    /// Switches the counters on if the thread switches rarely: below half the limit, so that a thread near it does not go
-    /// to and fro. Whether they were off and now are on.
+    /// Enables the counters if the thread switches rarely: below half of the limit, so that a
+    /// thread near the limit does not alternate. Returns whether the counters were enabled now.
     pub(crate) fn start_below(&mut self, switches_per_s: f64) -> bool {
-        let start = !self.on && switches_per_s < self.counting.switches_per_s_max / 2.0;
-        self.on |= start && self.events.enable().is_ok();
-        start && self.on
+        let start = !self.enabled && switches_per_s < self.counting.switches_per_s_max / 2.0;
+        self.enabled |= start && self.events.enable().is_ok();
+        start && self.enabled
     }
 
-    /// What was counted so far; nothing is known while the counters are off, or if others hold the processor's.
+    /// Returns the counts so far; `None` while the counters are disabled, or if other events use
+    /// the hardware counters.
     pub(crate) fn read(&self) -> Counted {
-        if self.on { self.events.read().map(scaled).unwrap_or_default() } else { Counted::default() }
+        if self.enabled {
+            self.events.read().map(scaled).unwrap_or_default()
+        } else {
+            Counted::default()
+        }
     }
 }
 
-/// Counts of a group, scaled up where the group had to share the processor's counters with others.
+/// Returns the counts of a group, scaled up if the group shared the hardware counters.
 fn scaled(
     [_members, enabled_ns, running_ns, instructions, references, misses]: [u64; GROUP_WORDS],
 ) -> Counted {
@@ -207,29 +196,35 @@ fn scaled(
         true => Some(count),
         false => Some((count as f64 * enabled_ns as f64 / running_ns as f64) as u64),
     };
-    Counted { references: scale(references), misses: scale(misses), instructions: scale(instructions) }
+    Counted {
+        references: scale(references),
+        misses: scale(misses),
+        instructions: scale(instructions),
+    }
 }
 
-/// The counters of all CPUs.
+/// Counters of all CPUs.
 #[derive(Debug)]
 pub(crate) struct HostCounter {
     cpus: Vec<Events>,
-    /// The sums at the last call, if they were known.
+    /// Sums at the last call, if they were known.
     before: Option<[u64; 3]>,
 }
 
 impl HostCounter {
-    /// Counts on these CPUs from now on.
+    /// Opens and enables the counters of these CPUs.
     ///
     /// # Errors
-    /// Where they are not there, or not permitted: it takes `CAP_PERFMON`, or `kernel.perf_event_paranoid` at 0 or below.
+    /// Fails if counters are missing or not permitted: they require `CAP_PERFMON`, or
+    /// `kernel.perf_event_paranoid` of 0 or below.
     pub(crate) fn open(cpus: impl Iterator<Item = CpuId>) -> io::Result<Self> {
-        let cpus: Vec<Events> = cpus.map(|c| Events::open(Whom::Cpu(c))).collect::<io::Result<_>>()?;
+        let cpus: Vec<Events> =
+            cpus.map(|c| Events::open(Scope::Cpu(c))).collect::<io::Result<_>>()?;
         cpus.iter().try_for_each(Events::enable)?;
         Ok(HostCounter { cpus, before: Some([0; 3]) })
     }
 
-    /// What was counted since the last call, or since the opening.
+    /// Returns the counts since the last call, or since opening.
     pub(crate) fn take(&mut self) -> Counted {
         let now = self.sums();
         let before = std::mem::replace(&mut self.before, now);
@@ -237,7 +232,8 @@ impl HostCounter {
         Counted { references: new(0), misses: new(1), instructions: new(2) }
     }
 
-    /// References, misses and instructions of all CPUs since the opening; `None` if those of one are not known.
+    /// Returns references, misses and instructions of all CPUs since opening; `None` if the counts
+    /// of a CPU are unknown.
     fn sums(&self) -> Option<[u64; 3]> {
         let mut sums = [0u64; 3];
         for cpu in &self.cpus {
@@ -260,10 +256,9 @@ impl HostCounter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     #[test]
-    fn virtual_machines_are_told_by_their_flag() {
+    fn virtual_machines_are_detected_by_their_flag() {
         assert!(is_virtual("processor : 0\nflags\t\t: fpu vme hypervisor lahf_lm\n"));
         assert!(!is_virtual("processor : 0\nflags\t\t: fpu vme lahf_lm\n"));
         assert!(!is_virtual("Features : fp asimd\n"));
@@ -278,15 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn host_counter_sees_what_this_thread_does() {
-        let Ok(mut host) = HostCounter::open(crate::topology::read(Path::new("/sys")).cpu_set().iter())
-        else {
-            println!("skipped: CPUs may not be counted here");
+    fn host_counter_counts_the_work_of_this_thread() {
+        let Ok(mut host) = HostCounter::open(corebeat_topology::topology().cpu_set().iter()) else {
+            println!("skipped: counting CPUs is not permitted");
             return;
         };
         host.take();
         std::hint::black_box((0..1_000_000u64).fold(0, |a, b| a ^ std::hint::black_box(b)));
-        // Nothing at all is counted where the processor's counters are somebody else's.
+        // Counts are unknown if other events use the hardware counters.
         assert!(host.take().instructions.is_none_or(|i| i > 1_000_000));
     }
 
@@ -296,8 +290,8 @@ mod tests {
     }
 
     #[test]
-    fn counter_of_this_thread_counts_while_it_is_on() {
-        // Here it may cost what it likes, but the processor has to have counters, and they must be permitted.
+    fn counter_of_this_thread_counts_while_enabled() {
+        // The cost is irrelevant here, but counters must exist and be permitted.
         let counting = Counting { switches_per_s_max: 1000.0 };
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         let Some(mut counter) = counting.thread(tid) else { return };

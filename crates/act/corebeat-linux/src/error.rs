@@ -1,64 +1,86 @@
-//! Why this host could not be seen or steered.
+//! Errors of the Linux machine.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why this host could not be seen or steered. The messages say what to do.
+/// Errors of observing or changing this host. The messages include what the user can do.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
-    /// A file of the kernel's could not be read, or holds what nobody expected.
+    /// A file of the kernel cannot be read, or has unexpected content.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The process has ended, or never was.
-    #[error("there is no process {pid}; see 'ps -e' for those that run")]
+    /// The process does not exist.
+    #[error("process {pid} does not exist: list processes with 'ps -e'")]
     NoProcess {
-        /// Its number.
+        /// Number of the process.
         pid: i32,
     },
-    /// The process or resource belongs to somebody else.
-    #[error("not allowed to {what}: {source}; run as the owner, or as root")]
+    /// The process or resource belongs to another user.
+    #[error("no permission to {what}: {source}; run as the owner or as root")]
     Denied {
-        /// What was tried.
+        /// Attempted operation.
         what: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The kernel would not do it.
-    #[error("could not {what}: {source}")]
+    /// The kernel refused the operation.
+    #[error("cannot {what}: {source}")]
     Refused {
-        /// What was tried.
+        /// Attempted operation.
         what: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// This kernel, processor or permission cannot do it at all.
+    /// The kernel, the processor or the permissions do not support the operation.
     #[error("{what} is not available here: {how}")]
-    Missing {
-        /// What is missing.
+    Unsupported {
+        /// Missing feature.
         what: String,
-        /// How to get it.
+        /// Way to get the feature.
         how: String,
     },
-    /// The program to start is not there.
-    #[error("there is no program '{program}' (or what interprets it is missing); give its path, or see PATH")]
+    /// The program to start does not exist.
+    #[error("program '{program}' or its interpreter does not exist: give its path, or check PATH")]
     NotFound {
-        /// As it was given.
+        /// Name of the program, as given.
         program: String,
     },
-    /// The program to start is there, but cannot be run.
-    #[error("cannot run '{program}': {source}; see its permissions with 'ls -l'")]
+    /// The program to start exists, but cannot be executed.
+    #[error("cannot run '{program}': {source}; check its permissions with 'ls -l'")]
     NotExecutable {
-        /// As it was given.
+        /// Name of the program, as given.
         program: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// An action that makes no sense, such as a slice of 0.
+    /// Invalid value or unknown target of an action.
     #[error("{0}")]
-    Senseless(String),
+    InvalidArgument(String),
+}
+
+impl Error {
+    /// Returns whether the cause is that no descriptor is free.
+    pub fn lacks_descriptors(&self) -> bool {
+        let source = std::error::Error::source(self);
+        let code = source.and_then(|e| e.downcast_ref::<io::Error>()?.raw_os_error());
+        matches!(code, Some(libc::EMFILE | libc::ENFILE))
+    }
+
+    /// Returns the error of a system call: [`Error::Denied`] for a missing permission, otherwise
+    /// [`Error::Refused`].
+    pub(crate) fn of_call(what: impl Into<String>, source: io::Error) -> Error {
+        let what = what.into();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Error::Denied { what, source }
+            }
+            _ => Error::Refused { what, source },
+        }
+    }
 }

@@ -1,16 +1,17 @@
-//! Exact lock times: how long each thread was blocked in a futex call, to the nanosecond.
+//! Exact lock times: the time that each thread was blocked in futex calls, in nanoseconds.
 //!
-//! Two small programs run in the kernel (BPF), and count for every thread of the host:
+//! Two small BPF programs run in the kernel and count for every thread of the host:
 //!
 //! ```text
-//!   sched_switch   a thread goes to sleep, and is in a futex call    asleep[thread] = now
-//!   sched_wakeup   somebody wakes it                                 blocked[tid] += now - asleep[thread]
+//!   sched_switch   a thread goes to sleep in a futex call asleep[thread] = now
+//!   sched_wakeup   the thread is woken                    blocked[tid] += now - asleep[thread]
 //! ```
 //!
-//! Waiting for a CPU after the wake-up is not counted: that is latency. Threads and processes that start later are seen as
-//! well, because nothing is filtered. It runs on demand only. Measured on two virtual CPUs, Linux 6.18, with two threads on
-//! one CPU that wake each other 300,000 times a second: 0.35 µs for each time that a thread blocks, so 0.7% of a CPU at
-//! 19,000 a second.
+//! Time in a run queue after the wake-up counts as wait, not as lock time. Threads and processes
+//! that start later are included, because nothing is filtered. The programs run on demand only.
+//! Measured on two virtual CPUs, Linux 6.18, with two threads on one CPU that wake each other
+//! 300,000 times a second: 0.35 µs for each time that a thread blocks, or 0.7% of a CPU at 19,000
+//! per second.
 
 #[cfg(target_arch = "x86_64")]
 mod bpf;
@@ -18,71 +19,73 @@ mod bpf;
 use crate::Error;
 use std::collections::HashMap;
 
-/// Counts the time that threads are blocked in futex calls, exactly, for the whole host.
+/// Exact counts of the time that threads of the whole host are blocked in futex calls.
 ///
-/// Needs `CAP_BPF` and `CAP_PERFMON`, Linux 5.18 with BTF, and an x86-64 processor.
+/// Requires `CAP_BPF` and `CAP_PERFMON`, Linux 5.18 with BTF, and an x86-64 processor.
 #[derive(Debug)]
 pub(crate) struct ExactLocks {
     #[cfg(target_arch = "x86_64")]
     counter: bpf::Counter,
-    /// What was handed out last, so that no time ever goes back.
-    told_ns: HashMap<i32, u64>,
+    /// Counts that were returned last, so that no count decreases.
+    last_ns: HashMap<i32, u64>,
 }
 
 impl ExactLocks {
     /// Starts counting. Counting ends when the value is dropped.
     ///
     /// # Errors
-    /// [`Error::Missing`] where this is not permitted or not possible.
+    /// [`Error::Unsupported`] if counting is not permitted or not possible.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn attach() -> Result<Self, Error> {
-        /// The kernel's `PROC_PID_INIT_INO`: programs in it know threads by the host's numbers, not by a container's.
+        /// `PROC_PID_INIT_INO` of the kernel: BPF programs use the thread numbers of the host, not
+        /// those of a container.
         const HOST_PIDS: &str = "pid:[4026531836]";
         if std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != HOST_PIDS) {
-            return Err(Error::Missing {
+            return Err(Error::Unsupported {
                 what: "exact lock time (BPF)".into(),
-                how: "run Corebeat outside the container, which has process numbers of its own".into(),
+                how: "run Corebeat outside the container, which has separate process numbers"
+                    .into(),
             });
         }
-        Ok(ExactLocks { counter: bpf::Counter::attach()?, told_ns: HashMap::new() })
+        Ok(ExactLocks { counter: bpf::Counter::attach()?, last_ns: HashMap::new() })
     }
 
-    /// Not possible on this processor.
+    /// Returns an error: this processor is not supported.
     ///
     /// # Errors
-    /// [`Error::Missing`], always.
+    /// Always [`Error::Unsupported`].
     #[cfg(not(target_arch = "x86_64"))]
     pub(crate) fn attach() -> Result<Self, Error> {
-        Err(Error::Missing {
+        Err(Error::Unsupported {
             what: "exact lock time".into(),
-            how: "it is there for x86-64 only; without it, lock time is sampled".into(),
+            how: "only x86-64 is supported; lock time is sampled instead".into(),
         })
     }
 
-    /// The nanoseconds that each thread has been blocked since [`ExactLocks::attach`], a wait that goes on included, by
-    /// thread number. Threads that never blocked in a futex call are not there; a number that was given to a second
-    /// thread goes on where the first one ended.
+    /// Returns the blocked time of each thread since [`ExactLocks::attach`], in nanoseconds, by
+    /// thread number, including a wait that has not ended. Threads that never blocked in a futex
+    /// call are missing. The count of a reused number continues.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the kernel will not give the counts out.
+    /// [`Error::Refused`] if the kernel does not return the counts.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn read(&mut self) -> Result<HashMap<i32, u64>, Error> {
         let mut blocked_ns = self.counter.blocked_ns()?;
-        // A wait may end between the looks at the two tables, and be missing from both.
+        // A wait that ends between reading the two tables may be missing from both.
         for (tid, ns) in &mut blocked_ns {
-            *ns = (*ns).max(self.told_ns.get(tid).copied().unwrap_or(0));
+            *ns = (*ns).max(self.last_ns.get(tid).copied().unwrap_or(0));
         }
-        self.told_ns.clone_from(&blocked_ns);
+        self.last_ns.clone_from(&blocked_ns);
         Ok(blocked_ns)
     }
 
-    /// Not possible on this processor.
+    /// Returns no counts: no value of this type exists on this processor.
     ///
     /// # Errors
-    /// None; there is no value to call this on.
+    /// None.
     #[cfg(not(target_arch = "x86_64"))]
     pub(crate) fn read(&mut self) -> Result<HashMap<i32, u64>, Error> {
-        Ok(self.told_ns.clone())
+        Ok(self.last_ns.clone())
     }
 }
 
@@ -101,30 +104,33 @@ mod tests {
         rustix::thread::gettid().as_raw_nonzero().get()
     }
 
-    /// Waits until a thread of ours sleeps in the kernel.
+    /// Waits until a thread of this process sleeps in the kernel.
     fn sleeps(tid: i32) {
         let until = Instant::now() + Duration::from_secs(60);
-        while !std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap().contains(") S ") {
+        while !std::fs::read_to_string(format!("/proc/self/task/{tid}/stat"))
+            .unwrap()
+            .contains(") S ")
+        {
             assert!(Instant::now() < until, "thread {tid} does not fall asleep");
             std::thread::yield_now();
         }
     }
 
     #[test]
-    fn lock_time_lies_between_what_both_sides_measure() {
+    fn lock_time_lies_between_the_measurements_of_both_sides() {
         const ROUNDS: u32 = 5;
         let Some(mut locks) = attached() else { return };
         let mutex = Mutex::new(());
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let (go, gone) = channel();
         std::thread::scope(|scope| {
             let mutex = &mutex;
             let waiter = scope.spawn(move || {
-                tell.send(tid()).unwrap();
+                sender.send(tid()).unwrap();
                 let before = locks.read().unwrap().get(&tid()).copied().unwrap_or(0);
                 let mut longest = Duration::ZERO;
                 for _ in 0..ROUNDS {
-                    // Nothing but this lock may block between the two reads: so the holder is waited for without.
+                    // Only this lock may block between the two reads, so this loop polls.
                     while gone.try_recv().is_err() {
                         std::thread::yield_now();
                     }
@@ -135,7 +141,7 @@ mod tests {
                 let after = locks.read().unwrap().get(&tid()).copied().unwrap_or(0);
                 (after - before, longest)
             });
-            let waiter_tid = told.recv().unwrap();
+            let waiter_tid = receiver.recv().unwrap();
             let mut shortest = Duration::ZERO;
             for _ in 0..ROUNDS {
                 let held = mutex.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,22 +154,25 @@ mod tests {
             }
             let (exact_ns, longest) = waiter.join().unwrap();
             let exact = Duration::from_nanos(exact_ns);
-            assert!(shortest <= exact && exact <= longest, "{shortest:?} <= {exact:?} <= {longest:?}");
+            assert!(
+                shortest <= exact && exact <= longest,
+                "{shortest:?} <= {exact:?} <= {longest:?}"
+            );
         });
     }
 
     #[test]
-    fn wait_that_goes_on_is_counted_and_never_goes_back() {
+    fn unfinished_wait_is_counted_and_never_decreases() {
         let Some(mut locks) = attached() else { return };
         let mutex = Mutex::new(());
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         std::thread::scope(|scope| {
             let held = mutex.lock().unwrap_or_else(PoisonError::into_inner);
             scope.spawn(|| {
-                tell.send(tid()).unwrap();
+                sender.send(tid()).unwrap();
                 drop(mutex.lock().unwrap_or_else(PoisonError::into_inner));
             });
-            let waiter = told.recv().unwrap();
+            let waiter = receiver.recv().unwrap();
             sleeps(waiter);
             let start = Instant::now();
             let mut last = 0;
@@ -179,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn sleep_that_is_no_lock_is_not_counted() {
+    fn sleep_without_a_lock_is_not_counted() {
         let Some(mut locks) = attached() else { return };
         let slept = std::thread::spawn(|| {
             std::thread::sleep(Duration::from_millis(20));

@@ -1,56 +1,59 @@
-//! What this host offers, what a lack of it costs, and how to get it.
+//! Features of this host: which are available, the cost of missing ones, and how to get them.
 
+use crate::actuator::setting::default_slice_ns;
+use crate::allowance::{Allowance, throttled_s};
 use crate::cgroup::Place;
 use crate::counter::Counting;
-use crate::hand::setting::default_slice_ns;
+use crate::file::{self, field, read_text};
+use crate::process;
 use crate::spin::SpinSampler;
-use crate::thread::{Look, LookFile, parse_schedstat, parse_switches};
-use crate::{file, topology};
+use crate::thread::{WaitFile, WaitState, parse_schedstat, parse_switches};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use serde::Serialize;
-use std::fs;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Whether something is there.
+/// Availability of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Offer {
-    /// All of it.
+    /// Fully available.
     Yes,
-    /// A part of it, or at a price.
+    /// Partly available, or at a cost.
     Limited,
-    /// Nothing.
+    /// Not available.
     No,
 }
 
-/// One thing that a host may offer.
+/// A feature of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fact {
-    /// What it is.
+    /// Name of the feature.
     pub name: &'static str,
-    /// Whether it is there.
+    /// Availability.
     pub offer: Offer,
-    /// What was found, in a few words.
+    /// Details in a few words.
     pub detail: String,
-    /// What its absence costs.
+    /// Consequence of the absence.
     pub cost: &'static str,
-    /// How to get it.
+    /// Way to get the feature.
     pub how: &'static str,
 }
 
-/// What this host offers to this user. Tries things out rather than asking for versions; changes nothing, and takes a few
-/// milliseconds.
+/// Returns the features that this host provides to this user. Tests features instead of comparing
+/// versions; changes nothing, and takes a few milliseconds.
 pub fn facts() -> Vec<Fact> {
     vec![
         cpus(),
+        allowance(),
         nodes(),
         times(),
         switches(),
         sleep_reason(),
         spin(),
         counters(),
+        numbers(),
         children(),
         pidfd(),
         hidden_processes(),
@@ -62,23 +65,28 @@ pub fn facts() -> Vec<Fact> {
     ]
 }
 
-fn fact(name: &'static str, (offer, detail): (Offer, String), cost: &'static str, how: &'static str) -> Fact {
+fn fact(
+    name: &'static str,
+    (offer, detail): (Offer, String),
+    cost: &'static str,
+    how: &'static str,
+) -> Fact {
     Fact { name, offer, detail, cost, how }
 }
 
-/// Yes or no, with what is said of either.
+/// Returns yes or no, with the matching detail.
 fn either(yes: bool, if_yes: &str, if_no: &str) -> (Offer, String) {
     if yes { (Offer::Yes, if_yes.to_owned()) } else { (Offer::No, if_no.to_owned()) }
 }
 
-/// Such as `1 core` and `2 cores`.
+/// Returns a count with its unit, such as `1 core` and `2 cores`.
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn cpus() -> Fact {
-    let root = Path::new(topology::SYS);
-    let topology = topology::read(root);
+    let root = Path::new(corebeat_topology::SYS);
+    let topology = corebeat_topology::topology();
     let cpus = topology.cpus();
     let count = |key: fn(&corebeat_machine::Cpu) -> u32| {
         let mut keys: Vec<u32> = cpus.iter().map(key).collect();
@@ -87,11 +95,16 @@ fn cpus() -> Fact {
         keys.len()
     };
     let found = if root.join("cpu/online").exists() {
-        let (cores, caches, packages) = (count(|c| c.core), count(|c| c.cache), count(|c| c.package));
-        let parts = [(cpus.len(), "CPU"), (cores, "core"), (caches, "cache"), (packages, "package")];
+        let (cores, caches, packages) =
+            (count(|c| c.core), count(|c| c.cache), count(|c| c.package));
+        let parts =
+            [(cpus.len(), "CPU"), (cores, "core"), (caches, "cache"), (packages, "package")];
         (Offer::Yes, parts.map(|(n, what)| counted(n, what)).join(", "))
     } else {
-        (Offer::Limited, format!("{}; nothing is said of cores and caches", counted(cpus.len(), "CPU")))
+        (
+            Offer::Limited,
+            format!("{}; cores and caches are not described", counted(cpus.len(), "CPU")),
+        )
     };
     fact(
         "CPU topology",
@@ -101,25 +114,43 @@ fn cpus() -> Fact {
     )
 }
 
+fn allowance() -> Fact {
+    let (own, all) = (Allowance::of_this_process(), corebeat_topology::topology().cpu_set());
+    let quota = own.quota.map(|quota| format!("a quota of {quota} CPUs"));
+    let throttled = throttled_s().map(|s| format!("throttled for {s:.1} s so far"));
+    let cpus = (own.cpus != all).then(|| format!("CPUs {} of {all}", own.cpus));
+    let limits: Vec<String> = [cpus, quota, throttled].into_iter().flatten().collect();
+    let found = match limits.is_empty() {
+        true => (Offer::Yes, "no affinity, cpuset or quota restricts this process".to_owned()),
+        false => (Offer::Limited, limits.join(", ")),
+    };
+    fact(
+        "allowed CPUs and CPU time",
+        found,
+        "programs that Corebeat starts use fewer CPUs than this host has",
+        "change the affinity ('taskset'), the cpuset, or the quota of the control group or container",
+    )
+}
+
 fn nodes() -> Fact {
-    let nodes = topology::topology().nodes().len();
-    let described = Path::new(topology::SYS).join("node/online").exists();
+    let nodes = corebeat_topology::topology().nodes().len();
+    let described = Path::new(corebeat_topology::SYS).join("node/online").exists();
     let found = match (described, nodes) {
         (false, _) => (Offer::No, "not described".to_owned()),
-        (true, 1) => (Offer::Yes, "1 node: all memory is near".to_owned()),
+        (true, 1) => (Offer::Yes, "1 node: all memory is local".to_owned()),
         (true, n) => (Offer::Yes, format!("{n} nodes")),
     };
     fact(
         "NUMA nodes",
         found,
         "memory cannot be placed",
-        "a kernel with CONFIG_NUMA, and sysfs at /sys; of no use on a machine with one node",
+        "use a kernel with CONFIG_NUMA, and mount sysfs at /sys; without effect on one node",
     )
 }
 
-/// The text of one of this thread's own files.
+/// Reads one of the files of this thread.
 fn own(name: &str) -> Option<String> {
-    fs::read_to_string(format!("/proc/thread-self/{name}")).ok()
+    read_text(format!("/proc/thread-self/{name}")).ok()
 }
 
 fn times() -> Fact {
@@ -127,8 +158,9 @@ fn times() -> Fact {
     fact(
         "exact run and wait times (schedstat)",
         either(there, "in nanoseconds for each thread", "missing"),
-        "latency, lock and sleep times are unknown, and run time is exact to 10 ms only",
-        "a kernel with CONFIG_SCHED_INFO (by CONFIG_SCHEDSTATS or CONFIG_TASK_DELAY_ACCT), as distributions have it",
+        "wait, lock and sleep times are unknown, and run time is exact to 10 ms only",
+        "use a kernel with CONFIG_SCHED_INFO (by CONFIG_SCHEDSTATS or CONFIG_TASK_DELAY_ACCT), as \
+         in distributions",
     )
 }
 
@@ -144,53 +176,54 @@ fn switches() -> Fact {
     fact(
         "switches and migrations",
         found,
-        "Thread Reinforcer has two of its four signs less",
-        "a kernel with CONFIG_SCHED_DEBUG, for /proc/PID/sched",
+        "Thread Reinforcer lacks two of its four indicators",
+        "use a kernel with CONFIG_SCHED_DEBUG, for /proc/PID/sched",
     )
 }
 
-/// What the file says of a thread that waits for a futex; `None` if it says nothing.
-fn look_at_sleeper(file: LookFile) -> Option<Look> {
-    /// Far longer than it takes to fall asleep.
+/// Returns the state that the file reports for a thread that waits for a futex; `None` if it
+/// reports no sleep.
+fn state_of_sleeper(file: WaitFile) -> Option<WaitState> {
+    /// Much longer than a thread needs to fall asleep.
     const TRIES: usize = 200;
-    let (told, tells) = mpsc::channel();
-    let (wake, waits) = mpsc::channel::<()>();
+    let (sender, receiver) = mpsc::channel();
+    let (wake, block) = mpsc::channel::<()>();
     let sleeper = std::thread::Builder::new().spawn(move || {
-        let _ = told.send(rustix::thread::gettid().as_raw_nonzero().get());
-        let _ = waits.recv();
+        let _ = sender.send(rustix::thread::gettid().as_raw_nonzero().get());
+        let _ = block.recv();
     });
     let sleeper = sleeper.ok()?;
-    let look = tells.recv().ok().and_then(|tid| {
+    let state = receiver.recv().ok().and_then(|tid| {
         (0..TRIES).find_map(|_| {
             std::thread::sleep(Duration::from_millis(1));
-            let text = fs::read_to_string(format!("/proc/self/task/{tid}/{}", file.name())).ok()?;
-            Some(file.parse(&text)).filter(|&look| look != Look::Awake)
+            let text = read_text(format!("/proc/self/task/{tid}/{}", file.name())).ok()?;
+            Some(file.parse(&text)).filter(|&state| state != WaitState::Awake)
         })
     });
     drop(wake);
     let _ = sleeper.join();
-    look
+    state
 }
 
 fn sleep_reason() -> Fact {
-    let file = LookFile::of_this_kernel();
-    let found = match look_at_sleeper(file) {
-        Some(Look::Futex) => (Offer::Yes, format!("from /proc/PID/task/TID/{}", file.name())),
-        Some(_) => (Offer::Limited, format!("{} calls a futex something else", file.name())),
-        None => (Offer::No, format!("{} tells nothing", file.name())),
+    let file = WaitFile::of_this_kernel();
+    let found = match state_of_sleeper(file) {
+        Some(WaitState::Futex) => (Offer::Yes, format!("from /proc/PID/task/TID/{}", file.name())),
+        Some(_) => (Offer::Limited, format!("{} does not identify futex waits", file.name())),
+        None => (Offer::No, format!("{} reports no sleep", file.name())),
     };
     fact(
-        "what threads sleep in",
+        "reasons of sleep",
         found,
-        "lock time cannot be told from sleep",
-        "a kernel with CONFIG_KALLSYMS for wchan, or with CONFIG_HAVE_ARCH_TRACEHOOK for syscall; no seccomp or LSM \
-         that forbids to read them",
+        "lock time is indistinguishable from sleep",
+        "use a kernel with CONFIG_KALLSYMS for wchan, or with CONFIG_HAVE_ARCH_TRACEHOOK for \
+         syscall, and no seccomp filter or LSM that denies reading them",
     )
 }
 
-/// The kernel's word on who may use performance events.
+/// Returns the setting of the kernel that restricts performance events.
 fn paranoid() -> String {
-    let value = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let value = read_text("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     match value.trim() {
         "" => "this kernel has no performance events".to_owned(),
         value => format!("kernel.perf_event_paranoid is {value}"),
@@ -199,15 +232,19 @@ fn paranoid() -> String {
 
 fn spin() -> Fact {
     let found = match SpinSampler::new() {
-        Ok(sampler) if sampler.is_everybody() => (Offer::Yes, "sampled on every CPU".to_owned()),
-        Ok(_) => (Offer::Limited, "own threads one by one, in bursts".to_owned()),
+        Ok(sampler) if sampler.samples_all_threads() => {
+            (Offer::Yes, "sampled on every CPU".to_owned())
+        }
+        Ok(_) => (Offer::Limited, "own threads individually, in bursts".to_owned()),
         Err(_) => (Offer::No, paranoid()),
     };
     fact(
         "spin time",
         found,
-        "time that threads wait by spinning counts as user time: what hurts most with too many threads is not seen",
-        "x86-64, and 'sysctl kernel.perf_event_paranoid=2' for one's own programs or CAP_PERFMON for sampling by CPU",
+        "time that threads spin counts as user time: the main cost of too many threads is not \
+         detected",
+        "use x86-64, and 'sysctl kernel.perf_event_paranoid=2' for own programs or CAP_PERFMON for \
+         sampling by CPU",
     )
 }
 
@@ -218,7 +255,8 @@ fn counters() -> Fact {
             (
                 Offer::Yes,
                 format!(
-                    "of threads that switch up to {limit:.0} times a second, by what a switch costs here"
+                    "of threads with up to {limit:.0} switches per second, by the measured cost of \
+                     a switch"
                 ),
             )
         }
@@ -229,7 +267,7 @@ fn counters() -> Fact {
         "hardware counters",
         found,
         "cache misses and instructions are unknown: FaithFul decides by lock time alone",
-        "bare metal, and 'sysctl kernel.perf_event_paranoid=2' or CAP_PERFMON",
+        "use bare metal, and 'sysctl kernel.perf_event_paranoid=2' or CAP_PERFMON",
     )
 }
 
@@ -239,10 +277,25 @@ fn children() -> Fact {
         "lists of children",
         match there {
             true => (Offer::Yes, "for each thread".to_owned()),
-            false => (Offer::Limited, "missing; all of /proc is walked instead".to_owned()),
+            false => (Offer::Limited, "missing: a walk over /proc replaces them".to_owned()),
         },
-        "new processes are found at a higher price on hosts with many",
-        "a kernel with CONFIG_PROC_CHILDREN",
+        "finding new processes is slower on hosts with many processes",
+        "use a kernel with CONFIG_PROC_CHILDREN",
+    )
+}
+
+fn numbers() -> Fact {
+    let own = process::check_namespace().is_ok();
+    fact(
+        "process numbers",
+        either(
+            own,
+            "/proc has the numbers of this process",
+            "/proc has those of another namespace",
+        ),
+        "programs can be neither observed nor changed",
+        "mount a /proc for this PID namespace: 'unshare -pf --mount-proc', or 'mount -t proc proc \
+         /proc' in a separate mount namespace",
     )
 }
 
@@ -250,23 +303,24 @@ fn pidfd() -> Fact {
     let there = pidfd_open(getpid(), PidfdFlags::empty()).is_ok();
     fact(
         "pidfd",
-        either(there, "numbers of processes cannot be mistaken", "missing"),
-        "'corebeat run' and 'tune' cannot start programs, and a process number that is used again within a moment may be \
-         taken for the old one's",
-        "Linux 5.3 or later; a container's seccomp filter may have to permit pidfd_open",
+        either(there, "processes are identified reliably", "missing"),
+        "'corebeat run' and 'tune' cannot start programs, and a process number that is reused at \
+         once may be taken for the old process",
+        "use Linux 5.3 or later, and permit pidfd_open in the seccomp filter of a container",
     )
 }
 
-/// The value of `hidepid` among the options of the `/proc` mount, by `/proc/self/mountinfo`.
+/// Parses the option `hidepid` of the `/proc` mount from `/proc/self/mountinfo`.
 fn parse_hidepid(mountinfo: &str) -> Option<&str> {
-    let of_proc = |line: &&str| line.split(' ').nth(4) == Some("/proc") && line.contains(" - proc ");
+    let of_proc =
+        |line: &&str| line.split(' ').nth(4) == Some("/proc") && line.contains(" - proc ");
     // Later mounts hide earlier ones.
     let line = mountinfo.lines().rfind(of_proc)?;
     line.split([' ', ',']).find_map(|option| option.strip_prefix("hidepid="))
 }
 
 fn hidden_processes() -> Fact {
-    let found = match fs::read_to_string("/proc/self/mountinfo") {
+    let found = match read_text("/proc/self/mountinfo") {
         Err(e) => (Offer::No, format!("/proc cannot be read: {e}")),
         Ok(mounts) => match parse_hidepid(&mounts) {
             None | Some("0" | "off") => (Offer::Yes, "/proc shows all processes".to_owned()),
@@ -274,35 +328,38 @@ fn hidden_processes() -> Fact {
         },
     };
     fact(
-        "processes of others",
+        "processes of other users",
         found,
-        "only one's own programs can be watched",
+        "only own programs can be watched",
         "run as root, or 'mount -o remount,hidepid=0 /proc'",
     )
 }
 
 fn descriptors() -> Fact {
-    /// What 1,024 threads take with counters.
+    /// Descriptors of 1,024 threads with counters.
     const ENOUGH: usize = 1024 * 7;
     let max = file::descriptors_max();
     fact(
         "open files",
-        (if max >= ENOUGH { Offer::Yes } else { Offer::Limited }, format!("{max} may be kept open")),
-        "threads beyond a 7th of that cost six times as much to watch",
+        (
+            if max >= ENOUGH { Offer::Yes } else { Offer::Limited },
+            format!("up to {max} can be kept open"),
+        ),
+        "watching threads beyond a 7th of this number costs six times as much",
         "'ulimit -Hn 65536' as root, or LimitNOFILE= in the service's unit",
     )
 }
 
 fn slices() -> Fact {
     let found = match default_slice_ns() {
-        0 => (Offer::No, "this kernel has one slice for all".to_owned()),
-        ns => (Offer::Yes, format!("a request for each thread, {} us by default", ns / 1000)),
+        0 => (Offer::No, "this kernel has one slice for all threads".to_owned()),
+        ns => (Offer::Yes, format!("for each thread, {} us by default", ns / 1000)),
     };
     fact(
         "time slices",
         found,
         "FaithFul cannot set slices",
-        "Linux 6.12 or later, whose EEVDF scheduler takes them by sched_setattr",
+        "use Linux 6.12 or later, whose EEVDF scheduler accepts slices by sched_setattr",
     )
 }
 
@@ -313,26 +370,31 @@ fn groups() -> Fact {
             let writable = rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok();
             match writable {
                 true => (Offer::Yes, format!("version {version}, at {}", dir.display())),
-                false => (Offer::Limited, format!("version {version}, but {} is not ours", dir.display())),
+                false => (
+                    Offer::Limited,
+                    format!("version {version}, but {} is not writable", dir.display()),
+                ),
             }
         }
-        Ok(None) => (Offer::No, "this process is in none".to_owned()),
+        Ok(None) => (Offer::No, "this process is in no group".to_owned()),
         Err(e) => (Offer::No, e.to_string()),
     };
     fact(
         "control groups",
         found,
-        "programs cannot be given weights against each other, nor limits of CPU time; signals stop them in place of freezing",
-        "run as root, or by 'systemd-run --user --scope -p Delegate=yes corebeat ...' for a group of one's own",
+        "programs cannot have weights or quotas of CPU time; signals stop programs instead of \
+         freezing",
+        "run as root, or by 'systemd-run --user --scope -p Delegate=yes corebeat ...' for a \
+         delegated group",
     )
 }
 
-/// Bit of CAP_SYS_ADMIN and of CAP_BPF in `CapEff`.
+/// Bits of CAP_SYS_ADMIN and CAP_BPF in `CapEff`.
 const BPF_CAPABILITIES: u64 = 1 << 21 | 1 << 39;
 
-/// Whether the capabilities in `/proc/self/status` permit BPF programs.
+/// Returns whether the capabilities in `/proc/self/status` permit BPF programs.
 fn permits_bpf(status: &str) -> bool {
-    let caps = status.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("CapEff:")?.trim(), 16).ok());
+    let caps = field(status, "CapEff:").and_then(|caps| u64::from_str_radix(caps, 16).ok());
     caps.is_some_and(|c| c & BPF_CAPABILITIES != 0)
 }
 
@@ -340,14 +402,18 @@ fn bpf() -> Fact {
     let types = Path::new("/sys/kernel/btf/vmlinux").exists();
     let permitted = permits_bpf(&own("status").unwrap_or_default());
     let found = match (permitted, types) {
-        (true, true) => (Offer::Yes, "permitted, with the kernel's types".to_owned()),
-        (true, false) => (Offer::Limited, "permitted, but the kernel's types (BTF) are missing".to_owned()),
+        (true, true) => (Offer::Yes, "permitted, with type information of the kernel".to_owned()),
+        (true, false) => (
+            Offer::Limited,
+            "permitted, but the type information of the kernel (BTF) is missing".to_owned(),
+        ),
         (false, _) => (Offer::No, "not permitted".to_owned()),
     };
     fact(
         "BPF",
         found,
-        "--exact-locks cannot be used; lock time is sampled, to about a point",
+        "--exact-locks is not available; lock time is sampled, with an error of about one \
+         percentage point",
         "run as root or with CAP_BPF and CAP_PERFMON, on a kernel with CONFIG_DEBUG_INFO_BTF",
     )
 }
@@ -357,8 +423,8 @@ fn sched_ext() -> Fact {
     fact(
         "sched_ext",
         either(there, "schedulers can be loaded", "missing"),
-        "Corebeat's own scheduler cannot be loaded; affinity, slices and classes still work",
-        "Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, as Debian forky, Fedora and Arch have it",
+        "the scheduler of Corebeat cannot be loaded; affinity, slices and classes still work",
+        "use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, as in Debian forky, Fedora and Arch",
     )
 }
 
@@ -368,23 +434,30 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn facts_say_what_a_lack_costs_and_how_to_help_it() {
+    fn facts_have_consequence_and_remedy() {
         let facts = facts();
         assert!(facts.len() >= 12);
         for fact in &facts {
-            assert!(!fact.detail.is_empty() && !fact.cost.is_empty() && !fact.how.is_empty(), "{fact:?}");
+            assert!(
+                !fact.detail.is_empty() && !fact.cost.is_empty() && !fact.how.is_empty(),
+                "{fact:?}"
+            );
             assert!(!fact.detail.contains('\n'), "{fact:?}");
         }
     }
 
     #[test]
     fn counted_one_is_singular() {
-        assert_eq!((counted(1, "cache").as_str(), counted(2, "core").as_str()), ("1 cache", "2 cores"));
+        assert_eq!(
+            (counted(1, "cache").as_str(), counted(2, "core").as_str()),
+            ("1 cache", "2 cores")
+        );
     }
 
     #[test]
     fn hidepid_of_the_last_proc_mount_counts() {
-        let line = |options: &str| format!("22 1 0:21 / /proc rw,relatime - proc proc rw{options}\n");
+        let line =
+            |options: &str| format!("22 1 0:21 / /proc rw,relatime - proc proc rw{options}\n");
         assert_eq!(parse_hidepid(&line("")), None);
         assert_eq!(parse_hidepid(&line(",hidepid=invisible")), Some("invisible"));
         assert_eq!(parse_hidepid(&(line(",hidepid=2") + &line(""))), None);

@@ -1,15 +1,15 @@
-//! The host around the programs: who else keeps its CPUs busy.
+//! The load of the whole host, including programs that are not watched.
 
 use crate::file::{Buffer, ProcFile};
 
 /// CPU time of the whole host since boot, in clock ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HostTicks {
-    /// Spent by anybody: user, nice, system, interrupts. Time that a hypervisor kept is nobody's.
+    /// Time of all processes: user, nice, system, interrupts. Stolen time is not included.
     pub(crate) busy: u64,
 }
 
-/// The first line of `/proc/stat`.
+/// Parses the first line of `/proc/stat`.
 pub(crate) fn parse_stat(text: &str) -> Option<HostTicks> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let mut field = line.split_ascii_whitespace().map(|f| f.parse::<u64>());
@@ -21,16 +21,16 @@ pub(crate) fn parse_stat(text: &str) -> Option<HostTicks> {
     Some(HostTicks { busy })
 }
 
-/// What `/proc/loadavg` says beside the averages.
+/// Fields of `/proc/loadavg` after the averages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Threads that run or are ready to run now, the reader included.
+    /// Number of threads that run or are ready to run now, including the reader.
     pub(crate) runnable: u64,
-    /// The last process or thread number that was given out: while it stays, nothing new has started anywhere.
+    /// Newest process or thread number: as long as it is equal, no thread has started.
     pub(crate) newest: u64,
 }
 
-/// The text of `/proc/loadavg`, such as `0.20 0.09 0.03 1/91 7691`.
+/// Parses the text of `/proc/loadavg`, such as `0.20 0.09 0.03 1/91 7691`.
 pub(crate) fn parse_loadavg(text: &str) -> Option<Load> {
     let mut fields = text.split_ascii_whitespace().skip(3);
     let runnable = fields.next()?.split_once('/')?.0.parse().ok()?;
@@ -38,7 +38,7 @@ pub(crate) fn parse_loadavg(text: &str) -> Option<Load> {
     Some(Load { runnable, newest })
 }
 
-/// The host's own files, and what was sampled from them since the last snapshot.
+/// Files of the host, and the sum of samples since the last snapshot.
 #[derive(Debug)]
 pub(crate) struct Host {
     stat: ProcFile,
@@ -53,12 +53,12 @@ impl Host {
         Host { stat: open("stat"), loadavg: open("loadavg"), runnable_sum: 0, samples: 0 }
     }
 
-    /// CPU time of everybody since boot.
+    /// Returns the CPU time of all processes since boot.
     pub(crate) fn ticks(&self, buffer: &mut Buffer) -> Option<HostTicks> {
         parse_stat(&self.stat.read(buffer).ok()?)
     }
 
-    /// Takes one sample of how many threads want to run, and returns the newest process number.
+    /// Samples the number of runnable threads, and returns the newest process number.
     pub(crate) fn sample(&mut self, buffer: &mut Buffer) -> Option<u64> {
         let load = parse_loadavg(&self.loadavg.read(buffer).ok()?)?;
         self.runnable_sum = self.runnable_sum.saturating_add(load.runnable);
@@ -66,8 +66,8 @@ impl Host {
         Some(load.newest)
     }
 
-    /// How many threads wanted to run on average over the samples since the last call; ourselves, who were running
-    /// whenever a sample was taken, not counted.
+    /// Returns the mean number of runnable threads over the samples since the last call, without
+    /// this thread, which runs during every sample.
     pub(crate) fn take_runnable(&mut self) -> Option<f64> {
         let mean = (self.samples > 0).then(|| self.runnable_sum as f64 / self.samples as f64);
         (self.runnable_sum, self.samples) = (0, 0);
@@ -90,12 +90,15 @@ mod tests {
 
     #[test]
     fn loadavg_gives_runnable_and_newest() {
-        assert_eq!(parse_loadavg("0.20 0.09 0.03 3/91 7691\n"), Some(Load { runnable: 3, newest: 7691 }));
+        assert_eq!(
+            parse_loadavg("0.20 0.09 0.03 3/91 7691\n"),
+            Some(Load { runnable: 3, newest: 7691 })
+        );
         assert_eq!(parse_loadavg("0.20 0.09 0.03 391"), None);
     }
 
     #[test]
-    fn host_files_of_this_kernel_are_understood() {
+    fn host_files_of_this_kernel_are_parsed() {
         let (mut buffer, mut host) = (Buffer::new(), Host::new());
         assert!(host.ticks(&mut buffer).is_some());
         assert!(host.sample(&mut buffer).is_some());

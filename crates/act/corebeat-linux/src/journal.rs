@@ -1,30 +1,35 @@
-//! The journal: what is about to be changed, on disk before it is done, so that it can be undone however Corebeat ends.
+//! The journal: changes are on disk before they are made, so that they can be undone however
+//! Corebeat ends.
 //!
 //! ```text
-//!  state directory (0700, ours)
-//!    4711-88012-0.journal      one for each `Hands`, 0600, flock'ed while its owner lives
+//!  state directory (0700, owned by the user)
+//!    4711-88012-0.journal      one for each `Actuator`, 0600, flock'ed while its owner runs
 //!
-//!  a line:  ["9a0b1c2d",{"set":{...}}]\n      JSON; CRC-32 of what stands between the comma and the last bracket
+//!  a line:  ["9a0b1c2d",{"set":{...}}]\n      JSON with the CRC-32 of its text
 //!  in order: start, then  (set* took* done)*  and  group, enable, stop, continued
 //! ```
 //!
-//! - A batch of `set` lines is written and `fdatasync`ed, then carried out; `took` says where the kernel took something
-//!   else than what was asked, and `done` that the batch has ended. Those two need no sync: a `kill -9` keeps what was
-//!   written, and a crash of the host takes the changes with it. Neither do `stop`, which is written before a process is stopped,
-//!   and `continued`, which is written after: they come with each turn.
-//! - The last line may be cut short: what it announces was never begun. Any other damage, and nothing is touched.
-//! - Who holds the directory's lock may add, replace or take away journals.
+//! - A batch of `set` lines is written and `fdatasync`ed before the changes are made. `took`
+//!   records that the kernel set another value than requested, `done` the end of the batch. These
+//!   two need no sync: written data survives a `kill -9`, and a crash of the host discards the
+//!   changes. The frequent records `stop`, written before a process is stopped, and `continued`,
+//!   written after, need no sync either.
+//! - The last line may be incomplete: its change was never made. After any other damage, nothing is
+//!   undone.
+//! - The holder of the folder's lock may add, replace or remove journals.
 
 mod ledger;
 
 pub(crate) use ledger::{Entry, Ledger};
 
 use crate::Error;
-use crate::file::lock_within;
-use crate::hand::setting::Setting;
+use crate::actuator::setting::Setting;
+use crate::file::{lock_within, read_text};
+use crate::process;
 use corebeat_machine::ThreadId;
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -33,44 +38,44 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A journal longer than this is not read; a live one is rewritten long before ([`REWRITE_BYTES`]).
+/// Longest journal that is read. A journal in use is rewritten long before ([`REWRITE_BYTES`]).
 const BYTES_MAX: u64 = 64 << 20;
-/// A journal that has grown by this much is rewritten, with what is still needed.
+/// Growth after which a journal is rewritten with the records that are still needed.
 const REWRITE_BYTES: u64 = 1 << 20;
 const SUFFIX: &str = ".journal";
 const VERSION: u32 = 1;
-/// Undoing what others left behind takes a second for each control group, at worst.
-const LOCK_PATIENCE: Duration = Duration::from_secs(30);
-/// Ends the name of a journal that is being rewritten.
+/// Time to wait for the lock of the folder: undoing takes up to a second for each control group.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+/// Suffix of a journal that is being rewritten.
 const REWRITTEN_SUFFIX: &str = ".journal.new";
 
-/// One line.
+/// One line of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Record {
-    /// Who writes, and where.
+    /// First line: format, host and boot.
     Start(Start),
     /// A thread is about to be changed.
     Set(Set),
-    /// The kernel took another value than the one asked for.
+    /// The kernel set another value than requested.
     Took { tid: i32, start: u64, value: Setting },
-    /// All that was announced has been tried.
+    /// End of a batch.
     Done,
-    /// A control group of ours is about to be made.
+    /// A control group of Corebeat is about to be created.
     Group { path: PathBuf },
-    /// The cpu controller is about to be switched on for the children of this control group.
+    /// The cpu controller is about to be enabled for the children of this control group.
     Enable { path: PathBuf },
-    /// A process, told by its first thread, is about to be stopped by a signal.
+    /// A process, identified by its first thread, is about to be stopped by a signal.
     Stop { tid: i32, start: u64 },
-    /// It was continued.
+    /// The process was continued.
     Continued { tid: i32, start: u64 },
 }
 
-/// The first line.
+/// The first line of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Start {
     version: u32,
-    /// Numbers of threads mean nothing on another host, after another boot, or in another PID namespace.
+    /// Thread numbers are valid on one host, during one boot, and in one PID namespace only.
     host: String,
     boot: String,
     pid_namespace: String,
@@ -81,10 +86,10 @@ pub(crate) struct Start {
 pub(crate) struct Set {
     pub(crate) tid: i32,
     pub(crate) start: u64,
-    /// The thread's process: those who are born there later may inherit the change.
+    /// Process of the thread. Threads that start there later may inherit the change.
     pub(crate) pid: i32,
     pub(crate) pid_start: u64,
-    /// When, in the unit of start times: clock ticks since boot.
+    /// Time of the change in the unit of start times: clock ticks since boot.
     pub(crate) at: u64,
     pub(crate) old: Setting,
     pub(crate) new: Setting,
@@ -97,13 +102,18 @@ impl Set {
 }
 
 impl Record {
-    /// Whether it says anything that could be done. The journal is a file: it may hold what nobody here has written.
-    fn is_sound(&self) -> bool {
+    /// Returns whether the record is valid. The journal is a file, which another program may have
+    /// written.
+    fn is_valid(&self) -> bool {
         match self {
             Record::Set(s) => {
-                s.tid > 0 && s.pid > 0 && s.old.kind() == s.new.kind() && s.old.is_sound() && s.new.is_sound()
+                s.tid > 0
+                    && s.pid > 0
+                    && s.old.kind() == s.new.kind()
+                    && s.old.is_valid()
+                    && s.new.is_valid()
             }
-            Record::Took { tid, value, .. } => *tid > 0 && value.is_sound(),
+            Record::Took { tid, value, .. } => *tid > 0 && value.is_valid(),
             Record::Stop { tid, .. } | Record::Continued { tid, .. } => *tid > 0,
             Record::Group { path } | Record::Enable { path } => path.is_absolute(),
             Record::Start(_) | Record::Done => true,
@@ -111,7 +121,7 @@ impl Record {
     }
 
     fn line(&self) -> String {
-        let body = serde_json::to_string(self).expect("records hold nothing that JSON cannot");
+        let body = serde_json::to_string(self).expect("every record has a JSON form");
         format!("[\"{:08x}\",{body}]\n", crc32fast::hash(body.as_bytes()))
     }
 
@@ -120,20 +130,25 @@ impl Record {
         let (crc, rest) = rest.split_at_checked(8)?;
         let body = rest.strip_prefix(b"\",")?;
         let crc = u32::from_str_radix(std::str::from_utf8(crc).ok()?, 16).ok()?;
-        let record: Record = serde_json::from_slice(body).ok().filter(|_| crc == crc32fast::hash(body))?;
-        record.is_sound().then_some(record)
+        let record: Record =
+            serde_json::from_slice(body).ok().filter(|_| crc == crc32fast::hash(body))?;
+        record.is_valid().then_some(record)
     }
 }
 
-/// The records of a journal's text, or the number of the line that is damaged, from 1.
+/// Parses a journal. The error is the number of the damaged line, from 1.
 pub(crate) fn parse(text: &[u8]) -> Result<Vec<Record>, usize> {
     let mut records = Vec::new();
     for (i, piece) in text.split_inclusive(|&b| b == b'\n').enumerate() {
         let number = i + 1;
         let record = match piece.strip_suffix(b"\n") {
             Some(line) => Record::from_line(line).ok_or(number)?,
-            // Cut short: not begun. But a whole line whose end alone is wrong was changed by somebody.
-            None if piece.split_last().is_some_and(|(_, line)| Record::from_line(line).is_some()) => {
+            // An incomplete line is a change that was never made. A complete line with a wrong end
+            // was modified.
+            None if piece
+                .split_last()
+                .is_some_and(|(_, line)| Record::from_line(line).is_some()) =>
+            {
                 return Err(number);
             }
             None => break,
@@ -147,8 +162,8 @@ pub(crate) fn parse(text: &[u8]) -> Result<Vec<Record>, usize> {
 }
 
 impl Start {
-    fn here() -> Start {
-        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    fn current() -> Start {
+        let read = |path: &str| read_text(path).unwrap_or_default().trim().to_owned();
         Start {
             version: VERSION,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -160,11 +175,11 @@ impl Start {
     }
 }
 
-/// Where journals are kept: `COREBEAT_STATE_DIR` if it is set; else `/var/lib/corebeat` for root, and
-/// `$XDG_STATE_HOME/corebeat` or `~/.local/state/corebeat` for others.
+/// Returns the folder of journals: `COREBEAT_STATE_DIR` if it is set; else `/var/lib/corebeat` for
+/// root, and `$XDG_STATE_HOME/corebeat` or `~/.local/state/corebeat` for other users.
 ///
 /// # Errors
-/// [`Error::Missing`] where none of these is set, or the one that is set is not an absolute path.
+/// [`Error::Unsupported`] if none of these variables is set, or the path is not absolute.
 pub fn state_dir() -> Result<PathBuf, Error> {
     let given = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let dir = match given("COREBEAT_STATE_DIR") {
@@ -175,27 +190,25 @@ pub fn state_dir() -> Result<PathBuf, Error> {
             .or_else(|| given("HOME").map(|home| home.join(".local/state")))
             .map(|state| state.join("corebeat")),
     };
-    dir.filter(|d| d.is_absolute()).ok_or_else(|| Error::Missing {
-        what: "a directory for the journal".into(),
-        how: "set COREBEAT_STATE_DIR to an absolute path that you may write to".into(),
+    dir.filter(|d| d.is_absolute()).ok_or_else(|| Error::Unsupported {
+        what: "a folder for the journal".into(),
+        how: "set COREBEAT_STATE_DIR to an absolute path of a writable folder".into(),
     })
 }
 
-/// The state directory, locked: nobody else adds, replaces or takes away journals meanwhile.
+/// The state folder, locked: no other process adds, replaces or removes journals meanwhile.
 struct Directory {
     fd: OwnedFd,
     path: PathBuf,
 }
 
 impl Directory {
-    /// `None` if it is not there.
+    /// Opens and locks the folder. `None` if the folder does not exist.
     fn open(path: &Path) -> Result<Option<Directory>, Error> {
         let refused = |source: io::Error| {
-            let what = format!(
-                "use {} (set COREBEAT_STATE_DIR to a directory that you may write to)",
-                path.display()
-            );
-            refused(what, source)
+            let what =
+                format!("use {} (set COREBEAT_STATE_DIR to a writable folder)", path.display());
+            Error::of_call(what, source)
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = match fs::open(path, flags, Mode::empty()) {
@@ -207,14 +220,18 @@ impl Directory {
         if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
             return Err(Error::Denied {
                 what: format!(
-                    "keep a journal in {}, which must be yours and writable by nobody else (chmod 700)",
+                    "keep a journal in {}, which must belong to you and be writable by you alone \
+                     (chmod 700)",
                     path.display()
                 ),
                 source: io::ErrorKind::PermissionDenied.into(),
             });
         }
-        lock_within(&fd, LOCK_PATIENCE).map_err(|e| Error::Refused {
-            what: format!("lock {0} (somebody else keeps it locked? see 'fuser -v {0}')", path.display()),
+        lock_within(&fd, LOCK_TIMEOUT).map_err(|e| Error::Refused {
+            what: format!(
+                "lock {0} (another process may hold the lock: see 'fuser -v {0}')",
+                path.display()
+            ),
             source: e.into(),
         })?;
         Ok(Some(Directory { fd, path: path.to_owned() }))
@@ -223,71 +240,71 @@ impl Directory {
     fn make(path: &Path) -> Result<Directory, Error> {
         use std::os::unix::fs::DirBuilderExt;
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        let how = "set COREBEAT_STATE_DIR to a directory that you may write to";
-        // Another folder is what helps, whatever the reason: not another user.
-        made.map_err(|source| Error::Refused { what: format!("make {} ({how})", path.display()), source })?;
-        Self::open(path)?.ok_or_else(|| Error::Missing { what: path.display().to_string(), how: how.into() })
+        let how = "set COREBEAT_STATE_DIR to a writable folder";
+        // Always refused, not denied: another folder helps, not another user.
+        made.map_err(|source| Error::Refused {
+            what: format!("create {} ({how})", path.display()),
+            source,
+        })?;
+        Self::open(path)?
+            .ok_or_else(|| Error::Unsupported { what: path.display().to_string(), how: how.into() })
     }
 
     fn create(&self, name: &str) -> Result<File, Error> {
-        let wrong =
-            |e: rustix::io::Errno| refused(format!("write {}", self.path.join(name).display()), e.into());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let wrong = |e: rustix::io::Errno| {
+            Error::of_call(format!("write {}", self.path.join(name).display()), e.into())
+        };
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR).map_err(wrong)?;
         fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(wrong)?;
         Ok(fd.into())
     }
 }
 
-fn refused(what: String, source: io::Error) -> Error {
-    match source.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Error::Denied { what, source },
-        _ => Error::Refused { what, source },
-    }
-}
-
-/// A journal that is being written. Dropping it keeps it on disk; [`Journal::remove`] ends it.
+/// A journal in use. A dropped journal stays on disk; [`Journal::remove`] removes it.
 #[derive(Debug)]
 pub(crate) struct Journal {
     dir: PathBuf,
     name: String,
     file: File,
-    /// How long it is, and how long it was when it was last rewritten.
+    /// Length now, and length when the journal was last rewritten.
     bytes: u64,
     bytes_rewritten: u64,
 }
 
 impl Journal {
-    /// Starts one in this directory, which is made if need be.
+    /// Creates a journal in this folder. Creates the folder if necessary.
     pub(crate) fn create(dir: &Path) -> Result<Journal, Error> {
+        process::check_namespace()?;
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let pid = std::process::id() as i32;
-        let start = crate::process::thread_id(pid).map_or(0, |t| t.start_ticks);
-        // Relaxed: it only has to differ from call to call.
+        let start = process::thread_id(pid).ok().flatten().map_or(0, |t| t.start_ticks);
+        // Relaxed: the number must only differ between calls.
         let name = format!("{pid}-{start}-{}{SUFFIX}", COUNT.fetch_add(1, Ordering::Relaxed));
         let directory = Directory::make(dir)?;
         let file = directory.create(&name)?;
         let mut journal = Journal { dir: dir.to_owned(), name, file, bytes: 0, bytes_rewritten: 0 };
-        journal.write(&[Record::Start(Start::here())])?;
+        journal.write(&[Record::Start(Start::current())])?;
         Ok(journal)
     }
 
-    /// A name that no other journal on this host has.
+    /// Returns a name that no other journal on this host has.
     pub(crate) fn stem(&self) -> &str {
         self.name.strip_suffix(SUFFIX).unwrap_or(&self.name)
     }
 
-    /// Announces changes: returns once they are on disk.
-    pub(crate) fn announce(&mut self, records: &[Record]) -> Result<(), Error> {
+    /// Writes records before their changes are made; returns when the records are on disk.
+    pub(crate) fn write_ahead(&mut self, records: &[Record]) -> Result<(), Error> {
         self.write(records)?;
         self.file.sync_data().map_err(|e| self.failed(e))
     }
 
-    /// Adds what is worth knowing but may be lost with the host.
+    /// Writes records that may be lost if the host crashes.
     pub(crate) fn write(&mut self, records: &[Record]) -> Result<(), Error> {
         let text: String = records.iter().map(Record::line).collect();
         if let Err(e) = self.file.write_all(text.as_bytes()) {
-            // A part may have been written. What follows must not be glued to it.
+            // Remove a part that may have been written: later records must start on a new line.
             let _ = self.file.set_len(self.bytes);
             let _ = io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.bytes));
             return Err(self.failed(e));
@@ -300,51 +317,64 @@ impl Journal {
         self.bytes > 2 * self.bytes_rewritten + REWRITE_BYTES
     }
 
-    /// Puts these records in the place of all others.
+    /// Replaces all records by these.
     pub(crate) fn rewrite(&mut self, records: &[Record]) -> Result<(), Error> {
         let directory = Directory::make(&self.dir)?;
         let new = format!("{}{REWRITTEN_SUFFIX}", self.stem());
         let _ = fs::unlinkat(&directory.fd, &new, AtFlags::empty());
         let file = directory.create(&new)?;
-        let mut next =
-            Journal { dir: self.dir.clone(), name: self.name.clone(), file, bytes: 0, bytes_rewritten: 0 };
-        next.write(&[Record::Start(Start::here())])?;
-        next.announce(records)?;
-        fs::renameat(&directory.fd, &new, &directory.fd, &self.name).map_err(|e| self.failed(e.into()))?;
+        let mut next = Journal {
+            dir: self.dir.clone(),
+            name: self.name.clone(),
+            file,
+            bytes: 0,
+            bytes_rewritten: 0,
+        };
+        next.write(&[Record::Start(Start::current())])?;
+        next.write_ahead(records)?;
+        fs::renameat(&directory.fd, &new, &directory.fd, &self.name)
+            .map_err(|e| self.failed(e.into()))?;
         next.bytes_rewritten = next.bytes;
         *self = next;
         Ok(())
     }
 
-    /// Everything is undone: takes it away.
+    /// Removes the journal after everything is undone.
     pub(crate) fn remove(self) -> Result<(), Error> {
         std::fs::remove_file(self.dir.join(&self.name)).map_err(|e| self.failed(e))
     }
 
     fn failed(&self, source: io::Error) -> Error {
-        refused(format!("write the journal {}", self.dir.join(&self.name).display()), source)
+        Error::of_call(format!("write the journal {}", self.dir.join(&self.name).display()), source)
     }
 }
 
-/// A journal that somebody has left behind.
+/// A journal found in the state folder.
 pub(crate) enum Left {
-    /// Its owner is at work.
-    Live,
-    /// It cannot be used, for this reason; nothing was changed.
+    /// Changes of an owner that still runs.
+    Live(Ledger),
+    /// The journal cannot be used, for this reason; nothing was changed.
     Unusable(String),
-    /// What its owner had changed.
+    /// Changes of an owner that has ended.
     Ledger(Ledger),
 }
 
-/// Goes through the journals of a directory, one after the other. One for which `undo` returns true is taken away, and
-/// so is one from before the last boot.
-pub(crate) fn for_each_left(dir: &Path, mut undo: impl FnMut(&Path, Left) -> bool) -> Result<(), Error> {
+/// Calls `undo` for each journal of a folder. Removes journals for which `undo` returns true, and
+/// journals from before the last boot. If `removes` is not set, changes nothing.
+pub(crate) fn for_each_left(
+    dir: &Path,
+    removes: bool,
+    mut undo: impl FnMut(&Path, Left) -> bool,
+) -> Result<(), Error> {
     let Some(directory) = Directory::open(dir)? else { return Ok(()) };
-    let entries = std::fs::read_dir(dir).map_err(|source| Error::Read { path: dir.to_owned(), source })?;
+    process::check_namespace()?;
+    let entries =
+        std::fs::read_dir(dir).map_err(|source| Error::Read { path: dir.to_owned(), source })?;
     let mut names: Vec<_> = entries.flatten().map(|e| e.file_name()).collect();
     names.sort();
-    // Their writers held the directory's lock, which is ours now: they were killed at it.
-    for name in names.iter().filter(|n| n.as_bytes().ends_with(REWRITTEN_SUFFIX.as_bytes())) {
+    // The writers of these files held the lock of the folder: they were killed while rewriting.
+    let is_rewritten = |n: &&OsString| n.as_bytes().ends_with(REWRITTEN_SUFFIX.as_bytes());
+    for name in names.iter().filter(|n| removes && is_rewritten(n)) {
         let _ = fs::unlinkat(&directory.fd, name.as_os_str(), AtFlags::empty());
     }
     for name in names.into_iter().filter(|n| n.as_bytes().ends_with(SUFFIX.as_bytes())) {
@@ -353,57 +383,71 @@ pub(crate) fn for_each_left(dir: &Path, mut undo: impl FnMut(&Path, Left) -> boo
         let left = match fs::openat(&directory.fd, name.as_os_str(), flags, Mode::empty()) {
             Ok(fd) => read(fd),
             Err(rustix::io::Errno::NOENT) => continue,
-            Err(rustix::io::Errno::LOOP) => Ok(Some(Left::Unusable("it is a symbolic link".into()))),
+            Err(rustix::io::Errno::LOOP) => {
+                Ok(Some(Left::Unusable("the journal is a symbolic link".into())))
+            }
             Err(e) => Err(e.into()),
         };
-        let left = left.unwrap_or_else(|e| Some(Left::Unusable(format!("it cannot be read: {e}"))));
-        if left.is_none_or(|left| undo(&path, left)) {
+        let left = left
+            .unwrap_or_else(|e| Some(Left::Unusable(format!("the journal cannot be read: {e}"))));
+        if left.is_none_or(|left| undo(&path, left)) && removes {
             let _ = fs::unlinkat(&directory.fd, name.as_os_str(), AtFlags::empty());
         }
     }
     Ok(())
 }
 
-/// What a journal holds. `None` if it is void: empty, or of an earlier boot of this host.
+/// Reads a journal. `None` if it is empty or from an earlier boot of this host.
 fn read(fd: OwnedFd) -> io::Result<Option<Left>> {
     let unusable = |why: String| Ok(Some(Left::Unusable(why)));
     let stat = fs::fstat(&fd)?;
     if !fs::FileType::from_raw_mode(stat.st_mode).is_file() {
-        return unusable("it is not a plain file".into());
+        return unusable("the journal is not a plain file".into());
     }
     if stat.st_uid != rustix::process::geteuid().as_raw() {
-        return unusable(format!("it belongs to user {}", stat.st_uid));
+        return unusable(format!("the journal belongs to user {}", stat.st_uid));
     }
     if stat.st_mode & 0o7777 != 0o600 || stat.st_nlink != 1 {
         return unusable(
-            "others may have written to it (its mode is not 0600, or it has a second name)".into(),
+            "other users may have written the journal (mode other than 0600, or a second name)"
+                .into(),
         );
     }
     if stat.st_size as u64 > BYTES_MAX {
-        return unusable(format!("it is longer than {} MiB", BYTES_MAX >> 20));
+        return unusable(format!("the journal is longer than {} MiB", BYTES_MAX >> 20));
     }
-    match fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(Some(Left::Live)),
-        other => other?,
-    }
+    let is_live = match fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => true,
+        other => {
+            other?;
+            false
+        }
+    };
     let mut text = Vec::new();
     File::from(fd).take(BYTES_MAX).read_to_end(&mut text)?;
     let records = match parse(&text) {
+        Ok(records) if is_live => {
+            return Ok(Some(Left::Live(records.into_iter().skip(1).collect())));
+        }
+        // The owner may have rewritten the end of the text meanwhile.
+        Err(_) if is_live => return Ok(Some(Left::Live(Ledger::default()))),
         Ok(records) => records,
         Err(line) => return unusable(format!("line {line} is damaged")),
     };
     let Some(Record::Start(start)) = records.first() else { return Ok(None) };
-    let here = Start::here();
-    if start.version != here.version {
+    let current = Start::current();
+    if start.version != current.version {
         return unusable(format!(
-            "it is of format {}, not {}: use the Corebeat that wrote it",
+            "the journal has format {}, not {}: use the Corebeat version that wrote it",
             start.version, VERSION
         ));
     }
-    if start.host != here.host || (start.boot == here.boot && start.pid_namespace != here.pid_namespace) {
-        return unusable(format!("it is of another host or container, {}", start.host));
+    if start.host != current.host
+        || (start.boot == current.boot && start.pid_namespace != current.pid_namespace)
+    {
+        return unusable(format!("the journal is from another host or container, {}", start.host));
     }
-    Ok((start.boot == here.boot).then(|| Left::Ledger(records.into_iter().skip(1).collect())))
+    Ok((start.boot == current.boot).then(|| Left::Ledger(records.into_iter().skip(1).collect())))
 }
 
 #[cfg(test)]
@@ -422,14 +466,18 @@ mod tests {
         ]
     }
 
-    /// Any records, about few threads, so that they meet.
+    /// Arbitrary records about few threads, so that several concern the same thread.
     fn record() -> impl Strategy<Value = Record> {
         let news = proptest::collection::vec(setting(), 8);
-        let set = (1..4i32, 1..3u64, 0..9u64, setting(), news).prop_map(|(tid, start, at, old, news)| {
-            // Two values of one kind; the same one, where none of the candidates is of it.
-            let new = news.into_iter().find(|n| n.kind() == old.kind()).unwrap_or_else(|| old.clone());
-            Record::Set(Set { tid, start, pid: 1, pid_start: 1, at, old, new })
-        });
+        let set =
+            (1..4i32, 1..3u64, 0..9u64, setting(), news).prop_map(|(tid, start, at, old, news)| {
+                // Two values of one kind; equal ones if no candidate has that kind.
+                let new = news
+                    .into_iter()
+                    .find(|n| n.kind() == old.kind())
+                    .unwrap_or_else(|| old.clone());
+                Record::Set(Set { tid, start, pid: 1, pid_start: 1, at, old, new })
+            });
         prop_oneof![
             4 => set,
             1 => (1..4i32, 1..3u64, setting())
@@ -444,7 +492,7 @@ mod tests {
 
     fn journal() -> impl Strategy<Value = Vec<Record>> {
         proptest::collection::vec(record(), 0..12).prop_map(|mut records| {
-            records.insert(0, Record::Start(Start::here()));
+            records.insert(0, Record::Start(Start::current()));
             records
         })
     }
@@ -455,12 +503,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_of_what_was_written_is_the_same(records in journal()) {
+        fn parse_of_written_records_round_trips(records in journal()) {
             prop_assert_eq!(parse(&text(&records)), Ok(records));
         }
 
         #[test]
-        fn parse_of_a_torn_journal_is_a_beginning(records in journal(), cut in any::<prop::sample::Index>()) {
+        fn parse_of_a_truncated_journal_is_a_prefix(
+            records in journal(), cut in any::<prop::sample::Index>(),
+        ) {
             let text = text(&records);
             let parsed = parse(&text[..cut.index(text.len() + 1)]).unwrap();
             prop_assert!(records.starts_with(&parsed));
@@ -478,19 +528,21 @@ mod tests {
         }
 
         #[test]
-        fn parse_of_anything_ends(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn parse_of_garbage_terminates(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse(&bytes);
         }
 
         #[test]
-        fn parse_of_right_sums_over_anything_ends(bodies in proptest::collection::vec(".{0,60}", 0..5)) {
+        fn parse_of_garbage_with_valid_checksums_terminates(
+            bodies in proptest::collection::vec(".{0,60}", 0..5),
+        ) {
             let line = |b: &String| format!("[\"{:08x}\",{b}]\n", crc32fast::hash(b.as_bytes()));
             let text: String = bodies.iter().map(line).collect();
             let _ = parse(text.as_bytes());
         }
 
         #[test]
-        fn ledger_written_anew_is_the_same(records in journal()) {
+        fn ledger_records_round_trip(records in journal()) {
             let ledger: Ledger = records.into_iter().chain([Record::Done]).collect();
             let again: Ledger = ledger.records().into_iter().collect();
             prop_assert_eq!(again.records(), ledger.records());
@@ -499,11 +551,16 @@ mod tests {
     }
 
     #[test]
-    fn directory_that_cannot_be_made_is_to_be_another_one() {
-        // Nobody makes folders there, root included.
-        let Err(refused) = Directory::make(Path::new("/sys/corebeat/state")) else { panic!("it was made") };
-        let said = refused.to_string();
-        assert!(said.contains("set COREBEAT_STATE_DIR") && !said.contains("as the owner"), "{said}");
+    fn error_about_a_folder_that_cannot_be_created_suggests_another() {
+        // Not even root can create folders there.
+        let Err(refused) = Directory::make(Path::new("/sys/corebeat/state")) else {
+            panic!("the folder was created")
+        };
+        let message = refused.to_string();
+        assert!(
+            message.contains("set COREBEAT_STATE_DIR") && !message.contains("as the owner"),
+            "{message}"
+        );
     }
 
     #[test]

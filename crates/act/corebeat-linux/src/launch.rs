@@ -1,28 +1,36 @@
-//! Starting a program so that it can be watched from its first instruction, and standing in for it towards its parent.
+//! Starting a program that is watched from its first instruction, and representing the program
+//! towards the parent of Corebeat.
 //!
 //! ```text
-//!  Launch::start ---- fork ----> child: tells its number, then waits at the gate
+//!  Launch::start ---- fork ----> child: sends its number, then waits at the gate
 //!       |                          |
 //!    Started  (attach sensors)     |
 //!       |                          |
-//!    release ---- opens gate ----> exec, or the reason why not
+//!    release ---- opens gate ----> exec, or its error
 //!       |
 //!    attend / wait: ends, stops, orphans; signals passed on
 //! ```
 //!
-//! The standard library's `Command` does the fork and the exec: it finds the program as `env` does and brings the reason
-//! back. Its `spawn` returns only after the exec, so it runs on a thread of its own, and a hook in the child keeps it at
-//! the gate. If Corebeat dies there the gate closes and the child goes with it; after the release it lives on by itself.
+//! `Command` of the standard library does fork and exec: it finds the program as `env` does and
+//! returns the error of exec. Its `spawn` returns after the exec, so it runs on a separate thread,
+//! and a hook in the child waits at the gate. If Corebeat ends before the release, the gate closes
+//! and the child ends; after the release the child is independent.
 
 mod signal;
 
 pub use signal::{Signals, exit_as};
 
+use crate::actuator::setting::write_cpus;
+use crate::process::{self, read_of_thread};
 use crate::{Error, MemoryPolicy};
+use corebeat_machine::CpuSet;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, wait, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpriority_process, pidfd_open, pidfd_send_signal,
+    setpriority_process, waitpid,
+};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -32,32 +40,37 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A program to start. Working directory, process group and, where nothing else is said, streams are Corebeat's own;
-/// signal mask and ignored signals are those that Corebeat was started with.
+/// A program to start. The program inherits working directory, process group and, unless set,
+/// streams of Corebeat; its signal mask and ignored signals are those at the start of Corebeat.
 #[derive(Debug, Default)]
 pub struct Launch {
-    /// What to run: a path, or a name to be looked for in `PATH`.
+    /// Program to run: a path, or a name to search in `PATH`.
     pub program: OsString,
-    /// Its arguments, without the name.
+    /// Arguments, without the name.
     pub args: Vec<OsString>,
-    /// Variables to set, or with `None` to remove.
+    /// Variables to set, or to remove (`None`).
     pub env: Vec<(OsString, Option<OsString>)>,
-    /// Where its memory is placed.
+    /// Placement of its memory.
     pub memory: Option<MemoryPolicy>,
-    /// Its standard input, where it is not Corebeat's own.
+    /// CPUs on which it may run; `None` for those of Corebeat.
+    pub cpus: Option<CpuSet>,
+    /// Number to add to the nice value of Corebeat.
+    pub nice: Option<i32>,
+    /// Standard input; `None` for that of Corebeat.
     pub stdin: Option<File>,
-    /// Its standard output, likewise.
+    /// Standard output; `None` for that of Corebeat.
     pub stdout: Option<File>,
-    /// Its standard error, likewise.
+    /// Standard error; `None` for that of Corebeat.
     pub stderr: Option<File>,
-    /// Descendants whose parents end become children of this process, where they are still seen, and are reaped by
-    /// [`Started::attend`]; with them *every* child of this process that ends: not for who waits for others.
+    /// Whether descendants whose parents end become children of this process, which watches them.
+    /// [`Started::attend`] then reaps *every* child of this process that ends: do not set this
+    /// option in a process that waits for other children.
     pub keep_orphans: bool,
 }
 
-/// A program that was started, or is held right before its first instruction.
+/// A program that runs, or is held before its first instruction.
 ///
-/// Dropping one that is held ends it; dropping one that runs leaves it alone.
+/// Dropping a held program ends it; dropping a running program does not affect it.
 #[derive(Debug)]
 pub struct Started {
     pid: Pid,
@@ -67,20 +80,79 @@ pub struct Started {
     program: OsString,
     keep_orphans: bool,
     ended: Option<ExitStatus>,
+    usage: Usage,
+}
+
+/// Resources that a program has used, as counted by the kernel: of the process that was started and
+/// of its ended descendants. With [`Launch::keep_orphans`] orphans are included; without, they are
+/// not.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Usage {
+    /// CPU time in user mode, in seconds.
+    pub user_s: f64,
+    /// CPU time in the kernel, in seconds.
+    pub system_s: f64,
+    /// Number of voluntary context switches.
+    pub voluntary_switches: u64,
+    /// Number of involuntary context switches.
+    pub involuntary_switches: u64,
+    /// Bytes read and written by system calls; `None` if they may not be read.
+    pub io_bytes: Option<u64>,
+}
+
+impl Usage {
+    /// The usage of a program that has not ended.
+    pub const NONE: Usage = Usage {
+        user_s: 0.0,
+        system_s: 0.0,
+        voluntary_switches: 0,
+        involuntary_switches: 0,
+        io_bytes: Some(0),
+    };
+
+    /// Returns the sum of the usages of two programs.
+    #[must_use]
+    pub fn plus(self, other: Usage) -> Usage {
+        let io_bytes = self.io_bytes.zip(other.io_bytes);
+        Usage {
+            user_s: self.user_s + other.user_s,
+            system_s: self.system_s + other.system_s,
+            voluntary_switches: self.voluntary_switches + other.voluntary_switches,
+            involuntary_switches: self.involuntary_switches + other.involuntary_switches,
+            io_bytes: io_bytes.map(|(a, b)| a.saturating_add(b)),
+        }
+    }
+
+    /// Returns the CPU time in seconds.
+    pub fn cpu_s(&self) -> f64 {
+        self.user_s + self.system_s
+    }
+
+    fn of(usage: &libc::rusage, io_bytes: Option<u64>) -> Usage {
+        let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+        Usage {
+            user_s: seconds(usage.ru_utime),
+            system_s: seconds(usage.ru_stime),
+            voluntary_switches: usage.ru_nvcsw as u64,
+            involuntary_switches: usage.ru_nivcsw as u64,
+            io_bytes,
+        }
+    }
 }
 
 impl Launch {
-    /// A program with arguments, and nothing else changed.
+    /// Creates a launch of a program with arguments and default settings.
     pub fn new(program: impl Into<OsString>, args: impl IntoIterator<Item = OsString>) -> Launch {
         Launch { program: program.into(), args: args.into_iter().collect(), ..Launch::default() }
     }
 
-    /// Makes the process, and holds it before it becomes the program: it has its number, the thread that it begins with,
-    /// and still Corebeat's name.
+    /// Creates the process and holds it before exec: the process has its number, its first thread,
+    /// and still the name of Corebeat.
     ///
     /// # Errors
-    /// Where no process can be made, or [`Error::Senseless`] for nodes that are not there. Whether the program can be run
-    /// is known from [`Started::release`].
+    /// [`Error::Refused`] if no process can be created. [`Error::InvalidArgument`] for missing
+    /// nodes or CPUs, or a nice value that may not be set. [`Started::release`] reports whether
+    /// the program can be executed.
     pub fn start(&self) -> Result<Started, Error> {
         let failed = |source: io::Error| Error::Refused { what: "start a process".into(), source };
         if self.keep_orphans {
@@ -88,8 +160,9 @@ impl Launch {
             rustix::process::set_child_subreaper(Some(me)).map_err(|e| failed(e.into()))?;
         }
         signal::keep_children();
-        let (told, tells) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
-        let (waits, gate) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        let (pid_reader, pid_writer) =
+            pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        let (gate_reader, gate) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let mut command = Command::new(&self.program);
         command.args(&self.args);
         for (name, value) in &self.env {
@@ -111,32 +184,35 @@ impl Launch {
         let memory = self.memory.as_ref().map(MemoryPolicy::prepare).transpose()?;
         let files_max = crate::file::descriptor_limit_at_start();
         let open_gate = gate.as_raw_fd();
-        let (mut tells, mut waits) = (File::from(tells), File::from(waits));
+        let (mut pid_writer, mut gate_reader) = (File::from(pid_writer), File::from(gate_reader));
         let hold = move || {
-            // The child's own copy: with it open, it would never learn that everybody else's are closed.
+            // With its own copy open, the child would not detect that all other copies are closed.
             // SAFETY: the child has this descriptor from the fork and uses it nowhere else.
             unsafe { libc::close(open_gate) };
-            tells.write_all(&(std::process::id() as i32).to_ne_bytes())?;
-            waits.read_exact(&mut [0])?;
-            signal::hand_on();
-            // Watching raises Corebeat's own limit of open files. Lowering it again is never refused.
+            pid_writer.write_all(&(std::process::id() as i32).to_ne_bytes())?;
+            gate_reader.read_exact(&mut [0])?;
+            signal::restore_in_child();
+            // Corebeat raises its limit of open files. Lowering a limit never fails.
             let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, files_max);
             memory.map_or(Ok(()), |m| m.set())
         };
-        // SAFETY: between fork and exec the hook makes system calls only (close, write, getpid, read, sigaction, sigmask,
-        // setrlimit, set_mempolicy) and touches no lock and no heap: errors are plain numbers or static.
+        // SAFETY: between fork and exec the hook makes system calls only (close, write, getpid,
+        // read, sigaction, sigmask, setrlimit, set_mempolicy) and uses neither locks nor the heap:
+        // errors are numbers or static.
         unsafe { command.pre_exec(hold) };
-        let spawner = std::thread::Builder::new().name("launch".into()).spawn(move || command.spawn());
+        let spawner =
+            std::thread::Builder::new().name("launch".into()).spawn(move || command.spawn());
         let spawner = spawner.map_err(failed)?;
         let mut pid = [0; 4];
-        if File::from(told).read_exact(&mut pid).is_err() {
+        if File::from(pid_reader).read_exact(&mut pid).is_err() {
             drop(gate);
             let why = spawner.join().map(|r| r.err()).ok().flatten();
             return Err(failed(why.unwrap_or_else(|| io::ErrorKind::Other.into())));
         }
-        let pid = Pid::from_raw(i32::from_ne_bytes(pid)).expect("a child knows its number");
+        let pid =
+            Pid::from_raw(i32::from_ne_bytes(pid)).expect("the number of a child is positive");
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
-        Ok(Started {
+        let started = Started {
             pid,
             pidfd,
             gate: Some(gate),
@@ -144,55 +220,86 @@ impl Launch {
             program: self.program.clone(),
             keep_orphans: self.keep_orphans,
             ended: None,
-        })
+            usage: Usage::NONE,
+        };
+        self.set_up(&started)?;
+        Ok(started)
+    }
+
+    /// Sets CPUs and nice value of the held process. The program inherits both.
+    fn set_up(&self, started: &Started) -> Result<(), Error> {
+        if let Some(cpus) = &self.cpus {
+            write_cpus(started.pid(), cpus).map_err(|e| {
+                Error::InvalidArgument(format!(
+                    "the program cannot run on the CPUs {cpus}: {e}; see 'nproc'"
+                ))
+            })?;
+        }
+        if let Some(nice) = self.nice {
+            let pid = Some(started.pid);
+            let set = getpriority_process(pid)
+                .and_then(|now| setpriority_process(pid, now.saturating_add(nice)));
+            set.map_err(|e| {
+                Error::InvalidArgument(format!(
+                    "the nice value {nice} cannot be set: {e}; use 0 to 19"
+                ))
+            })?;
+        }
+        Ok(())
     }
 }
 
 impl Drop for Started {
-    /// A process that was not released ends, and is waited for: were we gone before it, it would complain of that.
+    /// Ends and reaps a process that was not released. Without the wait, the child would report an
+    /// error about its closed gate.
     fn drop(&mut self) {
         let Some(gate) = self.gate.take() else { return };
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         drop(gate);
-        // Not by its spawner, which may wait for others (`release_all`).
+        // Not by the spawner thread, which may wait for other programs (`release_all`).
         let _ = waitpid(Some(self.pid), WaitOptions::empty());
     }
 }
 
 impl Started {
-    /// The number of the process.
+    /// Returns the number of the process.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// A descriptor of the process, readable once it has ended.
+    /// Returns what the program has used: complete when its end was reported.
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Returns a descriptor of the process, which becomes readable when the process ends.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Lets the process become the program. Without effect from the second call on.
+    /// Releases the process to execute the program. Later calls have no effect.
     ///
     /// # Errors
-    /// [`Error::NotFound`] and [`Error::NotExecutable`], after which the process is gone.
+    /// [`Error::NotFound`] and [`Error::NotExecutable`]; the process has ended then.
     pub fn release(&mut self) -> Result<(), Error> {
         Started::release_all(&mut [self])
     }
 
-    /// As [`Started::release`], for several that were started one after the other. Whoever releases one of them while another is still
-    /// held may wait for ever: a process that is held has copies of all that was open when it was made, and among these may be the end
-    /// of the socket on which an earlier one's exec is awaited, if that was just being made.
+    /// Same as [`Started::release`], for several programs. Releasing one program while another is
+    /// held may block forever: a held process has copies of all descriptors that were open at its
+    /// fork, possibly including the socket that reports the exec of an earlier program.
     ///
     /// # Errors
-    /// Of the first that cannot become its program. The others have become theirs.
+    /// The error of the first program that cannot be executed. The other programs run.
     pub fn release_all(programs: &mut [&mut Started]) -> Result<(), Error> {
         for program in &mut *programs {
             if let Some(gate) = program.gate.take() {
-                // If the child is gone, the spawner knows why.
+                // If the child has ended, the spawner thread returns the error.
                 let _ = rustix::io::write(&gate, &[1]);
             }
         }
         let spawned = programs.iter_mut().map(|program| program.spawned());
-        // All are waited for.
+        // `fold` waits for every program.
         spawned.fold(Ok(()), Result::and)
     }
 
@@ -202,7 +309,7 @@ impl Started {
         let spawned = spawner.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
         let program = || self.program.to_string_lossy().into_owned();
         match spawned {
-            // Whoever waits does so by `pidfd`.
+            // All waiting uses `pidfd`.
             Ok(_) => Ok(()),
             Err(source) if source.kind() == io::ErrorKind::NotFound => {
                 Err(Error::NotFound { program: program() })
@@ -211,20 +318,25 @@ impl Started {
         }
     }
 
-    /// Waits until the program ends, at most this long, and stands in for it meanwhile: passes signals on, stops when it
-    /// stops, reaps orphans. `None` if it is still there; may return early.
+    /// Waits until the program ends, at most for `timeout`, and represents the program meanwhile:
+    /// forwards signals, stops when the program stops, reaps orphans. `None` if the program still
+    /// runs; may return early.
     ///
     /// # Errors
-    /// Where the program's status is lost, because somebody else in this process took it.
-    pub fn attend(&mut self, signals: &Signals, timeout: Duration) -> Result<Option<ExitStatus>, Error> {
+    /// [`Error::Refused`] if other code of this process has taken the exit status.
+    pub fn attend(
+        &mut self,
+        signals: &Signals,
+        timeout: Duration,
+    ) -> Result<Option<ExitStatus>, Error> {
         Ok(Started::attend_all(&mut [self], signals, timeout)?.pop().flatten())
     }
 
-    /// As [`Started::attend`], for several programs at once: until the first of them ends. Each gets every signal that is passed on.
-    /// How they ended, in their order.
+    /// Same as [`Started::attend`], for several programs, until the first of them ends. Each
+    /// program receives every forwarded signal. Returns the exit statuses in the same order.
     ///
     /// # Errors
-    /// As [`Started::attend`].
+    /// Same as [`Started::attend`].
     pub fn attend_all(
         programs: &mut [&mut Started],
         signals: &Signals,
@@ -232,24 +344,31 @@ impl Started {
     ) -> Result<Vec<Option<ExitStatus>>, Error> {
         let until = Instant::now() + timeout;
         loop {
-            let ended = programs.iter_mut().map(|p| p.look()).collect::<Result<Vec<_>, _>>()?;
+            let ended =
+                programs.iter_mut().map(|p| p.poll_status()).collect::<Result<Vec<_>, _>>()?;
             let pidfds: Vec<BorrowedFd<'_>> = programs.iter().map(|p| p.pidfd()).collect();
             if ended.iter().any(Option::is_some) {
-                // One that is left unread would hit this process as soon as it takes its signals back.
-                signals.pass_on(&pidfds);
+                // A signal that is left unread would hit this process when its mask is restored.
+                signals.forward(&pidfds);
                 return Ok(ended);
             }
             let left = until.saturating_duration_since(Instant::now());
             let wake = pidfds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
             let mut fds: Vec<_> = wake.chain([PollFd::new(signals, PollFlags::IN)]).collect();
-            let left = left.try_into().unwrap_or(rustix::time::Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+            let left =
+                left.try_into().unwrap_or(rustix::time::Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
             match poll(&mut fds, Some(&left)) {
-                Ok(0) => return programs.iter_mut().map(|p| p.look()).collect(),
-                // Who is asked for the end may have something to tidy up for it.
-                Ok(_) if signals.pass_on(&pidfds) => return programs.iter_mut().map(|p| p.look()).collect(),
+                Ok(0) => return programs.iter_mut().map(|p| p.poll_status()).collect(),
+                // The caller may have to clean up before the end.
+                Ok(_) if signals.forward(&pidfds) => {
+                    return programs.iter_mut().map(|p| p.poll_status()).collect();
+                }
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => {
-                    return Err(Error::Refused { what: "wait for the program".into(), source: e.into() });
+                    return Err(Error::Refused {
+                        what: "wait for the program".into(),
+                        source: e.into(),
+                    });
                 }
             }
         }
@@ -258,37 +377,80 @@ impl Started {
     /// Waits until the program ends.
     ///
     /// # Errors
-    /// As [`Started::attend`].
+    /// Same as [`Started::attend`].
     pub fn wait(&mut self) -> Result<ExitStatus, Error> {
         loop {
             let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
             let _ = poll(&mut fds, None);
-            if let Some(status) = self.look()? {
+            if let Some(status) = self.poll_status()? {
                 return Ok(status);
             }
         }
     }
 
-    /// Takes up what has happened to the program, and to orphans.
-    fn look(&mut self) -> Result<Option<ExitStatus>, Error> {
-        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
-        // Of any process group: a program may have left ours, as `timeout`, shells and daemons do.
-        let next = || if self.keep_orphans { wait(options) } else { waitpid(Some(self.pid), options) };
+    /// Reads state changes of the program and of orphans.
+    fn poll_status(&mut self) -> Result<Option<ExitStatus>, Error> {
         while self.ended.is_none() || self.keep_orphans {
-            match next() {
-                Ok(Some((pid, status))) if pid == self.pid => match status.stopping_signal() {
+            match self.next_change() {
+                Ok(Some((pid, status))) if pid == self.pid() => match status.stopped_signal() {
                     Some(signal) => signal::stop_like(signal),
-                    None => self.ended = Some(ExitStatus::from_raw(status.as_raw())),
+                    None => self.ended = Some(status),
                 },
                 Ok(Some(_)) => {}
                 Ok(None) => break,
-                Err(rustix::io::Errno::CHILD) if self.ended.is_some() => break,
-                Err(e) => {
-                    let what = format!("learn how process {} ended", self.pid());
-                    return Err(Error::Refused { what, source: e.into() });
+                Err(e) if e.raw_os_error() == Some(libc::ECHILD) && self.ended.is_some() => break,
+                Err(source) => {
+                    let what = format!("read the exit status of process {}", self.pid());
+                    return Err(Error::Refused { what, source });
                 }
             }
         }
         Ok(self.ended)
     }
+
+    /// Returns the next state change of the program or of an orphan, if there is one. Adds the
+    /// usage of a process that has ended, and removes the process.
+    fn next_change(&mut self) -> io::Result<Option<(i32, ExitStatus)>> {
+        // Any process group: a program may change its group, as `timeout`, shells and daemons do.
+        let pid = if self.keep_orphans { -1 } else { self.pid() };
+        // A process is only readable until it was waited for.
+        let ended = first_ended(pid)?;
+        let io = ended.and_then(|ended| read_of_thread(ended, "io").ok().flatten());
+        let mut status = 0;
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        let options = libc::WNOHANG | libc::WUNTRACED;
+        // SAFETY: the kernel writes a number and a struct of the correct types, which live through
+        // the call. Zeros are valid for the struct.
+        let (changed, usage) = unsafe {
+            let pid = ended.unwrap_or(pid);
+            let changed = libc::wait4(pid, &raw mut status, options, usage.as_mut_ptr());
+            (changed, usage.assume_init())
+        };
+        let status = ExitStatus::from_raw(status);
+        match changed {
+            ..0 => Err(io::Error::last_os_error()),
+            0 => Ok(None),
+            _ => {
+                if status.stopped_signal().is_none() {
+                    let io_bytes = io.and_then(|text| process::parse_io(&text));
+                    self.usage = self.usage.plus(Usage::of(&usage, io_bytes));
+                }
+                Ok(Some((changed, status)))
+            }
+        }
+    }
+}
+
+/// Returns a child that has ended, without waiting for it: this child, or any child for -1.
+fn first_ended(pid: i32) -> io::Result<Option<i32>> {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let kind = if pid < 0 { libc::P_ALL } else { libc::P_PID };
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the kernel writes a struct of this type, for which zeros are valid: the number is 0
+    // if no child has ended.
+    let (result, found) = unsafe {
+        let result = libc::waitid(kind, pid.max(0) as libc::id_t, info.as_mut_ptr(), options);
+        (result, info.assume_init().si_pid())
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok((found > 0).then_some(found)) }
 }

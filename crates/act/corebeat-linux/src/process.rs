@@ -1,85 +1,169 @@
-//! Processes and threads: by names that are never used twice, with their children, and as they are watched.
+//! Processes and threads: unique identities, children, signals, and watched processes.
 
 use crate::Error;
-use crate::file::{Buffer, ProcFile};
+use crate::file::{Buffer, ProcFile, field, read_text};
 use crate::thread::{self, Thread};
 use corebeat_machine::ThreadId;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal, test_kill_process,
+};
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// The identity of a thread that is there now.
-pub(crate) fn thread_id(tid: i32) -> Option<ThreadId> {
-    // The file of the thread alone: that of the process adds up the times of all its threads, which takes its time.
-    let stat = fs::read_to_string(format!("/proc/{tid}/task/{tid}/stat")).ok()?;
-    thread::parse_stat(&stat).map(|s| ThreadId { tid, start_ticks: s.start_ticks })
+/// Returns an error if `/proc` belongs to another PID namespace, as after `unshare -pf`: its
+/// numbers then belong to other processes.
+pub(crate) fn check_namespace() -> Result<(), Error> {
+    let own = rustix::process::getpid().to_string();
+    // Without /proc, all reading fails.
+    match fs::read_link("/proc/self") {
+        Ok(number) if number.as_os_str() != own.as_str() => Err(Error::Unsupported {
+            what: "observing or changing processes".into(),
+            how: "/proc belongs to another PID namespace: run 'mount -t proc proc /proc' in a \
+                  separate mount namespace ('unshare -pf --mount-proc')"
+                .into(),
+        }),
+        _ => Ok(()),
+    }
 }
 
-/// Whether the thread is there and still the one that was meant: numbers are used again.
-pub(crate) fn is_same(thread: ThreadId) -> bool {
-    thread_id(thread.tid) == Some(thread)
+/// Reads a file of a thread. `None` if the thread does not exist.
+///
+/// # Errors
+/// Fails if the file cannot be read, or if `/proc` hides the thread.
+pub(crate) fn read_of_thread(tid: i32, name: &str) -> io::Result<Option<String>> {
+    let path = format!("/proc/{tid}/{name}");
+    // Twice: a new thread may get the number between the two system calls.
+    for _ in 0..2 {
+        match read_text(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound || has_ended_during(&e) => {
+                if !exists(tid) {
+                    return Ok(None);
+                }
+            }
+            other => return other.map(Some),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, "/proc hides the process (hidepid)"))
 }
 
-/// Whether a thread that is there acts for another user than this one, or on behalf of one (its real and its effective user
-/// differ after a program with the set-user-ID bit is executed).
-pub(crate) fn is_anothers(tid: i32, uid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    parse_users(&status).is_some_and(|users| users != [uid, uid])
+/// Returns whether the error of a read means that the thread ended after the file was opened.
+fn has_ended_during(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// The real and the effective user, from the text of `/proc/TID/status`.
+/// Returns whether a thread has this number, even if `/proc` hides the thread.
+fn exists(tid: i32) -> bool {
+    let number = (tid > 0).then(|| Pid::from_raw(tid)).flatten();
+    number.is_some_and(|n| test_kill_process(n) != Err(rustix::io::Errno::SRCH))
+}
+
+/// Returns the identity of the thread that has this number now, if there is one.
+///
+/// # Errors
+/// Fails if the identity of an existing thread cannot be read.
+pub(crate) fn thread_id(tid: i32) -> io::Result<Option<ThreadId>> {
+    // The file of the thread: that of the process sums the times of all threads, which is slow.
+    let Some(stat) = read_of_thread(tid, &format!("task/{tid}/stat"))? else { return Ok(None) };
+    let start_ticks = thread::parse_stat(&stat).map(|s| s.start_ticks);
+    let id = start_ticks.map(|start_ticks| ThreadId { tid, start_ticks });
+    id.map(Some).ok_or_else(|| io::Error::other("its file 'stat' has an unknown format"))
+}
+
+/// Returns whether the thread exists and still has this identity: numbers are reused.
+///
+/// # Errors
+/// Same as [`thread_id`].
+pub(crate) fn is_same(thread: ThreadId) -> io::Result<bool> {
+    Ok(thread_id(thread.tid)? == Some(thread))
+}
+
+/// Returns whether a thread has ended for certain.
+pub(crate) fn is_gone(thread: ThreadId) -> bool {
+    matches!(is_same(thread), Ok(false))
+}
+
+/// Returns the process of a thread, identified by its first thread. `None` if the thread has ended.
+///
+/// # Errors
+/// Same as [`thread_id`].
+pub(crate) fn process_of(tid: i32) -> io::Result<Option<ThreadId>> {
+    let Some(status) = read_of_thread(tid, "status")? else { return Ok(None) };
+    let pid = field(&status, "Tgid:").and_then(|pid| pid.parse().ok());
+    thread_id(pid.ok_or_else(|| io::Error::other("its file 'status' has an unknown format"))?)
+}
+
+/// Returns whether a thread exists and runs as another user, or on behalf of another user: the real
+/// and the effective user differ after the execution of a set-user-ID program. A thread whose user
+/// is unknown counts as one of another user.
+pub(crate) fn is_of_other_user(tid: i32, uid: u32) -> bool {
+    match read_of_thread(tid, "status") {
+        Ok(None) => false,
+        Ok(Some(status)) => parse_users(&status) != Some([uid, uid]),
+        Err(_) => true,
+    }
+}
+
+/// Parses the real and the effective user from the text of `/proc/TID/status`.
 fn parse_users(status: &str) -> Option<[u32; 2]> {
-    let line = status.lines().find_map(|l| l.strip_prefix("Uid:"))?;
-    let mut numbers = line.split_ascii_whitespace().map(str::parse);
+    let mut numbers = field(status, "Uid:")?.split_ascii_whitespace().map(str::parse);
     Some([numbers.next()?.ok()?, numbers.next()?.ok()?])
 }
 
-/// All threads of a process, in no order. Empty if the process has ended.
+/// Returns all threads of a process, in arbitrary order. Empty if the process has ended.
 pub(crate) fn threads(pid: i32) -> Vec<i32> {
     numbers(&format!("/proc/{pid}/task"))
 }
 
-/// The entries of a folder whose names are numbers. None if it cannot be read.
+/// Returns the numbers among the names in a folder. Empty if the folder cannot be read.
 fn numbers(folder: &str) -> Vec<i32> {
-    let numbers = |dir: fs::ReadDir| dir.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    let numbers =
+        |dir: fs::ReadDir| dir.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
     fs::read_dir(folder).map(|dir| numbers(dir).collect()).unwrap_or_default()
 }
 
-/// Whether no thread of a process runs, because a signal has stopped it, a debugger holds it, or it has ended.
+/// Returns whether no thread of a process runs: each is stopped by a signal, held by a debugger, or
+/// has ended.
 pub(crate) fn is_halted(pid: i32) -> bool {
     are_all_in(pid, &['T', 't', 'Z', 'X'])
 }
 
-/// The same, or it sleeps where a signal to stop does not wake it: at a disk, or in `vfork` until its child goes on.
+/// Same as [`is_halted`], and threads may also be in an uninterruptible sleep: waiting for a disk,
+/// or in `vfork` until the child continues.
 pub(crate) fn is_halted_or_in_kernel(pid: i32) -> bool {
     are_all_in(pid, &['T', 't', 'Z', 'X', 'D'])
 }
 
 fn are_all_in(pid: i32, states: &[char]) -> bool {
     let is_in = |tid: i32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+        let stat = read_text(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
         thread::parse_stat(&stat).map(|s| states.contains(&s.state))
     };
     !threads(pid).into_iter().any(|tid| is_in(tid) == Some(false))
 }
 
-/// The parent of a process, while there is one.
+/// Returns the parent of a process that exists.
 pub(crate) fn parent(pid: i32) -> Option<i32> {
-    parse_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    parse_parent(&read_text(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Sends a signal to a process, and never to a later one of its number. Whether it was there to get it.
+/// Sends a signal to a process, and never to a later process with its number. Returns whether the
+/// process existed.
+///
+/// # Errors
+/// Fails if the identity of the process cannot be read, or if the signal is refused.
 pub(crate) fn signal(process: ThreadId, signal: Signal) -> io::Result<bool> {
-    let Some(pid) = (process.tid > 0).then(|| Pid::from_raw(process.tid)).flatten() else { return Ok(false) };
+    let Some(pid) = (process.tid > 0).then(|| Pid::from_raw(process.tid)).flatten() else {
+        return Ok(false);
+    };
     let sent = match pidfd_open(pid, PidfdFlags::empty()) {
-        // While it has not ended, nobody else gets its number: it is the one that was opened.
-        Ok(fd) if is_same(process) && !has_ended(&fd) => pidfd_send_signal(&fd, signal),
-        // Before Linux 5.3, or no descriptor is free.
-        Err(e) if !is_missing(e) && is_same(process) => kill_process(pid, signal),
+        // As long as the process has not ended, its number is not reused.
+        Ok(fd) if is_same(process)? && !has_ended(&fd) => pidfd_send_signal(&fd, signal),
+        // The kernel is older than 5.3, or no descriptor is free.
+        Err(e) if !is_missing(e) && is_same(process)? => kill_process(pid, signal),
         _ => return Ok(false),
     };
     match sent {
@@ -88,25 +172,27 @@ pub(crate) fn signal(process: ThreadId, signal: Signal) -> io::Result<bool> {
     }
 }
 
-/// Whether `pidfd_open` says that there is no such process. A thread that is not a process's first answers EINVAL, or ENOENT since
-/// Linux 6.9.
+/// Returns whether the error of `pidfd_open` means that the process does not exist. For a thread
+/// that is not the first of its process, the error is EINVAL, or ENOENT since Linux 6.9.
 fn is_missing(error: rustix::io::Errno) -> bool {
     matches!(error, rustix::io::Errno::SRCH | rustix::io::Errno::INVAL | rustix::io::Errno::NOENT)
 }
 
-/// Those of these processes that are still there, and all who descend from them: parents before their children.
+/// Returns those of these processes that have not ended, and all their descendants, parents before
+/// their children.
 pub(crate) fn family(roots: impl IntoIterator<Item = ThreadId>) -> Vec<ThreadId> {
-    let mut family: Vec<ThreadId> = roots.into_iter().filter(|p| is_same(*p)).collect();
+    let mut family: Vec<ThreadId> = roots.into_iter().filter(|p| !is_gone(*p)).collect();
     family.sort_unstable_by_key(|p| (p.start_ticks, p.tid));
     family.dedup();
     let mut known: HashSet<ThreadId> = family.iter().copied().collect();
     let children = Children::now();
     let mut next = 0;
     while let Some(&process) = family.get(next) {
-        let found = children.of(process.tid, &threads(process.tid)).into_iter().filter_map(thread_id);
+        let found = children.of(process.tid, &threads(process.tid)).into_iter();
+        let found = found.filter_map(|pid| thread_id(pid).ok().flatten());
         let found: Vec<ThreadId> = found.filter(|child| !known.contains(child)).collect();
-        // The children of a later process of this number are strangers.
-        if is_same(process) {
+        // Ignore the children of a later process with this number.
+        if !is_gone(process) {
             known.extend(&found);
             family.extend(found);
         }
@@ -115,17 +201,17 @@ pub(crate) fn family(roots: impl IntoIterator<Item = ThreadId>) -> Vec<ThreadId>
     family
 }
 
-/// Finds the children of processes.
+/// Means to find the children of processes.
 #[derive(Debug)]
 pub(crate) enum Children {
-    /// Each thread has a file that lists them (`CONFIG_PROC_CHILDREN`).
+    /// Each thread has a file that lists its children (`CONFIG_PROC_CHILDREN`).
     Listed,
-    /// All processes with their parents, as found in one walk over `/proc`.
+    /// All processes with their parents, from one walk over `/proc`.
     Walked(Vec<(i32, i32)>),
 }
 
 impl Children {
-    /// The way that this kernel offers.
+    /// Returns the means that this kernel provides.
     pub(crate) fn now() -> Self {
         match Path::new("/proc/thread-self/children").exists() {
             true => Children::Listed,
@@ -134,35 +220,40 @@ impl Children {
     }
 
     fn walk() -> Self {
-        Children::Walked(numbers("/proc").into_iter().filter_map(|pid| Some((parent(pid)?, pid))).collect())
+        Children::Walked(
+            numbers("/proc").into_iter().filter_map(|pid| Some((parent(pid)?, pid))).collect(),
+        )
     }
 
-    /// The children of a process, by whichever of its threads they were started.
+    /// Returns the children of a process, started by any of its threads.
     pub(crate) fn of(&self, pid: i32, tids: &[i32]) -> Vec<i32> {
         let listed = |tid: &i32| {
-            fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).map(|t| parse_children(&t))
+            read_text(format!("/proc/{pid}/task/{tid}/children")).map(|t| parse_children(&t))
         };
         match self {
             Children::Listed => tids.iter().flat_map(|t| listed(t).unwrap_or_default()).collect(),
-            Children::Walked(all) => all.iter().filter(|(p, _)| *p == pid).map(|&(_, c)| c).collect(),
+            Children::Walked(all) => {
+                all.iter().filter(|(p, _)| *p == pid).map(|&(_, c)| c).collect()
+            }
         }
     }
 }
 
-/// The numbers in `/proc/PID/task/TID/children`.
+/// Parses `/proc/PID/task/TID/children`.
 fn parse_children(text: &str) -> Vec<i32> {
     text.split_ascii_whitespace().filter_map(|n| n.parse().ok()).collect()
 }
 
-/// The parent's number, from the text of `/proc/PID/stat`.
+/// Parses the number of the parent from the text of `/proc/PID/stat`.
 fn parse_parent(stat: &str) -> Option<i32> {
     stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// What a process has read and written by system calls, from the text of `/proc/PID/io`.
-fn parse_io(text: &str) -> Option<u64> {
+/// Parses the bytes that a process has read and written by system calls, from `/proc/PID/io`.
+pub(crate) fn parse_io(text: &str) -> Option<u64> {
     let value = |name: &str| {
-        text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')?.trim().parse::<u64>().ok())
+        text.lines()
+            .find_map(|l| l.strip_prefix(name)?.strip_prefix(':')?.trim().parse::<u64>().ok())
     };
     value("rchar")?.checked_add(value("wchar")?)
 }
@@ -170,32 +261,82 @@ fn parse_io(text: &str) -> Option<u64> {
 /// A watched process.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Number and start of its first thread.
+    /// Number and start of the first thread.
     pub(crate) id: ThreadId,
-    /// Tells its end without a doubt about whose number it is; `None` before Linux 5.3.
+    /// Descriptor that reports the end of the process reliably; `None` before Linux 5.3.
     pidfd: Option<OwnedFd>,
     io: ProcFile,
     stat: ProcFile,
-    io_bytes: Option<u64>,
-    cpu_ticks: Option<u64>,
-    /// Its threads by number.
+    pub(crate) parent: i32,
+    /// Sums at the last reading; `None` before the first reading of a process that ran before it
+    /// was watched.
+    sums: Option<Sums>,
+    /// Sums that were read after `sums`.
+    newest: Option<Sums>,
+    /// Whether the process is gone, and its parent has its sums.
+    pub(crate) is_settled: bool,
+    /// Sums of ended children that counted already and that `sums` does not contain yet.
+    owed: Sums,
+    /// Threads by number.
     pub(crate) threads: BTreeMap<i32, Thread>,
 }
 
-/// What a process has done since the last reading.
+/// Sums since the start of a process, with those of its children that it has waited for: the kernel
+/// adds the sums of a child to those of its parent when the parent waits for the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Sums {
+    /// CPU time of all threads, including those that have ended, in clock ticks.
+    own_ticks: u64,
+    /// CPU time of children that were waited for, in clock ticks.
+    children_ticks: u64,
+    /// Bytes read and written by system calls, also of children that were waited for.
+    io_bytes: u64,
+    /// Whether `io_bytes` could not be read.
+    hides_io: bool,
+}
+
+impl Sums {
+    /// Returns the sum for two children of a process.
+    pub(crate) fn plus(self, other: Sums) -> Sums {
+        Sums {
+            own_ticks: self.own_ticks.saturating_add(other.own_ticks),
+            children_ticks: self.children_ticks.saturating_add(other.children_ticks),
+            io_bytes: self.io_bytes.saturating_add(other.io_bytes),
+            hides_io: self.hides_io || other.hides_io,
+        }
+    }
+
+    pub(crate) fn cpu_ticks(self) -> u64 {
+        self.own_ticks.saturating_add(self.children_ticks)
+    }
+}
+
+/// Progress of processes since the last reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// `None` where it may not be known.
+    /// `None` without permission to read the count.
     pub(crate) io_bytes: Option<u64>,
-    /// CPU time of all its threads, those that have ended included, in clock ticks.
+    /// CPU time in clock ticks.
     pub(crate) cpu_ticks: u64,
 }
 
+impl Progress {
+    pub(crate) const NONE: Progress = Progress { io_bytes: Some(0), cpu_ticks: 0 };
+
+    pub(crate) fn plus(self, other: Progress) -> Progress {
+        let io_bytes = self.io_bytes.zip(other.io_bytes);
+        Progress {
+            io_bytes: io_bytes.map(|(a, b)| a.saturating_add(b)),
+            cpu_ticks: self.cpu_ticks.saturating_add(other.cpu_ticks),
+        }
+    }
+}
+
 impl Process {
-    /// Begins to watch a process, without its threads yet.
+    /// Starts to watch a process, without its threads. Its progress counts from its start.
     ///
     /// # Errors
-    /// [`Error::NoProcess`], and [`Error::Denied`] where `/proc` hides it (`hidepid`).
+    /// [`Error::NoProcess`]; [`Error::Denied`] if `/proc` hides the process (`hidepid`).
     pub(crate) fn open(pid: i32, keep: bool) -> Result<Self, Error> {
         let missing = || Error::NoProcess { pid };
         let number = (pid > 0).then(|| Pid::from_raw(pid)).flatten().ok_or_else(missing)?;
@@ -204,60 +345,108 @@ impl Process {
             Err(e) if is_missing(e) => return Err(missing()),
             Err(_) => None,
         };
-        let id = thread_id(pid).ok_or_else(|| match &pidfd {
-            Some(fd) if !has_ended(fd) => Error::Denied {
-                what: format!("see process {pid}, which /proc hides (hidepid)"),
-                source: io::ErrorKind::PermissionDenied.into(),
-            },
-            _ => missing(),
-        })?;
+        let hidden = |e| Error::of_call(format!("watch process {pid}"), e);
+        let id = thread_id(pid).map_err(hidden)?.ok_or_else(missing)?;
         let open = |name: &str| ProcFile::open(format!("/proc/{pid}/{name}"), keep);
         Ok(Process {
             id,
             pidfd,
             io: open("io"),
             stat: open("stat"),
-            io_bytes: None,
-            cpu_ticks: None,
+            parent: 0,
+            sums: Some(Sums::default()),
+            newest: None,
+            is_settled: false,
+            owed: Sums::default(),
             threads: BTreeMap::new(),
         })
     }
 
-    /// Whether it runs. A process that nobody has waited for yet has ended.
+    /// Returns whether the process runs. A zombie has ended.
     pub(crate) fn is_alive(&self) -> bool {
         match &self.pidfd {
             Some(fd) => !has_ended(fd),
-            None => is_same(self.id),
+            None => !is_gone(self.id),
         }
     }
 
-    /// Sends it a signal, by libc's number. One that has ended gets none.
+    /// Sends a signal, by libc's number, unless the process has ended.
     pub(crate) fn signal(&self, signal: i32) {
         let Some(known) = Signal::from_named_raw(signal) else { return };
-        // A refusal leaves the process as it is; whoever asked sees that it lives.
+        // The error is ignored: the caller detects whether the process still runs.
         let _ = self::signal(self.id, known);
     }
 
-    /// What it has done since the last call; all since its birth if this is the first and it was `born` under our eyes.
-    pub(crate) fn progress(&mut self, born: bool, buffer: &mut Buffer) -> Progress {
-        let first = born.then_some(0);
-        let since = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before.or(first)?));
-        let io_bytes = self.io.read(buffer).ok().and_then(|t| parse_io(&t));
-        let ticks = |t: &str| thread::parse_stat(t).map(|s| s.user.saturating_add(s.system));
-        let cpu_ticks = self.stat.read(buffer).ok().and_then(|t| ticks(&t));
-        let progress = Progress {
-            io_bytes: since(io_bytes, self.io_bytes),
-            cpu_ticks: since(cpu_ticks, self.cpu_ticks).unwrap_or(0),
-        };
-        // What cannot be read now, because the process is ending, is known up to its last reading.
-        self.io_bytes = io_bytes.or(self.io_bytes);
-        self.cpu_ticks = cpu_ticks.or(self.cpu_ticks);
-        progress
+    /// Reads the sums for [`Process::progress`].
+    pub(crate) fn read(&mut self, buffer: &mut Buffer) {
+        self.newest = self.read_sums(buffer).or(self.newest);
     }
 
-    /// Whether its bytes may not be known at all.
-    pub(crate) fn hides_io(&self) -> bool {
-        matches!(self.io, ProcFile::Closed)
+    /// Returns the progress from the last call to the last reading.
+    ///
+    /// `settled` are the last sums of children that are gone since the last call. They counted
+    /// already, and are not progress of this process.
+    pub(crate) fn progress(&mut self, settled: Sums) -> Progress {
+        self.owed = self.owed.plus(settled);
+        // A process that is gone is unreadable: its parent has its sums.
+        let Some(now) = self.newest.take() else { return Progress::NONE };
+        let before = self.sums.replace(now).unwrap_or(now);
+        let children = now.children_ticks.saturating_sub(before.children_ticks);
+        let io_bytes = now.io_bytes.saturating_sub(before.io_bytes);
+        let owed = std::mem::take(&mut self.owed);
+        // A process that ignores the ends of its children never gets their sums: debts are dropped
+        // after the second time.
+        let left = |owed: u64, paid: u64, settled: u64| owed.saturating_sub(paid).min(settled);
+        self.owed.children_ticks = left(owed.cpu_ticks(), children, settled.cpu_ticks());
+        self.owed.io_bytes = left(owed.io_bytes, io_bytes, settled.io_bytes);
+        let own_ticks = now.own_ticks.saturating_sub(before.own_ticks);
+        Progress {
+            io_bytes: (!now.hides_io).then(|| io_bytes.saturating_sub(owed.io_bytes)),
+            cpu_ticks: own_ticks.saturating_add(children.saturating_sub(owed.cpu_ticks())),
+        }
+    }
+
+    /// Returns the CPU time of children that the process has waited for since the last call, in
+    /// clock ticks. `settled` as for [`Process::progress`].
+    pub(crate) fn children_ticks(&mut self, settled: Sums, buffer: &mut Buffer) -> u64 {
+        let own_ticks = self.sums().own_ticks;
+        self.read(buffer);
+        let ticks = self.progress(settled).cpu_ticks;
+        ticks.saturating_sub(self.sums().own_ticks - own_ticks)
+    }
+
+    /// Counts progress from now on.
+    pub(crate) fn count_from_now(&mut self, buffer: &mut Buffer) {
+        self.sums = self.read_sums(buffer);
+    }
+
+    /// Ends the accounting of a process that is gone. Returns what has counted so far of this
+    /// process and its ended children.
+    pub(crate) fn settle(&mut self) -> Sums {
+        (self.newest, self.is_settled) = (None, true);
+        self.sums().plus(self.owed)
+    }
+
+    /// Returns the sums at the last reading.
+    pub(crate) fn sums(&self) -> Sums {
+        self.sums.unwrap_or_default()
+    }
+
+    /// Reads the sums, also of a process that has ended and was not waited for. `None` if the
+    /// process is gone.
+    fn read_sums(&mut self, buffer: &mut Buffer) -> Option<Sums> {
+        let text = self.stat.read(buffer).ok()?;
+        let stat = thread::parse_stat(&text).filter(|s| s.start_ticks == self.id.start_ticks)?;
+        self.parent = stat.parent;
+        let (own_ticks, children_ticks) = (stat.user.saturating_add(stat.system), stat.children);
+        let io_bytes = match self.io.read(buffer) {
+            Ok(text) => parse_io(&text),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => None,
+            Err(_) => Some(self.sums().io_bytes),
+        };
+        let hides_io = io_bytes.is_none();
+        let io_bytes = io_bytes.unwrap_or(self.sums().io_bytes);
+        Some(Sums { own_ticks, children_ticks, io_bytes, hides_io })
     }
 }
 
@@ -270,32 +459,33 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corebeat_test_group::TestGroup;
+    use proptest::prelude::*;
 
     #[test]
-    fn thread_is_anothers_where_a_user_differs() {
+    fn thread_belongs_to_another_user_if_a_user_differs() {
         assert_eq!(parse_users("Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\n"), Some([1, 2]));
         for odd in ["", "Uid:\n", "Uid:\t1\n", "Uid:\tx\ty\n"] {
             assert_eq!(parse_users(odd), None);
         }
         let (tid, uid) = (std::process::id() as i32, rustix::process::geteuid().as_raw());
-        assert!(!is_anothers(tid, uid));
-        assert!(is_anothers(tid, uid + 1));
-        assert!(!is_anothers(i32::MAX, uid), "who is not there is nobody");
+        assert!(!is_of_other_user(tid, uid));
+        assert!(is_of_other_user(tid, uid + 1));
+        assert!(!is_of_other_user(i32::MAX, uid), "a missing thread belongs to no user");
     }
-    use proptest::prelude::*;
 
     #[test]
     fn thread_id_of_this_thread_stays_the_same() {
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
-        assert!(is_same(thread_id(tid).unwrap()));
+        assert!(is_same(thread_id(tid).unwrap().unwrap()).unwrap());
         assert!(threads(std::process::id() as i32).contains(&tid));
     }
 
     #[test]
     fn is_same_for_another_start_is_false() {
-        let mut id = thread_id(std::process::id() as i32).unwrap();
+        let mut id = thread_id(std::process::id() as i32).unwrap().unwrap();
         id.start_ticks += 1;
-        assert!(!is_same(id));
+        assert!(!is_same(id).unwrap());
     }
 
     #[test]
@@ -308,18 +498,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn process_parsers_never_panic(text in "\\PC{0,60}", io in "(rchar|wchar|x|:| |\n|[0-9]){0,20}") {
+        fn process_parsers_never_panic(
+            text in "\\PC{0,60}", io in "(rchar|wchar|x|:| |\n|[0-9]){0,20}",
+        ) {
             let _ = (parse_children(&text), parse_parent(&text));
             let _ = parse_io(&io);
         }
     }
 
-    /// A process that does nothing, ended when dropped.
-    struct Sleeper(std::process::Child);
+    /// A process that sleeps, killed on drop.
+    struct Sleeper(std::process::Child, TestGroup);
 
     impl Sleeper {
         fn new() -> Self {
-            Sleeper(std::process::Command::new("sleep").arg("30").spawn().unwrap())
+            let group = TestGroup::new();
+            let mut sleep = std::process::Command::new("sleep");
+            Sleeper(group.add(sleep.arg("600")).spawn().unwrap(), group)
         }
 
         fn pid(&self) -> i32 {
@@ -329,7 +523,7 @@ mod tests {
 
     impl Drop for Sleeper {
         fn drop(&mut self) {
-            let _ = self.0.kill();
+            self.1.kill();
             let _ = self.0.wait();
         }
     }
@@ -343,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn process_that_has_ended_is_not_alive_before_anybody_waits() {
+    fn zombie_process_is_not_alive() {
         let mut child = Sleeper::new();
         let process = Process::open(child.pid(), true).unwrap();
         assert!(process.is_alive());
@@ -356,18 +550,21 @@ mod tests {
     }
 
     #[test]
-    fn process_that_is_not_there_is_named_in_the_error() {
+    fn missing_process_is_named_in_the_error() {
         for pid in [0, -1, i32::MAX] {
-            assert!(matches!(Process::open(pid, true).unwrap_err(), Error::NoProcess { pid: p } if p == pid));
+            let error = Process::open(pid, true).unwrap_err();
+            assert!(matches!(error, Error::NoProcess { pid: p } if p == pid));
         }
     }
 
     #[test]
-    fn process_progress_counts_what_was_written() {
+    fn process_progress_counts_written_bytes() {
         let (mut buffer, own) = (Buffer::new(), std::process::id() as i32);
         let mut process = Process::open(own, true).unwrap();
-        assert_eq!(process.progress(false, &mut buffer).io_bytes, None);
+        process.count_from_now(&mut buffer);
         fs::write("/dev/null", [0; 4096]).unwrap();
-        assert!(process.progress(false, &mut buffer).io_bytes.unwrap() >= 4096);
+        process.read(&mut buffer);
+        let progress = process.progress(Sums::default());
+        assert!(progress.io_bytes.unwrap() >= 4096);
     }
 }

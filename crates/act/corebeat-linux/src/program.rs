@@ -1,27 +1,29 @@
-//! A watched program: its processes, and how new ones are found.
+//! A watched program: its processes and threads, and the search for new ones.
 
 use crate::counter::{Counting, DESCRIPTORS_PER_COUNTER};
-use crate::file::Buffer;
-use crate::process::{self, Children, Process};
-use crate::thread::{self, DESCRIPTORS_PER_THREAD, LookFile, Looks, Observed, Thread, now_ns};
+use crate::file::{Buffer, field};
+use crate::process::{self, Children, Process, Progress, Sums};
+use crate::thread::{
+    self, DESCRIPTORS_PER_THREAD, Observed, Thread, WaitFile, WaitSamples, clock_ns, now_ns,
+};
 use corebeat_machine::{ThreadId, ThreadSample};
-use rustix::time::{ClockId, clock_gettime};
-use std::collections::HashSet;
+use rustix::time::ClockId;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 
-/// What looking at a program takes.
+/// Resources for reading the files of threads.
 #[derive(Debug)]
-pub(crate) struct Senses {
+pub(crate) struct Reader {
     pub(crate) buffer: Buffer,
-    pub(crate) look_file: LookFile,
-    /// How threads are counted, if they are.
+    pub(crate) wait_file: WaitFile,
+    /// Counters of single threads, if these are available.
     pub(crate) counting: Option<Counting>,
-    /// How many more descriptors may be kept open.
+    /// Number of descriptors that may still be kept open.
     pub(crate) descriptors_left: usize,
 }
 
-impl Senses {
-    /// Whether the files of one more thread are kept open.
+impl Reader {
+    /// Returns whether the files of one more thread may be kept open, and reserves descriptors.
     fn keep(&mut self) -> bool {
         let left = self.descriptors_left.checked_sub(self.descriptors_per_thread());
         self.descriptors_left = left.unwrap_or(self.descriptors_left);
@@ -33,28 +35,29 @@ impl Senses {
     }
 }
 
-/// From when on threads that are found are accounted for.
+/// Start of accounting for threads that are found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Since {
-    /// From now: the program was there before anybody watched it.
+    /// Now: the program ran before it was watched.
     Now,
-    /// From their birth, or from this moment on the monotonic clock if that was later.
+    /// The start of the thread, or this time on the monotonic clock if that is later.
     Birth(u64),
 }
 
 impl Since {
     fn apply(self, thread: &mut Thread) {
         if let Since::Birth(since_ns) = self {
-            let start_ns = thread.id.start_ticks.saturating_mul(1_000_000_000 / thread::ticks_per_s());
+            let start_ns =
+                thread.id.start_ticks.saturating_mul(1_000_000_000 / thread::ticks_per_s());
             thread.count_from_birth(start_ns.saturating_sub(boot_ahead_ns()).max(since_ns));
         }
     }
 }
 
-/// How far the boot clock, which thread starts are told in, is ahead of the monotonic one: the time spent suspended.
+/// Returns by how much the boot clock, in which the kernel reports starts of threads, is ahead of
+/// the monotonic clock: the time in which the host was suspended.
 fn boot_ahead_ns() -> u64 {
-    let boot = clock_gettime(ClockId::Boottime);
-    (boot.tv_sec as u64 * 1_000_000_000 + boot.tv_nsec as u64).saturating_sub(now_ns())
+    clock_ns(ClockId::Boottime).saturating_sub(now_ns())
 }
 
 /// A watched program.
@@ -62,21 +65,20 @@ fn boot_ahead_ns() -> u64 {
 pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) processes: Vec<Process>,
-    /// Children of Corebeat itself that nobody else claims belong to this program: its orphans.
+    /// Whether children of this process that belong to no other program belong to this program, as
+    /// its orphans.
     pub(crate) takes_orphans: bool,
-    /// Whose threads may be acted upon; everybody's where nothing is said.
+    /// User whose threads actions may change; `None` for all users.
     pub(crate) owner: Option<u32>,
-    /// How many of the processes were there at the last observation.
-    known: usize,
 }
 
-/// A thread that was found: the place of its process, and its number.
+/// A thread that was found: the position of its process, and its number.
 pub(crate) type Found = (usize, i32);
 
 impl Program {
-    /// A program of one process that has not been looked at.
+    /// Creates a program of one process that has not been read yet.
     pub(crate) fn new(name: String, process: Process, takes_orphans: bool) -> Self {
-        Program { name, processes: vec![process], takes_orphans, owner: None, known: 1 }
+        Program { name, processes: vec![process], takes_orphans, owner: None }
     }
 
     pub(crate) fn threads(&self) -> impl Iterator<Item = &Thread> {
@@ -87,37 +89,42 @@ impl Program {
         self.processes.iter_mut().flat_map(|p| p.threads.values_mut())
     }
 
-    /// The process, out of this program if it belongs to it.
+    /// Returns whether a process of the program still runs.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.processes.iter().any(Process::is_alive)
+    }
+
+    /// Removes a process from the program, if it belongs to the program.
     pub(crate) fn take(&mut self, wanted: ThreadId) -> Option<Process> {
         let place = self.processes.iter().position(|p| p.id == wanted)?;
-        // Those behind it move up.
-        self.known -= usize::from(place < self.known);
         Some(self.processes.remove(place))
     }
 
-    /// Begins to watch a process, without its threads. One that has ended meanwhile is none.
-    pub(crate) fn add_process(&mut self, pid: i32, senses: &mut Senses) -> Option<usize> {
-        self.processes.push(Process::open(pid, senses.keep()).ok()?);
+    /// Starts to watch a process, without its threads. `None` if the process has ended.
+    pub(crate) fn add_process(&mut self, pid: i32, reader: &mut Reader) -> Option<usize> {
+        self.processes.push(Process::open(pid, reader.keep()).ok()?);
         Some(self.processes.len() - 1)
     }
 
-    /// Begins to watch a thread, unless it is watched or has ended.
+    /// Starts to watch a thread, unless it is watched already or has ended.
     pub(crate) fn add_thread(
         &mut self,
         place: usize,
         tid: i32,
         since: Since,
-        senses: &mut Senses,
+        reader: &mut Reader,
     ) -> Option<Found> {
         let process = &mut self.processes[place];
         if process.threads.contains_key(&tid) {
             return None;
         }
-        let keep = senses.keep();
-        let counter = senses.counting.filter(|_| keep).and_then(|c| c.thread(tid));
-        let buffer = &mut senses.buffer;
-        let mut thread = Thread::open(process.id.tid, tid, senses.look_file, keep, counter, buffer)?;
-        // Alive still, so that its number has been its own up to now: this is no thread of a later process.
+        let keep = reader.keep();
+        let counter = reader.counting.filter(|_| keep).and_then(|c| c.thread(tid));
+        let buffer = &mut reader.buffer;
+        let mut thread =
+            Thread::open(process.id.tid, tid, reader.wait_file, keep, counter, buffer)?;
+        // A process that is still alive has kept its number: the thread belongs to this process and
+        // not to a later one.
         if !process.is_alive() {
             return None;
         }
@@ -126,60 +133,64 @@ impl Program {
         Some((place, tid))
     }
 
-    /// Looks for new threads and processes by walking over those that are known. Processes in `claimed` belong to
-    /// somebody; what is found is added to them.
+    /// Finds new threads and processes by walking over the known ones. Processes in `claimed`
+    /// belong to a program already; processes that are found are added to the set.
     pub(crate) fn walk(
         &mut self,
         claimed: &mut HashSet<i32>,
         children: &Children,
         since: Since,
-        senses: &mut Senses,
+        reader: &mut Reader,
     ) -> Vec<Found> {
         if self.takes_orphans {
             let own = std::process::id() as i32;
-            self.claim(children.of(own, &process::threads(own)), claimed, senses);
+            self.claim(children.of(own, &process::threads(own)), claimed, reader);
         }
         let mut found = Vec::new();
         let mut place = 0;
         while let Some(process) = self.processes.get_mut(place) {
             if let Since::Now = since {
-                // Progress is counted from here.
-                process.progress(false, &mut senses.buffer);
-            } else if !process.threads.is_empty() && process.threads.values().all(Thread::is_quiet) {
-                // Who slept has started nobody.
+                // Progress counts from now.
+                process.count_from_now(&mut reader.buffer);
+            } else if !process.threads.is_empty() && process.threads.values().all(Thread::is_quiet)
+            {
+                // A thread that slept has started no other thread.
                 place += 1;
                 continue;
             }
             let pid = process.id.tid;
             let mut tids = process::threads(pid);
-            found.extend(tids.iter().filter_map(|&tid| self.add_thread(place, tid, since, senses)));
+            found.extend(tids.iter().filter_map(|&tid| self.add_thread(place, tid, since, reader)));
             let threads = &self.processes[place].threads;
             tids.retain(|tid| !threads.get(tid).is_some_and(Thread::is_quiet));
             let children = children.of(pid, &tids);
-            // As for threads: the children of a later process of this number are nobody's.
+            // Ignore children of a later process with this number.
             if self.processes[place].is_alive() {
-                self.claim(children, claimed, senses);
+                self.claim(children, claimed, reader);
             }
             place += 1;
         }
         found
     }
 
-    fn claim(&mut self, pids: Vec<i32>, claimed: &mut HashSet<i32>, senses: &mut Senses) {
+    fn claim(&mut self, pids: Vec<i32>, claimed: &mut HashSet<i32>, reader: &mut Reader) {
         for pid in pids {
             if claimed.insert(pid) {
-                self.add_process(pid, senses);
+                self.add_process(pid, reader);
             }
         }
     }
 
-    /// What part of blocked time is lock time, by the looks at all threads.
+    /// Returns the share of lock time in blocked time, from the samples of all threads.
     pub(crate) fn lock_part(&self) -> Option<f64> {
-        self.threads().map(Thread::looks).fold(Looks::default(), Looks::plus).lock_part()
+        self.threads()
+            .map(Thread::wait_samples)
+            .fold(WaitSamples::default(), WaitSamples::plus)
+            .lock_part()
     }
 
-    /// What the threads did since the last observation. Those that have ended are no longer watched. `full` says which of
-    /// those that have not slept all the time are to be read in full.
+    /// Returns what the threads did since the last observation, and removes those that have ended.
+    /// `full` returns whether a thread that did not sleep all the time is to be read in full.
     pub(crate) fn observe(
         &mut self,
         mut full: impl FnMut() -> bool,
@@ -191,7 +202,7 @@ impl Program {
             process.threads.retain(|_, thread| {
                 let full = thread.is_quiet() || full();
                 match thread.observe(full, lock_part, buffer) {
-                    Observed::Lives(sample) => {
+                    Observed::Alive(sample) => {
                         samples.push(sample);
                         true
                     }
@@ -205,58 +216,93 @@ impl Program {
         samples
     }
 
-    /// What threads that have just been found did since they are accounted for.
-    pub(crate) fn observe_found(&mut self, found: &[Found], buffer: &mut Buffer) -> Vec<ThreadSample> {
+    /// Returns what threads that were found just now did since the start of their accounting.
+    pub(crate) fn observe_found(
+        &mut self,
+        found: &[Found],
+        buffer: &mut Buffer,
+    ) -> Vec<ThreadSample> {
         let lock_part = self.lock_part();
         let sample = |&(place, tid): &Found| {
             let thread = self.processes.get_mut(place)?.threads.get_mut(&tid)?;
             match thread.observe(true, lock_part, buffer) {
-                Observed::Lives(sample) => Some(sample),
+                Observed::Alive(sample) => Some(sample),
                 Observed::Ended(sample) => sample,
             }
         };
         found.iter().filter_map(sample).collect()
     }
 
-    /// Bytes that the processes have read and written and their CPU time in clock ticks, since the last call. Processes
-    /// that have ended are no longer watched.
-    pub(crate) fn progress(&mut self, buffer: &mut Buffer) -> (Option<u64>, u64) {
-        let (mut io_bytes, mut cpu_ticks) = (Some(0u64), 0u64);
-        for (place, process) in self.processes.iter_mut().enumerate() {
-            let progress = process.progress(place >= self.known, buffer);
-            cpu_ticks = progress.cpu_ticks.saturating_add(cpu_ticks);
-            io_bytes = match progress.io_bytes {
-                Some(bytes) => io_bytes.map(|sum| sum.saturating_add(bytes)),
-                None if process.hides_io() => None,
-                None => io_bytes,
-            };
+    /// Returns the progress of all processes since the last call. Removes processes that are gone,
+    /// and adds their sums to those of their parents in `settled`.
+    pub(crate) fn progress(
+        &mut self,
+        settled: &mut HashMap<i32, Sums>,
+        buffer: &mut Buffer,
+    ) -> Progress {
+        /// Number of readings. A process that is gone after a reading may be part of the sums that
+        /// were read, or not.
+        const READINGS_MAX: u32 = 4;
+        self.settle(settled);
+        for _ in 0..READINGS_MAX {
+            self.processes.iter_mut().for_each(|process| process.read(buffer));
+            if !self.settle(settled) {
+                break;
+            }
         }
-        self.processes.retain(|p| !p.threads.is_empty() || p.is_alive());
-        self.known = self.processes.len();
-        (io_bytes, cpu_ticks)
+        self.processes.retain(|process| !process.is_settled || !process.threads.is_empty());
+        let progress = |process: &mut Process| {
+            process.progress(settled.remove(&process.id.tid).unwrap_or_default())
+        };
+        self.processes.iter_mut().map(progress).fold(Progress::NONE, Progress::plus)
+    }
+
+    /// Adds what has counted of processes that are gone to `settled`, by parent. Returns whether
+    /// there was one. A process that has ended keeps its sums until its parent waits for it.
+    fn settle(&mut self, settled: &mut HashMap<i32, Sums>) -> bool {
+        let mut any = false;
+        // Children come before their parents, which may be gone as well.
+        for process in self.processes.iter_mut().rev().filter(|p| !p.is_settled) {
+            if !process.is_alive() && process::is_gone(process.id) {
+                let of_children = settled.remove(&process.id.tid).unwrap_or_default();
+                let sums = settled.entry(process.parent).or_default();
+                *sums = sums.plus(process.settle()).plus(of_children);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Returns the number of processes that run, and the CPU time of the program's processes so
+    /// far, in clock ticks.
+    pub(crate) fn remaining(&mut self, buffer: &mut Buffer) -> (usize, u64) {
+        self.processes.retain(Process::is_alive);
+        self.processes.iter_mut().for_each(|p| p.count_from_now(buffer));
+        let ticks = self.processes.iter().map(|p| p.sums().cpu_ticks());
+        (self.processes.len(), ticks.fold(0, u64::saturating_add))
     }
 }
 
-/// What a number that was newly given out stands for: its process and that process's parent.
+/// A new thread, with its process and the parent of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Newcomer {
+pub(crate) struct NewThread {
     pub(crate) tid: i32,
     pub(crate) pid: i32,
     pub(crate) parent: i32,
 }
 
-impl Newcomer {
-    /// `None` if it has ended, or is hidden.
+impl NewThread {
+    /// Reads a thread by its number. `None` if it has ended or is hidden.
     pub(crate) fn read(tid: i32, buffer: &mut Buffer) -> Option<Self> {
         let (pid, parent) =
             parse_family(&buffer.read(&File::open(format!("/proc/{tid}/status")).ok()?).ok()?)?;
-        Some(Newcomer { tid, pid, parent })
+        Some(NewThread { tid, pid, parent })
     }
 }
 
-/// `Tgid` and `PPid` from the text of `/proc/TID/status`.
+/// Parses `Tgid` and `PPid` from the text of `/proc/TID/status`.
 fn parse_family(text: &str) -> Option<(i32, i32)> {
-    let value = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse().ok());
+    let value = |name: &str| field(text, name)?.parse().ok();
     Some((value("Tgid:")?, value("PPid:")?))
 }
 
@@ -268,10 +314,13 @@ mod tests {
     #[test]
     fn newcomer_of_this_thread_belongs_to_this_process() {
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
-        let newcomer = Newcomer::read(tid, &mut Buffer::new()).unwrap();
-        assert_eq!(newcomer.pid, std::process::id() as i32);
-        assert_eq!(Some(newcomer.parent), rustix::process::getppid().map(|p| p.as_raw_nonzero().get()));
-        assert_eq!(Newcomer::read(i32::MAX, &mut Buffer::new()), None);
+        let new_thread = NewThread::read(tid, &mut Buffer::new()).unwrap();
+        assert_eq!(new_thread.pid, std::process::id() as i32);
+        assert_eq!(
+            Some(new_thread.parent),
+            rustix::process::getppid().map(|p| p.as_raw_nonzero().get())
+        );
+        assert_eq!(NewThread::read(i32::MAX, &mut Buffer::new()), None);
     }
 
     proptest! {

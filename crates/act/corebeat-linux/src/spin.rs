@@ -1,36 +1,39 @@
-//! Seeing threads that spin: samples of the instruction pointer, and a look at the code around it.
+//! Detecting threads that spin, by samples of the instruction pointer and analysis of the code.
 //!
-//! A thread that waits in a loop looks busy to every counter of the kernel's. So the kernel is asked where running threads
-//! are, many times a second, and the code there is read and judged: see `code.rs` for what counts as waiting. Code is
-//! judged once and remembered. The share of a thread's samples that wait, times its share of user time, is the share of
-//! time that it spins.
+//! A thread that waits in a loop looks busy to every counter of the kernel. The sampler reads the
+//! instruction pointers of running threads many times per second, and analyses the code there:
+//! `code.rs` defines what counts as waiting. Each address is analysed once and cached. The share of
+//! spinning samples of a thread, times its share of user time, is its spin time.
 //!
 //! # What it costs
 //!
-//! A clock that samples a thread is started and stopped at each switch. Measured on two virtual CPUs with two threads that
-//! wake each other 300,000 times a second, Linux 6.18, in added CPU time for each switch:
+//! The kernel starts and stops the sampling clock of a thread at each switch. Measured on two
+//! virtual CPUs with two threads that wake each other 300,000 times per second, Linux 6.18, in
+//! added CPU time for each switch:
 //!
 //! | events | µs a switch |
 //! | --- | --- |
-//! | one for each CPU, for everybody | 0.01 |
-//! | inherited from the program's first thread, as `perf record` does | 0.4 |
-//! | one for each thread | 1.1 for each side of the switch that has one |
-//! | none any more, for about a second after the last one was closed | 0.4 |
+//! | one for each CPU, for all threads | 0.01 |
+//! | inherited from the first thread of the program, as `perf record` does | 0.4 |
+//! | one for each thread | 1.1 for each side of the switch with an event |
+//! | none, for about a second after the last one was closed | 0.4 |
 //!
-//! So everybody is sampled all the time where that is permitted: 0.02% of a CPU at 20,000 switches a second. To that come the
-//! samples themselves, 20 µs each on such a CPU, code that was never judged included: four programs, each with a watcher that
-//! takes 97 a second of each CPU, lose 0.9% to them. So there are a quarter as many while next to nobody spins. Otherwise
-//! threads are sampled one by one in bursts of a tenth of a second: every second where somebody spins (and then switches are
-//! few), and every four seconds where nobody does: 0.3% at 20,000 switches a second. To open and close an event takes 20 µs
-//! for each thread: at most [`BURST_THREADS_MAX`] of them in a burst.
+//! If permitted, all threads are therefore sampled all the time: 0.02% of a CPU at 20,000 switches
+//! per second. The samples cost 20 µs each on such a CPU, including the analysis of new code: four
+//! programs, each with a watcher that takes 97 samples per second and CPU, lose 0.9%. The rate
+//! drops to a quarter while hardly any thread spins. Without the permission, threads are sampled
+//! individually in bursts of a tenth of a second: every second if threads spin (switches are rare
+//! then), and every four seconds otherwise: 0.3% at 20,000 switches per second. Opening and closing
+//! an event takes 20 µs for each thread, so a burst has at most [`BURST_THREADS_MAX`] threads.
 
 #[cfg(target_arch = "x86_64")]
 mod code;
 mod ring;
 
 use crate::Error;
+use crate::perf::Scope;
 use corebeat_machine::CpuSet;
-use ring::{Record, Ring, Whom};
+use ring::{Record, Ring};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::BufRead;
@@ -38,71 +41,76 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// On more than so many CPUs, each is sampled less often: a new address costs 10 µs to judge, and a program may show a new
-/// one in every sample.
+/// Number of CPUs above which the rate for each CPU drops: analysing a new address takes 10 µs, and
+/// every sample of a program may have a new address.
 const CPUS_AT_FULL_RATE: u64 = 8;
 
-/// Samples a second of each CPU. A prime, so that programs that do something every hundredth of a second are not always
-/// seen doing just that.
+/// Samples per second of each CPU. A prime number avoids resonance with programs that act every
+/// hundredth of a second.
 const CPU_HZ: u64 = 97;
-/// The same while nobody spins: each sample interrupts whoever runs, and each process that watches takes samples of its own.
+/// Samples per second while no thread spins: each sample interrupts the running thread, and each
+/// watching process takes separate samples.
 const CALM_HZ: u64 = 23;
-/// Nobody spins if nobody did for so long; after each such time the rate is chosen anew.
+/// Time without spinning after which the rate drops; the rate is chosen anew after each such time.
 const CALM_AFTER: Duration = Duration::from_millis(980);
-/// Room for more than a second, beside the news of processes that start and end.
+/// Pages of a ring: more than one second of samples, and records of processes that start and end.
 const CPU_PAGES: usize = 8;
 
-/// Samples for each second that a thread runs within a burst.
+/// Samples per second of run time within a burst.
 const BURST_HZ: u64 = 997;
-/// Room for 170 samples: more than a burst has.
+/// Pages of a burst: 170 samples, more than a burst has.
 const BURST_PAGES: usize = 1;
-/// A burst ends with the first look after this (looks come about every 100 ms, and not to the millisecond).
+/// Minimum length of a burst, which ends with the next sample (samples come about every 100 ms).
 const BURST: Duration = Duration::from_millis(80);
-/// From the beginning of a burst to the next, where threads spin; doubled each time that nobody does, up to the maximum.
+/// Time from the start of a burst to the next if threads spin; doubled after each burst without
+/// spinning, up to the maximum.
 const BURST_PERIOD_MIN: Duration = Duration::from_millis(980);
 const BURST_PERIOD_MAX: Duration = Duration::from_millis(3_980);
-/// Threads spin if at least one of so many samples in a burst, or since the rate was chosen, does.
+/// Threads count as spinning if at least one in this number of samples does, in a burst or since
+/// the rate was chosen.
 const SPINNING_ONE_IN: u32 = 16;
-/// A burst has at most so many threads; the next one goes on with those behind.
+/// Number of threads in a burst; the next burst continues with later threads.
 const BURST_THREADS_MAX: usize = 256;
 
-/// So many mappings of a process are looked through for the file that an address is in.
+/// Number of mappings of a process that are searched for the file of an address.
 #[cfg(target_arch = "x86_64")]
 const MAPPINGS_MAX: usize = 1 << 12;
 
-/// So many judged addresses are remembered; then all are forgotten.
+/// Number of analysed addresses in the cache; a full cache is emptied.
 const JUDGED_MAX: usize = 1 << 14;
 
-/// What the samples of a thread said.
+/// Samples of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Samples {
-    /// How many there were; each is some user code that ran.
-    pub(crate) seen: u32,
-    /// How many of them were waiting for somebody else to write.
+    /// Number of samples in user code.
+    pub(crate) total: u32,
+    /// Number of samples in loops that wait for a write by another thread.
     pub(crate) spinning: u32,
 }
 
-/// Samples running threads, and tells which of them spin.
+/// Samples running threads and detects which of them spin.
 ///
-/// Needs `kernel.perf_event_paranoid` at 2 or less for one's own programs, or `CAP_PERFMON` for all. x86-64 only.
+/// Requires `kernel.perf_event_paranoid` of 2 or less for own programs, or `CAP_PERFMON` for all
+/// programs. x86-64 only.
 #[derive(Debug)]
 pub(crate) struct SpinSampler {
-    everybody: bool,
-    /// Whether everybody is sampled less often, because next to nobody spins.
+    samples_all: bool,
+    /// Whether the rate is reduced because hardly any thread spins.
     calm: bool,
-    /// Whether that was so at any time since samples were last taken.
+    /// Whether the rate was reduced at any time since the last [`SpinSampler::take`].
     was_calm: bool,
     burst_hz: u64,
     rings: Vec<Ring>,
-    /// When the last burst began; where everybody is sampled, when the rate was chosen.
+    /// Start of the last burst, or time at which the rate was chosen.
     burst_began: Option<Instant>,
-    /// From then to the next one.
+    /// Time until the next burst or choice.
     burst_period: Duration,
-    /// What the samples since then said, all together.
+    /// Sum of all samples since then.
     burst: Samples,
-    /// Where the next burst goes on among the threads.
+    /// Position of the next burst in the order of threads.
     burst_from: usize,
-    /// Where a sample of a process was, and whether the code there waits; `None` if it could not be read.
+    /// Cache: whether the code at an address of a process waits; `None` if the code could not be
+    /// read.
     judged: HashMap<(i32, u64), Option<bool>>,
     samples: HashMap<i32, Samples>,
     lost: u64,
@@ -111,38 +119,40 @@ pub(crate) struct SpinSampler {
 }
 
 impl SpinSampler {
-    /// Samples everybody, or where that is not permitted, the threads that [`SpinSampler::look`] is told.
+    /// Creates a sampler of all threads or, without that permission, of the threads that
+    /// [`SpinSampler::sample`] receives.
     ///
     /// # Errors
-    /// [`Error::Missing`] where neither is permitted, or this processor's code cannot be judged.
+    /// [`Error::Unsupported`] if neither is permitted, or if the machine code of this processor
+    /// cannot be analysed.
     pub(crate) fn new() -> Result<Self, Error> {
-        Self::everybody().or_else(|_| Self::bursts())
+        Self::all_threads().or_else(|_| Self::bursts())
     }
 
-    /// Samples everything that runs on this host.
-    fn everybody() -> Result<Self, Error> {
+    /// Creates a sampler of all threads of this host.
+    fn all_threads() -> Result<Self, Error> {
         let cpus = online()?;
         let hz = for_all(CPU_HZ, cpus.len());
-        let open = |cpu| Ring::open(Whom::Cpu(cpu), hz, CPU_PAGES);
-        Self::of(true, 0, cpus.into_iter().map(open).collect::<Result<_, _>>()?)
+        let open = |cpu| Ring::open(Scope::Cpu(cpu), hz, CPU_PAGES);
+        Self::of(true, 0, cpus.iter().map(open).collect::<Result<_, _>>()?)
     }
 
-    /// Samples threads one by one, now and then.
+    /// Creates a sampler of individual threads, in bursts.
     fn bursts() -> Result<Self, Error> {
-        // To learn at once whether it is permitted.
-        Ring::open(Whom::Thread(0), BURST_HZ, BURST_PAGES)?;
+        // Check the permission now.
+        Ring::open(Scope::Thread(0), BURST_HZ, BURST_PAGES)?;
         Self::of(false, for_all(BURST_HZ, online()?.len()), Vec::new())
     }
 
-    fn of(everybody: bool, burst_hz: u64, rings: Vec<Ring>) -> Result<Self, Error> {
+    fn of(samples_all: bool, burst_hz: u64, rings: Vec<Ring>) -> Result<Self, Error> {
         if cfg!(not(target_arch = "x86_64")) {
-            return Err(Error::Missing {
+            return Err(Error::Unsupported {
                 what: "spin time".into(),
-                how: "machine code can be judged on x86-64 only".into(),
+                how: "only machine code of x86-64 can be analysed".into(),
             });
         }
         Ok(SpinSampler {
-            everybody,
+            samples_all,
             calm: false,
             was_calm: false,
             burst_hz,
@@ -159,38 +169,47 @@ impl SpinSampler {
         })
     }
 
-    /// Whether everybody is sampled all the time, and not one's own threads in bursts.
-    pub(crate) fn is_everybody(&self) -> bool {
-        self.everybody
+    /// Returns whether all threads are sampled all the time, not individual ones in bursts.
+    pub(crate) fn samples_all_threads(&self) -> bool {
+        self.samples_all
     }
 
-    /// A thread that ran for less than this in user mode since samples were last taken, and has none, is taken not to spin:
-    /// it would have had five at most.
+    /// Returns the run time in user mode below which a thread without samples counts as not
+    /// spinning: it would have five samples at most.
     pub(crate) fn unsampled_ns_max(&self) -> f64 {
         5e9 / if self.was_calm { CALM_HZ as f64 } else { CPU_HZ as f64 }
     }
 
-    /// Judges what was sampled since the last look, for processes that are `wanted`. Call it about ten times a second;
-    /// `tids` are the threads to sample in bursts, best only those that have run lately.
+    /// Analyses new samples of processes that are `wanted`. Call this function about ten times per
+    /// second; `tids` are the threads to sample in bursts, preferably those that ran recently.
     ///
-    /// Threads and processes that have ended, or belong to others, are no error: they have no samples.
-    pub(crate) fn look(&mut self, wanted: impl Fn(i32) -> bool, tids: impl IntoIterator<Item = i32>) {
+    /// Threads and processes that have ended or belong to other users are no error: they have no
+    /// samples.
+    pub(crate) fn sample(
+        &mut self,
+        wanted: impl Fn(i32) -> bool,
+        tids: impl IntoIterator<Item = i32>,
+    ) {
         self.judge_rings(wanted);
-        let spins = self.burst.spinning > 0 && self.burst.spinning >= self.burst.seen / SPINNING_ONE_IN;
-        if self.everybody {
+        let spins =
+            self.burst.spinning > 0 && self.burst.spinning >= self.burst.total / SPINNING_ONE_IN;
+        if self.samples_all {
             return self.choose_rate(spins, Instant::now());
         }
         let since = self.burst_began.map_or(Duration::MAX, |began| began.elapsed());
         if since >= BURST && !self.rings.is_empty() {
             self.rings.clear();
-            self.burst_period =
-                if spins { BURST_PERIOD_MIN } else { (self.burst_period * 2).min(BURST_PERIOD_MAX) };
+            self.burst_period = if spins {
+                BURST_PERIOD_MIN
+            } else {
+                (self.burst_period * 2).min(BURST_PERIOD_MAX)
+            };
         }
         if since >= self.burst_period {
             let tids: Vec<i32> = tids.into_iter().collect();
             let from = if self.burst_from < tids.len() { self.burst_from } else { 0 };
             let burst = tids.iter().skip(from).take(BURST_THREADS_MAX);
-            let open = |&tid| Ring::open(Whom::Thread(tid), self.burst_hz, BURST_PAGES).ok();
+            let open = |&tid| Ring::open(Scope::Thread(tid), self.burst_hz, BURST_PAGES).ok();
             self.rings.extend(burst.filter_map(open));
             self.burst_from = from + BURST_THREADS_MAX;
             self.burst_began = Some(Instant::now());
@@ -198,7 +217,7 @@ impl SpinSampler {
         }
     }
 
-    /// Samples everybody often from when somebody is seen to spin until next to nobody does.
+    /// Raises the rate as soon as a thread spins, and reduces it when hardly any thread spins.
     fn choose_rate(&mut self, spins: bool, now: Instant) {
         let began = *self.burst_began.get_or_insert(now);
         if !(self.calm && spins) && now.saturating_duration_since(began) < CALM_AFTER {
@@ -214,8 +233,8 @@ impl SpinSampler {
         self.burst = Samples::default();
     }
 
-    /// Hands over what was seen since the last call, by thread number. Threads that did not run in user mode are not
-    /// there.
+    /// Returns the samples since the last call, by thread number. Threads that did not run in user
+    /// mode are missing.
     pub(crate) fn take(&mut self) -> HashMap<i32, Samples> {
         self.was_calm = self.calm;
         std::mem::take(&mut self.samples)
@@ -235,8 +254,9 @@ impl SpinSampler {
                     match *judged.entry((pid, ip)).or_insert_with(|| judge(pid, ip)) {
                         Some(spins) => {
                             for samples in [samples.entry(tid).or_default(), &mut *burst] {
-                                samples.seen = samples.seen.saturating_add(1);
-                                samples.spinning = samples.spinning.saturating_add(u32::from(spins));
+                                samples.total = samples.total.saturating_add(1);
+                                samples.spinning =
+                                    samples.spinning.saturating_add(u32::from(spins));
                             }
                         }
                         None => *unread += 1,
@@ -252,28 +272,28 @@ impl SpinSampler {
         }
     }
 
-    /// Records that did not fit, because nobody looked in time.
+    /// Returns the number of records that did not fit into the rings.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Samples of code that could not be read: the process had ended, or belongs to somebody else.
+    /// Returns the number of samples whose code could not be read, because the process had ended or
+    /// belongs to another user.
     pub(crate) fn unread(&self) -> u64 {
         self.unread
     }
 }
 
-/// A rate that all CPUs together can be judged at.
+/// Returns the rate for each CPU at which the samples of all CPUs can be analysed.
 fn for_all(hz: u64, cpus: usize) -> u64 {
     (hz * CPUS_AT_FULL_RATE / cpus.max(1) as u64).clamp(1, hz)
 }
 
-fn online() -> Result<Vec<u32>, Error> {
+fn online() -> Result<CpuSet, Error> {
     let path = Path::new("/sys/devices/system/cpu/online");
     let read = |source| Error::Read { path: path.into(), source };
     let text = std::fs::read_to_string(path).map_err(read)?;
-    let cpus: CpuSet = text.trim().parse().map_err(|e| read(std::io::Error::other(e)))?;
-    Ok(cpus.iter().map(|c| c.0).collect())
+    text.trim().parse().map_err(|e| read(std::io::Error::other(e)))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -287,20 +307,20 @@ fn judge(_: i32, _: u64) -> Option<bool> {
     None
 }
 
-/// The code around an address, and where it begins.
+/// Reads the code around an address. Returns the code and its start address.
 #[cfg(target_arch = "x86_64")]
 fn read_code(pid: i32, ip: u64) -> Option<(Vec<u8>, u64)> {
-    // Code does not begin in the first page, and does not end in the last.
+    // No code is in the first or the last page of the address space.
     let start = ip.checked_sub(code::REACH_BYTES)?;
     ip.checked_add(code::REACH_BYTES)?;
     read_memory(pid, start, ip).or_else(|| read_file(pid, start, ip))
 }
 
-/// From the process's memory. Permitted for whom one may trace: under Yama (`kernel.yama.ptrace_scope` 1) that is one's
-/// own children only.
+/// Reads code from the memory of the process. Requires permission to trace the process: under Yama
+/// (`kernel.yama.ptrace_scope` 1) only children may be traced.
 #[cfg(target_arch = "x86_64")]
 fn read_memory(pid: i32, start: u64, ip: u64) -> Option<(Vec<u8>, u64)> {
-    // The page before may not be there, nor the page behind; the kernel copies whole parts, or nothing of a part.
+    // Neighbouring pages may be missing; the kernel copies each part completely or not at all.
     let page_bytes = rustix::param::page_size() as u64;
     let page = ip - ip % page_bytes;
     [start, page.max(start)].into_iter().find_map(|start| {
@@ -313,19 +333,21 @@ fn read_memory(pid: i32, start: u64, ip: u64) -> Option<(Vec<u8>, u64)> {
         let remote = [part(start, behind), part(behind, until)];
         let mut code = vec![0u8; (until - start) as usize];
         let local = libc::iovec { iov_base: code.as_mut_ptr().cast(), iov_len: code.len() };
-        // SAFETY: local describes code, which is ours to write; the kernel checks what lies in the other process.
+        // SAFETY: `local` describes `code`, which this function owns; the kernel checks addresses
+        // of the other process.
         let read = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), 2, 0) };
         code.truncate(usize::try_from(read).ok()?);
         (start + code.len() as u64 > ip).then_some((code, start))
     })
 }
 
-/// From the file that is mapped there: the same bytes, except for code made at run time.
+/// Reads code from the mapped file: equal to the memory, except for generated code.
 #[cfg(target_arch = "x86_64")]
 fn read_file(pid: i32, start: u64, ip: u64) -> Option<(Vec<u8>, u64)> {
     let maps = File::open(format!("/proc/{pid}/maps")).ok()?;
-    let lines = std::io::BufReader::new(maps).lines().map_while(Result::ok);
+    let lines = std::io::BufReader::new(maps).split(b'\n').map_while(Result::ok);
     lines.take(MAPPINGS_MAX).find_map(|line| {
+        let line = String::from_utf8_lossy(&line);
         // 55d0c0a00000-55d0c0a21000 r-xp 00001000 fd:00 1234                    /usr/bin/name
         let mut fields = line.splitn(6, ' ');
         let (from, until) = fields.next()?.split_once('-')?;
@@ -337,8 +359,10 @@ fn read_file(pid: i32, start: u64, ip: u64) -> Option<(Vec<u8>, u64)> {
         let offset = u64::from_str_radix(fields.nth(1)?, 16).ok()?;
         let path = fields.nth(2)?.trim_start().strip_prefix('/')?;
         let root = PathBuf::from(format!("/proc/{pid}/root"));
-        // Where the root cannot be looked at, it is most likely ours.
-        let file = open_plain(&root.join(path)).or_else(|_| open_plain(&Path::new("/").join(path))).ok()?;
+        // If the root of the process cannot be read, it is most likely that of Corebeat.
+        let file = open_plain(&root.join(path))
+            .or_else(|_| open_plain(&Path::new("/").join(path)))
+            .ok()?;
         let start = start.max(from);
         let mut code = vec![0; (ip - start + code::REACH_BYTES) as usize];
         let read = file.read_at(&mut code, offset.checked_add(start - from)?).ok()?;
@@ -347,8 +371,8 @@ fn read_file(pid: i32, start: u64, ip: u64) -> Option<(Vec<u8>, u64)> {
     })
 }
 
-/// Opens a plain file. What a process has mapped from a path may have made room there for a pipe, which would keep us
-/// waiting, or for a device, which may mind being opened.
+/// Opens a plain file. A pipe or a device may have replaced the mapped file: opening a pipe may
+/// block, and opening a device may have side effects.
 #[cfg(target_arch = "x86_64")]
 fn open_plain(path: &Path) -> std::io::Result<File> {
     use rustix::fs::{Mode, OFlags};
@@ -366,7 +390,7 @@ mod tests {
     use std::arch::asm;
     use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-    /// Samples a thread that spins and one that computes, until there are enough samples of both.
+    /// Samples a spinning and a computing thread until both have enough samples.
     fn samples_of_both(mut sampler: SpinSampler) -> [Samples; 2] {
         const ENOUGH: u32 = 20;
         let stop = AtomicBool::new(false);
@@ -375,26 +399,30 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 tids[0].store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
-                // SAFETY: reads a flag that outlives the thread, until it is set.
+                // SAFETY: reads a flag that outlives the thread until the flag is set.
                 unsafe { asm!("2:", "cmp byte ptr [{}], 0", "je 2b", in(reg) stop.as_ptr()) };
             });
             scope.spawn(|| {
                 tids[1].store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
                 while !stop.load(Ordering::Relaxed) {
-                    // SAFETY: counts in registers of its own.
+                    // SAFETY: uses only its own registers.
                     unsafe {
-                        asm!("2:", "imul {x}, {x}, 3", "dec {n}", "jne 2b", x = inout(reg) 1u64 => _, n = inout(reg) 1_000_000u64 => _)
+                        asm!(
+                            "2:", "imul {x}, {x}, 3", "dec {n}", "jne 2b",
+                            x = inout(reg) 1u64 => _,
+                            n = inout(reg) 1_000_000u64 => _
+                        )
                     };
                 }
             });
             let until = Instant::now() + Duration::from_secs(60);
-            while sum.iter().any(|s| s.seen < ENOUGH) && Instant::now() < until {
+            while sum.iter().any(|s| s.total < ENOUGH) && Instant::now() < until {
                 let tids = [&tids[0], &tids[1]].map(|t| t.load(Ordering::Acquire));
                 let me = std::process::id() as i32;
-                sampler.look(|pid| pid == me, tids.into_iter().filter(|t| *t != 0));
+                sampler.sample(|pid| pid == me, tids.into_iter().filter(|t| *t != 0));
                 for (tid, samples) in sampler.take() {
                     if let Some(i) = tids.iter().position(|t| *t == tid) {
-                        sum[i].seen += samples.seen;
+                        sum[i].total += samples.total;
                         sum[i].spinning += samples.spinning;
                     }
                 }
@@ -402,34 +430,36 @@ mod tests {
             }
             stop.store(true, Ordering::Release);
         });
-        assert!(sum.iter().all(|s| s.seen >= ENOUGH), "too few samples within a minute: {sum:?}");
+        assert!(sum.iter().all(|s| s.total >= ENOUGH), "too few samples within a minute: {sum:?}");
         sum
     }
 
-    fn tells_spinning_from_computing(sampler: Result<SpinSampler, Error>) {
+    fn check_spinning_and_computing(sampler: Result<SpinSampler, Error>) {
         match sampler {
             Err(e) => println!("skipped: {e}"),
             Ok(sampler) => {
                 let [spins, computes] = samples_of_both(sampler);
-                assert!(spins.spinning * 10 >= spins.seen * 9, "{spins:?}");
-                assert!(computes.spinning * 10 <= computes.seen, "{computes:?}");
+                assert!(spins.spinning * 10 >= spins.total * 9, "{spins:?}");
+                assert!(computes.spinning * 10 <= computes.total, "{computes:?}");
             }
         }
     }
 
     #[test]
-    fn everybody_sampled_tells_spinning_from_computing() {
-        tells_spinning_from_computing(SpinSampler::everybody());
+    fn sampling_all_threads_distinguishes_spinning_from_computing() {
+        check_spinning_and_computing(SpinSampler::all_threads());
     }
 
     #[test]
-    fn threads_sampled_in_bursts_tell_spinning_from_computing() {
-        tells_spinning_from_computing(SpinSampler::bursts());
+    fn bursts_distinguish_spinning_from_computing() {
+        check_spinning_and_computing(SpinSampler::bursts());
     }
 
     #[test]
-    fn everybody_is_sampled_often_only_while_somebody_spins() {
-        let Ok(mut sampler) = SpinSampler::everybody() else { return println!("skipped: not permitted") };
+    fn rate_is_high_only_while_threads_spin() {
+        let Ok(mut sampler) = SpinSampler::all_threads() else {
+            return println!("skipped: not permitted");
+        };
         let mut now = Instant::now();
         for (spins, window_over, calm) in [
             (false, false, false), // no decision yet
@@ -444,7 +474,7 @@ mod tests {
             sampler.choose_rate(spins, now);
             assert_eq!(sampler.calm, calm, "{spins} {window_over}");
         }
-        // It was calm at least for a part of the time.
+        // The rate was reduced for a part of the time.
         sampler.choose_rate(true, now);
         assert!(sampler.unsampled_ns_max() > 200e6);
         sampler.take();
@@ -456,12 +486,14 @@ mod tests {
         let ip = code_from_the_file_is_the_code_in_memory as *const () as u64;
         let (pid, start) = (std::process::id() as i32, ip - code::REACH_BYTES);
         let memory = read_memory(pid, start, ip);
-        assert!(memory.as_ref().is_some_and(|(code, _)| code.len() as u64 == 2 * code::REACH_BYTES));
+        assert!(
+            memory.as_ref().is_some_and(|(code, _)| code.len() as u64 == 2 * code::REACH_BYTES)
+        );
         assert_eq!(memory, read_file(pid, start, ip));
     }
 
     #[test]
-    fn code_of_nobody_or_nowhere_is_unknown() {
+    fn code_of_a_missing_process_or_address_is_unknown() {
         assert_eq!(judge(i32::MAX, 0x40_0000), None);
         let me = std::process::id() as i32;
         for ip in [0, 1, code::REACH_BYTES, u64::MAX, u64::MAX - 1000, 1 << 63] {

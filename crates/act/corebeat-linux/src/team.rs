@@ -1,42 +1,45 @@
-//! The size of OpenMP teams in running, unmodified programs: a preloaded library, and the memory shared with it.
+//! Size of OpenMP teams in running, unmodified programs, by a preloaded library and shared memory.
 //!
-//! [`TeamChannel::environment`] starts a program with `preload/team.c` in front of its OpenMP runtime. From then on
-//! [`TeamChannel::set_size`] says how large the program's next teams may be, and [`TeamChannel::samples`] how long its
-//! parallel regions took at which size.
+//! [`TeamChannel::environment`] starts a program with `preload/team.c` in front of its OpenMP
+//! runtime. [`TeamChannel::set_size`] then limits the size of later teams, and
+//! [`TeamChannel::samples`] returns the times of the parallel regions by team size.
 //!
 //! ```text
 //!  Corebeat                    a file in memory                 the program
 //!  TeamChannel -- size, beat -> header | slot 0 | slot 1 | ...
-//!              <- counters ---           one slot a process  <- preloaded library -> libgomp, libomp
+//!              <- counters ---           per process    <- preloaded library -> libgomp, libomp
 //! ```
 //!
-//! What keeps a program's results right: a size is only ever lowered below what the program would get, or restored up
-//! to it; only outermost teams are touched; and a program that was told its thread count, or sets it, keeps it
-//! ([`TeamSample::fixed`]) unless it or its user allows any size (`OMP_DYNAMIC=true`). `preload/team.c` has the rules.
+//! Correctness of programs: a size is only lowered below the size that the program would get, or
+//! restored up to that size. Only outermost teams change. A program that has read or set its thread
+//! count keeps that count ([`TeamSample::fixed`]), unless the program or its user permits any size
+//! (`OMP_DYNAMIC=true`). `preload/team.c` lists the rules.
 //!
-//! What keeps Corebeat well: whatever a program writes into its slot is read as numbers without meaning; every loop
-//! over the memory has a fixed bound. What keeps the host as it was: the file is removed when the channel is dropped,
-//! and a program that hears nothing from Corebeat for 30 s (it was killed) gets what it asks for again.
+//! Robustness of Corebeat: every value that a program writes into its slot is read as a plain
+//! number; every loop over the memory has a fixed bound. Restoration of the host: dropping the
+//! channel removes the file, and a program that has no sign of life from Corebeat for 30 s (after a
+//! kill) gets the sizes that it requests.
 //!
 //! # Limits
 //!
-//! - Programs that carry an OpenMP runtime inside (linked statically) and setuid programs are not reached, nor is the
-//!   65th process at a time of one channel: they run as they would alone.
-//! - What `omp_get_num_threads` told is taken to be relied upon, but for the calls that gcc itself puts into static
-//!   loops: those are known by their code, on x86-64 only. A program that keeps what it asked for in the very same way
-//!   and cuts the work of a later region by it is not noticed.
-//! - A 32-bit program gets a line of the dynamic linker's on stderr that it ignores the library.
-//! - A program that looks whether OpenMP is there by the address of a weak `omp_get_max_threads` finds it.
+//! - Programs with a statically linked OpenMP runtime, setuid programs, and the 65th simultaneous
+//!   process of one channel are not supported: they run unchanged.
+//! - A program counts as relying on the result of `omp_get_num_threads`, except for the calls that
+//!   gcc itself generates for static loops. These are detected by their code, on x86-64 only. A
+//!   program that stores the result in exactly the same way and uses it for a later region is not
+//!   detected.
+//! - The dynamic linker prints one line to stderr in a 32-bit program: it ignores the library.
+//! - A program that detects OpenMP by the address of a weak `omp_get_max_threads` finds the symbol.
 //!
 //! # Memory ordering
 //!
 //! | write | ordering | pairs with | why |
 //! | --- | --- | --- | --- |
-//! | `owner` by the library | acquire-release exchange | acquire load here | one process a slot |
-//! | `generation` by the library | release add | acquire load here | counters read after it are the new process' |
-//! | `owner` = 0 here | release store | the library's exchange | `size` is cleared before anybody claims the slot |
-//! | `region` by the library | release store | acquire load here | `size` of the entry is there |
-//! | all else | relaxed | | numbers, each for itself |
+//! | `owner` by the library | acquire-release exchange | acquire load here | one process per slot |
+//! | `generation` by the library | release add | acquire load here | later reads: new process |
+//! | `owner` = 0 here | release store | the library's exchange | `size` is cleared before a claim |
+//! | `region` by the library | release store | acquire load here | `size` of the entry is written |
+//! | all others | relaxed | | independent numbers |
 
 use crate::Error;
 use crate::thread::now_ns;
@@ -67,9 +70,10 @@ const MAGIC: u32 = 0x6d61_6574;
 const VERSION: u32 = 1;
 const SLOTS: usize = 64;
 const ENTRIES: usize = 256;
-/// How often a thread of gcc's runtime looks again before it sleeps in a barrier: a few microseconds, about what it costs to
-/// be woken. The runtime's own 300,000 are a millisecond that others could run in, whoever it is that all are waiting for;
-/// measured beside other load, barriers took 2 to 15 times as long with them, and on an idle host as long.
+/// Number of times that a thread of the gcc runtime polls before it sleeps in a barrier: a few
+/// microseconds, about the cost of a wake-up. The default of 300,000 takes a millisecond, during
+/// which other threads, possibly the awaited one, cannot run. Beside other load, barriers took 2 to
+/// 15 times as long with the default; on an idle host, they took equally long.
 const SPIN_COUNT: &str = "1000";
 const SIZE_AS_ASKED: u32 = u32::MAX;
 
@@ -126,26 +130,34 @@ const _: () = {
     assert!(std::mem::offset_of!(Slot, entries) == 128);
 };
 
-/// The channel's memory in this process.
+/// Mapping of the channel in this process.
 struct Map(NonNull<Channel>);
 
-// SAFETY: the memory is mapped until `Map` is dropped, belongs to no thread, and holds nothing but atomics.
+// SAFETY: the memory is mapped until `Map` is dropped, is independent of threads, and holds only
+// atomics.
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}
 
 impl Map {
     fn new(file: &OwnedFd) -> io::Result<Map> {
-        // SAFETY: a new mapping at an address of the kernel's choice takes no memory from anybody.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no other memory.
         let at = unsafe {
-            mmap(std::ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
+            mmap(
+                std::ptr::null_mut(),
+                LEN,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
         }?;
         NonNull::new(at.cast()).map(Map).ok_or_else(|| io::Error::other("mapped at address 0"))
     }
 
     fn channel(&self) -> &Channel {
-        // SAFETY: LEN bytes are mapped, page-aligned, for as long as `self` lives; `Channel` is made of atomics alone,
-        // for which any bit pattern is valid and which other processes may change at any time.
+        // SAFETY: LEN bytes are mapped, page-aligned, as long as `self` lives. `Channel` consists
+        // of atomics, for which any bit pattern is valid and which other processes may change.
         unsafe { self.0.as_ref() }
     }
 }
@@ -157,35 +169,36 @@ impl Drop for Map {
     }
 }
 
-/// What a slot's counters were when they were read last.
+/// Counters of a slot at the last reading.
 #[derive(Default)]
-struct Seen {
+struct LastRead {
     owner: u32,
     generation: u32,
-    /// By region and size: count and time.
+    /// Count and time, by region and size.
     counters: HashMap<(u64, u32), (u64, u64)>,
 }
 
-/// The way to the OpenMP teams of one program: all processes that it starts.
+/// Channel to the OpenMP teams of one program with all its processes.
 pub struct TeamChannel {
     map: Map,
     path: PathBuf,
-    /// Locked as long as the channel lives, so that others can tell a file that was left behind.
+    /// Locked as long as the channel exists, so that abandoned files are detectable.
     _file: OwnedFd,
     library: PathBuf,
-    seen: Vec<Seen>,
+    last: Vec<LastRead>,
 }
 
 impl TeamChannel {
-    /// Makes a channel: a file in memory (in `$XDG_RUNTIME_DIR` but for root, `/dev/shm`, or where temporary files go) that
-    /// is removed when the channel is dropped, and the library in a cache directory, where it stays: late children of the program
-    /// still name it in `LD_PRELOAD`, and the dynamic linker complains about a file that is missing.
+    /// Creates a channel: a file in memory (in `$XDG_RUNTIME_DIR` except for root, `/dev/shm`, or
+    /// the temporary folder), which is removed when the channel is dropped, and the library in a
+    /// cache folder. The library stays there: later children of the program have its name in
+    /// `LD_PRELOAD`, and the dynamic linker reports a missing file.
     ///
     /// # Errors
-    /// Where neither can be written.
+    /// [`Error::Refused`] if file or library cannot be written.
     pub fn create() -> Result<Self, Error> {
         let library = library_path()?;
-        // For root it may be a user's, who may swap the file for another.
+        // For root the folder may belong to a user, who could replace the file.
         let run = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !geteuid().is_root());
         let dirs = [run.unwrap_or_default(), "/dev/shm".into()];
         let mut dirs: Vec<PathBuf> = dirs.into_iter().map(PathBuf::from).collect();
@@ -198,32 +211,40 @@ impl TeamChannel {
                     header.beat_ns.store(now_ns(), Relaxed);
                     header.version.store(VERSION, Relaxed);
                     header.magic.store(MAGIC, Relaxed);
-                    let seen = (0..SLOTS).map(|_| Seen::default()).collect();
-                    return Ok(TeamChannel { map, path, _file: file, library, seen });
+                    let last = (0..SLOTS).map(|_| LastRead::default()).collect();
+                    return Ok(TeamChannel { map, path, _file: file, library, last });
                 }
                 Err(e) => last = e,
             }
         }
-        Err(Error::Refused { what: format!("make the team channel in any of {dirs:?}"), source: last })
+        Err(Error::Refused {
+            what: format!("create the team channel in any of {dirs:?}"),
+            source: last,
+        })
     }
 
-    /// The variables to set for a program so that its teams can be seen and sized. `current` looks up what the program
-    /// would get otherwise, `cpus` is how many threads there should be at most from the start on.
+    /// Returns the environment variables with which the teams of a program can be observed and
+    /// sized. `current` returns the present value of a variable, `cpus` is the highest initial
+    /// thread count.
     ///
-    /// - `LD_PRELOAD` keeps what it has.
-    /// - `OMP_NUM_THREADS` is lowered to `cpus` where it is larger, and set to it where it is not set: the program sees
-    ///   the lower count consistently from its beginning. Only the first number of a list is for outermost teams; a
-    ///   text that is no list is left alone, so that the runtime complains about it as usual.
-    /// - `GOMP_SPINCOUNT` is set where neither it nor `OMP_WAIT_POLICY` is: barriers are not to keep CPUs that others want.
-    /// - Everything else is left alone: `OMP_DYNAMIC=true` is the user's consent to any size, and is read by the library.
+    /// - `LD_PRELOAD` keeps its entries.
+    /// - `OMP_NUM_THREADS` is set to `cpus` if it is larger or missing: the program reads the lower
+    ///   count consistently from its start. Only the first number of a list concerns outermost
+    ///   teams. An invalid text is kept, so that the runtime reports it as usual.
+    /// - `GOMP_SPINCOUNT` is set if neither it nor `OMP_WAIT_POLICY` is set: barriers must not
+    ///   occupy CPUs that other threads need.
+    /// - Other variables are kept. `OMP_DYNAMIC=true` is the consent of the user to any size; the
+    ///   library reads this variable.
     pub fn environment(
         &self,
         current: impl Fn(&str) -> Option<OsString>,
         cpus: usize,
     ) -> Vec<(OsString, OsString)> {
         let preload = preload_with(current("LD_PRELOAD").as_deref(), &self.library);
-        let mut set: Vec<(OsString, OsString)> =
-            vec![("LD_PRELOAD".into(), preload), ("COREBEAT_TEAM".into(), self.path.clone().into())];
+        let mut set: Vec<(OsString, OsString)> = vec![
+            ("LD_PRELOAD".into(), preload),
+            ("COREBEAT_TEAM".into(), self.path.clone().into()),
+        ];
         if let Some(threads) = threads_lowered(current("OMP_NUM_THREADS").as_deref(), cpus) {
             set.push(("OMP_NUM_THREADS".into(), threads.into()));
         }
@@ -233,19 +254,23 @@ impl TeamChannel {
         set
     }
 
-    /// Sets the largest size of the outermost teams that start from now on: of one process, or of all that are there
-    /// and will come. `None` gives them what they ask for. A process that is not there is no error.
+    /// Sets the largest size of outermost teams that start from now on, for one process or for all
+    /// present and later processes. `None` permits the sizes that programs request. A missing
+    /// process is no error.
     ///
     /// # Errors
-    /// A size of 0.
+    /// [`Error::InvalidArgument`] for a size of 0.
     pub fn set_size(&self, pid: Option<i32>, size: Option<u32>) -> Result<(), Error> {
         if size == Some(0) {
-            return Err(Error::Senseless("a team needs at least 1 thread".into()));
+            return Err(Error::InvalidArgument(
+                "a team of 0 threads is invalid: use 1 or more".into(),
+            ));
         }
         let channel = self.map.channel();
         channel.header.beat_ns.store(now_ns(), Relaxed);
         match pid {
-            // Only this side writes sizes, so none of the two stores can be lost to a process that comes meanwhile.
+            // Only this side writes sizes, so both stores are effective for a process that starts
+            // meanwhile.
             None => {
                 channel.header.size.store(size.unwrap_or(0), Relaxed);
                 channel.slots.iter().for_each(|s| s.size.store(0, Relaxed));
@@ -260,15 +285,21 @@ impl TeamChannel {
         Ok(())
     }
 
-    /// What the teams of every process did since the last call. A process that has ended is there one last time.
+    /// Returns the size that [`set_size`](Self::set_size) has set for all processes.
+    pub(crate) fn size(&self) -> Option<u32> {
+        Some(self.map.channel().header.size.load(Relaxed)).filter(|&size| size > 0)
+    }
+
+    /// Returns what the teams of every process did since the last call. A process that has ended is
+    /// included one last time.
     ///
-    /// Call it at least every few seconds: it is also the sign of life without which programs get what they ask for
-    /// again after 30 s.
+    /// Call this function at least every few seconds: the call is also the sign of life without
+    /// which programs get the sizes that they request after 30 s.
     pub fn samples(&mut self) -> Vec<(i32, TeamSample)> {
         let channel = self.map.channel();
         channel.header.beat_ns.store(now_ns(), Relaxed);
         let mut samples = Vec::new();
-        for (slot, seen) in channel.slots.iter().zip(&mut self.seen) {
+        for (slot, last) in channel.slots.iter().zip(&mut self.last) {
             let owner = slot.owner.load(Acquire);
             let Some(pid) = i32::try_from(owner).ok().and_then(Pid::from_raw) else {
                 if owner != 0 {
@@ -276,11 +307,11 @@ impl TeamChannel {
                 }
                 continue;
             };
-            // Before the counters are read, so that the last ones are in.
+            // Checked before the counters are read, so that the last counts are included.
             let ended = test_kill_process(pid) == Err(Errno::SRCH);
-            samples.push((pid.as_raw_nonzero().get(), sample(slot, seen, owner)));
+            samples.push((pid.as_raw_nonzero().get(), sample(slot, last, owner)));
             if ended {
-                *seen = Seen::default();
+                *last = LastRead::default();
                 slot.size.store(0, Relaxed);
                 slot.owner.store(0, Release);
             }
@@ -288,8 +319,9 @@ impl TeamChannel {
         samples
     }
 
-    /// The region that a process is in, with its size and the time since it was entered as `time_ns`, and a count of 0.
-    /// `None` between regions. A region that never ends shows here only.
+    /// Returns the present region of a process, with its size, the time since its start as
+    /// `time_ns`, and a count of 0. `None` between regions. Only this function reports a region
+    /// that never ends.
     pub fn running(&self, pid: i32) -> Option<RegionSample> {
         let mut slots = self.map.channel().slots.iter();
         let slot = slots.find(|s| pid > 0 && s.owner.load(Acquire) == pid as u32)?;
@@ -303,22 +335,22 @@ impl TeamChannel {
 }
 
 impl Drop for TeamChannel {
-    /// Programs that are still there get what they ask for again.
+    /// Permits running programs the sizes that they request, and removes the file.
     fn drop(&mut self) {
         let _ = self.set_size(None, None);
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Reads a slot, and what its counters gained since `seen`.
-fn sample(slot: &Slot, seen: &mut Seen, owner: u32) -> TeamSample {
+/// Reads a slot, and returns the increase of its counters since the last reading.
+fn sample(slot: &Slot, last: &mut LastRead, owner: u32) -> TeamSample {
     let generation = slot.generation.load(Acquire);
-    if seen.generation != generation || seen.owner != owner {
-        *seen = Seen { owner, generation, counters: HashMap::new() };
+    if last.generation != generation || last.owner != owner {
+        *last = LastRead { owner, generation, counters: HashMap::new() };
     }
     let mut regions = Vec::new();
-    // A new map each time, so that a program that spoils its entries cannot make it grow.
-    let before = std::mem::take(&mut seen.counters);
+    // A new map each time: a program with invalid entries cannot make the map grow.
+    let before = std::mem::take(&mut last.counters);
     for entry in slot.entries.iter().chain([&slot.rest]) {
         let region = entry.region.load(Acquire);
         let (size, count, time_ns) =
@@ -326,9 +358,9 @@ fn sample(slot: &Slot, seen: &mut Seen, owner: u32) -> TeamSample {
         if count == 0 {
             continue;
         }
-        seen.counters.insert((region, size), (count, time_ns));
+        last.counters.insert((region, size), (count, time_ns));
         let (count_before, time_before) = before.get(&(region, size)).copied().unwrap_or_default();
-        // Counters that went back were spoilt, or began again while they were read.
+        // Counters that decrease are invalid, or restarted during the reading.
         let gained = count.checked_sub(count_before).zip(time_ns.checked_sub(time_before));
         if let Some((count, time_ns)) = gained.filter(|g| g.0 > 0) {
             regions.push(RegionSample { region, size, count, time_ns });
@@ -342,14 +374,16 @@ fn sample(slot: &Slot, seen: &mut Seen, owner: u32) -> TeamSample {
     }
 }
 
-/// `LD_PRELOAD` with the library in front: some users preload an OpenMP runtime. Another version of the library, of a
-/// Corebeat around this one, gives way: one of them must act.
+/// Returns `LD_PRELOAD` with the library in front, because some users preload an OpenMP runtime.
+/// Removes another version of the library, from an outer Corebeat: only one may act.
 fn preload_with(current: Option<&OsStr>, library: &Path) -> OsString {
     let is_ours = |name: &[u8]| {
-        name.rsplit(|&b| b == b'/').next().is_some_and(|file| file.starts_with(LIBRARY_PREFIX.as_bytes()))
+        name.rsplit(|&b| b == b'/')
+            .next()
+            .is_some_and(|file| file.starts_with(LIBRARY_PREFIX.as_bytes()))
     };
     let mut list = library.as_os_str().to_owned();
-    // The dynamic linker separates by both.
+    // The dynamic linker accepts both separators.
     for name in current.unwrap_or_default().as_bytes().split(|b| b": ".contains(b)) {
         if !name.is_empty() && !is_ours(name) {
             list.push(":");
@@ -359,7 +393,7 @@ fn preload_with(current: Option<&OsStr>, library: &Path) -> OsString {
     list
 }
 
-/// `OMP_NUM_THREADS` with its first number lowered to `cpus`; `None` where it stays as it is.
+/// Returns `OMP_NUM_THREADS` with its first number lowered to `cpus`; `None` if it stays unchanged.
 fn threads_lowered(current: Option<&OsStr>, cpus: usize) -> Option<String> {
     let cpus = cpus.max(1);
     let Some(current) = current else { return Some(cpus.to_string()) };
@@ -374,14 +408,15 @@ fn threads_lowered(current: Option<&OsStr>, cpus: usize) -> Option<String> {
     }
 }
 
-/// A new file for the channel in `dir`, locked, with all its memory taken: a program that writes to memory that is not
-/// there any more dies.
+/// Creates the file of a channel in `dir`, locked and fully allocated: a program that writes to
+/// unallocated memory of a full file system would be killed.
 fn channel_file(dir: &Path) -> io::Result<(PathBuf, OwnedFd)> {
     sweep(dir);
     let mut number = now_ns();
     loop {
         let path = dir.join(format!("{CHANNEL_PREFIX}{}-{number:x}", getpid().as_raw_nonzero()));
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = match open(&path, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => file,
             Err(Errno::EXIST) => {
@@ -400,22 +435,24 @@ fn channel_file(dir: &Path) -> io::Result<(PathBuf, OwnedFd)> {
     }
 }
 
-/// Removes channels whose owner was killed: nobody holds their lock.
+/// Removes channels of killed owners, which are not locked.
 fn sweep(dir: &Path) {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    for entry in entries.filter(|e| e.file_name().as_bytes().starts_with(CHANNEL_PREFIX.as_bytes())) {
+    for entry in entries.filter(|e| e.file_name().as_bytes().starts_with(CHANNEL_PREFIX.as_bytes()))
+    {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let Ok(file) = open(entry.path(), flags, Mode::empty()) else { continue };
-        // An empty file is just being made.
-        let made =
-            rustix::fs::fstat(&file).is_ok_and(|s| s.st_size == LEN as i64 && s.st_uid == geteuid().as_raw());
+        // An empty file is being created at this moment.
+        let made = rustix::fs::fstat(&file)
+            .is_ok_and(|s| s.st_size == LEN as i64 && s.st_uid == geteuid().as_raw());
         if made && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// The library in a place that the dynamic linker can name and map: written there if it is not yet.
+/// Returns the path of the library, in a folder that the dynamic linker can name and map. Writes
+/// the library if it is missing.
 fn library_path() -> Result<PathBuf, Error> {
     let mut hasher = DefaultHasher::new();
     hasher.write(LIBRARY);
@@ -425,7 +462,7 @@ fn library_path() -> Result<PathBuf, Error> {
         std::env::var_os(variable).filter(|v| !v.is_empty()).map(|v| Path::new(&v).join(below))
     };
     let own = match uid {
-        // Never a user's directory, which that user may swap for another.
+        // Never a folder of a user, who could replace it.
         0 => [Some(PathBuf::from("/var/cache/corebeat")), None],
         _ => [home("XDG_CACHE_HOME", "corebeat"), home("HOME", ".cache/corebeat")],
     };
@@ -440,7 +477,7 @@ fn library_in_one_of(dirs: &[PathBuf], name: &str) -> Result<PathBuf, Error> {
         match library_in(dir, name) {
             Ok(path) => return Ok(path),
             Err(e) => {
-                // One that was made for nothing does not stay; one with something in it does.
+                // Remove an empty folder that was created in vain.
                 let _ = fs::remove_dir(dir);
                 last = e;
             }
@@ -452,15 +489,15 @@ fn library_in_one_of(dirs: &[PathBuf], name: &str) -> Result<PathBuf, Error> {
 fn library_in(dir: &Path, name: &str) -> io::Result<PathBuf> {
     let refuse = |why: &str| Err(io::Error::other(format!("{}: {why}", dir.display())));
     if !dir.is_absolute() || dir.as_os_str().as_bytes().iter().any(|b| b": $".contains(b)) {
-        return refuse("LD_PRELOAD cannot name it");
+        return refuse("LD_PRELOAD cannot contain this path");
     }
-    // Processes that root's programs start as other users are told of the library as well, and complain if they may not
-    // read it.
+    // Processes that programs of root start as other users also load the library, and report an
+    // error if they may not read it.
     let (dir_mode, mode) = if geteuid().is_root() { (0o755, 0o644) } else { (0o700, 0o600) };
     fs::DirBuilder::new().recursive(true).mode(dir_mode).create(dir)?;
     let meta = fs::symlink_metadata(dir)?;
     if !meta.is_dir() || meta.uid() != geteuid().as_raw() || meta.mode() & 0o022 != 0 {
-        return refuse("others may write to it");
+        return refuse("other users may write to the folder");
     }
     if rustix::fs::statvfs(dir)?.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
         return refuse("mounted noexec");
@@ -469,7 +506,7 @@ fn library_in(dir: &Path, name: &str) -> io::Result<PathBuf> {
     if fs::read(&path).is_ok_and(|bytes| bytes == LIBRARY) {
         return Ok(path);
     }
-    // Whole or not at all: others may be starting programs with it.
+    // Rename a complete file: other Corebeats may start programs with the library.
     let part = dir.join(format!("{name}.{}-{:x}", getpid().as_raw_nonzero(), now_ns()));
     let write = || {
         fs::write(&part, LIBRARY)?;
@@ -488,18 +525,21 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn folder_that_cannot_have_the_library_is_not_left_behind() {
+    fn unusable_folder_for_the_library_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let (new, old) = (folder.path().join("new"), folder.path().join("old"));
         fs::create_dir(&old).unwrap();
         fs::write(old.join("kept"), "").unwrap();
         assert!(library_in_one_of(&[new.clone(), old.clone()], "no/such.so").is_err());
         assert!(!new.exists() && old.join("kept").exists());
-        assert_eq!(library_in_one_of(std::slice::from_ref(&new), "a.so").unwrap(), new.join("a.so"));
+        assert_eq!(
+            library_in_one_of(std::slice::from_ref(&new), "a.so").unwrap(),
+            new.join("a.so")
+        );
     }
 
     #[test]
-    fn threads_lowered_above_the_cpus_is_cut() {
+    fn thread_count_above_the_cpus_is_lowered() {
         let lowered = |text: &str| threads_lowered(Some(OsStr::new(text)), 2);
         assert_eq!(lowered("8").as_deref(), Some("2"));
         assert_eq!(lowered(" 8 , 3").as_deref(), Some("2,3"));
@@ -513,9 +553,10 @@ mod tests {
     }
 
     #[test]
-    fn preload_with_others_keeps_them_behind() {
-        let with =
-            |text: Option<&str>| preload_with(text.map(OsStr::new), Path::new("/c/libcorebeat-team-2.so"));
+    fn preload_keeps_other_libraries_behind() {
+        let with = |text: Option<&str>| {
+            preload_with(text.map(OsStr::new), Path::new("/c/libcorebeat-team-2.so"))
+        };
         assert_eq!(with(None), "/c/libcorebeat-team-2.so");
         assert_eq!(with(Some("a.so b.so:")), "/c/libcorebeat-team-2.so:a.so:b.so");
         assert_eq!(with(Some("/x/libcorebeat-team-1.so:a.so")), "/c/libcorebeat-team-2.so:a.so");
@@ -531,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn channel_left_behind_is_swept_but_a_living_one_stays() {
+    fn abandoned_channel_is_removed_but_a_used_one_stays() {
         let dir = tempfile::tempdir().unwrap();
         let (living, _lock) = channel_file(dir.path()).unwrap();
         let (left, lock) = channel_file(dir.path()).unwrap();
@@ -542,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn library_in_a_place_that_cannot_be_named_is_refused() {
+    fn library_in_an_unnameable_folder_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert!(library_in(&dir.path().join("with space"), "x.so").is_err());
         let path = library_in(&dir.path().join("plain"), "x.so").unwrap();
@@ -550,22 +591,23 @@ mod tests {
     }
 
     #[test]
-    fn set_size_of_zero_is_senseless() {
+    fn set_size_of_zero_is_invalid() {
         let channel = TeamChannel::create().unwrap();
-        assert!(matches!(channel.set_size(None, Some(0)), Err(Error::Senseless(_))));
+        assert!(matches!(channel.set_size(None, Some(0)), Err(Error::InvalidArgument(_))));
         assert!(channel.set_size(Some(-7), Some(1)).is_ok());
     }
 
     proptest! {
         #[test]
-        fn samples_of_spoilt_memory_are_numbers_and_no_panic(
-            words in proptest::collection::vec(any::<u64>(), 64), at in 0usize..LEN / 8, rounds in 1usize..4
+        fn samples_of_corrupt_memory_never_panic(
+            words in proptest::collection::vec(any::<u64>(), 64), at in 0usize..LEN / 8,
+            rounds in 1usize..4
         ) {
             let mut channel = TeamChannel::create().unwrap();
             for round in 0..rounds {
                 for (i, &word) in words.iter().enumerate() {
                     let index = (at + i * (round + 1) * 37) % (LEN / 8);
-                    // SAFETY: within the mapping, aligned, and an atomic like all that lies there.
+                    // SAFETY: within the mapping, aligned, and an atomic like all other contents.
                     let cell = unsafe { &*channel.map.0.as_ptr().cast::<AtomicU64>().add(index) };
                     cell.store(word, Relaxed);
                 }

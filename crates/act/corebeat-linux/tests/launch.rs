@@ -1,7 +1,8 @@
-//! Programs are started as `env` would start them, and Corebeat stands in for them towards its parent.
+//! Starting programs as `env` does, and representing them towards the parent of Corebeat.
 
 use corebeat_linux::{Error, Launch, MemoryPolicy, Signals, Started};
 use corebeat_machine::NodeId;
+use corebeat_test_group::TestGroup;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// A shell's wait of at most a minute, in which it hears signals.
+/// A wait of a shell for at most a minute, during which the shell handles signals.
 const WAIT: &str = "for i in $(seq 3000); do sleep 0.02; done";
 const ROLE: &str = "COREBEAT_TEST_ROLE";
 
@@ -27,13 +28,13 @@ fn is_there(pid: i32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// The state letter of a process.
+/// Returns the state letter of a process.
 fn state(pid: i32) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat[stat.rfind(')').unwrap() + 2..].chars().next().unwrap()
 }
 
-/// Waits for what must come.
+/// Waits until a condition holds.
 fn until(mut done: impl FnMut() -> bool) {
     for _ in 0..30_000 {
         if done() {
@@ -41,7 +42,7 @@ fn until(mut done: impl FnMut() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("it does not come");
+    panic!("the condition does not hold in time");
 }
 
 fn send(pid: i32, signal: i32) {
@@ -49,27 +50,30 @@ fn send(pid: i32, signal: i32) {
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
-/// A Corebeat in a process of its own, which runs a shell script and stands in for it.
+/// A Corebeat in a separate process, which runs a shell script and represents the script.
 struct Front {
-    /// The test harness, started again, which waits for ...
+    /// The test harness, started again, which waits for `corebeat`.
     harness: Child,
-    /// ... its child of one thread, as `main` is before it starts others.
+    /// Child of the harness with one thread, as `main` has before it starts others.
     pid: i32,
     output: BufReader<ChildStdout>,
+    /// A separate process group, as under a shell with job control.
+    group: TestGroup,
 }
 
 impl Front {
     fn start(script: &str) -> Front {
-        // Whoever runs the tests in the background, or under nohup, ignores some of these; a shell cannot trap those then.
+        // Tests in the background or under nohup ignore some signals, which a shell cannot trap
+        // then.
         let listen = || {
             for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
-                // SAFETY: the default action runs no code of ours.
+                // SAFETY: the default action runs no handler.
                 unsafe { libc::signal(signal, libc::SIG_DFL) };
             }
             Ok(())
         };
         Self::prepared(script, |command| {
-            // SAFETY: the hook makes system calls only.
+            // SAFETY: the hook only makes system calls.
             unsafe { command.pre_exec(listen) };
         })
     }
@@ -77,23 +81,18 @@ impl Front {
     fn prepared(script: &str, prepare: impl FnOnce(&mut Command)) -> Front {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["play", "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, script);
-        // Its own process group, as a shell with job control would have it.
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
         prepare(&mut command);
-        let mut harness = command.spawn().unwrap();
+        let group = TestGroup::new();
+        let mut harness = group.add(&mut command).spawn().unwrap();
         let output = BufReader::new(harness.stdout.take().unwrap());
-        let mut front = Front { harness, pid: 0, output };
-        front.pid = front.hear("@front").parse().unwrap();
+        let mut front = Front { harness, pid: 0, output, group };
+        front.pid = front.wait_for("@front").parse().unwrap();
         front
     }
 
-    /// The number of its process group.
-    fn group(&self) -> i32 {
-        self.harness.id() as i32
-    }
-
-    /// Waits for a line with this word, and returns what stands after it.
-    fn hear(&mut self, word: &str) -> String {
+    /// Waits for a line with this word, and returns the text after the word.
+    fn wait_for(&mut self, word: &str) -> String {
         let mut line = String::new();
         loop {
             line.clear();
@@ -113,21 +112,22 @@ impl Front {
 
 impl Drop for Front {
     fn drop(&mut self) {
-        let _ = self.harness.kill();
+        self.group.kill();
         let _ = self.harness.wait();
     }
 }
 
-/// The other process of these tests. As a test of its own it does nothing.
+/// The other process of these tests. Does nothing as a test.
 #[test]
 fn play() {
     let Some(script) = std::env::var_os(ROLE) else { return };
-    // SAFETY: the harness' other thread only waits for this one, so no lock is held by a thread that the child lacks.
+    // SAFETY: the other thread of the harness only waits for this thread, so no missing thread
+    // holds a lock in the child.
     match unsafe { libc::fork() } {
         0 => front(script),
         pid => {
             let mut status = 0;
-            // SAFETY: the status is written to an integer of the right type.
+            // SAFETY: the call writes the status to an integer of the correct type.
             unsafe { libc::waitpid(pid, &raw mut status, 0) };
             corebeat_linux::exit_as(ExitStatus::from_raw(status))
         }
@@ -147,14 +147,14 @@ fn front(script: OsString) -> ! {
             break status;
         }
     };
-    // SAFETY: a plain system call that writes nowhere.
+    // SAFETY: a plain system call without output.
     let others = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
     println!("@left {others}");
     corebeat_linux::exit_as(status)
 }
 
 #[test]
-fn status_is_the_programs() {
+fn status_is_that_of_the_program() {
     assert_eq!(run(&sh("exit 7")).code(), Some(7));
     assert_eq!(run(&sh("kill -KILL $$")).signal(), Some(libc::SIGKILL));
     let (status, _) = Front::start("exit 9").end();
@@ -164,7 +164,7 @@ fn status_is_the_programs() {
 }
 
 #[test]
-fn program_does_nothing_before_its_release() {
+fn program_does_not_run_before_its_release() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     let mut launch = sh("echo \"$A$B\" > \"$FILE\"");
@@ -176,17 +176,17 @@ fn program_does_nothing_before_its_release() {
     ];
     let mut started = launch.start().unwrap();
     let exe = std::fs::read_link(format!("/proc/{}/exe", started.pid())).unwrap();
-    assert_eq!(exe, std::env::current_exe().unwrap(), "it is still a copy of this process");
+    assert_eq!(exe, std::env::current_exe().unwrap(), "the process has not executed the program");
     assert!(!file.exists());
     started.release().unwrap();
     started.release().unwrap();
     assert!(started.wait().unwrap().success());
-    assert!(started.wait().unwrap().success(), "the status can be asked for again");
+    assert!(started.wait().unwrap().success(), "the status can be read again");
     assert_eq!(std::fs::read_to_string(file).unwrap(), "a b\n");
 }
 
 #[test]
-fn program_that_is_dropped_before_its_release_is_gone() {
+fn held_program_ends_when_dropped() {
     let started = sh("exit 0").start().unwrap();
     let pid = started.pid();
     assert!(is_there(pid));
@@ -194,12 +194,13 @@ fn program_that_is_dropped_before_its_release_is_gone() {
     assert!(!is_there(pid));
 }
 
-/// Each has copies of what was open when it was made, and once in some thousand times that is what an earlier one's exec is awaited on.
+/// Each held process has copies of open descriptors; about once in a thousand cases one of them is
+/// the socket that reports the exec of an earlier program.
 #[test]
-fn programs_that_are_held_together_do_not_wait_for_each_other() {
+fn programs_that_are_released_together_do_not_deadlock() {
     for _ in 0..50 {
         let mut held: Vec<Started> = (0..4).map(|_| sh("exit 0").start().unwrap()).collect();
-        // Those that are dropped are waited for, too.
+        // Dropping a held program waits for its end.
         held.truncate(3);
         Started::release_all(&mut held.iter_mut().collect::<Vec<_>>()).unwrap();
         assert!(held.iter_mut().all(|started| started.wait().unwrap().success()));
@@ -207,11 +208,11 @@ fn programs_that_are_held_together_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn program_that_cannot_be_started_is_told_apart() {
+fn errors_distinguish_missing_and_unusable_programs() {
     let dir = tempfile::tempdir().unwrap();
     let try_it = |program: &Path| -> Error {
         let mut launch = Launch::new(program, []);
-        // Without directories that this user may not look into: there, nobody can tell what is missing.
+        // Without folders that this user cannot read: the cause is undetectable there.
         launch.env.push(("PATH".into(), Some("/usr/bin:/bin".into())));
         let mut started: Started = launch.start().unwrap();
         let error = started.release().unwrap_err();
@@ -224,20 +225,22 @@ fn program_that_cannot_be_started_is_told_apart() {
     let plain = dir.path().join("plain");
     std::fs::write(&plain, "exit 5").unwrap();
     assert!(matches!(try_it(&plain), Error::NotExecutable { .. }));
-    // Without a first line that names an interpreter it is a shell script, for `env` as for us.
+    // A file without an interpreter line is a shell script, for `env` and for Corebeat.
     std::fs::set_permissions(&plain, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     assert_eq!(run(&Launch::new(&plain, [])).code(), Some(5));
     assert!(matches!(Launch::new("a\0b", []).start(), Err(Error::Refused { .. })));
 }
 
 #[test]
-fn program_gets_streams_descriptors_signals_and_limits_as_they_were() {
-    // Sorted, as sizes and orders of what is asked for differ.
-    let script = "ls /proc/self/fd; grep -E '^(Sig(Blk|Ign)|Cpus_allowed_list)' /proc/self/status; ulimit -n; ulimit -Hn";
+fn program_inherits_streams_descriptors_signals_and_limits() {
+    // Sorted, because sizes and orders differ.
+    let script = "ls /proc/self/fd; \
+                  grep -E '^(Sig(Blk|Ign)|Cpus_allowed_list)' /proc/self/status; \
+                  ulimit -n; ulimit -Hn";
     for ignore in [false, true] {
         let prepare = |command: &mut Command| {
             command.stdin(Stdio::null()).env_remove(ROLE);
-            // SAFETY: system calls only.
+            // SAFETY: the hook only makes system calls.
             unsafe {
                 command.pre_exec(move || {
                     libc::signal(libc::SIGPIPE, if ignore { libc::SIG_IGN } else { libc::SIG_DFL });
@@ -276,22 +279,23 @@ fn signal_to_corebeat_alone_reaches_the_program() {
     for (name, number) in ["TERM", "INT", "HUP", "USR1", "WINCH"].into_iter().zip(signals) {
         let script = format!("trap 'echo @got; exit 3' {name}; echo @up; {WAIT}");
         let mut front = Front::start(&script);
-        front.hear("@up");
+        front.wait_for("@up");
         send(front.pid, number);
-        front.hear("@got");
+        front.wait_for("@got");
         assert_eq!(front.end().0.code(), Some(3), "{name}");
     }
 }
 
 #[test]
-fn signal_from_the_program_to_its_parent_does_not_come_back() {
+fn signal_from_the_program_to_its_parent_is_not_forwarded() {
     let (status, _) = Front::start("kill -TERM $PPID; (kill -TERM $PPID; sleep 0.2); exit 4").end();
     assert_eq!(status.code(), Some(4));
 }
 
 #[test]
-fn program_in_a_process_group_of_its_own_is_waited_for() {
-    let (status, output) = Front::start("exec timeout 60 sh -c 'sleep 0.2; echo @end; exit 5'").end();
+fn program_in_a_separate_process_group_is_awaited() {
+    let (status, output) =
+        Front::start("exec timeout 60 sh -c 'sleep 0.2; echo @end; exit 5'").end();
     assert_eq!(status.code(), Some(5));
     assert!(output.contains("@end"));
 }
@@ -300,25 +304,25 @@ fn program_in_a_process_group_of_its_own_is_waited_for() {
 fn orphans_are_reaped() {
     let script = "for i in 1 2 3; do sh -c 'sleep 0.01 & sleep 0.02 &'; done; sleep 0.2; exit 0";
     let mut front = Front::start(script);
-    // -1: no child is left, running or waiting to be asked.
-    assert_eq!(front.hear("@left"), "-1");
+    // -1: no child is left, running or unreaped.
+    assert_eq!(front.wait_for("@left"), "-1");
 }
 
 #[test]
 fn stop_and_continue_work_as_for_the_program_itself() {
     let mut front = Front::start("echo @pid $$; kill -TSTP $$; echo @again; exit 6");
-    let program: i32 = front.hear("@pid").parse().unwrap();
+    let program: i32 = front.wait_for("@pid").parse().unwrap();
     until(|| state(program) == 'T' && state(front.pid) == 'T');
-    // As a shell's `fg` does: to all of the group.
-    send(-front.group(), libc::SIGCONT);
-    front.hear("@again");
+    // As `fg` of a shell: to the whole group.
+    send(-front.group.id(), libc::SIGCONT);
+    front.wait_for("@again");
     assert_eq!(front.end().0.code(), Some(6));
 }
 
 #[test]
-fn program_goes_on_when_corebeat_is_killed() {
+fn program_continues_when_corebeat_is_killed() {
     let mut front = Front::start("echo @pid $$; exec sleep 60");
-    let program: i32 = front.hear("@pid").parse().unwrap();
+    let program: i32 = front.wait_for("@pid").parse().unwrap();
     send(front.pid, libc::SIGKILL);
     assert_eq!(front.harness.wait().unwrap().signal(), Some(libc::SIGKILL));
     assert!(is_there(program));
@@ -326,12 +330,80 @@ fn program_goes_on_when_corebeat_is_killed() {
 }
 
 #[test]
-fn memory_policy_is_the_programs_from_its_start() {
+fn memory_policy_holds_from_the_start_of_the_program() {
     let mut launch = sh("grep -q interleave:0 /proc/self/numa_maps");
     launch.memory = Some(MemoryPolicy::Interleave(vec![NodeId(0)]));
     if Path::new("/proc/self/numa_maps").exists() {
         assert!(run(&launch).success());
     }
     launch.memory = Some(MemoryPolicy::Bind(vec![NodeId(1000)]));
-    assert!(matches!(launch.start(), Err(Error::Senseless(_))));
+    assert!(matches!(launch.start(), Err(Error::InvalidArgument(_))));
+}
+
+/// A program that computes, waits, forks, and reads and writes, and prints its resources at its
+/// end: CPU time in seconds, voluntary and involuntary switches, and bytes. Does nothing as a test.
+#[test]
+fn use_resources() {
+    if std::env::var_os("COREBEAT_TEST_RESOURCES").is_none() {
+        return;
+    }
+    let mut sum = 1u64;
+    (0..60_000_000u64).for_each(|i| sum = std::hint::black_box(sum.wrapping_mul(i | 1)));
+    for _ in 0..50 {
+        assert!(Command::new("true").status().unwrap().success());
+        std::thread::sleep(Duration::from_micros(10));
+    }
+    let copy = "dd if=/dev/zero of=/dev/null bs=64k count=400 2>/dev/null";
+    assert!(Command::new("sh").args(["-c", copy]).status().unwrap().success());
+    let usage = |of| {
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the kernel writes a struct of this type, for which zeros are valid.
+        unsafe {
+            libc::getrusage(of, usage.as_mut_ptr());
+            usage.assume_init()
+        }
+    };
+    let both = [usage(libc::RUSAGE_SELF), usage(libc::RUSAGE_CHILDREN)];
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    let cpu_s: f64 = both.iter().map(|u| seconds(u.ru_utime) + seconds(u.ru_stime)).sum();
+    let voluntary: i64 = both.iter().map(|u| u.ru_nvcsw).sum();
+    let involuntary: i64 = both.iter().map(|u| u.ru_nivcsw).sum();
+    let io = std::fs::read_to_string("/proc/self/io").unwrap();
+    let bytes = io.lines().take(2).map(|l| l.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
+    println!("\n@used {cpu_s} {voluntary} {involuntary} {}", bytes.sum::<u64>());
+}
+
+/// The usage is complete although nothing observes the program, and includes all its children.
+#[test]
+fn usage_agrees_with_the_resources_that_the_program_reports() {
+    let (mut printed, stdout) = std::io::pipe().unwrap();
+    let args = ["use_resources", "--exact", "--nocapture", "--test-threads=1"].map(Into::into);
+    let launch = Launch {
+        env: vec![("COREBEAT_TEST_RESOURCES".into(), Some("1".into()))],
+        stdout: Some(std::os::fd::OwnedFd::from(stdout).into()),
+        ..Launch::new(std::env::current_exe().unwrap(), args)
+    };
+    let mut started = launch.start().unwrap();
+    started.release().unwrap();
+    drop(launch);
+    let mut text = String::new();
+    printed.read_to_string(&mut text).unwrap();
+    assert!(started.wait().unwrap().success());
+    let usage = started.usage();
+    let line = text.lines().find_map(|l| l.strip_prefix("@used ")).unwrap();
+    let used: Vec<f64> = line.split(' ').map(|n| n.parse().unwrap()).collect();
+    let counted = [
+        usage.cpu_s(),
+        usage.voluntary_switches as f64,
+        usage.involuntary_switches as f64,
+        usage.io_bytes.unwrap() as f64,
+    ];
+    // The program has no count of its end, and of its start before the exec.
+    let unknown = [0.05, 20.0, f64::INFINITY, 20_000.0];
+    for ((counted, used), unknown) in counted.into_iter().zip(used).zip(unknown) {
+        assert!(
+            counted >= used && counted <= used * 1.01 + unknown,
+            "{usage:?} for {line}: {counted} and {used}"
+        );
+    }
 }

@@ -1,6 +1,7 @@
-//! OpenMP programs under a team channel: their sizes follow, and their results stay.
+//! OpenMP programs with a team channel: their team sizes follow the channel, and their results stay
+//! equal.
 //!
-//! Each test builds its programs with gcc, and where clang with its OpenMP runtime is installed once more with that.
+//! Each test builds its programs with gcc, and also with clang if its OpenMP runtime is installed.
 
 use corebeat_linux::TeamChannel;
 use corebeat_machine::TeamSample;
@@ -11,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long an event may take to come; generous, because the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Longest time to wait for an event; long, because the machine may be busy.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A compiler with an OpenMP runtime.
 #[derive(Clone, Copy)]
@@ -26,8 +27,12 @@ const CLANG: Compiler = Compiler { name: "clang", arguments: &["-fopenmp=libomp"
 
 impl Compiler {
     fn build(self, dir: &Path, source: &str, more: &[&str]) -> Option<PathBuf> {
-        let file =
-            dir.join(format!("{}-{}{}", Path::new(source).file_stem()?.display(), self.name, more.join("")));
+        let file = dir.join(format!(
+            "{}-{}{}",
+            Path::new(source).file_stem()?.display(),
+            self.name,
+            more.join("")
+        ));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
         let made = Command::new(self.name)
             .args(["-O1", "-w"])
@@ -41,24 +46,34 @@ impl Compiler {
             .output();
         match made {
             Ok(output) if output.status.success() => Some(file),
-            Ok(output) if self.name == "gcc" => panic!("{}", String::from_utf8_lossy(&output.stderr)),
-            Err(e) if self.name == "gcc" => panic!("the tests need gcc: {e}"),
+            Ok(output) if self.name == "gcc" => {
+                panic!("{}", String::from_utf8_lossy(&output.stderr))
+            }
+            Err(e) if self.name == "gcc" => panic!("the tests require gcc: {e}"),
             _ => None,
         }
     }
 }
 
-/// The compilers that work here. Says so where LLVM's is left out.
+/// Returns the available compilers. Prints a line if clang is missing.
 fn compilers(dir: &Path) -> Vec<Compiler> {
     if CLANG.build(dir, "tests/team/ask.c", &[]).is_some() {
         return vec![GCC, CLANG];
     }
-    println!("left out: LLVM's runtime (no clang with libomp here; on Debian: apt install clang libomp-dev)");
+    println!(
+        "skipped: the LLVM runtime (no clang with libomp; on Debian: apt install clang \
+             libomp-dev)"
+    );
     vec![GCC]
 }
 
-/// A command under the channel, in an environment whose OpenMP variables are `variables` alone.
-fn command(channel: &TeamChannel, program: &Path, variables: &[(&str, &str)], cpus: usize) -> Command {
+/// Returns a command with the channel, in an environment with only these OpenMP variables.
+fn command(
+    channel: &TeamChannel,
+    program: &Path,
+    variables: &[(&str, &str)],
+    cpus: usize,
+) -> Command {
     let current = |name: &str| variables.iter().find(|v| v.0 == name).map(|v| OsString::from(v.1));
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -66,45 +81,46 @@ fn command(channel: &TeamChannel, program: &Path, variables: &[(&str, &str)], cp
             command.env_remove(name);
         }
     }
-    // libgomp's barriers spin for a millisecond where a team is no larger than the machine, which takes a busy one ages.
+    // Barriers of libgomp spin for a millisecond in a team that is no larger than the machine,
+    // which is very slow on a busy machine.
     command.env("GOMP_SPINCOUNT", "1000");
     command.envs(variables.iter().copied());
     command.envs(channel.environment(current, cpus));
     command
 }
 
-/// A program that answers each byte with a line.
-struct Talk {
+/// A program that writes a line for each byte that it reads.
+struct Dialog {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
 }
 
-impl Talk {
-    fn start(mut command: Command) -> Talk {
+impl Dialog {
+    fn start(mut command: Command) -> Dialog {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let to = child.stdin.take().unwrap();
         let from = BufReader::new(child.stdout.take().unwrap());
-        Talk { child, to, from }
+        Dialog { child, to, from }
     }
 
     fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
-    fn tell(&mut self, byte: char) {
+    fn send(&mut self, byte: char) {
         self.to.write_all(&[byte as u8]).unwrap();
     }
 
-    fn hear(&mut self) -> Vec<i32> {
+    fn receive(&mut self) -> Vec<i32> {
         let mut line = String::new();
         self.from.read_line(&mut line).unwrap();
         line.split_whitespace().filter_map(|n| n.parse().ok()).collect()
     }
 
-    fn ask(&mut self, byte: char) -> Vec<i32> {
-        self.tell(byte);
-        self.hear()
+    fn request(&mut self, byte: char) -> Vec<i32> {
+        self.send(byte);
+        self.receive()
     }
 
     fn end(mut self) {
@@ -113,15 +129,20 @@ impl Talk {
     }
 }
 
-/// A program of four threads at most to talk to, built by each compiler.
-fn talk_with_each(variables: &[(&str, &str)], more: &[&str], mut talk: impl FnMut(&mut TeamChannel, Talk)) {
+/// Runs a check on a program of up to four threads, built by each compiler.
+fn with_each_compiler(
+    variables: &[(&str, &str)],
+    more: &[&str],
+    mut talk: impl FnMut(&mut TeamChannel, &mut Dialog),
+) {
     let dir = tempfile::tempdir().unwrap();
     for compiler in compilers(dir.path()) {
         println!("{}", compiler.name);
         let program = compiler.build(dir.path(), "tests/team/ask.c", more).unwrap();
         let mut channel = TeamChannel::create().unwrap();
-        let talking = Talk::start(command(&channel, &program, variables, 4));
-        talk(&mut channel, talking);
+        let mut talking = Dialog::start(command(&channel, &program, variables, 4));
+        talk(&mut channel, &mut talking);
+        talking.end();
     }
 }
 
@@ -131,92 +152,90 @@ fn sample_of(channel: &mut TeamChannel, pid: i32) -> Option<TeamSample> {
 
 #[test]
 fn team_of_a_plain_program_follows_the_size() {
-    talk_with_each(&[("OMP_NUM_THREADS", "8")], &[], |channel, mut program| {
-        assert_eq!(program.ask('r'), [4], "lowered at start");
+    with_each_compiler(&[("OMP_NUM_THREADS", "8")], &[], |channel, program| {
+        assert_eq!(program.request('r'), [4], "lowered at start");
         channel.set_size(None, Some(2)).unwrap();
-        assert_eq!(program.ask('r'), [2]);
+        assert_eq!(program.request('r'), [2]);
         channel.set_size(Some(program.pid()), Some(1)).unwrap();
-        assert_eq!(program.ask('r'), [1]);
+        assert_eq!(program.request('r'), [1]);
         channel.set_size(Some(program.pid()), Some(3)).unwrap();
-        assert_eq!(program.ask('r'), [3]);
+        assert_eq!(program.request('r'), [3]);
         channel.set_size(Some(program.pid()), Some(100)).unwrap();
-        assert_eq!(program.ask('r'), [4], "never above what the program would get");
+        assert_eq!(program.request('r'), [4], "never above the size without Corebeat");
         channel.set_size(Some(program.pid()), None).unwrap();
-        assert_eq!(program.ask('r'), [4]);
+        assert_eq!(program.request('r'), [4]);
         let sample = sample_of(channel, program.pid()).unwrap();
         assert_eq!((sample.size_max, sample.size, sample.fixed), (4, 4, false));
-        let count = |size| sample.regions.iter().filter(|r| r.size == size).map(|r| r.count).sum::<u64>();
+        let count =
+            |size| sample.regions.iter().filter(|r| r.size == size).map(|r| r.count).sum::<u64>();
         assert_eq!([count(1), count(2), count(3), count(4)], [1, 1, 1, 3]);
         assert!(sample.regions.iter().all(|r| r.region == sample.regions[0].region));
-        assert!(sample_of(channel, program.pid()).unwrap().regions.is_empty(), "nothing since");
-        program.end();
+        assert!(
+            sample_of(channel, program.pid()).unwrap().regions.is_empty(),
+            "no region since then"
+        );
     });
 }
 
 #[test]
-fn team_of_a_region_without_team_is_left_alone() {
-    talk_with_each(&[], &[], |channel, mut program| {
+fn team_of_a_serial_region_is_unchanged() {
+    with_each_compiler(&[], &[], |channel, program| {
         channel.set_size(None, Some(2)).unwrap();
-        assert_eq!(program.ask('i'), [1, 1]);
-        assert_eq!(program.ask('r'), [2]);
+        assert_eq!(program.request('i'), [1, 1]);
+        assert_eq!(program.request('r'), [2]);
         assert!(!sample_of(channel, program.pid()).unwrap().fixed);
-        program.end();
     });
 }
 
 #[test]
 fn team_nested_in_another_keeps_its_size() {
     let variables = [("OMP_NUM_THREADS", "4,3"), ("OMP_MAX_ACTIVE_LEVELS", "2")];
-    talk_with_each(&variables, &[], |channel, mut program| {
-        assert_eq!(program.ask('n'), [4, 3]);
+    with_each_compiler(&variables, &[], |channel, program| {
+        assert_eq!(program.request('n'), [4, 3]);
         channel.set_size(None, Some(2)).unwrap();
-        assert_eq!(program.ask('n'), [2, 3]);
-        program.end();
+        assert_eq!(program.request('n'), [2, 3]);
     });
 }
 
 #[test]
-fn team_of_a_program_told_its_maximum_is_fixed_at_it() {
-    talk_with_each(&[], &[], |channel, mut program| {
+fn team_of_a_program_that_reads_its_maximum_is_fixed() {
+    with_each_compiler(&[], &[], |channel, program| {
         channel.set_size(None, Some(2)).unwrap();
-        assert_eq!(program.ask('r'), [2]);
-        assert_eq!(program.ask('m'), [4]);
-        assert_eq!(program.ask('r'), [4]);
-        assert_eq!(program.ask('t'), [4, 4]);
+        assert_eq!(program.request('r'), [2]);
+        assert_eq!(program.request('m'), [4]);
+        assert_eq!(program.request('r'), [4]);
+        assert_eq!(program.request('t'), [4, 4]);
         assert!(sample_of(channel, program.pid()).unwrap().fixed);
-        program.end();
     });
 }
 
 #[test]
-fn team_of_a_program_told_its_size_is_fixed_at_it() {
-    talk_with_each(&[], &[], |channel, mut program| {
+fn team_of_a_program_that_reads_its_size_is_fixed() {
+    with_each_compiler(&[], &[], |channel, program| {
         channel.set_size(None, Some(2)).unwrap();
-        assert_eq!(program.ask('t'), [2, 2]);
+        assert_eq!(program.request('t'), [2, 2]);
         channel.set_size(None, Some(3)).unwrap();
-        assert_eq!(program.ask('r'), [2]);
+        assert_eq!(program.request('r'), [2]);
         channel.set_size(None, None).unwrap();
-        assert_eq!(program.ask('r'), [2]);
-        assert_eq!(program.ask('m'), [2], "one number everywhere");
+        assert_eq!(program.request('r'), [2]);
+        assert_eq!(program.request('m'), [2], "one count in all places");
         assert!(sample_of(channel, program.pid()).unwrap().fixed);
-        program.end();
     });
 }
 
 #[test]
-fn team_of_a_program_that_keeps_its_size_is_fixed_at_it() {
+fn team_of_a_program_that_stores_its_size_is_fixed() {
     for level in ["-O0", "-O2"] {
-        talk_with_each(&[], &[level], |channel, mut program| {
+        with_each_compiler(&[], &[level], |channel, program| {
             channel.set_size(None, Some(2)).unwrap();
-            assert_eq!(program.ask('k'), [2]);
+            assert_eq!(program.request('k'), [2]);
             channel.set_size(None, Some(3)).unwrap();
-            assert_eq!(program.ask('r'), [2], "{level}");
-            program.end();
+            assert_eq!(program.request('r'), [2], "{level}");
         });
     }
 }
 
-/// gcc has each thread of a static loop ask for the size of the team.
+/// gcc generates code for static loops in which each thread reads the size of the team.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn team_of_a_program_with_static_loops_follows_the_size() {
@@ -230,183 +249,175 @@ fn team_of_a_program_with_static_loops_follows_the_size() {
         &["-O2", "-fcf-protection=full", "-Wl,-z,ibtplt", "-Wl,-z,lazy"],
     ];
     for code in codes {
-        talk_with_each(&[], code, |channel, mut program| {
-            assert_eq!(program.ask('l'), [4, 1998]);
+        with_each_compiler(&[], code, |channel, program| {
+            assert_eq!(program.request('l'), [4, 1998]);
             channel.set_size(None, Some(2)).unwrap();
-            assert_eq!(program.ask('l'), [2, 1998], "{code:?}");
+            assert_eq!(program.request('l'), [2, 1998], "{code:?}");
             assert!(!sample_of(channel, program.pid()).unwrap().fixed, "{code:?}");
-            program.end();
         });
     }
 }
 
 #[test]
-fn team_of_a_program_that_sets_its_size_is_fixed_at_it() {
-    talk_with_each(&[], &[], |channel, mut program| {
+fn team_of_a_program_that_sets_its_size_is_fixed() {
+    with_each_compiler(&[], &[], |channel, program| {
         channel.set_size(None, Some(2)).unwrap();
-        assert_eq!(program.ask('t'), [2, 2]);
-        program.ask('s');
-        assert_eq!(program.ask('r'), [3]);
-        assert_eq!(program.ask('m'), [3]);
+        assert_eq!(program.request('t'), [2, 2]);
+        program.request('s');
+        assert_eq!(program.request('r'), [3]);
+        assert_eq!(program.request('m'), [3]);
         assert!(sample_of(channel, program.pid()).unwrap().fixed);
-        program.end();
     });
 }
 
 #[test]
-fn team_with_a_clause_is_fixed_at_it() {
-    talk_with_each(&[], &[], |channel, mut program| {
+fn team_with_a_clause_is_fixed() {
+    with_each_compiler(&[], &[], |channel, program| {
         channel.set_size(None, Some(2)).unwrap();
-        assert_eq!(program.ask('c'), [3]);
-        assert_eq!(program.ask('r'), [4], "the program may rely on both");
+        assert_eq!(program.request('c'), [3]);
+        assert_eq!(program.request('r'), [4], "the program may rely on both counts");
         assert!(sample_of(channel, program.pid()).unwrap().fixed);
-        program.end();
     });
 }
 
 #[test]
 fn team_of_a_program_with_thread_data_is_fixed() {
-    talk_with_each(&[], &["-DTHREAD_DATA"], |channel, mut program| {
+    with_each_compiler(&[], &["-DTHREAD_DATA"], |channel, program| {
         channel.set_size(None, Some(2)).unwrap();
-        assert_eq!(program.ask('r'), [4]);
+        assert_eq!(program.request('r'), [4]);
         assert!(sample_of(channel, program.pid()).unwrap().fixed);
-        program.end();
     });
 }
 
 #[test]
-fn team_with_consent_follows_whatever_the_program_was_told() {
-    talk_with_each(&[("OMP_DYNAMIC", "true")], &["-DTHREAD_DATA"], |channel, mut program| {
-        assert_eq!(program.ask('m'), [4]);
-        assert_eq!(program.ask('r'), [4], "no rule of the runtime's own");
+fn team_with_consent_follows_the_size_despite_reads() {
+    with_each_compiler(&[("OMP_DYNAMIC", "true")], &["-DTHREAD_DATA"], |channel, program| {
+        assert_eq!(program.request('m'), [4]);
+        assert_eq!(program.request('r'), [4], "no dynamic adjustment by the runtime");
         channel.set_size(None, Some(2)).unwrap();
-        assert_eq!(program.ask('t'), [2, 2]);
-        assert_eq!(program.ask('c'), [2]);
+        assert_eq!(program.request('t'), [2, 2]);
+        assert_eq!(program.request('c'), [2]);
         channel.set_size(None, Some(4)).unwrap();
-        assert_eq!(program.ask('c'), [3]);
-        program.ask('s');
-        assert_eq!(program.ask('r'), [3]);
+        assert_eq!(program.request('c'), [3]);
+        program.request('s');
+        assert_eq!(program.request('r'), [3]);
         assert!(!sample_of(channel, program.pid()).unwrap().fixed);
-        assert_eq!(program.ask('D'), [0], "consent withdrawn");
+        assert_eq!(program.request('D'), [0], "consent withdrawn");
         channel.set_size(None, Some(1)).unwrap();
-        assert_eq!(program.ask('r'), [3]);
+        assert_eq!(program.request('r'), [3]);
         assert!(sample_of(channel, program.pid()).unwrap().fixed);
-        assert_eq!(program.ask('d'), [1]);
-        assert_eq!(program.ask('r'), [1]);
-        program.end();
+        assert_eq!(program.request('d'), [1]);
+        assert_eq!(program.request('r'), [1]);
     });
 }
 
 #[test]
-fn team_of_a_forked_child_has_a_slot_of_its_own() {
-    talk_with_each(&[], &[], |channel, mut program| {
+fn team_of_a_forked_child_has_a_separate_slot() {
+    with_each_compiler(&[], &[], |channel, program| {
         channel.set_size(None, Some(1)).unwrap();
-        assert_eq!(program.ask('r'), [1]);
-        let child = program.ask('f')[0];
+        assert_eq!(program.request('r'), [1]);
+        let child = program.request('f')[0];
         channel.set_size(Some(child), Some(3)).unwrap();
-        assert_eq!(program.ask('r'), [1], "it claims a slot with its first region");
+        assert_eq!(program.request('r'), [1], "the first region claims a slot");
         channel.set_size(Some(child), Some(3)).unwrap();
-        assert_eq!(program.ask('r'), [3]);
+        assert_eq!(program.request('r'), [3]);
         let samples = channel.samples();
         assert_eq!(
             samples.iter().map(|s| s.0).collect::<BTreeSet<_>>(),
             BTreeSet::from([program.pid(), child])
         );
-        program.ask('q');
-        assert_eq!(program.ask('r'), [1]);
-        assert!(sample_of(channel, child).is_some(), "one last time");
+        program.request('q');
+        assert_eq!(program.request('r'), [1]);
+        assert!(sample_of(channel, child).is_some(), "included one last time");
         assert!(sample_of(channel, child).is_none());
-        program.end();
     });
 }
 
 #[test]
-fn team_of_an_executed_program_starts_anew() {
-    talk_with_each(&[], &[], |channel, mut program| {
-        assert_eq!(program.ask('m'), [4]);
+fn team_after_exec_starts_without_state() {
+    with_each_compiler(&[], &[], |channel, program| {
+        assert_eq!(program.request('m'), [4]);
         assert!(sample_of(channel, program.pid()).unwrap().fixed);
-        program.tell('x');
+        program.send('x');
         channel.set_size(None, Some(2)).unwrap();
-        assert_eq!(program.ask('r'), [2]);
+        assert_eq!(program.request('r'), [2]);
         let samples = channel.samples();
         assert_eq!(samples.len(), 1);
         assert!(!samples[0].1.fixed);
         assert_eq!(samples[0].1.regions.iter().map(|r| r.count).sum::<u64>(), 1);
-        program.end();
     });
 }
 
 #[test]
-fn team_in_a_long_region_is_seen_running() {
-    talk_with_each(&[], &[], |channel, mut program| {
+fn team_in_a_long_region_is_reported_as_running() {
+    with_each_compiler(&[], &[], |channel, program| {
         assert_eq!(channel.running(program.pid()), None);
-        program.tell('w');
+        program.send('w');
         let begin = Instant::now();
         let running = loop {
             if let Some(region) = channel.running(program.pid()) {
                 break region;
             }
-            assert!(begin.elapsed() < PATIENCE);
+            assert!(begin.elapsed() < TIMEOUT);
             std::thread::sleep(Duration::from_millis(2));
         };
         assert_eq!((running.size, running.count), (4, 0));
-        program.tell('.');
-        program.hear();
+        program.send('.');
+        program.receive();
         assert_eq!(channel.running(program.pid()), None);
-        program.end();
     });
 }
 
 #[test]
-fn team_after_the_channel_is_gone_gets_what_it_asks_for() {
-    talk_with_each(&[], &[], |channel, mut program| {
+fn team_after_the_end_of_the_channel_has_the_requested_size() {
+    with_each_compiler(&[], &[], |channel, program| {
         channel.set_size(None, Some(1)).unwrap();
-        assert_eq!(program.ask('r'), [1]);
+        assert_eq!(program.request('r'), [1]);
         drop(std::mem::replace(channel, TeamChannel::create().unwrap()));
-        assert_eq!(program.ask('r'), [4]);
-        program.tell('x');
-        assert_eq!(program.ask('r'), [4], "no channel to be found");
-        program.end();
+        assert_eq!(program.request('r'), [4]);
+        program.send('x');
+        assert_eq!(program.request('r'), [4], "the channel does not exist");
     });
 }
 
 #[test]
-fn team_in_processes_beyond_the_slots_still_runs() {
+fn team_of_a_process_without_a_slot_runs() {
     let dir = tempfile::tempdir().unwrap();
     let program = GCC.build(dir.path(), "tests/team/ask.c", &[]).unwrap();
     let mut channel = TeamChannel::create().unwrap();
     channel.set_size(None, Some(1)).unwrap();
     let mut seen = 0;
     for round in 0..2 {
-        let start = |_| Talk::start(command(&channel, &program, &[("OMP_NUM_THREADS", "2")], 4));
-        let mut talks: Vec<Talk> = (0..70).map(start).collect();
-        let sizes: Vec<i32> = talks.iter_mut().map(|t| t.ask('r')[0]).collect();
+        let start = |_| Dialog::start(command(&channel, &program, &[("OMP_NUM_THREADS", "2")], 4));
+        let mut talks: Vec<Dialog> = (0..70).map(start).collect();
+        let sizes: Vec<i32> = talks.iter_mut().map(|t| t.request('r')[0]).collect();
         assert_eq!(sizes.iter().filter(|&&s| s == 1).count(), 64, "round {round}");
         assert_eq!(sizes.iter().filter(|&&s| s == 2).count(), 6, "round {round}");
-        talks.into_iter().for_each(Talk::end);
+        talks.into_iter().for_each(Dialog::end);
         seen += channel.samples().len();
-        assert!(channel.samples().is_empty(), "slots are free again");
+        assert!(channel.samples().is_empty(), "all slots are free");
     }
     assert_eq!(seen, 128);
 }
 
 #[test]
-fn team_of_hidden_runtimes_follows_each() {
+fn teams_of_several_runtimes_follow_the_size() {
     let dir = tempfile::tempdir().unwrap();
     let host = Command::new("gcc")
         .args(["-w", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/team/host.c"), "-ldl", "-o"])
         .arg(dir.path().join("host"))
         .status();
     assert!(host.unwrap().success());
-    let library = |c: Compiler| c.build(dir.path(), "tests/team/plugin.c", &["-shared", "-fPIC"]).unwrap();
+    let library =
+        |c: Compiler| c.build(dir.path(), "tests/team/plugin.c", &["-shared", "-fPIC"]).unwrap();
     let libraries: Vec<PathBuf> = compilers(dir.path()).into_iter().map(library).collect();
     let channel = TeamChannel::create().unwrap();
     let mut host = command(&channel, &dir.path().join("host"), &[], 4);
     host.args(&libraries);
-    let mut host = Talk::start(host);
-    assert_eq!(host.ask('.'), vec![4; libraries.len()]);
+    let mut host = Dialog::start(host);
+    assert_eq!(host.request('.'), vec![4; libraries.len()]);
     channel.set_size(None, Some(2)).unwrap();
-    assert_eq!(host.ask('.'), vec![2; libraries.len()]);
+    assert_eq!(host.request('.'), vec![2; libraries.len()]);
     host.end();
 }
 
@@ -419,38 +430,31 @@ fn library_without_a_channel_changes_nothing() {
     std::fs::write(&wrong, vec![7; 600_000]).unwrap();
     for path in ["", "relative", "/no/such/file", "/dev/null", wrong.to_str().unwrap()] {
         let mut command = command(&channel, &program, &[], 3);
-        let mut talk = Talk::start({
+        let mut talk = Dialog::start({
             command.env("COREBEAT_TEAM", path);
             command
         });
-        assert_eq!((talk.ask('r'), talk.ask('c'), talk.ask('m')), (vec![3], vec![3], vec![3]), "{path}");
+        assert_eq!(
+            (talk.request('r'), talk.request('c'), talk.request('m')),
+            (vec![3], vec![3], vec![3]),
+            "{path}"
+        );
         talk.end();
     }
 }
 
-/// xorshift64*, by Vigna, *An experimental exploration of Marsaglia's xorshift generators, scrambled* (2016).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-}
-
-/// Runs a command while its team sizes change every few milliseconds. Returns its output and the sizes it had.
+/// Runs a command while its team sizes change every few milliseconds. Returns its output and its
+/// team sizes.
 fn run_under_random_sizes(
     channel: &mut TeamChannel,
     mut command: Command,
     seed: u64,
 ) -> (String, BTreeSet<u32>) {
-    let mut random = Random(seed | 1);
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let (begin, mut sizes) = (Instant::now(), BTreeSet::new());
     let status = loop {
-        let size = random.below(5) as u32;
+        let size = random.u32(0..5);
         channel.set_size(None, (size > 0).then_some(size)).unwrap();
         for (_, sample) in channel.samples() {
             assert!(!sample.fixed);
@@ -460,10 +464,10 @@ fn run_under_random_sizes(
             break status;
         }
         assert!(
-            begin.elapsed() < PATIENCE,
+            begin.elapsed() < TIMEOUT,
             "no end; replay with CB_SEED={seed} cargo test -p corebeat-linux --test team"
         );
-        std::thread::sleep(Duration::from_millis(1 + random.below(4)));
+        std::thread::sleep(Duration::from_millis(random.u64(1..5)));
     };
     let output = std::io::read_to_string(child.stdout.take().unwrap()).unwrap();
     assert!(
@@ -498,11 +502,12 @@ fn results_of_every_construct_hold_under_random_sizes() {
             command.arg("40");
             let (output, sizes) = run_under_random_sizes(&mut channel, command, seed);
             println!("{} OMP_DYNAMIC={dynamic}: {output}", compiler.name);
-            let teams: Vec<u32> = output.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+            let teams: Vec<u32> =
+                output.split_whitespace().filter_map(|n| n.parse().ok()).collect();
             assert!(output.starts_with("right"), "{output}");
             assert!(teams[0] <= 4 && sizes.iter().all(|&s| s <= 4), "{teams:?} {sizes:?}");
             if dynamic == "false" {
-                assert_eq!(teams[1..], [2, 2], "inner teams are left alone");
+                assert_eq!(teams[1..], [2, 2], "inner teams are unchanged");
             }
         }
     }
@@ -515,27 +520,35 @@ fn results_of_the_programs_are_the_same_at_all_sizes() {
     println!("CB_SEED={seed}");
     let checksum = |output: &str| output.lines().next().unwrap_or_default().to_owned();
     for compiler in compilers(dir.path()) {
-        // lu spins, and takes minutes with more threads than CPUs: few planes, two threads.
-        for (name, size, threads) in
-            [("lu", "4", "2"), ("sp", "10", "4"), ("cg", "3", "4"), ("ep", "300", "4"), ("phase", "1", "2")]
-        {
-            let program =
-                compiler.build(dir.path(), &format!("../../../bench/programs/{name}.c"), &[]).unwrap();
-            let alone = Command::new(&program).arg(size).env("OMP_NUM_THREADS", "1").output().unwrap();
+        // lu spins and takes minutes with more threads than CPUs: use few planes and two threads.
+        for (name, size, threads) in [
+            ("lu", "4", "2"),
+            ("sp", "10", "4"),
+            ("cg", "3", "4"),
+            ("ep", "300", "4"),
+            ("phase", "1", "2"),
+        ] {
+            let program = compiler
+                .build(dir.path(), &format!("../../../bench/programs/{name}.c"), &[])
+                .unwrap();
+            let alone =
+                Command::new(&program).arg(size).env("OMP_NUM_THREADS", "1").output().unwrap();
             let alone = checksum(&String::from_utf8(alone.stdout).unwrap());
             assert!(alone.starts_with("checksum"), "{name}: {alone}");
             for fixed_size in [1, 2] {
                 let mut channel = TeamChannel::create().unwrap();
                 channel.set_size(None, Some(fixed_size)).unwrap();
-                let output =
-                    command(&channel, &program, &[("OMP_NUM_THREADS", "8")], 4).arg(size).output().unwrap();
+                let output = command(&channel, &program, &[("OMP_NUM_THREADS", "8")], 4)
+                    .arg(size)
+                    .output()
+                    .unwrap();
                 assert_eq!(
                     checksum(&String::from_utf8(output.stdout).unwrap()),
                     alone,
                     "{name} at {fixed_size}"
                 );
                 let samples = channel.samples();
-                assert_eq!(samples[0].1.fixed, name == "lu", "{name}: lu is told its size");
+                assert_eq!(samples[0].1.fixed, name == "lu", "{name}: lu reads its size");
                 assert!(
                     samples[0].1.regions.iter().all(|r| r.size == fixed_size && r.count > 0),
                     "{name}: {samples:?}"

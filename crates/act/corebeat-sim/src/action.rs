@@ -1,180 +1,197 @@
-//! What may be done to the world.
+//! Actions on the world: each reports how many settings it changed.
 
 use crate::Error;
-use crate::priority;
-use crate::thread::{State, weight};
+use crate::thread::State;
 use crate::world::World;
-use corebeat_machine::{Action, Class, CpuId, CpuSet, NodeId, ProgramId, Target};
+use corebeat_machine::{Action, CpuSet, Effect, ProgramId, Restored, Target};
 
-impl World {
-    /// Carries an action out.
-    pub(crate) fn act(&mut self, action: &Action) -> Result<(), Error> {
-        let wrong = |what: &str| Err(Error::Action(what.into()));
-        match action {
-            Action::SetCpus { target, cpus } => {
-                let is_here = |c: &CpuId| (c.0 as usize) < self.cpus.len();
-                let here: Option<CpuSet> = cpus.as_ref().map(|cpus| cpus.iter().filter(is_here).collect());
-                if here.as_ref().is_some_and(CpuSet::is_empty) {
-                    return wrong("none of these CPUs is there; name one that is");
-                }
-                let targets = self.targets(*target)?;
-                if targets.iter().any(|&i| self.gang_of(i).is_some()) {
-                    return wrong("tasks of a coscheduled set run where the set is");
-                }
-                for i in targets {
-                    let own = &self.programs[self.threads[i].program].cpus;
-                    let cpus = here.as_ref().unwrap_or(own).clone();
-                    self.restrict(i, cpus);
-                }
-            }
-            Action::SetSlice { target, slice_us } => {
-                if *slice_us == Some(0) {
-                    return wrong("a slice is longer than 0");
-                }
-                for i in self.targets(*target)? {
-                    let t = &mut self.threads[i];
-                    t.slice = slice_us.map(|us| u64::from(us) * 1_000);
-                    t.left = t.slice.map_or(t.left, |slice| t.left.min(slice));
-                    if t.state == State::Running {
-                        let c = t.cpu;
-                        self.kick(c);
-                    }
-                }
-            }
-            Action::SetClass { target, class } => {
-                for i in self.targets(*target)? {
-                    let class = class.unwrap_or(self.programs[self.threads[i].program].class);
-                    self.reweigh(i, class, self.threads[i].nice);
-                }
-            }
-            Action::SetNice { target, nice } => {
-                if !(-20..=19).contains(nice) {
-                    return wrong("nice values are from -20 to 19");
-                }
-                for i in self.targets(*target)? {
-                    self.reweigh(i, self.threads[i].class, *nice);
-                }
-            }
-            Action::SetWeight { program, weight } => {
-                if !(1..=10_000).contains(weight) {
-                    return wrong("weights are from 1 to 10000");
-                }
-                let program = self.program(*program)?;
-                (0..self.cpus.len()).for_each(|c| self.settle(c));
-                self.programs[program].weight = Some(*weight);
-            }
-            Action::SetQuota { program, cpus } => {
-                if cpus.is_some_and(|cpus| !(cpus.is_finite() && cpus > 0.0)) {
-                    return wrong("a limit is above 0 CPUs");
-                }
-                let program = self.program(*program)?;
-                (0..self.cpus.len()).for_each(|c| self.settle(c));
-                self.limit(program, *cpus);
-            }
-            Action::SetFrozen { program, frozen } => {
-                let program = self.program(*program)?;
-                (0..self.cpus.len()).for_each(|c| self.settle(c));
-                self.freeze(program, *frozen);
-            }
-            Action::MovePages { program, from, to } => {
-                let is_here = |n: &NodeId| self.topology.nodes().iter().any(|m| m.id == *n);
-                if from.is_empty() || to.is_empty() || !from.iter().chain(to).all(is_here) {
-                    return wrong("pages move from nodes that are there to nodes that are there");
-                }
-                let program = self.program(*program)?;
-                self.move_pages(program, from, to);
-            }
-            Action::SpreadPages { program, spread } => {
-                let program = self.program(*program)?;
-                self.spread_pages(program, *spread);
-            }
-            Action::SetTeam { program, size } => {
-                if *size == Some(0) {
-                    return wrong("a team has a thread or more");
-                }
-                let program = self.program(*program)?;
-                match &mut self.programs[program].crew {
-                    Some(crew) => crew.resize(*size),
-                    None => return wrong("the program has no parallel regions"),
-                }
-            }
+/// Carries out an action.
+pub(crate) fn apply(world: &mut World, action: &Action) -> Result<Effect, Error> {
+    check(world, action)?;
+    let changed = match action {
+        Action::SetCpus { target, cpus } => set_cpus(world, *target, cpus.as_ref())?,
+        Action::SetSlice { target, slice_us } => {
+            let slice = slice_us.map(|us| u64::from(us) * 1_000);
+            for_each(world, *target, |world, i| world.kernel.set_slice(i, slice))?
         }
-        Ok(())
+        Action::SetClass { target, class } => for_each(world, *target, |world, i| {
+            let t = &world.kernel.threads[i];
+            let (own, nice) = (world.kernel.programs[t.program].class, t.nice);
+            world.kernel.reweigh(i, class.unwrap_or(own), nice)
+        })?,
+        Action::SetNice { target, nice } => for_each(world, *target, |world, i| {
+            let t = &world.kernel.threads[i];
+            let own = world.kernel.programs[t.program].nice;
+            world.kernel.reweigh(i, t.class, own.saturating_add(*nice).clamp(-20, 19))
+        })?,
+        _ => u32::from(apply_to_program(world, action)?),
+    };
+    Ok(Effect { changed })
+}
+
+/// Rejects invalid values, before anything changes.
+fn check(world: &World, action: &Action) -> Result<(), Error> {
+    action.validate().map_err(|e| Error::Action(e.to_string()))?;
+    let memory = &world.kernel.memory;
+    let what = match action {
+        Action::SetCpus { cpus: Some(cpus), .. } if existing(world, cpus).is_empty() => {
+            "the machine has none of these CPUs: name CPUs of the machine"
+        }
+        Action::MovePages { from, to, .. } if !from.iter().chain(to).all(|n| memory.has(*n)) => {
+            "the machine lacks one of these nodes: name nodes of the machine"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Action(what.into()))
+}
+
+fn set_cpus(world: &mut World, target: Target, cpus: Option<&CpuSet>) -> Result<u32, Error> {
+    if targets(world, target)?.iter().any(|&i| world.kernel.set_of(i).is_some()) {
+        let what = "tasks of a coscheduled set run on the CPUs of their set; change the set";
+        return Err(Error::Action(what.into()));
     }
-
-    fn program(&self, id: ProgramId) -> Result<usize, Error> {
-        let number = id.0 as usize;
-        match number < self.programs.len() {
-            true => Ok(number),
-            false => Err(Error::Action(format!("there is no program {}", id.0))),
+    let cpus = cpus.map(|cpus| existing(world, cpus));
+    for_each(world, target, |world, i| {
+        let t = &mut world.kernel.threads[i];
+        // Without an earlier action, the thread has its own CPUs, or those of its claim.
+        if cpus.is_none() && !t.is_bound {
+            return false;
         }
+        t.is_bound = cpus.is_some();
+        let own = &world.kernel.programs[t.program].cpus;
+        let cpus = cpus.as_ref().unwrap_or(own).clone();
+        world.kernel.restrict(i, cpus)
+    })
+}
+
+/// Carries out an action on a program as a whole. Returns whether its setting changed.
+fn apply_to_program(world: &mut World, action: &Action) -> Result<bool, Error> {
+    let Some(id) = action.program() else { return Ok(false) };
+    let number = program(world, id)?;
+    if let (Action::SetTeam { .. }, None) = (action, &world.interpreter.teams[number]) {
+        return Err(Error::Action("the program has no parallel regions to resize".into()));
     }
-
-    /// Whose threads are meant; none if they have ended.
-    fn targets(&self, target: Target) -> Result<Vec<usize>, Error> {
-        let has_ended = |i: &usize| self.threads[*i].state != State::Ended;
-        match target {
-            Target::Program(id) => {
-                Ok(self.programs[self.program(id)?].threads.clone().filter(has_ended).collect())
-            }
-            Target::Thread(id) => {
-                let i = id
-                    .tid
-                    .checked_sub(1)
-                    .and_then(|i| usize::try_from(i).ok())
-                    .filter(|&i| i < self.threads.len());
-                let Some(i) = i else { return Err(Error::Action(format!("there is no thread {}", id.tid))) };
-                let is_it = self.threads[i].started == id.start_ticks && self.threads[i].is_alive();
-                Ok(if is_it { vec![i] } else { vec![] })
-            }
-        }
+    let kernel = &mut world.kernel;
+    let process = &mut kernel.programs[number];
+    if process.ended.is_some() {
+        return Ok(false);
     }
-
-    /// Lets a thread run on these CPUs alone.
-    pub(crate) fn restrict(&mut self, i: usize, cpus: CpuSet) {
-        let t = &mut self.threads[i];
-        t.cpus = cpus;
-        let c = t.cpu;
-        if t.cpus.contains(CpuId(c as u32)) {
-            return;
+    let has_changed = match action {
+        Action::SetWeight { weight, .. } => {
+            let has_changed = process.group.weight != Some(*weight);
+            kernel.settle_all();
+            kernel.programs[number].group.weight = Some(*weight);
+            has_changed
         }
-        match t.state {
-            State::Ready => {
-                self.dequeue(i);
-                let to = self.place_for(i);
-                self.enqueue(to, i, false);
+        Action::SetQuota { cpus, .. } => {
+            let has_changed = process.group.quota != *cpus;
+            if has_changed {
+                kernel.limit(number, *cpus);
             }
-            State::Running => self.kick(c),
-            _ => {}
+            has_changed
+        }
+        Action::SetFrozen { frozen, .. } => {
+            let has_changed = process.group.frozen != *frozen;
+            if has_changed {
+                kernel.freeze(number, *frozen);
+            }
+            has_changed
+        }
+        Action::MovePages { from, to, .. } => {
+            let threads = &kernel.threads[process.threads.clone()];
+            let nodes = (from.as_slice(), to.as_slice());
+            kernel.memory.move_pages(number, process, threads, nodes, &mut kernel.events)
+        }
+        Action::SpreadPages { spread, .. } => {
+            let has_changed = process.is_spread != *spread;
+            if has_changed {
+                kernel.memory.spread_pages(number, process, *spread, &mut kernel.events);
+            }
+            has_changed
+        }
+        Action::SetTeam { size, .. } => {
+            world.interpreter.teams[number].as_mut().is_some_and(|team| team.resize(*size))
+        }
+        _ => false,
+    };
+    Ok(has_changed)
+}
+
+/// Gives all programs and threads their own settings back.
+pub(crate) fn restore(world: &mut World) -> Restored {
+    let mut restored = Restored::default();
+    for number in 0..world.kernel.programs.len() {
+        let id = ProgramId(number as u32);
+        let name = world.kernel.programs[number].name.clone();
+        let target = Target::Program(id);
+        for action in [
+            Action::SetCpus { target, cpus: None },
+            Action::SetSlice { target, slice_us: None },
+            Action::SetClass { target, class: None },
+            Action::SetNice { target, nice: 0 },
+            Action::SetQuota { program: id, cpus: None },
+            Action::SetFrozen { program: id, frozen: false },
+            Action::SpreadPages { program: id, spread: false },
+            Action::SetTeam { program: id, size: None },
+        ] {
+            // An action that the program does not support has changed nothing.
+            if apply(world, &action).is_ok_and(Effect::has_changed) {
+                restored.undone.push(format!("program '{name}': {action}"));
+            }
+        }
+        world.kernel.settle_all();
+        if world.kernel.programs[number].group.weight.take().is_some() {
+            restored.undone.push(format!("program '{name}': no weight"));
         }
     }
+    restored
+}
 
-    /// Gives a thread a class and a nice value.
-    fn reweigh(&mut self, i: usize, class: Class, nice: i8) {
-        let new = weight(class, nice);
-        let (c, state) = (self.threads[i].cpu, self.threads[i].state);
-        if state == State::Ready {
-            self.dequeue(i);
+/// The CPUs of a set that the machine has.
+fn existing(world: &World, cpus: &CpuSet) -> CpuSet {
+    cpus.iter().filter(|c| (c.0 as usize) < world.kernel.cpus.len()).collect()
+}
+
+fn program(world: &World, id: ProgramId) -> Result<usize, Error> {
+    let number = id.0 as usize;
+    match number < world.kernel.programs.len() {
+        true => Ok(number),
+        false => Err(Error::Action(format!("program {} is unknown", id.0))),
+    }
+}
+
+/// The threads of a target that have not ended.
+fn targets(world: &World, target: Target) -> Result<Vec<usize>, Error> {
+    let threads = &world.kernel.threads;
+    match target {
+        Target::Program(id) => {
+            let process = &world.kernel.programs[program(world, id)?];
+            let is_left = |i: &usize| threads[*i].state != State::Ended;
+            Ok(process.threads.clone().filter(is_left).collect())
         }
-        self.settle(c);
-        let t = &mut self.threads[i];
-        let old = t.weight;
-        if t.class != class {
-            t.priority = priority::START;
-        }
-        (t.class, t.nice, t.weight) = (class, nice, new);
-        if t.is_runnable() {
-            let program = &mut self.programs[t.program];
-            program.runnable = program.runnable - old + new;
-        }
-        match state {
-            State::Ready => self.enqueue(c, i, false),
-            State::Running => {
-                let cpu = &mut self.cpus[c];
-                cpu.load = cpu.load - old + new;
-                self.kick(c);
-            }
-            _ => {}
+        Target::Thread(id) => {
+            let i = usize::try_from(id.tid).ok().and_then(|tid| tid.checked_sub(1));
+            let Some((i, thread)) = i.and_then(|i| Some((i, threads.get(i)?))) else {
+                return Err(Error::Action(format!("thread {} is unknown", id.tid)));
+            };
+            let is_same = thread.started == id.start_ticks && thread.is_alive();
+            Ok(if is_same { vec![i] } else { vec![] })
         }
     }
+}
+
+/// Changes each thread of a target. Threads that have not started are changed, but
+/// not counted.
+fn for_each(
+    world: &mut World,
+    target: Target,
+    mut change: impl FnMut(&mut World, usize) -> bool,
+) -> Result<u32, Error> {
+    let targets = targets(world, target)?;
+    let mut changed = 0;
+    for i in targets {
+        let has_changed = change(world, i);
+        changed += u32::from(has_changed && world.kernel.threads[i].is_alive());
+    }
+    Ok(changed)
 }

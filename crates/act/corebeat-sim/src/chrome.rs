@@ -1,67 +1,34 @@
-//! A timeline in the Trace Event Format of Chrome's, as one JSON object: what Perfetto (ui.perfetto.dev) opens.
+//! Export of a timeline to Chrome's Trace Event Format, which Perfetto (ui.perfetto.dev) opens.
 
 use crate::Timeline;
-use std::fmt::{self, Write};
+use corebeat_chrome::{ChromeWriter, Scope, Track};
+use std::io::{self, Write};
 
 impl Timeline {
-    /// The object. CPUs are tracks, stays are slices with the thread's name; phases are instants.
-    pub fn chrome(&self) -> String {
-        let mut out = String::from("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
-        out += "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{\"name\":\"simulated machine\"}}";
+    /// Writes the timeline as one JSON object: a track for each CPU, a slice for each stay of a
+    /// thread on a CPU, and an instant for each phase.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub fn write_chrome(&self, out: impl Write) -> io::Result<()> {
+        let mut writer = ChromeWriter::new(out)?;
+        writer.process_name("simulated machine")?;
         for (c, spans) in self.cpus.iter().enumerate() {
-            let track = c + 1;
-            let _ = write!(
-                out,
-                ",\n{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{track},\"args\":{{\"name\":\"CPU {c}\"}}}}"
-            );
+            let track = c as u32 + 1;
+            writer.track_name(track, &format!("CPU {c}"))?;
             for span in spans {
                 let (program, thread) = &self.threads[span.thread];
-                let _ = write!(
-                    out,
-                    ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{track},\"ts\":{},\"dur\":{},\"name\":{},\"cat\":{}}}",
-                    Us(span.from_ns),
-                    Us(span.to_ns - span.from_ns),
-                    Text(&format!("{} {thread}", self.programs[*program])),
-                    Text(&self.programs[*program]),
-                );
+                let program = &self.programs[*program];
+                let duration_ns = span.to_ns - span.from_ns;
+                let name = format!("{program} {thread}");
+                writer.slice(Track::Thread(track), span.from_ns, duration_ns, &name, program)?;
             }
         }
-        for (ns, program, phase) in &self.phases {
+        for (at_ns, program, phase) in &self.phases {
             let name = format!("{}: {phase}", self.programs[*program]);
-            let _ = write!(
-                out,
-                ",\n{{\"ph\":\"i\",\"s\":\"g\",\"pid\":1,\"tid\":1,\"ts\":{},\"name\":{}}}",
-                Us(*ns),
-                Text(&name)
-            );
+            writer.instant(1, *at_ns, Scope::Global, &name, None::<()>)?;
         }
-        out + "\n]}\n"
-    }
-}
-
-/// Nanoseconds as the format has them: microseconds.
-struct Us(u64);
-
-impl fmt::Display for Us {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:03}", self.0 / 1_000, self.0 % 1_000)
-    }
-}
-
-/// A text in quotes.
-struct Text<'a>(&'a str);
-
-impl fmt::Display for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("\"")?;
-        for c in self.0.chars() {
-            match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                c if c < ' ' => write!(f, "\\u{:04x}", u32::from(c))?,
-                c => write!(f, "{c}")?,
-            }
-        }
-        f.write_str("\"")
+        writer.finish().map(drop)
     }
 }
 
@@ -70,9 +37,10 @@ mod tests {
     use crate::timeline::sample::timeline;
 
     #[test]
-    fn chrome_object_has_every_stay() {
-        let text = timeline().chrome();
-        let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+    fn chrome_export_has_every_stay_and_phase() {
+        let mut text = Vec::new();
+        timeline().write_chrome(&mut text).unwrap();
+        let object: serde_json::Value = serde_json::from_slice(&text).unwrap();
         let events = object["traceEvents"].as_array().unwrap();
         let stays: Vec<_> = events.iter().filter(|e| e["ph"] == "X").collect();
         assert_eq!(stays.len(), 4);

@@ -1,81 +1,126 @@
-//! Claims of CPUs: programs ask, an arbiter says who has what, and parallel regions have a thread on each CPU of the claim.
+//! Claims of CPUs: programs request CPUs, an arbiter assigns them, and parallel regions have one
+//! thread on each CPU of the claim.
 
-use crate::crew::Crew;
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::kernel::Kernel;
 use corebeat_machine::{Arbiter, CpuId, CpuSet, ProgramId};
+use std::ops::Range;
 
-/// So long a program has until what it was asked to give back is taken, in nanoseconds: that of the daemon.
-const SHRINK_NS: u64 = 500_000_000;
+/// The time that a program has to release requested CPUs, in nanoseconds: that of the daemon.
+const RELEASE_NS: u64 = 500_000_000;
 
-impl World {
-    /// A program asks for CPUs.
-    pub(crate) fn invade(&mut self, program: usize, min: u32, max: u32) {
-        self.programs[program].claims = true;
-        self.settle_claims(program, |arbiter, id| arbiter.claim(id, min, max));
+/// The state of a program's claim.
+#[derive(Debug, Clone, Copy, Default)]
+struct Claim {
+    /// The program has claimed CPUs.
+    is_active: bool,
+    /// When the CPUs that the program must release are taken, in nanoseconds.
+    deadline: Option<u64>,
+}
+
+/// All claims, and the arbiter.
+#[derive(Default)]
+pub(crate) struct Claims {
+    arbiter: Option<Box<dyn Arbiter>>,
+    /// By program.
+    claims: Vec<Claim>,
+}
+
+impl Claims {
+    /// No claims, for this number of programs.
+    pub(crate) fn new(programs: usize) -> Claims {
+        Claims { arbiter: None, claims: vec![Claim::default(); programs] }
     }
 
-    /// A program gives back all but so many of its CPUs.
-    pub(crate) fn retreat(&mut self, program: usize, to: u32) {
-        if !self.programs[program].claims {
+    pub(crate) fn arbitrate(&mut self, arbiter: Box<dyn Arbiter>) {
+        self.arbiter = Some(arbiter);
+    }
+
+    /// A program requests CPUs.
+    pub(crate) fn invade(&mut self, kernel: &mut Kernel, program: usize, min: u32, max: u32) {
+        self.claims[program].is_active = true;
+        self.update(kernel, program, |arbiter, id| arbiter.claim(id, min, max));
+    }
+
+    /// A program releases all but `keep` of its CPUs. `team` has the threads of its thread team.
+    pub(crate) fn retreat(
+        &mut self,
+        kernel: &mut Kernel,
+        program: usize,
+        keep: u32,
+        team: Option<Range<usize>>,
+    ) {
+        if !self.claims[program].is_active {
             return;
         }
-        self.settle_claims(program, |arbiter, id| arbiter.release(id, to));
-        self.programs[program].claims = to > 0;
-        // Its first thread goes on where it is not in another's way.
-        let left = self.arbiter.as_ref().map(|arbiter| arbiter.cpus_of(ProgramId(program as u32)));
-        if let Some(left) = left {
-            self.tie(program, &left);
+        self.update(kernel, program, |arbiter, id| arbiter.release(id, keep));
+        self.claims[program].is_active = keep > 0;
+        // The first thread leaves the CPUs that are now another program's.
+        if let Some(arbiter) = &self.arbiter {
+            pin(kernel, program, team, &arbiter.cpus_of(ProgramId(program as u32)));
         }
     }
 
-    /// A time to give back is over. It counts only where the program has not given back what it was asked for then.
-    pub(crate) fn take_claimed(&mut self, program: usize) {
-        if self.programs[program].shrinks_at == Some(self.now) {
-            self.programs[program].shrinks_at = None;
-            self.settle_claims(program, |arbiter, id| arbiter.take(id));
+    /// Takes CPUs whose release deadline has passed. An event for an earlier request, which the
+    /// program has met, has no effect.
+    pub(crate) fn take_overdue(&mut self, kernel: &mut Kernel, program: usize) {
+        if self.claims[program].deadline == Some(kernel.now()) {
+            self.claims[program].deadline = None;
+            self.update(kernel, program, |arbiter, id| arbiter.take(id));
         }
     }
 
-    /// Between two regions a program does what it is asked, and takes what it was given. How many threads its claim has CPUs for, if it
-    /// has a claim: one is always there.
-    pub(crate) fn heed(&mut self, program: usize) -> Option<u32> {
+    /// Applies a program's pending changes between two regions: it releases the requested CPUs, and
+    /// uses those that it has received. Returns for how many threads the claim has CPUs, at least
+    /// one; `None` without a claim.
+    pub(crate) fn apply(
+        &mut self,
+        kernel: &mut Kernel,
+        program: usize,
+        team: Range<usize>,
+    ) -> Option<u32> {
         let id = ProgramId(program as u32);
-        let keep = self.arbiter.as_ref().filter(|_| self.programs[program].claims)?.keeps(id);
+        let keep = self.arbiter.as_ref().filter(|_| self.claims[program].is_active)?.keeps(id);
         if keep.is_some() {
-            self.settle_claims(program, |arbiter, id| arbiter.take(id));
+            self.update(kernel, program, |arbiter, id| arbiter.take(id));
         }
         let cpus = self.arbiter.as_ref()?.cpus_of(id);
-        self.tie(program, &cpus);
+        pin(kernel, program, Some(team), &cpus);
         Some((cpus.len() as u32).max(1))
     }
 
-    /// Lets something happen to claims, and gives who is asked to shrink by it time to do so.
-    fn settle_claims(&mut self, program: usize, happens: impl FnOnce(&mut dyn Arbiter, ProgramId)) {
+    /// Changes a program's claim, and sets deadlines for programs that must release CPUs for it.
+    fn update(
+        &mut self,
+        kernel: &mut Kernel,
+        program: usize,
+        change: impl FnOnce(&mut dyn Arbiter, ProgramId),
+    ) {
         let Some(arbiter) = self.arbiter.as_deref_mut() else { return };
-        happens(arbiter, ProgramId(program as u32));
-        for other in 0..self.programs.len() {
-            let is_asked = self.arbiter.as_ref().is_some_and(|a| a.keeps(ProgramId(other as u32)).is_some());
-            match (is_asked, self.programs[other].shrinks_at) {
+        change(arbiter, ProgramId(program as u32));
+        for (other, claim) in self.claims.iter_mut().enumerate() {
+            let must_release = arbiter.keeps(ProgramId(other as u32)).is_some();
+            match (must_release, claim.deadline) {
                 (true, None) => {
-                    self.programs[other].shrinks_at = Some(self.now + SHRINK_NS);
-                    self.post(self.now + SHRINK_NS, Event::Shrink(other));
+                    claim.deadline = Some(kernel.now() + RELEASE_NS);
+                    kernel.events.post_in(RELEASE_NS, Event::ReleaseDeadline(other));
                 }
-                (false, Some(_)) => self.programs[other].shrinks_at = None,
+                (false, Some(_)) => claim.deadline = None,
                 _ => {}
             }
         }
     }
+}
 
-    /// Ties the threads of a program's team to these CPUs, each to one; those for whom there is none are free.
-    fn tie(&mut self, program: usize, cpus: &CpuSet) {
-        let Some(threads) = self.programs[program].crew.as_ref().map(Crew::threads) else { return };
-        let mut claimed = cpus.iter();
-        for i in threads {
-            let own = || self.programs[program].cpus.clone();
-            let cpus = claimed.next().map_or_else(own, |cpu: CpuId| [cpu].into_iter().collect());
-            if self.threads[i].cpus != cpus {
-                self.restrict(i, cpus);
-            }
+/// Pins each thread of a team to one of these CPUs. Threads beyond the CPUs run where the program
+/// may.
+fn pin(kernel: &mut Kernel, program: usize, team: Option<Range<usize>>, cpus: &CpuSet) {
+    let mut claimed = cpus.iter();
+    for i in team.unwrap_or_default() {
+        let own = || kernel.programs[program].cpus.clone();
+        let cpus = claimed.next().map_or_else(own, |cpu: CpuId| [cpu].into_iter().collect());
+        if kernel.threads[i].cpus != cpus {
+            kernel.restrict(i, cpus);
         }
     }
 }

@@ -1,38 +1,39 @@
-//! What can go wrong.
+//! Errors of scenarios and actions.
 
-/// Why a scenario cannot be simulated, or an action not be carried out.
+/// Reason why a scenario cannot be simulated or an action cannot be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
-    /// The text is no scenario.
+    /// The text is not a valid scenario.
     #[error("line {line}, column {column}: {what}")]
     Text {
-        /// Where, from 1.
+        /// Line, from 1.
         line: usize,
-        /// Where, from 1.
+        /// Column, from 1.
         column: usize,
-        /// What is wrong.
+        /// The invalid part.
         what: String,
     },
-    /// The machine cannot be built.
+    /// The machine is invalid.
     #[error("machine: {0}")]
     Machine(String),
-    /// A program cannot be run.
+    /// A program is invalid.
     #[error("{place}: {what}")]
     Program {
-        /// Which program, team and step.
+        /// Program, team and step.
         place: String,
-        /// What is wrong, and what to write.
+        /// The invalid part, and the valid form.
         what: String,
     },
-    /// The scenario as a whole makes no sense.
+    /// The scenario as a whole is invalid.
     #[error("{0}")]
     Scenario(String),
-    /// The action makes no sense here.
+    /// The action is invalid on this machine.
     #[error("{0}")]
     Action(String),
 }
 
-/// A number as TOML writes it, without hundreds of digits.
+/// Formats a number as in TOML, without hundreds of digits.
 pub(crate) fn number(value: f64) -> String {
     match value {
         _ if value.is_nan() => "nan".to_owned(),

@@ -1,13 +1,28 @@
-//! Programs as groups: what they weigh together, and limits of their CPU time.
+//! A program as a scheduling group: weight, CPU quota and freezing.
 
-use crate::thread::State;
-use crate::world::{Event, Running, World};
+/// The period of a CPU quota: Linux' default for `cpu.max`.
+pub(crate) const PERIOD_NS: u64 = 100_000_000;
 
-/// A limit counts for so long, and then anew: Linux' default for `cpu.max`.
-const PERIOD_NS: u64 = 100_000_000;
+/// The group of a program's threads.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    /// The group's weight, if one was set; 100 is the default of a Linux control group.
+    pub(crate) weight: Option<u32>,
+    /// Sum of the weights of its runnable threads.
+    pub(crate) runnable: u64,
+    /// Quota in CPUs.
+    pub(crate) quota: Option<f64>,
+    /// CPU time that is left in this period, in nanoseconds; negative after an overrun.
+    left: i64,
+    /// Threads that wait until the group may run again.
+    pub(crate) throttled: Vec<usize>,
+    /// A refill event is pending.
+    refilling: bool,
+    pub(crate) frozen: bool,
+}
 
-impl Running {
-    /// What one of its threads weighs now: its own weight, or its part of the group's.
+impl Group {
+    /// The effective weight of a thread: its own, or its part of the group's.
     pub(crate) fn weight_of(&self, own: u64) -> u64 {
         match self.weight {
             None => own,
@@ -15,70 +30,42 @@ impl Running {
         }
     }
 
-    /// Whether it may not run: it is frozen, or has a limit, and has used it up.
+    /// Whether no thread of the group may run.
     pub(crate) fn is_held(&self) -> bool {
         self.frozen || self.quota.is_some() && self.left <= 0
     }
-}
 
-impl World {
-    /// Limits a program's CPU time to so many CPUs, or no more.
-    pub(crate) fn limit(&mut self, program: usize, cpus: Option<f64>) {
-        let quota = cpus.map(|cpus| ((cpus * PERIOD_NS as f64) as i64).max(1));
-        let running = &mut self.programs[program];
-        running.quota = quota;
-        running.left = quota.unwrap_or(0);
-        if quota.is_some() && !running.refilling {
-            running.refilling = true;
-            self.post(self.now + PERIOD_NS, Event::Refill(program));
-        }
-        self.let_run(program);
-        self.kick_all(program);
+    pub(crate) fn has_quota(&self) -> bool {
+        self.quota.is_some()
     }
 
-    /// Freezes a program, or thaws it.
-    pub(crate) fn freeze(&mut self, program: usize, frozen: bool) {
-        self.programs[program].frozen = frozen;
-        self.let_run(program);
-        self.kick_all(program);
+    /// Charges CPU time to the quota.
+    pub(crate) fn charge(&mut self, ran: u64) {
+        self.left = self.left.saturating_sub(ran as i64);
     }
 
-    /// Has all CPUs that run a program look.
-    fn kick_all(&mut self, program: usize) {
-        for c in 0..self.cpus.len() {
-            if self.cpus[c].current.is_some_and(|i| self.threads[i].program == program) {
-                self.kick(c);
-            }
-        }
+    /// Sets a quota in CPUs, or removes it. Returns whether refills must begin.
+    pub(crate) fn limit(&mut self, cpus: Option<f64>) -> bool {
+        self.quota = cpus;
+        self.left = self.per_period().unwrap_or(0);
+        self.quota.is_some() && !std::mem::replace(&mut self.refilling, self.quota.is_some())
     }
 
-    /// A new period: what was used beyond the limit is paid back.
-    pub(crate) fn refill(&mut self, program: usize) {
-        let running = &mut self.programs[program];
-        let Some(quota) = running.quota.filter(|_| running.alive > 0) else {
-            running.refilling = false;
-            return;
-        };
-        for c in 0..self.cpus.len() {
-            self.settle(c);
-        }
-        let running = &mut self.programs[program];
-        running.left = running.left.saturating_add(quota).min(quota);
-        self.post(self.now + PERIOD_NS, Event::Refill(program));
-        self.let_run(program);
+    /// CPU time per period, in nanoseconds.
+    fn per_period(&self) -> Option<i64> {
+        self.quota.map(|cpus| ((cpus * PERIOD_NS as f64) as i64).max(1))
     }
 
-    /// Those of its threads that had to wait for more CPU time may run.
-    fn let_run(&mut self, program: usize) {
-        if self.programs[program].is_held() {
-            return;
-        }
-        for i in std::mem::take(&mut self.programs[program].throttled) {
-            if self.threads[i].state == State::Throttled {
-                self.count_runnable(i, true);
-                let c = self.place_for(i);
-                self.enqueue(c, i, false);
-            }
+    /// Whether the group is refilled after this period; if not, refills end.
+    pub(crate) fn continues_refill(&mut self, is_alive: bool) -> bool {
+        self.refilling = self.quota.is_some() && is_alive;
+        self.refilling
+    }
+
+    /// Adds the CPU time of a period. An overrun of the last period is deducted.
+    pub(crate) fn refill(&mut self) {
+        if let Some(quota) = self.per_period() {
+            self.left = self.left.saturating_add(quota).min(quota);
         }
     }
 }

@@ -1,130 +1,142 @@
-//! The simulated world behind the traits that the loop is made of.
+//! The simulated world behind the traits of the control loop.
 
+use crate::snapshot::{self, Outcome};
 use crate::timeline::{Record, Timeline};
-use crate::view::Outcome;
 use crate::world::World;
-use crate::{Error, Scenario, SetOutcome};
-use corebeat_machine::{Action, Arbiter, Clock, Coscheduler, Machine, Snapshot, Topology};
+use crate::{Error, Scenario, SetOutcome, action};
+use corebeat_machine::{
+    Action, Arbiter, Clock, Coscheduler, Effect, Machine, Restored, Snapshot, Topology,
+};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A simulated machine with all that runs on it.
+/// A simulated machine with everything that runs on it.
 pub struct SimMachine {
     world: Rc<RefCell<World>>,
     topology: Topology,
-    seen_ns: u64,
+    /// Time of the last snapshot.
+    observed_ns: u64,
 }
 
-/// The machine's time. Waiting is what makes it pass.
+/// The clock of a simulated machine. Simulated time passes only while a caller waits.
 pub struct SimClock {
     world: Rc<RefCell<World>>,
 }
 
 impl SimMachine {
-    /// A machine as the scenario has it, before its first moment.
+    /// Creates the scenario's machine at time 0. The same scenario, seed and actions lead to the
+    /// same events.
     ///
     /// # Errors
-    /// Where the scenario makes no sense; the line says what to write.
+    /// Fails if the scenario is invalid. The message names the place and a valid value.
     pub fn new(scenario: &Scenario, seed: u64) -> Result<SimMachine, Error> {
         let world = World::new(scenario, seed)?;
         let topology = world.topology.clone();
-        Ok(SimMachine { world: Rc::new(RefCell::new(world)), topology, seen_ns: 0 })
+        Ok(SimMachine { world: Rc::new(RefCell::new(world)), topology, observed_ns: 0 })
     }
 
-    /// Has the machine take turns by the scenario's coscheduled sets ([`Scenario::coscheduled`]), as this says. To be called before time
-    /// passes.
+    /// Sets the coscheduler that assigns CPUs to the scenario's sets
+    /// ([`Scenario::coscheduled`]). Call this before time passes.
     pub fn coschedule(&mut self, coscheduler: Box<dyn Coscheduler>) {
-        self.world.borrow_mut().coscheduler = Some(coscheduler);
+        self.world.borrow_mut().kernel.sets.coschedule(coscheduler);
     }
 
-    /// Has programs that ask for CPUs ([`Step::Invade`](crate::Step::Invade)) get them from this. Without it they go on with what they have. To
-    /// be called before time passes.
+    /// Sets the arbiter of CPU claims ([`Step::Invade`](crate::Step::Invade)). Without an arbiter,
+    /// claims have no effect. Call this before time passes.
     pub fn arbitrate(&mut self, arbiter: Box<dyn Arbiter>) {
-        self.world.borrow_mut().arbiter = Some(arbiter);
+        self.world.borrow_mut().interpreter.claims.arbitrate(arbiter);
     }
 
-    /// What became of the coscheduled sets so far, in the scenario's order.
+    /// Returns the results of the coscheduled sets so far, in the scenario's order.
     pub fn sets(&mut self) -> Vec<SetOutcome> {
-        self.world.borrow_mut().set_outcomes()
+        let kernel = &mut self.world.borrow_mut().kernel;
+        kernel.sets.outcomes(kernel.events.now())
     }
 
-    /// Its clock.
+    /// Returns the simulated world, as ground truth for tests.
+    #[cfg(test)]
+    pub(crate) fn world(&self) -> std::cell::Ref<'_, World> {
+        self.world.borrow()
+    }
+
+    /// Returns the machine's clock.
     pub fn clock(&self) -> SimClock {
         SimClock { world: Rc::clone(&self.world) }
     }
 
-    /// Lets time pass until all programs have ended, the scenario's time is up, or nothing can happen any more.
+    /// Simulates until all programs have ended, the scenario's duration is over, or nothing can
+    /// happen any more.
     pub fn run(&mut self) {
         self.world.borrow_mut().run();
     }
 
-    /// Whether [`run`](SimMachine::run) would return at once.
+    /// Returns whether [`run`](SimMachine::run) would return at once.
     pub fn is_over(&self) -> bool {
         self.world.borrow().is_over()
     }
 
-    /// Who waits for what, if nothing can happen any more although threads are there.
+    /// Returns which threads wait for what, if threads are left and nothing can happen any more.
     pub fn deadlock(&self) -> Option<String> {
-        self.world.borrow().stuck.clone()
+        self.world.borrow().deadlock.clone()
     }
 
-    /// What became of the programs so far, in the scenario's order.
+    /// Returns the results of the programs so far, in the scenario's order.
     pub fn outcomes(&mut self) -> Vec<Outcome> {
-        self.world.borrow_mut().outcomes()
+        snapshot::outcomes(&mut self.world.borrow_mut())
     }
 
-    /// How long CPUs were busy so far, in nanoseconds, by CPU.
+    /// Returns the busy time of each CPU so far, in nanoseconds.
     pub fn busy_ns(&mut self) -> Vec<u64> {
-        let mut world = self.world.borrow_mut();
-        (0..world.cpus.len()).for_each(|c| world.settle(c));
-        world.cpus.iter().map(|c| c.busy).collect()
+        let kernel = &mut self.world.borrow_mut().kernel;
+        kernel.settle_all();
+        kernel.cpus.iter().map(|c| c.busy).collect()
     }
 
-    /// How often the cache line of a lock, a barrier, a condition or a queue went from one CPU to another, by their distance.
+    /// Returns how often cache lines of synchronisation objects moved from one CPU to another, by
+    /// distance.
     pub fn line_moves(&self) -> BTreeMap<u64, u64> {
-        self.world.borrow().ways.clone()
+        self.world.borrow().interpreter.sync.line_moves().clone()
     }
 
-    /// How many events have happened.
+    /// Returns the number of events so far.
     pub fn events(&self) -> u64 {
-        self.world.borrow().happened
+        self.world.borrow().kernel.events.handled()
     }
 
-    /// A number made of all events so far: the same scenario, seed and actions give the same one.
+    /// Returns a hash of all events so far.
     pub fn fingerprint(&self) -> u64 {
-        self.world.borrow().print
+        self.world.borrow().kernel.events.fingerprint()
     }
 
-    /// Writes down who runs where from now on.
+    /// Starts to record which thread runs where.
     pub fn record(&mut self) {
-        let mut world = self.world.borrow_mut();
-        let cpus = world.cpus.len();
-        world.record.get_or_insert_with(|| Record::new(cpus));
+        let kernel = &mut self.world.borrow_mut().kernel;
+        let cpus = kernel.cpus.len();
+        kernel.record.get_or_insert_with(|| Record::new(cpus));
     }
 
-    /// What was written down, up to now.
+    /// Returns the record up to now.
     pub fn timeline(&self) -> Timeline {
         let world = self.world.borrow();
-        let mut record = world.record.clone().unwrap_or_else(|| Record::new(world.cpus.len()));
-        for (c, cpu) in world.cpus.iter().enumerate().filter(|_| world.record.is_some()) {
+        let kernel = &world.kernel;
+        let now = kernel.now();
+        let mut record = kernel.record.clone().unwrap_or_else(|| Record::new(kernel.cpus.len()));
+        for (c, cpu) in kernel.cpus.iter().enumerate().filter(|_| kernel.record.is_some()) {
             if let Some(i) = cpu.current {
-                record.add(c, cpu.came, world.now, i);
+                record.add(c, cpu.dispatched, now, i);
             }
         }
-        let phases = world
-            .programs
-            .iter()
-            .enumerate()
-            .flat_map(|(p, program)| program.phases.iter().map(move |&(at, phase)| (at, p, phase)));
+        let phases = kernel.programs.iter().enumerate().flat_map(|(p, program)| {
+            let name = |phase: usize| world.phases[phase].clone();
+            program.phases.iter().map(move |&(at, phase)| (at, p, name(phase)))
+        });
         Timeline {
             cpus: record.cpus,
-            threads: (0..world.threads.len())
-                .map(|i| (world.threads[i].program, world.thread_name(i)))
-                .collect(),
-            programs: world.programs.iter().map(|p| p.name.clone()).collect(),
-            phases: phases.map(|(at, p, phase)| (at, p, world.phases[phase].clone())).collect(),
-            end_ns: world.now,
+            threads: kernel.threads.iter().map(|t| (t.program, t.name())).collect(),
+            programs: kernel.programs.iter().map(|p| p.name.clone()).collect(),
+            phases: phases.collect(),
+            end_ns: now,
             cut_ns: record.cut_ns,
         }
     }
@@ -139,19 +151,23 @@ impl Machine for SimMachine {
 
     fn observe(&mut self) -> Result<Snapshot, Error> {
         let mut world = self.world.borrow_mut();
-        let seen = world.snapshot(self.seen_ns);
-        self.seen_ns = world.now;
-        Ok(seen)
+        let snapshot = snapshot::snapshot(&mut world, self.observed_ns);
+        self.observed_ns = snapshot.at_ns;
+        Ok(snapshot)
     }
 
-    fn act(&mut self, action: &Action) -> Result<(), Error> {
-        self.world.borrow_mut().act(action)
+    fn act(&mut self, action: &Action) -> Result<Effect, Error> {
+        action::apply(&mut self.world.borrow_mut(), action)
+    }
+
+    fn restore(&mut self) -> Restored {
+        action::restore(&mut self.world.borrow_mut())
     }
 }
 
 impl Clock for SimClock {
     fn now_ns(&self) -> u64 {
-        self.world.borrow().now
+        self.world.borrow().kernel.now()
     }
 
     fn wait_until(&mut self, at_ns: u64) {

@@ -1,51 +1,63 @@
-//! What memory and caches cost: distance, crowded controllers, crowded caches, cold caches.
+//! The cost of memory and caches: distance, controller load, shared-cache pressure, cold caches.
 //!
 //! ```text
-//!   time of work  =  computing  +  misses * how far the data is * how crowded its controller is
+//!   time of work  =  computing  +  misses * distance of the data * load of its controller
 //!                                    |
-//!                                    `- of all references to the shared cache: `memory` of them alone, more where what the
-//!                                       threads on it use does not fit
+//!                                    `- share of references that miss the shared cache: `memory`
+//!                                       alone; more where its threads' data do not fit
 //! ```
 
-use crate::code::Op;
+use crate::Hardware;
+use crate::cpu::{Cpu, Cpus};
+use crate::event::{Event, EventQueue};
+use crate::process::Process;
 use crate::program::Placement;
-use crate::thread::{Doing, Thread};
-use crate::world::{Event, World};
-use corebeat_machine::NodeId;
+use crate::random::Random;
+use crate::thread::{Activity, Thread};
+use corebeat_machine::{NodeId, Topology};
 
-/// References to the shared cache for each nanosecond of work at full speed.
-pub(crate) const REFERENCES_PER_NS: f64 = 0.01;
-/// Lines of a KiB: what filling a cold cache refers to.
+/// Cache lines per KiB: the references that fill a cold cache.
 const LINES_PER_KIB: f64 = 16.0;
 /// The unit of shares of memory.
 const WHOLE: u64 = 1_000_000;
 /// Random placement gives each node up to this share more or less than the others.
 const RANDOM_SPREAD: f64 = 0.05;
-/// What a program's pages move at, in MiB a second.
+/// Speed of a page migration, in MiB per second.
 const MOVED_MIB_S: u64 = 1_024;
 
-/// Pages of a program on their way.
-#[derive(Debug, Clone)]
-pub(crate) struct Move {
+/// A migration of a program's pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Migration {
     program: usize,
     from: Vec<usize>,
-    to: To,
+    to: Destination,
+    is_done: bool,
 }
 
-/// Where pages go.
-#[derive(Debug, Clone)]
-enum To {
-    /// Equal parts of them to each of these nodes.
+impl Migration {
+    /// Whether the migration changes where these pages are.
+    fn moves(&self, pages: &[u64]) -> bool {
+        let mut after = pages.to_vec();
+        self.to.receive(&mut after, &self.from, None);
+        after != pages
+    }
+}
+
+/// The destination of migrated pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Destination {
+    /// Equal parts to each of these nodes.
     Nodes(Vec<usize>),
-    /// A thread's own to where it was last, what all share to where the first of them was.
+    /// Private pages to the node where their thread last ran, shared pages to the node of the
+    /// first thread.
     Users,
 }
 
-impl To {
-    /// Moves what lies on some nodes. Pages that are nowhere yet stay so.
-    fn bring(&self, pages: &mut [u64], from: &[usize], user: Option<usize>) {
+impl Destination {
+    /// Moves the pages on some nodes. Pages that are not placed yet stay so.
+    fn receive(&self, pages: &mut [u64], from: &[usize], user: Option<usize>) {
         let user = user.as_slice();
-        let to = if let To::Nodes(nodes) = self { nodes } else { user };
+        let to = if let Destination::Nodes(nodes) = self { nodes } else { user };
         if pages.is_empty() || to.is_empty() {
             return;
         }
@@ -56,56 +68,66 @@ impl To {
     }
 }
 
-impl World {
-    /// A thread has come onto a CPU: the kernel's switch, the caches that it finds cold, its memory if it runs for the first time.
-    pub(crate) fn settle_in(&mut self, c: usize, i: usize) {
-        let (node, cache) = (self.cpus[c].node, self.cpus[c].cache);
-        let is_other = self.cpus[c].last != Some(i);
-        self.place_pages(i, node);
-        let before = self.threads[i].ran_on.replace(c);
-        let t = &mut self.threads[i];
-        let core_kib = t.footprint_kib.min(self.hardware.core_cache_kib);
-        let all_kib = t.footprint_kib.min(self.hardware.cache_kib);
-        self.pressure[cache] += t.footprint_kib;
-        match before {
-            Some(before) if before != c => {
-                t.account.migrations += 1;
-                t.debt_system += self.hardware.switch_ns + self.hardware.migrate_ns;
-                if self.cpus[before].cache == cache {
-                    t.owe(core_kib * self.hardware.core_fill_ns);
-                    t.account.references += core_kib as f64 * LINES_PER_KIB;
-                } else {
-                    t.owe(all_kib * self.hardware.fill_ns);
-                    t.account.references += all_kib as f64 * LINES_PER_KIB;
-                    t.account.misses += all_kib as f64 * LINES_PER_KIB;
-                }
-            }
-            Some(_) if is_other => {
-                t.debt_system += self.hardware.switch_ns;
-                t.owe(core_kib * self.hardware.core_fill_ns);
-                t.account.references += core_kib as f64 * LINES_PER_KIB;
-            }
-            Some(_) => {}
-            None => t.debt_system += self.hardware.switch_ns,
+/// Caches, memory controllers and page migrations.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    nodes: Vec<NodeId>,
+    /// Distances between nodes; 10 is local.
+    distances: Vec<Vec<u64>>,
+    /// Sum of all threads' demand on each node's controller, in millionths.
+    demand: Vec<u64>,
+    /// Sum of the footprints of the running threads of each shared cache, in KiB.
+    pressure: Vec<u64>,
+    migrations: Vec<Migration>,
+}
+
+impl Memory {
+    pub(crate) fn new(topology: &Topology, cpus: &Cpus) -> Self {
+        let nodes = topology.nodes();
+        let caches = cpus.iter().map(|c| c.cache).max().unwrap_or(0) + 1;
+        Memory {
+            nodes: nodes.iter().map(|n| n.id).collect(),
+            distances: nodes
+                .iter()
+                .map(|n| n.distances.iter().map(|&d| d.into()).collect())
+                .collect(),
+            demand: vec![0; nodes.len()],
+            pressure: vec![0; caches],
+            migrations: vec![],
         }
     }
 
-    /// Places the memory of a thread that has none yet, and that of its program.
-    fn place_pages(&mut self, i: usize, node: usize) {
-        let program = self.threads[i].program;
-        if self.programs[program].pages.is_empty() {
-            self.programs[program].pages = self.placed(program, node);
+    /// Number of nodes.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Distance between two nodes; 10 is local.
+    pub(crate) fn distance(&self, from: usize, to: usize) -> u64 {
+        self.distances[from][to]
+    }
+
+    /// Places the pages of a thread that runs for the first time, and those of its program.
+    pub(crate) fn place(
+        &self,
+        thread: &mut Thread,
+        program: &mut Process,
+        node: usize,
+        random: &mut Random,
+    ) {
+        if program.pages.is_empty() {
+            program.pages = self.placed(program.placement, node, random);
         }
-        if self.threads[i].pages.is_empty() {
-            self.threads[i].pages = self.placed(program, node);
+        if thread.pages.is_empty() {
+            thread.pages = self.placed(program.placement, node, random);
         }
     }
 
-    fn placed(&mut self, program: usize, node: usize) -> Vec<u64> {
-        let nodes = self.demand.len();
-        let mut parts: Vec<f64> = match self.programs[program].placement {
+    fn placed(&self, placement: Placement, node: usize, random: &mut Random) -> Vec<u64> {
+        let nodes = self.nodes();
+        let mut parts: Vec<f64> = match placement {
             Placement::NextTouch => (0..nodes).map(|n| if n == node { 1.0 } else { 0.0 }).collect(),
-            Placement::Random => (0..nodes).map(|_| self.random.around(1e3, RANDOM_SPREAD)).collect(),
+            Placement::Random => (0..nodes).map(|_| random.around(1e3, RANDOM_SPREAD)).collect(),
             Placement::RoundRobin => vec![1.0; nodes],
         };
         let sum: f64 = parts.iter().sum();
@@ -113,76 +135,161 @@ impl World {
         parts.into_iter().map(|part| part as u64).collect()
     }
 
-    /// Finds how much slower the running thread's work is here and now, and what it wants of the controllers. Whether that may change
-    /// while it runs.
-    pub(crate) fn charge(&mut self, c: usize, i: usize) -> bool {
-        self.discharge(c);
-        let t = &self.threads[i];
-        let work = (t.doing, self.code[t.team][t.pc]);
-        let (Doing::Work(_), Op::Compute { memory, shared, .. }) = work else { return false };
-        (self.cpus[c].stretch, self.cpus[c].miss) = (1.0, 0.0);
+    /// Charges a thread that is dispatched: the kernel's switch, a migration, and the caches that
+    /// are cold for the thread.
+    pub(crate) fn dispatch(
+        &mut self,
+        cpus: &Cpus,
+        c: usize,
+        thread: &mut Thread,
+        is_other: bool,
+        hardware: &Hardware,
+    ) {
+        let cache = cpus[c].cache;
+        let core_kib = thread.footprint_kib.min(hardware.core_cache_kib);
+        let all_kib = thread.footprint_kib.min(hardware.cache_kib);
+        self.pressure[cache] += thread.footprint_kib;
+        match thread.ran_on.replace(c) {
+            Some(before) if before != c => {
+                thread.account.migrations += 1;
+                thread.debt_system += hardware.switch_ns + hardware.migrate_ns;
+                if cpus[before].cache == cache {
+                    thread.owe(core_kib * hardware.core_fill_ns);
+                    thread.account.references += core_kib as f64 * LINES_PER_KIB;
+                } else {
+                    thread.owe(all_kib * hardware.fill_ns);
+                    thread.account.references += all_kib as f64 * LINES_PER_KIB;
+                    thread.account.misses += all_kib as f64 * LINES_PER_KIB;
+                }
+            }
+            Some(_) if is_other => {
+                thread.debt_system += hardware.switch_ns;
+                thread.owe(core_kib * hardware.core_fill_ns);
+                thread.account.references += core_kib as f64 * LINES_PER_KIB;
+            }
+            Some(_) => {}
+            None => thread.debt_system += hardware.switch_ns,
+        }
+    }
+
+    /// A thread leaves its CPU.
+    pub(crate) fn leave(&mut self, cache: usize, footprint_kib: u64) {
+        self.pressure[cache] -= footprint_kib;
+    }
+
+    /// Computes the pace of the running thread's work, and its demand on the controllers. Returns
+    /// whether the pace may change while the thread runs.
+    pub(crate) fn charge(
+        &mut self,
+        cpu: &mut Cpu,
+        t: &Thread,
+        shared_pages: &[u64],
+        hardware: &Hardware,
+    ) -> bool {
+        self.discharge(cpu);
+        let Activity::Compute(_) = t.activity else { return false };
+        (cpu.pace.stretch, cpu.pace.miss) = (1.0, 0.0);
+        let (memory, shared) = (t.demand.memory, t.demand.shared);
         if memory <= 0.0 {
             return false;
         }
-        let cpu = &mut self.cpus[c];
-        let fits = (self.hardware.cache_kib as f64 / self.pressure[cpu.cache].max(1) as f64).min(1.0);
+        let fits = (hardware.cache_kib as f64 / self.pressure[cpu.cache].max(1) as f64).min(1.0);
         let miss = 1.0 - (1.0 - memory) * fits;
-        let pages = t.pages.iter().zip(&self.programs[t.program].pages);
         let mut wait = 0.0;
-        for (node, (own, all)) in pages.enumerate() {
+        for (node, (own, all)) in t.pages.iter().zip(shared_pages).enumerate() {
             let part = (*own as f64 * (1.0 - shared) + *all as f64 * shared) / WHOLE as f64;
             let demand = (part * miss * WHOLE as f64) as u64;
             cpu.demand[node] = demand;
             self.demand[node] += demand;
-            let crowd = self.demand[node] as f64 / (self.hardware.controller_threads * WHOLE as f64);
-            wait += part * self.distances[cpu.node][node] as f64 / 10.0 * crowd.max(1.0);
+            let load = self.demand[node] as f64 / (hardware.controller_threads * WHOLE as f64);
+            wait += part * self.distances[cpu.node][node] as f64 / 10.0 * load.max(1.0);
         }
-        (cpu.stretch, cpu.miss) = (1.0 - memory + miss * wait, miss);
+        (cpu.pace.stretch, cpu.pace.miss) = (1.0 - memory + miss * wait, miss);
         true
     }
 
-    /// The running thread stops, or looks anew.
-    pub(crate) fn discharge(&mut self, c: usize) {
-        for (all, own) in self.demand.iter_mut().zip(&mut self.cpus[c].demand) {
+    /// Removes the demand of a CPU's running thread.
+    pub(crate) fn discharge(&mut self, cpu: &mut Cpu) {
+        for (all, own) in self.demand.iter_mut().zip(&mut cpu.demand) {
             *all -= std::mem::take(own);
         }
     }
 
-    /// Begins to move a program's pages from some nodes to others.
-    pub(crate) fn move_pages(&mut self, program: usize, from: &[NodeId], to: &[NodeId]) {
-        let index = |n: &NodeId| self.topology.nodes().iter().position(|m| m.id == *n);
+    /// Whether the machine has this node.
+    pub(crate) fn has(&self, node: NodeId) -> bool {
+        self.nodes.contains(&node)
+    }
+
+    /// Begins to move a program's pages from some nodes to others. Returns whether there are pages
+    /// to move.
+    pub(crate) fn move_pages(
+        &mut self,
+        number: usize,
+        program: &Process,
+        threads: &[Thread],
+        (from, to): (&[NodeId], &[NodeId]),
+        events: &mut EventQueue,
+    ) -> bool {
+        let index = |n: &NodeId| self.nodes.iter().position(|m| m == n);
         let from: Vec<usize> = from.iter().filter_map(index).collect();
-        let to: Vec<usize> = to.iter().filter_map(index).collect();
-        self.begin_move(Move { program, from, to: To::Nodes(to) });
+        let to = Destination::Nodes(to.iter().filter_map(index).collect());
+        let migration = Migration { program: number, from, to, is_done: false };
+        let has_pages = |pages: &[u64]| migration.moves(pages);
+        if self.migrations.contains(&migration)
+            || !has_pages(&program.pages) && !threads.iter().any(|t| has_pages(&t.pages))
+        {
+            return false;
+        }
+        self.begin(migration, program, events);
+        true
     }
 
-    /// Begins to lay a program's pages evenly over all nodes, or near to who uses them; what is placed from now on as well.
-    pub(crate) fn spread_pages(&mut self, program: usize, spread: bool) {
-        let all: Vec<usize> = (0..self.demand.len()).collect();
-        self.programs[program].placement = if spread { Placement::RoundRobin } else { Placement::NextTouch };
-        let to = if spread { To::Nodes(all.clone()) } else { To::Users };
-        self.begin_move(Move { program, from: all, to });
+    /// Begins to spread a program's pages evenly over all nodes, or to restore the placement that
+    /// the scenario has set. Pages that are placed later follow.
+    pub(crate) fn spread_pages(
+        &mut self,
+        number: usize,
+        program: &mut Process,
+        spread: bool,
+        events: &mut EventQueue,
+    ) {
+        let all: Vec<usize> = (0..self.nodes()).collect();
+        program.is_spread = spread;
+        program.placement = if spread { Placement::RoundRobin } else { program.own_placement() };
+        let to = match program.placement {
+            Placement::NextTouch => Destination::Users,
+            Placement::Random | Placement::RoundRobin => Destination::Nodes(all.clone()),
+        };
+        let migration = Migration { program: number, from: all, to, is_done: false };
+        self.begin(migration, program, events);
     }
 
-    /// Pages are there after the time that moving them takes.
-    fn begin_move(&mut self, pages: Move) {
-        let program = &self.programs[pages.program];
-        let there: u64 = pages.from.iter().filter_map(|&n| program.pages.get(n)).sum();
-        let takes_ns = u64::from(program.memory_mib) * 1_000 * there / MOVED_MIB_S;
-        self.moves.push(pages);
-        self.post(self.now + takes_ns, Event::Moved(self.moves.len() - 1));
+    /// The pages arrive after the time that the migration takes.
+    fn begin(&mut self, migration: Migration, program: &Process, events: &mut EventQueue) {
+        let millionths: u64 = migration.from.iter().filter_map(|&n| program.pages.get(n)).sum();
+        let takes_ns = u64::from(program.memory_mib) * 1_000 * millionths / MOVED_MIB_S;
+        self.migrations.push(migration);
+        events.post_in(takes_ns, Event::PagesMoved(self.migrations.len() - 1));
     }
 
-    /// Pages have arrived.
-    pub(crate) fn arrive_pages(&mut self, number: usize) {
-        let Move { program, from, to } = self.moves[number].clone();
-        let node = |t: &Thread| t.ran_on.map(|c| self.cpus[c].node);
-        let threads = self.programs[program].threads.clone();
-        let first = threads.clone().find_map(|i| node(&self.threads[i]));
-        let users: Vec<Option<usize>> = threads.clone().map(|i| node(&self.threads[i])).collect();
-        to.bring(&mut self.programs[program].pages, &from, first);
-        for (i, user) in threads.zip(users) {
-            to.bring(&mut self.threads[i].pages, &from, user);
+    /// Completes a migration.
+    pub(crate) fn finish(
+        &mut self,
+        number: usize,
+        cpus: &Cpus,
+        programs: &mut [Process],
+        threads: &mut [Thread],
+    ) {
+        let migration = &mut self.migrations[number];
+        migration.is_done = true;
+        let Migration { program, from, to, .. } = &*migration;
+        let node = |t: &Thread| t.ran_on.map(|c| cpus[c].node);
+        let program = &mut programs[*program];
+        let threads = &mut threads[program.threads.clone()];
+        to.receive(&mut program.pages, from, threads.iter().find_map(node));
+        for thread in threads {
+            let user = node(thread);
+            to.receive(&mut thread.pages, from, user);
         }
     }
 }

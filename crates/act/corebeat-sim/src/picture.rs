@@ -1,27 +1,29 @@
-//! A timeline as a picture: CPUs over time, threads as colours.
+//! Drawing of a timeline: CPUs over time, with a colour for each thread.
 
 use crate::{Span, Timeline};
 use std::fmt::Write;
 
-/// The width of what is drawn, and of the names beside it, in pixels.
+/// Size of the drawing and of its margins, in pixels.
 const WIDTH: usize = 1_200;
 const LEFT: usize = 60;
 const TOP: usize = 20;
-/// Marks on the time axis.
+/// Number of marks on the time axis.
 const MARKS: usize = 8;
-/// Programs in the legend; names are cut after so many characters.
+/// Maximum number of programs in the legend, and of characters of a name.
 const LEGEND_MAX: usize = 12;
 const NAME_MAX: usize = 16;
 
 impl Timeline {
-    /// The picture, as SVG. Where more than one thread ran within a pixel, the one that ran longest is shown.
+    /// Returns the drawing as SVG. Of several threads within a pixel, the drawing shows the one
+    /// that ran longest.
     pub fn svg(&self) -> String {
         let high = (640 / self.cpus.len().max(1)).clamp(3, 16);
         let (rows, end_ns) = (self.cpus.len() * high, self.end_ns.max(1));
         let height = TOP + rows + 60;
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{height}\" viewBox=\"0 0 {w} {height}\" \
-             font-family=\"sans-serif\" font-size=\"11\" shape-rendering=\"crispEdges\">\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{height}\" \
+             viewBox=\"0 0 {w} {height}\" font-family=\"sans-serif\" font-size=\"11\" \
+             shape-rendering=\"crispEdges\">\n\
              <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
              <rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{WIDTH}\" height=\"{rows}\" fill=\"#eee\"/>\n",
             w = LEFT + WIDTH + 20,
@@ -73,7 +75,8 @@ impl Timeline {
             let (x, y) = (LEFT + p * 130, TOP + rows + 30);
             let _ = writeln!(
                 svg,
-                "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{}\"/><text x=\"{}\" y=\"{}\">{}</text>",
+                "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{}\"/>\
+                 <text x=\"{}\" y=\"{}\">{}</text>",
                 hue(p, 50),
                 x + 16,
                 y + 10,
@@ -83,7 +86,7 @@ impl Timeline {
         svg + "</svg>\n"
     }
 
-    /// A program's hue, and a light or dark of it for each thread.
+    /// Returns a thread's colour: the hue of its program, with a lightness of its own.
     fn colour(&self, thread: usize) -> String {
         let (program, _) = self.threads[thread];
         hue(program, 32 + (thread * 13) % 44)
@@ -91,11 +94,11 @@ impl Timeline {
 }
 
 fn hue(program: usize, light: usize) -> String {
-    // The golden angle: neighbours are far apart, and none comes again soon.
+    // The golden angle: consecutive programs have distant hues.
     format!("hsl({:.0},65%,{light}%)", (program as f64 * 137.5 + 210.0) % 360.0)
 }
 
-/// The thread that ran longest in each pixel, if one ran for at least half as long as none did.
+/// Returns the thread that ran longest in each pixel, if the CPU was busy for a third of it.
 fn columns(spans: &[Span], end_ns: u64) -> Vec<Option<usize>> {
     let edge = |x: usize| (u128::from(end_ns) * x as u128 / WIDTH as u128) as u64;
     let mut first = 0;
@@ -114,16 +117,17 @@ fn columns(spans: &[Span], end_ns: u64) -> Vec<Option<usize>> {
             }
         }
         let busy: u64 = ran.iter().map(|r| r.1).sum();
-        let longest = ran.into_iter().max_by_key(|&(thread, ns)| (ns, std::cmp::Reverse(thread)))?;
+        let longest =
+            ran.into_iter().max_by_key(|&(thread, ns)| (ns, std::cmp::Reverse(thread)))?;
         (busy * 3 >= to - from).then_some(longest.0)
     };
     (0..WIDTH).map(column).collect()
 }
 
-/// A name in XML, not too long.
+/// Returns a shortened name as XML text.
 fn short(name: &str) -> String {
     let cut: String = name.chars().take(NAME_MAX).collect();
-    cut.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    quick_xml::escape::escape(cut).into_owned()
 }
 
 #[cfg(test)]
@@ -131,7 +135,7 @@ mod tests {
     use crate::timeline::sample::timeline;
 
     #[test]
-    fn picture_shows_who_ran_where() {
+    fn picture_shows_which_thread_ran_where() {
         let svg = timeline().svg();
         assert!(svg.ends_with("</svg>\n") && svg.contains("a&lt;b") && svg.contains("c: solve"));
         // The first thread: six tenths of the first CPU, the last two of the second.

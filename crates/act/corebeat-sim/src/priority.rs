@@ -1,15 +1,17 @@
-//! Priorities that change: the time-sharing class of Solaris, by its own table (`dispadmin -c TS -g`; ts_dptbl(5)).
+//! Dynamic priorities: the time-sharing class of Solaris, by its own table (`dispadmin -c TS -g`;
+//! ts_dptbl(5)).
 //!
-//! A thread that uses its quantum up falls by ten; one that comes back from a sleep, or has waited for a second, rises to 50 and
-//! more. So a thread that was blocked at a lock takes the CPU from one that computes, which may well hold that lock: the
-//! "backstabbing" of Pusukuri 2012, section 5.1.
+//! The priority of a thread that uses up its quantum falls by ten. The priority of a thread that
+//! returns from a sleep, or has waited for a second, rises to 50 or more. So a thread that was
+//! blocked at a lock preempts a thread that computes, which may hold that lock: "backstabbing" in
+//! Pusukuri 2012, section 5.1.
 
-/// Where threads start, and where those of one fixed priority stay.
+/// Initial priority, and the priority of threads with a fixed one.
 pub(crate) const START: u8 = 29;
-/// The highest.
+/// Highest priority.
 pub(crate) const MAX: u8 = 59;
 
-/// A quantum, in nanoseconds.
+/// Quantum of a priority, in nanoseconds.
 pub(crate) fn quantum_ns(priority: u8) -> u64 {
     let ms = match priority {
         0..10 => 200,
@@ -22,12 +24,12 @@ pub(crate) fn quantum_ns(priority: u8) -> u64 {
     ms * 1_000_000
 }
 
-/// After a quantum was used up.
+/// Priority after a quantum was used up.
 pub(crate) fn expired(priority: u8) -> u8 {
     priority.min(MAX).saturating_sub(10)
 }
 
-/// After a sleep.
+/// Priority after a sleep.
 pub(crate) fn woken(priority: u8) -> u8 {
     match priority {
         0..35 => 50 + priority / 10,
@@ -39,7 +41,7 @@ pub(crate) fn woken(priority: u8) -> u8 {
     }
 }
 
-/// Where the tick of a second found it waiting for a CPU.
+/// Priority of a thread that a tick of a second found waiting for a CPU.
 pub(crate) fn waited(priority: u8) -> u8 {
     match priority {
         0..49 => woken(priority),
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn priorities_are_those_of_the_table() {
+    fn priorities_match_the_table_of_solaris() {
         // Quantum, after it, after a sleep, after a second, by priority.
         for (priority, row) in [
             (0, (200, 0, 50, 50)),
@@ -67,8 +69,12 @@ mod tests {
             (58, (40, 48, 58, 59)),
             (59, (20, 49, 59, 59)),
         ] {
-            let ours =
-                (quantum_ns(priority) / 1_000_000, expired(priority), woken(priority), waited(priority));
+            let ours = (
+                quantum_ns(priority) / 1_000_000,
+                expired(priority),
+                woken(priority),
+                waited(priority),
+            );
             assert_eq!(ours, row, "priority {priority}");
         }
     }

@@ -1,46 +1,48 @@
-//! What runs on a simulated machine: programs, their teams of threads, and the steps that each thread takes.
+//! Programs of a scenario, their teams of threads, and the steps of each thread.
 
 use corebeat_machine::CpuSet;
 use serde::Deserialize;
 
-/// Where a program's memory is placed on the nodes: Pusukuri 2012, Table 3.2.
+/// Placement of a program's memory on the nodes: Pusukuri 2012, Table 3.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// A thread's own data on the node where it first runs, data that all share on the node of the program's first thread.
+    /// Private data on the node where their thread first runs, shared data on the node of the
+    /// program's first thread.
     #[default]
     NextTouch,
-    /// Each page on any node: nearly the same on each.
+    /// Each page on a random node: nearly the same amount on each node.
     Random,
-    /// The same on each node.
+    /// The same amount on each node.
     RoundRobin,
 }
 
-/// The class that a program starts in.
+/// The initial scheduling class of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StartClass {
-    /// The machine's own way to take turns.
+    /// The machine's scheduling discipline.
     #[default]
     Normal,
-    /// As normal, but a thread that wakes up takes the CPU from nobody; on a time-sharing machine, one fixed priority.
+    /// As normal, but a woken thread does not preempt another thread; on a time-sharing machine,
+    /// one fixed priority.
     Batch,
-    /// Only what nobody else wants.
+    /// Only CPU time that no other thread needs.
     Idle,
 }
 
-/// How fast a program wants to be: Sironi et al. 2012, section 4.
+/// The heart-rate goal of a program: Sironi et al. 2012, section 4.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Goal {
-    /// The lowest rate, in beats a second.
+    /// Minimum rate, in heartbeats per second.
     pub min: Option<f64>,
-    /// The highest rate, in beats a second.
+    /// Maximum rate, in heartbeats per second.
     pub max: Option<f64>,
-    /// The window that rates are measured over, in milliseconds. Default 1,000.
+    /// Window of rates, in milliseconds. Default: 1,000.
     #[serde(default = "window")]
     pub window_ms: f64,
-    /// It asks to be kept from going past the highest rate. Default no.
+    /// Whether the maximum rate must be enforced. Default: no.
     #[serde(default)]
     pub hold: bool,
 }
@@ -49,42 +51,44 @@ fn window() -> f64 {
     1_000.0
 }
 
-/// A program. In a scenario this is a table `[[programs]]`; what is left out has the default.
+/// A program: in a scenario, a table `[[programs]]`. Keys with a default are optional.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Its threads, in teams that do the same.
+    /// Threads, in teams with the same steps.
     pub teams: Vec<Team>,
-    /// When it starts, in milliseconds. Default 0.
+    /// Start time, in milliseconds. Default: 0.
     #[serde(default)]
     pub start_ms: f64,
-    /// From -20 (most CPU time) to 19. Default 0.
+    /// Nice value, from -20 (most CPU time) to 19. Default: 0.
     #[serde(default)]
     pub nice: i8,
-    /// How it takes turns. Default normal.
+    /// Scheduling class. Default: normal.
     #[serde(default)]
     pub class: StartClass,
-    /// The CPUs that it may run on, if it is in no set and asks for none ([`Step::Invade`]). Default all.
+    /// CPUs where the threads may run; not for programs in a set or with claims
+    /// ([`Step::Invade`]). Default: all.
     pub cpus: Option<CpuSet>,
-    /// Where its memory is. Default next-touch.
+    /// Memory placement. Default: next-touch.
     #[serde(default)]
     pub placement: Placement,
-    /// How much memory it has, in MiB: what moving its pages takes. Default 256.
+    /// Amount of memory, in MiB, which determines the time of page migrations. Default: 256.
     #[serde(default = "memory")]
     pub memory_mib: u32,
-    /// How long its threads spin before they block, in microseconds; `inf` for always. Default 0.
+    /// How long threads spin before they block, in microseconds; `inf` for no limit. Default: 0.
     #[serde(default)]
     pub spin_us: f64,
-    /// How many items its queues hold. Default 16.
+    /// Capacity of queues, in items. Default: 16.
     #[serde(default = "items")]
     pub queue_items: u32,
-    /// What its beats are to be.
+    /// Heart-rate goal.
     pub goal: Option<Goal>,
-    /// The coscheduled set that its threads are in. Default none.
+    /// Coscheduled set of the threads. Default: none.
     pub set: Option<String>,
-    /// Whether it is seen and steered. One that is not keeps CPUs busy as others do on a host. Default yes.
+    /// Whether policies observe and control the program. Otherwise it represents the other load of
+    /// a host. Default: yes.
     #[serde(default = "yes")]
     pub watched: bool,
 }
@@ -102,7 +106,7 @@ fn yes() -> bool {
 }
 
 impl Program {
-    /// A program with these teams and all defaults.
+    /// Creates a program with these teams and defaults for all other values.
     pub fn new(name: &str, teams: Vec<Team>) -> Self {
         Program {
             name: name.to_owned(),
@@ -121,41 +125,46 @@ impl Program {
         }
     }
 
-    /// Whether any of its steps is such a one, also within others.
+    /// Returns whether any step, nested ones included, satisfies the condition.
     pub fn does(&self, is: impl Fn(&Step) -> bool) -> bool {
         self.teams.iter().any(|team| team.does(&is))
     }
 
-    /// Whether a team's count of threads may be chosen.
+    /// Returns whether a team has a tunable number of threads.
     pub fn is_tunable(&self) -> bool {
         self.teams.iter().any(|team| team.tunable)
     }
 
-    /// It with so many threads in each team whose count may be chosen.
+    /// Returns the program with this number of threads in each tunable team.
     pub fn tuned(&self, threads: u32) -> Program {
         let mut program = self.clone();
-        program.teams.iter_mut().filter(|team| team.tunable).for_each(|team| team.threads = threads);
+        program
+            .teams
+            .iter_mut()
+            .filter(|team| team.tunable)
+            .for_each(|team| team.threads = threads);
         program
     }
 }
 
-/// Threads that do the same.
+/// Threads with the same steps.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Team {
-    /// Its name. Default "thread".
+    /// Name of the team. Default: "thread".
     #[serde(default = "thread")]
     pub name: String,
-    /// How many threads. Default 1.
+    /// Number of threads. Default: 1.
     #[serde(default = "one")]
     pub threads: u32,
-    /// How much of the caches each of them uses, in KiB. Default 256.
+    /// Cache footprint of each thread, in KiB. Default: 256.
     #[serde(default = "footprint")]
     pub footprint_kib: u64,
-    /// How many threads there are may be chosen, as by a program's argument ([`Program::tuned`]). Default no.
+    /// Whether the number of threads is tunable, as by a program's argument ([`Program::tuned`]).
+    /// Default: no.
     #[serde(default)]
     pub tunable: bool,
-    /// What each of them does, in order; then it ends.
+    /// Steps of each thread, in order. The thread ends after the last step.
     pub steps: Vec<Step>,
 }
 
@@ -172,7 +181,7 @@ fn footprint() -> u64 {
 }
 
 impl Team {
-    /// So many threads that do this.
+    /// Creates a team with this number of threads and these steps.
     pub fn new(threads: u32, steps: Vec<Step>) -> Self {
         Team { name: thread(), threads, footprint_kib: footprint(), tunable: false, steps }
     }
@@ -181,128 +190,131 @@ impl Team {
         Step::any(&self.steps, is)
     }
 
-    /// Whether it has parallel regions.
+    /// Returns whether the team has parallel regions.
     pub(crate) fn forks(&self) -> bool {
         self.does(&|step| matches!(step, Step::Parallel { .. }))
     }
 }
 
-/// Something that a thread does.
+/// A step of a thread.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
     /// Computes.
     Compute(Work),
-    /// Takes a lock, does this, and gives it back.
+    /// Acquires a lock, performs the steps, and releases the lock.
     Lock {
-        /// Which lock of the program.
+        /// Name of the lock in the program.
         name: String,
-        /// What is done meanwhile.
+        /// Steps that hold the lock.
         steps: Vec<Step>,
     },
-    /// Takes a ticket lock, does this, and gives it back: who waits spins, however long the program's threads spin elsewhere, and it
-    /// goes to who came first, also one that has lost its CPU. Linux' own locks were so when the papers were written.
+    /// The same with a ticket lock: waiting threads spin without limit, whatever the program's
+    /// `spin_us`, and acquire the lock in order of arrival, even a thread that has lost its CPU.
+    /// Linux had such locks when the papers were written.
     TicketLock {
-        /// Which lock of the program.
+        /// Name of the lock in the program.
         name: String,
-        /// What is done meanwhile.
+        /// Steps that hold the lock.
         steps: Vec<Step>,
     },
-    /// Waits until all threads of the program that have this barrier among their steps are there.
+    /// Waits until all threads of the program with this barrier among their steps have arrived.
     Barrier(String),
-    /// Waits for a signal of this condition, or takes one that was kept.
+    /// Waits for a signal of this condition, or consumes a stored signal.
     Wait(String),
-    /// Wakes one thread that waits for this condition; if nobody does, the signal is kept.
+    /// Wakes one thread that waits for this condition; stores the signal if no thread waits.
     Signal(String),
-    /// Wakes all threads that wait for this condition; nothing is kept.
+    /// Wakes all threads that wait for this condition; stores no signal.
     Broadcast(String),
-    /// Puts an item into this queue; waits while it is full.
+    /// Pushes an item into this queue; waits while the queue is full.
     Push(String),
-    /// Takes an item from this queue; waits while it is empty. Ends the thread where the queue is empty and all threads that
-    /// push into it have ended.
+    /// Pops an item from this queue; waits while the queue is empty. The thread ends if the queue
+    /// is empty and all threads that push into the queue have ended.
     Pop(String),
     /// Waits for a device.
     Io {
-        /// How long, in microseconds.
+        /// Duration, in microseconds.
         us: f64,
-        /// Up to this share of it more or less, any equally likely, from 0 to 1. Default 0.
+        /// Uniform deviation of up to this share of the duration, from 0 to 1. Default: 0.
         #[serde(default)]
         jitter: f64,
-        /// How many bytes are read or written. Default 0.
+        /// Number of bytes read or written. Default: 0.
         #[serde(default)]
         bytes: u64,
     },
     /// Emits a heartbeat.
     Beat,
-    /// Begins a phase of the program, which pictures show.
+    /// Begins a phase of the program, which timelines show.
     Phase(String),
-    /// A parallel region, as of OpenMP: the team's threads do this together, then all wait for the last. Outside of its regions only the first
-    /// of a team runs that has some. How many take part may be set while the program runs
-    /// ([`SetTeam`](corebeat_machine::Action::SetTeam)), up to the team's threads; what is `split` or `shared` in a region is divided
-    /// among those. A program has one such team.
+    /// A parallel region, as in OpenMP: the team's threads perform the steps together, then all
+    /// wait for the last. Outside of regions, only the first thread of the team runs.
+    /// [`SetTeam`](corebeat_machine::Action::SetTeam) sets the number of participating threads, up
+    /// to the team's threads. These divide `split` and `shared` work. A program has one such team.
     Parallel {
-        /// Which region: those of one name are the same code.
+        /// Name of the region. Regions with the same name are the same code.
         name: String,
-        /// What is done.
+        /// Steps of the region.
         steps: Vec<Step>,
     },
-    /// Asks for CPUs that no other program that asks has, `min` to `max` of them, as a claim does (Hollmann and Gerndt 2012, section 2). From
-    /// then on each parallel region has as many threads as the claim has CPUs, at least one, each tied to a CPU. To be written
-    /// outside of regions, in the team that has them, of a program without CPUs of its own and in no set.
+    /// Claims `min` to `max` CPUs that no other claim has (Hollmann and Gerndt 2012, section 2).
+    /// Afterwards each parallel region has one thread per CPU of the claim, at least one, each
+    /// pinned to its CPU. This step is valid outside of regions, in the team with the regions, of a
+    /// program without `cpus` and `set`.
     Invade {
-        /// So many at least. A wish: it may get fewer. Default 1.
+        /// Requested minimum; the program may receive fewer CPUs. Default: 1.
         #[serde(default = "one")]
         min: u32,
-        /// So many at most.
+        /// Maximum number of CPUs.
         max: u32,
     },
-    /// Gives back all but so many CPUs of the claim; with 0 it ends.
+    /// Releases all but this many CPUs of the claim; 0 ends the claim.
     Retreat(u32),
-    /// Does this again and again.
+    /// Repeats steps.
     Repeat {
-        /// How many times; for ever if left out.
+        /// Number of iterations. Default: without end.
         times: Option<u64>,
-        /// The team's threads share the times: whoever comes first takes the next. Default no: each does all of them.
+        /// Whether the team's threads share the iterations, in order of arrival. Default: no, each
+        /// thread performs all iterations.
         #[serde(default)]
         shared: bool,
-        /// What is done.
+        /// Steps of an iteration.
         steps: Vec<Step>,
     },
 }
 
-/// Something to compute.
+/// A computation.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Work {
-    /// How long it takes alone, with its data in the caches or in local memory, in microseconds.
+    /// Duration with all data in caches or in local memory, in microseconds.
     pub us: f64,
-    /// Up to this share of it more or less, any equally likely, from 0 to 1. Default 0.
+    /// Uniform deviation of up to this share of the duration, from 0 to 1. Default: 0.
     #[serde(default)]
     pub jitter: f64,
-    /// Which share of it is waiting for memory, from 0 to 1; this share of the references to the shared cache misses it.
-    /// Default 0.
+    /// Share of the duration that waits for memory, from 0 to 1; also the share of references that
+    /// miss the shared cache. Default: 0.
     #[serde(default)]
     pub memory: f64,
-    /// Which share of its memory accesses is to data that all threads of the program share, from 0 to 1. Default 0.
+    /// Share of memory accesses to data of the whole program, from 0 to 1. Default: 0.
     #[serde(default)]
     pub shared: f64,
-    /// Which share of it is spent in the kernel, from 0 to 1. Default 0.
+    /// Share of the duration in the kernel, from 0 to 1. Default: 0.
     #[serde(default)]
     pub system: f64,
-    /// The team's threads do it together: each does an equal part. Default no.
+    /// Whether the team's threads divide the work into equal parts. Default: no.
     #[serde(default)]
     pub split: bool,
 }
 
 impl Work {
-    /// This long, and nothing special.
+    /// Creates work of this duration, with defaults for all other values.
     pub fn us(us: f64) -> Self {
         Work { us, ..Work::default() }
     }
 }
 
 impl Step {
-    /// Whether any of the steps, or of those within them, is such a one.
+    /// Returns whether any of the steps, nested ones included, satisfies the condition.
     pub(crate) fn any(steps: &[Step], is: &dyn Fn(&Step) -> bool) -> bool {
         steps.iter().any(|step| {
             is(step)

@@ -1,37 +1,38 @@
-//! Who ran where, and when.
+//! The record of which thread ran on which CPU.
 
-/// No more spans are kept.
+/// Maximum number of recorded spans.
 pub const SPANS_MAX: usize = 4_000_000;
 
-/// A thread's stay on a CPU.
+/// A stay of a thread on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// From when, in nanoseconds.
+    /// Start in nanoseconds.
     pub from_ns: u64,
-    /// To when.
+    /// End in nanoseconds.
     pub to_ns: u64,
-    /// Which thread, by its place among all of the scenario.
+    /// The thread's number among all threads of the scenario.
     pub thread: usize,
 }
 
-/// What all CPUs did: for people as a picture, and for other tools.
+/// The record of all CPUs, which can be drawn ([`svg`](Timeline::svg)) and exported
+/// ([`write_chrome`](Timeline::write_chrome)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeline {
     /// Stays by CPU, in order of time.
     pub cpus: Vec<Vec<Span>>,
-    /// Each thread's program, by its place, and the thread's name.
+    /// Program number and name of each thread.
     pub threads: Vec<(usize, String)>,
-    /// The programs' names.
+    /// Names of the programs.
     pub programs: Vec<String>,
-    /// When which phase of which program began, in nanoseconds.
+    /// Start in nanoseconds, program number and name of each phase.
     pub phases: Vec<(u64, usize, String)>,
-    /// When it was looked at, in nanoseconds.
+    /// End of the record in nanoseconds.
     pub end_ns: u64,
-    /// From when on nothing was kept, if there were more than [`SPANS_MAX`] stays.
+    /// Time in nanoseconds from which stays are missing, if there were more than [`SPANS_MAX`].
     pub cut_ns: Option<u64>,
 }
 
-/// What is written down while time passes.
+/// The spans that are recorded during a simulation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Record {
     pub(crate) cpus: Vec<Vec<Span>>,

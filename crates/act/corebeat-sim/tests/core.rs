@@ -1,9 +1,12 @@
-//! What holds for every simulated machine, whatever runs on it; and what its parts do.
+//! Properties of every simulated machine, and the behaviour of its parts.
 
 use corebeat_machine::{
     Action, Arbiter, Class, Clock, Coscheduler, CpuSet, Machine, Plan, ProgramId, Target,
+    ThreadSample,
 };
-use corebeat_sim::{Hardware, Program, Scenario, Scheduler, Set, SimMachine, StartClass, Step, Team, Work};
+use corebeat_sim::{
+    Hardware, Program, Scenario, Scheduler, Set, SimMachine, StartClass, Step, Team, Work,
+};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -27,7 +30,7 @@ fn lock(name: &str, steps: Vec<Step>) -> Step {
     Step::Lock { name: name.into(), steps }
 }
 
-/// So many threads that compute for ever.
+/// A program whose threads compute without end.
 fn busy(name: &str, threads: u32) -> Program {
     Program::new(name, vec![Team::new(threads, vec![forever(vec![compute(1_000.0)])])])
 }
@@ -40,21 +43,21 @@ fn machine(scenario: &Scenario) -> SimMachine {
     SimMachine::new(scenario, 1).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The scenario at its end.
+/// The machine at the end of the scenario.
 fn ended(scenario: &Scenario) -> SimMachine {
     let mut machine = machine(scenario);
     machine.run();
     machine
 }
 
-/// How long a program took, in milliseconds.
+/// The run time of a program, in milliseconds.
 fn wall_ms(machine: &mut SimMachine, program: usize) -> f64 {
     let outcome = &machine.outcomes()[program];
-    (outcome.end_ns.expect("it has ended") - outcome.start_ns) as f64 / 1e6
+    (outcome.end_ns.expect("the program has ended") - outcome.start_ns) as f64 / 1e6
 }
 
 #[test]
-fn thread_alone_takes_its_time() {
+fn single_thread_takes_the_time_of_its_work() {
     let mut machine = ended(&scenario(
         Hardware::flat(1),
         vec![Program::new("p", vec![Team::new(1, vec![times(100, vec![compute(1_000.0)])])])],
@@ -72,21 +75,24 @@ fn threads_share_a_cpu_by_their_weights() {
     let mut machine = ended(&scenario(Hardware::flat(1), vec![busy("plain", 1), nice], Some(10.0)));
     let outcomes = machine.outcomes();
     let ratio = outcomes[0].user_ns as f64 / outcomes[1].user_ns as f64;
-    assert!((ratio / 3.05 - 1.0).abs() < 0.05, "1.25 to the fifth is 3.05, not {ratio}");
+    assert!((ratio / 3.05 - 1.0).abs() < 0.05, "{ratio} instead of 1.25 to the fifth, 3.05");
 }
 
 #[test]
-fn threads_share_cpus_where_they_do_not_divide() {
+fn three_threads_share_two_cpus_equally() {
     let mut machine = ended(&scenario(Hardware::flat(2), vec![busy("p", 3)], Some(10.0)));
-    let seen = machine.observe().unwrap();
-    for t in &seen.programs[0].threads {
+    let snapshot = machine.observe().unwrap();
+    for t in &snapshot.programs[0].threads {
         let share = t.shares.running().unwrap();
-        assert!((share - 2.0 / 3.0).abs() < 0.05, "{share}: each comes to be the one that is alone");
+        assert!(
+            (share - 2.0 / 3.0).abs() < 0.05,
+            "{share}: each thread has a CPU to itself for a third of the time"
+        );
     }
 }
 
 #[test]
-fn slice_sets_how_often_threads_switch() {
+fn slice_determines_the_switch_rate() {
     for (slice_us, tick_us, expected) in [
         (3_000.0, 0.0, 300..350),
         (100_000.0, 0.0, 9..12),
@@ -118,37 +124,40 @@ fn split_and_shared_work_is_done_once() {
 }
 
 #[test]
-fn lock_lets_one_in_at_a_time() {
+fn lock_excludes_other_threads() {
     let steps = vec![times(100, vec![lock("l", vec![compute(100.0)])])];
     let program = Program::new("p", vec![Team::new(8, steps)]);
     let mut machine = ended(&scenario(Hardware::flat(8), vec![program], None));
     let wall = wall_ms(&mut machine, 0);
-    assert!((80.0..100.0).contains(&wall), "800 times 0.1 ms, one after the other: {wall}");
-    let seen = machine.observe().unwrap();
-    assert!(seen.programs[0].mean(|s| s.lock).unwrap() > 0.7);
+    assert!((80.0..100.0).contains(&wall), "800 times 0.1 ms in sequence: {wall}");
+    let snapshot = machine.observe().unwrap();
+    assert!(snapshot.programs[0].mean(|s| s.lock).unwrap() > 0.7);
 }
 
 #[test]
-fn barrier_holds_all_until_the_last_comes() {
+fn barrier_releases_all_after_the_last_arrival() {
     let team = |us| Team::new(1, vec![times(100, vec![compute(us), Step::Barrier("b".into())])]);
     let program = Program::new("p", vec![team(100.0), team(900.0)]);
     let mut machine = ended(&scenario(Hardware::flat(2), vec![program], None));
     let wall = wall_ms(&mut machine, 0);
-    assert!((90.0..92.0).contains(&wall), "the slow one sets the pace: {wall}");
+    assert!((90.0..92.0).contains(&wall), "the slow thread determines the time: {wall}");
     assert!((75_000_000..82_000_000).contains(&machine.outcomes()[0].lock_ns));
 }
 
 #[test]
-fn queue_carries_every_item_and_ends_its_readers() {
+fn queue_delivers_every_item_and_ends_its_consumers() {
     let source = Team::new(2, vec![times(500, vec![compute(10.0), Step::Push("q".into())])]);
-    let worker =
-        Team::new(3, vec![forever(vec![Step::Pop("q".into()), compute(30.0), Step::Push("r".into())])]);
+    let worker = Team::new(
+        3,
+        vec![forever(vec![Step::Pop("q".into()), compute(30.0), Step::Push("r".into())])],
+    );
     let sink = Team::new(1, vec![forever(vec![Step::Pop("r".into()), Step::Beat])]);
     let mut program = Program::new("p", vec![source, worker, sink]);
     for (spin_us, items) in [(0.0, 1), (0.0, 64), (50.0, 4), (f64::INFINITY, 1)] {
         (program.spin_us, program.queue_items) = (spin_us, items);
         for cpus in [1, 4, 8] {
-            let mut machine = ended(&scenario(Hardware::flat(cpus), vec![program.clone()], Some(100.0)));
+            let mut machine =
+                ended(&scenario(Hardware::flat(cpus), vec![program.clone()], Some(100.0)));
             let outcome = machine.outcomes().remove(0);
             assert_eq!(machine.deadlock(), None);
             assert_eq!(outcome.beats, 1_000, "spin {spin_us}, {items} items, {cpus} CPUs");
@@ -158,12 +167,17 @@ fn queue_carries_every_item_and_ends_its_readers() {
 }
 
 #[test]
-fn condition_keeps_signals_and_broadcast_wakes_all() {
+fn condition_stores_signals_and_broadcast_wakes_all() {
     let giver = Team::new(
         1,
-        vec![times(10, vec![Step::Signal("go".into())]), compute(5_000.0), Step::Broadcast("all".into())],
+        vec![
+            times(10, vec![Step::Signal("go".into())]),
+            compute(5_000.0),
+            Step::Broadcast("all".into()),
+        ],
     );
-    let taker = Team::new(10, vec![compute(1_000.0), Step::Wait("go".into()), Step::Wait("all".into())]);
+    let taker =
+        Team::new(10, vec![compute(1_000.0), Step::Wait("go".into()), Step::Wait("all".into())]);
     let program = Program::new("p", vec![giver, taker]);
     let mut machine = ended(&scenario(Hardware::flat(16), vec![program], None));
     assert_eq!(machine.deadlock(), None);
@@ -171,7 +185,7 @@ fn condition_keeps_signals_and_broadcast_wakes_all() {
 }
 
 #[test]
-fn deadlock_is_told_with_who_waits_for_what() {
+fn deadlock_report_names_threads_and_objects() {
     let program = Program::new(
         "p",
         vec![
@@ -180,47 +194,57 @@ fn deadlock_is_told_with_who_waits_for_what() {
         ],
     );
     let machine = ended(&scenario(Hardware::flat(2), vec![program], None));
-    let told = machine.deadlock().unwrap();
-    for part in
-        ["(and 1 more) waits for barrier 'a' of program 'p'; ", "waits for barrier 'b' of program 'p'"]
-    {
-        assert!(told.contains(part), "{told}");
+    let report = machine.deadlock().unwrap();
+    for part in [
+        "(and 1 more) waits for barrier 'a' of program 'p'; ",
+        "waits for barrier 'b' of program 'p'",
+    ] {
+        assert!(report.contains(part), "{report}");
     }
 }
 
 #[test]
 fn io_is_sleep_and_counts_bytes() {
-    let steps = vec![times(10, vec![compute(1_000.0), Step::Io { us: 9_000.0, jitter: 0.0, bytes: 4_096 }])];
-    let mut machine =
-        ended(&scenario(Hardware::flat(1), vec![Program::new("p", vec![Team::new(1, steps)])], None));
-    let seen = machine.observe().unwrap();
-    let program = &seen.programs[0];
+    let steps = vec![times(
+        10,
+        vec![compute(1_000.0), Step::Io { us: 9_000.0, jitter: 0.0, bytes: 4_096 }],
+    )];
+    let mut machine = ended(&scenario(
+        Hardware::flat(1),
+        vec![Program::new("p", vec![Team::new(1, steps)])],
+        None,
+    ));
+    let snapshot = machine.observe().unwrap();
+    let program = &snapshot.programs[0];
     assert_eq!(program.io_bytes, Some(40_960));
     assert!((program.mean(|s| s.sleep).unwrap() - 0.9).abs() < 0.01);
 }
 
 #[test]
-fn pulse_is_the_rate_over_the_window() {
+fn progress_is_the_rate_over_the_window() {
     let steps = vec![forever(vec![compute(10_000.0), Step::Beat])];
-    let mut machine =
-        ended(&scenario(Hardware::flat(1), vec![Program::new("p", vec![Team::new(1, steps)])], Some(3.0)));
-    let seen = machine.observe().unwrap();
-    let pulse = seen.programs[0].pulse.unwrap();
-    assert!((pulse.rate - 100.0).abs() <= 1.0 && pulse.beats >= 299, "{pulse:?}");
+    let mut machine = ended(&scenario(
+        Hardware::flat(1),
+        vec![Program::new("p", vec![Team::new(1, steps)])],
+        Some(3.0),
+    ));
+    let snapshot = machine.observe().unwrap();
+    let progress = snapshot.programs[0].progress.unwrap();
+    assert!((progress.rate - 100.0).abs() <= 1.0 && progress.beats >= 299, "{progress:?}");
 }
 
 #[test]
-fn others_are_seen_as_busy_and_not_as_programs() {
+fn unwatched_programs_count_as_other_load() {
     let mut others = busy("others", 2);
     others.watched = false;
     let mut machine = ended(&scenario(Hardware::flat(1), vec![busy("p", 1), others], Some(1.0)));
-    let seen = machine.observe().unwrap();
-    assert_eq!(seen.programs.len(), 1);
-    assert!((seen.host.others_busy.unwrap() - 2.0 / 3.0).abs() < 0.02);
-    assert!((seen.host.others_runnable.unwrap() - 2.0).abs() < 0.02);
+    let snapshot = machine.observe().unwrap();
+    assert_eq!(snapshot.programs.len(), 1);
+    assert!((snapshot.host.others_busy.unwrap() - 2.0 / 3.0).abs() < 0.02);
+    assert!((snapshot.host.others_runnable.unwrap() - 2.0).abs() < 0.02);
 }
 
-/// Two programs on one CPU after an action on the first: their shares of it.
+/// The CPU use of two programs after an action on the first.
 fn shares_after(action: &Action, cpus: u32, threads: (u32, u32)) -> (f64, f64) {
     let programs = vec![busy("a", threads.0), busy("b", threads.1)];
     let mut machine = machine(&scenario(Hardware::flat(cpus), programs, Some(20.0)));
@@ -229,8 +253,8 @@ fn shares_after(action: &Action, cpus: u32, threads: (u32, u32)) -> (f64, f64) {
     machine.observe().unwrap();
     machine.act(action).unwrap();
     clock.wait_until(6 * S);
-    let seen = machine.observe().unwrap();
-    let cpus = |p: usize| seen.programs[p].cpus(seen.span_ns, |s| s.running()).unwrap();
+    let snapshot = machine.observe().unwrap();
+    let cpus = |p: usize| snapshot.programs[p].cpus(snapshot.span_ns, |s| s.running()).unwrap();
     (cpus(0), cpus(1))
 }
 
@@ -238,7 +262,10 @@ fn shares_after(action: &Action, cpus: u32, threads: (u32, u32)) -> (f64, f64) {
 fn actions_change_shares() {
     let (program, target) = (ProgramId(0), Target::Program(ProgramId(0)));
     let near = |shares: (f64, f64), a: f64, b: f64| {
-        assert!((shares.0 - a).abs() < 0.03 && (shares.1 - b).abs() < 0.03, "{shares:?}, not {a} and {b}");
+        assert!(
+            (shares.0 - a).abs() < 0.03 && (shares.1 - b).abs() < 0.03,
+            "{shares:?} instead of {a} and {b}"
+        );
     };
     near(shares_after(&Action::SetNice { target, nice: -5 }, 1, (1, 1)), 0.753, 0.247);
     near(shares_after(&Action::SetWeight { program, weight: 300 }, 1, (3, 1)), 0.75, 0.25);
@@ -251,7 +278,7 @@ fn actions_change_shares() {
 }
 
 #[test]
-fn thread_gets_its_cpus_back() {
+fn set_cpus_none_restores_the_programs_cpus() {
     let mut program = busy("a", 4);
     program.cpus = Some("0-2".parse().unwrap());
     let mut machine = machine(&scenario(Hardware::flat(4), vec![program], Some(100.0)));
@@ -261,13 +288,14 @@ fn thread_gets_its_cpus_back() {
         machine.act(&Action::SetCpus { target, cpus }).unwrap();
         machine.observe().unwrap();
         clock.wait_until(at_s * S);
-        let seen = machine.observe().unwrap();
-        let cpus = seen.programs[0].cpus(seen.span_ns, |s| s.running()).unwrap();
-        assert!((cpus - runs_on).abs() < 0.01, "{cpus}, not {runs_on}");
+        let snapshot = machine.observe().unwrap();
+        let cpus = snapshot.programs[0].cpus(snapshot.span_ns, |s| s.running()).unwrap();
+        assert!((cpus - runs_on).abs() < 0.01, "{cpus} instead of {runs_on}");
     }
 }
 
-/// Instructions a second of eight threads on four nodes that all want one node's memory, after an action that takes a quarter of a second.
+/// Instructions per second of 16 threads on four nodes that all use one node's memory, after
+/// actions.
 fn speed_after(shared: f64, actions: &[Action]) -> u64 {
     let work = Work { memory: 0.6, shared, ..Work::us(500.0) };
     let program = Program::new("p", vec![Team::new(16, vec![forever(vec![work.into()])])]);
@@ -287,19 +315,19 @@ fn speed_after(shared: f64, actions: &[Action]) -> u64 {
 }
 
 #[test]
-fn spreading_pages_helps_who_shares_them_and_hurts_who_does_not() {
+fn spreading_pages_helps_shared_data_and_hurts_private_data() {
     let spread = |spread| Action::SpreadPages { program: ProgramId(0), spread };
     let same = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.02;
     for (shared, helps) in [(1.0, true), (0.0, false)] {
         let (plain, with) = (speed_after(shared, &[]), speed_after(shared, &[spread(true)]));
         assert_eq!(with > plain, helps, "{shared} shared: {plain} and {with}");
         let back = speed_after(shared, &[spread(true), spread(false)]);
-        assert!(same(back, plain), "{shared} shared: {plain}, and {back} when it is back");
+        assert!(same(back, plain), "{shared} shared: {plain}, and {back} after restoring");
     }
 }
 
 #[test]
-fn thread_that_is_moved_to_another_cache_misses_what_it_left() {
+fn migration_to_another_cache_causes_misses() {
     let misses = |cpus: [&str; 2]| {
         let hardware = Hardware { packages: 2, ..Hardware::default() };
         let mut machine = machine(&scenario(hardware, vec![busy("a", 1)], Some(100.0)));
@@ -313,11 +341,11 @@ fn thread_that_is_moved_to_another_cache_misses_what_it_left() {
         machine.observe().unwrap().programs[0].counters().cache_misses.unwrap()
     };
     assert_eq!(misses(["0", "0"]), 0);
-    assert_eq!(misses(["0", "1"]), 256 * 16, "each line of what it uses, once");
+    assert_eq!(misses(["0", "1"]), 256 * 16, "each line of the footprint, once");
 }
 
 #[test]
-fn action_on_what_is_not_there_is_told() {
+fn invalid_actions_are_rejected() {
     let mut machine = machine(&scenario(Hardware::flat(1), vec![busy("a", 1)], Some(1.0)));
     for action in [
         Action::SetNice { target: Target::Program(ProgramId(7)), nice: 0 },
@@ -330,8 +358,8 @@ fn action_on_what_is_not_there_is_told() {
 }
 
 #[test]
-fn task_of_a_set_is_not_bound_elsewhere_than_the_set_is() {
-    /// The first CPU is for the set, always.
+fn tasks_of_a_set_reject_other_cpus() {
+    /// The first CPU is always assigned to the set.
     struct First;
     impl Coscheduler for First {
         fn plan(&mut self, _: u64, _: &[u32], _: u32) -> Plan {
@@ -344,19 +372,22 @@ fn task_of_a_set_is_not_bound_elsewhere_than_the_set_is() {
     let mut machine = machine(&scenario);
     machine.coschedule(Box::new(First));
     machine.clock().wait_until(MS);
-    let bind = Action::SetCpus { target: Target::Program(ProgramId(0)), cpus: Some("1".parse().unwrap()) };
-    assert!(machine.act(&bind).unwrap_err().to_string().contains("run where the set is"));
+    let bind =
+        Action::SetCpus { target: Target::Program(ProgramId(0)), cpus: Some("1".parse().unwrap()) };
+    assert!(machine.act(&bind).unwrap_err().to_string().contains("run on the CPUs of their set"));
     machine.run();
-    assert!(machine.busy_ns()[0] > S - MS, "it would have waited for ever");
+    assert!(machine.busy_ns()[0] > S - MS, "the task ran");
 }
 
 #[test]
-fn batch_thread_pushes_nobody_away() {
+fn batch_threads_do_not_preempt() {
     let sleeper = |class| {
-        let steps = vec![forever(vec![compute(100.0), Step::Io { us: 900.0, jitter: 0.0, bytes: 0 }])];
+        let steps =
+            vec![forever(vec![compute(100.0), Step::Io { us: 900.0, jitter: 0.0, bytes: 0 }])];
         let mut program = Program::new("sleeper", vec![Team::new(1, steps)]);
         program.class = class;
-        let mut machine = ended(&scenario(Hardware::flat(1), vec![busy("worker", 1), program], Some(1.0)));
+        let mut machine =
+            ended(&scenario(Hardware::flat(1), vec![busy("worker", 1), program], Some(1.0)));
         machine.outcomes()[0].involuntary_switches
     };
     let (normal, batch) = (sleeper(StartClass::Normal), sleeper(StartClass::Batch));
@@ -371,7 +402,7 @@ fn time_share_priorities_fall_with_use_and_rise_with_sleep() {
     let mut machine = ended(&scenario(machine, vec![busy("worker", 1), sleeper], Some(10.0)));
     let outcomes = machine.outcomes();
     let share = outcomes[1].user_ns as f64 / 10e9;
-    assert!(share > 0.45, "who sleeps comes first: {share}");
+    assert!(share > 0.45, "a thread that sleeps has precedence: {share}");
     assert!(outcomes[0].involuntary_switches > 5_000, "{}", outcomes[0].involuntary_switches);
 }
 
@@ -380,30 +411,42 @@ fn region(name: &str, steps: Vec<Step>) -> Step {
 }
 
 #[test]
-fn parallel_region_is_shared_by_as_many_as_the_team_has() {
+fn parallel_region_is_shared_by_the_threads_of_the_team() {
     let split = |us| Step::from(Work { split: true, ..Work::us(us) });
-    // Serial, split, and a loop whose times are shared.
+    // Serial work, split work, and a shared loop.
     let part = Step::Repeat { times: Some(8), shared: true, steps: vec![compute(100.0)] };
-    let steps = vec![forever(vec![compute(200.0), region("a", vec![split(800.0)]), region("b", vec![part])])];
+    let steps = vec![forever(vec![
+        compute(200.0),
+        region("a", vec![split(800.0)]),
+        region("b", vec![part]),
+    ])];
     let program = Program::new("p", vec![Team::new(8, steps)]);
     let mut machine = machine(&scenario(Hardware::flat(8), vec![program], Some(10.0)));
     let mut clock = machine.clock();
-    // From large to small and back, so that threads that were left out come to loops that others know already.
+    // From large to small and back, so that threads return to loops that others have entered.
     for (at, (size, each_us)) in
-        [(None, 100.0), (Some(2), 400.0), (Some(4), 200.0), (Some(99), 100.0)].into_iter().enumerate()
+        [(None, 100.0), (Some(2), 400.0), (Some(4), 200.0), (Some(99), 100.0)]
+            .into_iter()
+            .enumerate()
     {
         machine.act(&Action::SetTeam { program: ProgramId(0), size }).unwrap();
         clock.wait_until((at as u64 * 100 + 10) * MS);
         machine.observe().unwrap();
         clock.wait_until((at as u64 + 1) * 100 * MS);
-        let seen = machine.observe().unwrap();
-        let team = seen.programs[0].team.clone().unwrap();
+        let snapshot = machine.observe().unwrap();
+        let team = snapshot.programs[0].team.clone().unwrap();
         let expected = size.unwrap_or(8).min(8);
-        assert_eq!((team.size_max, team.size, team.fixed, team.regions.len()), (8, expected, false, 2));
+        assert_eq!(
+            (team.size_max, team.size, team.fixed, team.regions.len()),
+            (8, expected, false, 2)
+        );
         for region in team.regions {
             let mean_us = region.time_ns as f64 / region.count as f64 / 1e3;
             assert_eq!(region.size, expected);
-            assert!((mean_us / each_us - 1.0).abs() < 0.25, "{region:?}: {mean_us}, not {each_us}");
+            assert!(
+                (mean_us / each_us - 1.0).abs() < 0.25,
+                "{region:?}: {mean_us} instead of {each_us}"
+            );
         }
     }
     assert!(machine.act(&Action::SetTeam { program: ProgramId(0), size: Some(0) }).is_err());
@@ -418,53 +461,64 @@ fn team_ends_with_its_first_thread() {
         )];
         let program = Program { spin_us, ..Program::new("p", vec![Team::new(6, steps)]) };
         let mut machine = ended(&scenario(Hardware::flat(4), vec![program], None));
-        assert_eq!(machine.outcomes()[0].beats, 50, "only the first thread beats outside of regions");
+        assert_eq!(
+            machine.outcomes()[0].beats,
+            50,
+            "only the first thread emits heartbeats outside of regions"
+        );
     }
 }
 
-/// The first program has both CPUs, and after a retreat the second one; whenever the second program asks, the first is to keep that.
+/// The first program has both CPUs, and the second CPU after a retreat. Whenever the second program
+/// claims, the first must keep only the second CPU.
 #[derive(Default)]
 struct Script {
-    has_less: bool,
-    is_asked: bool,
+    has_retreated: bool,
+    must_release: bool,
     taken: Rc<Cell<u32>>,
 }
 
 impl Arbiter for Script {
     fn claim(&mut self, program: ProgramId, _: u32, _: u32) {
-        self.is_asked = program.0 == 1;
+        self.must_release = program.0 == 1;
     }
     fn release(&mut self, program: ProgramId, _: u32) {
-        self.has_less |= program.0 == 0;
+        self.has_retreated |= program.0 == 0;
     }
     fn take(&mut self, _: ProgramId) {
-        self.is_asked = false;
+        self.must_release = false;
         self.taken.set(self.taken.get() + 1);
     }
     fn cpus_of(&self, program: ProgramId) -> CpuSet {
-        match (program.0, self.has_less) {
+        match (program.0, self.has_retreated) {
             (0, false) => "0-1".parse().unwrap(),
             (0, true) => "1".parse().unwrap(),
             _ => CpuSet::new(),
         }
     }
     fn keeps(&self, program: ProgramId) -> Option<CpuSet> {
-        (program.0 == 0 && self.is_asked).then(|| "1".parse().unwrap())
+        (program.0 == 0 && self.must_release).then(|| "1".parse().unwrap())
     }
 }
 
 const INVADE: Step = Step::Invade { min: 1, max: 2 };
 
 #[test]
-fn program_that_gave_back_has_the_whole_time_when_it_is_asked_again() {
-    // Asked at 350 ms it gives back at 400 ms, and then begins a long region; asked again at 550 ms, it has until 1,050 ms.
+fn each_release_request_has_the_full_deadline() {
+    // After the request at 350 ms, the program releases at 400 ms and begins a long region. The
+    // request at 550 ms has its deadline at 1,050 ms.
     let first = vec![
         INVADE,
         times(4, vec![region("short", vec![compute(100_000.0)])]),
         region("long", vec![compute(2e6)]),
     ];
-    let second =
-        vec![compute(350_000.0), INVADE, compute(200_000.0), INVADE, region("r", vec![compute(1.0)])];
+    let second = vec![
+        compute(350_000.0),
+        INVADE,
+        compute(200_000.0),
+        INVADE,
+        region("r", vec![compute(1.0)]),
+    ];
     let program = |name, steps| Program::new(name, vec![Team::new(2, steps)]);
     let programs = vec![program("first", first), program("second", second)];
     let mut machine = machine(&scenario(Hardware::flat(4), programs, Some(2.0)));
@@ -481,15 +535,17 @@ fn program_that_gave_back_has_the_whole_time_when_it_is_asked_again() {
 }
 
 #[test]
-fn first_thread_goes_on_where_its_claim_is_after_a_retreat() {
-    let steps = |to| vec![INVADE, region("r", vec![compute(1_000.0)]), Step::Retreat(to), compute(1e6)];
+fn first_thread_continues_on_its_claim_after_a_retreat() {
+    let steps =
+        |to| vec![INVADE, region("r", vec![compute(1_000.0)]), Step::Retreat(to), compute(1e6)];
     let program = |to| Program::new("p", vec![Team::new(2, steps(to))]);
     let mut claiming = machine(&scenario(Hardware::flat(2), vec![program(1)], Some(2.0)));
     claiming.arbitrate(Box::new(Script::default()));
     claiming.run();
     assert!(claiming.busy_ns()[1] > S, "{:?}", claiming.busy_ns());
-    // Nobody says who has what: where a policy has put it, there it stays.
-    let mut bound = machine(&scenario(Hardware::flat(2), vec![program(0), busy("q", 1)], Some(2.0)));
+    // Without an arbiter, the CPUs that a policy has set stay in effect.
+    let mut bound =
+        machine(&scenario(Hardware::flat(2), vec![program(0), busy("q", 1)], Some(2.0)));
     let bind = |program, cpu: &str| Action::SetCpus {
         target: Target::Program(ProgramId(program)),
         cpus: Some(cpu.parse().unwrap()),
@@ -500,14 +556,11 @@ fn first_thread_goes_on_where_its_claim_is_after_a_retreat() {
     assert!(bound.busy_ns()[0] < MS, "{:?}", bound.busy_ns());
 }
 
-/// Any program that ends by itself.
+/// A random program that ends.
 fn any_program() -> impl Strategy<Value = Program> {
     let step = prop_oneof![
-        (1.0..3_000.0f64, 0.0..1.0f64, 0.0..1.0f64).prop_map(|(us, jitter, memory)| Step::from(Work {
-            jitter,
-            memory,
-            ..Work::us(us)
-        })),
+        (1.0..3_000.0f64, 0.0..1.0f64, 0.0..1.0f64)
+            .prop_map(|(us, jitter, memory)| Step::from(Work { jitter, memory, ..Work::us(us) })),
         (1.0..3_000.0f64).prop_map(|us| Step::Io { us, jitter: 0.5, bytes: 1 }),
         (0..2u8, 1.0..500.0f64).prop_map(|(l, us)| lock(&format!("l{l}"), vec![compute(us)])),
         Just(Step::Barrier("b".into())),
@@ -523,44 +576,48 @@ fn any_program() -> impl Strategy<Value = Program> {
             Team { footprint_kib, ..Team::new(threads, vec![times(n, steps)]) }
         },
     );
-    (team, prop_oneof![Just(0.0), 1.0..200.0f64, Just(f64::INFINITY)], -10..10i8)
-        .prop_map(|(team, spin_us, nice)| Program { spin_us, nice, ..Program::new("p", vec![team]) })
+    (team, prop_oneof![Just(0.0), 1.0..200.0f64, Just(f64::INFINITY)], -10..10i8).prop_map(
+        |(team, spin_us, nice)| Program { spin_us, nice, ..Program::new("p", vec![team]) },
+    )
 }
 
 fn any_scenario() -> impl Strategy<Value = Scenario> {
-    let schedulers = prop_oneof![Just(Scheduler::Fair), Just(Scheduler::TimeShare), Just(Scheduler::Solaris)];
-    let machine = (1..3u32, 1..3u32, 1..3u32, 1..4u32, schedulers).prop_map(|(p, n, c, cores, scheduler)| {
-        Hardware { packages: p, nodes: n, caches: c, cores, scheduler, ..Hardware::default() }
-    });
+    let schedulers =
+        prop_oneof![Just(Scheduler::Fair), Just(Scheduler::TimeShare), Just(Scheduler::Solaris)];
+    let machine =
+        (1..3u32, 1..3u32, 1..3u32, 1..4u32, schedulers).prop_map(|(p, n, c, cores, scheduler)| {
+            Hardware { packages: p, nodes: n, caches: c, cores, scheduler, ..Hardware::default() }
+        });
     (machine, proptest::collection::vec(any_program(), 1..4))
         .prop_map(|(machine, programs)| scenario(machine, programs, Some(5.0)))
 }
 
 proptest! {
     #[test]
-    fn cpu_time_is_conserved_and_shares_add_up(scenario in any_scenario()) {
+    fn cpu_time_is_conserved_and_shares_sum_to_one(scenario in any_scenario()) {
         let mut machine = machine(&scenario);
         let mut clock = machine.clock();
         let (mut ran, mut at) = (0.0, 0);
         while !machine.is_over() {
             at += 37 * MS;
             clock.wait_until(at);
-            let seen = machine.observe().unwrap();
-            for t in seen.programs.iter().flat_map(|p| &p.threads).filter(|t| t.span_ns > 0) {
-                prop_assert!(t.span_ns <= seen.span_ns);
+            let snapshot = machine.observe().unwrap();
+            for t in snapshot.programs.iter().flat_map(|p| &p.threads).filter(|t| t.span_ns > 0) {
+                prop_assert!(t.span_ns <= snapshot.span_ns);
                 let s = t.shares;
-                let all = s.user.unwrap() + s.system.unwrap() + s.lock.unwrap() + s.latency.unwrap();
+                let all = s.user.unwrap() + s.system.unwrap() + s.lock.unwrap() + s.wait.unwrap();
                 prop_assert!((all + s.sleep.unwrap() - 1.0).abs() < 1e-9);
                 prop_assert!(s.spin.unwrap() <= s.user.unwrap() + 1e-12);
                 ran += s.running().unwrap() * t.span_ns as f64;
             }
         }
         let busy = machine.busy_ns();
-        prop_assert!(busy.iter().all(|&ns| ns <= clock.now_ns()), "no CPU is busier than time");
+        let is_possible = busy.iter().all(|&ns| ns <= clock.now_ns());
+        prop_assert!(is_possible, "the busy time of a CPU is at most the simulated time");
         let busy: u64 = busy.iter().sum();
         let outcomes = machine.outcomes();
         prop_assert_eq!(busy, outcomes.iter().map(|o| o.user_ns + o.system_ns).sum::<u64>());
-        prop_assert!((ran - busy as f64).abs() < 1e3, "{} seen of {}", ran, busy);
+        prop_assert!((ran - busy as f64).abs() < 1e3, "{} observed of {}", ran, busy);
     }
 
     #[test]
@@ -572,7 +629,8 @@ proptest! {
         let threads: u32 = scenario.programs.iter().flat_map(|p| &p.teams).map(|t| t.threads).sum();
         let mut stays = vec![Vec::new(); threads as usize];
         for spans in &timeline.cpus {
-            prop_assert!(spans.windows(2).all(|w| w[0].to_ns <= w[1].from_ns), "one at a time on a CPU");
+            let is_serial = spans.windows(2).all(|w| w[0].to_ns <= w[1].from_ns);
+            prop_assert!(is_serial, "one thread at a time on a CPU");
             spans.iter().for_each(|s| stays[s.thread].push((s.from_ns, s.to_ns)));
         }
         for mut stays in stays {
@@ -586,7 +644,7 @@ proptest! {
         scenario in any_scenario(), pinned in 0..4usize
     ) {
         let mut scenario = scenario;
-        // Some may run on the first CPU alone.
+        // One program may run only on the first CPU.
         if let Some(program) = scenario.programs.get_mut(pinned) {
             program.cpus = Some("0".parse().unwrap());
         }
@@ -596,13 +654,15 @@ proptest! {
         let mut before = machine.busy_ns();
         while !machine.is_over() {
             clock.wait_until(clock.now_ns() + period_ns);
-            let seen = machine.observe().unwrap();
+            let snapshot = machine.observe().unwrap();
             let busy = machine.busy_ns();
             let idle: Vec<usize> = (0..busy.len()).filter(|&c| busy[c] == before[c]).collect();
-            for p in &seen.programs {
+            for p in &snapshot.programs {
                 let may = |c: &&usize| p.id.0 as usize != pinned || **c == 0;
-                let waits = p.threads.iter().any(|t| t.span_ns == period_ns && t.shares.latency == Some(1.0));
-                prop_assert!(!waits || !idle.iter().any(|c| may(&c)), "{:?} idle at {}", idle, seen.at_ns);
+                let waits = |t: &ThreadSample| t.span_ns == period_ns && t.shares.wait == Some(1.0);
+                let waits = p.threads.iter().any(waits);
+                let is_idle = idle.iter().any(|c| may(&c));
+                prop_assert!(!waits || !is_idle, "{:?} idle at {}", idle, snapshot.at_ns);
             }
             before = busy;
         }

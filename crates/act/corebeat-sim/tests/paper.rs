@@ -1,4 +1,5 @@
-//! What the papers saw on their machines is seen on simulated ones: which way things go, and about how far.
+//! Effects that the papers measured, reproduced on simulated machines: direction and approximate
+//! size.
 
 use corebeat_machine::CpuSet;
 use corebeat_sim::{
@@ -21,7 +22,8 @@ fn lock(name: &str, steps: Vec<Step>) -> Step {
     Step::Lock { name: name.into(), steps }
 }
 
-/// Four packages in a ring: 0 and 1, and 2 and 3, are the farthest from each other (Pusukuri 2012, Figure 4.2 (a)).
+/// Four packages in a ring; packages 0 and 1, and 2 and 3, are the farthest from each other
+/// (Pusukuri 2012, Figure 4.2 (a)).
 fn ring(cores: u32) -> Hardware {
     let near = |a: u32, b: u32| {
         if a == b {
@@ -45,17 +47,19 @@ fn ended(machine: Hardware, programs: Vec<Program>, duration_s: Option<f64>) -> 
     machine
 }
 
-/// How long the first program took, in milliseconds.
+/// The run time of the first program, in milliseconds.
 fn wall_ms(machine: &mut SimMachine) -> f64 {
     let outcome = &machine.outcomes()[0];
-    (outcome.end_ns.expect("it has ended") - outcome.start_ns) as f64 / 1e6
+    (outcome.end_ns.expect("the program has ended") - outcome.start_ns) as f64 / 1e6
 }
 
-/// What a barrier takes for so many threads on these packages, each a number of cores, in microseconds.
+/// The time of a barrier of this many threads on these CPUs, in microseconds.
 fn barrier_us(threads: u32, cpus: &str) -> f64 {
     let machine = Hardware { line_ns: 400, ..ring(16) };
-    let steps =
-        vec![times(200, vec![Work { jitter: 1.0, ..Work::us(1.0) }.into(), Step::Barrier("b".into())])];
+    let steps = vec![times(
+        200,
+        vec![Work { jitter: 1.0, ..Work::us(1.0) }.into(), Step::Barrier("b".into())],
+    )];
     let mut program = Program::new("barrier", vec![Team::new(threads, steps)]);
     program.cpus = Some(cpus.parse::<CpuSet>().unwrap());
     program.spin_us = f64::INFINITY;
@@ -68,7 +72,7 @@ fn barrier_takes_longer_with_more_packages_and_with_more_threads() {
     let on = ["0-15", "0-7,32-39", "0-5,16-20,32-36", "0-3,16-19,32-35,48-51"];
     let of_16: Vec<f64> = on.iter().map(|cpus| barrier_us(16, cpus)).collect();
     assert!(of_16.windows(2).all(|w| w[0] < w[1]), "{of_16:?}");
-    // What a line takes on average: 1.0, 1.3, 1.53 and 1.6 times as long as in one package.
+    // The average transfer takes 1.0, 1.3, 1.53 and 1.6 times as long as in one package.
     assert!((1.4..1.7).contains(&(of_16[3] / of_16[0])), "{of_16:?}");
     let of_four: Vec<f64> = ["0-3,16-19,32-35,48-51", "0-7,16-23,32-39,48-55", "0-63"]
         .iter()
@@ -78,8 +82,8 @@ fn barrier_takes_longer_with_more_packages_and_with_more_threads() {
     assert!(of_four.windows(2).all(|w| (1.6..2.4).contains(&(w[1] / w[0]))), "{of_four:?}");
 }
 
-/// A program on the thesis' time-sharing machine of 24 cores, by its threads and the part of its work that is in locks. How many
-/// CPUs it lost a second, and how long it took in milliseconds.
+/// Runs a program on the thesis' time-sharing machine of 24 cores. Returns the involuntary switches
+/// per second and the run time in milliseconds. `locked` is the share of work under locks.
 fn time_shared(threads: u32, class: StartClass, locked: f64) -> (f64, f64) {
     const LOCKS: u32 = 16;
     let machine = Hardware { scheduler: Scheduler::TimeShare, migrate_ns: 100_000, ..ring(6) };
@@ -97,24 +101,32 @@ fn time_shared(threads: u32, class: StartClass, locked: f64) -> (f64, f64) {
     (machine.outcomes()[0].involuntary_switches as f64 / wall * 1e3, wall)
 }
 
-/// Pusukuri 2012, Figures 5.3, 5.5 and 5.8: threads of one program push each other off the CPU where priorities change, more so with
-/// more locks and more load; one priority for all ends that, and is faster. (How much faster is not calibrated: here it is some percent,
-/// where the thesis has up to half of the time.)
+/// Pusukuri 2012, Figures 5.3, 5.5 and 5.8: with dynamic priorities, threads of one program preempt
+/// each other, more often with more locks and more load. A fixed priority prevents this, and is
+/// faster. (The gain is not calibrated: a few percent here, up to half of the time in the thesis.)
 #[test]
 fn backstabbing_grows_with_load_and_ends_with_one_priority() {
     for threads in [36, 48] {
-        let ((_, ts), (_, fx)) =
-            (time_shared(threads, StartClass::Normal, 0.01), time_shared(threads, StartClass::Batch, 0.01));
-        assert!((ts / fx - 1.0).abs() < 0.02, "without contention nothing is lost: {ts} and {fx}");
-        let ((ts_lost, ts), (fx_lost, fx)) =
-            (time_shared(threads, StartClass::Normal, 0.4), time_shared(threads, StartClass::Batch, 0.4));
-        assert!(ts_lost > 1_000.0 && ts_lost > 10.0 * fx_lost, "{threads}: {ts_lost} and {fx_lost} a second");
+        let ((_, ts), (_, fx)) = (
+            time_shared(threads, StartClass::Normal, 0.01),
+            time_shared(threads, StartClass::Batch, 0.01),
+        );
+        assert!((ts / fx - 1.0).abs() < 0.02, "equal without contention: {ts} and {fx}");
+        let ((ts_lost, ts), (fx_lost, fx)) = (
+            time_shared(threads, StartClass::Normal, 0.4),
+            time_shared(threads, StartClass::Batch, 0.4),
+        );
+        assert!(
+            ts_lost > 1_000.0 && ts_lost > 10.0 * fx_lost,
+            "{threads}: {ts_lost} and {fx_lost} per second"
+        );
         assert!(ts > fx, "{threads} threads: {ts} and {fx} ms");
     }
 }
 
-/// The share of a program's involuntary switches that its threads owe to each other, on the thesis' machine of 24 cores, where two threads of
-/// the system run as well. Solaris counts a switch for each quantum that is used up, also if the thread goes on.
+/// The share of a program's involuntary switches to its own threads, on the thesis' machine of 24
+/// cores with two threads of the system. Solaris counts a switch for each quantum that is used up,
+/// even if the thread continues.
 fn backstabbing(steps: Vec<Step>, threads: u32, class: StartClass) -> f64 {
     let machine = Hardware { scheduler: Scheduler::Solaris, migrate_ns: 100_000, ..ring(6) };
     let sleeper = vec![
@@ -126,11 +138,13 @@ fn backstabbing(steps: Vec<Step>, threads: u32, class: StartClass) -> f64 {
     let mut program = Program::new("p", vec![Team::new(threads, vec![forever(steps)])]);
     (program.class, program.spin_us) = (class, 20.0);
     let outcomes = ended(machine, vec![program, system], Some(5.0)).outcomes();
-    outcomes[0].backstabs as f64 / (outcomes[0].involuntary_switches + outcomes[0].renewed_slices) as f64
+    outcomes[0].backstabs as f64
+        / (outcomes[0].involuntary_switches + outcomes[0].renewed_slices) as f64
 }
 
-/// Pusukuri 2012, Figure 5.3. Of it the text has one number, which is held within a fifth: 55% of applu's involuntary switches at 100% load.
-/// How much work it does from one meeting to the next was fitted to that. Then it is more, and without contention nearly none.
+/// Pusukuri 2012, Figure 5.3. The text has one number, checked within a fifth: 55% of applu's
+/// involuntary switches at 100% load. The work between two barriers was fitted to it. The share
+/// rises beyond 100% load, and is nearly 0 without contention.
 #[test]
 fn backstabbing_over_load_is_as_in_the_thesis_from_full_load_on() {
     let applu = || {
@@ -139,40 +153,51 @@ fn backstabbing_over_load_is_as_in_the_thesis_from_full_load_on() {
     };
     let share = |threads| backstabbing(applu(), threads, StartClass::Normal);
     let full = share(24);
-    assert!((full / 0.55 - 1.0).abs() < 0.2, "{full}, and the thesis' 0.55");
+    assert!((full / 0.55 - 1.0).abs() < 0.2, "{full}, thesis 0.55");
     let high = [share(36), share(48)];
     assert!(high.iter().all(|&high| high > 1.25 * full), "{high:?} beyond {full}");
-    // Where each has a CPU to itself nobody comes back to one that is taken; applu did.
+    // With a CPU for each thread, no thread returns to a busy CPU, unlike applu in the thesis.
     assert!(share(20) < 0.01, "{}", share(20));
-    assert_eq!(backstabbing(applu(), 48, StartClass::Batch), 0.0, "one priority ends it");
+    assert_eq!(
+        backstabbing(applu(), 48, StartClass::Batch),
+        0.0,
+        "a fixed priority prevents backstabbing"
+    );
     let swaptions = |threads| {
         let work = |us| Step::from(Work { jitter: 0.5, ..Work::us(us) });
         let steps = vec![work(999.0), lock("l", vec![work(1.0)])];
         backstabbing(steps, threads, StartClass::Normal)
     };
-    assert!(swaptions(24) < 0.01 && swaptions(48) < 0.15, "{} and {}", swaptions(24), swaptions(48));
+    assert!(
+        swaptions(24) < 0.01 && swaptions(48) < 0.15,
+        "{} and {}",
+        swaptions(24),
+        swaptions(48)
+    );
 }
 
 /// Pusukuri 2012, section 3.1.1 and Figure 3.4.
 #[test]
-fn random_placement_relieves_the_controller_that_all_want() {
+fn random_placement_relieves_an_overloaded_controller() {
     let wall = |placement, memory| {
         let work = Work { memory, shared: 0.8, jitter: 0.2, ..Work::us(1_000.0) };
-        let mut program = Program::new("p", vec![Team::new(24, vec![times(100, vec![work.into()])])]);
+        let mut program =
+            Program::new("p", vec![Team::new(24, vec![times(100, vec![work.into()])])]);
         program.placement = placement;
         wall_ms(&mut ended(ring(6), vec![program], None))
     };
     let gain = |memory| wall(Placement::NextTouch, memory) / wall(Placement::Random, memory);
-    assert!((gain(0.0) - 1.0).abs() < 0.01, "who computes does not care: {}", gain(0.0));
+    assert!((gain(0.0) - 1.0).abs() < 0.01, "no effect without memory accesses: {}", gain(0.0));
     assert!((1.1..1.6).contains(&gain(0.3)), "{}", gain(0.3));
     assert!(gain(0.6) > gain(0.3), "{}", gain(0.6));
     let (random, robin) = (wall(Placement::Random, 0.3), wall(Placement::RoundRobin, 0.3));
     assert!((random / robin - 1.0).abs() < 0.02, "{random} and {robin}");
 }
 
-/// Spinning without end is the fastest while each thread has a CPU, and the slowest by far when a holder may have none.
+/// Unlimited spinning is the fastest while each thread has a CPU, and by far the slowest when a
+/// holder may lack one.
 #[test]
-fn lock_holder_without_a_cpu_is_waited_for_by_all_who_spin() {
+fn unlimited_spinning_is_slow_without_a_cpu_per_thread() {
     let wall = |threads: u32, spin_us| {
         let steps = vec![Step::Repeat {
             times: Some(10_000),
@@ -189,19 +214,21 @@ fn lock_holder_without_a_cpu_is_waited_for_by_all_who_spin() {
     assert!(both < 1.1 * block && spin > 1.4 * both, "{block}, {both}, {spin}");
 }
 
-/// Pusukuri 2012, Table 2.2: ferret is as fast as its rank stage is wide, far past one thread a core, until the one thread that loads
-/// has no time left. What an image takes in each stage is from the shares of user time that the table has for 15 threads a stage; the
-/// speed-ups are what comes of that.
+/// Pusukuri 2012, Table 2.2: the speed of ferret rises with the width of its rank stage, far beyond
+/// one thread per core, until the loading thread is saturated. The times per image are from the
+/// shares of user time in the table for 15 threads per stage; the speed-ups are not fitted.
 #[test]
-fn pipeline_is_as_fast_as_its_slowest_stage() {
+fn slowest_stage_determines_the_speed_of_a_pipeline() {
     let rate = |n: u32| {
         let stage = |from: &str, us: f64, to: &str| {
-            let mut steps = vec![Step::Pop(from.into()), Work { jitter: 0.3, ..Work::us(us) }.into()];
+            let mut steps =
+                vec![Step::Pop(from.into()), Work { jitter: 0.3, ..Work::us(us) }.into()];
             steps.push(Step::Push(to.into()));
             Team::new(n, vec![forever(steps)])
         };
         let load = Team::new(1, vec![forever(vec![compute(55.0), Step::Push("a".into())])]);
-        let out = Team::new(1, vec![forever(vec![Step::Pop("e".into()), compute(0.5), Step::Beat])]);
+        let out =
+            Team::new(1, vec![forever(vec![Step::Pop("e".into()), compute(0.5), Step::Beat])]);
         let teams = vec![
             load,
             stage("a", 60.0, "b"),
@@ -213,11 +240,11 @@ fn pipeline_is_as_fast_as_its_slowest_stage() {
         let machine = &mut ended(ring(6), vec![Program::new("ferret", teams)], Some(0.5));
         machine.outcomes()[0].beats as f64 / 500.0
     };
-    // Threads of a stage, and the thesis' speed-up.
+    // Threads per stage, and the thesis' speed-up.
     for (n, paper) in
         [(3, 3.3), (7, 7.5), (11, 11.5), (13, 12.5), (15, 14.1), (17, 13.8), (21, 13.7), (31, 13.1)]
     {
         let ours = rate(n);
-        assert!((ours / paper - 1.0).abs() < 0.12, "{n} threads a stage: {ours}, and the thesis' {paper}");
+        assert!((ours / paper - 1.0).abs() < 0.12, "{n} threads per stage: {ours}, thesis {paper}");
     }
 }

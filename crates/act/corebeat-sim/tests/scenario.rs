@@ -1,4 +1,4 @@
-//! Scenarios as text: those that come with Corebeat, and mistakes.
+//! Scenarios as text: the shipped ones, and invalid ones.
 
 use corebeat_machine::{Action, Clock, Machine, ProgramId};
 use corebeat_sim::{Scenario, SimMachine};
@@ -29,27 +29,48 @@ fn shipped_scenarios_run() {
     }
 }
 
-/// What a scenario with this in the place of its program says.
-fn told(machine: &str, program: &str) -> String {
-    let text = format!("duration_s = 1.0\n[machine]\n{machine}\n[[programs]]\nname = \"p\"\n{program}\n");
-    let made = text.parse::<Scenario>().and_then(|scenario| SimMachine::new(&scenario, 1).map(|_| ()));
+/// The error of a scenario with these keys of the machine and of the program.
+fn error(machine: &str, program: &str) -> String {
+    let text =
+        format!("duration_s = 1.0\n[machine]\n{machine}\n[[programs]]\nname = \"p\"\n{program}\n");
+    let made =
+        text.parse::<Scenario>().and_then(|scenario| SimMachine::new(&scenario, 1).map(|_| ()));
     let line = made.expect_err(&text).to_string();
     assert_eq!(line.lines().count(), 1, "{line}");
     line
 }
 
+fn steps(steps: &str) -> String {
+    format!("[[programs.teams]]\nsteps = [{steps}]")
+}
+
+fn valid_team() -> String {
+    steps("{ compute = { us = 1 } }")
+}
+
+/// Checks that each error contains its part. Rows have the keys of the machine and of the program.
+fn check(rows: &[(&str, String, &str)]) {
+    for (machine, program, part) in rows {
+        let error = error(machine, program);
+        assert!(error.contains(part), "{error}\n{part}");
+    }
+}
+
 #[test]
-fn mistakes_are_one_line_with_their_place() {
-    let steps = |steps: &str| format!("[[programs.teams]]\nsteps = [{steps}]");
-    let fine = steps("{ compute = { us = 1 } }");
-    for (machine, program, says) in [
+fn text_errors_name_line_and_column() {
+    let fine = valid_team();
+    check(&[
         ("cores = 0", fine.clone(), "machine: cores is 0; write 1 or more"),
         (
             "cores = -1",
             fine.clone(),
             "line 3, column 9: invalid value: integer `-1`, expected a whole number, 0 or above",
         ),
-        ("cores = \"1\"", fine.clone(), "invalid type: string \"1\", expected a whole number, 0 or above"),
+        (
+            "cores = \"1\"",
+            fine.clone(),
+            "invalid type: string \"1\", expected a whole number, 0 or above",
+        ),
         (
             "cores = 1\nfill_ns = 1e300",
             fine.clone(),
@@ -60,7 +81,11 @@ fn mistakes_are_one_line_with_their_place() {
             format!("nice = 1.5\n{fine}"),
             "invalid type: floating point `1.5`, expected a whole number",
         ),
-        ("cores = 1", format!("start_ms = true\n{fine}"), "invalid type: boolean `true`, expected a number"),
+        (
+            "cores = 1",
+            format!("start_ms = true\n{fine}"),
+            "invalid type: boolean `true`, expected a number",
+        ),
         ("cores = 1", "teams = 1".into(), "invalid type: integer `1`, expected a list in brackets"),
         (
             "cores = 1",
@@ -68,9 +93,20 @@ fn mistakes_are_one_line_with_their_place() {
             "invalid type: integer `1`, expected a table, such as { key = value }",
         ),
         ("core = 1", fine.clone(), "line 3, column 1: unknown field `core`, expected one of"),
-        ("cores = 1\nscheduler = \"cfs\"", fine.clone(), "line 4, column 13: unknown variant `cfs`"),
+        (
+            "cores = 1\nscheduler = \"cfs\"",
+            fine.clone(),
+            "line 4, column 13: unknown variant `cfs`",
+        ),
         ("cores = 1\ntick_us = -4", fine.clone(), "machine: tick_us is -4"),
         ("cores = 1\nbalance_us = -4", fine.clone(), "machine: balance_us is -4"),
+    ]);
+}
+
+#[test]
+fn program_errors_name_the_program() {
+    let fine = valid_team();
+    check(&[
         (
             "cores = 1",
             format!("start_ms = -1\n{fine}"),
@@ -92,13 +128,28 @@ fn mistakes_are_one_line_with_their_place() {
             "program 'p': goal is from 110 to 90",
         ),
         ("cores = 1", format!("goal = {{ min = -1 }}\n{fine}"), "program 'p': goal is from -1"),
-        ("cores = 1", format!("goal = {{ max = inf }}\n{fine}"), "program 'p': goal is from 0 to inf"),
+        (
+            "cores = 1",
+            format!("goal = {{ max = inf }}\n{fine}"),
+            "program 'p': goal is from 0 to inf",
+        ),
         (
             "cores = 1",
             format!("{fine}\n[[programs]]\nname = \"a\\nb\"\n{fine}"),
             "name has a control character",
         ),
-        ("cores = 1", format!("cpus = \"4-7\"\n{fine}"), "program 'p': cpus has none of the machine's CPUs"),
+        (
+            "cores = 1",
+            format!("cpus = \"4-7\"\n{fine}"),
+            "program 'p': cpus has none of the machine's CPUs",
+        ),
+    ]);
+}
+
+#[test]
+fn step_errors_name_the_step() {
+    let fine = valid_team();
+    check(&[
         (
             "cores = 1",
             steps("{ compute = { us = -1 } }"),
@@ -115,23 +166,27 @@ fn mistakes_are_one_line_with_their_place() {
             "shared is 1e300: write a share from 0 to 1",
         ),
         ("cores = 1", steps("{ compute = { ms = 1 } }"), "line 7, column 24: unknown field `ms`"),
-        ("cores = 1", steps("{ dance = 1 }"), "line 7, column 12: unknown variant `dance`, expected one of"),
+        (
+            "cores = 1",
+            steps("{ dance = 1 }"),
+            "line 7, column 12: unknown variant `dance`, expected one of",
+        ),
         ("cores = 1", steps("{ compute = "), "line 7, column"),
         (
             "cores = 1",
             steps(&format!("{}{}", "{ repeat = { steps = [".repeat(99), "] } }".repeat(99))),
-            "too many steps within each other; write fewer levels",
+            "steps are nested too deeply; write fewer levels",
         ),
         ("cores = 1", "teams = []".into(), "program 'p': no team"),
         (
             "cores = 1",
             format!("cpus = \"0\"\nset = \"s\"\n{fine}\n[[sets]]\nname = \"s\"\ncpus = 1"),
-            "program 'p': it has cpus and a set",
+            "program 'p': has cpus and a set",
         ),
         (
             "cores = 1",
             format!("{fine}\n[[sets]]\nname = \"a\\nb\"\ncpus = 1"),
-            "its name has a control character",
+            "name has a control character",
         ),
         ("cores = 1", "cpus = \"x\"".into(), "'x' is not a list of CPUs"),
         (
@@ -142,14 +197,11 @@ fn mistakes_are_one_line_with_their_place() {
             ),
             "program 'p': cyclic locks: 'a' before 'b' before 'a'",
         ),
-    ] {
-        let told = told(machine, &program);
-        assert!(told.contains(says), "{told}\n{says}");
-    }
+    ]);
 }
 
 #[test]
-fn text_that_is_no_scenario_never_panics() {
+fn invalid_text_never_panics() {
     for text in [
         "",
         "x",
@@ -159,14 +211,15 @@ fn text_that_is_no_scenario_never_panics() {
         "\u{feff}é = \"",
         "[machine]\ncores = 99999999999",
     ] {
-        let made = text.parse::<Scenario>().and_then(|scenario| SimMachine::new(&scenario, 1).map(|_| ()));
+        let made =
+            text.parse::<Scenario>().and_then(|scenario| SimMachine::new(&scenario, 1).map(|_| ()));
         let line = made.unwrap_err().to_string();
         assert_eq!(line.lines().count(), 1, "{text}: {line}");
     }
 }
 
 #[test]
-fn numbers_however_large_or_small_never_panic() {
+fn extreme_numbers_never_panic() {
     let machine = [
         "slice_us",
         "tick_us",
@@ -186,12 +239,14 @@ fn numbers_however_large_or_small_never_panic() {
     let steps = |us: &str, times: &str| {
         format!(
             "steps = [{{ repeat = {{ times = {times}, steps = [\
-             {{ compute = {{ us = {us}, memory = 0.5 }} }}, {{ io = {{ us = {us} }} }}, {{ barrier = \"b\" }}] }} }}]"
+             {{ compute = {{ us = {us}, memory = 0.5 }} }}, {{ io = {{ us = {us} }} }}, \
+             {{ barrier = \"b\" }}] }} }}]"
         )
     };
     let run = |machine: String, program: String, team: String, steps: String| {
         let text = format!(
-            "[machine]\npackages = 2\n{machine}\n[[programs]]\nname = \"p\"\n{program}\n[[programs.teams]]\n{team}\n{steps}"
+            "[machine]\npackages = 2\n{machine}\n[[programs]]\nname = \"p\"\n{program}\n\
+             [[programs.teams]]\n{team}\n{steps}"
         );
         let made = text.parse::<Scenario>().and_then(|scenario| SimMachine::new(&scenario, 1));
         if let Ok(mut machine) = made {
@@ -203,7 +258,9 @@ fn numbers_however_large_or_small_never_panic() {
         }
     };
     let none = String::new;
-    for value in ["0", "1", "-1", "1e-9", "1e300", "inf", "nan", "4294967295", "9223372036854775807"] {
+    for value in
+        ["0", "1", "-1", "1e-9", "1e300", "inf", "nan", "4294967295", "9223372036854775807"]
+    {
         for key in machine {
             run(format!("{key} = {value}"), none(), none(), steps("10", "100"));
         }
@@ -219,12 +276,14 @@ fn numbers_however_large_or_small_never_panic() {
 }
 
 #[test]
-fn caches_that_take_for_ever_to_fill_never_panic() {
+fn huge_and_slow_caches_never_panic() {
     let most = "4294967296";
     let text = format!(
-        "duration_s = 0.5\n[machine]\npackages = 2\ncache_kib = {most}\ncore_cache_kib = {most}\nfill_ns = 1000000000\n\
-         core_fill_ns = 1000000000\n[[programs]]\nname = \"p\"\n[[programs.teams]]\nthreads = 5\nfootprint_kib = {most}\n\
-         steps = [{{ repeat = {{ times = 100000, steps = [{{ compute = {{ us = 100 }} }}, {{ io = {{ us = 10 }} }}] }} }}]"
+        "duration_s = 0.5\n[machine]\npackages = 2\ncache_kib = {most}\ncore_cache_kib = {most}\n\
+         fill_ns = 1000000000\ncore_fill_ns = 1000000000\n[[programs]]\nname = \"p\"\n\
+         [[programs.teams]]\nthreads = 5\nfootprint_kib = {most}\n\
+         steps = [{{ repeat = {{ times = 100000, steps = [\
+         {{ compute = {{ us = 100 }} }}, {{ io = {{ us = 10 }} }}] }} }}]"
     );
     let mut machine = SimMachine::new(&text.parse().unwrap(), 1).unwrap();
     machine.run();
@@ -232,7 +291,7 @@ fn caches_that_take_for_ever_to_fill_never_panic() {
 }
 
 #[test]
-fn deadlock_is_told_while_pages_are_on_their_way() {
+fn deadlock_is_detected_during_a_page_migration() {
     let text = "[machine]\npackages = 2\n[[programs]]\nname = \"p\"\nmemory_mib = 4000000000\n\
                 [[programs.teams]]\nsteps = [{ compute = { us = 1000 } }, { barrier = \"b\" }]\n\
                 [[programs.teams]]\nsteps = [{ barrier = \"b\" }, { barrier = \"b\" }]";
@@ -240,13 +299,18 @@ fn deadlock_is_told_while_pages_are_on_their_way() {
     machine.clock().wait_until(500_000);
     machine.act(&Action::SpreadPages { program: ProgramId(0), spread: true }).unwrap();
     machine.clock().wait_until(10_000_000);
-    assert!(machine.deadlock().is_some_and(|told| told.contains("barrier 'b'")), "{:?}", machine.deadlock());
+    assert!(
+        machine.deadlock().is_some_and(|report| report.contains("barrier 'b'")),
+        "{:?}",
+        machine.deadlock()
+    );
 }
 
 #[test]
-fn simulation_that_would_take_for_ever_ends() {
+fn endless_simulation_ends_at_the_time_limit() {
     let text = "[machine]\nbalance_us = 1e9\n[[programs]]\nname = \"p\"\n[[programs.teams]]\n\
-                steps = [{ repeat = { times = 9223372036854775807, steps = [{ io = { us = 1e12 } }] } }]";
+                steps = [{ repeat = { times = 9223372036854775807, \
+                steps = [{ io = { us = 1e12 } }] } }]";
     let mut machine = SimMachine::new(&text.parse().unwrap(), 1).unwrap();
     machine.run();
     assert!(machine.is_over() && machine.outcomes()[0].end_ns.is_none());

@@ -4,7 +4,7 @@ mod exec;
 mod list;
 mod watch;
 
-use crate::failure::{Done, Failure};
+use corebeat_command::{Done, Failure};
 use corebeat_wire::socket::{Place, places};
 use corebeat_wire::{Connection, host};
 
@@ -12,9 +12,9 @@ use corebeat_wire::{Connection, host};
 pub(crate) enum Command {
     /// List the groups, with their goals and rates
     List(list::Options),
-    /// Show rates against goals as they move
+    /// Show rates and goals continuously
     Watch(watch::Options),
-    /// Run a program that emits heartbeats, with a goal for its group
+    /// Run a program that emits heartbeats, and set the goal of its group
     Exec(exec::Options),
 }
 
@@ -26,39 +26,40 @@ pub(crate) fn main(command: Command) -> Done {
     }
 }
 
-/// The way to the daemon.
+/// Connects to the daemon.
 pub(crate) fn connect() -> Result<Connection, Failure> {
     let found = Connection::open().map_err(|e| match e {
         corebeat_wire::Error::Relative(_) => Failure::usage(e),
-        e => Failure::own(e),
+        e => Failure::internal(e),
     })?;
-    found.ok_or_else(|| Failure::own(absence(&places())))
+    found.ok_or_else(|| Failure::internal(absence(&places())))
 }
 
-/// That nobody listens in any of these places, and what to do about it.
+/// Message for sockets without a daemon.
 fn absence(places: &[Place]) -> String {
     if let [Place { path, is_given: true }] = places {
         let path = path.display();
         return format!(
-            "no daemon listens on {path}, which COREBEAT_SOCKET names: start one with 'corebeat daemon'"
+            "no daemon listens on {path}, which COREBEAT_SOCKET names; start one with 'corebeat daemon'"
         );
     }
     let paths: Vec<String> = places.iter().map(|place| place.path.display().to_string()).collect();
     let paths = paths.join(" or ");
     format!(
-        "no daemon listens on {paths}: start one with 'corebeat daemon', or name its socket in COREBEAT_SOCKET"
+        "no daemon listens on {paths}; start one with 'corebeat daemon', or name its socket in \
+         COREBEAT_SOCKET"
     )
 }
 
-/// The groups that one may see, by owner and number.
+/// Groups that this user may list, by owner and number.
 pub(crate) fn groups(connection: &mut Connection) -> Result<Vec<host::Group>, Failure> {
     let mut all = Vec::new();
     let mut asked = host::ListGroups::default();
     loop {
         let (listed, _): (host::Groups, _) =
-            connection.call(host::LIST_GROUPS, &asked, &[]).map_err(Failure::own)?;
+            connection.call(host::LIST_GROUPS, &asked, &[]).map_err(Failure::internal)?;
         all.extend(listed.groups);
-        // A daemon that goes round in circles has told all.
+        // A list that does not advance is complete.
         let at = |id: host::GroupId| (id.owner, id.group);
         match listed.next.filter(|next| asked.after.is_none_or(|after| at(after) < at(*next))) {
             Some(next) => asked.after = Some(next),
@@ -69,7 +70,7 @@ pub(crate) fn groups(connection: &mut Connection) -> Result<Vec<host::Group>, Fa
     Ok(all)
 }
 
-/// A goal's band in words.
+/// Text of a goal.
 fn band(goal: &host::Goal) -> String {
     match (goal.rate_min, goal.rate_max) {
         (Some(min), Some(max)) => format!("{} to {}", number(min), number(max)),
@@ -79,7 +80,7 @@ fn band(goal: &host::Goal) -> String {
     }
 }
 
-/// A rate with three digits that count.
+/// A rate with three significant digits.
 fn number(rate: f64) -> String {
     let decimals = match rate.abs() {
         _ if rate == 0.0 => 0,
@@ -98,13 +99,17 @@ mod tests {
     #[test]
     fn absence_names_the_places_that_were_looked_at() {
         let place = |path: &str, is_given| Place { path: path.into(), is_given };
-        let told = absence(&[place("/a", false), place("/b", false)]);
+        let message = absence(&[place("/a", false), place("/b", false)]);
         assert!(
-            told.starts_with("no daemon listens on /a or /b: ") && told.contains("COREBEAT_SOCKET"),
-            "{told}"
+            message.starts_with("no daemon listens on /a or /b; ")
+                && message.contains("COREBEAT_SOCKET"),
+            "{message}"
         );
-        let told = absence(&[place("/a", true)]);
-        assert!(told.starts_with("no daemon listens on /a, which COREBEAT_SOCKET names"), "{told}");
+        let message = absence(&[place("/a", true)]);
+        assert!(
+            message.starts_with("no daemon listens on /a, which COREBEAT_SOCKET names"),
+            "{message}"
+        );
     }
 
     #[test]

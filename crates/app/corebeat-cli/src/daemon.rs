@@ -1,10 +1,11 @@
-//! `corebeat daemon`: the service for a whole host, or for one user; and how it is.
+//! `corebeat daemon`: the service for a whole host or for one user, and its status.
 
 mod status;
 
-use crate::failure::{Done, Failure};
+use corebeat_command::{Done, Failure, policy_parser};
 use corebeat_daemon::{Daemon, Failure as Ended, Level, Options as How, Place, Scope};
 use corebeat_linux::state_dir;
+use corebeat_policy::catalogue::{Environment, PolicyName};
 use corebeat_wire::socket;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -18,53 +19,51 @@ use std::process::ExitCode;
 pub(crate) struct Options {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Whom to serve: everybody on this host, or the user who runs it alone. Root serves the host if nothing is said
+    /// Serve all users of this host, or only the user of the daemon [default: host for root, else
+    /// user]
     #[arg(long, value_enum)]
     scope: Option<ScopeName>,
-    /// The socket that programs connect to, instead of $COREBEAT_SOCKET, or else /run/corebeat/socket (host) or
-    /// $XDG_RUNTIME_DIR/corebeat/socket (user)
+    /// Listen on this socket [default: $COREBEAT_SOCKET, else /run/corebeat/socket (host) or
+    /// $XDG_RUNTIME_DIR/corebeat/socket (user)]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Offer a page for Prometheus there: unix:/PATH, or a port of 127.0.0.1
+    /// Serve metrics for Prometheus on unix:/PATH or on this port of 127.0.0.1
     #[arg(long, value_name = "PLACE")]
     metrics: Option<Place>,
-    /// Milliseconds from one sample of the heartbeats to the next
-    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(10..=10_000))]
+    /// Sample the heartbeats every MS milliseconds
+    #[arg(
+        long, value_name = "MS", default_value_t = 100,
+        value_parser = clap::value_parser!(u64).range(10..=10_000)
+    )]
     period: u64,
-    /// By which policy programs are steered
-    #[arg(long, value_enum, default_value = "fair")]
+    /// Choose the policy that steers programs
+    #[arg(long, value_parser = policy_parser(Environment::Daemon), default_value = "fair")]
     policy: PolicyName,
-    /// The least important lines that are logged; with debug, what is done to programs and why, too
+    /// Log lines of this level and above; debug logs every action with its reason
     #[arg(long, value_enum, default_value = "info")]
     log: LevelName,
-    /// Milliseconds from one observation of the programs to the next
-    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(20..=60_000))]
+    /// Observe the programs every MS milliseconds
+    #[arg(
+        long, value_name = "MS", default_value_t = 500,
+        value_parser = clap::value_parser!(u64).range(20..=60_000)
+    )]
     observe: u64,
 }
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Tell how the daemon that runs is, and what it cannot do here
+    /// Show the status of the running daemon, and its limitations on this host
     Status(status::Options),
 }
 
 impl Options {
-    /// Whether this is to be the daemon.
+    /// Whether this process becomes the daemon.
     pub(crate) fn serves(&self) -> bool {
         self.command.is_none()
     }
 }
 
-/// By what programs are steered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum PolicyName {
-    /// Shares of the CPUs by how far programs are from their goals (Metronome)
-    Fair,
-    /// Not at all
-    None,
-}
-
-/// How important a line is.
+/// Importance of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum LevelName {
     Warning,
@@ -73,12 +72,12 @@ enum LevelName {
     Debug,
 }
 
-/// Whom to serve.
+/// Users to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ScopeName {
-    /// Everybody on this host
+    /// All users of this host
     Host,
-    /// The user who runs it
+    /// The user of the daemon
     User,
 }
 
@@ -105,7 +104,9 @@ pub(crate) fn main(options: Options) -> Done {
     };
     let socket = options.socket.or(given).or(usual);
     let socket = socket.ok_or_else(|| {
-        Failure::usage("set XDG_RUNTIME_DIR, or name a socket with --socket or COREBEAT_SOCKET")
+        Failure::usage(
+            "there is no place for the socket; set XDG_RUNTIME_DIR, or name a socket with --socket",
+        )
     })?;
     let mut how = How::new(socket, scope, state_dir()?);
     how.metrics = options.metrics;
@@ -118,19 +119,19 @@ pub(crate) fn main(options: Options) -> Done {
     how.steers = options.policy == PolicyName::Fair;
     how.sample_ns = options.period * 1_000_000;
     how.observe_ns = options.observe * 1_000_000;
-    let stop = stop().map_err(|e| Failure::own(format!("cannot take signals: {e}")))?;
+    let stop = stop().map_err(|e| Failure::internal(format!("cannot handle signals: {e}")))?;
     Daemon::open(how).and_then(|daemon| daemon.run(stop.as_fd())).map_err(|ended| match ended {
-        Ended::Own(e) => Failure::own(e),
+        Ended::Own(e) => Failure::internal(e),
         Ended::Host(e) => e.into(),
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Readable once somebody wants this process to end.
+/// A socket that becomes readable when a signal requests the end of this process.
 fn stop() -> std::io::Result<UnixStream> {
-    let (stop, tell) = UnixStream::pair()?;
+    let (stop, sender) = UnixStream::pair()?;
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
-        pipe::register(signal, tell.try_clone()?)?;
+        pipe::register(signal, sender.try_clone()?)?;
     }
     Ok(stop)
 }

@@ -1,6 +1,7 @@
-//! `corebeat doctor`: what this machine offers, what each missing thing costs, and how to get it.
+//! `corebeat doctor`: the features of this machine, the cost of each missing one, and how to get
+//! it.
 
-use crate::failure::{Done, Failure};
+use corebeat_command::{Done, Failure};
 use corebeat_linux::{Fact, LinuxMachine, Offer, facts};
 use corebeat_machine::{Cpu, Machine, Topology};
 use serde::Serialize;
@@ -8,7 +9,7 @@ use std::fmt::{self, Write as _};
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Characters in a line; longer ones are broken between cores and between words.
+/// Width of a line in characters; longer lines are broken between cores and between words.
 const WIDTH: usize = 100;
 
 #[derive(clap::Args)]
@@ -18,7 +19,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// All that is told. The book's page `doctor.md` explains each field.
+/// The findings. The page `doctor.md` of the book explains every field.
 #[derive(Debug, Serialize)]
 struct Findings {
     /// Kernel and processor.
@@ -32,16 +33,23 @@ pub(crate) fn main(options: Options) -> Done {
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     let machine = LinuxMachine::new(corebeat_linux::Options::default());
     let findings = Findings {
-        system: format!("{} {}, {}", text(name.sysname()), text(name.release()), text(name.machine())),
-        // Without /proc the facts say what is missing.
+        system: format!(
+            "{} {}, {}",
+            text(name.sysname()),
+            text(name.release()),
+            text(name.machine())
+        ),
+        // Without /proc there is no machine. The facts report this.
         topology: machine.map_or_else(|_| flat(), |m| m.topology().clone()),
         facts: facts(),
     };
     let text = match options.json {
-        true => serde_json::to_string(&findings).map_err(Failure::own)? + "\n",
+        true => serde_json::to_string(&findings).map_err(Failure::internal)? + "\n",
         false => findings.to_string(),
     };
-    std::io::stdout().write_all(text.as_bytes()).map_err(|e| Failure::own(format!("cannot print: {e}")))?;
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|e| Failure::internal(format!("cannot print: {e}")))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -69,7 +77,7 @@ impl fmt::Display for Findings {
             0 => writeln!(f, "\nNothing is missing."),
             n => writeln!(
                 f,
-                "\n{} of {} are all there; Corebeat works without the others.",
+                "\n{} of {} features are available; Corebeat works without the others.",
                 self.facts.len() - n,
                 self.facts.len()
             ),
@@ -77,13 +85,13 @@ impl fmt::Display for Findings {
     }
 }
 
-/// A text behind a title, below a fact.
+/// A text after a title, below a fact.
 fn lines(title: &str, text: &str) -> String {
     let words = text.split_whitespace().map(str::to_owned);
     wrapped(&format!("{:9}{title:<8}", ""), words)
 }
 
-/// The words behind the head, in as many lines as it takes. A word that is longer than a line has one to itself.
+/// The words after the head, broken into lines. A word that is longer than a line has its own line.
 fn wrapped(head: &str, words: impl Iterator<Item = String>) -> String {
     let indent = head.chars().count();
     let (mut text, mut at) = (head.to_owned(), indent);
@@ -103,7 +111,8 @@ fn wrapped(head: &str, words: impl Iterator<Item = String>) -> String {
     text + "\n"
 }
 
-/// The machine as a tree: packages, nodes, last-level caches, and in each the cores with their CPUs in brackets.
+/// The machine as a tree: packages, nodes, last-level caches, and in each the cores with their CPUs
+/// in brackets.
 fn picture(topology: &Topology) -> String {
     let mut cpus: Vec<&Cpu> = topology.cpus().iter().collect();
     cpus.sort_by_key(|c| (c.package, c.node, c.cache, c.core, c.id));
@@ -119,8 +128,11 @@ fn picture(topology: &Topology) -> String {
                 let (branch, below) = branches(c, caches.len());
                 let cores = cache.chunk_by(|a, b| a.core == b.core).map(core);
                 let head = format!("{trunk}{branch}cache {}: ", cache[0].cache);
-                let indent =
-                    format!("\n{trunk}{below}{:1$}", "", head.chars().count() - trunk.chars().count() - 3);
+                let indent = format!(
+                    "\n{trunk}{below}{:1$}",
+                    "",
+                    head.chars().count() - trunk.chars().count() - 3
+                );
                 let blank = format!("\n{:1$}", "", head.chars().count());
                 text += &wrapped(&head, cores).replace(&blank, &indent);
             }
@@ -129,7 +141,7 @@ fn picture(topology: &Topology) -> String {
     text + &distances(topology)
 }
 
-/// What stands before a child, and before what is below it.
+/// Prefix of a child's line, and of the lines below it.
 fn branches(at: usize, of: usize) -> (&'static str, &'static str) {
     if at + 1 == of { ("└─ ", "   ") } else { ("├─ ", "│  ") }
 }
@@ -140,7 +152,7 @@ fn core(cpus: &[&Cpu]) -> String {
     format!("[{}]", ids.join(" "))
 }
 
-/// How far nodes are from each other, where there is more than one.
+/// Distances of the nodes; empty for one node.
 fn distances(topology: &Topology) -> String {
     let nodes = topology.nodes();
     let mut text = String::new();
@@ -161,8 +173,8 @@ mod tests {
     use super::*;
     use corebeat_machine::{CpuId, Node, NodeId};
 
-    /// Packages, nodes in each, caches in each node, cores in each cache, CPUs in each core. The first CPUs of all cores
-    /// come first, as Linux numbers them.
+    /// Packages, nodes in each, caches in each node, cores in each cache, CPUs in each core. The
+    /// first CPUs of all cores come first, as Linux numbers them.
     fn machine(packages: u32, nodes: u32, caches: u32, cores: u32, smt: u32) -> Topology {
         let all_cores = packages * nodes * caches * cores;
         let cpu = |id: u32| {
@@ -183,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn picture_of_two_cpus_is_small() {
+    fn picture_of_two_cpus_has_one_cache() {
         assert_eq!(picture(&Topology::flat(2)), "package 0\n└─ node 0\n   └─ cache 0: [0] [1]\n");
     }
 
@@ -227,8 +239,9 @@ distances    0    1    2    3
     }
 
     #[test]
-    fn findings_say_cost_and_remedy_of_what_is_not_all_there() {
-        let fact = |name, offer| Fact { name, offer, detail: "d".into(), cost: "much", how: "buy one" };
+    fn findings_contain_cost_and_remedy_of_missing_features() {
+        let fact =
+            |name, offer| Fact { name, offer, detail: "d".into(), cost: "much", how: "buy one" };
         let findings = Findings {
             system: "Linux".into(),
             topology: Topology::flat(1),
@@ -241,7 +254,9 @@ distances    0    1    2    3
             ),
             "{text}"
         );
-        assert!(text.ends_with("1 of 3 are all there; Corebeat works without the others.\n"));
+        assert!(
+            text.ends_with("1 of 3 features are available; Corebeat works without the others.\n")
+        );
         let json = serde_json::to_value(&findings).unwrap();
         assert_eq!(json["facts"][2]["offer"], "limited");
         assert_eq!(json["topology"]["cpus"][0]["id"], 0);

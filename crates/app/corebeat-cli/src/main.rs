@@ -1,46 +1,38 @@
-//! The program `corebeat`: sees what every thread does, decides, and acts.
+//! The program `corebeat`: observes what every thread of a program does, decides, and acts.
 //!
-//! Place in the loop: app; stands on everything. One file a command; `report.rs` and `trial.rs` serve several.
+//! Place in the loop: app; uses every layer. One file per command. The commands `net`, `top`, and
+//! the families `trace` and `sim` are separate crates.
 //!
-//! Exit status, as `env` has it: 2 for a mistake on the command line, such as a file that cannot be opened, 125 where
-//! Corebeat itself fails, 126 for a program that cannot be started, 127 for one that is not there; else the program's own, or
-//! its signal. `corebeat net` ends with 1 where something is wrong with the network or its records, and
-//! `corebeat trace` where the file is no trace, or damaged, and `corebeat sim` where the scenario makes no sense.
+//! The exit status follows `env`: 2 for a mistake on the command line, such as a file that cannot
+//! be opened; 125 for a failure of Corebeat; 126 for a program that cannot be started; 127 for a
+//! program that does not exist; otherwise the status or the signal of the program. Status 1 reports
+//! a mistake in the user's data: `corebeat net` in a network or its records, `corebeat trace` in a
+//! trace, `corebeat sim` in a scenario.
 
 mod beat;
-mod beside;
 mod daemon;
 mod demo;
 mod doctor;
-mod end;
-mod failure;
-mod gang;
-mod input;
-mod net;
-mod output;
-mod paper;
 mod plot;
-mod probe;
-mod report;
 mod restore;
 mod run;
-mod session;
-mod several;
-mod sim;
-mod top;
-mod trace;
-mod train;
-mod trial;
+mod status;
+mod stream;
 mod tune;
 mod workload;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use corebeat_command::{Failure, end_on_broken_pipe};
+use corebeat_command_net as net;
+use corebeat_command_sim::{paper, sim, train};
+use corebeat_command_top as top;
+use corebeat_command_trace::{probe, trace};
 use std::error::Error;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::process::ExitCode;
 
-/// Makes parallel programs run at their best: sees what every thread does, decides, and acts.
+/// Make parallel programs run at their best: observe every thread, decide, and act
 #[derive(Parser)]
 #[command(name = "corebeat", version, max_term_width = 100)]
 struct Cli {
@@ -50,83 +42,90 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a program, watch it and its children, let policies act, and report at the end
+    /// Run programs, observe and steer them, and report at the end
     Run(run::Options),
-    /// Find a program's best thread count by short runs (Thread Reinforcer), then run it with that
+    /// Search the best thread count of a program by short runs, then run it with that count
     Tune(tune::Options),
-    /// Train the models that the policy adapt predicts with, for this host (takes a minute) or a simulated machine
+    /// Train the models of the policy adapt, for this host (takes a minute) or a simulated machine
     Train(train::Options),
-    /// Show programs and threads with their time shares as they move
+    /// Show programs and threads with their time shares, live
     Top(top::Options),
-    /// Say what this machine offers, what each missing thing costs, and how to get it
+    /// Report the features of this machine, the cost of missing ones, and how to get them
     Doctor(doctor::Options),
-    /// Undo what a Corebeat that was killed has left changed
-    Restore,
-    /// Show on embedded kernels what Corebeat brings: before and after, side by side
+    /// Undo the changes of a killed Corebeat
+    Restore(restore::Options),
+    /// Show the running Corebeats, and what they changed
+    Status(status::Options),
+    /// Run embedded kernels before and after steering, side by side
     Demo(demo::Options),
-    /// Run one of the embedded kernels (what demo runs)
+    /// Run one of the embedded kernels of demo
     Workload(workload::Options),
-    /// See groups of heartbeats and their goals, and give a program one
+    /// Show heartbeat groups and their goals, and run a program with a goal
     #[command(subcommand)]
     Beat(beat::Command),
     /// Check, draw and run networks in S-Net
     Net(net::Options),
-    /// Read traces: what is in them, as text, as tables, and in forms that other tools open
+    /// Read traces: print, count, draw, cut, and export them
     #[command(subcommand)]
     Trace(trace::Command),
     /// Run scenarios on simulated machines
     #[command(subcommand)]
     Sim(sim::Command),
-    /// Run the papers' tables and figures again, beside what the papers say
+    /// Reproduce the papers' tables and figures, with the papers' values beside
     Paper(paper::Options),
-    /// List a running program's probes, and switch them on and off
+    /// List the probes of a running program, and switch them on and off
     #[command(subcommand)]
     Probe(probe::Command),
-    /// Serve this host, or this user: take heartbeats and goals from programs, and steer by them
+    /// Serve heartbeats, goals and claims of programs on this host, and steer them
     Daemon(daemon::Options),
 }
 
-/// The parser. A number below 0 is a value, not an option: so the value is told to be wrong, and nothing else.
+/// Makes the parser take a negative number as a value, not as an option, so that the message is
+/// about the value.
 fn parser(command: clap::Command) -> clap::Command {
-    let value = |arg: clap::Arg| match arg.get_action().takes_values() && !arg.is_trailing_var_arg_set() {
-        true => arg.allow_negative_numbers(true),
-        false => arg,
-    };
+    let value =
+        |arg: clap::Arg| match arg.get_action().takes_values() && !arg.is_trailing_var_arg_set() {
+            true => arg.allow_negative_numbers(true),
+            false => arg,
+        };
     command.mut_args(value).mut_subcommands(parser)
 }
 
 fn parsed() -> Result<Command, clap::Error> {
     let mut parser = parser(Cli::command());
     let matches = parser.try_get_matches_from_mut(std::env::args_os())?;
-    Cli::from_arg_matches(&matches).map(|cli| cli.command).map_err(|mistake| mistake.format(&mut parser))
+    Cli::from_arg_matches(&matches)
+        .map(|cli| cli.command)
+        .map_err(|mistake| mistake.format(&mut parser))
 }
 
-/// What the parser says in several lines, in one: the mistake, its details, and where to look.
+/// The message of the parser in one line: the mistake, its details, and the help command.
 fn one_line(mistake: &clap::Error) -> String {
-    let mut told = mistake.to_string();
+    let mut message = mistake.to_string();
     if let Some(why) = mistake.source().and_then(|source| source.downcast_ref::<ParseIntError>()) {
         let what = match why.kind() {
             IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "write a smaller number",
             IntErrorKind::Zero => "write 1 or more",
             _ => "write a whole number in digits, without a sign",
         };
-        told = told.replace(&why.to_string(), what);
+        message = message.replace(&why.to_string(), what);
     }
-    if let Some(why) = mistake.source().and_then(|source| source.downcast_ref::<ParseFloatError>()) {
-        told = told.replace(&why.to_string(), "write a number");
+    if let Some(why) = mistake.source().and_then(|source| source.downcast_ref::<ParseFloatError>())
+    {
+        message = message.replace(&why.to_string(), "write a number");
     }
-    let lines = told.lines().map(str::trim).filter(|line| !line.is_empty());
-    let said: Vec<String> = lines
+    let lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+    let parts: Vec<String> = lines
         .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
-        // What a word that is no option is to do as a value, the parser cannot know.
+        // The hint to pass an unknown option as a value is rarely right.
         .filter(|line| !line.starts_with("tip: to pass "))
         .map(|line| line.replacen("tip: ", "; ", 1))
         .collect();
-    let said = said.join(" ").replace(" ; ", "; ");
-    format!("{}; see '{} --help'", said.trim_start_matches("error: "), command())
+    let line = parts.join(" ").replace(" ; ", "; ");
+    format!("{}; see '{} --help'", line.trim_start_matches("error: "), command())
 }
 
-/// The command that was called, as far as there is one of that name.
+/// The command and its subcommands, as far as they exist.
 fn command() -> String {
     let (mut parser, mut name) = (&Cli::command(), "corebeat".to_owned());
     for word in std::env::args_os().skip(1) {
@@ -138,19 +137,23 @@ fn command() -> String {
 }
 
 fn main() -> ExitCode {
+    stream::keep_closed_in_programs();
     let command = match parsed() {
         Ok(command) => command,
-        // Help and version are answers, not mistakes; and who says nothing wants help.
-        Err(answer) if !answer.use_stderr() || answer.kind() == DisplayHelpOnMissingArgumentOrSubcommand => {
-            failure::die_of_broken_pipe();
+        // Help and version are not mistakes; a missing command prints help.
+        Err(answer)
+            if !answer.use_stderr()
+                || answer.kind() == DisplayHelpOnMissingArgumentOrSubcommand =>
+        {
+            end_on_broken_pipe();
             return match answer.print() {
                 Ok(()) => ExitCode::from(answer.exit_code() as u8),
-                Err(why) => failure::Failure::own(format!("cannot print: {why}")).report(),
+                Err(why) => Failure::internal(format!("cannot print: {why}")).report(),
             };
         }
-        Err(mistake) => return failure::Failure::usage(one_line(&mistake)).report(),
+        Err(mistake) => return Failure::usage(one_line(&mistake)).report(),
     };
-    // Who gives a program's exit status back does so even if nobody reads the report, and who serves others goes on.
+    // Commands that return the exit status of a program, and servers, survive a closed pipe.
     let outlives_its_reader = match command {
         Command::Run(_) | Command::Tune(_) => true,
         Command::Daemon(ref options) => options.serves(),
@@ -158,7 +161,7 @@ fn main() -> ExitCode {
         _ => false,
     };
     if !outlives_its_reader {
-        failure::die_of_broken_pipe();
+        end_on_broken_pipe();
     }
     let done = match command {
         Command::Run(options) => run::main(options),
@@ -166,7 +169,8 @@ fn main() -> ExitCode {
         Command::Train(options) => train::main(options),
         Command::Top(options) => top::main(options),
         Command::Doctor(options) => doctor::main(options),
-        Command::Restore => restore::main(),
+        Command::Restore(options) => restore::main(options),
+        Command::Status(options) => status::main(options),
         Command::Demo(options) => demo::main(options),
         Command::Workload(options) => workload::main(options),
         Command::Beat(command) => beat::main(command),

@@ -1,8 +1,7 @@
-//! The plot of a search: what each thread count showed, for a terminal and as SVG.
+//! The plot of a search over the thread counts, for a terminal and as SVG.
 
-use crate::failure::Failure;
-use crate::output::Output;
-use crate::report::bar;
+use corebeat_command::{Failure, Output};
+use corebeat_host::bar;
 use plotters::prelude::*;
 use std::fmt::Write as _;
 
@@ -12,7 +11,7 @@ pub(crate) struct Series {
     pub(crate) points: Vec<(u32, f64)>,
 }
 
-/// Bars, a block for each series.
+/// Draws bars, one block for each series.
 pub(crate) fn terminal(series: &[Series]) -> String {
     let mut text = String::new();
     for s in series.iter().filter(|s| !s.points.is_empty()) {
@@ -24,17 +23,22 @@ pub(crate) fn terminal(series: &[Series]) -> String {
     text
 }
 
-/// Lines over the thread count.
+/// Draws lines over the thread count as SVG.
 ///
 /// # Errors
 /// If the file cannot be written.
 pub(crate) fn svg(file: Output, title: &str, series: &[Series]) -> Result<(), Failure> {
     let mut text = String::new();
-    draw(&mut text, title, series).map_err(|e| Failure::own(format!("cannot draw the plot: {e}")))?;
+    draw(&mut text, title, series)
+        .map_err(|e| Failure::internal(format!("cannot draw the plot: {e}")))?;
     file.write(&text)
 }
 
-fn draw(text: &mut String, title: &str, series: &[Series]) -> Result<(), Box<dyn std::error::Error>> {
+fn draw(
+    text: &mut String,
+    title: &str,
+    series: &[Series],
+) -> Result<(), Box<dyn std::error::Error>> {
     let counts = || series.iter().flat_map(|s| &s.points).map(|p| p.0);
     let (min, max) = (counts().min().unwrap_or(1), counts().max().unwrap_or(1));
     let root = SVGBackend::with_string(text, (720, 420)).into_drawing_area();

@@ -1,38 +1,72 @@
-//! `corebeat restore`: undoes what a Corebeat that was killed has left changed.
+//! `corebeat restore`: undoes the changes of a killed Corebeat.
 
-use crate::failure::{Done, print, tell};
-use corebeat_linux::{Restored, restore_all, state_dir};
+use corebeat_command::{Done, Failure, print, print_error};
+use corebeat_linux::{RestoredJournals, journals, restore_all, state_dir};
+use corebeat_machine::Restored;
 use std::process::ExitCode;
 
-pub(crate) fn main() -> Done {
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Print what would be undone, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) fn main(options: Options) -> Done {
+    if options.dry_run {
+        return dry_run();
+    }
     let restored = restore_all(&state_dir()?)?;
-    say(&restored);
-    if let Some(line) = rest(&restored) {
+    report(&restored.restored);
+    if let Some(line) = summary(&restored) {
         print(line)?;
     }
+    match restored.kept {
+        0 => Ok(ExitCode::SUCCESS),
+        _ => Err(Failure::internal(
+            "some changes are not undone, and their journals are kept: run 'corebeat restore' again",
+        )),
+    }
+}
+
+/// Prints the changes of Corebeats that have ended.
+fn dry_run() -> Done {
+    let journals = journals(&state_dir()?)?;
+    let ended = journals.iter().filter(|journal| !journal.is_live);
+    let changes = ended.clone().flat_map(|journal| &journal.changes);
+    let changes = changes.map(|line| format!("would restore {line}\n"));
+    let problems = ended.filter_map(|journal| journal.problem.as_ref());
+    let problems = problems.map(|why| format!("would not restore: {why}\n"));
+    let text: String = changes.chain(problems).collect();
+    print(if text.is_empty() { "nothing to restore\n".into() } else { text })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What there is to say of what was not looked at, and where there was nothing.
-fn rest(restored: &Restored) -> Option<String> {
+/// A line about the changes of running Corebeat processes, or about the absence of changes.
+fn summary(journals: &RestoredJournals) -> Option<String> {
+    let restored = &journals.restored;
     let had_some = !restored.undone.is_empty() || !restored.left.is_empty();
-    match restored.live {
+    match journals.live {
         0 => (!had_some).then(|| "nothing to restore\n".into()),
         live => {
-            let whose = if live == 1 { "a Corebeat".into() } else { format!("{live} Corebeats") };
             let none = if had_some { "" } else { "nothing to restore: " };
-            Some(format!("{none}what {whose} at work may have changed is put back when that ends\n"))
+            Some(match live {
+                1 => format!("{none}a running Corebeat will undo its changes when it ends\n"),
+                _ => format!(
+                    "{none}{live} running Corebeats will undo their changes at their ends\n"
+                ),
+            })
         }
     }
 }
 
-/// Says on standard error what was undone, and what was left alone and why.
-fn say(restored: &Restored) {
+/// Prints the undone changes, and those that could not be undone, on standard error.
+fn report(restored: &Restored) {
     for line in &restored.undone {
-        tell(format_args!("corebeat: restored {line}\n"));
+        print_error(format_args!("corebeat: restored {line}\n"));
     }
     for line in &restored.left {
-        tell(format_args!("corebeat: left alone: {line}\n"));
+        print_error(format_args!("corebeat: not restored: {line}\n"));
     }
 }
 
@@ -41,15 +75,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_of_those_at_work_are_told_of() {
+    fn changes_of_running_processes_are_reported() {
         let line = |undone: &[&str], live| {
             let undone = undone.iter().map(|line| (*line).to_owned()).collect();
-            rest(&Restored { undone, left: vec![], live })
+            summary(&RestoredJournals {
+                restored: Restored { undone, left: vec![] },
+                live,
+                kept: 0,
+            })
         };
         assert_eq!(line(&[], 0).unwrap(), "nothing to restore\n");
         assert_eq!(line(&["nice of 7"], 0), None);
-        let one = "nothing to restore: what a Corebeat at work may have changed is put back when that ends\n";
+        let one = "nothing to restore: a running Corebeat will undo its changes when it ends\n";
         assert_eq!(line(&[], 1).unwrap(), one);
-        assert!(line(&["nice of 7"], 2).unwrap().starts_with("what 2 Corebeats at work"));
+        assert!(line(&["nice of 7"], 2).unwrap().starts_with("2 running Corebeats"));
     }
 }

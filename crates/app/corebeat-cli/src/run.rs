@@ -1,150 +1,242 @@
-//! `corebeat run`: a program, watched and steered, and a report.
+//! `corebeat run`: runs programs under a policy and writes a report.
 
-use crate::beside;
-use crate::failure::{Done, Failure, tell};
-use crate::gang;
-use crate::output::{self, Output};
-use crate::session::{self, How, PolicyName};
-use corebeat_linux::{MemoryPolicy, exit_as};
-use corebeat_loop::Periods;
+use corebeat_command::{Done, Failure, Output, policy_parser, print_error, require_distinct};
+use corebeat_command_sim::train;
+use corebeat_host::{Error, Interval, Report, RunOptions, accepts_several, split_programs};
+use corebeat_linux::{MemoryPolicy, exit_as, topology};
 use corebeat_machine::{CpuSet, NodeId};
-use serde::Serialize;
+use corebeat_policy::adapt::{Identity, Model};
+use corebeat_policy::catalogue::{Environment, Need, PolicyName};
+use rustix::process::{Resource, Rlimit, getrlimit, set_child_subreaper, setrlimit};
 use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Which policies act on the program
-    #[arg(long, value_enum, default_value = "auto")]
+    /// Choose the policy that acts on the programs
+    #[arg(long, value_parser = policy_parser(Environment::Run), default_value = "auto")]
     policy: PolicyName,
-    /// How long a turn is with coscheduling, in milliseconds [default: 50]
+    /// Set the length of a turn with coscheduling, in milliseconds [default: 50]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(5..=10_000))]
     slice_ms: Option<u64>,
-    /// What adapt predicts with, as 'corebeat train' has written it on this host
+    /// Read the model for adapt from this file, which 'corebeat train' wrote on this host
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
-    /// How the report at the end is written
+    /// Choose the format of the report
     #[arg(long, value_enum, default_value = "table")]
     report: Format,
-    /// Where the report goes, instead of standard error
+    /// Write the report to this file instead of standard error
     #[arg(long, value_name = "FILE")]
     report_file: Option<PathBuf>,
-    /// Milliseconds from one observation to the next [default: 500; tranquilizer and adapt: 100]
+    /// Observe every MS milliseconds [default: 500; tranquilizer and adapt: 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(20..=60_000))]
     period: Option<u64>,
-    /// Measure lock times exactly, by BPF; needs privileges, and costs a program that blocks 20,000 times a second some 1%
+    /// Measure lock times exactly, by BPF; requires privileges
     #[arg(long)]
     exact_locks: bool,
-    /// On which NUMA nodes the program's memory is placed: local, interleave:NODES, bind:NODES or prefer:NODE
+    /// Place memory on NUMA nodes: local, interleave:NODES, bind:NODES or prefer:NODE
     #[arg(long, value_name = "POLICY", value_parser = memory_policy)]
     memory: Option<MemoryPolicy>,
-    /// The program and its arguments, after --
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    /// Attach to this process and its descendants instead of starting a program; repeatable
+    #[arg(
+        short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..),
+        conflicts_with_all = ["cpus", "nice", "memory", "no_preload"]
+    )]
+    pid: Vec<i32>,
+    /// Print a line about the running program every SECONDS seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    interval: Option<u64>,
+    /// Run the program on these CPUs only, such as 0-3,8
+    #[arg(long, value_name = "CPUS", value_parser = cpus)]
+    cpus: Option<CpuSet>,
+    /// Add a number to the nice value of the program
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(-20..=19))]
+    nice: Option<i32>,
+    /// Limit the program to this number of CPUs, such as 1.5, by a control group
+    #[arg(long, value_name = "CPUS", value_parser = quota)]
+    quota: Option<f64>,
+    /// Load no library into the program: the sizes of OpenMP teams do not change
+    #[arg(long)]
+    no_preload: bool,
+    /// Let no policy change the scheduling class
+    #[arg(long)]
+    no_class: bool,
+    /// Program with its arguments, after --; further programs after further --
+    #[arg(
+        required_unless_present = "pid",
+        conflicts_with = "pid",
+        trailing_var_arg = true,
+        value_name = "PROGRAM"
+    )]
     command: Vec<OsString>,
 }
 
-/// How long a turn is where nothing is said, in milliseconds.
-const SLICE_MS: u64 = 50;
-
-/// How a report is written.
+/// Format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// For people
+    /// Table for people
     Table,
-    /// For programs: one JSON object
+    /// One JSON object
     Json,
-    /// Not at all
+    /// No report
     None,
 }
 
-/// A memory policy as users write it, with nodes in the kernel's list format.
+/// Parses a memory policy with nodes in the kernel's list format.
 fn memory_policy(text: &str) -> Result<MemoryPolicy, String> {
     let (name, nodes) = text.split_once(':').unwrap_or((text, ""));
-    let nodes: CpuSet = nodes.parse().map_err(|_| format!("'{nodes}' is no list of nodes, such as 0-1"))?;
+    let nodes: CpuSet = nodes
+        .parse()
+        .map_err(|_| format!("'{nodes}' is not a list of nodes; write a list such as 0-1"))?;
     let nodes: Vec<NodeId> = nodes.iter().map(|n| NodeId(n.0)).collect();
     match (name, nodes.as_slice()) {
         ("local", []) => Ok(MemoryPolicy::Local),
         ("interleave", [_, ..]) => Ok(MemoryPolicy::Interleave(nodes)),
         ("bind", [_, ..]) => Ok(MemoryPolicy::Bind(nodes)),
         ("prefer", [node]) => Ok(MemoryPolicy::Prefer(*node)),
-        _ => Err("write local, interleave:NODES, bind:NODES or prefer:NODE, with nodes such as 0-1".into()),
+        _ => {
+            Err("write local, interleave:NODES, bind:NODES or prefer:NODE, with nodes such as 0-1"
+                .into())
+        }
     }
 }
 
-/// Periods for a program that is observed every `observe_ms` milliseconds.
-fn periods(observe_ms: u64) -> Periods {
-    Periods { observe_ns: observe_ms * 1_000_000, glance_ns: (observe_ms * 200_000).min(100_000_000) }
+fn cpus(text: &str) -> Result<CpuSet, String> {
+    let cpus: Option<CpuSet> = text.parse().ok();
+    cpus.filter(|cpus| !cpus.is_empty())
+        .ok_or_else(|| format!("'{text}' is not a list of CPUs; write a list such as 0-3,8"))
+}
+
+/// Least quota, in CPUs: the kernel's least time (1 ms) in a period of 100 ms.
+const QUOTA_MIN: f64 = 0.01;
+/// Largest quota, in CPUs: as many as Linux supports.
+const QUOTA_MAX: f64 = 8192.0;
+
+fn quota(text: &str) -> Result<f64, String> {
+    let quota: Option<f64> = text.parse().ok();
+    quota.filter(|cpus| (QUOTA_MIN..=QUOTA_MAX).contains(cpus)).ok_or_else(|| {
+        format!("write a number of CPUs from {QUOTA_MIN} to {QUOTA_MAX}, such as 1.5")
+    })
+}
+
+/// Refuses options that do not apply to the policy.
+fn check(options: &Options) -> Result<(), Failure> {
+    let takes_turns = options.policy == PolicyName::Coscheduling;
+    let adapts = options.policy == PolicyName::Adapt;
+    let refusal = match () {
+        () if takes_turns && options.period.is_some() => {
+            "--period does not apply to coscheduling; set the length of a turn with --slice-ms"
+        }
+        () if (takes_turns || adapts) && options.exact_locks => {
+            "--exact-locks applies to policies for one program; remove it or choose another policy"
+        }
+        () if (takes_turns || adapts) && options.memory.is_some() => {
+            "--memory applies to policies for one program; remove it or choose another policy"
+        }
+        () if !takes_turns && options.slice_ms.is_some() => {
+            "--slice-ms applies to coscheduling; remove it or add --policy coscheduling"
+        }
+        () if !adapts && options.model.is_some() => {
+            "--model applies to adapt; remove it or add --policy adapt"
+        }
+        () if options.report == Format::None && options.report_file.is_some() => {
+            "--report none writes no --report-file; remove one of the two options"
+        }
+        () if options.pid.len() > 1 && !accepts_several(options.policy) => {
+            "the policy acts on one process; name one, or choose --policy coscheduling, adapt or \
+             none"
+        }
+        () => return Ok(()),
+    };
+    Err(Failure::usage(refusal))
 }
 
 pub(crate) fn main(options: Options) -> Done {
-    let takes_turns = options.policy == PolicyName::Coscheduling;
-    if takes_turns && (options.exact_locks || options.memory.is_some() || options.period.is_some()) {
-        return Err(Failure::usage(
-            "coscheduling goes with none of --exact-locks, --memory and --period; leave them out (--slice-ms is how long a turn is)",
-        ));
-    }
-    if !takes_turns && options.slice_ms.is_some() {
-        return Err(Failure::usage("--slice-ms goes with --policy coscheduling; leave it out, or add that"));
-    }
-    let adapts = options.policy == PolicyName::Adapt;
-    if !adapts && options.model.is_some() {
-        return Err(Failure::usage("--model goes with --policy adapt; leave it out, or add that"));
-    }
-    if adapts && (options.exact_locks || options.memory.is_some()) {
-        return Err(Failure::usage("adapt goes with neither --exact-locks nor --memory; leave them out"));
-    }
-    if options.report == Format::None && options.report_file.is_some() {
-        return Err(Failure::usage("--report none goes with no --report-file; leave one of them out"));
-    }
-    let file = options.report_file.as_deref().map(Output::create).transpose()?;
-    output::distinct(options.model.iter().chain(&options.report_file))?;
-    if takes_turns {
-        let (status, report) = gang::run(&options.command, options.slice_ms.unwrap_or(SLICE_MS))?;
-        if let Err(failure) = write(&report, options.report, file) {
-            failure.report();
-        }
-        exit_as(status)
-    }
-    let period_ms = options.period.unwrap_or(options.policy.period_ms());
-    if adapts {
-        let (status, report) = beside::run(&options.command, options.model.as_deref(), period_ms)?;
-        if let Err(failure) = write(&report, options.report, file) {
-            failure.report();
-        }
-        exit_as(status)
-    }
-    let how = How {
-        policy: options.policy,
-        periods: periods(period_ms),
-        env: vec![],
-        exact_locks: options.exact_locks,
-        memory: options.memory,
-        input: None,
-        stdout: None,
+    check(&options)?;
+    let programs = match options.pid.is_empty() {
+        true => split_programs(&options.command, options.policy)?,
+        false => vec![],
     };
-    let (status, report) = session::run(&options.command, how)?;
-    // The program's exit status goes before ours.
+    let file = options.report_file.as_deref().map(Output::create).transpose()?;
+    require_distinct(options.model.iter().chain(&options.report_file))?;
+    let model = match options.policy.entry().needs(Need::Model) {
+        true => Some(host_model(options.model.as_deref())?),
+        false => None,
+    };
+    let print = |line: &str| print_error(format_args!("corebeat: {line}\n"));
+    let every = options.interval.map(Duration::from_secs);
+    let limit = getrlimit(Resource::Nofile);
+    let ran = corebeat_host::run(RunOptions {
+        programs: programs.clone(),
+        attach: options.pid,
+        cpus: options.cpus.clone(),
+        nice: options.nice,
+        quota: options.quota,
+        preload: !options.no_preload,
+        class: !options.no_class,
+        interval: every.map(|every| Interval { every, print }),
+        policy: options.policy,
+        model,
+        period_ms: options.period,
+        slice_ms: options.slice_ms,
+        exact_locks: options.exact_locks,
+        memory: options.memory.clone(),
+        ..RunOptions::default()
+    });
+    let (status, report) = match (ran, &programs[..]) {
+        (Err(Error::Linux(e)), [program]) if e.lacks_descriptors() && options.memory.is_none() => {
+            drop(file);
+            return Err(run_unobserved(program, limit));
+        }
+        (ran, _) => ran?,
+    };
+    // The exit status of the programs has precedence over a report that cannot be written.
     if let Err(failure) = write(&report, options.report, file) {
         failure.report();
     }
     exit_as(status)
 }
 
-/// Writes a report.
-fn write(
-    report: &(impl Serialize + std::fmt::Display),
-    format: Format,
-    file: Option<Output>,
-) -> Result<(), Failure> {
+/// Runs a program without Corebeat, because the limit of open files is too small. Returns the
+/// failure if the program cannot be executed.
+fn run_unobserved(program: &[OsString], limit: Rlimit) -> Failure {
+    print_error(format_args!(
+        "corebeat: the program runs unobserved, because the limit of {} open files is too small; \
+         increase it with 'ulimit -n'\n",
+        limit.current.unwrap_or(u64::MAX)
+    ));
+    // Changes of the failed attempt, which the program would inherit.
+    let _ = setrlimit(Resource::Nofile, limit);
+    let _ = set_child_subreaper(None);
+    let source = Command::new(&program[0]).args(&program[1..]).exec();
+    let program = program[0].to_string_lossy().into_owned();
+    match source.kind() {
+        ErrorKind::NotFound => corebeat_linux::Error::NotFound { program }.into(),
+        _ => corebeat_linux::Error::NotExecutable { program, source }.into(),
+    }
+}
+
+/// Reads a model of this host, and returns it with the name of this host's processor.
+fn host_model(path: Option<&std::path::Path>) -> Result<(String, Model), Failure> {
+    let name = train::host_name();
+    let model = train::model(path, &Identity::new(&name, &topology()))?;
+    Ok((name, model))
+}
+
+fn write(report: &Report, format: Format, file: Option<Output>) -> Result<(), Failure> {
     let text = match format {
         Format::Table => report.to_string(),
-        Format::Json => serde_json::to_string(report).map_err(Failure::own)? + "\n",
+        Format::Json => serde_json::to_string(report).map_err(Failure::internal)? + "\n",
         Format::None => return Ok(()),
     };
     match file {
         Some(file) => file.write(&text),
         None => {
-            tell(text);
+            print_error(text);
             Ok(())
         }
     }
@@ -155,12 +247,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_policy_is_read_or_explained() {
+    fn memory_policy_is_parsed_or_refused() {
         assert_eq!(memory_policy("local"), Ok(MemoryPolicy::Local));
         assert_eq!(memory_policy("bind:0-1"), Ok(MemoryPolicy::Bind(vec![NodeId(0), NodeId(1)])));
         assert_eq!(memory_policy("prefer:2"), Ok(MemoryPolicy::Prefer(NodeId(2))));
         for bad in ["", "bind", "bind:", "bind:x", "prefer:0-1", "local:0", "next-touch"] {
-            assert!(memory_policy(bad).is_err(), "{bad}");
+            assert!(memory_policy(bad).is_err(), "'{bad}' is accepted");
         }
     }
 }

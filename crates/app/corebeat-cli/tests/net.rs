@@ -17,7 +17,7 @@ const DOUBLE: &str = "
     net double connect dbl;
 ";
 
-/// What `dbl` is in C.
+/// The function of `dbl` in C.
 const DOUBLE_C: &str = r#"
     #include "C4SNet.h"
     void *dbl(void *hnd, c4snet_data_t *a, int n) {
@@ -76,9 +76,11 @@ fn check_of_a_sound_net_shows_its_signature() {
 
 #[test]
 fn check_of_a_wrong_net_shows_the_place_and_fails() {
-    for wrong in
-        ["net double connect dbl", "net double connect nobody;", "net double connect [{A} -> {<T = Z>}];"]
-    {
+    for wrong in [
+        "net double connect dbl",
+        "net double connect nobody;",
+        "net double connect [{A} -> {<T = Z>}];",
+    ] {
         let folder = folder(&[("double.snet", wrong)]);
         let done = net(&folder, &["check", "double.snet"]);
         assert_ended(&done, 1);
@@ -107,12 +109,15 @@ fn check_in_json_is_an_object_a_line() {
 
 #[test]
 fn net_by_name_is_taken_and_one_that_is_not_there_is_a_mistake() {
-    let folder = folder(&[("two.snet", "net one connect [{A} -> {B=A}]; net other connect [{C} -> {D=C}];")]);
+    let folder = folder(&[(
+        "two.snet",
+        "net one connect [{A} -> {B=A}]; net other connect [{C} -> {D=C}];",
+    )]);
     let done = net(&folder, &["check", "two.snet", "--net", "one"]);
     assert_eq!(text(&done.stdout), "net one ({A} -> {B})\n");
     let done = net(&folder, &["check", "two.snet", "--net", "none"]);
     assert_ended(&done, 2);
-    assert!(text(&done.stderr).contains("those there are: one, other"));
+    assert!(text(&done.stderr).contains("its nets are: one, other"));
 }
 
 #[test]
@@ -120,7 +125,7 @@ fn program_that_cannot_be_read_is_told_in_one_line() {
     let folder = folder(&[]);
     fs::write(folder.path().join("bytes.snet"), b"net x\nconnect \xff;").unwrap();
     for (file, status, expected) in
-        [("none.snet", 2, "No such file"), ("bytes.snet", 1, "UTF-8, from line 2")]
+        [("none.snet", 2, "No such file"), ("bytes.snet", 1, "UTF-8 text from line 2")]
     {
         for command in ["check", "draw", "run"] {
             let done = net(&folder, &[command, file]);
@@ -155,7 +160,8 @@ fn header_goes_to_standard_output_or_a_folder() {
 fn run_takes_records_from_standard_input_and_gives_them_to_standard_output() {
     let folder = folder(&[("double.snet", DOUBLE), ("double.c", DOUBLE_C)]);
     let input = "{\"A\":\"a\",\"N\":1}\n{\"A\":\"b\",\"N\":60,\"C\":\"c\"}\n";
-    let done = net_with(&folder, &["run", "double.snet", "-b", "double.c", "--workers", "2"], input);
+    let done =
+        net_with(&folder, &["run", "double.snet", "-b", "double.c", "--workers", "2"], input);
     assert_ended(&done, 0);
     assert_eq!(text(&done.stdout), "{\"A\":\"a\",\"N\":2}\n{\"C\":\"c\",\"big\":120}\n");
 }
@@ -168,7 +174,10 @@ fn run_takes_files_and_xml() {
     let done = net(&folder, &["run", "rename.snet", "-f", "xml", "-i", "in.xml", "-o", "out.xml"]);
     assert_ended(&done, 0);
     let out = fs::read_to_string(folder.path().join("out.xml")).unwrap();
-    assert!(out.contains(r#"<field label="B">(int)5</field>"#) && out.contains("terminate"), "{out}");
+    assert!(
+        out.contains(r#"<field label="B">(int)5</field>"#) && out.contains("terminate"),
+        "{out}"
+    );
 }
 
 #[test]
@@ -179,7 +188,8 @@ fn run_answers_before_its_input_has_ended() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let (mut input, mut output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    let (mut input, mut output) =
+        (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
     for word in ["one", "two"] {
         writeln!(input, "{{\"A\":\"{word}\"}}").unwrap();
         let mut answer = String::new();
@@ -201,7 +211,8 @@ fn run_takes_records_from_a_port_and_gives_them_to_another() {
         .unwrap();
     let mut said = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
-    let mut stream = TcpStream::connect(said.trim_end().strip_prefix("listening on ").unwrap()).unwrap();
+    let mut stream =
+        TcpStream::connect(said.trim_end().strip_prefix("listening on ").unwrap()).unwrap();
     stream.write_all(b"{\"A\":\"over the net\"}\n").unwrap();
     drop(stream);
     let mut out = String::new();
@@ -234,8 +245,7 @@ fn run_of_a_record_that_cannot_go_on_stops_though_its_input_has_no_end() {
 #[test]
 fn run_on_error_record_lets_errors_out_as_records() {
     let folder = folder(&[("double.snet", DOUBLE), ("double.c", DOUBLE_C)]);
-    let input =
-        "{\"A\":\"a\",\"N\":1}\n{\"A\":\"b\"}\nnothing\n{\"A\":\"c\",\"N\":13}\n{\"A\":\"d\",\"N\":2}\n";
+    let input = "{\"A\":\"a\",\"N\":1}\n{\"A\":\"b\"}\nnothing\n{\"A\":\"c\",\"N\":13}\n{\"A\":\"d\",\"N\":2}\n";
     let args = ["run", "double.snet", "-b", "double.c", "--on-error", "record"];
     let done = net_with(&folder, &args, input);
     assert_ended(&done, 1);
@@ -246,7 +256,20 @@ fn run_on_error_record_lets_errors_out_as_records() {
     assert_eq!(wrong.len(), 3, "{records:?}");
     let says = |part: &str| wrong.iter().any(|r| r["error"].as_str().unwrap().contains(part));
     assert!(says("input: line 3") && says("box dbl"), "{wrong:?}");
-    assert!(text(&done.stderr).contains("3 records could not go on"));
+    assert!(text(&done.stderr).contains("3 records failed"));
+}
+
+#[test]
+fn run_on_error_continue_reports_failed_records_and_leaves_them_out() {
+    let folder = folder(&[("double.snet", DOUBLE), ("double.c", DOUBLE_C)]);
+    let input = "{\"A\":\"a\",\"N\":1}\n{\"A\":\"b\"}\nnothing\n{\"A\":\"c\",\"N\":13}\n{\"A\":\"d\",\"N\":2}\n";
+    let args = ["run", "double.snet", "-b", "double.c", "--on-error", "continue"];
+    let done = net_with(&folder, &args, input);
+    assert_ended(&done, 1);
+    assert_eq!(text(&done.stdout).lines().count(), 2, "{}", text(&done.stdout));
+    for said in ["corebeat: input: line 3", "corebeat: box dbl", "3 records failed"] {
+        assert!(text(&done.stderr).contains(said), "{}", text(&done.stderr));
+    }
 }
 
 #[test]
@@ -294,17 +317,23 @@ fn box_in_c_that_crashes_is_named_and_ends_the_run_by_its_signal() {
         (1, Signal::SEGV, "'bad', in box bad, crashed: SIGSEGV\n"),
         (2, Signal::ABORT, "'bad', in box bad, crashed: SIGABRT\n"),
         (3, Signal::ILL, "'bad', in box bad, crashed: SIGILL\n"),
-        (3000, Signal::ABORT, "bytes: give it more with --stack\n"),
+        (3000, Signal::ABORT, "bytes: set a larger one with --stack\n"),
     ] {
         let input = format!("{{\"N\":0}}\n{{\"N\":{n}}}\n");
         let done = net_with(&folder, &["run", "bad.snet", "-b", "bad.c"], &input);
         assert_eq!(done.status.signal(), Some(signal.as_raw()), "{}", text(&done.stderr));
         let said = text(&done.stderr);
-        assert!(said.starts_with("corebeat-lpel: task ") == (n != 2) && said.ends_with(expected), "{said}");
+        assert!(
+            said.starts_with("corebeat-lpel: task ") == (n != 2) && said.ends_with(expected),
+            "{said}"
+        );
         assert!(said.contains("'bad', in box bad, "), "{said}");
     }
     let input = "{\"N\":3000}\n";
-    assert_ended(&net_with(&folder, &["run", "bad.snet", "-b", "bad.c", "--stack", "16M"], input), 0);
+    assert_ended(
+        &net_with(&folder, &["run", "bad.snet", "-b", "bad.c", "--stack", "16M"], input),
+        0,
+    );
 }
 
 /// As many records of `dbl` as one likes.
@@ -322,12 +351,14 @@ fn sorted(bytes: &[u8]) -> Vec<String> {
 #[test]
 fn run_without_a_format_finds_it_out() {
     let folder = folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];")]);
-    let xml =
-        "\n <record type=\"data\"><field label=\"A\">(int)5</field></record><record type=\"terminate\"/>";
+    let xml = "\n <record type=\"data\"><field label=\"A\">(int)5</field></record><record type=\"terminate\"/>";
     let done = net_with(&folder, &["run", "rename.snet"], xml);
     assert_ended(&done, 0);
     let said = text(&done.stdout);
-    assert!(said.contains("<field label=\"B\">(int)5</field>") && said.contains("terminate"), "{said}");
+    assert!(
+        said.contains("<field label=\"B\">(int)5</field>") && said.contains("terminate"),
+        "{said}"
+    );
     for (input, expected) in [
         ("\n{\"A\":\"x\"}\n", "{\"B\":\"x\"}\n"),
         ("", ""),
@@ -353,7 +384,10 @@ fn run_waits_for_the_form_of_its_input_before_it_writes() {
     let xml = "<record type=\"data\"><field label=\"A\">(int)5</field></record>";
     let said = sorted(&net_with(&folder, &["run", "two.snet"], xml).stdout);
     assert!(said.len() == 4 && said.iter().all(|line| line.starts_with("<record")), "{said:?}");
-    assert_eq!(sorted(&net_with(&folder, &["run", "two.snet"], "").stdout), ["{\"n\":1}", "{\"n\":2}"]);
+    assert_eq!(
+        sorted(&net_with(&folder, &["run", "two.snet"], "").stdout),
+        ["{\"n\":1}", "{\"n\":2}"]
+    );
 }
 
 #[test]
@@ -372,7 +406,8 @@ fn run_with_any_placement_capacity_and_stack_gives_the_same_records() {
     };
     let expected = run(&[]);
     assert_eq!(expected.len(), 100);
-    let done = net_with(&folder, &["profile", "double.snet", "-b", "double.c", "--save", "costs"], &input);
+    let done =
+        net_with(&folder, &["profile", "double.snet", "-b", "double.c", "--save", "costs"], &input);
     assert_ended(&done, 0);
     for more in [
         &["--placement", "nearby"][..],
@@ -397,7 +432,16 @@ const NESTED: &str = "
 #[test]
 fn observers_write_what_goes_in_and_out() {
     let folder = folder(&[("nested.snet", NESTED), ("double.c", DOUBLE_C)]);
-    let args = ["run", "nested.snet", "-b", "double.c", "--observe", "dbl", "--observe", "inner:before=seen"];
+    let args = [
+        "run",
+        "nested.snet",
+        "-b",
+        "double.c",
+        "--observe",
+        "dbl",
+        "--observe",
+        "inner:before=seen",
+    ];
     let args = [&args[..], &["--observe", "nested:after=seen"]].concat();
     let done = net_with(&folder, &args, "{\"A\":\"a\",\"N\":1}\n");
     assert_ended(&done, 0);
@@ -407,7 +451,9 @@ fn observers_write_what_goes_in_and_out() {
             "{{\"observer\":{observer},\"position\":\"{position}\",\"type\":\"{kind}\",\"record\":{{\"A\":\"a\",\"N\":{n}}}}}\n"
         )
     };
-    assert!(text(&done.stderr).ends_with(&(seen(1, "dbl", "before", 2) + &seen(1, "dbl", "after", 4))));
+    assert!(
+        text(&done.stderr).ends_with(&(seen(1, "dbl", "before", 2) + &seen(1, "dbl", "after", 4)))
+    );
     let written = fs::read_to_string(folder.path().join("seen")).unwrap();
     assert_eq!(written, seen(2, "inner", "before", 1) + &seen(3, "nested", "after", 4));
 
@@ -418,7 +464,9 @@ fn observers_write_what_goes_in_and_out() {
     let said = text(&done.stderr);
     let line = said.lines().last().unwrap();
     assert!(
-        line.starts_with("<observer oid=\"1\" position=\"dbl\" type=\"after\"><record type=\"data\""),
+        line.starts_with(
+            "<observer oid=\"1\" position=\"dbl\" type=\"after\"><record type=\"data\""
+        ),
         "{said}"
     );
     assert!(line.ends_with("<tag label=\"N\">4</tag></record></observer>"), "{said}");
@@ -450,7 +498,7 @@ fn observer_that_breaks_is_told_once_and_loses_no_records() {
     let said = text(&done.stderr);
     assert!(said.contains("/dev/full") && said.lines().count() == 1, "{said}");
 
-    // Who reads the pipe goes away.
+    // The reader closes the pipe.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     fs::write(folder.path().join("in"), input).unwrap();
@@ -473,7 +521,7 @@ fn profile_says_what_tasks_cost_and_where_they_would_go() {
         "\ndbl",
         "\n<input>",
         "\nworker",
-        "\nplaced by",
+        "\nplacement by",
         "dbl x 1",
     ] {
         assert!(said.contains(part), "{part} is not in\n{said}");
@@ -521,17 +569,17 @@ fn wrong_options_are_told_in_one_line() {
         (&["run", "rename.snet", "--placement", "words"], 1, "'corebeat net profile --save'"),
         (&["run", "rename.snet", "--placement", "other"], 1, "'corebeat net profile --save'"),
         (&["run", "rename.snet", "--placement", "much"], 1, "\"foo\" is more than"),
-        (&["run", "rename.snet", "--placement", "less"], 1, "less has no costs"),
+        (&["run", "rename.snet", "--placement", "less"], 1, "less is not a cost file"),
         (&["run", "rename.snet", "--capacity", "0"], 2, "--capacity"),
         (&["run", "rename.snet", "--capacity", "99999999"], 2, "--capacity"),
         (&["run", "rename.snet", "--stack", "1"], 2, "from 8192 to"),
         (&["run", "rename.snet", "--workers", "0"], 2, "--workers"),
-        (&["run", "rename.snet", "--format", "text"], 2, "take `xml` or `json`"),
-        (&["run", "rename.snet", "--observe", "nobody"], 2, "those there are: rename"),
-        (&["run", "rename.snet", "--observe", "rename:x"], 2, "'x' is no place"),
-        (&["run", "rename.snet", "--observe", "rename="], 2, "where to?"),
+        (&["run", "rename.snet", "--format", "text"], 2, "use `xml` or `json`"),
+        (&["run", "rename.snet", "--observe", "nobody"], 2, "the known names are: rename"),
+        (&["run", "rename.snet", "--observe", "rename:x"], 2, "'x' is not a position"),
+        (&["run", "rename.snet", "--observe", "rename="], 2, "the target is missing"),
         (&["run", "rename.snet", "-o", "out", "-O", "1"], 2, "cannot be used with"),
-        (&["draw", "rename.snet", "--workers", "2"], 2, "say --live"),
+        (&["draw", "rename.snet", "--workers", "2"], 2, "add --live"),
     ] {
         let done = net(&folder, args);
         let said = text(&done.stderr);
@@ -557,9 +605,9 @@ fn file_or_address_that_cannot_be_opened_is_a_mistake_on_the_command_line() {
         (&["run", "rename.snet", "--placement", "none"], "cannot read costs from none: "),
         (
             &["run", "rename.snet", "--observe", "rename=no/such"],
-            "cannot write what is observed to no/such: ",
+            "cannot write observed records to no/such: ",
         ),
-        (&["run", "rename.snet", "--observe", "rename=127.0.0.1:1"], "observed to 127.0.0.1:1: "),
+        (&["run", "rename.snet", "--observe", "rename=127.0.0.1:1"], "records to 127.0.0.1:1: "),
         (&["profile", "rename.snet", "--save", "no/such"], "cannot write no/such: "),
         (&["profile", "rename.snet", "-o", "no/such"], "cannot write records to no/such: "),
         (&["draw", "rename.snet", "-o", "no/such"], "cannot write no/such: "),
@@ -576,15 +624,31 @@ fn file_or_address_that_cannot_be_opened_is_a_mistake_on_the_command_line() {
 
 #[test]
 fn file_that_fails_later_is_a_failure_of_its_own() {
-    let folder = folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];"), ("in", "{\"A\":\"a\"}\n")]);
+    let folder =
+        folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];"), ("in", "{\"A\":\"a\"}\n")]);
     // This process's memory can be opened, and not be read at its begin.
     for (args, expected) in [
-        (&["run", "rename.snet", "-i", "/proc/self/mem"][..], "cannot read records from /proc/self/mem: "),
-        (&["run", "rename.snet", "-f", "xml", "-i", "/proc/self/mem"], "records from /proc/self/mem: "),
-        (&["run", "rename.snet", "--on-error", "record", "-i", "/proc/self/mem"], "from /proc/self/mem: "),
-        (&["run", "rename.snet", "-i", "in", "-o", "/dev/full"], "cannot write records to /dev/full: "),
+        (
+            &["run", "rename.snet", "-i", "/proc/self/mem"][..],
+            "cannot read records from /proc/self/mem: ",
+        ),
+        (
+            &["run", "rename.snet", "-f", "xml", "-i", "/proc/self/mem"],
+            "records from /proc/self/mem: ",
+        ),
+        (
+            &["run", "rename.snet", "--on-error", "record", "-i", "/proc/self/mem"],
+            "from /proc/self/mem: ",
+        ),
+        (
+            &["run", "rename.snet", "-i", "in", "-o", "/dev/full"],
+            "cannot write records to /dev/full: ",
+        ),
         (&["draw", "rename.snet", "-o", "/dev/full"], "cannot write /dev/full: "),
-        (&["profile", "rename.snet", "-i", "in", "--save", "/dev/full"], "cannot write /dev/full: "),
+        (
+            &["profile", "rename.snet", "-i", "in", "--save", "/dev/full"],
+            "cannot write /dev/full: ",
+        ),
     ] {
         let done = net(&folder, args);
         let said = text(&done.stderr);
@@ -598,7 +662,8 @@ fn file_that_fails_later_is_a_failure_of_its_own() {
 #[test]
 fn live_view_without_a_terminal_is_lines_beside_the_output() {
     let folder = folder(&[("double.snet", DOUBLE), ("double.c", DOUBLE_C)]);
-    let done = net_with(&folder, &["draw", "double.snet", "--live", "-b", "double.c"], &numbers(10));
+    let done =
+        net_with(&folder, &["draw", "double.snet", "--live", "-b", "double.c"], &numbers(10));
     assert_ended(&done, 0);
     assert_eq!(text(&done.stdout).lines().count(), 10);
     let said = text(&done.stderr);
@@ -629,7 +694,7 @@ fn live_view_ended_by_a_signal_lets_out_what_is_in() {
     drop(input);
 }
 
-/// A terminal: the side of whoever sits before it, and that of programs.
+/// A terminal: the end of the user, and the end of programs.
 fn terminal() -> (fs::File, fs::File) {
     let front = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     unlockpt(&front).unwrap();
@@ -654,7 +719,8 @@ fn live_view_on_a_terminal_shows_streams_until_a_key_ends_it() {
         drop(back);
         let mut said = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
-        let mut stream = TcpStream::connect(said.trim_end().strip_prefix("listening on ").unwrap()).unwrap();
+        let mut stream =
+            TcpStream::connect(said.trim_end().strip_prefix("listening on ").unwrap()).unwrap();
         stream.write_all(numbers(10).as_bytes()).unwrap();
 
         let mut shown = Vec::new();

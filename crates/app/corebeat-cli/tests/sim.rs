@@ -18,7 +18,8 @@ fn run(scenario: &str, args: &[&str]) -> (Output, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("s.toml"), scenario).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
-    let output = command.args(["sim", "run", "s.toml"]).args(args).current_dir(&folder).output().unwrap();
+    let output =
+        command.args(["sim", "run", "s.toml"]).args(args).current_dir(&folder).output().unwrap();
     (output, folder)
 }
 
@@ -59,25 +60,35 @@ fn policies_are_the_scenarios_or_those_on_the_command_line() {
 #[test]
 fn json_has_what_the_table_has() {
     let scenario = GOALS.replace("duration_s = 60.0", "duration_s = 3.0");
-    let json: serde_json::Value = serde_json::from_str(&printed(&run(&scenario, &["--json"]).0)).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&printed(&run(&scenario, &["--json"]).0)).unwrap();
     assert_eq!((&json["time_s"], &json["seed"]), (&3.0.into(), &1.into()));
     let table = printed(&run(&scenario, &[]).0);
     assert!(table.contains(json["fingerprint"].as_str().unwrap()), "{table}");
-    assert!(json["deeds"].as_array().unwrap().iter().any(|d| d["policy"] == "fair"), "{json}");
+    assert!(json["applied"].as_array().unwrap().iter().any(|d| d["policy"] == "fair"), "{json}");
     for p in json["programs"].as_array().unwrap() {
-        assert!(table.contains(p["name"].as_str().unwrap()) && p["user_s"].as_f64().unwrap() > 0.0, "{json}");
+        assert!(
+            table.contains(p["name"].as_str().unwrap()) && p["user_s"].as_f64().unwrap() > 0.0,
+            "{json}"
+        );
     }
 }
 
 #[test]
-fn policies_that_do_not_go_together_are_told() {
+fn policies_that_conflict_are_refused_in_one_line() {
     for (names, told) in [
         (["coscheduling", "coscheduling-idle"], "name one of them"),
-        (["auto", "faithful"], "auto and faithful would undo each other's doing; name one of them"),
-        (["faithful", "tranquilizer"], "faithful and tranquilizer would undo each other's doing"),
-        (["team", "shuffler"], "shuffler would tie threads of teams that team sizes"),
-        (["fair", "fair"], "fair is named twice; name it once"),
-        (["fair", "adapt"], "fair and adapt would undo each other's doing"),
+        (
+            ["auto", "faithful"],
+            "policies auto and faithful change the same settings; name one of them",
+        ),
+        (
+            ["faithful", "tranquilizer"],
+            "policies faithful and tranquilizer change the same settings",
+        ),
+        (["team", "shuffler"], "policy shuffler would pin threads of the teams"),
+        (["fair", "fair"], "policy fair is named twice; name it once"),
+        (["fair", "adapt"], "policies fair and adapt change the same settings"),
     ] {
         let (output, _) = run(FERRET, &["--policy", names[0], "--policy", names[1]]);
         assert_eq!(output.status.code(), Some(2));
@@ -89,13 +100,13 @@ fn policies_that_do_not_go_together_are_told() {
 }
 
 #[test]
-fn policies_that_have_nothing_to_do_say_so() {
+fn idle_policies_state_their_reason() {
     let scenario = FERRET.replace("duration_s = 1.0", "duration_s = 0.01");
     for (name, says) in [
         ("coscheduling", "the scenario has no [[sets]]"),
         ("fair", "no program has a goal"),
         ("team", "no program has parallel regions"),
-        ("claims", "no program asks for CPUs"),
+        ("claims", "no program requests CPUs"),
     ] {
         let (output, _) = run(&scenario, &["--policy", name]);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -120,18 +131,25 @@ fn memory_is_spread_and_threads_are_shuffled_where_that_helps() {
 }
 
 #[test]
-fn reinforcer_chooses_a_count_and_says_what_it_is_worth() {
+fn reinforcer_chooses_a_count_and_reports_the_gain() {
     let text = printed(&run(CROWD, &[]).0);
     assert!(text.contains("reinforcer: solver: 17 threads a team"), "{text}");
-    let json: serde_json::Value = serde_json::from_str(&printed(&run(CROWD, &["--json"]).0)).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&printed(&run(CROWD, &["--json"]).0)).unwrap();
     let found = &json["reinforcer"];
     assert_eq!((&found["program"], &found["before"]["threads"]), (&"solver".into(), &96.into()));
     assert_eq!(found["best"], json["programs"][0]["threads"], "the whole run has that count");
-    assert!(found["speed"].as_f64().unwrap() > 1.05 && found["rows"].as_array().unwrap().len() > 2, "{json}");
+    assert!(
+        found["speed"].as_f64().unwrap() > 1.05 && found["rows"].as_array().unwrap().len() > 2,
+        "{json}"
+    );
     let without: serde_json::Value =
         serde_json::from_str(&printed(&run(CROWD, &["--json", "--policy", "none"]).0)).unwrap();
-    assert!(without["reinforcer"].is_null() && without["time_s"] == found["before"]["time_s"], "{without}");
-    // One that does not end is told by its beats, and a short one by its whole run.
+    assert!(
+        without["reinforcer"].is_null() && without["time_s"] == found["before"]["time_s"],
+        "{without}"
+    );
+    // An endless program is judged by its heartbeats, a short one by its whole run.
     let ferret = FERRET.replace("duration_s = 1.0", "duration_s = 0.05");
     let text = printed(&run(&ferret, &["--policy", "reinforcer", "--policy", "faithful"]).0);
     assert!(text.contains("beats/s; as written 62:"), "{text}");
@@ -145,17 +163,22 @@ fn team_is_sized_by_the_time_of_its_regions() {
     let text = printed(&run(&scenario, &[]).0);
     assert!(text.contains("team: solver: teams of 18"), "{text}");
     let beats = |args: &[&str]| {
-        let json: serde_json::Value = serde_json::from_str(&printed(&run(&scenario, args).0)).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&printed(&run(&scenario, args).0)).unwrap();
         json["programs"][0]["beats"].as_u64().unwrap()
     };
-    let (with, auto, plain) =
-        (beats(&["--json"]), beats(&["--json", "--policy", "auto"]), beats(&["--json", "--policy", "none"]));
+    let (with, auto, plain) = (
+        beats(&["--json"]),
+        beats(&["--json", "--policy", "auto"]),
+        beats(&["--json", "--policy", "none"]),
+    );
     assert!(with > plain && auto > plain, "{with} and {auto} beats, {plain} without");
 }
 
 #[test]
 fn team_leaves_programs_alone_that_have_ended() {
-    // It is there for 0.3 s of the first half second, and would be given fewer threads at the end of that.
+    // It is there for 0.3 s of the first half second, and would be given fewer threads at the end
+    // of that.
     let ended = "[machine]\ncores = 8\n[[programs]]\nname = 'a'\n[[programs.teams]]\nthreads = 8\nsteps = [{ repeat = { times = 40, steps = \
                  [{ parallel = { name = 'x', steps = [{ compute = { us = 8000, split = true } }] } }, { compute = { us = 5000 } }] } }]\n\
                  [[programs]]\nname = 'z'\n[[programs.teams]]\nsteps = [{ compute = { us = 900000 } }]\n";
@@ -167,7 +190,12 @@ fn team_leaves_programs_alone_that_have_ended() {
 fn claimed_cpus_are_taken_from_nobody() {
     let lost = |args: &[&str]| {
         let json: serde_json::Value = serde_json::from_str(&printed(&run(CLAIMS, args).0)).unwrap();
-        json["programs"].as_array().unwrap().iter().map(|p| p["lost"].as_u64().unwrap()).sum::<u64>()
+        json["programs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|p| p["lost"].as_u64().unwrap())
+            .sum::<u64>()
     };
     let (with, without) = (lost(&["--json"]), lost(&["--json", "--policy", "none"]));
     assert!(with * 100 < without, "{with} and {without} lost");
@@ -190,7 +218,7 @@ fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
     assert_eq!(told.matches("accuracy").count(), 6, "{told}");
     // Two programs say little of a third one.
     let warned = String::from_utf8_lossy(&trained.stderr);
-    assert!(warned.contains("the accuracy for programs that were not seen is"), "{warned}");
+    assert!(warned.contains("the accuracy for unknown programs is"), "{warned}");
     assert!(warned.contains("below 80%") && warned.lines().count() == 1, "{warned}");
     let text = printed(&corebeat(folder, &["sim", "run", "s.toml", "--model", "m.json"]));
     assert!(text.contains("adapt: cluster: memory evenly over all nodes"), "{text}");
@@ -208,35 +236,53 @@ fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
     fs::write(folder.join("two.toml"), two.join("[[programs]]\n")).unwrap();
     let sim = |scenario, rest: &[&'static str]| [&["sim", "run", scenario], rest].concat();
     for (args, status, says) in [
-        (sim("s.toml", &[]), 2, "make one with 'corebeat train --scenario s.toml'"),
+        (sim("s.toml", &[]), 2, "train one with 'corebeat train --scenario s.toml'"),
         (sim("s.toml", &["--model", "none.json"]), 2, "cannot read none.json"),
         (sim("s.toml", &["--model", "s.toml"]), 2, "s.toml is named twice"),
-        (sim("s.toml", &["--model", "other.toml"]), 2, "other.toml: it is no model, or is cut off"),
-        (sim("s.toml", &["--model", "torn.json"]), 2, "torn.json: it is no model, or is cut off"),
+        (sim("s.toml", &["--model", "other.toml"]), 2, "other.toml: not a model, or truncated"),
+        (sim("s.toml", &["--model", "torn.json"]), 2, "torn.json: not a model, or truncated"),
         (sim("s.toml", &["--model", "strange.json"]), 2, "unknown variant `luck_"),
-        (sim("s.toml", &["--model", "old.json"]), 2, "it is of version 0"),
-        (sim("other.toml", &["--model", "m.json"]), 2, "it was trained on another machine (simulated"),
-        (sim("s.toml", &["--policy", "none", "--model", "m.json"]), 2, "--model goes with --policy adapt"),
+        (sim("s.toml", &["--model", "old.json"]), 2, "the model has version 0"),
+        (
+            sim("other.toml", &["--model", "m.json"]),
+            2,
+            "the model was trained on another machine (simulated",
+        ),
+        (
+            sim("s.toml", &["--policy", "none", "--model", "m.json"]),
+            2,
+            "--model needs --policy adapt",
+        ),
         (
             vec!["run", "--policy", "adapt", "--model", "m.json", "--", "true"],
             2,
             "trained on another machine",
         ),
-        (vec!["run", "--model", "m.json", "--", "true"], 2, "--model goes with --policy adapt"),
+        (vec!["run", "--model", "m.json", "--", "true"], 2, "--model applies to adapt"),
         (
-            vec!["run", "--policy", "adapt", "--model", "m.json", "--report-file", "m.json", "--", "true"],
+            vec![
+                "run",
+                "--policy",
+                "adapt",
+                "--model",
+                "m.json",
+                "--report-file",
+                "m.json",
+                "--",
+                "true",
+            ],
             2,
             "m.json is named twice",
         ),
         (
             vec!["train", "--scenario", "two.toml", "-o", "t.json"],
             1,
-            "two.toml: to train takes 3 programs or more; give it more than 2",
+            "two.toml: training requires 3 programs or more; name more than 2",
         ),
         (
             vec!["train", "--scenario", "two.toml", "-o", "m.json"],
             1,
-            "two.toml: to train takes 3 programs or more; give it more than 2",
+            "two.toml: training requires 3 programs or more; name more than 2",
         ),
         (vec!["train", "--scenario", "s.toml", "-o", "no/t.json"], 2, "cannot write no/t.json"),
         (vec!["train", "--scenario", "s.toml", "-o", "s.toml"], 2, "s.toml is named twice"),
@@ -249,10 +295,14 @@ fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
     ] {
         let output = corebeat(folder, &args);
         let line = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), line.lines().count()), (Some(status), 1), "{args:?}: {line}");
+        assert_eq!(
+            (output.status.code(), line.lines().count()),
+            (Some(status), 1),
+            "{args:?}: {line}"
+        );
         assert!(line.contains(says), "{args:?}: {line}");
     }
-    // Who fails makes no file, and leaves what is in one.
+    // A failure creates no file and changes none.
     assert!(!folder.join("t.json").exists());
     assert_eq!(fs::read_to_string(folder.join("m.json")).unwrap(), model);
 }
@@ -277,23 +327,38 @@ fn mistakes_are_one_line_with_their_place() {
             GOALS.replace("steps = [", "steps = [{ phase = \"a\\u0007\" }, "),
             &[],
             1,
-            "phase has a control character in it",
+            "phase has a control character",
         ),
-        (GOALS.replace("cores = 8", "kores = 8"), &[], 1, "s.toml: line 8, column 1: unknown field `kores`"),
-        (GOALS.into(), &["--policy", "reinforcer"], 1, "write tunable = true in those that may be chosen"),
+        (
+            GOALS.replace("cores = 8", "kores = 8"),
+            &[],
+            1,
+            "s.toml: line 9, column 1: unknown field `kores`",
+        ),
+        (
+            GOALS.into(),
+            &["--policy", "reinforcer"],
+            1,
+            "write tunable = true in the teams that it may resize",
+        ),
         (
             GOALS.replace("threads = ", "tunable = true\nthreads = "),
             &["--policy", "reinforcer"],
             1,
-            "reinforcer chooses for one program",
+            "reinforcer handles one program",
         ),
         (GOALS.into(), &["--policy", "unfair"], 2, "invalid value 'unfair'"),
-        (GOALS.into(), &["--policy", "none", "--policy", "fair"], 2, "none goes with no other policy"),
+        (
+            GOALS.into(),
+            &["--policy", "none", "--policy", "fair"],
+            2,
+            "policy none cannot be combined with another policy",
+        ),
         (
             GOALS.replace("\"fair\"", "\"none\", \"fair\""),
             &[],
             1,
-            "s.toml: policies: none goes with no other policy",
+            "s.toml: policies: policy none cannot be combined",
         ),
         (
             GOALS.into(),
@@ -301,7 +366,12 @@ fn mistakes_are_one_line_with_their_place() {
             2,
             "invalid value '-1' for '--seed <N>': write a whole number in digits",
         ),
-        (GOALS.into(), &["--seed", "99999999999999999999"], 2, "for '--seed <N>': write a smaller number"),
+        (
+            GOALS.into(),
+            &["--seed", "99999999999999999999"],
+            2,
+            "for '--seed <N>': write a smaller number",
+        ),
         (
             GOALS.into(),
             &["--period", "1e9"],
@@ -320,18 +390,20 @@ fn mistakes_are_one_line_with_their_place() {
     let (output, folder) = run(GOALS, &["--svg", "s.toml"]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(fs::read_to_string(folder.path().join("s.toml")).unwrap(), GOALS);
-    let missing =
-        Command::new(env!("CARGO_BIN_EXE_corebeat")).args(["sim", "run", "none.toml"]).output().unwrap();
+    let missing = Command::new(env!("CARGO_BIN_EXE_corebeat"))
+        .args(["sim", "run", "none.toml"])
+        .output()
+        .unwrap();
     assert_eq!(missing.status.code(), Some(2));
 }
 
 #[test]
-fn files_that_are_no_text_or_have_no_end_are_told() {
+fn files_that_are_no_text_or_have_no_end_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("s.toml"), b"[machine]\ncores = 2 # \xff\n").unwrap();
     for (file, status, says) in [
-        ("s.toml", 1, "s.toml is no text in UTF-8, from line 2 on"),
-        ("/dev/zero", 1, "/dev/zero is longer than 16777216 bytes: that is no scenario"),
+        ("s.toml", 1, "s.toml is not UTF-8 text from line 2 on"),
+        ("/dev/zero", 1, "/dev/zero is longer than 16777216 bytes, so it is not a scenario"),
     ] {
         let output = corebeat(folder.path(), &["sim", "run", file]);
         let line = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -344,11 +416,14 @@ fn files_that_are_no_text_or_have_no_end_are_told() {
 fn full_disk_leaves_no_empty_picture() {
     let (output, folder) = run(GOALS, &["--svg", "/dev/full"]);
     assert_eq!(output.status.code(), Some(125));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write /dev/full: No space left"));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("cannot write /dev/full: No space left")
+    );
     // A limit on the size of files stands for a disk with no room left.
     let own = env!("CARGO_BIN_EXE_corebeat");
     let script = "ulimit -f 0; trap '' XFSZ; exec \"$0\" sim run s.toml --svg new.svg";
-    let output = Command::new("sh").args(["-c", script, own]).current_dir(&folder).output().unwrap();
+    let output =
+        Command::new("sh").args(["-c", script, own]).current_dir(&folder).output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(!folder.path().join("new.svg").exists());
 }
@@ -357,8 +432,10 @@ fn full_disk_leaves_no_empty_picture() {
 fn interrupted_simulation_leaves_no_picture() {
     let folder = tempfile::tempdir().unwrap();
     let new = folder.path().join("new.svg");
-    let steps = "steps = [{ repeat = { times = 1_000_000_000_000, steps = [{ compute = { us = 1 } }] } }]";
-    let text = format!("[machine]\ncores = 1\n[[programs]]\nname = \"p\"\n[[programs.teams]]\n{steps}\n");
+    let steps =
+        "steps = [{ repeat = { times = 1_000_000_000_000, steps = [{ compute = { us = 1 } }] } }]";
+    let text =
+        format!("[machine]\ncores = 1\n[[programs]]\nname = \"p\"\n[[programs.teams]]\n{steps}\n");
     fs::write(folder.path().join("s.toml"), text).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
     command.args(["sim", "run", "s.toml", "--svg", "new.svg"]).current_dir(&folder);
@@ -373,19 +450,20 @@ fn interrupted_simulation_leaves_no_picture() {
 }
 
 #[test]
-fn sets_that_make_no_sense_are_told_of_in_one_line() {
+fn invalid_sets_are_refused_in_one_line() {
     let shipped = include_str!("../../../act/corebeat-sim/scenarios/machines.toml");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scenario.toml");
     let set = |name: &str, rest: &str| format!("{shipped}\n[[sets]]\nname = \"{name}\"\n{rest}\n");
-    let many: String = (0..5000).map(|n| format!("[[sets]]\nname = \"x{n}\"\ncpus = 1\n")).collect();
+    let many: String =
+        (0..5000).map(|n| format!("[[sets]]\nname = \"x{n}\"\ncpus = 1\n")).collect();
     for (text, says) in [
         (set("x", "cpus = 0"), "set 'x': cpus is 0"),
         (set("x", "cpus = 999"), "set 'x': cpus is 999"),
-        (set("set0", "cpus = 1"), "set 'set0': its name is taken"),
-        (set("x", "cpus = 1\nwithin = \"x\""), "no set 'x' comes before it"),
-        (set("x", "cpus = 1\nwithin = \"y\""), "no set 'y' comes before it"),
-        (shipped.replacen("set = \"set0\"", "set = \"y\"", 1), "there is no set 'y'"),
+        (set("set0", "cpus = 1"), "set 'set0': name is used twice"),
+        (set("x", "cpus = 1\nwithin = \"x\""), "no set 'x' precedes it"),
+        (set("x", "cpus = 1\nwithin = \"y\""), "no set 'y' precedes it"),
+        (shipped.replacen("set = \"set0\"", "set = \"y\"", 1), "set 'y' does not exist"),
         (format!("{shipped}{many}"), "write no more than 4096"),
     ] {
         std::fs::write(&file, text).unwrap();

@@ -16,7 +16,7 @@ struct Paid {
 fn recorded() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bank.cbt");
-    let trace = Options::default().when_full(WhenFull::Wait).create(&path).unwrap();
+    let trace = Options { when_full: WhenFull::Wait, ..Options::default() }.create(&path).unwrap();
     for thread in ["one", "two"] {
         let builder = std::thread::Builder::new().name(thread.into());
         std::thread::scope(|scope| {
@@ -40,7 +40,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What it prints, where all goes well.
+/// The output of a successful command.
 fn printed(args: &[&str], path: &Path, more: &[&str]) -> String {
     let output = trace(args, path, more);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -60,7 +60,9 @@ fn refused(args: &[&str], path: &Path, more: &[&str]) -> (String, i32) {
 fn trace_is_told_printed_and_counted() {
     let (_folder, path) = recorded();
     let info = printed(&["info"], &path, &[]);
-    for told in ["ending    complete\n", "threads   2\n", "\"one\"", "Paid (account: u32; cents: i64)\n"] {
+    for told in
+        ["ending    complete\n", "threads   2\n", "\"one\"", "Paid (account: u32; cents: i64)\n"]
+    {
         assert!(info.contains(told), "{told} in {info}");
     }
     let cat = printed(&["cat"], &path, &[]);
@@ -68,8 +70,8 @@ fn trace_is_told_printed_and_counted() {
     assert!(cat.lines().next().unwrap().ends_with("0 one Paid account=0 cents=0"), "{cat}");
     let stats = printed(&["stats"], &path, &[]);
     // A thread that pauses has another fix in its buffer.
-    assert!(stats.starts_with("events    2000, and 0 lost\nbytes     32"), "{stats}");
-    assert!(stats.contains("(16.0 an event)"), "{stats}");
+    assert!(stats.starts_with("events    2000, 0 lost\nbytes     32"), "{stats}");
+    assert!(stats.contains("(16.0 per event)"), "{stats}");
 }
 
 #[test]
@@ -80,11 +82,15 @@ fn trace_is_exported() {
     let chrome = folder.path().join("chrome.json");
     printed(&["export", "--to", "chrome"], &path, &["-o", chrome.to_str().unwrap()]);
     let read: serde_json::Value = serde_json::from_slice(&fs::read(&chrome).unwrap()).unwrap();
-    assert_eq!(read["traceEvents"].as_array().unwrap().len(), 2002);
-    // What it cannot write to is named.
+    // The names of the process and of the thread are events, too.
+    assert_eq!(read["traceEvents"].as_array().unwrap().len(), 2003);
+    // The message names the output.
     for command in [&["export", "--to", "csv"][..], &["export", "--to", "chrome"], &["cut"]] {
         let (line, status) = refused(command, &path, &["-o", "/dev/full"]);
-        assert!(line.starts_with("corebeat: cannot write /dev/full: ") && status == 125, "{status} {line}");
+        assert!(
+            line.starts_with("corebeat: cannot write /dev/full: ") && status == 125,
+            "{status} {line}"
+        );
     }
     let ctf = folder.path().join("ctf");
     printed(&["export", "--to", "ctf"], &path, &["-o", ctf.to_str().unwrap()]);
@@ -94,8 +100,9 @@ fn trace_is_exported() {
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     for place in [&file, &folder.path().join("nowhere/ctf")] {
-        let (line, status) = refused(&["export", "--to", "ctf"], &path, &["-o", place.to_str().unwrap()]);
-        assert!(line.contains("name a new folder") && status == 2, "{line}");
+        let (line, status) =
+            refused(&["export", "--to", "ctf"], &path, &["-o", place.to_str().unwrap()]);
+        assert!(line.contains("name a new directory") && status == 2, "{line}");
     }
     let (line, status) = refused(&["export", "--to", "ctf"], &path, &[]);
     assert!(line.contains("--output") && status == 2, "{line}");
@@ -113,7 +120,10 @@ fn piece_of_a_trace_has_what_was_asked_for() {
     let whole = fs::read(&piece).unwrap();
     for from in ["3600", "1e300"] {
         let (line, status) = refused(&["cut", "--from", from], &path, &to);
-        assert!(line.contains("nothing of those threads is in that time") && status == 2, "{status} {line}");
+        assert!(
+            line.contains("no packet of these threads is in this time span") && status == 2,
+            "{status} {line}"
+        );
         assert_eq!(fs::read(&piece).unwrap(), whole);
     }
     assert_eq!(refused(&["cut", "--from", "2", "--to", "1"], &path, &to).1, 2);
@@ -137,7 +147,10 @@ fn trace_is_never_written_over_by_what_is_read_from_it() {
             &["export", "--to", "chrome"],
         ] {
             let (line, status) = refused(command, &path, &["-o", name.to_str().unwrap()]);
-            assert!(line.contains("is the trace itself") && status == 2, "{command:?} {status} {line}");
+            assert!(
+                line.contains("is the trace itself") && status == 2,
+                "{command:?} {status} {line}"
+            );
             assert_eq!(fs::read(&path).unwrap(), whole);
         }
     }
@@ -149,8 +162,13 @@ fn bad_files_get_one_clear_line() {
     let whole = fs::read(&path).unwrap();
     let bad = folder.path().join("bad.cbt");
     let write = |bytes: &[u8]| fs::write(&bad, bytes).unwrap();
-    let all =
-        [&["info"][..], &["cat"], &["stats"], &["export", "--to", "csv"], &["export", "--to", "chrome"]];
+    let all = [
+        &["info"][..],
+        &["cat"],
+        &["stats"],
+        &["export", "--to", "csv"],
+        &["export", "--to", "chrome"],
+    ];
     let kept = folder.path().join("kept");
     let refused_by_calls = |what: &str| {
         let (line, status) = refused(&["calls"], &bad, &[]);
@@ -163,19 +181,19 @@ fn bad_files_get_one_clear_line() {
         }
     };
     write(b"");
-    refused_by_all("no trace of Corebeat's: name a file", 1);
+    refused_by_all("not a Corebeat trace: name a file", 1);
     write(b"#!/bin/sh\necho no trace at all\n");
-    refused_by_all("no trace of Corebeat's: name a file", 1);
+    refused_by_all("not a Corebeat trace: name a file", 1);
     let mut later = whole.clone();
     later[8] = 9;
     write(&later);
     refused_by_all("version 9", 1);
     // All of it is there, and something else.
     write(&[&whole[..], b"more"].concat());
-    refused_by_all(&format!("what is in the file from byte {} on is no part of it", whole.len()), 0);
+    refused_by_all(&format!("data after byte {} is not part of the trace", whole.len()), 0);
     // It ended in the midst of it: what is there is good.
     write(&whole[..whole.len() - 100]);
-    refused_by_all("unfinished: whole up to byte", 0);
+    refused_by_all("unfinished: complete up to byte", 0);
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 4;
     write(&flipped);
@@ -185,16 +203,16 @@ fn bad_files_get_one_clear_line() {
     write(&huge);
     refused_by_all("damaged at byte 16", 1);
     refused_by_calls("damaged at byte 16");
-    // What is no trace leaves alone what would be written.
+    // A file that is not a trace leaves the output unchanged.
     write(b"nothing");
     fs::write(&kept, b"kept").unwrap();
     for command in [&["cut"][..], &["export", "--to", "chrome"], &["export", "--to", "csv"]] {
         refused(command, &bad, &["-o", kept.to_str().unwrap()]);
         assert_eq!(fs::read(&kept).unwrap(), b"kept");
     }
-    refused_by_calls("no trace");
+    refused_by_calls("not a Corebeat trace");
     let (line, status) = refused(&["cat"], Path::new("/dev/null"), &[]);
-    assert!(line.contains("make a file of it") && status == 2, "{line}");
+    assert!(line.contains("save it to a file") && status == 2, "{line}");
     let gone = folder.path().join("gone.cbt");
     for file in [gone.as_path(), folder.path()] {
         assert_eq!(refused(&["info"], file, &[]).1, 2);
@@ -228,7 +246,9 @@ fn transactions_are_reported_from_whole_traces_and_from_bad_ones() {
     traced.finish().unwrap();
     let svg = folder.path().join("timeline.svg");
     let report = printed(&["stm"], &path, &["--svg", svg.to_str().unwrap()]);
-    for told in ["commits   1001, aborts 1:", "100.0%  account\n", "trace.rs:", "extension", "timeline, "] {
+    for told in
+        ["commits   1001, aborts 1:", "100.0%  account\n", "trace.rs:", "extension", "timeline, "]
+    {
         assert!(report.contains(told), "{told} in {report}");
     }
     assert!(fs::read_to_string(&svg).unwrap().ends_with("</svg>\n"));
@@ -242,15 +262,15 @@ fn transactions_are_reported_from_whole_traces_and_from_bad_ones() {
         let (line, status) = refused(&["stm"], &bad, &[]);
         assert!(line.contains(what) && status == expected, "{status} {line}");
     };
-    refused(b"", "no trace", 1);
-    refused(&whole[..200], "no transactions are in there", 1);
-    refused(&whole[..whole.len() - 4], "unfinished: whole up to byte", 0);
+    refused(b"", "not a Corebeat trace", 1);
+    refused(&whole[..200], "the trace has no transactions", 1);
+    refused(&whole[..whole.len() - 4], "unfinished: complete up to byte", 0);
     let mut flipped = whole.clone();
     let last = whole.len() - 4;
     flipped[last] ^= 1;
     refused(&flipped, "damaged at byte", 1);
     let (_folder, other) = recorded();
-    assert!(self::refused(&["stm"], &other, &[]).0.contains("no transactions are in there"));
+    assert!(self::refused(&["stm"], &other, &[]).0.contains("the trace has no transactions"));
 }
 
 #[test]
@@ -283,7 +303,7 @@ fn demo_that_is_ended_by_a_signal_leaves_no_folder_behind() {
     use rustix::process::{Pid, Signal, kill_process};
     use std::os::unix::process::{CommandExt, ExitStatusExt};
     let demos: [&[&str]; 2] =
-        [&["demo", "trace", "--transactions", "1000000"], &["demo", "pulse", "--scale", "16"]];
+        [&["demo", "trace", "--transactions", "1000000"], &["demo", "goals", "--scale", "16"]];
     for demo in demos {
         for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
             let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -291,7 +311,8 @@ fn demo_that_is_ended_by_a_signal_leaves_no_folder_behind() {
             let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
             command.args(demo).env("TMPDIR", folder.path()).env("COREBEAT_STATE_DIR", state.path());
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-            // Tests that were started with `nohup`, or in the background of a script, are to find the same.
+            // Tests that were started with `nohup`, or in the background of a script, are to find
+            // the same.
             let usual = || {
                 for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
                     // SAFETY: the default action needs no handler.
@@ -303,7 +324,10 @@ fn demo_that_is_ended_by_a_signal_leaves_no_folder_behind() {
             unsafe { command.pre_exec(usual) };
             let mut child = command.spawn().unwrap();
             while is_empty() {
-                assert!(child.try_wait().unwrap().is_none(), "{demo:?} was over before it had a folder");
+                assert!(
+                    child.try_wait().unwrap().is_none(),
+                    "{demo:?} was over before it had a folder"
+                );
                 std::thread::yield_now();
             }
             kill_process(Pid::from_child(&child), signal).unwrap();

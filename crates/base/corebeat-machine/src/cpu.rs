@@ -1,37 +1,39 @@
-//! CPU and node numbers, and sets of CPUs in the kernel's list format.
+//! CPU and node numbers, and sets of CPUs in the list format of the kernel.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// One more than the highest CPU number that a [`CpuSet`] takes. Linux builds go to 8,192 (`CONFIG_NR_CPUS`).
+/// One more than the highest CPU number in a [`CpuSet`]. Linux supports up to 8,192 CPUs
+/// (`CONFIG_NR_CPUS`).
 pub const CPU_MAX: u32 = 8192;
 
-/// A logical CPU, by the operating system's number.
+/// Number of a logical CPU, as assigned by the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CpuId(pub u32);
 
-/// A NUMA node, by the operating system's number.
+/// Number of a NUMA node, as assigned by the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u32);
 
-/// A set of CPUs. Its text form is the kernel's list format, `0-3,8`.
+/// A set of CPUs. Its text form is the list format of the kernel, `0-3,8`.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct CpuSet {
-    /// Bit `c % 64` of word `c / 64` stands for CPU `c`; the last word is never 0, so that equal sets are equal.
+    /// Bit `c % 64` of word `c / 64` is CPU `c`. The last word is never 0, so that equal sets have
+    /// equal words.
     words: Vec<u64>,
 }
 
-/// Why a text is not a set of CPUs.
+/// Error of parsing a [`CpuSet`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is not a list of CPUs; write numbers below {CPU_MAX} and ranges, such as 0-3,8")]
+#[error("'{text}' is not a list of CPUs: use numbers below {CPU_MAX} and ranges, such as 0-3,8")]
 pub struct CpuSetError {
-    /// What was given.
+    /// Text that is not a list of CPUs.
     pub text: String,
 }
 
 impl CpuSet {
-    /// The set without a CPU.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
@@ -39,7 +41,7 @@ impl CpuSet {
     /// Adds a CPU.
     ///
     /// # Panics
-    /// If the number is [`CPU_MAX`] or more.
+    /// Panics if the number is [`CPU_MAX`] or more.
     pub fn insert(&mut self, cpu: CpuId) {
         assert!(cpu.0 < CPU_MAX, "CPU {} is not below {CPU_MAX}", cpu.0);
         let word = cpu.0 as usize / 64;
@@ -49,22 +51,22 @@ impl CpuSet {
         self.words[word] |= 1 << (cpu.0 % 64);
     }
 
-    /// Whether the CPU is in the set.
+    /// Returns whether the CPU is in the set.
     pub fn contains(&self, cpu: CpuId) -> bool {
         self.words.get(cpu.0 as usize / 64).is_some_and(|w| w & (1 << (cpu.0 % 64)) != 0)
     }
 
-    /// How many CPUs are in the set.
+    /// Returns the number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// The CPUs in ascending order.
+    /// Returns the CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
         self.words.iter().enumerate().flat_map(|(i, &word)| {
             (0..64).filter(move |b| word & (1 << b) != 0).map(move |b| CpuId(i as u32 * 64 + b))
@@ -83,10 +85,11 @@ impl FromIterator<CpuId> for CpuSet {
 impl FromStr for CpuSet {
     type Err = CpuSetError;
 
-    /// Reads the kernel's list format. Blank text is the empty set, as in `/sys`.
+    /// Parses the list format of the kernel. Blank text is the empty set, as in `/sys`.
     fn from_str(text: &str) -> Result<Self, CpuSetError> {
         let wrong = || CpuSetError { text: text.trim().to_owned() };
-        let number = |s: &str| s.trim().parse::<u32>().ok().filter(|&n| n < CPU_MAX).ok_or_else(wrong);
+        let number =
+            |s: &str| s.trim().parse::<u32>().ok().filter(|&n| n < CPU_MAX).ok_or_else(wrong);
         let mut set = CpuSet::new();
         if text.trim().is_empty() {
             return Ok(set);
@@ -165,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn cpuset_text_is_the_kernels() {
+    fn cpuset_text_has_the_format_of_the_kernel() {
         assert_eq!("0-3,8\n".parse::<CpuSet>().unwrap().to_string(), "0-3,8");
         assert_eq!("\n".parse::<CpuSet>().unwrap(), CpuSet::new());
         assert_eq!("3,1,2".parse::<CpuSet>().unwrap().to_string(), "1-3");

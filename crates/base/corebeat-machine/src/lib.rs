@@ -1,10 +1,10 @@
-//! The words that every part of Corebeat speaks: what a machine is, what was seen of it, what may be done to it.
+//! Common vocabulary of all parts of Corebeat: machines, snapshots, actions, policies and clocks.
 //!
-//! Place in the loop: base; stands on nothing of ours, and everything stands on it.
+//! Place in the loop: base; uses no other crate of the workspace.
 //!
 //! # Example
 //!
-//! A policy that puts every program with a waiting thread on the batch class:
+//! A policy that puts every program with waiting threads into the batch class:
 //!
 //! ```
 //! use corebeat_machine::{Action, Class, Decision, Policy, Snapshot, Target};
@@ -12,10 +12,16 @@
 //! struct Batch;
 //! impl Policy for Batch {
 //!     fn name(&self) -> &'static str { "batch" }
-//!     fn decide(&mut self, seen: &Snapshot) -> Vec<Decision> {
-//!         let waits = |p: &&corebeat_machine::ProgramSample| p.mean(|s| s.latency).is_some_and(|l| l > 0.1);
-//!         seen.programs.iter().filter(waits).map(|p| Decision {
-//!             action: Action::SetClass { target: Target::Program(p.id), class: Some(Class::Batch) },
+//!     fn decide(&mut self, snapshot: &Snapshot) -> Vec<Decision> {
+//!         let waits = |p: &&corebeat_machine::ProgramSample| {
+//!             p.mean(|s| s.wait).is_some_and(|wait| wait > 0.1)
+//!         };
+//!         snapshot.programs.iter().filter(waits).map(|p| Decision {
+//!             policy: "batch",
+//!             action: Action::SetClass {
+//!                 target: Target::Program(p.id),
+//!                 class: Some(Class::Batch),
+//!             },
 //!             why: "threads wait for a CPU".into(),
 //!         }).collect()
 //!     }
@@ -32,27 +38,34 @@
 //!   simulator)           threads           same decisions           undoes at the end)
 //! ```
 //!
-//! A [`Machine`] has a [`Topology`], can be observed and can be acted upon. A [`Snapshot`] holds what was seen over a
-//! span. A [`Policy`] turns snapshots into [`Decision`]s: an [`Action`] and the reason for it. What the machine cannot
-//! tell is `None`, never 0. The five time shares are those of Pusukuri, *Runtime Support for Maximizing Performance
-//! on Multicore Systems* (2012), section 2.1 (user, system, lock, latency), and sleep for what remains.
+//! A [`Machine`] has a [`Topology`], can be observed and can be acted upon. A [`Snapshot`] holds
+//! the observations of a span. A [`Policy`] maps snapshots to [`Decision`]s: an [`Action`] and the
+//! reason for the action. An [`AppliedAction`] is a decision with its outcome: an [`Effect`], or
+//! the reason for a refusal. Unknown values are `None`, never 0. The five time shares are those of
+//! Pusukuri, *Runtime Support for Maximizing Performance on Multicore Systems* (2012), section 2.1
+//! (user, system, lock, wait), and sleep for the rest.
 //!
-//! A [`Coscheduler`] is asked far more often, by a machine that takes turns by [`CoscheduledSet`]s: who has which CPU now? An
-//! [`Arbiter`] is told what programs ask for themselves, and give back.
+//! A machine that runs [`CoscheduledSet`]s in rotation calls a [`Coscheduler`] much more often, to
+//! assign CPUs to sets. An [`Arbiter`] assigns CPUs that programs request and return.
 //!
 //! # Invariants
 //!
-//! 1. A [`CpuSet`] prints what it parses, in the kernel's list format (`cpuset_text_round_trips`).
-//! 2. Shares that are all known add up to 1 (`TimeShares::blocked`, checked by whoever fills a snapshot).
-//! 3. A policy reads nothing but snapshots: the trait hands it nothing else.
+//! 1. A [`CpuSet`] is printed and parsed in the list format of the kernel, without loss
+//!    (`cpuset_text_round_trips`).
+//! 2. Shares that are all known add up to 1. The tests of each machine check this property.
+//! 3. A policy reads nothing but snapshots and outcomes: the trait provides nothing else.
+//! 4. The machines of the workspace implement [`Machine`] with equal semantics, which
+//!    `corebeat-conformance` checks.
 //!
 //! # Failure
 //!
-//! Only [`CpuSet`]'s and [`Topology`]'s constructors can fail; the messages say what was expected.
+//! Only the constructors of [`CpuSet`] and [`Topology`] and [`Action::validate`] can fail; the
+//! error messages describe valid values.
 //!
 //! # Limits
 //!
-//! CPU numbers below [`CPU_MAX`].
+//! CPU numbers are below [`CPU_MAX`].
+#![forbid(unsafe_code)]
 
 mod action;
 mod claim;
@@ -62,13 +75,15 @@ mod machine;
 mod sample;
 mod topology;
 
-pub use action::{Action, Class, Decision, Target};
+pub use action::{
+    Action, AppliedAction, Class, Decision, Effect, Inaction, InvalidAction, Restored, Target,
+};
 pub use claim::Arbiter;
 pub use cosched::{CoscheduledSet, Coscheduler, Plan};
 pub use cpu::{CPU_MAX, CpuId, CpuSet, CpuSetError, NodeId};
 pub use machine::{Clock, Machine, Policy};
 pub use sample::{
-    Counters, HostSample, ProgramId, ProgramSample, PulseSample, RegionSample, Snapshot, TeamSample,
-    ThreadId, ThreadSample, TimeShares,
+    Counters, HostSample, ProgramId, ProgramSample, ProgressSample, RegionSample, Snapshot,
+    TeamSample, ThreadId, ThreadSample, TimeShares,
 };
 pub use topology::{Cpu, Node, Topology, TopologyError};

@@ -1,46 +1,79 @@
-//! The three traits that the loop is made of.
+//! The traits of the control loop: [`Machine`], [`Policy`] and [`Clock`].
 
-use crate::{Action, Decision, Snapshot, Topology};
+use crate::{
+    Action, AppliedAction, Decision, Effect, Inaction, ProgramId, Restored, Snapshot, Topology,
+};
 
-/// A machine that can be watched and steered: a Linux host, or a simulated one.
+/// A machine that can be observed and acted upon: a Linux host or a simulated machine.
+///
+/// All machines have the same semantics, which the conformance suite checks:
+///
+/// - Every `None` in an action restores the value that the thread or program had before the first
+///   change, never a default of the system.
+/// - [`Action::SetNice`] adds to the nice value of each thread; the sum is clamped to -20..=19.
+/// - Threads that start later inherit the settings of their program.
+/// - An action on a target that has ended succeeds and changes nothing. An unknown program or
+///   thread is an error.
+/// - A repeated action changes nothing.
 pub trait Machine {
-    /// Why it could not be observed, or would not carry out an action.
+    /// Reason why the machine cannot be observed or does not carry out an action.
     type Error: std::error::Error;
 
-    /// How it is put together.
+    /// Returns the CPUs, nodes and caches of the machine.
     fn topology(&self) -> &Topology;
 
-    /// What happened since the last call, or since the machine was made.
+    /// Returns what happened since the last call, or since the machine was created.
     ///
     /// # Errors
-    /// Where the machine cannot be seen at all. A thread or program that ends meanwhile is no error.
+    /// Fails if the machine cannot be observed at all. A thread or program that ends during the
+    /// observation is not an error.
     fn observe(&mut self) -> Result<Snapshot, Self::Error>;
 
-    /// A cheap look between two observations, for what must be sampled. The loop calls it about ten times a second.
-    fn glance(&mut self) {}
+    /// Takes a cheap sample between two observations. The control loop calls this function about
+    /// ten times a second.
+    fn sample(&mut self) {}
 
-    /// Carries out an action.
+    /// Carries out an action and returns what the action changed.
     ///
     /// # Errors
-    /// Where it is not allowed, or makes no sense here. A target that has ended is no error. After an error nothing
-    /// is changed.
-    fn act(&mut self, action: &Action) -> Result<(), Self::Error>;
+    /// Fails if a value is invalid, the target is unknown, or the machine does not permit or
+    /// support the action. After an error nothing is changed.
+    fn act(&mut self, action: &Action) -> Result<Effect, Self::Error>;
+
+    /// Undoes every change that is still in effect: every thread and program has its own values
+    /// again.
+    fn restore(&mut self) -> Restored;
 }
 
-/// What to do about what was seen. Pure: the same snapshots give the same decisions, on every machine.
+/// A mapping from snapshots to decisions. Policies are pure: the same snapshots and outcomes give
+/// the same decisions on every machine.
 pub trait Policy {
-    /// Its name, as users write it.
+    /// Returns the name of the policy, as users write it.
     fn name(&self) -> &'static str;
 
-    /// What to do now. Called once for every snapshot, in order.
-    fn decide(&mut self, seen: &Snapshot) -> Vec<Decision>;
+    /// Returns the changes to make now. The control loop calls this function once for each
+    /// snapshot, in order.
+    fn decide(&mut self, snapshot: &Snapshot) -> Vec<Decision>;
+
+    /// Receives the outcome of each decision, in order, before the next call of `decide`.
+    fn outcome(&mut self, applied: &AppliedAction) {
+        let _ = applied;
+    }
+
+    /// Returns why the policy, or each policy that it combines, last left a program as it is. Empty
+    /// if the policy acts on the program, or states no reasons.
+    fn inactions(&self, program: ProgramId) -> Vec<Inaction> {
+        let _ = program;
+        vec![]
+    }
 }
 
-/// Time, passed in: the host's, or a simulator's virtual one.
+/// A source of time: the clock of the host, or the virtual clock of a simulator.
 pub trait Clock {
-    /// Nanoseconds since a fixed moment; never goes back.
+    /// Returns the time in nanoseconds since a fixed moment. The time never decreases.
     fn now_ns(&self) -> u64;
 
-    /// Waits until the moment, or less if something happened that is worth a look (a program ended, a signal came).
+    /// Waits until the given moment. Returns earlier after an event that requires attention, such
+    /// as the end of a program or a signal.
     fn wait_until(&mut self, at_ns: u64);
 }

@@ -1,24 +1,24 @@
-//! What was seen: threads, programs and the host over a span of time.
+//! Observations of threads, programs and the host over a span of time.
 
 use crate::CpuId;
 use serde::Serialize;
 
-/// A thread, by a name that is never used twice: its number and when it started.
+/// Unique identity of a thread: its number and its start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct ThreadId {
-    /// The operating system's number, which is used again after the thread has ended.
+    /// Number of the operating system, which is reused after the end of the thread.
     pub tid: i32,
-    /// When it started, in clock ticks since boot (field 22 of `/proc/TID/stat`); virtual time on a simulator.
+    /// Start in clock ticks since boot (field 22 of `/proc/TID/stat`); virtual time in a simulator.
     pub start_ticks: u64,
 }
 
-/// A program that a machine watches, by the machine's own number.
+/// Number that a machine assigns to a watched program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct ProgramId(pub u32);
 
-/// Where a thread's time went, as shares of the span from 0 to 1.
+/// Use of the time of a thread, as shares of the span from 0 to 1.
 ///
-/// The first five are apart from each other and add up to 1 where all are known. `spin` is a part of `user`.
+/// The first five shares are disjoint and add up to 1 if all are known. `spin` is a part of `user`.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct TimeShares {
     /// Running in user mode.
@@ -27,49 +27,78 @@ pub struct TimeShares {
     pub system: Option<f64>,
     /// Blocked on a lock or condition variable (on Linux: asleep in a futex call).
     pub lock: Option<f64>,
-    /// Ready to run, not running.
-    pub latency: Option<f64>,
+    /// Ready to run, but not running (run-queue wait).
+    pub wait: Option<f64>,
     /// Blocked on anything else: I/O, timers, children.
     pub sleep: Option<f64>,
-    /// Running, but only reading one place again and again until somebody else writes it.
+    /// Running, but only polling memory until another thread writes it.
     pub spin: Option<f64>,
 }
 
 impl TimeShares {
-    /// On a CPU: user and system.
+    /// All shares known and 0.
+    pub const ZERO: TimeShares = TimeShares {
+        user: Some(0.0),
+        system: Some(0.0),
+        lock: Some(0.0),
+        wait: Some(0.0),
+        sleep: Some(0.0),
+        spin: Some(0.0),
+    };
+
+    /// Combines each share with that of `other`. A share that is unknown on one side is unknown in
+    /// the result.
+    pub fn zip_with(&self, other: &TimeShares, combine: impl Fn(f64, f64) -> f64) -> TimeShares {
+        let both = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| combine(a, b));
+        TimeShares {
+            user: both(self.user, other.user),
+            system: both(self.system, other.system),
+            lock: both(self.lock, other.lock),
+            wait: both(self.wait, other.wait),
+            sleep: both(self.sleep, other.sleep),
+            spin: both(self.spin, other.spin),
+        }
+    }
+
+    /// Divides each share by a number.
+    pub fn divided_by(&self, divisor: f64) -> TimeShares {
+        self.zip_with(&TimeShares::ZERO, |share, _| share / divisor)
+    }
+
+    /// Returns the share on a CPU: user and system.
     pub fn running(&self) -> Option<f64> {
         Some(self.user? + self.system?)
     }
 
-    /// Off the CPU and not ready: lock and sleep, or what running and latency leave where those two cannot be told
-    /// apart.
+    /// Returns the share of blocked time: lock and sleep, or the rest beside running and wait if
+    /// lock and sleep are unknown.
     pub fn blocked(&self) -> Option<f64> {
         match (self.lock, self.sleep) {
             (Some(l), Some(s)) => Some(l + s),
-            _ => Some((1.0 - self.running()? - self.latency?).max(0.0)),
+            _ => Some((1.0 - self.running()? - self.wait?).max(0.0)),
         }
     }
 }
 
-/// What was counted over the span.
+/// Counts over the span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counters {
-    /// The thread gave up its CPU: it blocked.
+    /// Number of times that the thread blocked.
     pub voluntary_switches: Option<u64>,
-    /// The CPU was taken from the thread.
+    /// Number of times that the thread was preempted.
     pub involuntary_switches: Option<u64>,
-    /// The thread went on on another CPU.
+    /// Number of moves to another CPU.
     pub migrations: Option<u64>,
     /// Last-level cache references.
     pub cache_references: Option<u64>,
     /// Last-level cache misses.
     pub cache_misses: Option<u64>,
-    /// Instructions completed in user mode.
+    /// Instructions retired in user mode.
     pub instructions: Option<u64>,
 }
 
 impl Counters {
-    /// The sum, field by field. A field that one side does not know stays unknown.
+    /// Returns the sum of each field. A field that is unknown on one side is unknown in the sum.
     pub fn plus(&self, other: &Counters) -> Counters {
         let add = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
         Counters {
@@ -82,7 +111,7 @@ impl Counters {
         }
     }
 
-    /// All fields known and 0: where sums start.
+    /// Counts that are known and 0, as the start of a sum.
     pub const ZERO: Counters = Counters {
         voluntary_switches: Some(0),
         involuntary_switches: Some(0),
@@ -93,91 +122,95 @@ impl Counters {
     };
 }
 
-/// One thread over the part of the span that it lived through.
+/// One thread over the part of the span in which it ran.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ThreadSample {
-    /// Which thread.
+    /// Identity of the thread.
     pub id: ThreadId,
-    /// The process it belongs to.
+    /// Process of the thread.
     pub pid: i32,
-    /// Its name, at most 15 bytes on Linux.
+    /// Name, at most 15 bytes on Linux.
     pub name: String,
-    /// The CPU that it ran on last.
+    /// CPU on which the thread ran last.
     pub cpu: Option<CpuId>,
-    /// How long it was watched, in nanoseconds; shorter than the snapshot's span if it began or ended within.
+    /// Watched time in nanoseconds; shorter than the span of the snapshot if the thread started or
+    /// ended within the span.
     pub span_ns: u64,
-    /// Where its time went.
+    /// Use of its time.
     pub shares: TimeShares,
-    /// What was counted.
+    /// Counts of the thread.
     pub counters: Counters,
 }
 
 /// Executions of one parallel region with one team size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RegionSample {
-    /// Which region: the address of its code.
+    /// Address of the code of the region.
     pub region: u64,
-    /// The team's size.
+    /// Size of the team.
     pub size: u32,
-    /// How many executions ended within the span.
+    /// Number of executions that ended within the span.
     pub count: u64,
-    /// Their time from entry to exit together, in nanoseconds.
+    /// Sum of their times from entry to exit, in nanoseconds.
     pub time_ns: u64,
 }
 
-/// A program's OpenMP team, where Corebeat can set its size.
+/// OpenMP team of a program whose size Corebeat can set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct TeamSample {
-    /// The largest size that the program allows: what it, or its user, asked for.
+    /// Largest size, as requested by the program or its user.
     pub size_max: u32,
-    /// The size of the last team.
+    /// Size of the last team.
     pub size: u32,
-    /// The program has been told its thread count, and may rely on it: the size must not change any more.
+    /// Whether the program has read its thread count and may rely on the count: the size must not
+    /// change any more.
     pub fixed: bool,
-    /// The executions of parallel regions that ended within the span.
+    /// Executions of parallel regions that ended within the span.
     pub regions: Vec<RegionSample>,
 }
 
-/// A program's pulse: how fast it beats, and how fast it wants to (Sironi et al., *Metronome: Operating System Level
-/// Performance Management via Self-Adaptive Computing*, 2012, section 4).
+/// Progress of a program: its heart rate and its goal (Sironi et al., *Metronome: Operating System
+/// Level Performance Management via Self-Adaptive Computing*, 2012, section 4).
 ///
-/// A program writes its goal itself, so nothing here may be relied upon: rates may be anything that an `f64` can be.
+/// The program writes its goal, so all values are unvalidated: a rate may be any `f64`.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct PulseSample {
-    /// Heartbeats a second over the window that the goal asks for (equation 7).
+pub struct ProgressSample {
+    /// Heartbeats per second over the window of the goal (equation 7).
     pub rate: f64,
-    /// How long that window is, in nanoseconds.
+    /// Length of the window, in nanoseconds.
     pub window_ns: u64,
-    /// The lowest rate that the goal allows, in beats a second.
+    /// Lowest rate of the goal, in beats per second.
     pub rate_min: Option<f64>,
-    /// The highest rate that the goal allows, in beats a second.
+    /// Highest rate of the goal, in beats per second.
     pub rate_max: Option<f64>,
-    /// It asks to be kept from going past `rate_max`, also where it takes nothing away from others.
+    /// Whether the program requests to be held below `rate_max` even if no other program benefits.
     pub hold: bool,
-    /// Heartbeats since it has a pulse.
+    /// Heartbeats since the start of the progress.
     pub beats: u64,
 }
 
 /// One program: all threads of one or more processes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProgramSample {
-    /// Which program.
+    /// Number of the program.
     pub id: ProgramId,
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Its threads, by [`ThreadId`], those that ended within the span included.
+    /// Threads in the order of [`ThreadId`], including those that ended within the span.
     pub threads: Vec<ThreadSample>,
-    /// Bytes that it read and wrote by system calls over the span: a program's progress where it tells no better one.
+    /// Bytes that the program read and wrote by system calls over the span: a substitute for
+    /// progress.
     pub io_bytes: Option<u64>,
-    /// Its OpenMP team, if it has one.
+    /// OpenMP team, if the program has one.
     pub team: Option<TeamSample>,
-    /// Its pulse, if it has one. Machines leave it `None`: who monitors the heartbeats fills it in.
-    pub pulse: Option<PulseSample>,
+    /// Progress, if the program reports one. Machines set `None`; the monitor of heartbeats sets
+    /// the value.
+    pub progress: Option<ProgressSample>,
 }
 
 impl ProgramSample {
-    /// The mean of a share over the threads, weighted by how long each was watched. `None` if the program has no
-    /// threads, or if the share of one of them is not known.
+    /// Returns the mean of a share over the threads, weighted by watched time. `None` if the
+    /// program has no threads, or if the share of a thread is unknown.
     pub fn mean(&self, share: impl Fn(&TimeShares) -> Option<f64>) -> Option<f64> {
         let span: f64 = self.threads.iter().map(|t| t.span_ns as f64).sum();
         if span <= 0.0 {
@@ -188,43 +221,51 @@ impl ProgramSample {
         sum.map(|s| s / span)
     }
 
-    /// CPUs kept by a share on average: the sum over the threads of share times time, over `span_ns`.
+    /// Returns the mean number of CPUs of a share: the sum over the threads of share times time,
+    /// divided by `span_ns`.
     pub fn cpus(&self, span_ns: u64, share: impl Fn(&TimeShares) -> Option<f64>) -> Option<f64> {
         let sum: Option<f64> =
             self.threads.iter().map(|t| share(&t.shares).map(|s| s * t.span_ns as f64)).sum();
-        // The sum of nothing is -0.0, which + 0.0 makes 0.0.
+        // The empty sum is -0.0; adding 0.0 makes it 0.0.
         sum.filter(|_| span_ns > 0).map(|s| s / span_ns as f64 + 0.0)
     }
 
-    /// The threads' counters together.
+    /// Returns the sum of the counters of all threads.
     pub fn counters(&self) -> Counters {
         self.threads.iter().fold(Counters::ZERO, |sum, t| sum.plus(&t.counters))
     }
 }
 
-/// The host around the programs.
+/// Load of the host outside of the watched programs, and counters of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct HostSample {
-    /// CPUs that everybody else kept busy, on average over the span.
+    /// Mean number of CPUs that other programs used over the span.
     pub others_busy: Option<f64>,
-    /// Threads of everybody else that were running or ready to run, on average over the span.
+    /// Mean number of runnable threads of other programs over the span.
     pub others_runnable: Option<f64>,
-    /// Counted on all CPUs in user mode, whoever ran, where single threads cannot be counted cheaply. Switches and
-    /// migrations are not.
+    /// Counts of all threads on all CPUs in user mode, if single threads cannot be counted cheaply;
+    /// without switches and migrations.
     pub counters: Counters,
 }
 
-/// What was seen of all watched programs over a span.
+/// Observation of all watched programs over a span.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Snapshot {
-    /// When the span ended, in nanoseconds on the machine's clock.
+    /// End of the span, in nanoseconds on the clock of the machine.
     pub at_ns: u64,
-    /// How long it was, in nanoseconds.
+    /// Length of the span, in nanoseconds.
     pub span_ns: u64,
-    /// The host.
+    /// Host.
     pub host: HostSample,
-    /// The programs, by [`ProgramId`].
+    /// Programs in the order of [`ProgramId`].
     pub programs: Vec<ProgramSample>,
+}
+
+impl Snapshot {
+    /// The sample of a program; `None` if the machine did not watch the program.
+    pub fn program(&self, id: ProgramId) -> Option<&ProgramSample> {
+        self.programs.iter().find(|program| program.id == id)
+    }
 }
 
 #[cfg(test)]
@@ -244,7 +285,14 @@ mod tests {
     }
 
     fn program(threads: Vec<ThreadSample>) -> ProgramSample {
-        ProgramSample { id: ProgramId(0), name: "p".into(), threads, io_bytes: None, team: None, pulse: None }
+        ProgramSample {
+            id: ProgramId(0),
+            name: "p".into(),
+            threads,
+            io_bytes: None,
+            team: None,
+            progress: None,
+        }
     }
 
     #[test]
@@ -263,8 +311,12 @@ mod tests {
 
     #[test]
     fn blocked_falls_back_to_the_rest() {
-        let s =
-            TimeShares { user: Some(0.25), system: Some(0.25), latency: Some(0.25), ..Default::default() };
+        let s = TimeShares {
+            user: Some(0.25),
+            system: Some(0.25),
+            wait: Some(0.25),
+            ..Default::default()
+        };
         assert_eq!(s.blocked(), Some(0.25));
         assert_eq!(TimeShares::default().blocked(), None);
     }

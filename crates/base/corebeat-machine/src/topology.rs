@@ -1,72 +1,73 @@
-//! How a machine is put together: CPUs in cores, caches, packages and NUMA nodes.
+//! Topology of a machine: CPUs in cores, caches, packages and NUMA nodes.
 
 use crate::{CpuId, CpuSet, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// A logical CPU and where it sits.
+/// A logical CPU and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Its number.
+    /// Number of the CPU.
     pub id: CpuId,
-    /// The package (socket), by the operating system's number.
+    /// Package (socket), by the number of the operating system.
     pub package: u32,
-    /// The core; CPUs of one package with the same core number are hardware threads of one core.
+    /// Core; CPUs of one package with the same core number are hardware threads of one core.
     pub core: u32,
-    /// The NUMA node whose memory is nearest.
+    /// Nearest NUMA node.
     pub node: NodeId,
-    /// The last-level cache: CPUs with the same number share one.
+    /// Last-level cache; CPUs with the same number share a cache.
     pub cache: u32,
 }
 
 /// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its number.
+    /// Number of the node.
     pub id: NodeId,
-    /// Its CPUs.
+    /// CPUs of the node.
     pub cpus: CpuSet,
-    /// The distance to every node, in the order of [`Topology::nodes`]; 10 is local (ACPI SLIT units).
+    /// Distance to every node, in the order of [`Topology::nodes`]; 10 is local (ACPI SLIT units).
     pub distances: Vec<u32>,
 }
 
-/// A machine's CPUs and nodes. Never without a CPU, never without a node.
+/// CPUs and nodes of a machine, at least one of each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Topology {
     cpus: Vec<Cpu>,
     nodes: Vec<Node>,
 }
 
-/// Why CPUs and nodes do not make a topology.
+/// Error of [`Topology::new`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TopologyError {
     /// No CPU was given.
-    #[error("a machine needs at least one CPU")]
+    #[error("the machine has no CPU: describe at least one")]
     NoCpu,
     /// A number was given twice.
     #[error("CPU {0} is described twice")]
     Twice(u32),
-    /// A CPU sits on a node that is not there.
+    /// The node of a CPU does not exist.
     #[error("CPU {cpu} is on node {node}, which is not described")]
     NoNode {
-        /// The CPU.
+        /// Number of the CPU.
         cpu: u32,
-        /// The node it names.
+        /// Number of the missing node.
         node: u32,
     },
-    /// A node has more or fewer distances than there are nodes.
+    /// The number of distances of a node differs from the number of nodes.
     #[error("node {node} has {found} distances; the machine has {expected} nodes")]
     Distances {
-        /// The node.
+        /// Number of the node.
         node: u32,
-        /// How many distances it has.
+        /// Number of its distances.
         found: usize,
-        /// How many nodes there are.
+        /// Number of nodes.
         expected: usize,
     },
 }
 
 impl Topology {
-    /// A topology of these CPUs and nodes, put in ascending order.
+    /// Creates a topology of these CPUs and nodes, in ascending order.
     ///
     /// # Errors
     /// See [`TopologyError`].
@@ -92,29 +93,41 @@ impl Topology {
         Ok(Topology { cpus, nodes })
     }
 
-    /// One package, one node, one shared cache, `cpus` cores of one thread each: what is assumed where nothing is told.
+    /// Creates a topology of one package, one node, one shared cache, and `cpus` cores of one
+    /// thread each: the assumption for an unknown machine.
     ///
     /// # Panics
     /// If `cpus` is 0.
     pub fn flat(cpus: u32) -> Self {
-        let all: Vec<Cpu> =
-            (0..cpus).map(|c| Cpu { id: CpuId(c), package: 0, core: c, node: NodeId(0), cache: 0 }).collect();
+        let all: Vec<Cpu> = (0..cpus)
+            .map(|c| Cpu { id: CpuId(c), package: 0, core: c, node: NodeId(0), cache: 0 })
+            .collect();
         let set = all.iter().map(|c| c.id).collect();
         let node = Node { id: NodeId(0), cpus: set, distances: vec![10] };
         Topology::new(all, vec![node]).expect("a flat topology needs at least one CPU")
     }
 
-    /// The CPUs in ascending order.
+    /// Returns the part of this topology with these CPUs, and all nodes; `None` without such a CPU.
+    pub fn restricted(&self, cpus: &CpuSet) -> Option<Topology> {
+        let mut part = self.clone();
+        part.cpus.retain(|cpu| cpus.contains(cpu.id));
+        for node in &mut part.nodes {
+            node.cpus = node.cpus.iter().filter(|cpu| cpus.contains(*cpu)).collect();
+        }
+        (!part.cpus.is_empty()).then_some(part)
+    }
+
+    /// Returns the CPUs in ascending order.
     pub fn cpus(&self) -> &[Cpu] {
         &self.cpus
     }
 
-    /// The nodes in ascending order.
+    /// Returns the nodes in ascending order.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// All CPUs as a set.
+    /// Returns all CPUs as a set.
     pub fn cpu_set(&self) -> CpuSet {
         self.cpus.iter().map(|c| c.id).collect()
     }
@@ -125,19 +138,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn topology_flat_has_one_of_everything_but_cores() {
+    fn flat_topology_has_one_node_and_many_cores() {
         let t = Topology::flat(4);
         assert_eq!(t.cpu_set().to_string(), "0-3");
         assert_eq!(t.nodes().len(), 1);
     }
 
     #[test]
-    fn topology_mistakes_are_told() {
+    fn restricted_topology_has_the_permitted_cpus() {
+        let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
+        let part = Topology::flat(4).restricted(&cpus("1,3,9")).unwrap();
+        assert_eq!((part.cpu_set(), &part.nodes()[0].cpus), (cpus("1,3"), &cpus("1,3")));
+        assert_eq!(Topology::flat(4).restricted(&cpus("9")), None);
+    }
+
+    #[test]
+    fn topology_mistakes_are_errors() {
         let cpu = Cpu { id: CpuId(1), package: 0, core: 0, node: NodeId(3), cache: 0 };
         let node = |d: Vec<u32>| Node { id: NodeId(3), cpus: CpuSet::new(), distances: d };
         assert_eq!(Topology::new(vec![], vec![]).unwrap_err(), TopologyError::NoCpu);
-        assert_eq!(Topology::new(vec![cpu, cpu], vec![node(vec![10])]).unwrap_err(), TopologyError::Twice(1));
-        assert!(matches!(Topology::new(vec![cpu], vec![]).unwrap_err(), TopologyError::NoNode { .. }));
+        assert_eq!(
+            Topology::new(vec![cpu, cpu], vec![node(vec![10])]).unwrap_err(),
+            TopologyError::Twice(1)
+        );
+        assert!(matches!(
+            Topology::new(vec![cpu], vec![]).unwrap_err(),
+            TopologyError::NoNode { .. }
+        ));
         assert!(matches!(
             Topology::new(vec![cpu], vec![node(vec![])]).unwrap_err(),
             TopologyError::Distances { .. }

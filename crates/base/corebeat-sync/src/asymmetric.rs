@@ -1,16 +1,22 @@
-//! Fences for two sides of which one is in a hurry.
+//! Asymmetric fences: a free one for the frequent side of a protocol, a costly one for the rare
+//! side.
 //!
-//! Two threads that each write a word and then read the other's need a fence between the two on both sides, or both may
-//! read the old value (store buffering). Where one side does this for every item and the other only before it sleeps,
-//! the first should not pay. [`light`] costs nothing and [`heavy`] makes every running thread of the process execute a
-//! full fence (Linux, `membarrier` with `PRIVATE_EXPEDITED`): of a `light` and a `heavy` one is always before the other,
-//! just as with two `SeqCst` fences. Where the system cannot do this, both are that fence.
+//! Two threads that each write a word and then read the other's word need a fence between the two
+//! accesses on both sides, or both may read the old value (store buffering). If one side runs for
+//! every item and the other side only before it sleeps, the first side should not pay for the
+//! fence. [`light_fence`] costs nothing, and [`heavy_fence`] makes every running thread of the
+//! process execute a full fence (Linux, `membarrier` with `PRIVATE_EXPEDITED`). A `light` fence and
+//! a `heavy` fence are always ordered with each other, as two `SeqCst` fences are. On systems
+//! without this call, both functions execute a `SeqCst` fence.
 
-/// What the two promise, and no more: two `light` ones order nothing, which two fences would.
+/// Model of the two fences. The model guarantees no more than the interface does: two `light`
+/// fences are not ordered with each other, although two `SeqCst` fences are.
 ///
-/// Each thread has a place. `light` goes through its own, `heavy` through all: whoever comes second to a place sees what
-/// the first did before. A thread gets its place at its first `light`, from a count that `heavy` goes through first: so
-/// either `heavy` knows the place, or the thread, getting it later, sees what was done before `heavy`.
+/// Each thread has a location. `light` modifies the location of its thread and `heavy` modifies the
+/// locations of all threads; the second of two modifications of one location synchronizes with the
+/// first. A thread gets its location at its first `light` fence, from a counter that `heavy` also
+/// modifies first. So either `heavy` modifies the location, or the thread gets the location later
+/// and observes what preceded `heavy`.
 #[cfg(loom)]
 mod imp {
     use crate::fault::{Kind, is_planted};
@@ -18,17 +24,17 @@ mod imp {
     use std::panic::Location;
 
     #[derive(Default)]
-    struct Places {
+    struct Locations {
         count: AtomicUsize,
-        places: [AtomicUsize; loom::MAX_THREADS],
+        by_thread: [AtomicUsize; loom::MAX_THREADS],
     }
 
     loom::lazy_static! {
-        static ref PLACES: Places = Places::default();
+        static ref LOCATIONS: Locations = Locations::default();
     }
 
     loom::thread_local! {
-        static MINE: usize = PLACES.count.fetch_add(1, Ordering::Acquire);
+        static NUMBER: usize = LOCATIONS.count.fetch_add(1, Ordering::Acquire);
     }
 
     pub(super) fn is_free() -> bool {
@@ -40,9 +46,9 @@ mod imp {
         if is_planted(Kind::Light, Location::caller()) {
             return;
         }
-        let went = MINE.try_with(|&mine| PLACES.places[mine].fetch_add(1, Ordering::AcqRel));
-        if went.is_err() {
-            // The thread is at its end, and has no place any more.
+        let modify = |&number: &usize| LOCATIONS.by_thread[number].fetch_add(1, Ordering::AcqRel);
+        if NUMBER.try_with(modify).is_err() {
+            // The thread is ending, and its location is gone.
             fence(Ordering::SeqCst);
         }
     }
@@ -52,11 +58,11 @@ mod imp {
         if is_planted(Kind::Heavy, Location::caller()) {
             return;
         }
-        let count = PLACES.count.fetch_add(0, Ordering::Release);
-        for place in &PLACES.places[..count] {
-            place.fetch_add(1, Ordering::AcqRel);
+        let count = LOCATIONS.count.fetch_add(0, Ordering::Release);
+        for location in &LOCATIONS.by_thread[..count] {
+            location.fetch_add(1, Ordering::AcqRel);
         }
-        // Two `heavy` ones meet nowhere if nobody has a place.
+        // If no thread has a location, two `heavy` fences have no location in common.
         fence(Ordering::SeqCst);
     }
 }
@@ -87,31 +93,33 @@ mod imp {
     const FENCE: u8 = 1;
     const MEMBARRIER: u8 = 2;
 
-    /// How it is done. It leaves `UNKNOWN` once, and until then `light` is a real fence, which is right in every case.
-    static HOW: AtomicU8 = AtomicU8::new(UNKNOWN);
+    /// Implementation in use. It changes from `UNKNOWN` once. Until then `light` executes a real
+    /// fence, which is correct with each implementation.
+    static IMPLEMENTATION: AtomicU8 = AtomicU8::new(UNKNOWN);
 
     fn membarrier(command: libc::c_int) -> bool {
-        // SAFETY: the call takes three integers and touches no memory of ours.
+        // SAFETY: the call takes three integers and accesses no memory of this process.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 
     #[cold]
     fn choose() -> u8 {
-        let here = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
+        let is_supported = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
             && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-        let how = if here { MEMBARRIER } else { FENCE };
-        HOW.store(how, Ordering::SeqCst);
-        how
+        let implementation = if is_supported { MEMBARRIER } else { FENCE };
+        IMPLEMENTATION.store(implementation, Ordering::SeqCst);
+        implementation
     }
 
     pub(super) fn is_free() -> bool {
-        HOW.load(Ordering::Relaxed) == MEMBARRIER
+        IMPLEMENTATION.load(Ordering::Relaxed) == MEMBARRIER
     }
 
     #[inline(always)]
     pub(super) fn light() {
-        // Relaxed: whoever reads MEMBARRIER may rely on the kernel, which was asked before that was written.
-        if HOW.load(Ordering::Relaxed) == MEMBARRIER {
+        // Relaxed: MEMBARRIER is stored after the kernel registered the process, and the
+        // registration covers all threads.
+        if IMPLEMENTATION.load(Ordering::Relaxed) == MEMBARRIER {
             compiler_fence(Ordering::SeqCst);
         } else {
             fence(Ordering::SeqCst);
@@ -119,33 +127,47 @@ mod imp {
     }
 
     pub(super) fn heavy() {
-        let how = match HOW.load(Ordering::Relaxed) {
+        let implementation = match IMPLEMENTATION.load(Ordering::Relaxed) {
             UNKNOWN => choose(),
-            how => how,
+            known => known,
         };
         fence(Ordering::SeqCst);
-        if how == MEMBARRIER && !membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
-            // It worked when we asked; that it fails now breaks what others rely on, so nothing may go on.
+        if implementation == MEMBARRIER && !membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+            // The call succeeded when the implementation was chosen. Without it, the protocols of
+            // this process are not correct, so the process must not continue.
             std::process::abort();
         }
     }
 }
 
-/// The fence of the side that is in a hurry: free on Linux, where it only keeps the compiler from reordering.
+/// Executes the fence of the frequent side. On Linux it is free: it only prevents reordering by the
+/// compiler.
 #[inline(always)]
 #[cfg_attr(loom, track_caller)]
-pub fn light() {
+pub fn light_fence() {
     imp::light();
 }
 
-/// The fence of the side that has time: about a microsecond on Linux, and a short interruption of every other thread of
-/// this process that is running.
+/// Executes the fence of the rare side. On Linux it takes about a microsecond and interrupts every
+/// other running thread of this process for a moment.
 #[cfg_attr(loom, track_caller)]
-pub fn heavy() {
+pub fn heavy_fence() {
     imp::heavy();
 }
 
-/// Whether [`light`] is free in this process. Once it is, it stays so, and a compiler fence is enough in its place.
+/// Executes [`light_fence`] without a branch. Requires that [`is_free`] returned `true` before:
+/// otherwise this function orders nothing.
+#[inline(always)]
+#[cfg_attr(loom, track_caller)]
+pub fn light_fence_if_free() {
+    #[cfg(not(loom))]
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    #[cfg(loom)]
+    imp::light();
+}
+
+/// Returns whether [`light_fence`] is free in this process. Once `true`, the result does not
+/// change, and [`light_fence_if_free`] may replace [`light_fence`].
 pub fn is_free() -> bool {
     imp::is_free()
 }
@@ -158,12 +180,13 @@ mod loom_tests {
     use crate::{Arc, thread};
     use std::sync::atomic::{AtomicBool as Plain, Ordering::Relaxed as Loose};
 
-    /// Two threads write a word each and read the other's: whether both can miss what the other wrote.
+    /// Two threads each write a word and read the other's word. Returns whether both can miss the
+    /// other's write.
     fn both_miss(one: fn(), other: fn()) -> bool {
         let missed = std::sync::Arc::new(Plain::new(false));
-        let seen = missed.clone();
+        let result = missed.clone();
         loom::model(move || {
-            heavy();
+            heavy_fence();
             let words = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
             let own = words.clone();
             let thread = thread::spawn(move || {
@@ -173,9 +196,9 @@ mod loom_tests {
             });
             words[1].store(true, Ordering::Relaxed);
             other();
-            let sees = words[0].load(Ordering::Relaxed);
-            if !(sees | thread.join().unwrap()) {
-                seen.store(true, Loose);
+            let observed = words[0].load(Ordering::Relaxed);
+            if !(observed | thread.join().unwrap()) {
+                result.store(true, Loose);
             }
         });
         missed.load(Loose)
@@ -183,20 +206,20 @@ mod loom_tests {
 
     #[test]
     fn loom_light_and_heavy_are_ordered() {
-        assert!(!both_miss(light, heavy));
-        assert!(!both_miss(heavy, heavy));
+        assert!(!both_miss(light_fence, heavy_fence));
+        assert!(!both_miss(heavy_fence, heavy_fence));
     }
 
     #[test]
-    fn loom_two_light_ones_are_not_ordered() {
-        assert!(both_miss(light, light));
+    fn loom_two_light_fences_are_not_ordered() {
+        assert!(both_miss(light_fence, light_fence));
     }
 
     #[test]
-    fn loom_planted_fault_takes_a_fence_out() {
+    fn loom_planted_fault_removes_a_fence() {
         for (fault, missed) in [("heavy asymmetric.rs", true), ("light asymmetric.rs:1", false)] {
             fault::plant(Some(fault.parse::<Fault>().unwrap()));
-            assert_eq!(both_miss(light, || heavy()), missed, "{fault}");
+            assert_eq!(both_miss(light_fence, || heavy_fence()), missed, "{fault}");
         }
     }
 }

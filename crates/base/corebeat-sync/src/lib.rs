@@ -1,9 +1,10 @@
-//! One facade for atomics, fences, locks and threads: the standard library's, or loom's model of them under `cfg(loom)`.
+//! One interface for atomics, fences, locks and threads: the standard library's types, or loom's
+//! model of them under `cfg(loom)`.
 //!
-//! Place in the loop: base; stands on nothing of ours.
+//! Place in the loop: base; uses no other crate of Corebeat.
 //!
-//! A protocol written against this crate runs at full speed in a program, and is checked over every interleaving in a
-//! loom model (`RUSTFLAGS="--cfg loom" cargo test`), from the same source.
+//! A protocol written against this crate runs at full speed in a program. A loom model checks the
+//! same source over every interleaving (`RUSTFLAGS="--cfg loom" cargo test`).
 //!
 //! # Example
 //!
@@ -16,22 +17,29 @@
 //! }
 //! ```
 //!
-//! # Planted bugs
+//! # Contents
 //!
-//! Under loom there is a module `fault`: it weakens orderings and leaves out fences, by kind and place. A model is worth
-//! something if it fails then.
+//! - [`atomic`], [`cell`], [`thread`] and the locks: the interface itself. [`lock`] locks a mutex
+//!   and ignores poisoning. [`const_unless_loom!`] and [`shared_static!`] define functions and
+//!   statics that are constant in a program but cannot be constant in a model.
+//! - [`asymmetric`]: fences for protocols with a frequent and a rare side.
+//! - `fault` (only under loom): weakens orderings and removes fences, by kind and place. A useful
+//!   model fails with such a planted fault.
+//! - [`quiet`]: threads in which the signal handlers of the program do not run.
+//! - [`wait`]: checks whether a task may wait at this point.
 //!
-//! # Signals
+//! # Invariants
 //!
-//! [`quiet`] starts threads in which the program's handlers do not run.
-//!
-//! # Tasks
-//!
-//! [`wait`] tells code that switches tasks where a task must not wait.
+//! 1. A light and a heavy fence are ordered with each other; two light fences are not
+//!    (`loom_light_and_heavy_are_ordered`, `loom_two_light_fences_are_not_ordered`).
+//! 2. A planted fault removes the fence that it names (`loom_planted_fault_removes_a_fence`).
+//! 3. A thread of [`quiet`] receives only the signals of its own faults
+//!    (`spawned_thread_receives_only_signals_of_its_own_faults`).
 //!
 //! # Limits
 //!
-//! loom does not model every `SeqCst` access: use fences there. [`asymmetric`] needs Linux to be free for its light side.
+//! loom does not model every `SeqCst` access: use fences instead. The light side of [`asymmetric`]
+//! is free only on Linux.
 
 pub mod asymmetric;
 #[cfg(loom)]
@@ -53,12 +61,13 @@ pub mod atomic {
     };
 }
 
-/// Memory that several threads share under rules of their own.
+/// Memory that several threads share under the rules of a protocol.
 pub mod cell {
     #[cfg(loom)]
     pub use loom::cell::UnsafeCell;
 
-    /// As `std::cell::UnsafeCell`, with accesses in closures, so that a model knows when each begins and ends.
+    /// Equivalent of `std::cell::UnsafeCell` with accesses in closures, so that a model can observe
+    /// where each access begins and ends.
     #[cfg(not(loom))]
     #[derive(Debug, Default)]
     #[repr(transparent)]
@@ -66,7 +75,7 @@ pub mod cell {
 
     #[cfg(not(loom))]
     impl<T> UnsafeCell<T> {
-        /// Holds `value`.
+        /// Creates a cell that contains `value`.
         #[inline(always)]
         pub const fn new(value: T) -> Self {
             UnsafeCell(std::cell::UnsafeCell::new(value))
@@ -75,13 +84,13 @@ pub mod cell {
 
     #[cfg(not(loom))]
     impl<T: ?Sized> UnsafeCell<T> {
-        /// Reads it: nobody may write meanwhile.
+        /// Reads the value. No thread may write the value meanwhile.
         #[inline(always)]
         pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
             read(self.0.get())
         }
 
-        /// Writes it: nobody may read or write meanwhile.
+        /// Writes the value. No other thread may read or write the value meanwhile.
         #[inline(always)]
         pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
             write(self.0.get())
@@ -89,14 +98,16 @@ pub mod cell {
     }
 }
 
-/// Threads, parking, and the hint that one is spinning.
+/// Threads, parking and yielding.
 pub mod thread {
     #[cfg(loom)]
     pub use loom::thread::{Builder, JoinHandle, Thread, current, park, spawn, yield_now};
     #[cfg(not(loom))]
-    pub use std::thread::{Builder, JoinHandle, Thread, current, park, park_timeout, spawn, yield_now};
+    pub use std::thread::{
+        Builder, JoinHandle, Thread, current, park, park_timeout, spawn, yield_now,
+    };
 
-    /// There is no time in a model: others run, and then it is over.
+    /// Yields to other threads: a model has no time.
     #[cfg(loom)]
     pub fn park_timeout(_: std::time::Duration) {
         yield_now();
@@ -117,7 +128,44 @@ pub use std::thread_local;
 
 pub use crossbeam_utils::CachePadded;
 
-/// As the standard library's, of a model's threads.
+/// Locks a mutex, also after a panic of a thread that held the lock. For data that is consistent
+/// whenever the lock is free.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Defines functions that are `const` in a program and not in a model, because loom's constructors
+/// are not.
+#[macro_export]
+macro_rules! const_unless_loom {
+    ($(#[$attribute:meta])* $visible:vis fn $($function:tt)*) => {
+        #[cfg(not(loom))]
+        $(#[$attribute])*
+        $visible const fn $($function)*
+
+        #[cfg(loom)]
+        $(#[$attribute])*
+        $visible fn $($function)*
+    };
+}
+
+/// Defines a static that is initialized at compile time in a program, and anew in each execution of
+/// a model.
+#[macro_export]
+macro_rules! shared_static {
+    // Visibilities are token trees, because loom's macro does not accept other ones.
+    ($(pub($($visible:tt)+))? static $name:ident: $type:ty = $value:expr;) => {
+        #[cfg(not(loom))]
+        $(pub($($visible)+))? static $name: $type = $value;
+
+        #[cfg(loom)]
+        $crate::loom::lazy_static! {
+            $(pub($($visible)+))? static ref $name: $type = $value;
+        }
+    };
+}
+
+/// Equivalent of the standard library's macro for the threads of a model.
 #[cfg(loom)]
 #[macro_export]
 macro_rules! thread_local {

@@ -1,10 +1,10 @@
-//! loom's atomic types, with places for planted bugs; and what loom does not have.
+//! loom's atomic types with support for planted faults, and types that loom lacks.
 
 use crate::fault::{self, Kind};
 pub use loom::sync::atomic::Ordering;
 use std::panic::Location;
 
-/// Makes a fence.
+/// Executes a fence.
 #[track_caller]
 pub fn fence(ordering: Ordering) {
     if !fault::is_planted(Kind::Fence, Location::caller()) {
@@ -12,43 +12,43 @@ pub fn fence(ordering: Ordering) {
     }
 }
 
-/// A type of loom's: its name, what it holds, and which additions it knows.
+/// Wraps an atomic type of loom: its name, its value and its fetch operations.
 macro_rules! atomic {
     ($name:ident$(<$of:ident>)?, $value:ty $(, $fetch:ident)*) => {
-        /// loom's.
+        /// Atomic type of loom with support for planted faults.
         #[derive(Debug)]
         pub struct $name$(<$of>)?(loom::sync::atomic::$name$(<$of>)?);
 
         impl$(<$of>)? $name$(<$of>)? {
-            /// Holds `value`.
+            /// Creates an atomic that contains `value`.
             #[track_caller]
             pub fn new(value: $value) -> Self {
                 $name(loom::sync::atomic::$name::new(value))
             }
 
-            /// As the standard library's.
+            /// Equivalent of the standard library's function.
             #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
                 self.0.load(fault::weaken(order, Location::caller()))
             }
 
-            /// As the standard library's.
+            /// Equivalent of the standard library's function.
             #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
                 self.0.store(value, fault::weaken(order, Location::caller()));
             }
 
-            /// As the standard library's.
+            /// Equivalent of the standard library's function.
             #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 self.0.swap(value, fault::weaken(order, Location::caller()))
             }
 
-            /// As the standard library's.
+            /// Equivalent of the standard library's function.
             ///
             /// # Errors
             ///
-            /// There was another value, which this is.
+            /// The value that the atomic contained, if it was not `current`.
             #[track_caller]
             pub fn compare_exchange(
                 &self,
@@ -62,11 +62,11 @@ macro_rules! atomic {
                 self.0.compare_exchange(current, new, success, failure)
             }
 
-            /// As the standard library's, but it does not fail without cause.
+            /// Equivalent of the standard library's function, without spurious failures.
             ///
             /// # Errors
             ///
-            /// There was another value, which this is.
+            /// The value that the atomic contained, if it was not `current`.
             #[track_caller]
             pub fn compare_exchange_weak(
                 &self,
@@ -79,7 +79,7 @@ macro_rules! atomic {
             }
 
             $(
-                /// As the standard library's.
+                /// Equivalent of the standard library's function.
                 #[track_caller]
                 pub fn $fetch(&self, value: $value, order: Ordering) -> $value {
                     self.0.$fetch(value, fault::weaken(order, Location::caller()))
@@ -108,7 +108,7 @@ impl Default for AtomicU64 {
     }
 }
 
-/// As the standard library's, if one thread at a time comes to fill it.
+/// Equivalent of the standard library's type, for cells that one thread at a time initializes.
 #[derive(Debug, Default)]
 pub struct OnceLock<T> {
     filled: loom::sync::atomic::AtomicBool,
@@ -116,17 +116,20 @@ pub struct OnceLock<T> {
 }
 
 impl<T> OnceLock<T> {
-    /// Empty.
+    /// Creates an empty cell.
     pub fn new() -> Self {
-        OnceLock { filled: loom::sync::atomic::AtomicBool::new(false), value: std::sync::OnceLock::new() }
+        OnceLock {
+            filled: loom::sync::atomic::AtomicBool::new(false),
+            value: std::sync::OnceLock::new(),
+        }
     }
 
-    /// As the standard library's.
+    /// Equivalent of the standard library's function.
     pub fn get(&self) -> Option<&T> {
         if self.filled.load(Ordering::Acquire) { self.value.get() } else { None }
     }
 
-    /// As the standard library's.
+    /// Equivalent of the standard library's function.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         let value = self.value.get_or_init(make);
         self.filled.store(true, Ordering::Release);

@@ -1,39 +1,43 @@
-//! Threads of a library in somebody else's program: its signals do not reach them.
+//! Threads of a library that do not receive the signals of the program that uses the library.
 //!
-//! The system hands a signal for a process to any thread that does not block it. Handlers of a program are to run on threads of
-//! the program, and who waits for a signal (`sigwait`, `signalfd`) is to get it.
+//! The system delivers a signal for a process to any thread that does not block the signal. The
+//! handlers of a program should run on threads of the program, and a thread that waits for a signal
+//! (`sigwait`, `signalfd`) should receive it.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::thread::{Builder, JoinHandle};
 
-/// A thread's own mistakes, which its program's handlers may want to name: blocked, they would kill without a word.
-const OWN: [libc::c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+/// Signals that a fault of the thread itself causes. The program's handlers may report them; if
+/// they were blocked, the system would end the process without a report.
+const SYNCHRONOUS: [libc::c_int; 5] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
 
-/// Starts a thread in which all signals are blocked, from its very beginning, but those of its own mistakes.
+/// Starts a thread in which all signals except those of its own faults are blocked, from its first
+/// instruction on.
 ///
 /// # Errors
-/// The system's, which starts no thread.
+/// The error of the system, if it cannot start the thread.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
-    // A new thread has the mask of who starts it.
+    // A new thread inherits the signal mask of its creator.
     let before = block();
     let thread = Builder::new().name(name.into()).spawn(run);
     restore(&before);
     thread
 }
 
-/// Blocks signals in this thread. What it had before.
+/// Blocks signals in this thread, and returns the previous mask.
 fn block() -> libc::sigset_t {
     let (mut set, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: both sets are room for one; the first is filled before it is used, the second by the call, which cannot fail: it is
-    // asked to do something that there is.
+    // SAFETY: both pointers refer to memory for a set. The first set is filled before its use, and
+    // the call fills the second one; with a valid request it cannot fail.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
-        for signal in OWN {
+        for signal in SYNCHRONOUS {
             libc::sigdelset(set.as_mut_ptr(), signal);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
@@ -42,7 +46,7 @@ fn block() -> libc::sigset_t {
 }
 
 fn restore(before: &libc::sigset_t) {
-    // SAFETY: a set that the system has filled; the one that it replaces is not asked for.
+    // SAFETY: the system filled the set, and the null pointer requests no copy of the old mask.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
 }
 
@@ -52,22 +56,26 @@ mod tests {
 
     fn blocked() -> Vec<libc::c_int> {
         let mut set = MaybeUninit::uninit();
-        // SAFETY: without a new set nothing changes, and the old one is filled.
+        // SAFETY: without a new set the call only fills the old one.
         let set = unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), set.as_mut_ptr());
             set.assume_init()
         };
-        // SAFETY: a filled set.
+        // SAFETY: the set is filled.
         (1..32).filter(|signal| unsafe { libc::sigismember(&set, *signal) } == 1).collect()
     }
 
     #[test]
-    fn thread_has_no_signals_but_of_its_own_mistakes_and_its_starter_has_as_before() {
+    fn spawned_thread_receives_only_signals_of_its_own_faults() {
         let before = blocked();
-        let there = spawn("quiet", blocked).unwrap().join().unwrap();
+        let in_thread = spawn("quiet", blocked).unwrap().join().unwrap();
         assert_eq!(blocked(), before);
         for signal in (1..32).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
-            assert_eq!(there.contains(&signal), !OWN.contains(&signal), "signal {signal}");
+            assert_eq!(
+                in_thread.contains(&signal),
+                !SYNCHRONOUS.contains(&signal),
+                "signal {signal}"
+            );
         }
     }
 }

@@ -1,25 +1,38 @@
-//! Spans of a thread in which a task must not wait, because other tasks of its worker would be in them.
+//! Spans of a thread in which a task must not wait, because other tasks of the same worker would
+//! then run inside the span.
 //!
-//! Who has such spans says once how they are known ([`forbid`]), and who switches tasks asks before each wait ([`check`]). The two need
-//! not know each other.
+//! A crate with such spans installs a check once ([`forbid`]), and a scheduler of tasks calls all
+//! checks before each wait ([`check`]). The crates do not depend on each other.
 
 use std::sync::OnceLock;
 
-static CHECK: OnceLock<fn()> = OnceLock::new();
-
-/// From now on, `check` is called in a task that is about to wait. It panics, with words that say what to do, where that must not
-/// be. The first one that was given stays.
-pub fn forbid(check: fn()) {
-    CHECK.get_or_init(|| check);
+/// A kind of span in which tasks must not wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Span {
+    /// A read-side critical section.
+    Section,
+    /// A transaction.
+    Transaction,
 }
 
-/// A task is about to wait on this thread.
+static CHECKS: [OnceLock<fn()>; 2] = [const { OnceLock::new() }; 2];
+
+/// Installs `check`, which is called from now on in each task that is about to wait. `check` panics
+/// inside a span of this kind. A second call for the same kind has no effect.
+pub fn forbid(span: Span, check: fn()) {
+    CHECKS[span as usize].get_or_init(|| check);
+}
+
+/// Calls the installed checks: a task is about to wait on this thread.
 ///
 /// # Panics
-/// It must not.
+///
+/// If the task must not wait at this point.
 #[inline(always)]
 pub fn check() {
-    if let Some(check) = CHECK.get() {
-        check();
+    for check in &CHECKS {
+        if let Some(check) = check.get() {
+            check();
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! A program's side: it asks, and waits for the answer.
+//! The client: sends calls and waits for answers.
 
 use crate::frame::{self, Filled, Frame, Reader};
 use crate::message::{self, Asked};
@@ -7,7 +7,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown, socket_with,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown,
+    socket_with,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,13 +17,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// So long a client waits for the daemon, which answers from memory: something is wrong if it takes longer. One that is so late
-/// itself thinks that the host has no time for it, and takes all back.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest time that a client waits for the daemon. The daemon answers from memory, so a longer
+/// delay indicates a failure. A daemon that is this late itself assumes an overloaded host and
+/// undoes its changes.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A connection to the daemon: one call after the other.
+/// A connection to the daemon, for one call at a time.
 ///
-/// It belongs to the process that opened it; a child after fork opens its own.
+/// It belongs to the process that opened it; a child of fork must open its own.
 #[derive(Debug)]
 pub struct Connection {
     path: PathBuf,
@@ -33,12 +35,11 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to the daemon that [`socket::places`] finds first, or tells that there is none.
+    /// Connects to the first daemon of [`socket::places`]. Returns `None` if no daemon runs.
     ///
     /// # Errors
-    /// [`Error::Relative`] where `COREBEAT_SOCKET` names no absolute path, and [`Error::System`] where it names a socket that one may not
-    /// use, or that does not answer. In the
-    /// other places such a socket is passed over.
+    /// [`Error::Relative`] if `COREBEAT_SOCKET` is a relative path; [`Error::System`] if its socket
+    /// is not accessible or does not answer. Such sockets at the other paths are skipped.
     pub fn open() -> Result<Option<Connection>, Error> {
         for place in socket::places() {
             if place.is_given && !place.path.is_absolute() {
@@ -53,38 +54,48 @@ impl Connection {
         Ok(None)
     }
 
-    /// Connects to the daemon that listens here, or tells that none does.
+    /// Connects to the daemon at this path. Returns `None` if no daemon listens there.
     ///
     /// # Errors
-    /// [`Error::System`] where the socket may not be used, or nobody answers.
+    /// [`Error::System`] if the socket is not accessible or does not answer.
     pub fn to(path: &Path) -> Result<Option<Connection>, Error> {
         let failed = |e: Errno| Error::system(format!("connect to {}", path.display()), e);
         let address = SocketAddrUnix::new(path).map_err(failed)?;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
         let socket = socket.map_err(failed)?;
-        set_patience(&socket, Some(PATIENCE)).map_err(failed)?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT)).map_err(failed)?;
+        set_socket_timeout(&socket, Timeout::Send, Some(TIMEOUT)).map_err(failed)?;
         match rustix::io::retry_on_intr(|| connect(&socket, &address)) {
             Ok(()) => {}
             Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR) => return Ok(None),
+            // The daemon does not accept connections.
+            Err(Errno::AGAIN) => return Err(failed(Errno::TIMEDOUT)),
             Err(e) => return Err(failed(e)),
         }
         let path = path.to_owned();
-        Ok(Some(Connection { path, socket, reader: Reader::new(), pid: std::process::id(), is_stale: false }))
+        Ok(Some(Connection {
+            path,
+            socket,
+            reader: Reader::new(),
+            pid: std::process::id(),
+            is_stale: false,
+        }))
     }
 
     /// Another connection to the same daemon.
     ///
     /// # Errors
-    /// As [`Connection::to`], and [`Error::Closed`] where it has ended.
+    /// As [`Connection::to`], and [`Error::Closed`] if the daemon has ended.
     pub fn another(&self) -> Result<Connection, Error> {
         Connection::to(&self.path)?.ok_or(Error::Closed)
     }
 
-    /// Calls a method, by its whole name, and waits for the answer, and for the descriptors that come with it.
+    /// Calls a method by its full name. Waits for the answer and its descriptors.
     ///
     /// # Errors
-    /// [`Error::Refused`] where the daemon will not; the connection is as before. After any other error it is of no use, and
-    /// closed: what the daemon has not read by then is not done.
+    /// [`Error::Refused`] if the daemon refuses; the connection stays usable. After any other error
+    /// the connection is closed, and a call that the daemon has not read by then is not executed.
     pub fn call<P: Serialize, R: DeserializeOwned>(
         &mut self,
         method: &str,
@@ -93,38 +104,45 @@ impl Connection {
     ) -> Result<(R, Vec<OwnedFd>), Error> {
         self.ask(&Asked { method, parameters, more: false }, fds)?;
         let frame = self.answer()?;
-        let (answer, _) = message::read_answer(&frame.text).inspect_err(|e| self.heed(e))?;
+        let (answer, _) = message::read_answer(&frame.text)
+            .inspect_err(|e| self.is_stale |= !matches!(e, Error::Refused(_)))?;
         Ok((answer, frame.fds))
     }
 
-    /// Calls a method that answers again and again. The connection is for these answers alone from then on.
+    /// Calls a method with repeated answers. Waits for the first answer, which the daemon sends
+    /// immediately. The connection then carries only the further answers.
     ///
     /// # Errors
-    /// [`Error::System`]. A refusal is told by [`Watch::next`].
+    /// As [`Connection::call`].
     pub fn watch<P: Serialize, R: DeserializeOwned>(
         mut self,
         method: &str,
         parameters: &P,
-    ) -> Result<Watch<R>, Error> {
+    ) -> Result<(R, Watch<R>), Error> {
         self.ask(&Asked { method, parameters, more: true }, &[])?;
-        set_patience(&self.socket, None).map_err(|e| Error::system("wait for answers", e))?;
-        Ok(Watch { connection: self, answers: PhantomData })
+        let first = self.answer()?;
+        let mut watch = Watch { connection: self, answers: PhantomData };
+        Ok((watch.read(&first)?, watch))
     }
 
-    /// The socket: it hangs up when the daemon ends.
+    /// The socket, which reports the end of the daemon by a hang-up.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    fn ask<P: Serialize>(&mut self, asked: &Asked<'_, P>, fds: &[BorrowedFd<'_>]) -> Result<(), Error> {
-        if self.is_stale || self.pid != std::process::id() {
+    fn ask<P: Serialize>(
+        &mut self,
+        asked: &Asked<'_, P>,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), Error> {
+        if self.is_unusable() {
             return Err(Error::Stale);
         }
         let mut text = message::write(asked)?;
         frame::check(&text, fds.len())?;
         text.push(0);
         match self.send(&text, fds) {
-            // Who hangs up may have said why: that is still to be read.
+            // A peer that hangs up may have sent its reason, which is still read.
             Ok(()) | Err(Error::Closed) => Ok(()),
             Err(e) => {
                 self.is_stale = true;
@@ -136,11 +154,14 @@ impl Connection {
     fn send(&self, text: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Error> {
         let mut sent = 0;
         while sent < text.len() {
-            // They go with the first byte.
+            // Descriptors are sent with the first byte.
             let fds = if sent == 0 { fds } else { &[] };
             sent += frame::send(self.as_fd(), &text[sent..], fds).map_err(|e| match e {
                 Errno::PIPE | Errno::CONNRESET => Error::Closed,
-                e => Error::system("send to the daemon (is it stopped?)", e),
+                Errno::AGAIN => {
+                    Error::system("send to the daemon (is it stopped?)", Errno::TIMEDOUT)
+                }
+                e => Error::system("send to the daemon", e),
             })?;
         }
         Ok(())
@@ -150,7 +171,8 @@ impl Connection {
         let answer = self.receive();
         if answer.is_err() {
             self.is_stale = true;
-            // Who does not wait any longer takes back what was asked: a daemon that was stopped does not do it when it goes on.
+            // After a timeout the connection is closed, so that a stopped daemon does not execute
+            // the call when it continues.
             let _ = shutdown(&self.socket, Shutdown::Both);
         }
         answer
@@ -165,25 +187,29 @@ impl Connection {
                 Filled::Some => {}
                 Filled::End => return Err(Error::Closed),
                 Filled::Nothing => {
-                    return Err(Error::system("hear from the daemon (is it stopped?)", Errno::TIMEDOUT));
+                    return Err(Error::system(
+                        "receive an answer of the daemon (is it stopped?)",
+                        Errno::TIMEDOUT,
+                    ));
                 }
             }
         }
     }
 
-    fn heed(&mut self, error: &Error) {
-        self.is_stale |= !matches!(error, Error::Refused(_));
+    /// Whether an earlier error has ended the connection, or it belongs to the parent process.
+    fn is_unusable(&self) -> bool {
+        self.is_stale || self.pid != std::process::id()
     }
 }
 
-/// Whether the other side of a socket has closed it: nothing more will come of it. Waits for nothing.
-pub fn hangs_up(socket: impl AsFd) -> bool {
+/// Whether the peer of a socket has closed it, so that nothing further arrives. Does not wait.
+pub fn is_closed(socket: impl AsFd) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
-/// The answers to one call, one after the other.
+/// The repeated answers to one call, after the first one.
 #[derive(Debug)]
 pub struct Watch<R> {
     connection: Connection,
@@ -191,24 +217,14 @@ pub struct Watch<R> {
 }
 
 impl<R: DeserializeOwned> Watch<R> {
-    /// Waits for the next answer, for as long as it takes.
+    /// The next answer, if it has arrived. Does not wait; `poll(2)` on the socket does.
     ///
     /// # Errors
-    /// [`Error::Refused`], and [`Error::Closed`] when the daemon ends.
-    // No iterator: it ends with an error, which an iterator's user may not expect to be the last item.
-    #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Result<R, Error> {
-        self.check()?;
-        let frame = self.connection.answer()?;
-        self.read(&frame)
-    }
-
-    /// The next answer, if it is there.
-    ///
-    /// # Errors
-    /// As [`Watch::next`].
+    /// [`Error::Refused`], and [`Error::Closed`] if the daemon has ended.
     pub fn try_next(&mut self) -> Result<Option<R>, Error> {
-        self.check()?;
+        if self.connection.is_unusable() {
+            return Err(Error::Stale);
+        }
         match self.find() {
             Ok(None) => Ok(None),
             Ok(Some(frame)) => self.read(&frame).map(Some),
@@ -219,12 +235,7 @@ impl<R: DeserializeOwned> Watch<R> {
         }
     }
 
-    fn check(&self) -> Result<(), Error> {
-        let is_stale = self.connection.is_stale || self.connection.pid != std::process::id();
-        if is_stale { Err(Error::Stale) } else { Ok(()) }
-    }
-
-    /// What has come, without waiting.
+    /// Reads available data without waiting.
     fn find(&mut self) -> Result<Option<Frame>, Error> {
         loop {
             if let Some(frame) = self.connection.reader.take()? {
@@ -233,7 +244,7 @@ impl<R: DeserializeOwned> Watch<R> {
             let mut ready = [PollFd::from_borrowed_fd(self.connection.as_fd(), PollFlags::IN)];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             let found = rustix::io::retry_on_intr(|| poll(&mut ready, Some(&now)));
-            if found.map_err(|e| Error::system("look for answers", e))? == 0 {
+            if found.map_err(|e| Error::system("check for answers", e))? == 0 {
                 return Ok(None);
             }
             if let Filled::End = self.connection.reader.fill(self.connection.socket.as_fd())? {
@@ -242,7 +253,7 @@ impl<R: DeserializeOwned> Watch<R> {
         }
     }
 
-    /// After an error, a refusal too, nothing more comes.
+    /// Ends the watch after an error, including a refusal.
     fn read(&mut self, frame: &Frame) -> Result<R, Error> {
         self.connection.is_stale = true;
         let (answer, continues) = message::read_answer(&frame.text)?;
@@ -252,13 +263,8 @@ impl<R: DeserializeOwned> Watch<R> {
 }
 
 impl<R> AsFd for Watch<R> {
-    /// The socket: there is something to read when an answer comes.
+    /// The socket, which is readable when an answer arrives.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }
-}
-
-fn set_patience(socket: &OwnedFd, patience: Option<Duration>) -> Result<(), Errno> {
-    set_socket_timeout(socket, Timeout::Recv, patience)?;
-    set_socket_timeout(socket, Timeout::Send, patience)
 }

@@ -1,43 +1,48 @@
-//! Why a message did not come through, or was refused.
+//! Errors of sending and receiving messages.
 
 use crate::{FDS_MAX, MESSAGE_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, Refusal};
 use std::io;
 
-/// Why a message did not come through, or was refused.
+/// An error of a connection, or a refusal.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A message is longer than [`MESSAGE_BYTES_MAX`].
-    #[error("a message has more than {MESSAGE_BYTES_MAX} bytes; ask for less at a time")]
+    #[error("a message exceeds {MESSAGE_BYTES_MAX} bytes: request less data at a time")]
     TooLong,
-    /// A message has more descriptors than [`FDS_MAX`], or there was no room for them in this process.
+    /// A message has more than [`FDS_MAX`] descriptors, or this process cannot open them.
     #[error(
-        "a message has more than {FDS_MAX} descriptors, or this process may open no more (see 'ulimit -n')"
+        "a message has more than {FDS_MAX} descriptors, or this process cannot open further ones: \
+         check 'ulimit -n'"
     )]
     TooManyDescriptors,
-    /// The other side does not read what is sent: [`QUEUE_BYTES_MAX`] or [`QUEUE_MESSAGES_MAX`] wait.
-    #[error("the other side does not read: {QUEUE_BYTES_MAX} bytes or {QUEUE_MESSAGES_MAX} messages wait")]
+    /// The peer does not read its messages: [`QUEUE_BYTES_MAX`] or [`QUEUE_MESSAGES_MAX`] are
+    /// pending.
+    #[error(
+        "the peer does not read its messages: {QUEUE_BYTES_MAX} bytes or {QUEUE_MESSAGES_MAX} \
+         messages are pending"
+    )]
     Full,
-    /// What came is not what the protocol has there.
-    #[error("what came is no message of this protocol: {0}")]
+    /// The input is not a valid message.
+    #[error("invalid message: {0}")]
     Garbled(String),
-    /// The other side has closed the connection.
-    #[error("the other side has closed the connection")]
+    /// The peer has closed the connection.
+    #[error("the peer has closed the connection")]
     Closed,
-    /// The connection is of no use after an earlier error, or belongs to the process that this one was forked from.
-    #[error("this connection is of no use any more; open another one")]
+    /// The connection is unusable after an earlier error, or it belongs to the parent process.
+    #[error("this connection is unusable: open another one")]
     Stale,
-    /// The other side has understood, and will not.
+    /// The peer has refused the call.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// `COREBEAT_SOCKET` names a path that means another socket in each folder.
-    #[error("COREBEAT_SOCKET names {}, which is no absolute path: give one that begins with /", .0.display())]
+    /// `COREBEAT_SOCKET` is a relative path.
+    #[error("COREBEAT_SOCKET is the relative path {}: use a path that begins with /", .0.display())]
     Relative(std::path::PathBuf),
-    /// The system's own.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The failed operation.
         what: String,
-        /// Why not.
+        /// Error of the system.
         source: io::Error,
     },
 }

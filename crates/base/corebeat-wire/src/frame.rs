@@ -1,15 +1,16 @@
-//! Messages on a stream socket: bytes that end with a NUL, and descriptors that travel with them.
+//! Messages on a stream socket: bytes that end with a NUL, and descriptors that accompany them.
 //!
 //! ```text
 //!  bytes      { "method": ... } 0 { "method": ... } 0 { "me
 //!             '------- 1st -------''------- 2nd -----'
 //!  reads      '--------------'--------------------------'--
-//!  came with    descriptor a       descriptor b
+//!  arrived with descriptor a       descriptor b
 //! ```
 //!
-//! The kernel ends a read behind the piece that has descriptors, and never hands them out before that piece is reached. So
-//! the last byte of the read is theirs, and they belong to the message that has it: `a` to the first, `b` to
-//! the third. Senders send a message that has descriptors by itself, as systemd's do.
+//! The kernel ends a read after the piece that carries descriptors, and returns the descriptors
+//! only with that piece. Therefore the last byte of the read carries them, and they belong to the
+//! message that contains that byte: `a` to the first, `b` to the third. Senders send a message with
+//! descriptors separately, as systemd does.
 
 use crate::Error;
 use rustix::io::{Errno, retry_on_intr};
@@ -22,64 +23,65 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A message has at most so many bytes, its NUL not counted.
+/// Limit on the bytes of a message, without its NUL.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// A message has at most so many descriptors.
+/// Limit on the descriptors of a message.
 pub const FDS_MAX: usize = 4;
-/// At most so many bytes wait for a reader, and at most so many messages.
+/// Limit on the bytes that are pending for a peer.
 pub const QUEUE_BYTES_MAX: usize = 256 << 10;
-/// See [`QUEUE_BYTES_MAX`].
+/// Limit on the messages that are pending for a peer.
 pub const QUEUE_MESSAGES_MAX: usize = 64;
-/// A read takes at most so many bytes.
+/// Limit on the bytes of a read.
 const READ_BYTES: usize = 8 << 10;
-/// A buffer that has grown beyond this is given back once it is empty.
+/// An empty buffer above this size is released.
 const KEPT_BYTES_MAX: usize = READ_BYTES;
 
-/// A message as it came.
+/// A received message.
 #[derive(Debug, Default)]
 pub struct Frame {
-    /// Its text, without the NUL.
+    /// Text without the NUL.
     pub text: Vec<u8>,
-    /// What came with it, closed on exec.
+    /// Accompanying descriptors, which are closed on exec.
     pub fds: Vec<OwnedFd>,
 }
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filled {
-    /// Bytes: ask for messages.
+    /// Bytes, which may contain messages.
     Some,
-    /// Nothing for now: the socket does not block, or its time is over.
+    /// No data: the socket does not block, or the time limit is reached.
     Nothing,
-    /// The other side sends no more.
+    /// The peer sends no further data.
     End,
 }
 
-/// Takes messages out of a stream, however it is cut into pieces.
+/// Extracts messages from a stream, however the stream is divided.
 ///
-/// It holds at most one message, what one read brings beyond it, and the descriptors of two messages.
+/// The reader holds at most one message, the rest of one read, and the descriptors of two messages.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// What came and was not handed out.
+    /// Received bytes that were not returned.
     bytes: Vec<u8>,
-    /// There is no NUL before this place in `bytes`.
+    /// Position in `bytes` before which there is no NUL.
     searched: usize,
-    /// How many bytes came before the first of `bytes`.
+    /// Position of `bytes` in the stream.
     passed: u64,
-    /// Descriptors, and the place in the whole stream of the byte that they belong to, in ascending order.
+    /// Descriptors with the position in the stream of the byte that carried them, in ascending
+    /// order.
     fds: VecDeque<(u64, OwnedFd)>,
 }
 
 impl Reader {
-    /// A reader at the beginning of a stream.
+    /// A reader at the begin of a stream.
     pub fn new() -> Reader {
         Reader::default()
     }
 
-    /// The next message that has come as a whole.
+    /// The next complete message.
     ///
     /// # Errors
-    /// [`Error::TooLong`] and [`Error::TooManyDescriptors`]. The stream cannot be read any further then.
+    /// [`Error::TooLong`] and [`Error::TooManyDescriptors`]. The stream is unusable afterwards.
     pub fn take(&mut self) -> Result<Option<Frame>, Error> {
         let end = memchr::memchr(0, &self.bytes[self.searched..]).map(|at| self.searched + at);
         self.searched = end.unwrap_or(self.bytes.len());
@@ -104,17 +106,18 @@ impl Reader {
         Ok(Some(Frame { text, fds }))
     }
 
-    /// Reads once from a socket. Take all messages before this is called again.
+    /// Reads once from a socket. The caller takes all messages before the next call.
     ///
     /// # Errors
-    /// [`Error::TooManyDescriptors`], and [`Error::System`]. The stream cannot be read any further then.
+    /// [`Error::TooManyDescriptors`], and [`Error::System`]. The stream is unusable afterwards.
     pub fn fill(&mut self, socket: BorrowedFd<'_>) -> Result<Filled, Error> {
         let before = self.bytes.len();
         self.bytes.resize(before + READ_BYTES, 0);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut into = [IoSliceMut::new(&mut self.bytes[before..])];
-        let read = retry_on_intr(|| recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC));
+        let read =
+            retry_on_intr(|| recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC));
         self.bytes.truncate(before + read.as_ref().map_or(0, |r| r.bytes));
         let read = match read {
             Ok(read) => read,
@@ -128,54 +131,56 @@ impl Reader {
                 self.fds.extend(fds.map(|fd| (place, fd)));
             }
         }
-        // A read brings the descriptors of one piece, beside those of the message that has not ended.
+        // A read returns the descriptors of one piece, in addition to those of the incomplete
+        // message.
         if read.flags.contains(ReturnFlags::CTRUNC) || self.fds.len() > 2 * FDS_MAX {
             return Err(Error::TooManyDescriptors);
         }
         Ok(if read.bytes == 0 { Filled::End } else { Filled::Some })
     }
 
-    /// The descriptors that were not handed out, for those who cannot wait until they are closed. The stream cannot be
-    /// read any further then.
+    /// The descriptors that were not returned, for callers that must not wait while they are
+    /// closed. The stream is unusable afterwards.
     pub fn take_fds(&mut self) -> impl Iterator<Item = OwnedFd> {
         std::mem::take(&mut self.fds).into_iter().map(|(_, fd)| fd)
     }
 
-    /// Whether a message has begun that has not ended. Before that there is nothing to wait for.
+    /// Whether an incomplete message is pending.
     pub fn is_within_message(&self) -> bool {
         !self.bytes.is_empty()
     }
 }
 
-/// Whether all was sent.
+/// Result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flushed {
-    /// All of it.
+    /// Everything was sent.
     All,
-    /// The socket takes no more for now.
+    /// The socket accepts no further data for now.
     Part,
 }
 
-/// Messages on their way to a socket that does not block.
+/// Messages to be sent on a socket that does not block.
 #[derive(Debug, Default)]
 pub struct Writer {
     queue: VecDeque<Frame>,
-    /// How much of the first one is sent. Its descriptors went with its first byte.
+    /// Number of bytes of the first message that were sent. Its descriptors were sent with its
+    /// first byte.
     sent: usize,
     bytes: usize,
 }
 
 impl Writer {
-    /// A writer with nothing to send.
+    /// An empty writer.
     pub fn new() -> Writer {
         Writer::default()
     }
 
-    /// Adds a message: a text without NUL.
+    /// Adds a message, a text without NUL.
     ///
     /// # Errors
-    /// [`Error::TooLong`], [`Error::TooManyDescriptors`], and [`Error::Full`] where too much waits already. Nothing is
-    /// added then.
+    /// [`Error::TooLong`], [`Error::TooManyDescriptors`], and [`Error::Full`] if too much data is
+    /// pending. Nothing is added after an error.
     pub fn push(&mut self, mut frame: Frame) -> Result<(), Error> {
         check(&frame.text, frame.fds.len())?;
         frame.text.push(0);
@@ -188,10 +193,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket accepts.
     ///
     /// # Errors
-    /// [`Error::Closed`] where nobody reads any more, and [`Error::System`].
+    /// [`Error::Closed`] if the peer no longer reads, and [`Error::System`].
     pub fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<Flushed, Error> {
         while let Some(first) = self.queue.front_mut() {
             let fds: Vec<BorrowedFd<'_>> = first.fds.iter().map(AsFd::as_fd).collect();
@@ -211,13 +216,13 @@ impl Writer {
         Ok(Flushed::All)
     }
 
-    /// Whether nothing waits.
+    /// Whether nothing is pending.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 }
 
-/// Whether a message keeps to the limits.
+/// Checks the limits of a message.
 pub(crate) fn check(text: &[u8], fds: usize) -> Result<(), Error> {
     match () {
         () if text.len() > MESSAGE_BYTES_MAX => Err(Error::TooLong),
@@ -226,8 +231,12 @@ pub(crate) fn check(text: &[u8], fds: usize) -> Result<(), Error> {
     }
 }
 
-/// Sends bytes, and descriptors with the first of them. How many bytes went.
-pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
+/// Sends bytes, and descriptors with the first byte. Returns the number of bytes sent.
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> Result<usize, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {

@@ -1,76 +1,77 @@
-//! The interface `io.corebeat.Host`: what its methods take and give.
+//! The interface `io.corebeat.Host`: parameters and results of its methods.
 //!
-//! The names and types are those of the interface's [text](DESCRIPTION), which also says what they mean.
+//! The names and types are those of the [text](DESCRIPTION) of the interface, which also explains
+//! them.
 
 use serde::{Deserialize, Serialize};
 
-/// The interface's name.
+/// Name of the interface.
 pub const INTERFACE: &str = "io.corebeat.Host";
-/// The interface's text.
+/// Text of the interface.
 pub const DESCRIPTION: &str = include_str!("io.corebeat.Host.varlink");
 
-/// How fast a group is to beat.
+/// Target rate of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Goal {
-    /// At least so many beats a second.
+    /// Minimum in beats per second.
     pub rate_min: Option<f64>,
-    /// At most so many beats a second.
+    /// Maximum in beats per second.
     pub rate_max: Option<f64>,
-    /// Over how many samples the rate is averaged.
+    /// Number of samples over which the rate is averaged.
     pub window: u32,
-    /// Keep the group below `rate_max` even where nobody else wants its CPUs.
+    /// Whether the group is kept below `rate_max` even if no other program needs its CPUs.
     pub hold: bool,
 }
 
-/// A group as [`ListGroups`](LIST_GROUPS) tells it.
+/// A group in the result of [`ListGroups`](LIST_GROUPS).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// The user whose group it is.
+    /// User ID of the owner.
     pub owner: u32,
     /// Its number.
     pub group: u32,
-    /// What other users may do, as a file's mode: 0600, and 4 to look on, 2 to beat.
+    /// Permissions of other users, like a file's mode: 0600, plus 4 to watch, plus 2 to beat.
     pub mode: u32,
-    /// Tasks that beat in it.
+    /// Number of threads that beat.
     pub members: u32,
-    /// Beats so far.
+    /// Total number of beats.
     pub beats: u64,
-    /// Beats a second since the group began (Sironi et al., Metronome, 2012, equation 6).
+    /// Beats per second since the group was created (Sironi et al., Metronome, 2012, equation 6).
     pub global_rate: f64,
-    /// Beats a second over the window (equation 7).
+    /// Beats per second over the window (equation 7).
     pub window_rate: f64,
-    /// What it is to reach.
+    /// Target rate.
     pub goal: Goal,
-    /// The processes that beat in it.
+    /// IDs of the processes that beat.
     pub pids: Vec<i32>,
 }
 
-/// Which group.
+/// The identity of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupId {
-    /// The user whose group it is.
+    /// User ID of the owner.
     pub owner: u32,
     /// Its number.
     pub group: u32,
 }
 
-/// How one takes part in a group.
+/// The role of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// One beats, and sets goals.
+    /// Beats and sets goals.
     Producer,
-    /// One looks on.
+    /// Reads the measurements.
     Consumer,
 }
 
-/// Where CPUs are wanted, on machines with several memory nodes.
+/// Placement of CPUs on machines with several memory nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Numa {
-    /// Over as many nodes as possible.
+    /// On as many nodes as possible.
     Scatter,
     /// On as few nodes as possible.
     Compact,
@@ -78,178 +79,181 @@ pub enum Numa {
 
 /// The method `Attach`.
 pub const ATTACH: &str = "io.corebeat.Host.Attach";
-/// What [`ATTACH`] takes.
+/// Parameters of [`ATTACH`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attach {
-    /// The group's number.
+    /// Number of the group.
     pub group: u32,
-    /// The group's user; oneself if it is not given.
+    /// User ID of the owner; by default the caller's.
     pub owner: Option<u32>,
-    /// What other users may do from now on, as a file's mode: 0600, and 4 to look on, 2 to beat.
+    /// New permissions of other users, like a file's mode: 0600, plus 4 to watch, plus 2 to beat.
     pub mode: Option<u32>,
-    /// How one takes part.
+    /// Role of the member.
     pub role: Role,
 }
-/// What [`ATTACH`] gives, together with the descriptor of the status page.
+/// Result of [`ATTACH`], together with the descriptor of the status page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
-    /// From one sample of the beats to the next, in nanoseconds.
+    /// Sampling period in nanoseconds.
     pub period_ns: u64,
 }
 
 /// The method `Detach`.
 pub const DETACH: &str = "io.corebeat.Host.Detach";
-/// What [`DETACH`] takes.
+/// Parameters of [`DETACH`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Detach {
-    /// The group's number.
+    /// Number of the group.
     pub group: u32,
-    /// The group's user; oneself if it is not given.
+    /// User ID of the owner; by default the caller's.
     pub owner: Option<u32>,
-    /// How one took part.
+    /// Role of the member.
     pub role: Role,
 }
 
 /// The method `SetGoal`.
 pub const SET_GOAL: &str = "io.corebeat.Host.SetGoal";
-/// What [`SET_GOAL`] takes.
+/// Parameters of [`SET_GOAL`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetGoal {
-    /// The group's number.
+    /// Number of the group.
     pub group: u32,
-    /// The group's user; oneself if it is not given.
+    /// User ID of the owner; by default the caller's.
     pub owner: Option<u32>,
-    /// What to reach from now on.
+    /// The new goal.
     pub goal: Goal,
 }
 
 /// The method `ListGroups`.
 pub const LIST_GROUPS: &str = "io.corebeat.Host.ListGroups";
-/// What [`LIST_GROUPS`] takes.
+/// Parameters of [`LIST_GROUPS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListGroups {
-    /// Only those that follow this one, by owner and number.
+    /// Lists only groups after this one, in the order of owner and number.
     pub after: Option<GroupId>,
 }
-/// What [`LIST_GROUPS`] gives.
+/// Result of [`LIST_GROUPS`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Groups {
-    /// Those that one may look at, by owner and number: as many as an answer holds.
+    /// Accessible groups, sorted by owner and number; as many as fit into an answer.
     pub groups: Vec<Group>,
-    /// Where there are more: ask for those after this one.
+    /// If further groups exist: the value of `after` for the next call.
     pub next: Option<GroupId>,
 }
 
 /// The method `Invade`.
 pub const INVADE: &str = "io.corebeat.Host.Invade";
-/// What [`INVADE`] takes.
+/// Parameters of [`INVADE`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Invade {
-    /// The claim that is to have this from now on; a new one, where there is none.
+    /// The claim to change; by default a new claim.
     pub claim: Option<u64>,
-    /// At least so many CPUs, if others can spare them.
+    /// Smallest number of CPUs that is requested from other claims.
     pub min: u32,
-    /// At most so many CPUs.
+    /// Largest number of CPUs.
     pub max: u32,
-    /// Where.
+    /// Placement.
     pub numa: Option<Numa>,
-    /// Only these CPUs will do.
+    /// Only these CPUs are acceptable.
     pub within: Option<Vec<u32>>,
-    /// Rather these, where all else is equal.
+    /// These CPUs are preferred to equivalent ones.
     pub prefer: Option<Vec<u32>>,
 }
-/// What [`INVADE`] gives.
+/// Result of [`INVADE`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invaded {
-    /// The claim's number.
+    /// Number of the claim.
     pub claim: u64,
-    /// Its CPUs; fewer than asked for where no more are free.
+    /// Its CPUs; fewer than requested if no more are free.
     pub cpus: Vec<u32>,
 }
 
 /// The method `Retreat`.
 pub const RETREAT: &str = "io.corebeat.Host.Retreat";
-/// What [`RETREAT`] takes.
+/// Parameters of [`RETREAT`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retreat {
-    /// The claim's number.
+    /// Number of the claim.
     pub claim: u64,
-    /// Keep so many. Neither this nor the other: give all back, and end the claim.
+    /// Number of CPUs to keep. Without this and `cpus`, the claim ends.
     pub to: Option<u32>,
-    /// Give these back.
+    /// CPUs to release.
     pub cpus: Option<Vec<u32>>,
 }
-/// What [`RETREAT`] gives.
+/// Result of [`RETREAT`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retreated {
-    /// What is left of the claim. Where nothing is, the claim has ended.
+    /// The remaining CPUs. Without CPUs the claim has ended.
     pub cpus: Vec<u32>,
 }
 
-/// The method `WatchClaims`, which is called with `more`. Its first answer, of claim 0, says that it has begun.
+/// The method `WatchClaims`, which is called with `more`. Its first answer, for claim 0, confirms
+/// the subscription.
 pub const WATCH_CLAIMS: &str = "io.corebeat.Host.WatchClaims";
-/// What [`WATCH_CLAIMS`] gives, again and again.
+/// Repeated result of [`WATCH_CLAIMS`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimChange {
-    /// Which claim.
+    /// Number of the claim.
     pub claim: u64,
-    /// The CPUs that it keeps, or is to keep.
+    /// The CPUs that the claim keeps.
     pub cpus: Vec<u32>,
-    /// The others are to be given back within so many milliseconds; where nothing stands here they are gone already.
+    /// Milliseconds within which the program must release all other CPUs; absent if they are gone
+    /// already.
     pub deadline_ms: Option<u64>,
 }
 
 /// The method `ListClaims`.
 pub const LIST_CLAIMS: &str = "io.corebeat.Host.ListClaims";
-/// What [`LIST_CLAIMS`] gives.
+/// Result of [`LIST_CLAIMS`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
-    /// Those that one may see.
+    /// The accessible claims.
     pub claims: Vec<Claim>,
 }
-/// A claim as [`LIST_CLAIMS`] tells it.
+/// A claim in the result of [`LIST_CLAIMS`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// Its number.
     pub claim: u64,
-    /// Whose it is.
+    /// Process ID of the owner.
     pub pid: i32,
     /// Its CPUs.
     pub cpus: Vec<u32>,
-    /// Which of them it is to keep, if it is asked to give the others back.
+    /// The CPUs that it keeps, if it is requested to release the others.
     pub keep: Option<Vec<u32>>,
 }
 
 /// The method `Status`.
 pub const STATUS: &str = "io.corebeat.Host.Status";
-/// What [`STATUS`] gives.
+/// Result of [`STATUS`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The daemon's version.
+    /// Version of the daemon.
     pub version: String,
-    /// From one sample of the beats to the next, in nanoseconds.
+    /// Sampling period in nanoseconds.
     pub period_ns: u64,
-    /// Whether it acts on programs. It does not while it cannot keep up, nor where it has found that it can do nothing.
+    /// Whether the daemon acts on programs. It does not while it is late, or if it has detected
+    /// that it has no means to act.
     pub steering: bool,
-    /// Connections.
+    /// Number of connections.
     pub clients: u32,
-    /// Programs that are watched.
+    /// Number of observed programs.
     pub programs: u32,
-    /// Groups of heartbeats.
+    /// Number of heartbeat groups.
     pub groups: u32,
-    /// Claims of CPUs.
+    /// Number of claims.
     pub claims: u32,
-    /// What went wrong, or cannot be seen here; one line each.
+    /// Failures and limitations, one line each.
     pub notes: Vec<String>,
 }
 
-/// What methods take, or give, that take or give nothing.
+/// Parameters or results of methods without any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}

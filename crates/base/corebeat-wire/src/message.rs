@@ -1,31 +1,31 @@
-//! What is in a message: a call, a reply, a refusal.
+//! Contents of messages: calls, replies and refusals.
 
 use crate::Error;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A call as a service reads it.
+/// A call as received by a service.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Call {
-    /// Interface and method, with a dot between.
+    /// Interface and method, separated by a dot.
     pub method: String,
-    /// What it is called with; null where nothing is.
+    /// The parameters, or null.
     #[serde(default)]
     pub parameters: Value,
-    /// No answer is wanted.
+    /// Whether the client expects no answer.
     #[serde(default)]
     pub oneway: bool,
-    /// Several answers are wanted.
+    /// Whether the client expects several answers.
     #[serde(default)]
     pub more: bool,
-    /// Another protocol is wanted from here on.
+    /// Whether the client requests another protocol.
     #[serde(default)]
     pub upgrade: bool,
 }
 
 impl Call {
-    /// Reads a message's text.
+    /// Parses the text of a message.
     ///
     /// # Errors
     /// [`Error::Garbled`].
@@ -33,99 +33,100 @@ impl Call {
         read(text)
     }
 
-    /// The parameters as a type of ours.
+    /// Converts the parameters.
     ///
     /// # Errors
-    /// [`Refusal::InvalidParameter`], which says what is wrong.
+    /// [`Refusal::InvalidParameter`], with the reason.
     pub fn parameters<P: DeserializeOwned>(&mut self) -> Result<P, Refusal> {
         let given = match self.parameters.take() {
             Value::Null => Value::Object(serde_json::Map::new()),
             given => given,
         };
-        serde_json::from_value(given).map_err(|e| Refusal::InvalidParameter { parameter: e.to_string() })
+        serde_json::from_value(given)
+            .map_err(|e| Refusal::InvalidParameter { parameter: e.to_string() })
     }
 }
 
-/// Why a service will not do what it is asked for. The names are those of the interfaces.
+/// A refusal by a service. The names are those of the interfaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "error", content = "parameters")]
 pub enum Refusal {
-    /// It is somebody else's, or its mode does not allow it.
+    /// The object belongs to another user, or its mode does not permit the operation.
     #[error("not allowed: {why}")]
     #[serde(rename = "io.corebeat.Host.NotAllowed")]
     NotAllowed {
-        /// What to do about it.
+        /// Advice for the user.
         why: String,
     },
-    /// There is no such group, or none that one may see.
+    /// The group does not exist, or is not accessible.
     #[error("no such group: {why}")]
     #[serde(rename = "io.corebeat.Host.NoSuchGroup")]
     NoSuchGroup {
-        /// What to do about it.
+        /// Advice for the user.
         why: String,
     },
-    /// This process has no such claim.
+    /// The process does not have this claim.
     #[error("no such claim: {why}")]
     #[serde(rename = "io.corebeat.Host.NoSuchClaim")]
     NoSuchClaim {
-        /// What to do about it.
+        /// Advice for the user.
         why: String,
     },
     /// A limit is reached.
-    #[error("too many: {what}, at most {limit}")]
+    #[error("too many {what}: the limit is {limit}")]
     #[serde(rename = "io.corebeat.Host.TooMany")]
     TooMany {
-        /// Of what.
+        /// The limited objects.
         what: String,
-        /// How many there may be.
+        /// The limit.
         limit: u64,
     },
-    /// It cannot be meant so.
+    /// An argument is invalid.
     #[error("{why}")]
     #[serde(rename = "io.corebeat.Host.BadRequest")]
     BadRequest {
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The service does not have the interface.
     #[error("no such interface: {interface}")]
     #[serde(rename = "org.varlink.service.InterfaceNotFound")]
     InterfaceNotFound {
-        /// Which one.
+        /// The interface.
         interface: String,
     },
     /// The interface does not have the method.
     #[error("no such method: {method}")]
     #[serde(rename = "org.varlink.service.MethodNotFound")]
     MethodNotFound {
-        /// Which one.
+        /// The method.
         method: String,
     },
-    /// The service does not offer it.
-    #[error("not offered here: {method}")]
+    /// The service does not implement the method.
+    #[error("method not implemented: {method}")]
     #[serde(rename = "org.varlink.service.MethodNotImplemented")]
     MethodNotImplemented {
-        /// Which one.
+        /// The method.
         method: String,
     },
-    /// A parameter is missing, is too much, or has the wrong type.
-    #[error("wrong parameters: {parameter}")]
+    /// A parameter is missing, unknown, or has the wrong type.
+    #[error("invalid parameter: {parameter}")]
     #[serde(rename = "org.varlink.service.InvalidParameter")]
     InvalidParameter {
-        /// Which one, and what is wrong with it.
+        /// The parameter, and the reason.
         parameter: String,
     },
-    /// One may not ask this at all.
-    #[error("not allowed")]
+    /// The client may not call the method.
+    #[error("permission denied")]
     #[serde(rename = "org.varlink.service.PermissionDenied")]
     PermissionDenied {},
-    /// The method answers several times, and was not asked with `more`.
-    #[error("the method has to be called with more")]
+    /// The method has several answers and must be called with `more`.
+    #[error("the method must be called with more")]
     #[serde(rename = "org.varlink.service.ExpectedMore")]
     ExpectedMore {},
 }
 
-/// A call as a client writes it.
+/// A call as sent by a client.
 #[derive(Serialize)]
 pub(crate) struct Asked<'a, P> {
     pub(crate) method: &'a str,
@@ -137,7 +138,7 @@ pub(crate) struct Asked<'a, P> {
 /// The text of an answer.
 ///
 /// # Errors
-/// [`Error::Garbled`] for what JSON cannot say, such as a map whose keys are no strings.
+/// [`Error::Garbled`] if JSON cannot represent the value, such as a map whose keys are not strings.
 pub fn answer<R: Serialize>(parameters: &R, continues: bool) -> Result<Vec<u8>, Error> {
     #[derive(Serialize)]
     struct Answer<'a, R> {
@@ -151,12 +152,12 @@ pub fn answer<R: Serialize>(parameters: &R, continues: bool) -> Result<Vec<u8>, 
 /// The text of a refusal.
 ///
 /// # Errors
-/// None that could happen: refusals are strings and numbers.
+/// None in practice: refusals contain only strings and numbers.
 pub fn refuse(refusal: &Refusal) -> Result<Vec<u8>, Error> {
     write(refusal)
 }
 
-/// What a client reads: the parameters, and whether more is to come.
+/// Parses an answer into its parameters, and whether further answers follow.
 ///
 /// # Errors
 /// [`Error::Refused`], and [`Error::Garbled`].
@@ -195,7 +196,7 @@ fn garbled(e: serde_json::Error) -> Error {
     Error::Garbled(e.to_string())
 }
 
-// Serde asks with a reference.
+// Serde passes a reference.
 fn is_false(value: &bool) -> bool {
     !*value
 }

@@ -1,43 +1,43 @@
 //! The interface `org.varlink.service`, which every Varlink service has.
 //!
-//! Its [text](DESCRIPTION) says what the names mean.
+//! The [text](DESCRIPTION) of the interface explains the names.
 
 use serde::{Deserialize, Serialize};
 
-/// The interface's name.
+/// Name of the interface.
 pub const INTERFACE: &str = "org.varlink.service";
-/// The interface's text.
+/// Text of the interface.
 pub const DESCRIPTION: &str = include_str!("org.varlink.service.varlink");
 
 /// The method `GetInfo`.
 pub const GET_INFO: &str = "org.varlink.service.GetInfo";
-/// What [`GET_INFO`] gives.
+/// Result of [`GET_INFO`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
-    /// Who made the service.
+    /// Vendor of the service.
     pub vendor: String,
-    /// What it is called.
+    /// Name of the service.
     pub product: String,
-    /// Its version.
+    /// Version of the service.
     pub version: String,
-    /// Where more is told.
+    /// Address of its documentation.
     pub url: String,
-    /// The interfaces that it has.
+    /// Its interfaces.
     pub interfaces: Vec<String>,
 }
 
 /// The method `GetInterfaceDescription`.
 pub const GET_INTERFACE_DESCRIPTION: &str = "org.varlink.service.GetInterfaceDescription";
-/// What [`GET_INTERFACE_DESCRIPTION`] takes.
+/// Parameters of [`GET_INTERFACE_DESCRIPTION`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asked {
-    /// Which interface.
+    /// Name of the interface.
     pub interface: String,
 }
-/// What [`GET_INTERFACE_DESCRIPTION`] gives.
+/// Result of [`GET_INTERFACE_DESCRIPTION`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Described {
-    /// The interface's text.
+    /// Text of the interface.
     pub description: String,
 }

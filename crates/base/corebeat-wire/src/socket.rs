@@ -1,42 +1,43 @@
-//! Where the daemon's socket is.
+//! Paths of the daemon's socket.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Names the daemon's socket, and the only one then.
+/// Environment variable with the path of the daemon's socket. If set, no other path is used.
 pub const VARIABLE: &str = "COREBEAT_SOCKET";
-/// Where the daemon of the whole host listens.
+/// Socket of the host-wide daemon.
 pub const HOST: &str = "/run/corebeat/socket";
 
-/// A place where a daemon may listen.
+/// A path at which a daemon may listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The socket's path.
     pub path: PathBuf,
-    /// Whether `COREBEAT_SOCKET` names it.
+    /// Whether `COREBEAT_SOCKET` contains the path.
     pub is_given: bool,
 }
 
-/// Where daemons may listen, the nearest first: what `COREBEAT_SOCKET` says alone, or else the user's own
-/// (`$XDG_RUNTIME_DIR/corebeat/socket`) and the host's (`/run/corebeat/socket`). The host's alone in a program that has more
-/// rights than who started it (set-user-ID, file capabilities): the environment is that one's.
+/// Paths at which daemons may listen, in order of preference: the path in `COREBEAT_SOCKET`;
+/// otherwise the user's socket (`$XDG_RUNTIME_DIR/corebeat/socket`) and the host's
+/// (`/run/corebeat/socket`). A program with more privileges than its caller (set-user-ID, file
+/// capabilities) uses only the host's, because the caller controls the environment.
 pub fn places() -> Vec<Place> {
     places_of(variable)
 }
 
-/// The place that `COREBEAT_SOCKET` names, if it names one.
+/// The path in `COREBEAT_SOCKET`, if set.
 pub fn given() -> Option<PathBuf> {
     given_of(variable)
 }
 
-/// The user's own place, where the environment has one.
+/// The user's socket, if the environment determines it.
 pub fn of_user() -> Option<PathBuf> {
     of_user_of(variable)
 }
 
-/// What the environment says, if it is to be heard: as `secure_getenv(3)`.
+/// An environment variable, unless the environment is untrusted; as `secure_getenv(3)`.
 fn variable(name: &str) -> Option<OsString> {
-    // SAFETY: it looks up what the kernel has told this process at its start.
+    // SAFETY: only reads the auxiliary vector of this process.
     let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     if is_secure { None } else { std::env::var_os(name) }
 }
@@ -70,17 +71,20 @@ mod tests {
     }
 
     #[test]
-    fn places_are_the_given_one_alone_or_the_users_before_the_hosts() {
+    fn variable_overrides_the_paths_of_user_and_host() {
         assert_eq!(paths(&[]), [HOST]);
-        assert_eq!(paths(&[("XDG_RUNTIME_DIR", "/run/user/7")]), ["/run/user/7/corebeat/socket", HOST]);
+        assert_eq!(
+            paths(&[("XDG_RUNTIME_DIR", "/run/user/7")]),
+            ["/run/user/7/corebeat/socket", HOST]
+        );
         assert_eq!(paths(&[("XDG_RUNTIME_DIR", "not/absolute")]), [HOST]);
         assert_eq!(paths(&[(VARIABLE, "/a"), ("XDG_RUNTIME_DIR", "/run/user/7")]), ["/a"]);
         assert_eq!(paths(&[(VARIABLE, "")]), [HOST]);
     }
 
-    /// A copy of this very test, set-user-ID, finds the host's socket alone.
+    /// A set-user-ID copy of this test uses only the host's socket.
     #[test]
-    fn places_of_a_program_with_more_rights_are_not_the_environments() {
+    fn privileged_program_ignores_the_environment() {
         const FINDS: &str = "COREBEAT_TEST_FINDS";
         if let Some(expected) = std::env::var_os(FINDS) {
             let found: Vec<_> = places().into_iter().map(|p| p.path).collect();
@@ -88,7 +92,7 @@ mod tests {
             return;
         }
         if !rustix::process::geteuid().is_root() {
-            println!("left out: it wants root, to make a program that is set-user-ID");
+            println!("skipped: requires root to create a set-user-ID program");
             return;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -99,10 +103,7 @@ mod tests {
         for (mode, expected) in [(0o755, "/a"), (0o4755, HOST)] {
             std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(mode)).unwrap();
             let mut program = std::process::Command::new(&copy);
-            program.args([
-                "--exact",
-                "socket::tests::places_of_a_program_with_more_rights_are_not_the_environments",
-            ]);
+            program.args(["--exact", "socket::tests::privileged_program_ignores_the_environment"]);
             program.env(VARIABLE, "/a").env(FINDS, expected).uid(60_002).gid(60_002);
             let output = program.output().unwrap();
             let said = String::from_utf8_lossy(&output.stdout);

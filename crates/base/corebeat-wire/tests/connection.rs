@@ -1,14 +1,15 @@
-//! A program's side, and a service that answers as the test wants it.
+//! The client, with a service whose behaviour the test determines.
 
 use corebeat_wire::{
-    Connection, Error, Filled, Frame, MESSAGE_BYTES_MAX, Reader, Refusal, Writer, answer, host, refuse,
+    Connection, Error, Filled, Frame, MESSAGE_BYTES_MAX, Reader, Refusal, Writer, answer, host,
+    refuse,
 };
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread::{self, JoinHandle};
 
-/// A service for one client, which answers each message by what the function makes of it.
+/// A service for one client, which answers each message with the result of a function.
 fn serve(
     answers: impl Fn(Frame) -> Vec<Frame> + Send + 'static,
 ) -> (tempfile::TempDir, Connection, JoinHandle<usize>) {
@@ -29,7 +30,7 @@ fn serve(
             }
         }
     });
-    let connection = Connection::to(&path).unwrap().expect("it listens");
+    let connection = Connection::to(&path).unwrap().expect("the service listens");
     (dir, connection, service)
 }
 
@@ -38,8 +39,8 @@ fn frame(text: Vec<u8>) -> Frame {
 }
 
 #[test]
-fn call_gives_the_answer_and_descriptors_go_both_ways() {
-    // What comes in goes back.
+fn call_returns_the_answer_and_descriptors_travel_both_ways() {
+    // The service returns what it receives.
     let (_dir, mut connection, service) = serve(|asked| {
         assert!(asked.text.starts_with(b"{\"method\":\"io.corebeat.Host.Attach\""));
         let text = answer(&host::Attached { period_ns: 5 }, false).unwrap();
@@ -48,7 +49,8 @@ fn call_gives_the_answer_and_descriptors_go_both_ways() {
     let attach = host::Attach { group: 7, owner: None, mode: None, role: host::Role::Producer };
     let (mut reading, writing) = std::io::pipe().unwrap();
     let sent = [writing.as_fd()];
-    let (attached, fds): (host::Attached, _) = connection.call(host::ATTACH, &attach, &sent).unwrap();
+    let (attached, fds): (host::Attached, _) =
+        connection.call(host::ATTACH, &attach, &sent).unwrap();
     drop(writing);
     assert_eq!(attached.period_ns, 5);
     assert_eq!(fds.len(), 1);
@@ -63,18 +65,20 @@ fn call_gives_the_answer_and_descriptors_go_both_ways() {
 }
 
 #[test]
-fn refusal_leaves_the_connection_of_use() {
-    let (_dir, mut connection, _service) =
-        serve(|_| vec![frame(refuse(&Refusal::TooMany { what: "groups".into(), limit: 3 }).unwrap())]);
+fn connection_stays_usable_after_a_refusal() {
+    let (_dir, mut connection, _service) = serve(|_| {
+        vec![frame(refuse(&Refusal::TooMany { what: "groups".into(), limit: 3 }).unwrap())]
+    });
     for _ in 0..2 {
-        let refused = connection.call::<_, host::Nothing>(host::STATUS, &host::Nothing {}, &[]).unwrap_err();
-        assert_eq!(refused.to_string(), "too many: groups, at most 3");
+        let refused =
+            connection.call::<_, host::Nothing>(host::STATUS, &host::Nothing {}, &[]).unwrap_err();
+        assert_eq!(refused.to_string(), "too many groups: the limit is 3");
         assert!(matches!(refused, Error::Refused(Refusal::TooMany { limit: 3, .. })));
     }
 }
 
 #[test]
-fn garbled_answer_ends_the_connection() {
+fn invalid_answer_ends_the_connection() {
     for garbage in ["", "{", "[]", "{\"parameters\":3}", "{\"error\":\"what.is.This\"}"] {
         let (_dir, mut connection, _service) = serve(move |_| vec![frame(garbage.into())]);
         let status = |connection: &mut Connection| {
@@ -86,22 +90,34 @@ fn garbled_answer_ends_the_connection() {
 }
 
 #[test]
-fn watch_gives_answers_until_the_last() {
+fn watch_returns_all_answers() {
     let (_dir, connection, _service) = serve(|asked| {
         assert!(asked.text.ends_with(b"\"more\":true}"));
         let change = |claim, more| {
-            frame(answer(&host::ClaimChange { claim, cpus: vec![], deadline_ms: None }, more).unwrap())
+            frame(
+                answer(&host::ClaimChange { claim, cpus: vec![], deadline_ms: None }, more)
+                    .unwrap(),
+            )
         };
         vec![change(1, true), change(2, true), change(3, false)]
     });
-    let mut changes = connection.watch(host::WATCH_CLAIMS, &host::Nothing {}).unwrap();
-    let claims: Vec<u64> = (0..3).map(|_| host::ClaimChange::clone(&changes.next().unwrap()).claim).collect();
-    assert_eq!(claims, [1, 2, 3]);
-    assert!(matches!(changes.next(), Err(Error::Stale)));
+    let (first, mut changes) =
+        connection.watch::<_, host::ClaimChange>(host::WATCH_CLAIMS, &host::Nothing {}).unwrap();
+    let mut next = || {
+        loop {
+            match changes.try_next() {
+                Ok(Some(change)) => return Ok(change.claim),
+                Ok(None) => thread::yield_now(),
+                Err(why) => return Err(why),
+            }
+        }
+    };
+    assert_eq!((first.claim, next().unwrap(), next().unwrap()), (1, 2, 3));
+    assert!(matches!(next(), Err(Error::Stale)));
 }
 
 #[test]
-fn refusal_of_who_hangs_up_is_heard() {
+fn refusal_before_a_hang_up_is_returned() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -118,14 +134,14 @@ fn refusal_of_who_hangs_up_is_heard() {
 }
 
 #[test]
-fn connection_of_no_use_is_closed() {
+fn unusable_connection_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
     let mut connection = Connection::to(&path).unwrap().unwrap();
     let service = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        // Longer than any message is.
+        // Longer than the limit of a message.
         stream.write_all(&[b' '; MESSAGE_BYTES_MAX + 1]).unwrap();
         let mut asked = Vec::new();
         stream.read_to_end(&mut asked).unwrap();
@@ -133,13 +149,33 @@ fn connection_of_no_use_is_closed() {
     });
     let failed = connection.call::<_, host::Status>(host::STATUS, &host::Nothing {}, &[]);
     assert!(matches!(failed, Err(Error::TooLong)), "{failed:?}");
-    // It ends although the connection is still held: who asked does not wait any more.
+    // The connection is closed although the value still exists: its owner no longer waits.
     assert!(service.join().unwrap().ends_with(b"\0"));
     drop(connection);
 }
 
+/// As a daemon that is stopped: the kernel accepts connections and data, and nothing answers.
 #[test]
-fn service_that_goes_away_is_told() {
+fn silent_service_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let connect = || Connection::to(&path).unwrap().unwrap();
+    let nothing = host::Nothing {};
+    let is_late = |error: Error| {
+        let Error::System { source, .. } = &error else { panic!("{error}") };
+        assert_eq!(source.kind(), std::io::ErrorKind::TimedOut, "{error}");
+    };
+    let mut connection = connect();
+    is_late(connection.call::<_, host::Status>(host::STATUS, &nothing, &[]).unwrap_err());
+    let again = connection.call::<_, host::Status>(host::STATUS, &nothing, &[]);
+    assert!(matches!(again, Err(Error::Stale)));
+    let watched = connect().watch::<_, host::ClaimChange>(host::WATCH_CLAIMS, &nothing);
+    is_late(watched.unwrap_err());
+}
+
+#[test]
+fn end_of_the_service_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -148,7 +184,7 @@ fn service_that_goes_away_is_told() {
     drop(OwnedFd::from(stream));
     let gone = connection.call::<_, host::Status>(host::STATUS, &host::Nothing {}, &[]);
     assert!(matches!(gone, Err(Error::Closed)), "{gone:?}");
-    // A socket that nobody listens on any more is no daemon, and neither is one that is not there.
+    // A socket without listener is not a daemon, and neither is a missing socket.
     drop(listener);
     assert!(Connection::to(&path).unwrap().is_none());
     assert!(Connection::to(&dir.path().join("none")).unwrap().is_none());

@@ -1,4 +1,4 @@
-//! The types, and the interface's text.
+//! The types agree with the text of the interface.
 
 use corebeat_wire::{Call, Refusal, host, service};
 use serde::Serialize;
@@ -6,15 +6,17 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use zlink_idl::{CustomType, Field, Interface, Type};
 
-/// Whether a value is one of this type.
-fn fits(value: &Value, of: &Type<'_>, interface: &Interface<'_>) -> bool {
+/// Whether a value has this type.
+fn has_type(value: &Value, of: &Type<'_>, interface: &Interface<'_>) -> bool {
     match of {
         Type::Bool => value.is_boolean(),
         Type::Int => value.is_i64() || value.is_u64(),
         Type::Float => value.is_number(),
         Type::String => value.is_string(),
-        Type::Optional(inner) => value.is_null() || fits(value, inner, interface),
-        Type::Array(inner) => value.as_array().is_some_and(|a| a.iter().all(|v| fits(v, inner, interface))),
+        Type::Optional(inner) => value.is_null() || has_type(value, inner, interface),
+        Type::Array(inner) => {
+            value.as_array().is_some_and(|a| a.iter().all(|v| has_type(v, inner, interface)))
+        }
         Type::Custom(name) => {
             let named = interface.custom_types().find(|t| t.name().to_string() == name.to_string());
             match named.unwrap_or_else(|| panic!("no type {name}")) {
@@ -28,7 +30,7 @@ fn fits(value: &Value, of: &Type<'_>, interface: &Interface<'_>) -> bool {
     }
 }
 
-/// Whether a value has these fields, and no others.
+/// Whether a value has exactly these fields.
 fn has_fields<'a, 'b: 'a>(
     value: &Value,
     fields: impl Iterator<Item = &'a Field<'b>>,
@@ -39,23 +41,28 @@ fn has_fields<'a, 'b: 'a>(
     for field in fields {
         count += 1;
         let found = object.get(&field.name().to_string());
-        if !found.is_some_and(|v| fits(v, field.ty(), interface)) {
+        if !found.is_some_and(|v| has_type(v, field.ty(), interface)) {
             return false;
         }
     }
     object.len() == count
 }
 
-/// Asserts that a method takes what this type says, and gives what that one says.
-fn check<P: Serialize + DeserializeOwned, R: Serialize>(text: &str, method: &str, takes: &P, gives: &R) {
+/// Asserts that the parameters and the result of a method have these types.
+fn check<P: Serialize + DeserializeOwned, R: Serialize>(
+    text: &str,
+    method: &str,
+    takes: &P,
+    gives: &R,
+) {
     let interface = Interface::try_from(text).unwrap();
     let (name, method) = method.rsplit_once('.').unwrap();
     assert_eq!(*interface.name(), name);
     let found = interface.methods().find(|m| *m.name() == method).expect(method);
     let takes = serde_json::to_value(takes).unwrap();
-    assert!(has_fields(&takes, found.inputs(), &interface), "{method} does not take {takes}");
+    assert!(has_fields(&takes, found.inputs(), &interface), "{method} does not accept {takes}");
     let gives = serde_json::to_value(gives).unwrap();
-    assert!(has_fields(&gives, found.outputs(), &interface), "{method} does not give {gives}");
+    assert!(has_fields(&gives, found.outputs(), &interface), "{method} does not return {gives}");
     let mut with_one_more = takes;
     with_one_more["surplus"] = json!(1);
     let mut call = Call {
@@ -63,11 +70,11 @@ fn check<P: Serialize + DeserializeOwned, R: Serialize>(text: &str, method: &str
         parameters: with_one_more,
         ..Call::read(b"{\"method\":\"\"}").unwrap()
     };
-    assert!(call.parameters::<P>().is_err(), "{method} takes what it does not know");
+    assert!(call.parameters::<P>().is_err(), "{method} accepts unknown parameters");
 }
 
 #[test]
-fn types_are_those_of_the_interface() {
+fn types_agree_with_the_interface() {
     let text = host::DESCRIPTION;
     let goal = host::Goal { rate_min: Some(1.5), rate_max: None, window: 4, hold: true };
     let group = host::Group {
@@ -115,8 +122,13 @@ fn types_are_those_of_the_interface() {
         &host::Groups { groups: vec![group], next: id },
     );
     check(text, host::INVADE, &invade, &host::Invaded { claim: 3, cpus: vec![1] });
-    let compact =
-        host::Invade { claim: None, numa: Some(host::Numa::Compact), within: None, prefer: None, ..invade };
+    let compact = host::Invade {
+        claim: None,
+        numa: Some(host::Numa::Compact),
+        within: None,
+        prefer: None,
+        ..invade
+    };
     check(text, host::INVADE, &compact, &host::Invaded { claim: 3, cpus: vec![] });
     let retreat = host::Retreat { claim: 3, to: Some(1), cpus: Some(vec![1]) };
     check(text, host::RETREAT, &retreat, &host::Retreated { cpus: vec![0] });
@@ -124,11 +136,15 @@ fn types_are_those_of_the_interface() {
     check(text, host::WATCH_CLAIMS, &nothing, &change);
     check(text, host::LIST_CLAIMS, &nothing, &host::Claims { claims: vec![claim] });
     check(text, host::STATUS, &nothing, &status);
-    assert_eq!(Interface::try_from(text).unwrap().methods().count(), 9, "a method is not looked at here");
+    assert_eq!(
+        Interface::try_from(text).unwrap().methods().count(),
+        9,
+        "a method is not looked at here"
+    );
 }
 
 #[test]
-fn types_are_those_of_every_varlink_service() {
+fn types_agree_with_the_service_interface() {
     let text = service::DESCRIPTION;
     let info = service::Info {
         vendor: "v".into(),
@@ -139,11 +155,16 @@ fn types_are_those_of_every_varlink_service() {
     };
     check(text, service::GET_INFO, &host::Nothing {}, &info);
     let asked = service::Asked { interface: "i".into() };
-    check(text, service::GET_INTERFACE_DESCRIPTION, &asked, &service::Described { description: "d".into() });
+    check(
+        text,
+        service::GET_INTERFACE_DESCRIPTION,
+        &asked,
+        &service::Described { description: "d".into() },
+    );
 }
 
 #[test]
-fn refusals_are_those_of_the_interfaces() {
+fn refusals_agree_with_the_interfaces() {
     let why = || "w".to_string();
     let refusals = [
         Refusal::NotAllowed { why: why() },
@@ -158,14 +179,15 @@ fn refusals_are_those_of_the_interfaces() {
         Refusal::PermissionDenied {},
         Refusal::ExpectedMore {},
     ];
-    let interfaces = [host::DESCRIPTION, service::DESCRIPTION].map(|text| Interface::try_from(text).unwrap());
+    let interfaces =
+        [host::DESCRIPTION, service::DESCRIPTION].map(|text| Interface::try_from(text).unwrap());
     assert_eq!(interfaces.iter().map(|i| i.errors().count()).sum::<usize>(), refusals.len());
     for refusal in refusals {
-        let told = serde_json::to_value(&refusal).unwrap();
-        let (name, error) = told["error"].as_str().unwrap().rsplit_once('.').unwrap();
+        let reported = serde_json::to_value(&refusal).unwrap();
+        let (name, error) = reported["error"].as_str().unwrap().rsplit_once('.').unwrap();
         let interface = interfaces.iter().find(|i| *i.name() == name).unwrap();
         let error = interface.errors().find(|e| *e.name() == error).unwrap();
-        assert!(has_fields(&told["parameters"], error.fields(), interface), "{told}");
-        assert_eq!(serde_json::from_value::<Refusal>(told).unwrap(), refusal);
+        assert!(has_fields(&reported["parameters"], error.fields(), interface), "{reported}");
+        assert_eq!(serde_json::from_value::<Refusal>(reported).unwrap(), refusal);
     }
 }

@@ -1,26 +1,27 @@
-//! Messages on a stream, however it is cut, whoever writes it.
+//! Messages on a stream, for arbitrary divisions and arbitrary writers.
 
 use corebeat_wire::{
-    Call, Error, FDS_MAX, Filled, Flushed, Frame, MESSAGE_BYTES_MAX, QUEUE_MESSAGES_MAX, Reader, Writer,
+    Call, Error, FDS_MAX, Filled, Flushed, Frame, MESSAGE_BYTES_MAX, QUEUE_MESSAGES_MAX, Reader,
+    Writer,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
-    socketpair,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
 };
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// A connection: one end writes, the other reads, and neither waits.
+/// A pair of sockets, one for writing and one for reading, neither of which blocks.
 fn pair() -> (OwnedFd, OwnedFd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
 }
 
-/// Sends bytes and descriptors as they are. More bytes than the socket takes are a mistake of the test.
+/// Sends bytes and descriptors unchanged. The socket must have room for the bytes.
 fn send(socket: &OwnedFd, bytes: &[u8], fds: &[OwnedFd]) {
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4 * FDS_MAX))];
@@ -34,12 +35,12 @@ fn file() -> OwnedFd {
     memfd_create("test", MemfdFlags::CLOEXEC).unwrap()
 }
 
-/// By what a file is known, whatever descriptor it has.
+/// Identifies a file independently of its descriptor.
 fn identity(fd: &OwnedFd) -> u64 {
     fstat(fd).unwrap().st_ino
 }
 
-/// Takes all messages that are there. Why no more can be taken, if none can.
+/// Takes all available messages. Returns the error that prevents further messages.
 fn drain(reader: &mut Reader, socket: &OwnedFd, into: &mut Vec<Frame>) -> Result<Filled, Error> {
     loop {
         while let Some(frame) = reader.take()? {
@@ -52,7 +53,12 @@ fn drain(reader: &mut Reader, socket: &OwnedFd, into: &mut Vec<Frame>) -> Result
     }
 }
 
-/// A message, and how many descriptors it has.
+/// The text of a message, and the identities of its descriptors.
+fn text_and_identities(frame: Frame) -> (Vec<u8>, Vec<u64>) {
+    (frame.text, frame.fds.iter().map(identity).collect())
+}
+
+/// A message, and its number of descriptors.
 fn message() -> impl Strategy<Value = (Vec<u8>, usize)> {
     let long = (1u8..=255, 0usize..9000).prop_map(|(byte, length)| vec![byte; length]);
     let text = prop_oneof![vec(1u8..=255, 0..40), long];
@@ -61,14 +67,15 @@ fn message() -> impl Strategy<Value = (Vec<u8>, usize)> {
 
 proptest! {
     #[test]
-    fn stream_cut_anywhere_gives_the_same_messages(
+    fn divided_stream_gives_the_same_messages(
         messages in vec(message(), 0..8),
         cuts in vec((1usize..5000, any::<bool>()), 1..20),
     ) {
         let (near, far) = pair();
         let (mut reader, mut got, mut expected) = (Reader::new(), Vec::new(), Vec::new());
-        let mut cuts = cuts.into_iter().cycle();
-        // What may still be joined with what follows: pieces without descriptors.
+        // A socket has room for about 160 pieces, however small.
+        let mut cuts = (1..).zip(cuts.into_iter().cycle());
+        // Adjacent pieces without descriptors may be joined.
         let mut pending: Vec<u8> = Vec::new();
         for (text, count) in &messages {
             let fds: Vec<OwnedFd> = (0..*count).map(|_| file()).collect();
@@ -80,13 +87,13 @@ proptest! {
             pending.push(0);
             let mut fds = fds;
             while fds.len() + pending.len() > 1 {
-                let (size, look) = cuts.next().unwrap();
+                let (pieces, (size, look)) = cuts.next().unwrap();
                 if fds.is_empty() && pending.len() < size {
                     break;
                 }
                 let piece: Vec<u8> = pending.drain(..size.min(pending.len())).collect();
                 send(&near, &piece, &std::mem::take(&mut fds));
-                if look {
+                if look || pieces % 100 == 0 {
                     prop_assert_eq!(drain(&mut reader, &far, &mut got).unwrap(), Filled::Nothing);
                 }
             }
@@ -95,8 +102,7 @@ proptest! {
         drop(near);
         prop_assert_eq!(drain(&mut reader, &far, &mut got).unwrap(), Filled::End);
         prop_assert!(!reader.is_within_message());
-        let got: Vec<_> =
-            got.into_iter().map(|f| (f.text, f.fds.iter().map(identity).collect::<Vec<_>>())).collect();
+        let got: Vec<_> = got.into_iter().map(text_and_identities).collect();
         prop_assert_eq!(got, expected);
     }
 
@@ -115,8 +121,7 @@ proptest! {
         }
         prop_assert!(writer.is_empty());
         drain(&mut reader, &far, &mut got).unwrap();
-        let got: Vec<_> =
-            got.into_iter().map(|f| (f.text, f.fds.iter().map(identity).collect::<Vec<_>>())).collect();
+        let got: Vec<_> = got.into_iter().map(text_and_identities).collect();
         prop_assert_eq!(got, expected);
     }
 
@@ -137,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn descriptors_are_handed_out_or_closed(
+    fn descriptors_are_returned_or_closed(
         pieces in vec((vec(0u8..3, 1..20), 0..2 * FDS_MAX, any::<bool>()), 1..6),
     ) {
         let (mut held, given) = std::io::pipe().unwrap();
@@ -152,7 +157,7 @@ proptest! {
             }
         }
         drop((near, far, reader, got, given));
-        // Whoever still had the pipe's other end would keep this waiting for ever.
+        // If another process held the other end of the pipe, this read would block forever.
         prop_assert_eq!(held.read(&mut [0]).unwrap(), 0);
     }
 }
@@ -175,7 +180,7 @@ fn reader_refuses_a_message_that_is_too_long() {
 }
 
 #[test]
-fn reader_refuses_too_many_descriptors_at_once_or_one_by_one() {
+fn reader_refuses_too_many_descriptors_together_or_one_by_one() {
     let files = |count| (0..count).map(|_| file()).collect::<Vec<_>>();
     let (near, far) = pair();
     send(&near, b"a", &files(FDS_MAX + 1));
@@ -188,7 +193,7 @@ fn reader_refuses_too_many_descriptors_at_once_or_one_by_one() {
 }
 
 #[test]
-fn writer_refuses_what_is_too_large_or_too_much() {
+fn writer_refuses_too_large_and_too_many_messages() {
     let mut writer = Writer::new();
     let text = vec![b'a'; MESSAGE_BYTES_MAX + 1];
     assert!(matches!(writer.push(Frame { text, fds: vec![] }), Err(Error::TooLong)));
@@ -204,7 +209,7 @@ fn writer_refuses_what_is_too_large_or_too_much() {
 }
 
 #[test]
-fn writer_tells_when_nobody_reads() {
+fn writer_reports_a_closed_peer() {
     let (near, far) = pair();
     let mut writer = Writer::new();
     let long = || Frame { text: vec![b'a'; MESSAGE_BYTES_MAX], fds: vec![] };
@@ -213,7 +218,8 @@ fn writer_tells_when_nobody_reads() {
         full |= matches!(writer.push(long()), Err(Error::Full));
         writer.flush(near.as_fd()).unwrap();
     }
-    assert!(full, "the kernel takes a few hundred KiB at most");
+    assert!(full, "the kernel should accept only a few hundred KiB");
+
     drop(far);
     assert!(matches!(writer.flush(near.as_fd()), Err(Error::Closed)));
 }

@@ -1,6 +1,6 @@
-//! What to do about what was seen: one file a policy, each pure.
+//! Policies, searches and arbiters that decide how the programs of a machine run.
 //!
-//! Place in the loop: decide; stands on base.
+//! Place in the loop: decide; uses base.
 //!
 //! # Example
 //!
@@ -14,65 +14,88 @@
 //!
 //! # Model
 //!
-//! | file | asks | paper |
+//! | module | question | paper |
 //! | --- | --- | --- |
-//! | [`reinforcer`] | how many threads should this program be run with? | Pusukuri 2012, chapter 2 |
-//! | [`faithful`] | how long should its threads run at a stretch? | Pusukuri 2012, chapter 5 |
-//! | [`tranquilizer`] | should its memory be spread, and its turns be fixed, so that it varies less? | Pusukuri 2012, chapter 3 |
-//! | [`shuffler`] | which of its threads should share a socket? | Pusukuri 2012, chapter 4 |
-//! | [`adapt`] | which programs should share cores, and which have their own? | Pusukuri 2012, chapter 6 |
-//! | [`team`] | how many threads should the next parallel region get? | Pusukuri 2012, chapter 2, inside one run |
-//! | [`fair`] | what share of the CPUs should it have, given how fast it wants to be? | Sironi et al. 2012, section 5 |
-//! | [`claims`] | which CPUs should it have for itself? | Hollmann and Gerndt 2012 |
-//! | [`oversubscription`] | do others hold CPUs that it counts on? | Christmann et al. 2012, section 4 |
-//! | [`cosched`] | which programs should run at the same time, and which take turns? | Schönherr et al. 2012, section 3 |
-//! | [`auto`] | who of these acts on one program when, if all of them are there? | |
-//! | [`progress`] | how much work was done? | |
+//! | [`reinforcer`] | How many threads does a program get at its start? | Pusukuri 2012, ch. 2 |
+//! | [`oversubscription`] | Do other programs use its CPUs? | Christmann et al. 2012, sec. 4 |
+//! | [`team`] | How many threads does the next region get? | Pusukuri 2012, ch. 2 |
+//! | [`faithful`] | How long do threads run before they are preempted? | Pusukuri 2012, ch. 5 |
+//! | [`tranquilizer`] | Do spread memory and slices reduce variation? | Pusukuri 2012, ch. 3 |
+//! | [`shuffler`] | Which threads share a socket? | Pusukuri 2012, ch. 4 |
+//! | [`auto`] | Which of these policies acts on a program, and when? | |
+//! | [`adapt`] | Which programs share cores? | Pusukuri 2012, ch. 6 |
+//! | [`cosched`] | Which programs run at the same time? | Schönherr et al. 2012, sec. 3 |
+//! | [`fair`] | Which CPU share reaches a heart rate goal? | Sironi et al. 2012, sec. 5 |
+//! | [`claims`] | Which CPUs does a program have exclusively? | Hollmann and Gerndt 2012 |
+//! | [`progress`] | How much work has a program done? | |
+//! | [`catalogue`] | Which policies exist, and how are they constructed? | |
 //!
-//! Four shapes: a [`Policy`](corebeat_machine::Policy) acts on programs while they run; a search
-//! ([`reinforcer::Reinforcer`]) says what to try next and is told what came of it; an arbiter ([`claims::Claims`]) answers
-//! events; a
-//! [`Coscheduler`](corebeat_machine::Coscheduler) says who has which CPU now. Thresholds are public fields; each
-//! says where its default comes from.
+//! The modules have four interfaces. A [`Policy`](corebeat_machine::Policy) maps snapshots to
+//! actions while programs run. A search ([`reinforcer::Reinforcer`]) proposes trials and receives
+//! their results. An arbiter ([`claims::Claims`]) answers requests for CPUs. A
+//! [`Coscheduler`](corebeat_machine::Coscheduler) assigns CPUs to sets of tasks. Thresholds are
+//! public fields; the documentation of each field states the source of its default.
 //!
 //! # Invariants
 //!
-//! 1. No clock, file, environment or thread: the same inputs give the same outputs (`clippy.toml` of this crate
-//!    forbids them; `search_ends_within_bounds_and_repeats_itself`, `decide_repeats_itself`,
-//!    `tranquilizer_repeats_itself`, `shuffler_repeats_itself_within_bounds`, `events_in_any_order_keep_the_rules`).
+//! 1. No clock, file, environment or thread: the same inputs give the same outputs (`clippy.toml`
+//!    of this crate forbids them; `search_ends_within_bounds_and_repeats_itself`,
+//!    `decide_repeats_itself`, `tranquilizer_repeats_itself`,
+//!    `shuffler_repeats_itself_within_bounds`, `events_in_any_order_keep_the_rules`).
 //! 2. No unsafe code (`forbid(unsafe_code)`).
-//! 3. A search ends, and stays within its limits (`search_ends_within_bounds_and_repeats_itself`).
-//! 4. What does not help is taken back (`decide_where_it_hurts_takes_it_back_and_rests`, `fixed_turns_that_do_not_calm_are_taken_back`,
-//!    `shuffling_that_does_not_help_is_taken_back_ever_longer`, `fixed_turns_that_do_not_help_are_taken_back_until_programs_change`), and changes are bounded (`decide_changes_are_bounded`,
-//!    `changes_without_a_phase_change_are_bounded`, `adapt_repeats_itself_and_its_changes_are_bounded`, `feasible_goals_are_met_and_kept`).
-//! 5. Threads that are shuffled are swapped: each place has as many as before, and nothing changes where nothing has changed
-//!    (`shuffle_swaps_only_and_sorts_within_the_band`).
-//! 6. No CPU of a coscheduled set does something else while one of its tasks waits, and each set gets its share of the time
-//!    (`plan_keeps_the_rule_and_starves_nobody`).
-//! 7. Nobody starves: who has no goal keeps its share, and who has one keeps an eighth of it (`nobody_starves`).
-//! 8. Together they neither pull one lever in turns nor judge each other's doing (`lever_has_one_owner_and_who_comes_late_stays_out`,
-//!    `who_has_acted_is_alone_until_it_has_been_quiet`).
+//! 3. A search ends and stays within its limits (`search_ends_within_bounds_and_repeats_itself`).
+//! 4. A change that does not help is undone (`decide_where_it_hurts_undoes_and_rests`,
+//!    `fixed_slices_that_do_not_reduce_variation_are_undone`,
+//!    `shuffling_that_does_not_help_is_undone_for_doubling_times`,
+//!    `fixed_slices_that_do_not_help_are_undone_until_programs_change`), and the number of changes
+//!    is bounded (`decide_changes_are_bounded`, `changes_without_a_phase_change_are_bounded`,
+//!    `adapt_repeats_itself_and_its_changes_are_bounded`, `feasible_goals_are_met_and_kept`).
+//! 5. The shuffler swaps threads: each place keeps its number of threads, and equal samples cause
+//!    no change (`shuffle_swaps_only_and_sorts_within_the_band`).
+//! 6. No CPU of a coscheduled set runs another task while a task of the set waits, and each set
+//!    gets its share of the time (`plan_keeps_the_rule_and_starves_no_set`).
+//! 7. No program starves: a program without a goal keeps its share, and a program with a goal keeps
+//!    an eighth of its share (`no_program_starves`).
+//! 8. Combined policies neither change the same knob nor mistake each other's effects for their own
+//!    (`knob_has_one_owner_and_late_members_stay_out`,
+//!    `member_that_acted_is_alone_until_it_has_been_quiet`).
+//! 9. After a machine refuses a change, the policy does not act as if the change were in effect.
+//!    The policy does not repeat the request, or repeats it at growing intervals
+//!    (`refused_slice_is_reported_once_and_not_requested_again`, `refused_trial_is_abandoned`,
+//!    `refused_affinity_is_requested_once`, `refused_team_size_ends_the_search`,
+//!    `refused_settings_are_requested_ever_more_rarely`,
+//!    `refused_settings_are_not_requested_again`,
+//!    `refused_freezing_thaws_all_programs_and_ends_the_turns`).
+//! 10. A policy for one program that leaves the program as it is states the reason, with the
+//!     observation and its limit (`obstacles_are_stated_with_the_limit`,
+//!     `inactions_have_a_reason_for_every_policy_that_does_not_act`).
 //!
 //! # Failure
 //!
-//! Policies and searches neither fail nor panic: what a machine cannot tell is left out of account. Claims that make no sense
-//! are [`ClaimError`](claims::ClaimError)s, which say what to do.
+//! Policies and searches neither fail nor panic: they skip values that a machine does not report.
+//! Invalid claims are [`ClaimError`](claims::ClaimError)s, invalid sets
+//! [`SetError`](cosched::SetError)s, and unusable models [`ModelError`](adapt::ModelError)s; their
+//! messages state the remedy.
 //!
 //! # Limits
 //!
-//! Policies see programs as wholes, but for the shuffler, which keeps a few words for each thread.
+//! Policies treat a program as one unit, except the shuffler, which keeps a few words for each
+//! thread.
 #![forbid(unsafe_code)]
 
-pub mod adapt;
-pub mod auto;
-pub mod claims;
-pub mod cosched;
-pub mod fair;
-pub mod faithful;
-pub mod oversubscription;
-pub mod progress;
-pub mod reinforcer;
-pub mod shuffler;
-mod sign;
-pub mod team;
-pub mod tranquilizer;
+pub mod catalogue;
+mod fixed_slice;
+pub mod knob;
+mod many_programs;
+mod measure;
+mod one_program;
+mod refusal;
+mod search;
+mod share;
+
+pub use many_programs::{adapt, cosched};
+pub use measure::progress;
+pub(crate) use measure::ratio;
+pub use one_program::{auto, faithful, shuffler, team, tranquilizer};
+pub use search::{oversubscription, reinforcer};
+pub use share::{claims, fair};

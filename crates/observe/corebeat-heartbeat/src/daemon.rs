@@ -1,10 +1,10 @@
-//! Who measures: the daemon, where one runs.
+//! The client side of the daemon, which measures where one runs.
 
 use crate::Error;
 use crate::goal::Goal;
 use crate::group::{GroupId, Mode};
 use crate::monitor::Key;
-use corebeat_wire::{Connection, Refusal, hangs_up, host};
+use corebeat_wire::{Connection, Refusal, host, is_closed};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -12,21 +12,24 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Daemon {
     connection: Connection,
-    line: Arc<OwnedFd>,
-    /// It went wrong: there will be no more answers.
+    connection_fd: Arc<OwnedFd>,
+    /// The connection has failed: no further answers will arrive.
     is_lost: bool,
 }
 
 impl Daemon {
-    /// The one that there is, if there is one.
+    /// Connects to the daemon, if one runs.
     pub(crate) fn open() -> Result<Option<Daemon>, Error> {
         Connection::open()?.map(Daemon::new).transpose()
     }
 
     fn new(connection: Connection) -> Result<Daemon, Error> {
-        let line = connection.as_fd().try_clone_to_owned();
-        let line = Arc::new(line.map_err(|why| Error::system("no descriptor for the daemon's line", why))?);
-        Ok(Daemon { connection, line, is_lost: false })
+        let connection_fd = connection.as_fd().try_clone_to_owned();
+        let connection_fd = Arc::new(
+            connection_fd
+                .map_err(|why| Error::system("cannot duplicate the daemon's connection", why))?,
+        );
+        Ok(Daemon { connection, connection_fd, is_lost: false })
     }
 
     pub(crate) fn join(
@@ -40,17 +43,21 @@ impl Daemon {
             group: id.number,
             owner: Some(id.owner),
             mode: mode.map(Mode::bits),
-            role: role.into(),
+            role,
         };
-        let answer = self.connection.call::<_, host::Attached>(host::ATTACH, &asked, region.as_slice());
+        let answer =
+            self.connection.call::<_, host::Attached>(host::ATTACH, &asked, region.as_slice());
         let (_, mut fds) = answer.map_err(|why| self.refused(id, why))?;
         let page = fds.pop().filter(|_| fds.is_empty());
-        page.ok_or(Error::BadMemory { what: "status page", why: "there is not one descriptor of it" })
+        page.ok_or(Error::BadMemory {
+            what: "status page",
+            why: "the message does not contain exactly one descriptor",
+        })
     }
 
     pub(crate) fn leave(&mut self, (id, role): Key) {
-        let asked = host::Detach { group: id.number, owner: Some(id.owner), role: role.into() };
-        // A daemon that does not hear this hears us hang up.
+        let asked = host::Detach { group: id.number, owner: Some(id.owner), role };
+        // If the daemon does not receive this message, it detects the end of the connection.
         let answer = self.connection.call::<_, host::Nothing>(host::DETACH, &asked, &[]);
         let _ = answer.map_err(|why| self.refused(id, why));
     }
@@ -61,23 +68,24 @@ impl Daemon {
         answer.map(|_| ()).map_err(|why| self.refused(id, why))
     }
 
-    /// Whether nothing more will come of it.
+    /// Whether the connection has failed.
     pub(crate) fn is_gone(&self) -> bool {
-        self.is_lost || hangs_up(&self.line)
+        self.is_lost || is_closed(&self.connection_fd)
     }
 
-    /// To be asked whether it hangs up, without a lock.
-    pub(crate) fn line(&self) -> Arc<OwnedFd> {
-        self.line.clone()
+    /// The connection, so that its end can be detected without a lock.
+    pub(crate) fn connection_fd(&self) -> Arc<OwnedFd> {
+        self.connection_fd.clone()
     }
 
     fn refused(&mut self, id: GroupId, why: corebeat_wire::Error) -> Error {
         match why {
             corebeat_wire::Error::Refused(Refusal::NotAllowed { .. }) => Error::NotAllowed(id),
             corebeat_wire::Error::Refused(Refusal::NoSuchGroup { .. }) => Error::NoSuchGroup(id),
-            corebeat_wire::Error::Refused(Refusal::TooMany { what, limit }) => {
-                Error::TooMany { what: what.into(), limit: usize::try_from(limit).unwrap_or(usize::MAX) }
-            }
+            corebeat_wire::Error::Refused(Refusal::TooMany { what, limit }) => Error::TooMany {
+                what: what.into(),
+                limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            },
             corebeat_wire::Error::Refused(_) => Error::Daemon(why),
             why => {
                 self.is_lost = true;
@@ -110,18 +118,18 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// As much of a daemon as a client needs, for one client; the test samples.
+    /// A minimal daemon for one client; the test samples.
     #[derive(Default)]
-    struct Small {
+    struct MinimalDaemon {
         registry: Registry,
         members: BTreeMap<(u32, bool), MemberId>,
-        /// Nobody attaches to this group.
+        /// Attaching to this group is refused.
         refused: Option<u32>,
         refusals: usize,
     }
 
-    impl Small {
-        fn deal(&mut self, asked: &Frame) -> Result<Frame, Refusal> {
+    impl MinimalDaemon {
+        fn answer(&mut self, asked: &Frame) -> Result<Frame, Refusal> {
             let mut call = Call::read(&asked.text).unwrap();
             let peer = Peer { uid: rustix::process::geteuid().as_raw(), pid: 1 };
             let id = |number| GroupId { owner: peer.uid, number };
@@ -157,13 +165,13 @@ mod tests {
             Ok(Frame { text: text.unwrap(), fds })
         }
 
-        fn serve(small: &Mutex<Small>, stream: &UnixStream) {
+        fn serve(minimal: &Mutex<MinimalDaemon>, stream: &UnixStream) {
             let (mut reader, mut writer) = (Reader::new(), Writer::new());
             while reader.fill(stream.as_fd()).is_ok_and(|filled| filled == Filled::Some) {
                 while let Some(asked) = reader.take().unwrap() {
-                    let frame = lock(small).deal(&asked);
-                    let frame =
-                        frame.unwrap_or_else(|why| Frame { text: refuse(&why).unwrap(), fds: vec![] });
+                    let frame = lock(minimal).answer(&asked);
+                    let frame = frame
+                        .unwrap_or_else(|why| Frame { text: refuse(&why).unwrap(), fds: vec![] });
                     writer.push(frame).unwrap();
                     writer.flush(stream.as_fd()).unwrap();
                 }
@@ -173,24 +181,24 @@ mod tests {
 
     static SOCKET: OnceLock<PathBuf> = OnceLock::new();
 
-    /// A daemon's whole life: one connection, after which nobody listens.
-    fn start(small: Arc<Mutex<Small>>) -> JoinHandle<UnixStream> {
+    /// Runs a daemon for one connection. Afterwards, no daemon runs.
+    fn start(minimal: Arc<Mutex<MinimalDaemon>>) -> JoinHandle<UnixStream> {
         let listener = UnixListener::bind(SOCKET.get().unwrap()).unwrap();
         thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             std::fs::remove_file(SOCKET.get().unwrap()).unwrap();
             let other = stream.try_clone().unwrap();
-            thread::spawn(move || Small::serve(&small, &other));
+            thread::spawn(move || MinimalDaemon::serve(&minimal, &other));
             stream
         })
     }
 
     #[test]
-    fn daemon_measures_until_it_ends_and_then_its_successor_does_or_this_process_meanwhile() {
+    fn members_follow_the_daemon_to_its_successor_or_measure_locally() {
         let dir = tempfile::tempdir().unwrap();
         SOCKET.set(dir.path().join("socket")).unwrap();
-        let small = Arc::<Mutex<Small>>::default();
-        let daemon = start(small.clone());
+        let minimal = Arc::<Mutex<MinimalDaemon>>::default();
+        let daemon = start(minimal.clone());
         let finder = Finder {
             daemon: || Connection::to(SOCKET.get().unwrap())?.map(Daemon::new).transpose(),
             local: |_| Local::new(None),
@@ -204,78 +212,85 @@ mod tests {
         assert_eq!(consumer.goal().unwrap().rate_max, Some(30.0));
         assert!(matches!(producer.set_rate_max(-1.0), Err(Error::BadRate(_))));
         producer.beat(6);
-        lock(&small).registry.sample(2 * SECOND_NS);
+        lock(&minimal).registry.sample(2 * SECOND_NS);
         assert_eq!((consumer.global_rate().unwrap(), producer.window_rate().unwrap()), (3.0, 3.0));
         drop(consumer);
-        assert_eq!(lock(&small).members.len(), 1, "one has detached");
+        assert_eq!(lock(&minimal).members.len(), 1, "one member has detached");
 
         daemon.shutdown(Shutdown::Both).unwrap();
         producer.beat(1);
         assert!(matches!(producer.status(), Err(Error::MonitorGone)));
         assert!(matches!(producer.set_window(3), Err(Error::MonitorGone)));
 
-        // Its successor is found by the next call, and is told the goal.
-        let small = Arc::<Mutex<Small>>::default();
-        let daemon = start(small.clone());
+        // The next call finds the successor and sends the goal to it.
+        let minimal = Arc::<Mutex<MinimalDaemon>>::default();
+        let daemon = start(minimal.clone());
         let status = producer.status().unwrap();
         let daemon_after = daemon.join().unwrap();
         assert_eq!((status.beats, status.goal.rate_max), (0, Some(30.0)));
         producer.beat(8);
-        lock(&small).registry.sample(2 * SECOND_NS);
+        lock(&minimal).registry.sample(2 * SECOND_NS);
         assert_eq!(producer.global_rate().unwrap(), 4.0);
         producer.set_window(3).unwrap();
-        let group_there = lock(&small).registry.groups().next().unwrap();
-        assert_eq!((group_there.status.goal.window, group_there.status.goal.rate_max), (3, Some(30.0)));
+        let remote_group = lock(&minimal).registry.groups().next().unwrap();
+        assert_eq!(
+            (remote_group.status.goal.window, remote_group.status.goal.rate_max),
+            (3, Some(30.0))
+        );
 
-        // Without one, somebody who attaches now is measured here, and so is who was there before.
+        // Without a daemon, a new member is measured in this process, and so are the existing ones.
         daemon_after.shutdown(Shutdown::Both).unwrap();
         assert!(matches!(producer.set_window(3), Err(Error::MonitorGone)));
         let other = Consumer::attach(session, &Group::new(8)).unwrap();
-        assert_eq!((other.goal().unwrap(), producer.goal().unwrap().rate_max), (Goal::default(), Some(30.0)));
+        assert_eq!(
+            (other.goal().unwrap(), producer.goal().unwrap().rate_max),
+            (Goal::default(), Some(30.0))
+        );
         producer.set_window(4).unwrap();
         producer.beat(8);
         session.sample(2 * SECOND_NS);
         assert_eq!((producer.global_rate().unwrap(), other.global_rate().unwrap()), (4.0, 0.0));
 
-        // Until there is another one: all go there, by a call of any.
-        let small = Arc::<Mutex<Small>>::default();
-        let daemon = start(small.clone());
+        // When another daemon runs, a call of any member moves all of them there.
+        let minimal = Arc::<Mutex<MinimalDaemon>>::default();
+        let daemon = start(minimal.clone());
         assert_eq!(other.status().unwrap().beats, 0);
         let daemon = daemon.join().unwrap();
         let there: Vec<(u32, u32)> =
-            lock(&small).registry.groups().map(|g| (g.id.number, g.status.goal.window)).collect();
+            lock(&minimal).registry.groups().map(|g| (g.id.number, g.status.goal.window)).collect();
         assert_eq!(there, [(7, 4), (8, Goal::default().window)]);
         producer.beat(8);
-        lock(&small).registry.sample(2 * SECOND_NS);
+        lock(&minimal).registry.sample(2 * SECOND_NS);
         assert_eq!(producer.global_rate().unwrap(), 4.0);
 
-        // A place that cannot be had is asked for by its own calls alone, and is not lost.
+        // A member that the daemon refuses fails only its own calls, and is not lost.
         daemon.shutdown(Shutdown::Both).unwrap();
-        let small = Arc::new(Mutex::new(Small { refused: Some(8), ..Small::default() }));
-        let daemon = start(small.clone());
+        let minimal =
+            Arc::new(Mutex::new(MinimalDaemon { refused: Some(8), ..MinimalDaemon::default() }));
+        let daemon = start(minimal.clone());
         (0..3).for_each(|_| assert_eq!(producer.status().unwrap().goal.window, 4));
         let daemon = daemon.join().unwrap();
-        assert_eq!(lock(&small).refusals, 1);
+        assert_eq!(lock(&minimal).refusals, 1);
         assert!(matches!(other.status(), Err(Error::NotAllowed(_))));
-        lock(&small).refused = None;
+        lock(&minimal).refused = None;
         other.status().unwrap();
         let (refusals, groups) = {
-            let small = lock(&small);
-            (small.refusals, small.registry.groups().count())
+            let minimal = lock(&minimal);
+            (minimal.refusals, minimal.registry.groups().count())
         };
         assert_eq!((refusals, groups), (2, 2));
         drop((producer, other));
-        assert!(session.is_at_rest() && lock(&small).registry.is_empty());
+        assert!(session.is_idle() && lock(&minimal).registry.is_empty());
         drop(daemon);
 
-        // And who has detached begins anew.
-        let small = Arc::<Mutex<Small>>::default();
-        let daemon = start(small.clone());
+        // A detached member can attach again.
+        let minimal = Arc::<Mutex<MinimalDaemon>>::default();
+        let daemon = start(minimal.clone());
         let producer = Producer::attach(session, &group).unwrap();
         let daemon = daemon.join().unwrap();
-        assert_eq!(lock(&small).registry.groups().count(), 1);
+        assert_eq!(lock(&minimal).registry.groups().count(), 1);
         drop(producer);
-        assert!(session.is_at_rest() && lock(&small).registry.is_empty());
+        assert!(session.is_idle() && lock(&minimal).registry.is_empty());
         drop(daemon);
     }
 }

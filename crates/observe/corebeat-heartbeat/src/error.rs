@@ -1,84 +1,94 @@
-//! What can go wrong.
+//! Errors of heartbeats.
 
 use crate::{GroupId, PERIOD_MAX, PERIOD_MIN, WINDOW_MAX};
 use std::borrow::Cow;
 use std::io;
 use thiserror::Error;
 
-/// Why something about heartbeats could not be done.
+/// An error of attaching, measuring or setting a goal.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A thread wanted to beat for a second group.
+    /// The thread beats for another group.
     #[error(
-        "this thread beats for a group already, and can for one at a time: detach it from that one first"
+        "this thread beats for another group, and a thread can beat for one group only: \
+         detach it from that group first"
     )]
     AlreadyAttached,
-    /// A child of fork used what its parent had.
-    #[error("this belongs to the process that was forked: attach again in the child")]
+    /// A child of fork used a member of its parent.
+    #[error("this member belongs to the parent process: attach again in the child")]
     Forked,
-    /// The group is another user's, and its mode does not let others do this.
-    #[error("{0} does not let other users do this: its owner can, by another mode")]
+    /// The group's mode does not permit the operation for other users.
+    #[error("{0} does not permit this for other users: its owner can change its mode")]
     NotAllowed(GroupId),
-    /// There is no such group, and only its owner can make it; or it is its owner's alone.
+    /// The group does not exist and only its owner can create it, or its mode hides it.
     #[error(
-        "there is no {0}, or it is that user's alone: its owner makes it, by attaching, and gives it a mode"
+        "{0} does not exist or is not accessible: its owner creates it by attaching, and gives \
+         access by a mode"
     )]
     NoSuchGroup(GroupId),
-    /// A limit was reached.
-    #[error("there are {limit} {what}, which is the limit: detach some that are not needed")]
+    /// A limit is reached.
+    #[error("the limit of {limit} {what} is reached: detach some that are not needed")]
     TooMany {
-        /// Of what.
+        /// The limited objects.
         what: Cow<'static, str>,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
-    /// A mode with bits that mean nothing.
-    #[error("mode {0:o} means nothing here: give 600 and add 4 to let others watch, 2 to let others beat")]
+    /// Invalid bits in a mode.
+    #[error("invalid mode {0:o}: use 600, plus 4 to let others watch, plus 2 to let others beat")]
     BadMode(u32),
-    /// A rate that no group can have.
-    #[error("a rate of {0} beats a second is no goal: give a finite number above 0, or none")]
+    /// An invalid rate.
+    #[error("invalid rate of {0:?} beats per second: use a finite number above 0, or none")]
     BadRate(f64),
-    /// A goal with its ends exchanged.
-    #[error("a goal from {min} to {max} beats a second is empty: the minimum must not be above the maximum")]
+    /// A goal whose minimum exceeds its maximum.
+    #[error(
+        "invalid goal of {min:?} to {max:?} beats per second: the minimum must not exceed the maximum"
+    )]
     EmptyGoal {
-        /// Lower end, in beats a second.
+        /// Minimum in beats per second.
         min: f64,
-        /// Upper end, in beats a second.
+        /// Maximum in beats per second.
         max: f64,
     },
-    /// A window without samples, or with too many.
-    #[error("a window of {0} samples is not possible: give 1 to {WINDOW_MAX}")]
+    /// An invalid length of the window.
+    #[error("invalid window of {0} samples: use 1 to {WINDOW_MAX}")]
     BadWindow(u32),
-    /// To be held below a maximum that is not there.
-    #[error("a group can be held to a maximum rate only where it has one: set the maximum as well")]
+    /// A group without maximum rate cannot be held below it.
+    #[error("cannot hold a group below its maximum rate without a maximum: set the maximum, too")]
     HoldWithoutMax,
-    /// Samples too often, or too seldom.
-    #[error("a period of {0:?} is not possible: give {PERIOD_MIN:?} to {PERIOD_MAX:?}")]
+    /// An invalid sampling period.
+    #[error("invalid period of {0:?}: use {PERIOD_MIN:?} to {PERIOD_MAX:?}")]
     BadPeriod(std::time::Duration),
-    /// Memory that somebody handed over is not what it should be.
-    #[error("the {what} that was handed over is refused, because {why}")]
+    /// Shared memory that was received is invalid.
+    #[error("the received {what} is refused: {why}")]
     BadMemory {
-        /// What it should have been.
+        /// The expected object.
         what: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// The status page was being written for as long as we looked.
-    #[error("the status page did not come to rest: try again; if that never helps, its monitor has died")]
+    /// The status page was written during every attempt to read it.
+    #[error(
+        "cannot read the status page consistently: try again; if the error persists, the monitor \
+         has died while it wrote the page"
+    )]
     Unsettled,
-    /// Nobody measures any more.
-    #[error("the daemon that measured this group has ended: start it again, or attach anew to measure here")]
+    /// The daemon has ended.
+    #[error(
+        "the daemon that measured this group has ended: start the daemon again, or attach again \
+         to measure in this process"
+    )]
     MonitorGone,
-    /// The daemon refused, or does not answer.
+    /// The daemon refused a request, or does not answer.
     #[error("the daemon: {0}")]
     Daemon(#[from] corebeat_wire::Error),
-    /// The system refused.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What we wanted.
+        /// The failed operation.
         what: &'static str,
-        /// What it said.
+        /// Error of the system.
         source: io::Error,
     },
 }

@@ -1,15 +1,15 @@
-//! Which groups there are, whose they are, and who may do what with them.
+//! Groups, their owners and their access modes.
 
 use crate::member::{Consumer, Producer};
 use crate::monitor::PERIOD;
 use crate::{Error, session};
-use corebeat_wire::host;
+use corebeat_wire::host::Role;
 use std::fmt;
 use std::time::Duration;
 
-/// A group to attach to, and how. Numbers are for each user to choose.
+/// A group to attach to, with options. Each user chooses the numbers of the own groups.
 #[derive(Debug, Clone, Copy)]
-#[must_use = "nothing happens until `produce` or `consume`"]
+#[must_use = "call `produce` or `consume` to attach"]
 pub struct Group {
     pub(crate) number: u32,
     pub(crate) owner: Option<u32>,
@@ -18,51 +18,54 @@ pub struct Group {
 }
 
 impl Group {
-    /// This user's group of this number, with the mode that it has, or [`Mode::OWN`].
+    /// This user's group with this number, with its existing mode or [`Mode::OWN`].
     pub fn new(number: u32) -> Group {
         Group { number, owner: None, mode: None, period: PERIOD }
     }
 
-    /// Another user's group. Only root can make one.
+    /// Selects another user's group. Only root can create one.
     pub fn owner(self, uid: u32) -> Group {
         Group { owner: Some(uid), ..self }
     }
 
-    /// What other users may do; the owner and root can say. It counts when a process attaches first, in each role.
+    /// Sets the permissions of other users. Only the owner and root can set them. The mode takes
+    /// effect when a process attaches first in each role.
     pub fn mode(self, mode: Mode) -> Group {
         Group { mode: Some(mode), ..self }
     }
 
-    /// How often this process measures where no daemon does it, [`PERIOD_MIN`](crate::PERIOD_MIN) to
-    /// [`PERIOD_MAX`](crate::PERIOD_MAX); [`PERIOD`] else. The shortest that was asked for holds until all have detached.
+    /// Sets the sampling period of this process if no daemon runs, from
+    /// [`PERIOD_MIN`](crate::PERIOD_MIN) to [`PERIOD_MAX`](crate::PERIOD_MAX); by default
+    /// [`PERIOD`]. The shortest requested period is used until all members have detached.
     pub fn period(self, period: Duration) -> Group {
         Group { period, ..self }
     }
 
-    /// Attaches this thread, to beat.
+    /// Attaches this thread as a producer.
     ///
     /// # Errors
-    /// [`Error::AlreadyAttached`] if it beats for a group; [`Error::NotAllowed`] and [`Error::NoSuchGroup`] of others' groups;
-    /// [`Error::TooMany`] groups, processes or threads; [`Error::BadPeriod`]; what the system or the daemon refuses.
+    /// [`Error::AlreadyAttached`] if the thread beats for a group; [`Error::NotAllowed`] and
+    /// [`Error::NoSuchGroup`] for groups of other users; [`Error::TooMany`] groups, processes or
+    /// threads; [`Error::BadPeriod`]; errors of the system or the daemon.
     pub fn produce(self) -> Result<Producer, Error> {
         Producer::attach(session::current(), &self)
     }
 
-    /// Attaches, to see what is measured.
+    /// Attaches as a consumer.
     ///
     /// # Errors
-    /// As [`produce`](Group::produce), but a thread may consume of as many groups as it likes.
+    /// As [`produce`](Group::produce), except that a thread may consume from any number of groups.
     pub fn consume(self) -> Result<Consumer, Error> {
         Consumer::attach(session::current(), &self)
     }
 }
 
-/// A group: a number, for each user.
+/// The identity of a group: a user and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId {
-    /// The user that it belongs to.
+    /// The user that owns the group.
     pub owner: u32,
-    /// Its number, which the owner chooses.
+    /// The number, chosen by the owner.
     pub number: u32,
 }
 
@@ -72,49 +75,24 @@ impl fmt::Display for GroupId {
     }
 }
 
-/// What one attaches to a group for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// To beat, and to set the goal.
-    Producer,
-    /// To read what was measured.
-    Consumer,
-}
-
-impl From<Role> for host::Role {
-    fn from(role: Role) -> host::Role {
-        match role {
-            Role::Producer => host::Role::Producer,
-            Role::Consumer => host::Role::Consumer,
-        }
-    }
-}
-
-impl From<host::Role> for Role {
-    fn from(role: host::Role) -> Role {
-        match role {
-            host::Role::Producer => Role::Producer,
-            host::Role::Consumer => Role::Consumer,
-        }
-    }
-}
-
-/// What users other than the owner may do: bits as those of files, of which the owner has all, root too.
+/// The permissions of users other than the owner, as bits like those of files. The owner and root
+/// have all permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode(u32);
 
 impl Mode {
-    /// `0o600`: others may do nothing.
+    /// `0o600`: no permissions for others.
     pub const OWN: Mode = Mode(0o600);
     /// `0o604`: others may watch.
     pub const WATCHED: Mode = Mode(0o604);
     /// `0o606`: others may watch and beat.
     pub const OPEN: Mode = Mode(0o606);
 
-    /// From bits.
+    /// Converts bits.
     ///
     /// # Errors
-    /// [`Error::BadMode`], unless they are `0o600`, and perhaps `0o4` (others may watch) and `0o2` (others may beat).
+    /// [`Error::BadMode`], unless the bits are `0o600`, optionally with `0o4` (others may watch)
+    /// and `0o2` (others may beat).
     pub fn from_bits(bits: u32) -> Result<Mode, Error> {
         if bits & !0o6 == 0o600 { Ok(Mode(bits)) } else { Err(Error::BadMode(bits)) }
     }
@@ -124,8 +102,8 @@ impl Mode {
         self.0
     }
 
-    /// Whether others may do this.
-    pub fn lets_others(self, role: Role) -> bool {
+    /// Whether the mode permits this role for others.
+    pub fn permits_others(self, role: Role) -> bool {
         let bit = match role {
             Role::Producer => 0o2,
             Role::Consumer => 0o4,
@@ -140,17 +118,17 @@ impl Default for Mode {
     }
 }
 
-/// Who asks: what the system says of a process, not the process itself.
+/// The identity of a process as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its user.
+    /// Its user ID.
     pub uid: u32,
-    /// Its number.
+    /// Its process ID.
     pub pid: u32,
 }
 
 impl Peer {
-    /// Whether this is as good as the group's owner.
+    /// Whether the process has the rights of the group's owner.
     pub(crate) fn owns(&self, group: GroupId) -> bool {
         self.uid == group.owner || self.uid == 0
     }
@@ -166,7 +144,10 @@ mod tests {
             [(0o600, false, false), (0o604, true, false), (0o602, false, true), (0o606, true, true)]
         {
             let mode = Mode::from_bits(bits).unwrap();
-            assert_eq!((mode.lets_others(Role::Consumer), mode.lets_others(Role::Producer)), (watch, beat));
+            assert_eq!(
+                (mode.permits_others(Role::Consumer), mode.permits_others(Role::Producer)),
+                (watch, beat)
+            );
             assert_eq!(mode.bits(), bits);
         }
         for bits in [0, 0o6, 0o644, 0o601, 0o1600, u32::MAX] {

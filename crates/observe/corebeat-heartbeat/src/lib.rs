@@ -1,106 +1,129 @@
-//! Heartbeats: how far programs are, what rate they are to have, and what rate they have.
+//! Heartbeats: programs report their progress and their target rates, and read their actual rates.
 //!
-//! Place in the loop: observe; stands on base. The daemon turns what it tells into pulses of programs.
+//! Place in the loop: observe; uses only base. The daemon converts heartbeats into the progress of
+//! programs.
 //!
 //! # Example
 //!
-//! A thread tells of its progress; another one watches.
+//! One thread reports progress; another one reads the rate.
 //!
 //! ```
 //! use corebeat_heartbeat::Group;
 //!
-//! let frames = Group::new(7).produce()?; // makes group 7 of this user, if it is not there
-//! frames.set_rate_min(20.0)?; // beats a second
+//! let frames = Group::new(7).produce()?; // creates group 7 of this user if necessary
+//! frames.set_rate_min(20.0)?; // beats per second
 //! frames.set_rate_max(30.0)?;
 //! for _frame in 0..100 {
 //!     frames.beat(1); // a load and a store
 //! }
-//! let watcher = Group::new(7).consume()?; // here, in another thread, or in another process
+//! let watcher = Group::new(7).consume()?; // here, in another thread or in another process
 //! println!("{:.1} beats a second of {:?}", watcher.window_rate()?, watcher.goal()?);
 //! # Ok::<(), corebeat_heartbeat::Error>(())
 //! ```
 //!
 //! # Model
 //!
-//! After the Heart Rate Monitor of Sironi et al., *Metronome: Operating System Level Performance Management via Self-Adaptive
-//! Computing*, 2012, section 4 and appendix A. What they have in the kernel is a daemon here, or a thread of the process.
+//! The design follows the Heart Rate Monitor of Sironi et al., *Metronome: Operating System Level
+//! Performance Management via Self-Adaptive Computing*, 2012, section 4 and appendix A. The paper
+//! implements the monitor in the kernel; here, the monitor is a daemon, or a thread of the process.
 //!
 //! ```text
-//!   process                                            monitor: the daemon, or a thread of this process
-//!   Producer Producer                                  Registry
-//!      |beat    |beat         read-only                   |
-//!   [ slot ] [ slot ] ...  -------------------------->  sample, once a period
-//!    region, one a group                                  |
-//!                             read-only                   v
-//!   Producer, Consumer  <--------------------------  [ status page ] one a group: goal, beats, rates
+//!   process                                    monitor: the daemon, or a thread of this process
+//!   Producer Producer                          Registry
+//!      |beat    |beat      read-only              |
+//!   [ slot ] [ slot ] ... --------------------> sample, once per period
+//!    region, one per group                        |
+//!                          read-only              v
+//!   Producer, Consumer <--------------------- [ status page ] one per group: goal, beats, rates
 //! ```
 //!
-//! - A **group** ([`Group`], [`GroupId`]) is a number of a user. Threads beat for it, of one process or of many. It is made
-//!   when somebody attaches first, and is gone when all have detached. Others come in as far as its [`Mode`] lets them.
-//! - A **producer** ([`Producer`]) is a thread that beats for one group: it adds to a counter in a cache line of its own. It
-//!   may set the group's [`Goal`].
-//! - A **consumer** ([`Consumer`]) reads the group's [`Status`]: its goal, its beats, and its rates. A producer may, too: both
-//!   are [`Member`]s.
-//! - A **monitor** measures. Where a daemon runs it is that; where none runs, a [`Registry`] in this process, with a thread that
-//!   is there as long as something is attached. Groups reach over processes only with a daemon.
-//! - The **global rate** is beats since the group was made by the time since then (equation 6); the **window rate** the same
-//!   over the goal's window of samples (equation 7). A beat is counted at most one period after it was emitted.
-//! - Each shared memory has one process that writes it: a **region** its producers', a **status page** the monitor. They are
-//!   sealed memfds, handed over by descriptor, checked, and mapped read-only (`raw`).
+//! - A **group** ([`Group`], [`GroupId`]) is identified by a user and a number. Threads of one or
+//!   more processes beat for it. The first member creates the group, and the group ends when the
+//!   last member detaches. Its [`Mode`] determines what other users may do.
+//! - A **producer** ([`Producer`]) is a thread that beats for one group: it increments a counter in
+//!   a private cache line. It may set the group's [`Goal`].
+//! - A **consumer** ([`Consumer`]) reads the group's [`Status`]: its goal, its beats and its rates.
+//!   A producer can read the status, too: both are [`Member`]s.
+//! - A **monitor** measures. It is the daemon if one runs. Otherwise it is a [`Registry`] in this
+//!   process, with a thread that exists while at least one member is attached. Groups can only span
+//!   several processes if a daemon runs.
+//! - The **global rate** is the number of beats since the group was created, divided by the time
+//!   since then (equation 6). The **window rate** is the same over the goal's window of samples
+//!   (equation 7). A beat is counted at most one period after it was emitted.
+//! - Each shared memory area has exactly one writing process: the producers' process writes a
+//!   **region**, the monitor writes a **status page**. Both are sealed memfds that are passed as
+//!   descriptors, checked, and mapped read-only (`raw`).
 //!
 //! # Invariants
 //!
-//! 1. A beat is a load and a store in a line that no other thread writes: no lock, no system call, no clock ([`Producer::beat`]).
-//! 2. No beat is lost when threads or processes end (`threads_that_come_and_go_lose_no_beat`,
-//!    `group_of_two_processes_has_their_sum`), and the slots of the dead are taken back (`slot_of_a_thread_that_died_is_taken_back`).
-//! 3. Memory of others is mapped only if it cannot shrink, cannot be changed by more than its owner, and costs its reader nothing
-//!    (`region_that_lacks_*`, `region_of_another_*`, `region_that_is_no_memfd_is_refused`, `region_with_a_hole_*`).
-//! 4. What others write is copied, then checked. It can spoil the figures of its own group, and do nothing else
-//!    (`random_memory_spoils_its_own_group_only`, `page_with_any_content_is_read_without_harm`).
-//! 5. A status is whole, or none (`page`; `loom_page_is_read_whole_or_not_at_all`, with planted faults).
-//! 6. No lock crosses a process; nobody waits for another process but for the daemon's answer, when attaching, detaching, or
-//!    setting a goal, and no longer than [corebeat-wire](corebeat_wire) says.
-//! 7. The registry does what the definitions say (`registry_does_what_the_definitions_say`), and has no clock, thread or
-//!    socket.
-//! 8. A producer stays with its thread (types: neither `Send` nor `Sync`; `compile_fail` at [`Producer`]), and leaves with it
-//!    (`thread_that_ends_without_detaching_is_no_member`).
-//! 9. A child of fork changes nothing in its parent's memory (`child_of_fork_beats_for_nobody_until_it_attaches_anew`).
+//! 1. A beat is a load and a store in a cache line that no other thread writes: no lock, no system
+//!    call, no read of a clock ([`Producer::beat`]).
+//! 2. No beat is lost when threads or processes end (`starting_and_ending_threads_lose_no_beat`,
+//!    `group_of_two_processes_has_their_sum`), and the slots of ended threads are reclaimed
+//!    (`slot_of_an_ended_thread_is_reclaimed`).
+//! 3. Memory of another process is mapped only if it cannot shrink, only its owner can change it,
+//!    and reading it allocates nothing (`region_that_lacks_*`, `region_of_another_*`,
+//!    `region_that_is_no_memfd_is_refused`, `region_with_a_hole_*`).
+//! 4. Data of other processes is copied, then checked. Invalid data can corrupt the figures of its
+//!    own group, and nothing else (`random_memory_corrupts_only_its_own_group`,
+//!    `page_with_arbitrary_content_is_read_safely`).
+//! 5. A status is read consistently or not at all (`page`;
+//!    `loom_page_is_read_consistently_or_not_at_all`, with planted faults).
+//! 6. No lock is shared between processes. A process waits for another one only for answers of the
+//!    daemon, when it attaches, detaches or sets a goal, and at most as long as
+//!    [corebeat-wire](corebeat_wire) permits.
+//! 7. The registry agrees with a model that follows the definitions
+//!    (`registry_agrees_with_its_model`). It uses no clock, thread or socket.
+//! 8. A producer stays on its thread (types: neither `Send` nor `Sync`; `compile_fail` at
+//!    [`Producer`]), and detaches when the thread ends (`ended_thread_is_not_a_member`).
+//! 9. A child of fork changes nothing in the memory of its parent
+//!    (`child_of_fork_beats_for_no_group_until_it_attaches`).
 //!
 //! # Memory ordering
 //!
-//! | write | ordering | pairs with | why |
-//! | --- | --- | --- | --- |
-//! | a counter, a slot's `tid`, how many are `used` (`region`) | Relaxed | Relaxed loads of the monitor | they tell nothing of other memory; what is seen late is counted a sample later |
-//! | sequence is odd (`page`) | Relaxed, then a Release fence | Acquire fence, then the second load of the sequence | who saw a word of this write sees that there is one |
-//! | words of the status (`page`) | Relaxed | Relaxed, between the reader's fences | the fences order them |
-//! | sequence is even (`page`) | Release | first load of the sequence, then an Acquire fence | who sees it sees the words |
-//! | the process's session (`session`) | AcqRel exchange | Acquire load | its content goes with it |
+//! | write | ordering | pairs with |
+//! | --- | --- | --- |
+//! | a counter, a slot's `tid`, the count `used` (`region`) | Relaxed | Relaxed loads, see 1 |
+//! | odd sequence (`page`) | Relaxed, then Release fence | Acquire fence, second load, see 2 |
+//! | words of the status (`page`) | Relaxed | Relaxed, ordered by the fences |
+//! | even sequence (`page`) | Release | first load, then Acquire fence, see 3 |
+//! | the process's session (`session`) | AcqRel exchange | Acquire load: publishes its contents |
 //!
-//! Readers load Relaxed and use fences, because pages that are mapped read-only may be loaded from in no other way.
+//! 1. No other data depends on these values. A change that is read late is counted one sample
+//!    later.
+//! 2. A reader that reads a word of this write also reads the odd sequence.
+//! 3. A reader that reads the even sequence reads the words.
+//!
+//! Readers use Relaxed loads and fences, because pages that are mapped read-only permit no other
+//! atomic loads.
 //!
 //! # Failure
 //!
-//! [`Error`] says what to do. Beats cannot fail.
+//! [`Error`] states what the user can do. Beats cannot fail.
 //!
-//! When the daemon ends, producers go on beating in memory that stays, and nobody counts. The next call of any member of the
-//! process (its status, its goal; not a beat) finds the next daemon, if there is one, and takes all places of the process there, with the goals
-//! that stood. As long as there is none it says [`Error::MonitorGone`]; but if a thread attaches meanwhile, the process
-//! measures all its places itself, until a call finds the next daemon
-//! (`daemon_measures_until_it_ends_and_then_its_successor_does_or_this_process_meanwhile`). What was counted before is not carried over.
-//! A process that does nothing but beat notices nothing, and is not found again.
+//! After the daemon has ended, producers continue to beat into their memory, but no process counts
+//! the beats. The next call of any member of the process (for its status or goal; beats do not
+//! count) connects to the next daemon, if one runs, and attaches all members of the process there,
+//! with their last goals. Until a daemon runs, such calls return [`Error::MonitorGone`]; but if a
+//! thread attaches in the meantime, the process measures all its groups itself, until a call finds
+//! the next daemon (`members_follow_the_daemon_to_its_successor_or_measure_locally`). Earlier beats
+//! are not carried over. A process that only beats does not detect the change and stays detached.
 //!
-//! A child of fork attaches anew. What it has from its parent says [`Error::Forked`] to goals; what it beats there goes to memory
-//! of its own that nobody looks at. (`vfork`, and `clone` called past the C library, do not see to that.)
+//! A child of fork must attach again. Goals of inherited members return [`Error::Forked`], and
+//! their beats go to private memory that no process reads. (`vfork`, and `clone` called without the
+//! C library, are not covered.)
 //!
 //! # Limits
 //!
-//! Linux 5.1, for the seal. [`SLOTS`] threads of a process in one group; [`GROUPS_PER_USER_MAX`] groups a user,
-//! [`MEMBERS_PER_USER_MAX`] attached processes a user, [`MEMBERS_MAX`] in all. Windows of [`WINDOW_MAX`] samples. A region takes 64 KiB and a
-//! descriptor; a group a page and a descriptor.
+//! Requires Linux 5.1, for the seal. A process can have [`SLOTS`] threads in one group. A user can
+//! have [`GROUPS_PER_USER_MAX`] groups and [`MEMBERS_PER_USER_MAX`] attached processes, all users
+//! together [`MEMBERS_MAX`]. A window has at most [`WINDOW_MAX`] samples. A region takes 64 KiB and
+//! a descriptor; a group takes a page and a descriptor.
 //!
-//! A thread that ends leaves its group, also where its [`Producer`] was not dropped. (One that ends past the C library, by the bare
-//! system call, is counted as a member until somebody attaches to the same group in its process.) The daemon notices by the process
-//! itself that it has ended: children of fork that live on, and hold its connection, change nothing about that.
+//! A thread that ends leaves its group, even if its [`Producer`] was not dropped. (A thread that
+//! ends by the bare system call, without the C library, counts as a member until another thread of
+//! its process attaches to the same group.) The daemon detects the end of the process itself, even
+//! if children of fork keep its connection open.
 
 mod daemon;
 mod error;
@@ -117,11 +140,24 @@ mod region;
 mod registry;
 mod session;
 
+pub use corebeat_wire::host::Role;
 pub use error::Error;
 pub use goal::{Goal, WINDOW, WINDOW_MAX};
-pub use group::{Group, GroupId, Mode, Peer, Role};
+pub use group::{Group, GroupId, Mode, Peer};
 pub use member::{Consumer, Member, Producer};
 pub use monitor::{PERIOD, PERIOD_MAX, PERIOD_MIN};
 pub use page::Status;
 pub use region::SLOTS;
-pub use registry::{GROUPS_PER_USER_MAX, GroupInfo, MEMBERS_MAX, MEMBERS_PER_USER_MAX, MemberId, Registry};
+pub use registry::{
+    GROUPS_PER_USER_MAX, GroupInfo, MEMBERS_MAX, MEMBERS_PER_USER_MAX, MemberId, Registry,
+};
+
+/// The Rust code of the book is compiled, and most of it run, as documentation tests.
+#[cfg(doctest)]
+#[doc(hidden)]
+pub mod book {
+    #[doc = include_str!("../../../../docs/heartbeat.md")]
+    pub struct Heartbeat;
+    #[doc = include_str!("../../../../docs/library.md")]
+    pub struct Library;
+}

@@ -1,10 +1,11 @@
-//! Those who beat, and those who watch.
+//! Members of groups: producers and consumers.
 
 use crate::Error;
 use crate::goal::Goal;
-use crate::group::{Group, GroupId, Role};
+use crate::group::{Group, GroupId};
 use crate::page::Status;
 use crate::session::{Seat, Session};
+use corebeat_wire::host::Role;
 use std::cell::RefCell;
 use std::io;
 use std::marker::PhantomData;
@@ -14,23 +15,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 thread_local! {
-    /// Where this thread beats. A child of fork has its parent's.
-    static MINE: Mine = const { Mine(RefCell::new(None)) };
+    /// The place of this thread. A child of fork inherits its parent's.
+    static THREAD_PLACE: ThreadPlace = const { ThreadPlace(RefCell::new(None)) };
 }
 
-/// A thread's place, which is left at the latest when the thread ends.
-struct Mine(RefCell<Option<Place>>);
+/// A thread's place, which is released at the latest when the thread ends.
+struct ThreadPlace(RefCell<Option<Place>>);
 
-impl Drop for Mine {
+impl Drop for ThreadPlace {
     fn drop(&mut self) {
-        // With the first thread the process ends: that is noticed without it, and no end is to wait for the daemon.
+        // The process ends with its first thread. The monitor detects that without a message, and
+        // exit must not wait for the daemon.
         if rustix::thread::gettid() == rustix::process::getpid() {
             std::mem::forget(self.0.take());
         }
     }
 }
 
-/// A slot that this thread has, until this is dropped.
+/// A slot of this thread, which is returned on drop.
 struct Place {
     session: &'static Session,
     seat: Arc<Seat>,
@@ -43,7 +45,7 @@ impl Drop for Place {
     }
 }
 
-/// Somebody who is attached to a group, and so sees what is measured of it.
+/// An attached member of a group, which can read the measurements.
 #[derive(Debug)]
 pub struct Member {
     seat: Arc<Seat>,
@@ -51,21 +53,22 @@ pub struct Member {
 }
 
 impl Member {
-    /// Which group.
+    /// The group.
     pub fn group(&self) -> GroupId {
         self.seat.group()
     }
 
-    /// What was measured. Where the daemon has ended and there is another one, that one measures from here on.
+    /// The current measurements. If the daemon has ended and another one runs, the member attaches
+    /// to that one.
     ///
     /// # Errors
-    /// [`Error::Unsettled`] and [`Error::BadMemory`] if the monitor went wrong; [`Error::MonitorGone`] if the daemon ended and there
-    /// is no other one.
+    /// [`Error::Unsettled`] and [`Error::BadMemory`] if the monitor has failed;
+    /// [`Error::MonitorGone`] if the daemon has ended and no other one runs.
     pub fn status(&self) -> Result<Status, Error> {
         self.session.status(&self.seat)
     }
 
-    /// Beats a second since the group was made.
+    /// Beats per second since the group was created.
     ///
     /// # Errors
     /// As [`status`](Member::status).
@@ -73,7 +76,7 @@ impl Member {
         self.status().map(|status| status.global_rate)
     }
 
-    /// Beats a second over the window.
+    /// Beats per second over the window.
     ///
     /// # Errors
     /// As [`status`](Member::status).
@@ -90,7 +93,8 @@ impl Member {
     }
 }
 
-/// A thread that beats for a group, until this is dropped or the thread ends. It stays with its thread:
+/// A thread that beats for a group, until the value is dropped or the thread ends. The value cannot
+/// leave its thread:
 ///
 /// ```compile_fail
 /// fn needs_send<T: Send>() {}
@@ -102,10 +106,10 @@ impl Member {
 /// needs_sync::<corebeat_heartbeat::Producer>();
 /// ```
 ///
-/// In a child of fork its beats are counted by nobody: drop it there, and attach anew.
+/// In a child of fork its beats are not counted: drop it there, and attach again.
 #[derive(Debug)]
 pub struct Producer {
-    /// This thread's counter, which nobody else writes.
+    /// The counter of this thread, which no other thread writes.
     counter: NonNull<AtomicU64>,
     member: Member,
     _stays: PhantomData<*const ()>,
@@ -113,29 +117,38 @@ pub struct Producer {
 
 impl Producer {
     pub(crate) fn attach(session: &'static Session, group: &Group) -> Result<Producer, Error> {
-        let beats = |mine: &Mine| mine.0.borrow().as_ref().is_some_and(|place| !place.session.is_forked());
-        let ends = |_| Error::system("a thread that ends cannot attach", io::ErrorKind::Unsupported);
-        if MINE.try_with(beats).map_err(ends)? {
+        let beats = |own: &ThreadPlace| {
+            own.0.borrow().as_ref().is_some_and(|place| !place.session.is_forked())
+        };
+        let ends =
+            |_| Error::system("a thread that ends cannot attach", io::ErrorKind::Unsupported);
+        if THREAD_PLACE.try_with(beats).map_err(ends)? {
             return Err(Error::AlreadyAttached);
         }
-        let (seat, slot) = session.sit(group, Role::Producer)?;
+        let (seat, slot) = session.attach(group, Role::Producer)?;
         let place = Place { session, seat: seat.clone(), slot };
         let counter = NonNull::from(seat.region().ok_or(Error::MonitorGone)?.counter(slot));
-        MINE.try_with(|mine| mine.0.replace(Some(place))).map_err(ends)?;
+        THREAD_PLACE.try_with(|own| own.0.replace(Some(place))).map_err(ends)?;
         Ok(Producer { counter, member: Member { seat, session }, _stays: PhantomData })
     }
 
-    /// Emits `n` heartbeats: a load and a store in a cache line of this thread.
+    /// Emits `n` heartbeats: a load and a store in a cache line of this thread. The count
+    /// saturates.
     #[inline(always)]
     pub fn beat(&self, n: u64) {
-        // SAFETY: mapped as long as the seat is there.
+        // SAFETY: mapped while the seat exists.
         let counter = unsafe { self.counter.as_ref() };
-        // Relaxed: nobody else writes it, and it tells nothing of other memory.
-        counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        // Relaxed: no other thread writes it, and no other data depends on it. A branch, because
+        // the conditional move of `saturating_add` takes a nanosecond.
+        match counter.load(Ordering::Relaxed).checked_add(n) {
+            Some(beats) => counter.store(beats, Ordering::Relaxed),
+            None => saturate(counter),
+        }
     }
 
-    /// Where this thread counts, for code in other languages: it may be added to by this thread, as long as this lives, with
-    /// a relaxed atomic load and store.
+    /// The counter of this thread, for code in other languages. Only this thread may increment it,
+    /// with a relaxed atomic load and store, while the producer exists. The count must not
+    /// overflow: a count that decreases is treated as unchanged.
     pub fn counter(&self) -> NonNull<AtomicU64> {
         self.counter
     }
@@ -148,8 +161,9 @@ impl Producer {
         self.change_goal(|old| *old = goal)
     }
 
-    /// Sets or clears the goal's lower end, in beats a second. The setters for one part each are for groups of one process: of
-    /// two processes that change different parts at the same time, one may undo the other's.
+    /// Sets or clears the minimum rate, in beats per second. The setters for single parts are meant
+    /// for groups of one process: if two processes change different parts at the same time, one
+    /// change may be lost.
     ///
     /// # Errors
     /// As [`set_goal`](Producer::set_goal).
@@ -157,7 +171,7 @@ impl Producer {
         self.change_goal(|goal| goal.rate_min = rate.into())
     }
 
-    /// Sets or clears the goal's upper end, in beats a second.
+    /// Sets or clears the maximum rate, in beats per second.
     ///
     /// # Errors
     /// As [`set_goal`](Producer::set_goal).
@@ -173,7 +187,7 @@ impl Producer {
         self.change_goal(|goal| goal.window = samples)
     }
 
-    /// Sets whether the group is to be kept below its maximum even where nobody else wants the CPUs.
+    /// Sets whether the group is kept below its maximum even if no other program needs the CPUs.
     ///
     /// # Errors
     /// As [`set_goal`](Producer::set_goal).
@@ -184,6 +198,13 @@ impl Producer {
     fn change_goal(&self, change: impl FnOnce(&mut Goal)) -> Result<(), Error> {
         self.member.session.change_goal(&self.member.seat, change)
     }
+}
+
+#[cold]
+#[inline(never)]
+fn saturate(counter: &AtomicU64) {
+    // Relaxed: as in `beat`.
+    counter.store(u64::MAX, Ordering::Relaxed);
 }
 
 impl Deref for Producer {
@@ -197,12 +218,13 @@ impl Deref for Producer {
 impl Drop for Producer {
     fn drop(&mut self) {
         let is_own = |place: &mut Place| Arc::ptr_eq(&place.seat, &self.member.seat);
-        // Where the thread's own data are gone its place has been left. Else it is left here, out of the borrow.
-        drop(MINE.try_with(|mine| mine.0.borrow_mut().take_if(is_own)));
+        // If the thread-local data has been destroyed, the place has been released. Otherwise it is
+        // released here, outside the borrow.
+        drop(THREAD_PLACE.try_with(|own| own.0.borrow_mut().take_if(is_own)));
     }
 }
 
-/// Somebody who sees what is measured of a group, from any thread.
+/// A member that reads the measurements of a group, on any thread.
 #[derive(Debug)]
 pub struct Consumer {
     member: Member,
@@ -210,7 +232,7 @@ pub struct Consumer {
 
 impl Consumer {
     pub(crate) fn attach(session: &'static Session, group: &Group) -> Result<Consumer, Error> {
-        let (seat, _) = session.sit(group, Role::Consumer)?;
+        let (seat, _) = session.attach(group, Role::Consumer)?;
         Ok(Consumer { member: Member { seat, session } })
     }
 }
@@ -241,9 +263,12 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// A process's session in which the test says what time it is; it begins at 0.
+    /// A session of a process whose time the test provides; it begins at 0.
     fn session() -> &'static Session {
-        Box::leak(Box::new(Session::new(Finder { daemon: || Ok(None), local: |_| Local::new(None) })))
+        Box::leak(Box::new(Session::new(Finder {
+            daemon: || Ok(None),
+            local: |_| Local::new(None),
+        })))
     }
 
     fn produce(session: &'static Session, number: u32) -> Result<Producer, Error> {
@@ -252,13 +277,15 @@ mod tests {
 
     fn slot(producer: &Producer) -> usize {
         let region = producer.member.seat.region().unwrap();
-        (0..SLOTS).find(|slot| std::ptr::eq(region.counter(*slot), producer.counter.as_ptr())).unwrap()
+        (0..SLOTS)
+            .find(|slot| std::ptr::eq(region.counter(*slot), producer.counter.as_ptr()))
+            .unwrap()
     }
 
-    /// The number of a thread that is no more.
+    /// The ID of a thread that has ended.
     fn dead() -> Pid {
         let tid = thread::spawn(rustix::thread::gettid).join().unwrap();
-        // The system forgets it a little later.
+        // The kernel removes the thread a little later.
         while raw::is_alive(tid) {
             thread::yield_now();
         }
@@ -270,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn beats_become_rates() {
+    fn beats_determine_rates() {
         let session = session();
         let producer = produce(session, 7).unwrap();
         let consumer = consume(session, 7);
@@ -285,7 +312,23 @@ mod tests {
     }
 
     #[test]
-    fn thread_in_a_second_group_is_refused_until_it_leaves_the_first() {
+    fn beats_saturate() {
+        let session = session();
+        let producer = produce(session, 7).unwrap();
+        producer.beat(u64::MAX);
+        producer.beat(5);
+        session.sample(SECOND_NS);
+        assert_eq!(producer.status().unwrap().beats, u64::MAX);
+        drop(producer);
+        // A new region, because all members have left.
+        let producer = produce(session, 7).unwrap();
+        producer.beat(3);
+        session.sample(2 * SECOND_NS);
+        assert_eq!(producer.status().unwrap().beats, 3);
+    }
+
+    #[test]
+    fn second_group_of_a_thread_is_refused_until_it_leaves_the_first() {
         let session = session();
         let first = produce(session, 1).unwrap();
         for number in [1, 2] {
@@ -293,11 +336,11 @@ mod tests {
         }
         drop(first);
         drop(produce(session, 2).unwrap());
-        assert!(session.is_at_rest());
+        assert!(session.is_idle());
     }
 
     #[test]
-    fn goal_is_set_in_parts_and_seen_by_all() {
+    fn goal_is_set_in_parts_and_visible_to_all_members() {
         let session = session();
         let (producer, consumer) = (produce(session, 7).unwrap(), consume(session, 7));
         assert_eq!(consumer.goal().unwrap(), Goal::default());
@@ -315,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_come_and_go_lose_no_beat() {
+    fn starting_and_ending_threads_lose_no_beat() {
         const THREADS: usize = 8;
         let session = session();
         let consumer = consume(session, 7);
@@ -342,12 +385,12 @@ mod tests {
         session.sample(2 * SECOND_NS);
         let status = consumer.status().unwrap();
         assert_eq!((status.members, slot(&keeper)), (1, 0));
-        // Where the last left for a moment, the region went, and its beats stayed.
+        // If all threads had left at some moment, the region was released, but its beats count.
         assert_eq!(status.beats, (THREADS * 307) as u64);
     }
 
     #[test]
-    fn thread_that_ends_without_detaching_is_no_member() {
+    fn ended_thread_is_not_a_member() {
         let session = session();
         let consumer = consume(session, 7);
         let forgets = move || {
@@ -361,22 +404,22 @@ mod tests {
         let status = consumer.status().unwrap();
         assert_eq!((status.beats, status.members), (3, 1));
         drop(keeper);
-        // As the last one of its process.
+        // The same for the last thread of the process.
         thread::spawn(forgets).join().unwrap();
         session.sample(2 * SECOND_NS);
         let status = consumer.status().unwrap();
         assert_eq!((status.beats, status.members), (6, 0));
         drop(consumer);
-        assert!(session.is_at_rest());
+        assert!(session.is_idle());
     }
 
     #[test]
-    fn producer_that_outlives_its_threads_data_is_dropped_without_harm() {
+    fn producer_may_outlive_the_data_of_its_thread() {
         thread_local!(static LATE: RefCell<Option<Producer>> = const { RefCell::new(None) });
         let session = session();
         let keeper = produce(session, 7).unwrap();
         let late = move || {
-            // Data that were used first go last.
+            // Data that was used first is destroyed last.
             LATE.with(|late| drop(late.borrow()));
             let producer = produce(session, 7).unwrap();
             LATE.with(|late| late.replace(Some(producer)));
@@ -387,20 +430,20 @@ mod tests {
     }
 
     #[test]
-    fn slot_of_a_thread_that_died_is_taken_back() {
+    fn slot_of_an_ended_thread_is_reclaimed() {
         let session = session();
         let consumer = consume(session, 7);
         let producer = produce(session, 7).unwrap();
-        // As if it had ended without anything that a thread does at its end.
+        // As if the thread had ended without running destructors.
         let seat = producer.member.seat.clone();
         seat.region().unwrap().give_to(slot(&producer), dead());
         let next = thread::spawn(move || produce(session, 7).map(|next| slot(&next)).unwrap());
         assert_eq!(next.join().unwrap(), 0);
-        // The dead keep nothing running either.
+        // Ended threads do not keep the sampler running.
         seat.region().unwrap().give_to(1, dead());
         drop(producer);
         drop(consumer);
-        assert!(session.is_at_rest());
+        assert!(session.is_idle());
     }
 
     #[test]
@@ -408,7 +451,7 @@ mod tests {
         let session = session();
         let producer = produce(session, 7).unwrap();
         let region = producer.member.seat.region().unwrap();
-        // As if a thread that lives had them all.
+        // As if a running thread had all slots.
         let tid = rustix::thread::gettid();
         (0..SLOTS).for_each(|slot| region.give_to(slot, tid));
         let more = thread::spawn(move || produce(session, 7).map(|producer| slot(&producer)));
@@ -416,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn sampling_thread_measures_while_somebody_is_attached() {
+    fn sampling_thread_runs_while_a_member_is_attached() {
         let session: &'static Session =
             Box::leak(Box::new(Session::new(Finder { daemon: || Ok(None), ..Finder::HOST })));
         let group = Group::new(7).period(PERIOD_MIN);
@@ -431,7 +474,7 @@ mod tests {
             assert_eq!(status.beats, 5);
             assert!(status.global_rate > 0.0);
             drop(producer);
-            assert!(session.is_at_rest());
+            assert!(session.is_idle());
         }
         for period in [Duration::ZERO, Duration::MAX] {
             let refused = Producer::attach(session, &group.period(period));
@@ -440,11 +483,12 @@ mod tests {
     }
 
     #[test]
-    fn child_of_fork_beats_for_nobody_until_it_attaches_anew() {
+    fn child_of_fork_beats_for_no_group_until_it_attaches() {
         let session = session();
         let producer = produce(session, 7).unwrap();
         producer.beat(1);
-        // SAFETY: the child does what a child may with glibc, whose allocator is whole after fork, and ends itself.
+        // SAFETY: the child uses only functions that glibc supports after fork, including its
+        // allocator, and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             producer.beat(1000);
@@ -454,15 +498,19 @@ mod tests {
             let is_own = own.as_ref().is_ok_and(|own| own.counter() != producer.counter());
             drop(producer);
             let again = matches!(Group::new(7).produce(), Err(Error::AlreadyAttached));
-            // SAFETY: without what the parent wants done at its end.
+            // SAFETY: exits without the handlers that the parent has registered.
             unsafe { libc::_exit(i32::from(!(forked && is_own && again))) };
         }
         let mut status = -1;
-        // SAFETY: it writes the status, and waits for our child alone.
+        // SAFETY: waits only for this child and writes the status.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0);
         session.sample(SECOND_NS);
         let status = producer.status().unwrap();
-        assert_eq!((status.beats, status.members), (1, 1), "the child's end gave nothing of ours back");
+        assert_eq!(
+            (status.beats, status.members),
+            (1, 1),
+            "the end of the child must not release slots of the parent"
+        );
     }
 }

@@ -1,6 +1,7 @@
-//! A model of the status page's lock, over every interleaving and every outcome that the memory orderings allow.
+//! A loom model of the status page's lock: every interleaving, and every result that the memory
+//! orderings permit.
 //!
-//! `cargo xtask ci --only loom` runs it. That it would notice a mistake is shown by planted ones.
+//! `cargo xtask ci --only loom` runs it. Planted faults show that the model detects errors.
 
 use crate::page::Locked;
 use corebeat_sync::{Arc, fault, thread};
@@ -9,9 +10,9 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     fault::model(2).check(model);
 }
 
-/// The monitor writes twice while somebody reads twice.
+/// The monitor writes twice while a reader reads twice.
 #[test]
-fn loom_page_is_read_whole_or_not_at_all() {
+fn loom_page_is_read_consistently_or_not_at_all() {
     check(|| {
         let page = Arc::new(Locked::<2>::zeroed());
         let writer = {
@@ -20,8 +21,8 @@ fn loom_page_is_read_whole_or_not_at_all() {
         };
         let mut last = 0;
         for [first, second] in [page.read(), page.read()].into_iter().flatten() {
-            assert_eq!(first, second, "halves");
-            assert!(first >= last, "went back");
+            assert_eq!(first, second, "the words are from different writes");
+            assert!(first >= last, "a later read returned an earlier write");
             last = first;
         }
         writer.join().unwrap();
@@ -30,7 +31,7 @@ fn loom_page_is_read_whole_or_not_at_all() {
 }
 
 #[test]
-fn loom_page_faults_are_noticed() {
+fn loom_page_faults_are_detected() {
     let faults = fault::survey(|| {
         check(|| {
             let page = Locked::<2>::zeroed();
@@ -40,7 +41,7 @@ fn loom_page_faults_are_noticed() {
     });
     assert_eq!(faults.len(), 4, "three fences and a store: {faults:?}");
     for fault in faults {
-        let model = "loom_page_is_read_whole_or_not_at_all";
-        assert!(fault::is_noticed(model, &fault.to_string()), "planted, and not noticed: {fault}");
+        let model = "loom_page_is_read_consistently_or_not_at_all";
+        assert!(fault::is_noticed(model, &fault.to_string()), "planted but undetected: {fault}");
     }
 }

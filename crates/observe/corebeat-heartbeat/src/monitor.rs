@@ -1,28 +1,29 @@
-//! Who measures: the daemon, or this process where none runs.
+//! The monitor: the daemon, or this process if no daemon runs.
 
 use crate::Error;
 use crate::daemon::Daemon;
 use crate::goal::Goal;
-use crate::group::{GroupId, Mode, Peer, Role};
+use crate::group::{GroupId, Mode, Peer};
 use crate::registry::{MemberId, Registry};
 use corebeat_sync::quiet;
+use corebeat_wire::host::Role;
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a process without a daemon measures, if nobody asks for more.
+/// Default sampling period of a process without a daemon.
 pub const PERIOD: Duration = Duration::from_millis(100);
-/// The shortest period.
+/// Shortest sampling period.
 pub const PERIOD_MIN: Duration = Duration::from_millis(1);
-/// The longest period.
+/// Longest sampling period.
 pub const PERIOD_MAX: Duration = Duration::from_secs(10);
 
-/// What a process is attached to, once however many of its threads are.
+/// An attachment of a process, shared by all of its threads.
 pub(crate) type Key = (GroupId, Role);
 
-/// Either of them.
+/// The process that measures.
 #[derive(Debug)]
 pub(crate) enum Monitor {
     /// This process.
@@ -31,20 +32,21 @@ pub(crate) enum Monitor {
     Daemon(Daemon),
 }
 
-/// How they are found.
+/// How monitors are found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Finder {
-    /// The daemon, if there is one.
+    /// Connects to the daemon, if one runs.
     pub(crate) daemon: fn() -> Result<Option<Daemon>, Error>,
-    /// This process, which measures at this period.
+    /// Creates a monitor in this process with this sampling period.
     pub(crate) local: fn(Duration) -> Result<Local, Error>,
 }
 
 impl Finder {
-    /// As it is on a host.
-    pub(crate) const HOST: Finder = Finder { daemon: Daemon::open, local: |period| Local::new(Some(period)) };
+    /// The finder for a real host.
+    pub(crate) const HOST: Finder =
+        Finder { daemon: Daemon::open, local: |period| Local::new(Some(period)) };
 
-    /// The daemon, or else this process.
+    /// Returns the daemon, or a monitor in this process.
     pub(crate) fn find(self, period: Duration) -> Result<Monitor, Error> {
         match (self.daemon)()? {
             Some(daemon) => Ok(Monitor::Daemon(daemon)),
@@ -54,7 +56,7 @@ impl Finder {
 }
 
 impl Monitor {
-    /// Attaches, and gives the status page.
+    /// Attaches. Returns the status page.
     pub(crate) fn join(
         &mut self,
         key: Key,
@@ -75,23 +77,23 @@ impl Monitor {
         }
     }
 
-    /// The line to the daemon, if that is it, or if this process stands in for it.
-    pub(crate) fn line(&self) -> Option<Arc<OwnedFd>> {
+    /// The connection to the daemon, if the daemon measures or if this process substitutes for it.
+    pub(crate) fn connection_fd(&self) -> Option<Arc<OwnedFd>> {
         match self {
-            Monitor::Local(local) => local.stands_in_for.clone(),
-            Monitor::Daemon(daemon) => Some(daemon.line()),
+            Monitor::Local(local) => local.substitutes_for.clone(),
+            Monitor::Daemon(daemon) => Some(daemon.connection_fd()),
         }
     }
 
-    /// Whether a daemon is to take its place, as soon as there is one.
-    pub(crate) fn is_over(&self) -> bool {
+    /// Whether a new daemon should replace this monitor as soon as one runs.
+    pub(crate) fn is_outdated(&self) -> bool {
         match self {
-            Monitor::Local(local) => local.stands_in_for.is_some(),
+            Monitor::Local(local) => local.substitutes_for.is_some(),
             Monitor::Daemon(daemon) => daemon.is_gone(),
         }
     }
 
-    /// Gives a group a goal.
+    /// Sets the goal of a group.
     pub(crate) fn set_goal(&mut self, group: GroupId, goal: Goal) -> Result<(), Error> {
         match self {
             Monitor::Local(local) => local.set_goal(group, goal),
@@ -100,17 +102,17 @@ impl Monitor {
     }
 }
 
-/// A registry in this process, with a thread that samples.
+/// A registry in this process, with a sampling thread.
 #[derive(Debug)]
 pub(crate) struct Local {
     peer: Peer,
     begin: Instant,
     registry: Arc<Mutex<Registry>>,
     members: BTreeMap<Key, MemberId>,
-    /// Not in tests: they say what time it is.
+    /// `None` in tests, which provide the time themselves.
     sampler: Option<Sampler>,
-    /// The line to a daemon that has ended, and to whose successor all are to go.
-    stands_in_for: Option<Arc<OwnedFd>>,
+    /// The connection to an ended daemon, whose successor takes over all members.
+    substitutes_for: Option<Arc<OwnedFd>>,
 }
 
 impl Local {
@@ -118,17 +120,19 @@ impl Local {
         let uid = rustix::process::geteuid().as_raw();
         let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
         let (begin, registry) = (Instant::now(), Arc::<Mutex<Registry>>::default());
-        let sampler = period.map(|period| Sampler::start(registry.clone(), begin, period)).transpose()?;
+        let sampler =
+            period.map(|period| Sampler::start(registry.clone(), begin, period)).transpose()?;
         let (peer, members) = (Peer { uid, pid }, BTreeMap::new());
-        Ok(Local { peer, begin, registry, members, sampler, stands_in_for: None })
+        Ok(Local { peer, begin, registry, members, sampler, substitutes_for: None })
     }
 
-    /// The same, in the place of a daemon that has ended, until there is another one.
-    pub(crate) fn standing_in_for(self, line: &OwnedFd) -> Result<Local, Error> {
-        // Another one, for places tell by it who has given them.
-        let line = line.try_clone();
-        let line = line.map_err(|why| Error::system("no descriptor for the daemon's line", why))?;
-        Ok(Local { stands_in_for: Some(Arc::new(line)), ..self })
+    /// Converts this monitor into the substitute for an ended daemon, until another daemon runs.
+    pub(crate) fn substituting_for(self, fd: &OwnedFd) -> Result<Local, Error> {
+        // A new descriptor, because members identify their monitor by it.
+        let fd = fd.try_clone();
+        let fd =
+            fd.map_err(|why| Error::system("cannot duplicate the daemon's connection", why))?;
+        Ok(Local { substitutes_for: Some(Arc::new(fd)), ..self })
     }
 
     fn join(
@@ -153,12 +157,12 @@ impl Local {
         lock(&self.registry).set_goal(self.peer, group, goal)
     }
 
-    /// Samples at least so often from now on.
-    pub(crate) fn hasten(&self, period: Duration) {
+    /// Shortens the sampling period to `period`, if it is longer.
+    pub(crate) fn shorten_period(&self, period: Duration) {
         if let Some(sampler) = &self.sampler {
-            let mut orders = lock(&sampler.shared.orders);
-            if period < orders.period {
-                orders.period = period;
+            let mut state = lock(&sampler.shared.state);
+            if period < state.period {
+                state.period = period;
                 sampler.shared.changed.notify_one();
             }
         }
@@ -170,7 +174,7 @@ impl Local {
     }
 }
 
-/// A thread that samples until it is dropped.
+/// A thread that samples until this value is dropped.
 #[derive(Debug)]
 struct Sampler {
     shared: Arc<Shared>,
@@ -179,39 +183,45 @@ struct Sampler {
 
 #[derive(Debug)]
 struct Shared {
-    orders: Mutex<Orders>,
+    state: Mutex<SamplerState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct Orders {
+struct SamplerState {
     period: Duration,
     stop: bool,
 }
 
 impl Sampler {
-    fn start(registry: Arc<Mutex<Registry>>, begin: Instant, period: Duration) -> Result<Sampler, Error> {
-        let orders = Mutex::new(Orders { period, stop: false });
-        let shared = Arc::new(Shared { orders, changed: Condvar::new() });
-        let mine = shared.clone();
-        let thread = quiet::spawn("heartbeat", move || mine.run(&registry, begin));
-        let thread = thread.map_err(|why| Error::system("no thread to measure heartbeats", why))?;
+    fn start(
+        registry: Arc<Mutex<Registry>>,
+        begin: Instant,
+        period: Duration,
+    ) -> Result<Sampler, Error> {
+        let state = Mutex::new(SamplerState { period, stop: false });
+        let shared = Arc::new(Shared { state, changed: Condvar::new() });
+        let sampler = shared.clone();
+        let thread = quiet::spawn("heartbeat", move || sampler.run(&registry, begin));
+        let thread = thread.map_err(|why| {
+            Error::system("cannot start the thread that measures heartbeats", why)
+        })?;
         Ok(Sampler { shared, thread: Some(thread) })
     }
 }
 
 impl Shared {
     fn run(&self, registry: &Mutex<Registry>, begin: Instant) {
-        let mut orders = lock(&self.orders);
-        while !orders.stop {
-            let period = orders.period;
+        let mut state = lock(&self.state);
+        while !state.stop {
+            let period = state.period;
             let (again, waited) =
-                self.changed.wait_timeout(orders, period).unwrap_or_else(|e| e.into_inner());
-            orders = again;
-            if waited.timed_out() && !orders.stop {
-                drop(orders);
+                self.changed.wait_timeout(state, period).unwrap_or_else(|e| e.into_inner());
+            state = again;
+            if waited.timed_out() && !state.stop {
+                drop(state);
                 lock(registry).sample(ns_since(begin));
-                orders = lock(&self.orders);
+                state = lock(&self.state);
             }
         }
     }
@@ -219,19 +229,21 @@ impl Shared {
 
 impl Drop for Sampler {
     fn drop(&mut self) {
-        lock(&self.shared.orders).stop = true;
+        lock(&self.shared.state).stop = true;
         self.shared.changed.notify_one();
-        // It holds no lock that we wait for, and ends at once.
+        // The thread needs no lock that this thread holds, and ends immediately.
         self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// A lock whose holder panicked protects nothing that could be half done: what is written last makes it count.
+/// Locks a mutex. The protected data is valid even if a thread panicked while it held the lock,
+/// because the last write of each change makes the change effective.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Nanoseconds, five hundred years at most. The C library's clock: rustix looks for the vDSO by itself, and crashes under Valgrind.
+/// Nanoseconds since `begin`; they overflow after more than 500 years. `Instant` reads the clock of
+/// the C library. rustix searches the vDSO itself and crashes under Valgrind.
 fn ns_since(begin: Instant) -> u64 {
     u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,55 +1,58 @@
-//! The status page: what the monitor tells of a group, written by it alone and read by all.
+//! The status page: the measurements of a group, written by the monitor and read by all members.
 //!
 //! ```text
-//!     byte 0      8       16                                80
-//!     | sequence | magic | status, 8 bytes for each value  |  the rest of the page is empty
+//!     byte 0      8       16                                88
+//!     | sequence | magic | status, 8 bytes per value       |  the rest of the page is unused
 //! ```
 //!
-//! A sequence lock keeps it consistent (Boehm, *Can seqlocks get along with programming language memory models?*, 2012). The
-//! sequence is odd while the monitor writes:
+//! A sequence lock makes copies consistent (Boehm, *Can seqlocks get along with programming
+//! language memory models?*, 2012). The sequence is odd while the monitor writes:
 //!
 //! ```text
-//!     monitor                                  reader
-//!     sequence = odd        (Relaxed)          before = sequence    (Relaxed, then an Acquire fence)
-//!     Release fence                            copy the words       (Relaxed)
-//!     write the words       (Relaxed)          Acquire fence
-//!     sequence = even       (Release)          after = sequence     (Relaxed)
+//!     monitor                              reader
+//!     sequence = odd    (Relaxed)          before = sequence  (Relaxed, then an Acquire fence)
+//!     Release fence                        copy the words     (Relaxed)
+//!     write the words   (Relaxed)          Acquire fence
+//!     sequence = even   (Release)          after = sequence   (Relaxed)
 //! ```
 //!
-//! Why a copy with `before == after`, even, is whole. A word of a later write was stored after the Release fence; if the
-//! reader saw one, its Acquire fence makes it see that write's odd sequence as well, or a later one: `after` differs. A word of
-//! an earlier write it cannot have seen: `before` is even, its fence pairs with the Release store of it, and all words of that
-//! write come before. Loads are Relaxed with fences, because only Relaxed loads may be made from pages that are mapped
-//! read-only.
+//! A copy with `before == after`, even, is consistent. First, it contains no word of a later write:
+//! such a word is stored after the Release fence, so the reader's Acquire fence makes the reader
+//! read that write's odd sequence or a later one, and `after` differs. Second, it contains no word
+//! of an earlier write: `before` is even, its fence pairs with the Release store of that sequence,
+//! and all words of that write precede the store. Readers use Relaxed loads with fences, because
+//! pages that are mapped read-only permit no other atomic loads.
 //!
-//! Readers write nothing and wait for nobody: after [`TRIES_MAX`] copies that were not whole they give up.
+//! Readers write nothing and never block: they fail after [`TRIES_MAX`] inconsistent copies.
 
 use crate::goal::Goal;
 use crate::raw::Layout;
 use corebeat_sync::atomic::{AtomicU64, Ordering, fence};
 use std::{array, hint};
 
-/// How often a reader tries to get a whole copy. A write takes some 20 ns, once a period.
+/// Limit on the attempts of a reader. A write takes about 20 ns, once per period.
 const TRIES_MAX: usize = if cfg!(any(loom, miri)) { 2 } else { 1_000 };
 
 /// "CBHBSTA" and the version of the layout.
 const MAGIC: u64 = u64::from_be_bytes(*b"CBHBSTA1");
 const WORDS: usize = 9;
 
-/// What is known of a group.
+/// The state of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Status {
-    /// What it wants.
+    /// The target of the group.
     pub goal: Goal,
-    /// Beats of all its members, past ones included. It stops at the largest number there is.
+    /// Beats of all members, including past ones. The count saturates.
     pub beats: u64,
-    /// How many threads beat for it.
+    /// Number of threads that beat for the group.
     pub members: u32,
-    /// How often it was measured.
+    /// Number of samples.
     pub samples: u64,
-    /// Beats a second since it was made (Sironi et al., *Metronome*, 2012, equation 6); 0 before the first sample.
+    /// Beats per second since the group was created (Sironi et al., *Metronome*, 2012, equation 6);
+    /// 0 before the first sample.
     pub global_rate: f64,
-    /// Beats a second over the goal's window, or since its first beat if that is shorter (equation 7).
+    /// Beats per second over the goal's window, or since the first beat if that is shorter
+    /// (equation 7).
     pub window_rate: f64,
 }
 
@@ -70,11 +73,13 @@ impl Status {
         ]
     }
 
-    /// `None` for what no monitor writes.
+    /// Returns `None` for words that no monitor writes.
     fn from_words(words: [u64; WORDS]) -> Option<Status> {
-        let [magic, rate_min, rate_max, window, beats, members, samples, global_rate, window_rate] = words;
+        let [magic, rate_min, rate_max, window, beats, members, samples, global_rate, window_rate] =
+            words;
         let option = |bits| Some(f64::from_bits(bits)).filter(|rate: &f64| !rate.is_nan());
-        let rate = |bits| Some(f64::from_bits(bits)).filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
+        let rate =
+            |bits| Some(f64::from_bits(bits)).filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
         let goal = Goal {
             rate_min: option(rate_min),
             rate_max: option(rate_max),
@@ -93,16 +98,16 @@ impl Status {
     }
 }
 
-/// Why there is no copy.
+/// The reason why a page cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// It was written all the time.
+    /// The page was written during every attempt.
     Unsettled,
-    /// It is no status page.
+    /// The page has invalid contents.
     Damaged,
 }
 
-/// Words under a sequence lock.
+/// Words protected by a sequence lock.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Locked<const N: usize> {
@@ -111,34 +116,38 @@ pub(crate) struct Locked<const N: usize> {
 }
 
 impl<const N: usize> Locked<N> {
-    /// As memory from the system is.
+    /// In the initial state of memory from the system.
     #[cfg(test)]
     pub(crate) fn zeroed() -> Self {
         Locked { sequence: AtomicU64::new(0), words: array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// There is one writer at a time.
+    /// Writes the words. The caller ensures that there is one writer at a time.
     pub(crate) fn write(&self, values: [u64; N]) {
-        // Relaxed: this process alone writes here, under a lock. The sequence is odd already if a writer died.
+        // Relaxed: only this process writes here, under a lock. The sequence is odd already if a
+        // writer died.
         let odd = self.sequence.load(Ordering::Relaxed) | 1;
         self.sequence.store(odd, Ordering::Relaxed);
-        // Pairs with the second fence of a reader: one that sees a word from below sees the odd sequence too.
+        // Pairs with the second fence of a reader: a reader that reads a word of this write also
+        // reads the odd sequence.
         fence(Ordering::Release);
         for (word, value) in self.words.iter().zip(values) {
             word.store(value, Ordering::Relaxed);
         }
-        // Pairs with the first fence of a reader: one that sees this sequence sees all words.
+        // Pairs with the first fence of a reader: a reader that reads this sequence reads all
+        // words.
         self.sequence.store(odd.wrapping_add(1), Ordering::Release);
     }
 
-    /// A whole copy, or none. It only loads, Relaxed, and so may be called where the page is read-only.
+    /// Returns a consistent copy, or `None`. The function uses only Relaxed loads, so the page may
+    /// be mapped read-only.
     pub(crate) fn read(&self) -> Option<[u64; N]> {
         for _ in 0..TRIES_MAX {
             let before = self.sequence.load(Ordering::Relaxed);
             // Pairs with the Release store of this sequence.
             fence(Ordering::Acquire);
             let words = array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
-            // Pairs with the Release fence of whoever wrote a word that we saw.
+            // Pairs with the Release fence of the writer of any word that was read.
             fence(Ordering::Acquire);
             let after = self.sequence.load(Ordering::Relaxed);
             if before == after && before.is_multiple_of(2) {
@@ -150,24 +159,25 @@ impl<const N: usize> Locked<N> {
     }
 }
 
-/// The page. Of all bytes that there can be, each is one.
+/// The page. Every bit pattern is a valid value.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Page(Locked<WORDS>);
 
-// SAFETY: atomics alone, which have no bytes that they cannot be. (loom's are something else; models map no memory.)
+// SAFETY: the page contains only atomics, which accept every bit pattern. (The types of loom
+// differ, but models map no memory.)
 unsafe impl Layout for Page {
     const NAME: &'static str = "status page";
     const BYTES: usize = 4096;
 }
 
 impl Page {
-    /// Tells this. There is one writer at a time.
+    /// Writes the status. The caller ensures that there is one writer at a time.
     pub(crate) fn write(&self, status: &Status) {
         self.0.write(status.words());
     }
 
-    /// A copy that is whole and makes sense. It only loads, Relaxed.
+    /// Returns a consistent and valid status. The function uses only Relaxed loads.
     pub(crate) fn read(&self) -> Result<Status, Unreadable> {
         Status::from_words(self.0.read().ok_or(Unreadable::Unsettled)?).ok_or(Unreadable::Damaged)
     }
@@ -179,7 +189,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn page_gives_back_what_was_written() {
+    fn written_page_is_read_back() {
         let page = Page(Locked::zeroed());
         assert_eq!(page.read(), Err(Unreadable::Damaged));
         let goal = Goal { rate_min: Some(0.5), rate_max: None, window: 3, hold: false };
@@ -199,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn page_in_the_middle_of_a_write_is_given_up() {
+    fn reader_gives_up_on_an_unfinished_write() {
         let page = Page(Locked::zeroed());
         page.write(&Status::default());
         page.0.sequence.store(7, Ordering::Relaxed);
@@ -209,9 +219,10 @@ mod tests {
     }
 
     #[test]
-    fn page_readers_never_see_halves() {
+    fn readers_never_obtain_mixed_statuses() {
         let page = Page(Locked::zeroed());
-        let status = |n: u64| Status { beats: n, samples: n, global_rate: n as f64, ..Status::default() };
+        let status =
+            |n: u64| Status { beats: n, samples: n, global_rate: n as f64, ..Status::default() };
         page.write(&status(0));
         std::thread::scope(|scope| {
             let read = || {
@@ -231,10 +242,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn page_with_any_content_is_read_without_harm(content in any::<[u64; WORDS]>(), sequence: u64, right: bool) {
+        fn page_with_arbitrary_content_is_read_safely(
+            content in any::<[u64; WORDS]>(),
+            sequence: u64,
+            right: bool,
+        ) {
             let page = Page(Locked::zeroed());
             page.0.sequence.store(sequence, Ordering::Relaxed);
-            page.0.words.iter().zip(&content).for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+            for (word, value) in page.0.words.iter().zip(&content) {
+                word.store(*value, Ordering::Relaxed);
+            }
             if right {
                 page.0.words[0].store(MAGIC, Ordering::Relaxed);
             }

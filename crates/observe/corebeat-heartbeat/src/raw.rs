@@ -1,8 +1,10 @@
-//! Shared memory: made, sealed, handed over, checked, and mapped. The unsafe core of this crate.
+//! Shared memory: creation, sealing, transfer, checks and mapping. This module contains the unsafe
+//! core of the crate.
 //!
-//! A page has one writing process. It makes a memfd, maps it writable, and then seals it: its size is fixed for ever, nobody
-//! can map it writable again or write to its descriptor, and no seal can be taken away. The descriptor is handed over; who
-//! receives it checks all that before mapping it, because memory that somebody truncates kills its readers.
+//! Every shared memory has one writing process. That process creates a memfd, maps it writable, and
+//! then seals it: the size is fixed forever, no process can map it writable again or write to its
+//! descriptor, and no seal can be removed. The process then passes the descriptor on. The receiver
+//! checks all of this before it maps the memory, because truncated memory kills its readers.
 //!
 //! ```text
 //!     owner                                      receiver
@@ -13,8 +15,8 @@
 //!                                                mmap PROT_READ
 //! ```
 //!
-//! Who reads a hole of a mapped file has a page put there, and pays for it: so there must be none. The seals let nobody make one
-//! later (`fallocate(2)`, FALLOC_FL_PUNCH_HOLE).
+//! Reading a hole of a mapped file allocates a page at the reader's expense, so holes are refused.
+//! The seals prevent later holes (`fallocate(2)`, FALLOC_FL_PUNCH_HOLE).
 
 mod fork;
 
@@ -27,33 +29,35 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
-/// What every memory that is handed over has: no new size, no new writer, and no change of that.
+/// The seals of all shared memory: fixed size, no new writer, and no further change of seals.
 const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
-/// `statfs` calls the memory behind a memfd this. Huge pages have another number: where there is none, touching them kills.
+/// The file system type of a memfd. Huge pages have another type; touching them kills the process
+/// if none are available.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// What `fstat` counts memory in, whatever its blocks are.
+/// The unit of `st_blocks`, independent of the block size.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// What lies in shared memory.
+/// The layout of shared memory.
 ///
 /// # Safety
 ///
-/// Any bytes are one, zeros too; it is made of nothing but atomics (and room), so that it may change at any time; it has no
-/// more than `BYTES` bytes, and an alignment of at most a page.
+/// Every bit pattern is a valid value, including zeros. The type consists only of atomics and
+/// padding, so that its contents may change at any time. Its size is at most `BYTES`, its alignment
+/// at most a page.
 pub(crate) unsafe trait Layout {
-    /// What people call it.
+    /// Name for messages.
     const NAME: &'static str;
-    /// Size of the memory, in bytes; whole pages.
+    /// Size of the memory in bytes, a multiple of the page size.
     const BYTES: usize;
 }
 
-/// A mapping, until it is dropped.
+/// A mapping, which is removed on drop.
 #[derive(Debug)]
 struct Mapping<L: Layout>(NonNull<L>);
 
-// SAFETY: it may be used and unmapped from any thread; what is in there is atomics.
+// SAFETY: any thread may use and unmap the memory; it contains only atomics.
 unsafe impl<L: Layout> Send for Mapping<L> {}
 // SAFETY: as above.
 unsafe impl<L: Layout> Sync for Mapping<L> {}
@@ -61,22 +65,25 @@ unsafe impl<L: Layout> Sync for Mapping<L> {}
 impl<L: Layout> Mapping<L> {
     fn new(fd: BorrowedFd<'_>, access: ProtFlags) -> Result<Mapping<L>, Error> {
         const { assert!(size_of::<L>() <= L::BYTES && align_of::<L>() <= 4096) };
-        // SAFETY: a new mapping where there was none.
+        // SAFETY: the kernel chooses an unused address for the new mapping.
         let start = unsafe { mm::mmap(ptr::null_mut(), L::BYTES, access, MapFlags::SHARED, fd, 0) };
-        let start = start.map_err(|why| Error::system("no room for shared memory", why))?;
+        let start = start.map_err(|why| Error::system("cannot map shared memory", why))?;
         let start = NonNull::new(start.cast::<L>());
-        start.map(Mapping).ok_or(Error::BadMemory { what: L::NAME, why: "it came to lie at address 0" })
+        start
+            .map(Mapping)
+            .ok_or(Error::BadMemory { what: L::NAME, why: "it was mapped at address 0" })
     }
 }
 
 impl<L: Layout> Drop for Mapping<L> {
     fn drop(&mut self) {
-        // SAFETY: mapped by us with this size, and nobody has a reference any more. It cannot fail for a whole mapping.
+        // SAFETY: this type has mapped the memory with this size, and no reference to it is left.
+        // Unmapping a whole mapping cannot fail.
         let _ = unsafe { mm::munmap(self.0.as_ptr().cast::<c_void>(), L::BYTES) };
     }
 }
 
-/// Memory of which this process is the writer. In a child of fork it is the child's own.
+/// Memory that this process writes. In a child of fork it becomes private to the child.
 #[derive(Debug)]
 pub(crate) struct Own<L: Layout> {
     mapping: Mapping<L>,
@@ -84,19 +91,19 @@ pub(crate) struct Own<L: Layout> {
 }
 
 impl<L: Layout> Own<L> {
-    /// New memory, all zeros.
+    /// New memory, filled with zeros.
     pub(crate) fn new() -> Result<Own<L>, Error> {
         let name = L::NAME.replace(' ', "-");
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Linux before 6.3 does not know that it could be executed.
+        // Linux before 6.3 does not support the flag.
         let fd = fs::memfd_create(name.as_str(), flags | MemfdFlags::NOEXEC_SEAL)
             .or_else(|_| fs::memfd_create(name.as_str(), flags))
-            .map_err(|why| Error::system("no shared memory", why))?;
+            .map_err(|why| Error::system("cannot create shared memory", why))?;
         fs::fallocate(&fd, FallocateFlags::empty(), 0, L::BYTES as u64)
-            .map_err(|why| Error::system("no shared memory", why))?;
+            .map_err(|why| Error::system("cannot allocate shared memory", why))?;
         let mapping = Mapping::new(fd.as_fd(), ProtFlags::READ | ProtFlags::WRITE)?;
         fs::fcntl_add_seals(&fd, SEALS)
-            .map_err(|why| Error::system("shared memory cannot be sealed (this needs Linux 5.1)", why))?;
+            .map_err(|why| Error::system("cannot seal shared memory (requires Linux 5.1)", why))?;
         fork::keep(mapping.0.addr().get(), L::BYTES)?;
         Ok(Own { mapping, fd })
     }
@@ -112,7 +119,8 @@ impl<L: Layout> Deref for Own<L> {
     type Target = L;
 
     fn deref(&self) -> &L {
-        // SAFETY: mapped as long as this lives, large enough, and of any bytes that are in there `L` is made.
+        // SAFETY: the memory is mapped while `self` exists and is large enough, and every bit
+        // pattern is a valid `L`.
         unsafe { self.mapping.0.as_ref() }
     }
 }
@@ -123,49 +131,49 @@ impl<L: Layout> AsFd for Own<L> {
     }
 }
 
-/// Memory that another process writes, or another part of this one.
+/// Memory that another process, or another part of this process, writes.
 #[derive(Debug)]
 pub(crate) struct View<L: Layout>(Mapping<L>);
 
 impl<L: Layout> View<L> {
-    /// Looks at what was handed over. The descriptor is not needed afterwards.
+    /// Checks and maps received memory. The descriptor is not needed afterwards.
     ///
     /// # Errors
-    /// [`Error::BadMemory`], if reading it could do harm.
+    /// [`Error::BadMemory`] if reading the memory could cause harm.
     pub(crate) fn new(fd: BorrowedFd<'_>) -> Result<View<L>, Error> {
         let bad = |why| Error::BadMemory { what: L::NAME, why };
-        let seals = fs::fcntl_get_seals(fd).map_err(|_| bad("it is no memfd"))?;
+        let seals = fs::fcntl_get_seals(fd).map_err(|_| bad("it is not a memfd"))?;
         if !seals.contains(SEALS) {
-            return Err(bad("it lacks seals: SHRINK, GROW, FUTURE_WRITE and SEAL must be set"));
+            return Err(bad("seals are missing: SHRINK, GROW, FUTURE_WRITE and SEAL must be set"));
         }
-        let kind = fs::fstatfs(fd).map_err(|_| bad("it is no memfd"))?.f_type;
+        let kind = fs::fstatfs(fd).map_err(|_| bad("it is not a memfd"))?.f_type;
         if u64::try_from(kind).ok() != Some(TMPFS_MAGIC) {
-            return Err(bad("it is made of huge pages"));
+            return Err(bad("it consists of huge pages"));
         }
-        let stat = fs::fstat(fd).map_err(|_| bad("it is no memfd"))?;
+        let stat = fs::fstat(fd).map_err(|_| bad("it is not a memfd"))?;
         if usize::try_from(stat.st_size).ok() != Some(L::BYTES) {
-            return Err(bad("it has another size"));
+            return Err(bad("it has the wrong size"));
         }
         let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
         if blocks.saturating_mul(STAT_BLOCK_BYTES) < L::BYTES as u64 {
-            return Err(bad("it has holes: fallocate all of it"));
+            return Err(bad("it has holes: allocate all of it with fallocate"));
         }
         Mapping::new(fd, ProtFlags::READ).map(View)
     }
 
-    /// What is in there, and may change at any time.
+    /// The contents, which may change at any time.
     ///
     /// # Safety
-    /// The memory is mapped read-only: nothing but Relaxed loads.
+    /// The memory is mapped read-only: the caller uses only Relaxed loads.
     pub(crate) unsafe fn get(&self) -> &L {
         // SAFETY: as for `Own`.
         unsafe { self.0.0.as_ref() }
     }
 }
 
-/// Whether a thread of this process still runs; a number that is used again is taken for the same.
+/// Whether a thread of this process is running. A reused thread ID counts as the same thread.
 pub(crate) fn is_alive(tid: Pid) -> bool {
     let process = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: signal 0 is none.
+    // SAFETY: signal 0 has no effect.
     unsafe { libc::tgkill(process, tid.as_raw_nonzero().get(), 0) == 0 }
 }

@@ -1,38 +1,39 @@
-//! The monitor's side: which groups there are, who is in them, and what they have done.
+//! The monitor's side: groups, their members and their beats.
 //!
-//! It has no socket, no thread and no clock: whoever has them calls it.
+//! The registry uses no socket, no thread and no clock: its caller provides the time.
 
 use crate::Error;
 use crate::goal::Goal;
-use crate::group::{GroupId, Mode, Peer, Role};
+use crate::group::{GroupId, Mode, Peer};
 use crate::page::{Page, Status};
 use crate::rate::History;
 use crate::raw::{Own, View};
 use crate::region::Watched;
+use corebeat_wire::host::Role;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// How many groups a user can own at a time.
+/// Limit on the number of groups of a user.
 pub const GROUPS_PER_USER_MAX: usize = 128;
-/// How many times processes of a user can be attached, each for one group and one role.
+/// Limit on the number of attachments of a user's processes, each to one group in one role.
 pub const MEMBERS_PER_USER_MAX: usize = 512;
-/// The same for all users together.
+/// Limit on the number of attachments of all users together.
 pub const MEMBERS_MAX: usize = 4096;
 
-/// An attached process, by a name that is never used twice.
+/// The identity of an attached process, which is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(u64);
 
-/// What a group is, and does.
+/// Identity and state of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupInfo {
-    /// Which.
+    /// The group.
     pub id: GroupId,
-    /// What others may do.
+    /// The permissions of other users.
     pub mode: Mode,
-    /// Processes that beat for it, in ascending order.
+    /// Processes that beat for the group, in ascending order.
     pub pids: Vec<u32>,
-    /// As of the last sample.
+    /// State at the last sample.
     pub status: Status,
 }
 
@@ -50,7 +51,7 @@ struct Entry {
     page: Own<Page>,
     history: History,
     status: Status,
-    /// The processes that beat for it, with how many members each is.
+    /// Processes that beat for the group, with the number of members of each.
     pids: BTreeMap<u32, usize>,
 }
 
@@ -58,7 +59,7 @@ struct Entry {
 struct Member {
     group: GroupId,
     peer: Peer,
-    /// A producer's.
+    /// The region of a producer.
     region: Option<Watched>,
 }
 
@@ -90,20 +91,22 @@ impl Entry {
 }
 
 impl Registry {
-    /// Without groups.
+    /// A registry without groups.
     pub fn new() -> Registry {
         Registry::default()
     }
 
-    /// Attaches a process to a group. A group that is not there yet is made, if it is to be the asker's own, or root asks.
+    /// Attaches a process to a group. A group that does not exist is created if the process belongs
+    /// to its owner or to root.
     ///
-    /// `mode` is for the owner (or root) to give, also later; without it a new group has [`Mode::OWN`]. A `region` makes a
-    /// producer of the process, and is the descriptor that [`Producer`](crate::Producer) handed over; without one it is a
-    /// consumer. What comes back is the status page, to hand over to the process.
+    /// Only the owner and root may pass a `mode`, at any time; without one a new group has
+    /// [`Mode::OWN`]. A `region`, the descriptor of a [`Producer`](crate::Producer), makes the
+    /// process a producer; without one it is a consumer. Returns the status page, which the caller
+    /// passes to the process.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`], [`Error::NoSuchGroup`], [`Error::TooMany`]; [`Error::BadMemory`] for a region that is none;
-    /// [`Error::System`]. Nothing has changed then.
+    /// [`Error::NotAllowed`], [`Error::NoSuchGroup`], [`Error::TooMany`]; [`Error::BadMemory`] for
+    /// an invalid region; [`Error::System`]. After an error nothing is changed.
     pub fn join(
         &mut self,
         peer: Peer,
@@ -115,7 +118,9 @@ impl Registry {
         let role = if region.is_some() { Role::Producer } else { Role::Consumer };
         let group = self.groups.get(&id);
         if mode.is_some() && !peer.owns(id) {
-            return Err(self.seen(peer, id).map_or_else(|why| why, |_| Error::NotAllowed(id)));
+            return Err(self
+                .accessible(peer, id)
+                .map_or_else(|why| why, |_| Error::NotAllowed(id)));
         }
         if group.is_some() {
             self.check_access(peer, id, role)?
@@ -130,11 +135,15 @@ impl Registry {
             return Err(Error::too_many("processes attached", MEMBERS_MAX));
         }
         let region = region.map(|fd| View::new(fd).and_then(Watched::new)).transpose()?;
-        let made = if group.is_none() { Some(Entry::new(mode.unwrap_or_default(), now_ns)?) } else { None };
+        let made = if group.is_none() {
+            Some(Entry::new(mode.unwrap_or_default(), now_ns)?)
+        } else {
+            None
+        };
         let page = made.as_ref().or(group).map(|group| group.page.as_fd().try_clone_to_owned());
         let page = page.ok_or(Error::NoSuchGroup(id))?;
-        let page = page.map_err(|why| Error::system("no descriptor for the status page", why))?;
-        // Nothing fails from here on.
+        let page = page.map_err(|why| Error::system("cannot duplicate the status page", why))?;
+        // No step below can fail.
         self.groups.extend(made.map(|group| (id, group)));
         if let Some(group) = self.groups.get_mut(&id) {
             group.mode = mode.unwrap_or(group.mode);
@@ -148,14 +157,16 @@ impl Registry {
         Ok((member, page))
     }
 
-    /// Detaches a process, and keeps what it has counted. A group without members is no more. A member that is not there has
-    /// left already.
+    /// Detaches a process. Its beats still count. A group ends with its last member. A repeated
+    /// call has no effect.
     pub fn leave(&mut self, member: MemberId) {
         let Some(mut member) = self.members.remove(&member) else { return };
         if self.members.values().all(|other| other.group != member.group) {
             self.groups.remove(&member.group);
-        } else if let (Some(region), Some(group)) = (&mut member.region, self.groups.get_mut(&member.group)) {
-            group.count(region.look().beats);
+        } else if let (Some(region), Some(group)) =
+            (&mut member.region, self.groups.get_mut(&member.group))
+        {
+            group.count(region.sample().beats);
             if let Some(count) = group.pids.get_mut(&member.peer.pid) {
                 *count -= 1;
             }
@@ -163,10 +174,11 @@ impl Registry {
         }
     }
 
-    /// Gives a group a goal, which stands in its status page when this returns.
+    /// Sets the goal of a group. Its status page contains the goal when this function returns.
     ///
     /// # Errors
-    /// Those of [`Goal::check`]; [`Error::NoSuchGroup`]; [`Error::NotAllowed`] for who may not beat for it.
+    /// Those of [`Goal::check`]; [`Error::NoSuchGroup`]; [`Error::NotAllowed`] without permission
+    /// to beat for the group.
     pub fn set_goal(&mut self, peer: Peer, id: GroupId, goal: Goal) -> Result<(), Error> {
         goal.check()?;
         self.check_access(peer, id, Role::Producer)?;
@@ -176,20 +188,23 @@ impl Registry {
         Ok(())
     }
 
-    /// Measures all groups, and tells them so. Call it once a period, with a time that does not go back.
+    /// Samples all groups and updates their status pages. The caller calls this function once per
+    /// period, with times that never decrease.
     pub fn sample(&mut self, now_ns: u64) {
         self.groups.values_mut().for_each(|group| group.status.members = 0);
         for member in self.members.values_mut() {
-            if let (Some(region), Some(group)) = (&mut member.region, self.groups.get_mut(&member.group)) {
-                let seen = region.look();
-                group.count(seen.beats);
-                group.status.members += seen.threads;
+            if let (Some(region), Some(group)) =
+                (&mut member.region, self.groups.get_mut(&member.group))
+            {
+                let observed = region.sample();
+                group.count(observed.beats);
+                group.status.members += observed.threads;
             }
         }
         self.groups.values_mut().for_each(|group| group.sample(now_ns));
     }
 
-    /// All groups, in the order of their owners and numbers.
+    /// All groups, sorted by owner and number.
     pub fn groups(&self) -> impl Iterator<Item = GroupInfo> {
         self.groups.iter().map(|(id, group)| GroupInfo {
             id: *id,
@@ -199,32 +214,38 @@ impl Registry {
         })
     }
 
-    /// How many groups there are.
+    /// Number of groups.
     pub fn group_count(&self) -> usize {
         self.groups.len()
     }
 
-    /// Whether nobody is attached.
+    /// Whether no process is attached.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// A group, for those who may know of it: that others may do nothing with is not there for them.
-    fn seen(&self, peer: Peer, id: GroupId) -> Result<&Entry, Error> {
+    /// A group that is accessible to `peer`. A group without any permission for `peer` is treated
+    /// as nonexistent.
+    fn accessible(&self, peer: Peer, id: GroupId) -> Result<&Entry, Error> {
         let group = self.groups.get(&id);
         group.filter(|group| peer.owns(id) || group.mode != Mode::OWN).ok_or(Error::NoSuchGroup(id))
     }
 
     fn check_access(&self, peer: Peer, id: GroupId, role: Role) -> Result<(), Error> {
-        let group = self.seen(peer, id)?;
-        if peer.owns(id) || group.mode.lets_others(role) { Ok(()) } else { Err(Error::NotAllowed(id)) }
+        let group = self.accessible(peer, id)?;
+        if peer.owns(id) || group.mode.permits_others(role) {
+            Ok(())
+        } else {
+            Err(Error::NotAllowed(id))
+        }
     }
 
     fn check_new(&self, peer: Peer, id: GroupId) -> Result<(), Error> {
         if !peer.owns(id) {
             return Err(Error::NoSuchGroup(id));
         }
-        let all = GroupId { owner: id.owner, number: 0 }..=GroupId { owner: id.owner, number: u32::MAX };
+        let all =
+            GroupId { owner: id.owner, number: 0 }..=GroupId { owner: id.owner, number: u32::MAX };
         if self.groups.range(all).count() >= GROUPS_PER_USER_MAX {
             return Err(Error::too_many("groups of this user", GROUPS_PER_USER_MAX));
         }
@@ -262,7 +283,7 @@ mod tests {
 
     fn read(page: &OwnedFd) -> Status {
         let page = View::<Page>::new(page.as_fd()).unwrap();
-        // SAFETY: it loads, Relaxed.
+        // SAFETY: only Relaxed loads.
         unsafe { page.get() }.read().unwrap()
     }
 
@@ -282,19 +303,20 @@ mod tests {
     #[test]
     fn group_of_two_processes_has_their_sum() {
         let mut registry = Registry::new();
-        let (mine, yours) = (region(), region());
+        let (first_region, second_region) = (region(), region());
         let tid = rustix::thread::gettid();
-        assert_eq!((mine.take(tid).unwrap(), yours.take(tid).unwrap()), (0, 0));
+        assert_eq!((first_region.take(tid).unwrap(), second_region.take(tid).unwrap()), (0, 0));
         let id = group_of(7, 1);
-        let (first, page) = registry.join(peer(7), id, None, Some(mine.as_fd()), SECOND_NS).unwrap();
-        beat(&mine, 0, 5);
+        let (first, page) =
+            registry.join(peer(7), id, None, Some(first_region.as_fd()), SECOND_NS).unwrap();
+        beat(&first_region, 0, 5);
         registry.sample(2 * SECOND_NS);
         assert_eq!((read(&page).global_rate, read(&page).members), (5.0, 1));
-        // What it counted before is not this group's.
-        beat(&yours, 0, 1000);
-        registry.join(peer(7), id, None, Some(yours.as_fd()), 2 * SECOND_NS).unwrap();
-        beat(&yours, 0, 10);
-        beat(&mine, 0, 3);
+        // Beats from before it joined do not count for this group.
+        beat(&second_region, 0, 1000);
+        registry.join(peer(7), id, None, Some(second_region.as_fd()), 2 * SECOND_NS).unwrap();
+        beat(&second_region, 0, 10);
+        beat(&first_region, 0, 3);
         registry.leave(first);
         registry.sample(3 * SECOND_NS);
         let status = read(&page);
@@ -303,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn group_of_another_is_open_as_far_as_its_mode() {
+    fn mode_determines_access_of_other_users() {
         let id = group_of(7, 1);
         for (mode, watch, beat) in
             [(Mode::OWN, false, false), (Mode::WATCHED, true, false), (Mode::OPEN, true, true)]
@@ -314,28 +336,44 @@ mod tests {
             assert_eq!(consume(&mut registry, 8, id, None).is_ok(), watch);
             assert_eq!(produce(&mut registry, 8, id).is_ok(), beat);
             assert_eq!(registry.set_goal(peer(8), id, Goal::default()).is_ok(), beat);
-            // Who may do nothing with it does not learn either that it is there.
+            // A user without permissions cannot detect that the group exists.
             let refusals = [
                 consume(&mut registry, 8, id, Some(Mode::OPEN)).unwrap_err(),
-                registry.set_goal(peer(8), id, Goal::default()).err().unwrap_or(Error::NotAllowed(id)),
+                registry
+                    .set_goal(peer(8), id, Goal::default())
+                    .err()
+                    .unwrap_or(Error::NotAllowed(id)),
             ];
             for refused in refusals {
-                assert_eq!(matches!(refused, Error::NoSuchGroup(_)), mode == Mode::OWN, "{refused}");
+                assert_eq!(
+                    matches!(refused, Error::NoSuchGroup(_)),
+                    mode == Mode::OWN,
+                    "{refused}"
+                );
             }
-            assert!(consume(&mut registry, 0, id, None).is_ok() && produce(&mut registry, 0, id).is_ok());
-            // The owner thinks again: those who are in stay.
+            assert!(
+                consume(&mut registry, 0, id, None).is_ok()
+                    && produce(&mut registry, 0, id).is_ok()
+            );
+            // The owner withdraws the permissions: attached members stay.
             consume(&mut registry, 7, id, Some(Mode::OWN)).unwrap();
             assert!(matches!(consume(&mut registry, 8, id, None), Err(Error::NoSuchGroup(_))));
         }
         let mut registry = Registry::new();
-        assert!(matches!(consume(&mut registry, 8, id, Some(Mode::OPEN)), Err(Error::NoSuchGroup(_))));
-        assert!(matches!(registry.set_goal(peer(7), id, Goal::default()), Err(Error::NoSuchGroup(_))));
+        assert!(matches!(
+            consume(&mut registry, 8, id, Some(Mode::OPEN)),
+            Err(Error::NoSuchGroup(_))
+        ));
+        assert!(matches!(
+            registry.set_goal(peer(7), id, Goal::default()),
+            Err(Error::NoSuchGroup(_))
+        ));
         consume(&mut registry, 0, id, Some(Mode::OWN)).unwrap();
         consume(&mut registry, 7, id, None).unwrap();
     }
 
     #[test]
-    fn limits_of_a_user_are_no_limits_of_others() {
+    fn limits_of_users_are_independent() {
         let mut registry = Registry::new();
         for number in 0..GROUPS_PER_USER_MAX as u32 {
             consume(&mut registry, 1, group_of(1, number), None).unwrap();
@@ -343,7 +381,8 @@ mod tests {
         let more = consume(&mut registry, 1, group_of(1, u32::MAX), None);
         assert!(matches!(more, Err(Error::TooMany { limit: GROUPS_PER_USER_MAX, .. })));
         let fill = |registry: &mut Registry, uid: u32| {
-            let attached = registry.members.values().filter(|member| member.peer.uid == uid).count();
+            let attached =
+                registry.members.values().filter(|member| member.peer.uid == uid).count();
             for _ in attached..MEMBERS_PER_USER_MAX {
                 consume(registry, uid, group_of(uid, 3), None).unwrap();
             }
@@ -360,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn goal_is_told_at_once_and_a_bad_one_never() {
+    fn valid_goals_take_effect_immediately_and_invalid_goals_never() {
         let mut registry = Registry::new();
         let id = group_of(7, 1);
         let (_, page) = registry.join(peer(7), id, None, None, 0).unwrap();
@@ -371,7 +410,7 @@ mod tests {
         assert_eq!(read(&page).goal, goal);
     }
 
-    /// What may happen; members are taken modulo what there are.
+    /// Operations of the test; members are taken modulo their number.
     #[derive(Debug, Clone)]
     enum Step {
         Join { uid: u32, id: GroupId, mode: Option<Mode>, beats: bool },
@@ -396,7 +435,7 @@ mod tests {
         ]
     }
 
-    /// The same from the definitions: it remembers everything.
+    /// A reference model that follows the definitions and records everything.
     #[derive(Default)]
     struct Model {
         groups: BTreeMap<GroupId, ModelGroup>,
@@ -407,11 +446,11 @@ mod tests {
         mode: Mode,
         goal: Goal,
         page: OwnedFd,
-        /// Beats of those who have left.
+        /// Beats of former members.
         past: u64,
-        /// Time and beats, from the beginning.
+        /// Time and beats of all samples.
         samples: Vec<(u64, u64)>,
-        /// So many samples back the window begins.
+        /// Length of the window in samples.
         window: usize,
     }
 
@@ -426,18 +465,24 @@ mod tests {
     impl Model {
         fn may(&self, uid: u32, id: GroupId, role: Role) -> bool {
             let group = self.groups.get(&id);
-            uid == id.owner || uid == 0 || group.is_some_and(|group| group.mode.lets_others(role))
+            uid == id.owner
+                || uid == 0
+                || group.is_some_and(|group| group.mode.permits_others(role))
         }
 
-        /// What the registry is to tell after a sample.
+        /// The expected state after a sample.
         fn info(&self, id: GroupId) -> GroupInfo {
             let group = &self.groups[&id];
-            let rate = |from: usize| match (group.samples[from], group.samples[group.samples.len() - 1]) {
-                ((from_ns, _), (to_ns, _)) if from_ns == to_ns => 0.0,
-                ((from_ns, from), (to_ns, to)) => (to - from) as f64 / ((to_ns - from_ns) / SECOND_NS) as f64,
-            };
+            let rate =
+                |from: usize| match (group.samples[from], group.samples[group.samples.len() - 1]) {
+                    ((from_ns, _), (to_ns, _)) if from_ns == to_ns => 0.0,
+                    ((from_ns, from), (to_ns, to)) => {
+                        (to - from) as f64 / ((to_ns - from_ns) / SECOND_NS) as f64
+                    }
+                };
             let members = || self.members.iter().filter(|member| member.id == id);
-            let pids: BTreeSet<u32> = members().filter(|m| m.region.is_some()).map(|m| m.pid).collect();
+            let pids: BTreeSet<u32> =
+                members().filter(|m| m.region.is_some()).map(|m| m.pid).collect();
             let status = Status {
                 goal: group.goal,
                 beats: group.past + members().map(|member| member.beats).sum::<u64>(),
@@ -455,11 +500,16 @@ mod tests {
                 Step::Join { uid, id, mode, beats } => {
                     let role = if beats { Role::Producer } else { Role::Consumer };
                     let region = beats.then(region);
-                    region
-                        .iter()
-                        .for_each(|region| assert_eq!(region.take(rustix::thread::gettid()).unwrap(), 0));
-                    let joined =
-                        registry.join(peer(uid), id, mode, region.as_ref().map(AsFd::as_fd), *now_ns);
+                    region.iter().for_each(|region| {
+                        assert_eq!(region.take(rustix::thread::gettid()).unwrap(), 0)
+                    });
+                    let joined = registry.join(
+                        peer(uid),
+                        id,
+                        mode,
+                        region.as_ref().map(AsFd::as_fd),
+                        *now_ns,
+                    );
                     let owns = uid == id.owner || uid == 0;
                     assert_eq!(joined.is_ok(), owns || mode.is_none() && self.may(uid, id, role));
                     let Ok((name, page)) = joined else { return };
@@ -472,10 +522,17 @@ mod tests {
                         window: 0,
                     });
                     group.mode = mode.unwrap_or(group.mode);
-                    self.members.push(ModelMember { name, pid: peer(uid).pid, id, region, beats: 0 });
+                    self.members.push(ModelMember {
+                        name,
+                        pid: peer(uid).pid,
+                        id,
+                        region,
+                        beats: 0,
+                    });
                 }
                 Step::Leave { member } if count > 0 => {
-                    let ModelMember { name, id, beats, .. } = self.members.swap_remove(member % count);
+                    let ModelMember { name, id, beats, .. } =
+                        self.members.swap_remove(member % count);
                     registry.leave(name);
                     registry.leave(name);
                     self.groups.get_mut(&id).unwrap().past += beats;
@@ -508,7 +565,7 @@ mod tests {
                         let group = self.groups.get_mut(&id).unwrap();
                         if group.samples[group.samples.len() - 1].0 < *now_ns {
                             group.samples.push((*now_ns, beats));
-                            // It begins where the beats begin.
+                            // The window begins at the first beats.
                             let more = if beats == 0 { 0 } else { group.window + 1 };
                             group.window = more.min(group.goal.window as usize);
                         }
@@ -523,7 +580,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn registry_does_what_the_definitions_say(steps in proptest::collection::vec(step(), 0..80)) {
+        fn registry_agrees_with_its_model(steps in proptest::collection::vec(step(), 0..80)) {
             let (mut registry, mut model, mut now_ns) = (Registry::new(), Model::default(), 0);
             for step in steps {
                 model.run(&mut registry, &mut now_ns, step);

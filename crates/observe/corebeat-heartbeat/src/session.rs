@@ -1,13 +1,14 @@
-//! What this process has attached: once for each group and role, however many of its threads are in it.
+//! The attachments of this process: one for each group and role, shared by all of its threads.
 
 use crate::Error;
 use crate::goal::Goal;
-use crate::group::{Group, GroupId, Mode, Role};
+use crate::group::{Group, GroupId, Mode};
 use crate::monitor::{Finder, Key, Monitor, PERIOD_MAX, PERIOD_MIN, lock};
 use crate::page::{Page, Status, Unreadable};
 use crate::raw::{Layout, Own, View};
 use crate::region::Region;
-use corebeat_wire::hangs_up;
+use corebeat_wire::host::Role;
+use corebeat_wire::is_closed;
 use rustix::process::{Pid, getpid};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,8 +16,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-/// A process has one. It is never freed: a child of fork begins one of its own, and leaves the one that it has from its parent
-/// alone, because threads that are not in the child may have held its lock.
+/// The attachments of a process. A session is never freed: a child of fork creates its own session
+/// and does not touch its parent's, because a thread that does not exist in the child may have held
+/// its lock.
 #[derive(Debug)]
 pub(crate) struct Session {
     pid: Pid,
@@ -26,57 +28,57 @@ pub(crate) struct Session {
 
 #[derive(Debug, Default)]
 struct State {
-    /// There is one as long as somebody is attached.
+    /// Present while a member is attached.
     monitor: Option<Monitor>,
-    seats: BTreeMap<Key, Occupied>,
+    seats: BTreeMap<Key, SeatEntry>,
 }
 
 #[derive(Debug)]
-struct Occupied {
+struct SeatEntry {
     seat: Arc<Seat>,
     consumers: usize,
 }
 
-/// A process's place in a group.
+/// The attachment of a process to a group in a role.
 #[derive(Debug)]
 pub(crate) struct Seat {
     key: Key,
-    /// What was asked for when it was taken.
+    /// The options with which the process attached.
     mode: Option<Mode>,
-    /// A producer's.
+    /// The region of a producer.
     region: Option<Own<Region>>,
-    /// Another one, when the daemon has a successor.
+    /// Replaced when the daemon has a successor.
     link: RwLock<Link>,
 }
 
-/// What the monitor has given for a seat.
+/// The data that the monitor has provided for a seat.
 #[derive(Debug)]
 struct Link {
     page: View<Page>,
-    /// The line to the daemon, if it measures, or has measured until it ended.
-    line: Option<Arc<OwnedFd>>,
+    /// The connection to the daemon, if a daemon measures or has measured until it ended.
+    connection_fd: Option<Arc<OwnedFd>>,
 }
 
-/// This process's session.
+/// The session of this process.
 pub(crate) fn current() -> &'static Session {
     static CURRENT: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
-    // Pairs with the exchange below: who sees a session sees what is in it.
-    let mut seen = CURRENT.load(Ordering::Acquire);
+    // Pairs with the exchange below: a thread that reads the pointer reads the session.
+    let mut loaded = CURRENT.load(Ordering::Acquire);
     loop {
-        // SAFETY: null, or a session, of which none is freed.
-        match unsafe { seen.as_ref() } {
+        // SAFETY: the pointer is null or refers to a session, and sessions are never freed.
+        match unsafe { loaded.as_ref() } {
             Some(session) if !session.is_forked() => return session,
             _ => {}
         }
         let new = Box::into_raw(Box::new(Session::new(Finder::HOST)));
-        // Release for those who load it; Acquire of the one that somebody else was first with.
-        match CURRENT.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: not freed from here on.
+        // Release for threads that load the pointer; Acquire for the session of a faster thread.
+        match CURRENT.compare_exchange(loaded, new, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: never freed after this point.
             Ok(_) => return unsafe { &*new },
             Err(other) => {
-                // SAFETY: nobody else has seen it.
+                // SAFETY: no other thread has read this pointer.
                 drop(unsafe { Box::from_raw(new) });
-                seen = other;
+                loaded = other;
             }
         }
     }
@@ -87,23 +89,23 @@ impl Session {
         Session { pid: getpid(), finder, state: Mutex::default() }
     }
 
-    /// Whether it is that of a parent.
+    /// Whether the session belongs to a parent process.
     pub(crate) fn is_forked(&self) -> bool {
         self.pid != getpid()
     }
 
-    /// A place in a group, and a slot for this thread if it is to beat.
-    pub(crate) fn sit(&self, group: &Group, role: Role) -> Result<(Arc<Seat>, usize), Error> {
+    /// Attaches to a group. Returns the seat, and a slot for this thread if it is a producer.
+    pub(crate) fn attach(&self, group: &Group, role: Role) -> Result<(Arc<Seat>, usize), Error> {
         if !(PERIOD_MIN..=PERIOD_MAX).contains(&group.period) {
             return Err(Error::BadPeriod(group.period));
         }
         let mut state = lock(&self.state);
-        let sat = state.sit(group, role, self.finder);
-        state.rest();
-        sat
+        let attached = state.attach(group, role, self.finder);
+        state.detach_unused();
+        attached
     }
 
-    /// Gives a place back, and its slot.
+    /// Releases a seat and its slot.
     pub(crate) fn leave(&self, seat: &Arc<Seat>, slot: usize) {
         if self.is_forked() {
             return;
@@ -117,10 +119,11 @@ impl Session {
         if seat.key.1 == Role::Consumer {
             occupied.consumers -= 1;
         }
-        state.rest();
+        state.detach_unused();
     }
 
-    /// What was measured. Where the daemon has ended, its successor measures from here on, if there is one.
+    /// The measurements. If the daemon has ended and another one runs, that one measures from now
+    /// on.
     pub(crate) fn status(&self, seat: &Seat) -> Result<Status, Error> {
         if self.is_forked() {
             return Err(Error::Forked);
@@ -128,7 +131,7 @@ impl Session {
         match seat.status() {
             Err(Error::MonitorGone) => {
                 let mut state = lock(&self.state);
-                state.bring(seat, self.finder)?;
+                state.move_seat(seat, self.finder)?;
                 seat.read()
             }
             status => status,
@@ -136,44 +139,56 @@ impl Session {
     }
 
     /// Changes the goal of a group.
-    pub(crate) fn change_goal(&self, seat: &Arc<Seat>, change: impl FnOnce(&mut Goal)) -> Result<(), Error> {
+    pub(crate) fn change_goal(
+        &self,
+        seat: &Arc<Seat>,
+        change: impl FnOnce(&mut Goal),
+    ) -> Result<(), Error> {
         if self.is_forked() {
             return Err(Error::Forked);
         }
         let mut state = lock(&self.state);
-        let monitor = state.bring(seat, self.finder)?;
+        let monitor = state.move_seat(seat, self.finder)?;
         let mut goal = seat.read()?.goal;
         change(&mut goal);
-        // The daemon says the same, in words that have no number.
+        // The daemon performs the same check, but its refusal does not contain the value.
         goal.check()?;
         monitor.set_goal(seat.group(), goal)
     }
 
     #[cfg(test)]
     pub(crate) fn sample(&self, now_ns: u64) {
-        let Some(Monitor::Local(local)) = &lock(&self.state).monitor else { panic!("nobody is attached") };
+        let Some(Monitor::Local(local)) = &lock(&self.state).monitor else {
+            panic!("no member is attached")
+        };
         local.sample(now_ns);
     }
 
-    /// Whether nobody is attached, and so nobody measures.
+    /// Whether no member is attached, so that nothing is measured.
     #[cfg(test)]
-    pub(crate) fn is_at_rest(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         let state = lock(&self.state);
         state.seats.is_empty() && state.monitor.is_none()
     }
 }
 
 impl State {
-    fn sit(&mut self, group: &Group, role: Role, finder: Finder) -> Result<(Arc<Seat>, usize), Error> {
+    fn attach(
+        &mut self,
+        group: &Group,
+        role: Role,
+        finder: Finder,
+    ) -> Result<(Arc<Seat>, usize), Error> {
         match self.follow(finder) {
-            // Nobody has followed it yet. Until then this process measures, those who were there before as well.
+            // No daemon has taken over yet. Until then this process measures, including the
+            // existing members.
             Err(Error::MonitorGone) => {
                 let local = (finder.local)(group.period)?;
-                let local = match self.monitor.as_ref().and_then(Monitor::line) {
-                    Some(line) => local.standing_in_for(&line)?,
+                let local = match self.monitor.as_ref().and_then(Monitor::connection_fd) {
+                    Some(fd) => local.substituting_for(&fd)?,
                     None => local,
                 };
-                self.go_over(Monitor::Local(local))?;
+                self.move_seats(Monitor::Local(local))?;
             }
             followed => followed?,
         }
@@ -183,7 +198,7 @@ impl State {
         };
         let monitor = self.monitor.insert(monitor);
         if let Monitor::Local(local) = monitor {
-            local.hasten(group.period);
+            local.shorten_period(group.period);
         }
         let owner = group.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
         let key = (GroupId { owner, number: group.number }, role);
@@ -196,7 +211,7 @@ impl State {
                 let region = (role == Role::Producer).then(Own::<Region>::new).transpose()?;
                 region.iter().for_each(|region| region.begin());
                 let link = RwLock::new(Link::new(monitor, key, group.mode, region.as_ref())?);
-                place.insert(Occupied {
+                place.insert(SeatEntry {
                     seat: Arc::new(Seat { key, mode: group.mode, region, link }),
                     consumers: 0,
                 })
@@ -210,25 +225,27 @@ impl State {
         Ok((occupied.seat.clone(), slot))
     }
 
-    /// Where the daemon has ended: finds its successor, and takes all places there.
+    /// If the daemon has ended: finds its successor, and moves all seats there.
     ///
     /// # Errors
-    /// [`Error::MonitorGone`], if there is none, and nobody stands in for it.
+    /// [`Error::MonitorGone`] if there is no successor and no substitute.
     fn follow(&mut self, finder: Finder) -> Result<(), Error> {
-        let Some(monitor) = self.monitor.as_ref().filter(|monitor| monitor.is_over()) else { return Ok(()) };
+        let Some(monitor) = self.monitor.as_ref().filter(|monitor| monitor.is_outdated()) else {
+            return Ok(());
+        };
         let stays = matches!(monitor, Monitor::Local(_));
         match (finder.daemon)()? {
-            Some(successor) => self.go_over(Monitor::Daemon(successor)),
+            Some(successor) => self.move_seats(Monitor::Daemon(successor)),
             None if stays => Ok(()),
             None => Err(Error::MonitorGone),
         }
     }
 
-    /// Takes all places at this monitor. One that cannot be had says so itself when it is asked for something.
+    /// Moves all seats to this monitor. A seat that is refused reports the error at its next use.
     ///
     /// # Errors
-    /// Where the monitor has ended meanwhile.
-    fn go_over(&mut self, monitor: Monitor) -> Result<(), Error> {
+    /// The monitor has ended in the meantime.
+    fn move_seats(&mut self, monitor: Monitor) -> Result<(), Error> {
         let monitor = self.monitor.insert(monitor);
         for occupied in self.seats.values() {
             if let Err(why) = occupied.seat.follow(monitor)
@@ -240,8 +257,8 @@ impl State {
         Ok(())
     }
 
-    /// The monitor, with this place at it.
-    fn bring(&mut self, seat: &Seat, finder: Finder) -> Result<&mut Monitor, Error> {
+    /// The monitor, after this seat has moved to it.
+    fn move_seat(&mut self, seat: &Seat, finder: Finder) -> Result<&mut Monitor, Error> {
         self.follow(finder)?;
         let sits = self.seats.get(&seat.key).is_some_and(|there| ptr::eq(&*there.seat, seat));
         let monitor = self.monitor.as_mut().filter(|_| sits).ok_or(Error::MonitorGone)?;
@@ -249,9 +266,10 @@ impl State {
         Ok(monitor)
     }
 
-    /// Leaves what no thread is attached to any more.
-    fn rest(&mut self) {
-        let left: Vec<Key> = self.seats.iter().filter(|(_, o)| !o.is_needed()).map(|(key, _)| *key).collect();
+    /// Detaches seats without threads.
+    fn detach_unused(&mut self) {
+        let left: Vec<Key> =
+            self.seats.iter().filter(|(_, o)| !o.is_needed()).map(|(key, _)| *key).collect();
         for key in left {
             self.seats.remove(&key);
             self.monitor.iter_mut().for_each(|monitor| monitor.leave(key));
@@ -262,7 +280,7 @@ impl State {
     }
 }
 
-impl Occupied {
+impl SeatEntry {
     fn is_needed(&self) -> bool {
         self.consumers > 0 || self.seat.region.as_ref().is_some_and(|region| region.is_used())
     }
@@ -277,23 +295,24 @@ impl Link {
     ) -> Result<Link, Error> {
         let page = monitor.join(key, mode, region.map(AsFd::as_fd))?;
         let page = View::new(page.as_fd()).inspect_err(|_| monitor.leave(key))?;
-        Ok(Link { page, line: monitor.line() })
+        Ok(Link { page, connection_fd: monitor.connection_fd() })
     }
 
-    /// As it stands there, perhaps since long ago.
+    /// Reads the page, which may be outdated.
     fn read(&self) -> Result<Status, Error> {
-        // SAFETY: it loads, Relaxed.
+        // SAFETY: only Relaxed loads.
         unsafe { self.page.get() }.read().map_err(|why| match why {
             Unreadable::Unsettled => Error::Unsettled,
             Unreadable::Damaged => {
-                Error::BadMemory { what: Page::NAME, why: "its content is none that a monitor writes" }
+                Error::BadMemory { what: Page::NAME, why: "its contents are invalid" }
             }
         })
     }
 
-    /// Whether this monitor has given it.
+    /// Whether this monitor has provided the link.
     fn is_of(&self, monitor: &Monitor) -> bool {
-        self.line.as_ref().map(Arc::as_ptr) == monitor.line().as_ref().map(Arc::as_ptr)
+        self.connection_fd.as_ref().map(Arc::as_ptr)
+            == monitor.connection_fd().as_ref().map(Arc::as_ptr)
     }
 }
 
@@ -302,30 +321,36 @@ impl Seat {
         self.key.0
     }
 
-    /// A producer's.
+    /// The region of a producer.
     pub(crate) fn region(&self) -> Option<&Region> {
         self.region.as_deref()
     }
 
-    /// What the monitor tells, unless there may be another one by now.
+    /// The current measurements. Fails if another monitor may have taken over.
     fn status(&self) -> Result<Status, Error> {
         let link = self.link.read().unwrap_or_else(|e| e.into_inner());
-        if link.line.as_deref().is_some_and(hangs_up) { Err(Error::MonitorGone) } else { link.read() }
+        if link.connection_fd.as_deref().is_some_and(is_closed) {
+            Err(Error::MonitorGone)
+        } else {
+            link.read()
+        }
     }
 
-    /// What the monitor has told.
+    /// The last measurements.
     fn read(&self) -> Result<Status, Error> {
         self.link.read().unwrap_or_else(|e| e.into_inner()).read()
     }
 
-    /// Goes to this monitor, if it is another one. The group's goal goes with its producers, where it has none there yet.
+    /// Moves to this monitor, if it is a new one. The goal of a group moves with its producers, if
+    /// the group has none at the new monitor.
     fn follow(&self, monitor: &mut Monitor) -> Result<(), Error> {
         let link = self.link.read().unwrap_or_else(|e| e.into_inner());
         if link.is_of(monitor) {
             return Ok(());
         }
         let had = link.read().map_or(Goal::default(), |status| status.goal);
-        // Others may look meanwhile. Nobody else changes it: the caller has the session's lock.
+        // Other threads may read in the meantime. Only this thread writes: the caller holds the
+        // lock of the session.
         drop(link);
         let new = Link::new(monitor, self.key, self.mode, self.region.as_ref())?;
         let has = new.read().map_or(had, |status| status.goal);

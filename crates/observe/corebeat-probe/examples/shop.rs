@@ -25,9 +25,9 @@ impl Order<'_> {
 #[probe]
 fn serve(customers: u32) -> u32 {
     let served = (0..customers).map(|customer| {
-        let handover = Handover::here();
+        let handover = Handover::new();
         let serve = thread::spawn(move || {
-            let _handed = handover.take();
+            let _handed = handover.accept();
             Order(&Catalog).total(&[customer, customer + 1])
         });
         serve.join().ok().flatten().unwrap_or(0)
@@ -36,7 +36,8 @@ fn serve(customers: u32) -> u32 {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let path = std::env::args().nth(1).ok_or("say which file the trace goes to")?;
+    let path = std::env::args().nth(1).ok_or("usage: shop FILE")?;
+
     let trace = Trace::create(path)?;
     record(&trace)?;
     switch("shop::*", true)?;

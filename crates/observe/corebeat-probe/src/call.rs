@@ -1,39 +1,39 @@
-//! From events to calls: who called whom, from when to when.
+//! Derives calls from events: callers, callees and times.
 
 use crate::error::Error;
-use corebeat_trace::{Ending, Reader, Record, Value};
+use corebeat_trace::{Ending, Process, Reader, Record, Value};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
 
-/// Calls of a trace that are read, at most.
+/// Limit on the number of calls that are read from a trace.
 pub const CALLS_MAX: usize = 1 << 22;
-/// Events about them that are read, at most: each takes 40 bytes here.
+/// Limit on the number of events about calls; each takes 40 bytes in memory.
 const ITEMS_MAX: usize = 3 * CALLS_MAX;
 
-/// What a probe is on, as the trace has it.
+/// An instrumented function or block, as declared in a trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operation {
-    /// The probe's name.
+    /// Name of the probe.
     pub name: String,
-    /// The source file.
+    /// Path of the source file.
     pub file: String,
-    /// The line in it, from 1.
+    /// Line in the source file, starting at 1.
     pub line: u32,
 }
 
 impl Operation {
-    /// The path without the function: where it belongs to.
+    /// The path without the function: its module or type.
     pub fn place(&self) -> &str {
         self.split().0
     }
 
-    /// The function, or block.
+    /// Name of the function or block.
     pub fn function(&self) -> &str {
         self.split().1
     }
 
-    /// At the last `::` that is in no brackets.
+    /// Splits the name at the last `::` outside brackets.
     fn split(&self) -> (&str, &str) {
         let mut depth = 0usize;
         let bytes = self.name.as_bytes();
@@ -51,40 +51,53 @@ impl Operation {
     }
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It returned.
+    /// The call returned.
     Returned,
-    /// It panicked.
+    /// The call panicked.
     Panicked,
-    /// It had not ended when the trace did.
+    /// The call was open when the trace ended.
     Open,
-    /// Events were lost while it was open.
-    Torn,
+    /// Events were lost while the call was open.
+    EventsLost,
+}
+
+impl Outcome {
+    /// Why the call did not return; empty if it did.
+    pub(crate) fn remark(self) -> &'static str {
+        match self {
+            Outcome::Returned => "",
+            Outcome::Panicked => "panicked",
+            Outcome::Open => "open at the end of the trace",
+            Outcome::EventsLost => "events were lost",
+        }
+    }
 }
 
 /// A call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call {
-    /// What was called: the probe's number.
+    /// Number of the probe.
     pub operation: u16,
-    /// Who called: a number in [`Calls::calls`], less than this one's.
+    /// The caller: an index in [`Calls::calls`], less than the index of this call.
     pub parent: Option<u32>,
-    /// Whether who called did so from another line, by a [`Handover`](crate::Handover) or as a future.
-    pub handed: bool,
-    /// The run of calls that it is in: from a call that nobody called, or that was handed over, to its end on one line. From 0.
+    /// Whether the caller is on another line, through a [`Handover`](crate::Handover) or a future.
+    pub handed_over: bool,
+    /// Number of the run that contains the call. A run lasts from a call without caller, or from a
+    /// handed-over call, to the end of that call on its line.
     pub trace: u32,
-    /// What it runs on.
+    /// The line of execution.
     pub line: Line,
-    /// The number in the trace of the thread that entered it.
+    /// Number in the trace of the thread that entered the call.
     pub thread: u32,
-    /// When it was entered, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time of the enter event, in nanoseconds of `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
-    /// When it was left, or last known to be open.
+    /// Time of the leave event, or the last time at which the call was known to be open.
     pub end_ns: u64,
-    /// How it ended.
+    /// The end of the call.
     pub outcome: Outcome,
 }
 
@@ -92,10 +105,15 @@ pub struct Call {
 #[derive(Debug, Clone, Default)]
 pub struct Calls {
     operations: BTreeMap<u16, Operation>,
+    task_names: BTreeMap<u64, String>,
+    /// Names and values of the fields of all calls, and those of each call.
+    fields: Vec<(String, String)>,
+    call_fields: HashMap<u32, Vec<u32>>,
+    process: Process,
     threads: BTreeMap<u32, (u32, String)>,
     calls: Vec<Call>,
     traces: u32,
-    strays: u64,
+    unmatched_events: u64,
     lost: u64,
     real_offset_ns: i64,
     ending: Option<Ending>,
@@ -106,12 +124,12 @@ impl Calls {
     ///
     /// # Errors
     ///
-    /// It cannot be read, is no trace, or has more than [`CALLS_MAX`] calls.
+    /// The input cannot be read, is not a trace, or contains more than [`CALLS_MAX`] calls.
     pub fn read(trace: impl Read) -> Result<Calls, Error> {
         let mut reader = Reader::new(trace)?;
         let mut calls = Calls::default();
         let mut items = Vec::new();
-        // Of each stream, what was lost so far, and items that no task has claimed yet.
+        // For each stream, the events lost so far, and the items that no task has claimed yet.
         let mut streams: HashMap<u32, (u64, Vec<usize>)> = HashMap::new();
         while let Some(packet) = reader.next_packet()? {
             let stream = packet.thread().stream;
@@ -122,19 +140,32 @@ impl Calls {
             let (lost, unclaimed) = streams.entry(stream).or_default();
             if packet.lost() > *lost {
                 *lost = packet.lost();
-                // Who comes back next may be another one than who logged these.
+                // The next task that claims items may differ from the task that logged these.
                 unclaimed.clear();
-                items.push(Item { time_ns: packet.span_ns().0, stream, task: None, what: What::Lost });
+                items.push(Item {
+                    time_ns: packet.span_ns().0,
+                    stream,
+                    task: None,
+                    what: What::Lost,
+                });
             }
             calls.real_offset_ns = packet.real_offset_ns();
             for event in packet.events() {
                 let what = match What::of(&event) {
-                    Some(Heard::What(what)) => what,
-                    Some(Heard::Declare(probe, operation)) => {
+                    Some(Decoded::What(what)) => what,
+                    Some(Decoded::Declare(probe, operation)) => {
                         calls.operations.insert(probe, operation);
                         continue;
                     }
-                    Some(Heard::Task(task)) => {
+                    Some(Decoded::TaskName(task, name)) => {
+                        calls.task_names.insert(task, name);
+                        continue;
+                    }
+                    Some(Decoded::Field(probe, field)) => {
+                        calls.fields.push(field);
+                        What::Field { probe, field: calls.fields.len() as u32 - 1 }
+                    }
+                    Some(Decoded::Task(task)) => {
                         unclaimed.drain(..).for_each(|at: usize| {
                             let item: &mut Item = &mut items[at];
                             item.task = Some(task);
@@ -150,6 +181,7 @@ impl Calls {
                 }
             }
         }
+        calls.process = reader.process().clone();
         calls.ending = reader.ending().cloned();
         calls.lost = match &calls.ending {
             Some(ending @ Ending::Complete { .. }) => ending.lost(),
@@ -159,9 +191,9 @@ impl Calls {
         Ok(calls)
     }
 
-    /// Puts events in order, and makes calls of them.
+    /// Sorts events and derives calls from them.
     fn build(&mut self, mut items: Vec<Item>) -> Result<(), Error> {
-        // Stable: events of a thread stay in their order.
+        // The sort is stable: events of a thread keep their order.
         items.sort_by_key(|item| item.time_ns);
         let mut builder = Builder { calls: std::mem::take(&mut self.calls), ..Builder::default() };
         for item in &items {
@@ -174,7 +206,9 @@ impl Calls {
         for call in builder.calls.iter_mut().filter(|call| call.outcome == Outcome::Open) {
             call.end_ns = end_ns;
         }
-        (self.calls, self.traces, self.strays) = (builder.calls, builder.traces, builder.strays);
+        (self.calls, self.traces, self.unmatched_events) =
+            (builder.calls, builder.traces, builder.unmatched_events);
+        self.call_fields = builder.fields;
         for call in &self.calls {
             self.operations.entry(call.operation).or_insert_with(|| Operation {
                 name: format!("probe {}", call.operation),
@@ -184,42 +218,61 @@ impl Calls {
         Ok(())
     }
 
-    /// All calls, in the order in which they were entered.
+    /// All calls, in the order of their enter events.
     pub fn calls(&self) -> &[Call] {
         &self.calls
     }
 
-    /// What a call called.
+    /// The operation of a call.
     ///
     /// # Panics
     ///
-    /// The call is of another trace.
+    /// The call belongs to another trace.
     pub fn operation(&self, call: &Call) -> &Operation {
         &self.operations[&call.operation]
     }
 
-    /// What the trace declares, or has calls of, by the probe's number.
+    /// Names and values of the recorded fields of the call with this index, in order.
+    pub fn fields(&self, call: u32) -> impl Iterator<Item = (&str, &str)> {
+        let fields = self.call_fields.get(&call).into_iter().flatten();
+        fields.map(|field| {
+            let (name, value) = &self.fields[*field as usize];
+            (name.as_str(), value.as_str())
+        })
+    }
+
+    /// All operations that the trace declares or calls, by the probe's number.
     pub fn operations(&self) -> impl Iterator<Item = (u16, &Operation)> {
         self.operations.iter().map(|(number, operation)| (*number, operation))
     }
 
-    /// A thread's number in the system, and its name.
+    /// The recorded process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Thread ID and name of a thread.
     pub fn thread(&self, stream: u32) -> (u32, &str) {
         self.threads.get(&stream).map_or((0, ""), |(tid, name)| (*tid, name))
     }
 
-    /// How many runs of calls there are.
+    /// Name of a task, if the trace declares one.
+    pub fn task_name(&self, task: u64) -> Option<&str> {
+        self.task_names.get(&task).map(String::as_str)
+    }
+
+    /// Number of runs.
     pub fn traces(&self) -> u32 {
         self.traces
     }
 
-    /// Enters and leaves of one run, in order: the call, and whether it is entered.
+    /// Enter and leave events of one run, in order: the call, and whether the event is its enter.
     pub(crate) fn steps(&self, run: &[u32]) -> Vec<(u32, bool)> {
         let mut steps = Vec::with_capacity(2 * run.len());
         let mut open: Vec<u32> = Vec::new();
         for &number in run {
             let call = &self.calls[number as usize];
-            let caller = call.parent.filter(|_| !call.handed);
+            let caller = call.parent.filter(|_| !call.handed_over);
             while open.last().is_some_and(|last| Some(*last) != caller) {
                 steps.extend(open.pop().map(|left| (left, false)));
             }
@@ -230,7 +283,7 @@ impl Calls {
         steps
     }
 
-    /// The calls of each run, in the order in which they were entered.
+    /// The calls of each run, in the order of their enter events.
     pub(crate) fn runs(&self) -> Vec<Vec<u32>> {
         let mut runs = vec![Vec::new(); self.traces as usize];
         for (number, call) in (0..).zip(&self.calls) {
@@ -239,38 +292,46 @@ impl Calls {
         runs
     }
 
-    /// Events that fit to no call: of calls that began before the trace, or whose begin was lost.
-    pub fn strays(&self) -> u64 {
-        self.strays
+    /// Number of events that belong to no call, because the call began before the trace or its
+    /// begin was lost.
+    pub fn unmatched_events(&self) -> u64 {
+        self.unmatched_events
     }
 
-    /// Events of the trace that were lost.
+    /// Number of lost events.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// What is to be added to times to have nanoseconds since 1970.
+    /// Offset that converts times to nanoseconds since 1970.
     pub fn real_offset_ns(&self) -> i64 {
         self.real_offset_ns
     }
 
-    /// How the trace ended.
+    /// State of the end of the trace.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
 }
 
-/// What an event says.
-enum Heard {
+/// A decoded event.
+enum Decoded {
     What(What),
     Declare(u16, Operation),
+    TaskName(u64, String),
+    Field(u16, (String, String)),
     Task(u64),
 }
 
-/// What an event means for calls.
+/// The effect of an event on calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Enter(u16),
+    /// A field of the next call on this thread, by its index, if that is a call of this probe.
+    Field {
+        probe: u16,
+        field: u32,
+    },
     Leave {
         panics: bool,
     },
@@ -285,13 +346,13 @@ enum What {
 struct Item {
     time_ns: u64,
     stream: u32,
-    /// Which task did it; `None`: the thread by itself.
+    /// The task that logged the event; `None`: the thread outside tasks.
     task: Option<u64>,
     what: What,
 }
 
 impl What {
-    fn of(event: &Record<'_>) -> Option<Heard> {
+    fn of(event: &Record<'_>) -> Option<Decoded> {
         let number = |field| match event.value(field) {
             Some(Value::U64(number)) => Some(number),
             _ => None,
@@ -301,48 +362,55 @@ impl What {
             Some(Value::Text(text)) => Some(text.to_owned()),
             _ => None,
         };
-        Some(Heard::What(match event.kind().name().strip_prefix("probe.")? {
+        Some(Decoded::What(match event.kind().name().strip_prefix("probe.")? {
             "enter" | "enter_untimed" => What::Enter(probe()?),
             "leave" | "leave_untimed" => What::Leave { panics: false },
             "panic" => What::Leave { panics: true },
             "hand_over" => What::HandOver(number("line")?),
             "resume" => What::Resume(number("line")?),
             "suspend" => What::Suspend,
-            "task" => return Some(Heard::Task(number("task")?)),
+            "task" => return Some(Decoded::Task(number("task")?)),
+            "task_name" => return Some(Decoded::TaskName(number("task")?, text("name")?)),
+            "field" => {
+                return Some(Decoded::Field(probe()?, (text("field")?, text("value")?)));
+            }
             "declare" => {
                 let line = number("line").and_then(|line| u32::try_from(line).ok())?;
                 let operation = Operation { name: text("name")?, file: text("file")?, line };
-                return Some(Heard::Declare(probe()?, operation));
+                return Some(Decoded::Declare(probe()?, operation));
             }
             _ => return None,
         }))
     }
 }
 
-/// What runs one after the other.
+/// A line of execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Line {
     /// A thread, by its number in the trace.
     Thread(u32),
     /// A task, by its number.
     Task(u64),
-    /// What was handed over, or is asynchronous.
-    Handed(u64),
+    /// A handover or an asynchronous call, by its number.
+    HandedOver(u64),
 }
 
-/// Makes calls of events in the order of time.
+/// Derives calls from events sorted by time.
 #[derive(Debug, Default)]
 struct Builder {
     calls: Vec<Call>,
     traces: u32,
-    strays: u64,
-    /// On each line, the calls that are open, the innermost last.
+    unmatched_events: u64,
+    /// Open calls of each line, the innermost last.
     open: HashMap<Line, Vec<u32>>,
-    /// On each thread and task, the lines that it has resumed, the innermost last.
+    /// Lines that each thread or task has resumed, the innermost last.
     resumed: HashMap<Line, Vec<Line>>,
-    /// Who handed a line over.
+    /// Fields of the next call of each stream, with their probe; and fields of calls.
+    next_fields: HashMap<u32, (u16, Vec<u32>)>,
+    fields: HashMap<u32, Vec<u32>>,
+    /// The call that handed over each line.
     callers: HashMap<u64, u32>,
-    /// Of each stream, lines that would be torn if it lost events now.
+    /// Lines of each stream whose calls become incomplete if the stream loses events.
     touched: HashMap<u32, HashSet<Line>>,
 }
 
@@ -352,6 +420,13 @@ impl Builder {
         let line = self.resumed.get(&home).and_then(|lines| lines.last()).copied().unwrap_or(home);
         match item.what {
             What::Enter(operation) => self.enter(operation, line, item),
+            What::Field { probe, field } => {
+                let (of, fields) = self.next_fields.entry(item.stream).or_default();
+                if *of != probe {
+                    (*of, *fields) = (probe, Vec::new());
+                }
+                fields.push(field);
+            }
             What::Leave { panics } => self.leave(panics, line, item.time_ns),
             What::HandOver(to) => {
                 if let Some(call) = self.open.get(&line).and_then(|open| open.last()) {
@@ -359,20 +434,21 @@ impl Builder {
                 }
             }
             What::Resume(resumed) => {
-                self.resumed.entry(home).or_default().push(Line::Handed(resumed));
+                self.resumed.entry(home).or_default().push(Line::HandedOver(resumed));
                 self.touched.entry(item.stream).or_default().insert(home);
             }
             What::Suspend => {
                 if self.resumed.get_mut(&home).and_then(Vec::pop).is_none() {
-                    self.strays += 1;
+                    self.unmatched_events += 1;
                 }
             }
             What::Lost => {
+                self.next_fields.remove(&item.stream);
                 for line in self.touched.remove(&item.stream).unwrap_or_default() {
                     self.resumed.remove(&line);
                     for call in self.open.remove(&line).unwrap_or_default() {
                         let call = &mut self.calls[call as usize];
-                        (call.outcome, call.end_ns) = (Outcome::Torn, item.time_ns);
+                        (call.outcome, call.end_ns) = (Outcome::EventsLost, item.time_ns);
                     }
                 }
             }
@@ -384,7 +460,7 @@ impl Builder {
         let open = self.open.entry(line).or_default();
         let own = open.last().copied();
         let caller = match line {
-            Line::Handed(line) => self.callers.get(&line).copied(),
+            Line::HandedOver(line) => self.callers.get(&line).copied(),
             _ => None,
         };
         let trace = match own {
@@ -395,11 +471,15 @@ impl Builder {
             }
         };
         open.push(number);
+        let fields = self.next_fields.remove(&item.stream);
+        if let Some((_, fields)) = fields.filter(|(of, _)| *of == operation) {
+            self.fields.insert(number, fields);
+        }
         self.touched.entry(item.stream).or_default().insert(line);
         self.calls.push(Call {
             operation,
             parent: own.or(caller),
-            handed: own.is_none() && caller.is_some(),
+            handed_over: own.is_none() && caller.is_some(),
             trace,
             line,
             thread: item.stream,
@@ -416,7 +496,7 @@ impl Builder {
                 call.end_ns = time_ns;
                 call.outcome = if panics { Outcome::Panicked } else { Outcome::Returned };
             }
-            None => self.strays += 1,
+            None => self.unmatched_events += 1,
         }
     }
 }
@@ -426,18 +506,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Calls made of events: time, stream, task, and what.
+    /// Calls derived from events: time, stream, task, and effect.
     fn calls_of(events: &[(u64, u32, Option<u64>, What)]) -> Calls {
-        let items = events.iter().map(|&(time_ns, stream, task, what)| Item { time_ns, stream, task, what });
+        let items = events.iter().map(|&(time_ns, stream, task, what)| Item {
+            time_ns,
+            stream,
+            task,
+            what,
+        });
         let mut calls = Calls::default();
         calls.build(items.collect()).unwrap();
         calls
     }
 
     impl Calls {
-        /// Such calls, of operations with these names.
+        /// A set of calls of operations with these names.
         pub(crate) fn of(names: &[&str], calls: &[Call]) -> Calls {
-            let operation = |name: &&str| Operation { name: (*name).into(), file: "a.rs".into(), line: 1 };
+            let operation =
+                |name: &&str| Operation { name: (*name).into(), file: "a.rs".into(), line: 1 };
             Calls {
                 operations: (0..).zip(names.iter().map(operation)).collect(),
                 calls: calls.to_vec(),
@@ -448,12 +534,12 @@ mod tests {
     }
 
     impl Call {
-        /// One that returned at once.
+        /// A call that returned immediately.
         pub(crate) fn of(operation: u16, parent: Option<u32>, begin_ns: u64) -> Call {
             Call {
                 operation,
                 parent,
-                handed: false,
+                handed_over: false,
                 trace: 0,
                 line: Line::Thread(0),
                 thread: 0,
@@ -467,7 +553,7 @@ mod tests {
     const LEAVE: What = What::Leave { panics: false };
 
     #[test]
-    fn handed_calls_are_their_callers_from_another_line() {
+    fn handed_over_calls_have_callers_on_another_line() {
         let calls = calls_of(&[
             (0, 0, None, What::Enter(1)),
             (1, 0, None, What::HandOver(7)),
@@ -479,14 +565,35 @@ mod tests {
             (7, 1, None, What::Suspend),
             (8, 1, None, LEAVE),
         ]);
-        let [caller, other, handed] = calls.calls() else { panic!("{calls:?}") };
-        assert_eq!((handed.parent, handed.handed, handed.operation), (Some(0), true, 2));
-        assert_eq!((caller.trace, other.trace, handed.trace), (0, 1, 2));
-        assert_eq!((other.parent, other.end_ns, calls.strays()), (None, 8, 0));
+        let [caller, other, handed_over] = calls.calls() else { panic!("{calls:?}") };
+        assert_eq!(
+            (handed_over.parent, handed_over.handed_over, handed_over.operation),
+            (Some(0), true, 2)
+        );
+        assert_eq!((caller.trace, other.trace, handed_over.trace), (0, 1, 2));
+        assert_eq!((other.parent, other.end_ns, calls.unmatched_events()), (None, 8, 0));
     }
 
     #[test]
-    fn tasks_on_one_thread_have_calls_of_their_own() {
+    fn fields_belong_to_the_next_call_of_their_probe_on_the_thread() {
+        let field = |probe, field| What::Field { probe, field };
+        let calls = calls_of(&[
+            (0, 0, None, field(1, 0)),
+            (0, 0, None, field(1, 1)),
+            (0, 1, None, What::Enter(1)),
+            (0, 0, None, What::Enter(1)),
+            // A probe that is switched off before it enters.
+            (1, 0, None, field(2, 2)),
+            (2, 0, None, What::Enter(1)),
+            (3, 0, None, field(1, 3)),
+            (3, 0, None, What::Lost),
+            (4, 0, None, What::Enter(1)),
+        ]);
+        assert_eq!(calls.call_fields, HashMap::from([(1, vec![0, 1])]));
+    }
+
+    #[test]
+    fn tasks_on_one_thread_have_separate_calls() {
         let calls = calls_of(&[
             (0, 0, Some(1), What::Enter(1)),
             (1, 0, Some(2), What::Enter(2)),
@@ -499,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_tears_the_open_calls_of_its_thread_alone() {
+    fn losses_affect_only_open_calls_of_the_thread() {
         let calls = calls_of(&[
             (0, 0, None, What::Enter(1)),
             (1, 1, None, What::Enter(2)),
@@ -509,13 +616,17 @@ mod tests {
             (5, 0, None, LEAVE),
             (6, 1, None, LEAVE),
         ]);
-        let outcomes: Vec<_> = calls.calls().iter().map(|call| (call.outcome, call.end_ns)).collect();
-        assert_eq!(outcomes, [(Outcome::Torn, 2), (Outcome::Returned, 6), (Outcome::Returned, 5)]);
-        assert_eq!(calls.strays(), 1);
+        let outcomes: Vec<_> =
+            calls.calls().iter().map(|call| (call.outcome, call.end_ns)).collect();
+        assert_eq!(
+            outcomes,
+            [(Outcome::EventsLost, 2), (Outcome::Returned, 6), (Outcome::Returned, 5)]
+        );
+        assert_eq!(calls.unmatched_events(), 1);
     }
 
     #[test]
-    fn operations_are_split_outside_of_brackets() {
+    fn operation_names_are_split_outside_brackets() {
         let split = |name: &str| {
             let operation = Operation { name: name.into(), ..Operation::default() };
             (operation.place().to_owned(), operation.function().to_owned())
@@ -535,6 +646,7 @@ mod tests {
             1 => (0u64..3).prop_map(What::HandOver),
             1 => (0u64..3).prop_map(What::Resume),
             1 => Just(What::Suspend),
+            1 => (0u16..4, 0u32..3).prop_map(|(probe, field)| What::Field { probe, field }),
             1 => Just(What::Lost),
         ]
     }
@@ -546,35 +658,46 @@ mod tests {
     fn tree() -> impl Strategy<Value = Tree> {
         let leaf = any::<u16>().prop_map(|operation| Tree(operation, Vec::new()));
         leaf.prop_recursive(5, 40, 4, |inner| {
-            (any::<u16>(), proptest::collection::vec(inner, 0..4)).prop_map(|(o, called)| Tree(o, called))
+            (any::<u16>(), proptest::collection::vec(inner, 0..4))
+                .prop_map(|(o, called)| Tree(o, called))
         })
     }
 
-    /// The events of a tree, and who is to be found called by whom.
-    fn play(tree: &Tree, parent: Option<u32>, events: &mut Vec<What>, found: &mut Vec<(u16, Option<u32>)>) {
+    /// The events of a tree, and the expected callers.
+    fn events_of(
+        tree: &Tree,
+        parent: Option<u32>,
+        events: &mut Vec<What>,
+        found: &mut Vec<(u16, Option<u32>)>,
+    ) {
         let number = found.len() as u32;
         found.push((tree.0, parent));
         events.push(What::Enter(tree.0));
-        tree.1.iter().for_each(|called| play(called, Some(number), events, found));
+        tree.1.iter().for_each(|called| events_of(called, Some(number), events, found));
         events.push(LEAVE);
     }
 
     proptest! {
         #[test]
-        fn trees_that_were_played_are_found(trees in proptest::collection::vec(tree(), 1..4)) {
+        fn call_trees_are_reconstructed(trees in proptest::collection::vec(tree(), 1..4)) {
             let (mut events, mut expected) = (Vec::new(), Vec::new());
-            trees.iter().for_each(|tree| play(tree, None, &mut events, &mut expected));
-            let events: Vec<_> = (0..).zip(&events).map(|(at, what)| (at, 0, None, *what)).collect();
+            trees.iter().for_each(|tree| events_of(tree, None, &mut events, &mut expected));
+            let events: Vec<_> =
+                (0..).zip(&events).map(|(at, what)| (at, 0, None, *what)).collect();
             let calls = calls_of(&events);
-            let found: Vec<_> = calls.calls().iter().map(|call| (call.operation, call.parent)).collect();
+            let found: Vec<_> =
+                calls.calls().iter().map(|call| (call.operation, call.parent)).collect();
             prop_assert_eq!(found, expected);
             prop_assert!(calls.calls().iter().all(|call| call.outcome == Outcome::Returned));
-            prop_assert_eq!((calls.strays(), calls.traces()), (0, trees.len() as u32));
+            prop_assert_eq!((calls.unmatched_events(), calls.traces()), (0, trees.len() as u32));
         }
 
         #[test]
-        fn any_events_give_calls_that_enclose_each_other(
-            events in proptest::collection::vec((0u64..50, 0u32..3, proptest::option::of(0u64..2), what()), 0..200)
+        fn arbitrary_events_give_nested_calls(
+            events in proptest::collection::vec(
+                (0u64..50, 0u32..3, proptest::option::of(0u64..2), what()),
+                0..200,
+            ),
         ) {
             let calls = calls_of(&events);
             let entered = events.iter().filter(|e| matches!(e.3, What::Enter(_))).count();
@@ -585,7 +708,7 @@ mod tests {
                 prop_assert!((parent as usize) < number);
                 let parent = &calls.calls()[parent as usize];
                 prop_assert!(parent.begin_ns <= call.begin_ns);
-                if !call.handed {
+                if !call.handed_over {
                     prop_assert!(call.end_ns <= parent.end_ns && parent.trace == call.trace);
                 }
             }

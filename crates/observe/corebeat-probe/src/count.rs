@@ -1,22 +1,24 @@
-//! How often probes are called, counted by each thread for itself.
+//! Counts of calls of each probe, kept by each thread separately.
 
 use crate::probe::PROBES;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Counts of one thread, by the probe's number. Only the thread writes it; when it ends, another thread goes on counting there.
+/// Counts of one thread, by the probe's number. Only that thread writes the table. After the thread
+/// has ended, another thread continues to count in the table.
 type Table = [AtomicU64];
 
-/// All that there are, and those that no thread has.
-static TABLES: Mutex<(Vec<&'static Table>, Vec<&'static Table>)> = Mutex::new((Vec::new(), Vec::new()));
+/// All tables, and the tables without a thread.
+static TABLES: Mutex<(Vec<&'static Table>, Vec<&'static Table>)> =
+    Mutex::new((Vec::new(), Vec::new()));
 
 thread_local! {
     static TABLE: Cell<Option<&'static Table>> = const { Cell::new(None) };
     static KEPT: Kept = const { Kept(Cell::new(None)) };
 }
 
-/// Gives the thread's table back when it ends.
+/// Returns the thread's table when the thread ends.
 struct Kept(Cell<Option<&'static Table>>);
 
 impl Drop for Kept {
@@ -28,16 +30,17 @@ impl Drop for Kept {
     }
 }
 
-/// Counts a call of the probe of this number. Calls of a thread that is about to end are not counted.
+/// Counts a call of the probe with this number. Calls of a thread that is being destroyed are not
+/// counted.
 pub(crate) fn add(probe: u16) {
     let Some(table) = TABLE.get().or_else(new) else { return };
     if let Some(count) = table.get(usize::from(probe)) {
-        // Relaxed: a count, which no other thread writes; not read-modify-write for that.
+        // Relaxed: a count with a single writer, which needs no read-modify-write operation.
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
-/// A table for this thread. As many are made as there are threads at a time.
+/// Assigns a table to this thread. The number of tables is the largest number of threads at a time.
 #[cold]
 fn new() -> Option<&'static Table> {
     KEPT.try_with(|kept| {
@@ -55,7 +58,7 @@ fn new() -> Option<&'static Table> {
     .ok()
 }
 
-/// Calls so far, of all threads, by the probe's number.
+/// Total calls of all threads, by the probe's number.
 pub(crate) fn sums() -> Vec<u64> {
     let tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut sums = vec![0; PROBES.len()];

@@ -1,7 +1,8 @@
-//! Drawings of calls: trees, graphs of who depends on whom, and sequences.
+//! Drawings of calls: call trees, dependency graphs and sequence diagrams.
 //!
-//! What Kieker's analysis draws (Waller and Hasselbring, 2012, section 2), as text, for [Graphviz](https://graphviz.org), for
-//! [Mermaid](https://mermaid.js.org), or as a picture that stands for itself.
+//! These are the drawings of Kieker's analysis (Waller and Hasselbring, 2012, section 2), as text,
+//! for [Graphviz](https://graphviz.org), for [Mermaid](https://mermaid.js.org), or as an SVG
+//! picture.
 
 mod graph;
 mod sequence;
@@ -12,20 +13,20 @@ pub use graph::graph;
 pub use sequence::{MESSAGES_MAX, longest, sequence};
 pub use tree::{NODES_MAX, tree};
 
-/// What a drawing is to be.
+/// Format of a drawing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Lines to read.
+    /// Readable text.
     Text,
-    /// A graph for Graphviz.
+    /// A Graphviz graph.
     Dot,
-    /// A diagram for Mermaid.
+    /// A Mermaid diagram.
     Mermaid,
-    /// A picture.
+    /// An SVG picture.
     Svg,
 }
 
-/// A time to read.
+/// A duration in a readable unit.
 fn time(ns: u64) -> String {
     let ns_f = ns as f64;
     match ns {
@@ -36,17 +37,17 @@ fn time(ns: u64) -> String {
     }
 }
 
-/// A text without what a terminal, or a line, would take for something else.
+/// A text without control characters.
 fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// A text in quotes, for Graphviz.
+/// A quoted text for Graphviz.
 fn dot(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
-/// A text for Mermaid, which knows signs by their numbers.
+/// A text for Mermaid, with special characters as character references.
 fn mermaid(text: &str) -> String {
     let mut safe = String::new();
     for c in text.chars() {
@@ -64,7 +65,8 @@ mod tests {
     use super::*;
     use crate::call::{Call, Calls, Outcome};
 
-    /// `main` calls `a::pay` twice, which calls itself once, and hands over `b::<odd>`, which panics.
+    /// `main` calls `a::pay` twice, which calls itself once, and hands over to `b::<odd>`, which
+    /// panics.
     fn calls() -> Calls {
         Calls::of(
             &["main", "a::pay", "b::\"<odd>\n"],
@@ -75,7 +77,7 @@ mod tests {
                 Call { end_ns: 5_000, ..Call::of(1, Some(0), 4_000) },
                 Call {
                     end_ns: 9_000,
-                    handed: true,
+                    handed_over: true,
                     trace: 1,
                     thread: 1,
                     outcome: Outcome::Panicked,
@@ -86,9 +88,9 @@ mod tests {
     }
 
     #[test]
-    fn trees_are_drawn_by_path() {
+    fn trees_group_calls_by_path() {
         let text = tree(&calls(), Format::Text);
-        let expected = "    calls       total         own  call
+        let expected = "    calls       total        self  call
         1      2.0 ms      2.0 ms  main
         2      3.5 µs      2.5 µs    a::pay
         1      1.0 µs      1.0 µs      a::pay
@@ -97,19 +99,26 @@ mod tests {
         assert_eq!(text, expected);
         let dot = tree(&calls(), Format::Dot);
         assert!(dot.starts_with("digraph") && dot.contains("n0 -> n1 [label=\"2\"]"), "{dot}");
-        assert!(dot.contains("n0 -> n3 [label=\"1\", style=dashed]") && dot.contains("\\\"<odd>"), "{dot}");
+        assert!(
+            dot.contains("n0 -> n3 [label=\"1\", style=dashed]") && dot.contains("\\\"<odd>"),
+            "{dot}"
+        );
         let mermaid = tree(&calls(), Format::Mermaid);
-        assert!(mermaid.starts_with("flowchart LR\n") && mermaid.contains("n0 -.->|1| n3"), "{mermaid}");
+        assert!(
+            mermaid.starts_with("flowchart LR\n") && mermaid.contains("n0 -.->|1| n3"),
+            "{mermaid}"
+        );
         assert!(!mermaid.contains("<odd"), "{mermaid}");
         is_picture(&tree(&calls(), Format::Svg), &["a::pay", "&quot;&lt;odd&gt;", "2 ×"]);
     }
 
     #[test]
-    fn graphs_count_calls_between_two() {
+    fn graphs_count_calls_between_operations() {
         let text = graph(&calls(), Format::Text);
         assert_eq!(
             text,
-            "    calls  who\n        2  main -> a::pay\n        1  main ~> b::\"<odd>\u{fffd}\n        1  a::pay -> a::pay\n"
+            "    calls  caller and callee\n        2  main -> a::pay\n        \
+             1  main ~> b::\"<odd>\u{fffd}\n        1  a::pay -> a::pay\n"
         );
         assert!(graph(&calls(), Format::Dot).contains("o1 -> o1 [label=\"1\"]"));
         assert!(graph(&calls(), Format::Mermaid).contains("o0 -->|2| o1"));
@@ -117,24 +126,37 @@ mod tests {
     }
 
     #[test]
-    fn sequences_are_in_the_order_of_time() {
+    fn sequences_are_sorted_by_time() {
         let calls = calls();
         assert_eq!(longest(&calls), Some(0));
         let text = sequence(&calls, 0, Format::Text);
         let functions: Vec<_> =
             text.lines().filter_map(|l| l.split_once(": ")).map(|(_, what)| what.trim()).collect();
-        let expected =
-            ["main", "pay", "pay", "back", "back", "pay", "back", "\"<odd>\u{fffd}", "panic", "back"];
+        let expected = [
+            "main",
+            "pay",
+            "pay",
+            "return",
+            "return",
+            "pay",
+            "return",
+            "\"<odd>\u{fffd}",
+            "panic",
+            "return",
+        ];
         assert_eq!(functions, expected, "{text}");
         let mermaid = sequence(&calls, 0, Format::Mermaid);
-        assert!(mermaid.starts_with("sequenceDiagram\n") && mermaid.contains("p1->>+p2: pay"), "{mermaid}");
+        assert!(
+            mermaid.starts_with("sequenceDiagram\n") && mermaid.contains("p1->>+p2: pay"),
+            "{mermaid}"
+        );
         assert!(mermaid.contains("p1-)+p3: ") && mermaid.contains("p3--x-p1: panic"), "{mermaid}");
         assert!(sequence(&calls, 0, Format::Dot).contains("p1 -> p2 [label=\"2: pay\"]"));
         is_picture(&sequence(&calls, 0, Format::Svg), &["pay", "panic"]);
     }
 
     #[test]
-    fn nothing_is_drawn_of_nothing() {
+    fn empty_calls_give_empty_drawings() {
         let none = Calls::default();
         assert_eq!(longest(&none), None);
         for format in [Format::Text, Format::Dot, Format::Mermaid, Format::Svg] {
@@ -145,9 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn drawings_of_much_say_what_they_leave_out() {
-        let deep: Vec<_> =
-            (0..5000).map(|n: u32| Call { end_ns: 10_000, ..Call::of(0, n.checked_sub(1), 1) }).collect();
+    fn large_drawings_report_how_much_they_omit() {
+        let deep: Vec<_> = (0..5000)
+            .map(|n: u32| Call { end_ns: 10_000, ..Call::of(0, n.checked_sub(1), 1) })
+            .collect();
         let calls = Calls::of(&["a::down"], &deep);
         for format in [Format::Text, Format::Dot, Format::Mermaid, Format::Svg] {
             let (tree, sequence) = (tree(&calls, format), sequence(&calls, 0, format));
@@ -156,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Whether a picture is one, as far as one can say without drawing it.
+    /// Checks the structure of a picture, without rendering it.
     fn is_picture(picture: &str, texts: &[&str]) {
         assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
         for text in texts {

@@ -1,60 +1,78 @@
-//! What can go wrong.
+//! Errors of switching probes and reading calls.
 
 use std::io;
 
-/// Why probes are not switched, or calls not read.
+/// An error of switching probes or reading calls.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A pattern is no use.
-    #[error("a pattern has 1 to {} bytes, on one line", crate::pattern::PATTERN_BYTES_MAX)]
+    /// A pattern is invalid.
+    #[error(
+        "invalid pattern: use 1 to {} bytes without line breaks",
+        crate::pattern::PATTERN_BYTES_MAX
+    )]
     Pattern,
-    /// The process has ended, or never was.
-    #[error("there is no process {pid}; see 'ps -e' for those that run")]
+    /// The process does not exist.
+    #[error("there is no process {pid}: 'ps -e' lists the running processes")]
     NoProcess {
-        /// Which.
+        /// Its process ID.
         pid: u32,
     },
-    /// Nobody there listens.
-    #[error("process {pid} has no door to its probes: it opens one with corebeat_probe::Door::open")]
-    NoDoor {
-        /// Which.
+    /// The process has no control socket.
+    #[error(
+        "process {pid} has no control socket for its probes: the program must call \
+         corebeat_probe::ControlSocket::open"
+    )]
+    NoControlSocket {
+        /// Its process ID.
         pid: u32,
     },
-    /// Somebody else listens there.
-    #[error("what answers for process {pid} is another process: nothing was asked")]
-    Impostor {
-        /// For which.
+    /// Another process has bound the name of the control socket.
+    #[error(
+        "another process has bound the name of the control socket of process {pid}: \
+         no request was sent"
+    )]
+    WrongProcess {
+        /// The requested process ID.
         pid: u32,
     },
-    /// The process does not do what it was asked.
+    /// The process refuses the request.
     #[error("process {pid}: {why}")]
     Refused {
-        /// Which.
+        /// Its process ID.
         pid: u32,
-        /// What it says.
+        /// The reason that it reports.
         why: String,
     },
-    /// The process cannot be asked.
-    #[error("process {pid} cannot be asked: {source}")]
-    Ask {
-        /// Which.
+    /// Communication with the process failed.
+    #[error("cannot communicate with process {pid}: {source}")]
+    Communication {
+        /// Its process ID.
         pid: u32,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There is a rule at work already.
-    #[error("a keeper is at work already: drop it first")]
-    Kept,
-    /// There is no thread for a rule.
-    #[error("no thread for the rule of probes: {0}")]
+    /// A rule is active already.
+    #[error("a rule is active already: drop its runner first")]
+    RuleActive,
+    /// An option of a rule is invalid.
+    #[error("invalid {option} of a rule, {value:?}: use a finite number from 0")]
+    RuleOption {
+        /// Name of the field of [`RuleOptions`](crate::RuleOptions).
+        option: &'static str,
+        /// The given value.
+        value: f64,
+    },
+    /// The thread of a rule cannot be started.
+    #[error("cannot start the thread of the rule of probes: {0}")]
     Thread(#[source] io::Error),
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] corebeat_trace::Error),
-    /// There is too much in it.
+    /// The trace contains too many calls.
     #[error(
-        "the trace has more than {} calls: cut a piece of it (corebeat trace cut), or record fewer probes",
+        "the trace has more than {} calls: cut out a part (corebeat trace cut), or record \
+         fewer probes",
         crate::call::CALLS_MAX
     )]
     TooManyCalls,

@@ -1,8 +1,8 @@
-//! What is written: few bytes a call.
+//! The events of probes: a few bytes per call.
 
 use corebeat_trace::{Event, TEXT_BYTES_MAX};
 
-/// Which number is which probe.
+/// Declares the number of a probe.
 #[derive(Event)]
 #[event(name = "probe.declare", untimed, kept)]
 pub(crate) struct Declare<'a> {
@@ -13,7 +13,7 @@ pub(crate) struct Declare<'a> {
 }
 
 impl Declare<'_> {
-    /// What it takes in a buffer, with a fix before it.
+    /// Largest size in a buffer, including a preceding fix.
     pub(crate) fn bytes_max(&self) -> usize {
         const OTHERS: usize = 64;
         OTHERS + self.name.len().min(TEXT_BYTES_MAX) + self.file.len().min(TEXT_BYTES_MAX)
@@ -27,11 +27,20 @@ pub(crate) struct Enter {
     pub(crate) probe: u16,
 }
 
-/// ... of which order alone is known.
+/// A call begins, without a time stamp.
 #[derive(Event)]
 #[event(name = "probe.enter_untimed", untimed)]
 pub(crate) struct EnterUntimed {
     pub(crate) probe: u16,
+}
+
+/// A field of the next call on this thread, if that is a call of this probe.
+#[derive(Event)]
+#[event(name = "probe.field", untimed)]
+pub(crate) struct Field<'a> {
+    pub(crate) probe: u16,
+    pub(crate) field: &'a str,
+    pub(crate) value: &'a str,
 }
 
 /// The innermost open call returns.
@@ -39,7 +48,7 @@ pub(crate) struct EnterUntimed {
 #[event(name = "probe.leave")]
 pub(crate) struct Leave;
 
-/// ... of which order alone is known.
+/// The innermost open call returns, without a time stamp.
 #[derive(Event)]
 #[event(name = "probe.leave_untimed", untimed)]
 pub(crate) struct LeaveUntimed;
@@ -49,26 +58,34 @@ pub(crate) struct LeaveUntimed;
 #[event(name = "probe.panic")]
 pub(crate) struct Panic;
 
-/// The innermost open call has called who runs on this line.
+/// The innermost open call is the caller of the first call on this line.
 #[derive(Event)]
 #[event(name = "probe.hand_over")]
 pub(crate) struct HandOver {
     pub(crate) line: u64,
 }
 
-/// From here on, this line runs here,
+/// The line runs on this thread or task from here on.
 #[derive(Event)]
 #[event(name = "probe.resume")]
 pub(crate) struct Resume {
     pub(crate) line: u64,
 }
 
-/// ... to here.
+/// The line that was resumed last stops running here.
 #[derive(Event)]
 #[event(name = "probe.suspend")]
 pub(crate) struct Suspend;
 
-/// What this thread logged since it logged one of these, this task did.
+/// Declares the name of a task.
+#[derive(Event)]
+#[event(name = "probe.task_name", untimed, kept)]
+pub(crate) struct TaskName<'a> {
+    pub(crate) task: u64,
+    pub(crate) name: &'a str,
+}
+
+/// All events that this thread logged since its last event of this kind belong to this task.
 #[derive(Event)]
 #[event(name = "probe.task", untimed)]
 pub(crate) struct Task {

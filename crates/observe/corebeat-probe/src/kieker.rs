@@ -1,18 +1,19 @@
-//! Calls as a log of Kieker's, for its tools.
+//! Exports calls as a log for the tools of Kieker.
 //!
-//! The form is that of Kieker 1.13's file writer: `kieker.map` says which number is which class of records, each line of the `.dat`
-//! file is a record (`kieker.common.record.flow.trace`). Kieker's names are Java's: `bank::Account::pay` becomes
-//! `bank.Account.pay()`. A run of calls is a trace there; one that was handed over has its caller's as parent.
+//! The format is that of the file writer of Kieker 1.13: `kieker.map` assigns numbers to classes of
+//! records, and each line of the `.dat` file is a record (`kieker.common.record.flow.trace`). Names
+//! are written as in Java: `bank::Account::pay` becomes `bank.Account.pay()`. A run of calls is a
+//! trace of Kieker. The parent of a handed-over run is the trace of its caller.
 //!
-//! `java -cp kieker-1.13-emf.jar kieker.tools.traceAnalysis.TraceAnalysisTool -i FOLDER -o OTHER --plot-Deployment-Component-Dependency-Graph none`
-//! draws it.
+//! `java -cp kieker-1.13-emf.jar kieker.tools.traceAnalysis.TraceAnalysisTool -i FOLDER -o OTHER
+//! --plot-Deployment-Component-Dependency-Graph none` draws the log.
 
 use crate::call::{Calls, Operation, Outcome};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Kinds of records, by their number.
+/// Classes of records, by number.
 const MAP: &str = "\
     $0=kieker.common.record.misc.KiekerMetadataRecord\n\
     $1=kieker.common.record.flow.trace.TraceMetadata\n\
@@ -20,13 +21,13 @@ const MAP: &str = "\
     $3=kieker.common.record.flow.trace.operation.AfterOperationEvent\n\
     $4=kieker.common.record.flow.trace.operation.AfterOperationFailedEvent\n";
 
-/// Writes a log into a folder, which is made if it is not there: `kieker.map` and `kieker-1.dat`.
+/// Writes `kieker.map` and `kieker-1.dat` into a folder, which is created if necessary.
 ///
-/// Calls that did not return are told as failed, with the reason.
+/// Calls that did not return are written as failed, with the reason.
 ///
 /// # Errors
 ///
-/// The system cannot write there.
+/// The folder cannot be written.
 pub fn export(calls: &Calls, host: &str, folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     std::fs::write(folder.join("kieker.map"), MAP)?;
@@ -39,47 +40,55 @@ pub fn export(calls: &Calls, host: &str, folder: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// The system cannot write.
+/// The output cannot be written.
 pub fn write(calls: &Calls, host: &str, log: &mut impl Write) -> io::Result<()> {
     let host = plain(host);
     let real_ns = |ns: u64| ns.saturating_add_signed(calls.real_offset_ns());
     let begin_ns = real_ns(calls.calls().first().map_or(0, |call| call.begin_ns));
     let records = calls.traces() as usize + 2 * calls.calls().len() + 1;
     writeln!(log, "$0;{begin_ns};1.13;corebeat;{host};1;false;0;NANOSECONDS;{records}")?;
-    // Of each call, where in its trace it was entered.
+    // Position of each call in its trace.
     let mut orders = vec![0u32; calls.calls().len()];
     for (trace, run) in calls.runs().iter().enumerate() {
-        let Some(root) = run.first().map(|number| &calls.calls()[*number as usize]) else { continue };
+        let Some(root) = run.first().map(|number| &calls.calls()[*number as usize]) else {
+            continue;
+        };
         let (parent_trace, parent_order) = match root.parent {
-            Some(parent) => {
-                (i64::from(calls.calls()[parent as usize].trace), i64::from(orders[parent as usize]))
-            }
+            Some(parent) => (
+                i64::from(calls.calls()[parent as usize].trace),
+                i64::from(orders[parent as usize]),
+            ),
             None => (-1, -1),
         };
         let (tid, _) = calls.thread(root.thread);
         let at_ns = real_ns(root.begin_ns);
-        writeln!(log, "$1;{at_ns};{trace};{tid};<no-session-id>;{host};{parent_trace};{parent_order}")?;
+        writeln!(
+            log,
+            "$1;{at_ns};{trace};{tid};<no-session-id>;{host};{parent_trace};{parent_order}"
+        )?;
         for (order, (number, enters)) in (0u32..).zip(calls.steps(run)) {
             let call = &calls.calls()[number as usize];
             let at_ns = real_ns(if enters { call.begin_ns } else { call.end_ns });
             let (class, function) = names(calls.operation(call));
             let (record, cause) = match (enters, call.outcome) {
-                (true, _) => (2, ""),
-                (false, Outcome::Returned) => (3, ""),
-                (false, Outcome::Panicked) => (4, ";panic"),
-                (false, Outcome::Open) => (4, ";open at the end of the trace"),
-                (false, Outcome::Torn) => (4, ";events were lost"),
+                (true, _) => (2, String::new()),
+                (false, Outcome::Returned) => (3, String::new()),
+                (false, outcome) => (4, format!(";{}", outcome.remark())),
             };
             if enters {
                 orders[number as usize] = order;
             }
-            writeln!(log, "${record};{at_ns};{at_ns};{trace};{order};{class}.{function}();{class}{cause}")?;
+            writeln!(
+                log,
+                "${record};{at_ns};{at_ns};{trace};{order};{class}.{function}();{class}{cause}"
+            )?;
         }
     }
     Ok(())
 }
 
-/// Class and operation, as Java would call them: without parameters of types, and of `<Type as Trait>` the type.
+/// Class and operation in the notation of Java: without type parameters; for `<Type as Trait>` only
+/// the type.
 fn names(operation: &Operation) -> (String, String) {
     let place = operation.place().trim_start_matches('<');
     let place = place.split_once(" as ").map_or(place, |(of, _)| of);
@@ -89,10 +98,12 @@ fn names(operation: &Operation) -> (String, String) {
     (class, plain(operation.function()))
 }
 
-/// What Kieker reads as one word.
+/// Replaces the characters that Kieker does not accept in a name.
 fn plain(text: &str) -> String {
-    let word: String =
-        text.chars().map(|c| if c.is_alphanumeric() || "_-$".contains(c) { c } else { '_' }).collect();
+    let word: String = text
+        .chars()
+        .map(|c| if c.is_alphanumeric() || "_-$".contains(c) { c } else { '_' })
+        .collect();
     if word.is_empty() { "_".into() } else { word }
 }
 
@@ -101,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_such_as_java_has() {
+    fn names_follow_the_notation_of_java() {
         let java = |name: &str| {
             let (class, function) = names(&Operation { name: name.into(), ..Operation::default() });
             format!("{class}.{function}")

@@ -1,6 +1,7 @@
-//! Probes on functions, switched on and off while the program runs, and call traces of what they saw.
+//! Probes on functions that are switched on and off while the program runs, and call traces of the
+//! recorded calls.
 //!
-//! Place in the loop: observe; stands on `corebeat-trace`, which takes the events.
+//! Place in the loop: observe; built on `corebeat-trace`, which records the events.
 //!
 //! # Example
 //!
@@ -16,7 +17,7 @@
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("shop.cbt");
 //! let trace = Trace::create(&path)?;
-//! record(&trace)?; // what probes see goes there, of all threads
+//! record(&trace)?; // probes of all threads write to this trace
 //! switch("*::price", true)?;
 //! price(7);
 //! trace.finish()?;
@@ -27,98 +28,112 @@
 //!
 //! # Model
 //!
-//! After Waller and Hasselbring, *A Comparison of the Influence of Different Multi-core Processors on the Runtime Overhead for
-//! Application-Level Monitoring*, 2012: probes before and after a method (figure 2), a controller that activates them (section 2), and
-//! a writer that is another's business. Its three portions of overhead are kept apart here as well:
+//! The design follows Waller and Hasselbring, *A Comparison of the Influence of Different
+//! Multi-core Processors on the Runtime Overhead for Application-Level Monitoring*, 2012: probes
+//! before and after a method (figure 2), a controller that activates them (section 2), and a
+//! separate writer. The paper divides the overhead into three portions, shown here as I, C and W:
 //!
 //! ```text
-//!   #[probe] fn f()                              controller: switch, Door, Keeper
+//!   #[probe] fn f()                              controller: switch, ControlSocket, RuleRunner
 //!     |                                             |  on, off, by pattern
 //!     v                                             v
 //!   is it on? ------------------ state of the probe, in PROBES
 //!     |  \   I: one load, one branch
-//!     |   no: the function as it is
+//!     |   no: the function without a probe
 //!     v
 //!   event: f is entered  ------+
-//!   ... the body ...           |   C: two events, two looks at the counter
+//!   ... the body ...           |   C: two events, two reads of the counter
 //!   event: it returns (panics) +-> corebeat-trace: buffer, compression, file        W
 //!                                                                  |
-//!                       Calls: who called whom, how long  <--------+
+//!                       Calls: callers, callees, times  <----------+
 //!                         |  trees, graphs, sequences: text, DOT, Mermaid, SVG (draw)
-//!                         +  Kieker's log (kieker), slices for Perfetto (chrome)
+//!                         +  a log for Kieker (kieker), slices for Perfetto (chrome),
+//!                            spans for OpenTelemetry (otlp)
 //! ```
 //!
-//! - A **probe** ([`Probe`]) is on a function ([`probe`]) or a block ([`block!`](crate::block)). All of a program's are known, run or not
-//!   ([`probes`]), as the linker puts them side by side.
-//! - A **call** is between its enter and its leave. It returns or panics. Who is entered while it is open on the same line, it has called.
-//! - A **line** ([`Line`]) is what runs one after the other: a thread, a task (of LPEL, or of who calls [`task`]), an asynchronous call. A [`Handover`] takes a call to another line: who is
-//!   entered there first, it has called too.
-//! - A **rule** ([`Rule`]) switches probes off when they cost more than the user allowed, and tries them again later.
+//! - A **probe** ([`Probe`]) instruments a function ([`probe`]) or a block
+//!   ([`block!`](crate::block)). The linker collects all probes of a program in one array, so
+//!   [`probes`] lists them even if they never ran.
+//! - A **field** of a call ([`Probe::field`], `#[probe(fields(article, count = articles.len()))]`)
+//!   is the text of an argument, which precedes the enter event (`fields_of_calls_are_recorded`).
+//! - A **call** lasts from its enter event to its leave event. It returns or panics. A call that is
+//!   entered while another one is open on the same line is a callee of that one.
+//! - A **line** ([`Line`]) is a sequence of execution: a thread, a task (of LPEL, or of another
+//!   runtime that calls [`task`]), or an asynchronous call. A [`Handover`] transfers a call to
+//!   another line: the first call that is entered there is its callee, too.
+//! - A **rule** ([`Rule`]) switches probes off if they cost more than the user permits, and tries
+//!   them again later.
 //!
-//! A call takes ten bytes before compression: six to enter, four to leave. Of a probe that is `untimed` order alone is known; it takes
-//! six, and no look at the counter, which is most of the time.
+//! A call takes ten bytes before compression: six for its enter event, four for its leave event.
+//! For an `untimed` probe only the order is recorded. Such a call takes six bytes and does not read
+//! the counter; that read is most of the cost of a call.
 //!
 //! # Invariants
 //!
-//! 1. A function whose probe is off has three instructions more: load, test, branch. Calls that are recorded go out of line, to a
-//!    copy of the function that has no part in its registers and no cleaning up in its frame (`probe`).
-//! 2. A leave is logged if and only if its enter was, however probes are switched in between
-//!    (`call_switched_in_the_middle_is_whole`).
-//! 3. However a trace is torn, what is read is calls in which the caller encloses the called
-//!    (`any_events_give_calls_that_enclose_each_other`).
-//! 4. A rule knows no clock: the same counts give the same switches (`rule`).
-//! 5. Others' processes can switch probes only where they are of the same user, or root (`door`).
+//! 1. A disabled probe adds three instructions to a function: load, test, branch. Recorded calls
+//!    run an out-of-line copy of the function, so they need no registers and no cleanup in the
+//!    frame of the fast path (`probe`).
+//! 2. A leave event is logged if and only if its enter event was logged, even if the probe is
+//!    switched in between (`call_switched_during_its_run_is_complete`).
+//! 3. In the calls read from any trace, even an incomplete one, a caller encloses its callees
+//!    (`arbitrary_events_give_nested_calls`).
+//! 4. A rule reads no clock: the same counts lead to the same switches (`rule`).
+//! 5. Another process can switch probes only if it runs as the same user, or as root (`control`).
 //!
 //! # Memory ordering
 //!
 //! | write | ordering | why |
 //! | --- | --- | --- |
-//! | a probe's `state` | Relaxed | it is all that is known by it; who writes it holds `SWITCHING` |
-//! | counts of a thread's calls (`rule`) | Relaxed | counts, of one writer each |
-//! | numbers of lines (`line`) | Relaxed | each is given once, and that is all |
+//! | a probe's `state` | Relaxed | no other data depends on it; writers hold `SWITCHING` |
+//! | counts of a thread's calls (`count`) | Relaxed | counts with a single writer each |
+//! | numbers of lines (`line`) | Relaxed | only uniqueness is required |
 //!
 //! # Failure
 //!
-//! Probes cannot fail. What is lost, [`corebeat_trace`] counts, and [`Calls`] says so: open calls are torn there ([`Outcome::Torn`]).
+//! Probes cannot fail. [`corebeat_trace`] counts lost events. [`Calls`] marks the calls that were
+//! open at a loss ([`Outcome::EventsLost`]).
 //!
 //! # Limits
 //!
-//! [`PROBES_MAX`] probes a program; those of libraries that are loaded later have none. [`CALLS_MAX`] calls are read. A function whose `Drop` panics
-//! while its caller unwinds is taken to return. Constant functions have no probe. What the compiler inlines into a function with a probe is in
-//! the program twice. A block with [`block!`](crate::block), and a function with `track_caller` or `target_feature`, is there once, and tests
-//! at its end again. Not for signal handlers.
+//! A program has at most [`PROBES_MAX`] probes; libraries that are loaded later have none. At most
+//! [`CALLS_MAX`] calls are read. A function whose `Drop` panics while its caller unwinds is
+//! reported as returned. A `const fn` cannot have a probe. Code that the compiler inlines into a
+//! function with a probe exists twice in the program. A block with [`block!`](crate::block), and a
+//! function with `track_caller` or `target_feature`, exists once, and tests the probe again at its
+//! end. Signal handlers must not contain probes.
 
 extern crate self as corebeat_probe;
 
 mod call;
 pub mod chrome;
+mod control;
 mod count;
-mod door;
 pub mod draw;
 mod error;
 mod event;
 pub mod kieker;
 mod line;
+pub mod otlp;
 mod pattern;
 mod probe;
 mod rule;
 
 pub use call::{CALLS_MAX, Call, Calls, Line, Operation, Outcome};
+pub use control::{ControlSocket, control};
 pub use corebeat_probe_macro::probe;
-pub use door::{Door, ask};
 pub use error::Error;
-pub use line::{Handed, Handover, task};
+pub use line::{Handover, HandoverGuard, name_task, task};
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 pub use probe::{Entered, PROBES, PROBES_MAX, Probe, probes, record, switch};
-pub use rule::{Keeper, Rule};
+pub use rule::{Rule, RuleOptions, RuleRunner};
 
 #[doc(hidden)]
 pub use linkme;
 #[doc(hidden)]
 pub use probe::name_around;
 
-/// Puts a probe on a block, and is its value. The name is behind the path of the module. `return`, `?` and `break` go out of it as
-/// out of any block.
+/// Instruments a block with a probe and evaluates to its value. The name of the probe is the path
+/// of the module, followed by the given name. `return`, `?` and `break` leave the block as usual.
 ///
 /// ```
 /// fn parse(text: &str) -> Result<u32, std::num::ParseIntError> {
@@ -146,4 +161,12 @@ macro_rules! block {
         let _entered = PROBE.enter();
         $body
     }};
+}
+
+/// The Rust code of the book is compiled, and most of it run, as documentation tests.
+#[cfg(doctest)]
+#[doc(hidden)]
+pub mod book {
+    #[doc = include_str!("../../../../docs/probe.md")]
+    pub struct Probe;
 }

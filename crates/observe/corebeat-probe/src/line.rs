@@ -1,6 +1,6 @@
-//! Lines of execution other than threads: what was handed over, asynchronous calls, tasks.
+//! Lines of execution other than threads: handovers, asynchronous calls, tasks.
 
-use crate::event::{HandOver, Resume, Suspend, Task};
+use crate::event::{HandOver, Resume, Suspend, Task, TaskName};
 use crate::probe::{Probe, begin, end};
 use corebeat_trace::Event;
 use std::cell::Cell;
@@ -11,69 +11,72 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 thread_local! {
-    /// Whether this thread has logged what no task has claimed.
+    /// Whether this thread has logged events that no task has claimed.
     static IS_UNCLAIMED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Logs what is about calls, in the name of who runs on this thread.
+/// Logs an event about calls on the current thread.
 #[inline(always)]
 pub(crate) fn log<E: Event>(event: &E) {
     IS_UNCLAIMED.set(true);
     corebeat_trace::emit(event);
 }
 
-/// The next line's number.
+/// Number of the next line.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A call, taken to a thread or a task that works for it: what is called there, it has called.
+/// Transfers a call to the thread or task that works for it: calls made there are its callees.
 ///
 /// ```
 /// use corebeat_probe::Handover;
 ///
-/// let handover = Handover::here();
+/// let handover = Handover::new();
 /// std::thread::spawn(move || {
-///     let _handed = handover.take();
-///     // what is called here has been called by who made the handover
+///     let _guard = handover.accept();
+///     // calls made here are callees of the call that created the handover
 /// });
 /// ```
 #[derive(Debug)]
-#[must_use = "it is for another thread or task, which takes it"]
+#[must_use = "another thread or task must accept the handover"]
 pub struct Handover {
     line: u64,
 }
 
-/// The time for which a [`Handover`] counts, to where this is dropped. It stays with its thread, or with its task.
+/// The time during which a [`Handover`] is in effect, until the guard is dropped. The guard cannot
+/// leave its thread or its task.
 #[derive(Debug)]
-#[must_use = "it counts until this is dropped"]
-pub struct Handed {
+#[must_use = "the handover ends when the guard is dropped"]
+pub struct HandoverGuard {
     stays: PhantomData<*const ()>,
 }
 
 impl Handover {
-    /// Of the call that is open here. Where nothing is recorded, it hands over nothing.
-    pub fn here() -> Handover {
-        // Relaxed: each number is given once, and that is all.
+    /// A handover of the innermost open call. It has no effect if nothing is recorded.
+    #[allow(clippy::new_without_default, reason = "each handover logs an event")]
+    pub fn new() -> Handover {
+        // Relaxed: only uniqueness is required.
         let line = NEXT.fetch_add(1, Ordering::Relaxed);
         log(&HandOver { line });
         Handover { line }
     }
 
-    /// Works for that call from here on.
-    pub fn take(self) -> Handed {
+    /// Makes calls on this thread or task callees of that call until the guard is dropped.
+    pub fn accept(self) -> HandoverGuard {
         log(&Resume { line: self.line });
-        Handed { stays: PhantomData }
+        HandoverGuard { stays: PhantomData }
     }
 }
 
-impl Drop for Handed {
+impl Drop for HandoverGuard {
     fn drop(&mut self) {
         log(&Suspend);
     }
 }
 
-/// Tells that what this thread's probes saw since the last time, the task of this number did. For who runs tasks on threads: it is
-/// called when a task comes back, before anything else is done. Where no probe saw anything, this is a load and a branch. LPEL does it
-/// for its tasks.
+/// Assigns all calls that this thread's probes recorded since the last call of `task` to the task
+/// with this number. A runtime that runs tasks on threads calls this function when a task returns
+/// control, before it does anything else. If no probe recorded a call, the cost is a load and a
+/// branch. LPEL calls it for its tasks.
 #[inline]
 pub fn task(task: u64) {
     if IS_UNCLAIMED.replace(false) {
@@ -81,15 +84,23 @@ pub fn task(task: u64) {
     }
 }
 
+/// Declares the name of a task, which exports show. A runtime calls this function once for each
+/// task that has a name, such as when it starts the task. LPEL calls it for its tasks. If no trace
+/// is installed, the cost is a load and a branch.
+#[inline]
+pub fn name_task(task: u64, name: &str) {
+    corebeat_trace::emit(&TaskName { task, name });
+}
+
 impl Probe {
-    /// Makes a future a call: from its first poll until it is ready, or dropped. It is a line of its own, which who polls it first has
-    /// called.
+    /// Makes a future a call, which lasts from its first poll until it is ready or dropped. The
+    /// future is a separate line, and its caller is the call that polls it first.
     pub fn within<F: Future>(&'static self, future: F) -> impl Future<Output = F::Output> {
         Within { probe: self, is_polled: false, open: None, future }
     }
 }
 
-/// A future that is a call.
+/// A future that is recorded as a call.
 struct Within<F> {
     probe: &'static Probe,
     is_polled: bool,
@@ -98,21 +109,21 @@ struct Within<F> {
     future: F,
 }
 
-/// A call of a line of its own.
+/// An open call on its own line.
 #[derive(Clone, Copy)]
 struct Open {
     line: u64,
-    /// As [`begin`] has it.
+    /// The result of [`begin`].
     call: u32,
 }
 
-/// Such a call while it is polled. It ends when this is dropped.
+/// An open call during a poll. Dropping it ends the call.
 struct Polled(Option<Open>);
 
 impl Open {
     fn new(probe: &'static Probe) -> Option<Open> {
         probe.is_on().then(|| {
-            let handover = Handover::here();
+            let handover = Handover::new();
             log(&Resume { line: handover.line });
             Open { line: handover.line, call: begin(probe.state()) }
         })
@@ -132,7 +143,7 @@ impl<F: Future> Future for Within<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the future is not moved out of here, neither is it when this is dropped.
+        // SAFETY: the future is never moved out of `this`, not even when `this` is dropped.
         let this = unsafe { self.get_unchecked_mut() };
         let open = match this.open.take() {
             Some(open) => {
@@ -144,7 +155,7 @@ impl<F: Future> Future for Within<F> {
         };
         this.is_polled = true;
         let mut polled = Polled(open);
-        // SAFETY: it stays where it is for as long as this does, which is pinned.
+        // SAFETY: `this` is pinned, and the future is a part of it that is never moved.
         let done = unsafe { Pin::new_unchecked(&mut this.future) }.poll(context);
         if done.is_pending() && polled.0.is_some() {
             log(&Suspend);

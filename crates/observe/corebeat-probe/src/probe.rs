@@ -1,40 +1,42 @@
-//! A probe: its state, and what a call does with it.
+//! Probes: their state, and the recording of calls.
 
 use crate::count;
 use crate::error::Error;
-use crate::event::{Declare, Enter, EnterUntimed, Leave, LeaveUntimed, Panic};
+use crate::event::{Declare, Enter, EnterUntimed, Field, Leave, LeaveUntimed, Panic};
 use crate::line::log;
 use crate::pattern::Pattern;
 use corebeat_trace::Trace;
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::panicking;
 
-/// Probes that a program may have; more are never on.
+/// Limit on the number of probes of a program; further probes are always off.
 pub const PROBES_MAX: usize = 1 << 16;
-/// Bytes of declarations in one stream: the least that its buffers have room for.
+/// Bytes of declarations in one stream: the smallest capacity of its buffers.
 const DECLARATIONS_BYTES_MAX: usize = 16 << 10;
 
-/// All probes of the program. The linker puts them here.
+/// All probes of the program, collected by the linker.
 #[linkme::distributed_slice]
 pub static PROBES: [Probe];
 
-/// Who switches probes.
+/// Held while probes are switched.
 static SWITCHING: Mutex<()> = Mutex::new(());
 
-/// Bits of a state. What is above [`NUMBER_SHIFT`] is the probe's number.
+/// Bits of a state. The bits from [`NUMBER_SHIFT`] are the probe's number.
 const ON: u32 = 1;
-/// The user wants it on, whatever a rule made of it.
+/// The user has switched the probe on; a rule may have switched it off.
 const WANTED: u32 = 2;
 const TIMED: u32 = 4;
 /// Calls are counted.
 const COUNTED: u32 = 8;
-/// Of a call: its thread panicked already.
+/// In a call's state: its thread was panicking already when the call was entered.
 const PANICKING: u32 = 16;
 const NUMBER_SHIFT: u32 = 16;
 
-/// A place that can be watched. [`probe`](macro@crate::probe) and [`block!`](crate::block) make them.
+/// An instrumented function or block, created by [`probe`](macro@crate::probe) or
+/// [`block!`](crate::block).
 #[derive(Debug)]
 pub struct Probe {
     state: AtomicU32,
@@ -46,7 +48,12 @@ pub struct Probe {
 
 impl Probe {
     #[doc(hidden)]
-    pub const fn new(name: fn() -> &'static str, file: &'static str, line: u32, timed: bool) -> Probe {
+    pub const fn new(
+        name: fn() -> &'static str,
+        file: &'static str,
+        line: u32,
+        timed: bool,
+    ) -> Probe {
         Probe { state: AtomicU32::new(0), name, file, line, timed }
     }
 
@@ -55,12 +62,12 @@ impl Probe {
         (self.name)()
     }
 
-    /// The source file.
+    /// Path of the source file.
     pub fn file(&self) -> &'static str {
         self.file
     }
 
-    /// The line in it, from 1.
+    /// Line in the source file, starting at 1.
     pub fn line(&self) -> u32 {
         self.line
     }
@@ -70,28 +77,45 @@ impl Probe {
         self.state() & ON != 0
     }
 
-    /// Whether it is wanted on: one that is not, but wanted, was switched off by a [`Rule`](crate::Rule).
+    /// Whether the user has switched the probe on. A probe that is wanted but off was switched off
+    /// by a [`Rule`](crate::Rule).
     pub fn is_wanted(&self) -> bool {
         self.state() & WANTED != 0
     }
 
-    /// Begins a call, which ends when what this returns is dropped. Where the probe is off, this is a load and a branch.
+    /// Enters a call, which ends when the result is dropped. If the probe is off, the cost is a
+    /// load and a branch.
     #[inline(always)]
     pub fn enter(&'static self) -> Entered {
-        // Relaxed: all that is known by it is in it.
+        // Relaxed: no other data depends on the state.
         let state = self.state.load(Ordering::Relaxed);
         let call = if state & ON == 0 { 0 } else { begin(state) };
         Entered { call, stays: PhantomData }
     }
 
-    /// Runs what is a call, all of it. Where the probe is off, this is a load and a branch.
+    /// Runs a function as a call. If the probe is off, the cost is a load and a branch.
     ///
-    /// What is called is here twice, if it is inlined: calls that are recorded have their own, out of the way, so that
-    /// others keep nothing for them.
+    /// The function is inlined twice. Recorded calls use their own out-of-line copy, so that the
+    /// other copy reserves no registers for recording.
     #[doc(hidden)]
     #[inline(always)]
     pub fn call<R>(&'static self, call: impl FnOnce() -> R) -> R {
         if self.state() & ON == 0 { call() } else { Recorded { call, probe: self }.run() }
+    }
+
+    /// Records a field of the call that follows on this thread, as its `Debug` text of at most
+    /// [`TEXT_BYTES_MAX`](corebeat_trace::TEXT_BYTES_MAX) bytes. Does nothing if the probe is off.
+    /// `#[probe(fields(..))]` calls this function.
+    #[cold]
+    #[inline(never)]
+    pub fn field(&'static self, field: &str, value: &dyn fmt::Debug) {
+        let state = self.state();
+        if state & ON != 0 {
+            // The value is formatted first: its `Debug` may contain probes.
+            let value = format!("{value:?}");
+            let probe = (state >> NUMBER_SHIFT) as u16;
+            log(&Field { probe, field, value: &value });
+        }
     }
 
     #[inline(always)]
@@ -99,15 +123,15 @@ impl Probe {
         self.state.load(Ordering::Relaxed)
     }
 
-    /// What it is to be; `_switching` is the only one who says so.
+    /// Sets the state. `_switching` proves that this thread is the only writer.
     fn set(&self, number: usize, bits: u32, _switching: &Switching) {
         let timed = if self.timed { TIMED } else { 0 };
         self.state.store((number as u32) << NUMBER_SHIFT | timed | bits, Ordering::Relaxed);
     }
 }
 
-/// A call that is recorded. One thing with all that it needs, so that a caller that does not record it puts nothing in order
-/// for this, and its arguments stay where they are.
+/// A call to be recorded. The function and its probe form one object, so that a caller that does
+/// not record prepares nothing, and its arguments stay in place.
 #[repr(C)]
 struct Recorded<F> {
     call: F,
@@ -126,7 +150,7 @@ impl<F> Recorded<F> {
     }
 }
 
-/// A call that goes on. It stays with its thread:
+/// An open call. The guard cannot leave its thread:
 ///
 /// ```compile_fail
 /// fn elsewhere(entered: corebeat_probe::Entered) {
@@ -135,7 +159,7 @@ impl<F> Recorded<F> {
 /// ```
 #[must_use = "the call ends when this is dropped"]
 pub struct Entered {
-    /// The probe's state when it was entered, or 0: nothing is to be logged.
+    /// The probe's state at the enter event, or 0 if nothing is recorded.
     call: u32,
     stays: PhantomData<*const ()>,
 }
@@ -177,25 +201,26 @@ pub(crate) fn end(call: u32) {
     }
 }
 
-/// All probes of the program, in no order.
+/// All probes of the program, in unspecified order.
 pub fn probes() -> impl ExactSizeIterator<Item = &'static Probe> {
     PROBES[..PROBES.len().min(PROBES_MAX)].iter()
 }
 
-/// Switches probes on or off whose names fit a pattern: `*` is any text, `?` any character. Calls that go on are recorded to their end, or
-/// not at all. How many fit.
+/// Switches all probes whose names match a pattern on or off. `*` matches any text, `?` any
+/// character. An open call is recorded completely or not at all. Returns the number of matching
+/// probes.
 ///
 /// # Errors
 ///
-/// The pattern is too long.
+/// The pattern is invalid.
 pub fn switch(pattern: &str, on: bool) -> Result<usize, Error> {
     let pattern = Pattern::new(pattern)?;
     let switching = Switching::begin();
     let mut fit = 0;
-    for (number, probe) in probes().enumerate().filter(|(_, probe)| pattern.fits(probe.name())) {
+    for (number, probe) in probes().enumerate().filter(|(_, probe)| pattern.matches(probe.name())) {
         fit += 1;
         let counted = probe.state() & COUNTED;
-        // One that a rule has switched off stays so: the rule tries it again by itself.
+        // A probe that a rule has switched off stays off: the rule will try it again.
         match (on, probe.state() & (ON | WANTED)) {
             (true, WANTED) => {}
             (true, _) => probe.set(number, ON | WANTED | counted, &switching),
@@ -205,18 +230,22 @@ pub fn switch(pattern: &str, on: bool) -> Result<usize, Error> {
     Ok(fit)
 }
 
-/// Records what probes see in this trace: installs it, and writes down which probes there are.
+/// Installs this trace for the events of probes, and writes the declarations of all probes.
 ///
 /// # Errors
 ///
 /// Another trace is installed.
 pub fn record(trace: &Trace) -> Result<(), corebeat_trace::Error> {
     trace.install()?;
-    // Written when it goes, so that it is in the file whatever happens later.
+    // Dropping the log writes the declarations, so that they are in the file in any case.
     let (mut log, mut bytes) = (None, 0);
     for (number, probe) in probes().enumerate() {
-        let declaration =
-            Declare { probe: number as u16, name: probe.name(), file: probe.file, line: probe.line };
+        let declaration = Declare {
+            probe: number as u16,
+            name: probe.name(),
+            file: probe.file,
+            line: probe.line,
+        };
         let more_bytes = declaration.bytes_max();
         if log.is_none() || bytes + more_bytes > DECLARATIONS_BYTES_MAX {
             (log, bytes) = (trace.log(), 0);
@@ -229,7 +258,7 @@ pub fn record(trace: &Trace) -> Result<(), corebeat_trace::Error> {
     Ok(())
 }
 
-/// The right to switch probes.
+/// The exclusive right to switch probes.
 pub(crate) struct Switching {
     _held: MutexGuard<'static, ()>,
 }
@@ -239,7 +268,8 @@ impl Switching {
         Switching { _held: SWITCHING.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// Has calls counted, or no more; those that are off for a rule's sake are on again then.
+    /// Starts or stops counting of calls. After the stop, probes that a rule has switched off are
+    /// on.
     pub(crate) fn count(&self, counted: bool) {
         for (number, probe) in probes().enumerate() {
             let state = probe.state() & (ON | WANTED);
@@ -251,8 +281,8 @@ impl Switching {
         }
     }
 
-    /// Switches one that the user wants on, for a rule.
-    pub(crate) fn thin(&self, number: usize, on: bool) {
+    /// Switches a wanted probe on behalf of a rule.
+    pub(crate) fn set_by_rule(&self, number: usize, on: bool) {
         let Some(probe) = PROBES.get(number) else { return };
         if probe.is_wanted() {
             let counted = probe.state() & COUNTED;
@@ -261,7 +291,7 @@ impl Switching {
     }
 }
 
-/// The path around an item called `Here`, without what the compiler puts in.
+/// The path around an item called `Here`, without the parts that the compiler adds.
 #[doc(hidden)]
 pub fn name_around(here: &'static str) -> &'static str {
     let name = here.strip_suffix("::PROBE::name::Here").unwrap_or(here);

@@ -1,4 +1,4 @@
-//! Rules that switch probes off when they cost too much, and try them again.
+//! Rules that switch probes off if they cost too much, and try them again later.
 
 use crate::count;
 use crate::error::Error;
@@ -10,79 +10,106 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a recorded call takes its thread, in nanoseconds: the goal that `bench` measures against.
+/// Default cost of a recorded call in nanoseconds, which is the target of the benchmark `probe`.
 const CALL_NS: f64 = 30.0;
-/// Turns for which a probe rests, at most.
-const REST_TURNS_MAX: u32 = 64;
+/// Limit on the number of periods for which a probe rests.
+const REST_PERIODS_MAX: u32 = 64;
 
-/// How much probes may cost, and which are switched off when they cost more.
+/// The permitted cost of a [`Rule`].
+#[derive(Debug, Clone, Copy)]
+pub struct RuleOptions {
+    /// Largest share of one CPU's time that all probes together may take, a finite number from 0;
+    /// 0.01, the default, is 1%.
+    pub share_max: f64,
+    /// Cost of a recorded call in nanoseconds, a finite number from 0; by default 30.
+    pub call_ns: f64,
+}
+
+impl Default for RuleOptions {
+    fn default() -> Self {
+        RuleOptions { share_max: 0.01, call_ns: CALL_NS }
+    }
+}
+
+/// Decides which probes are switched off to keep their cost below a bound.
 ///
-/// After the idea of adaptive monitoring in Ehlers and others, *Self-adaptive software system monitoring for performance anomaly
-/// localization*, 2011 (reference 4 in Waller and Hasselbring): all is instrumented, and little of it is on. Turn by turn, each probe's
-/// cost is its calls times what one takes. While all together are over the bound, the dearest goes off. It rests for a turn, then is tried
-/// again; each time that it was too dear it rests twice as long, up to 64 turns. One is tried a turn, the cheapest of those that have rested.
+/// The rule implements the idea of adaptive monitoring in Ehlers and others, *Self-adaptive
+/// software system monitoring for performance anomaly localization*, 2011 (reference 4 in Waller
+/// and Hasselbring): everything is instrumented, and little of it is on. In each period, the cost
+/// of a probe is its number of calls times the cost of a call. While the sum exceeds the bound, the
+/// rule switches off the most expensive probe. The probe rests for one period and is then tried
+/// again. Each time that it is too expensive it rests twice as long, up to 64 periods. The rule
+/// tries one probe per period: the cheapest of those that have rested.
 ///
 /// ```
-/// let mut rule = corebeat_probe::Rule::new(0.01).call_ns(30.0); // 1% of a CPU
-/// // In a second, probe 0 was called 100,000 times, and probe 1 a million times: 0.3% and 3%.
-/// assert_eq!(rule.turn(1_000_000_000, &[100_000, 1_000_000]), [(1, false)]);
-/// assert_eq!(rule.turn(1_000_000_000, &[100_000, 0]), [(1, true)]);
+/// use corebeat_probe::{Rule, RuleOptions};
+///
+/// let mut rule = Rule::new(RuleOptions { share_max: 0.01, call_ns: 30.0 })?;
+/// // In one second, probe 0 was called 100,000 times, probe 1 a million times: 0.3% and 3%.
+/// assert_eq!(rule.step(1_000_000_000, &[100_000, 1_000_000]), [(1, false)]);
+/// assert_eq!(rule.step(1_000_000_000, &[100_000, 0]), [(1, true)]);
+/// # Ok::<(), corebeat_probe::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Rule {
-    share_max: f64,
-    call_ns: f64,
-    /// Those that are off for the rule's sake, or on again, and how dear they were.
-    known: BTreeMap<usize, Dear>,
+    options: RuleOptions,
+    /// Probes that the rule has switched off, or on again for a trial.
+    known: BTreeMap<usize, Expensive>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Dear {
-    /// Turns for which it is to rest still; `None`: it is tried.
-    rest_turns: Option<u32>,
-    /// Turns for which it rested last.
-    last_rest_turns: u32,
+struct Expensive {
+    /// Remaining periods of rest; `None`: the probe is on trial.
+    rest_periods: Option<u32>,
+    /// Length of the last rest.
+    last_rest_periods: u32,
     cost_ns: f64,
 }
 
 impl Rule {
-    /// Probes may take this share of one CPU's time, all together; 0.01 is 1%.
-    pub fn new(share_max: f64) -> Rule {
-        Rule { share_max: share_max.max(0.0), call_ns: CALL_NS, known: BTreeMap::new() }
+    /// A rule with these options.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RuleOption`] for a number that is negative, infinite or NaN.
+    pub fn new(options: RuleOptions) -> Result<Rule, Error> {
+        let RuleOptions { share_max, call_ns } = options;
+        for (option, value) in [("share_max", share_max), ("call_ns", call_ns)] {
+            if !value.is_finite() || value < 0.0 {
+                return Err(Error::RuleOption { option, value });
+            }
+        }
+        Ok(Rule { options, known: BTreeMap::new() })
     }
 
-    /// What a recorded call takes its thread here, in nanoseconds; 30 if nothing is said.
-    pub fn call_ns(mut self, call_ns: f64) -> Rule {
-        self.call_ns = call_ns.max(0.0);
-        self
-    }
-
-    /// What is to be switched after a turn of so many nanoseconds, in which the probes were called so often: the probe's number in
-    /// `calls`, and whether it is to be on.
-    pub fn turn(&mut self, elapsed_ns: u64, calls: &[u64]) -> Vec<(usize, bool)> {
-        let cost_ns: Vec<f64> = calls.iter().map(|calls| *calls as f64 * self.call_ns).collect();
-        let mut over_ns = cost_ns.iter().sum::<f64>() - self.share_max * elapsed_ns as f64;
+    /// Evaluates a period of `elapsed_ns` nanoseconds with this number of calls of each probe.
+    /// Returns the probes to be switched: the index in `calls`, and the new state.
+    pub fn step(&mut self, elapsed_ns: u64, calls: &[u64]) -> Vec<(usize, bool)> {
+        let RuleOptions { share_max, call_ns } = self.options;
+        let cost_ns: Vec<f64> = calls.iter().map(|calls| *calls as f64 * call_ns).collect();
+        let mut over_ns = cost_ns.iter().sum::<f64>() - share_max * elapsed_ns as f64;
         let mut switches = Vec::new();
         let mut by_cost: Vec<_> = (0..calls.len()).filter(|p| calls[*p] > 0).collect();
         by_cost.sort_by(|a, b| cost_ns[*b].total_cmp(&cost_ns[*a]));
         for probe in by_cost {
-            let rests = self.known.get(&probe).is_some_and(|dear| dear.rest_turns.is_some());
+            let rests = self.known.get(&probe).is_some_and(|known| known.rest_periods.is_some());
             if over_ns <= 0.0 {
-                // What is on, and did not have to go, was tried well.
+                // A probe that is on and may stay on has passed its trial.
                 if !rests {
                     self.known.remove(&probe);
                 }
                 continue;
             }
             over_ns -= cost_ns[probe];
-            // One that rests was called in the turn in which it was switched off.
+            // A resting probe was called in the period in which it was switched off.
             if rests {
                 continue;
             }
-            let last = self.known.get(&probe).map_or(0, |dear| dear.last_rest_turns);
-            let rest = (last * 2).clamp(1, REST_TURNS_MAX);
-            let dear = Dear { rest_turns: Some(rest), last_rest_turns: rest, cost_ns: cost_ns[probe] };
-            self.known.insert(probe, dear);
+            let last = self.known.get(&probe).map_or(0, |known| known.last_rest_periods);
+            let rest = (last * 2).clamp(1, REST_PERIODS_MAX);
+            let (rest_periods, cost_ns) = (Some(rest), cost_ns[probe]);
+            let expensive = Expensive { rest_periods, last_rest_periods: rest, cost_ns };
+            self.known.insert(probe, expensive);
             switches.push((probe, false));
         }
         if switches.is_empty() {
@@ -91,120 +118,124 @@ impl Rule {
         switches
     }
 
-    /// Lets those rest that do; one that has rested enough.
+    /// Counts a period of rest. Returns a probe that has rested enough.
     fn rest(&mut self) -> Option<usize> {
-        for dear in self.known.values_mut() {
-            dear.rest_turns = dear.rest_turns.map(|turns| turns.saturating_sub(1));
+        for probe in self.known.values_mut() {
+            probe.rest_periods = probe.rest_periods.map(|periods| periods.saturating_sub(1));
         }
-        let rested = self.known.iter().filter(|(_, dear)| dear.rest_turns == Some(0));
+        let rested = self.known.iter().filter(|(_, probe)| probe.rest_periods == Some(0));
         let (&probe, _) = rested.min_by(|a, b| a.1.cost_ns.total_cmp(&b.1.cost_ns))?;
-        if let Some(dear) = self.known.get_mut(&probe) {
-            dear.rest_turns = None;
+        if let Some(known) = self.known.get_mut(&probe) {
+            known.rest_periods = None;
         }
         Some(probe)
     }
 }
 
-/// Whether there is a keeper: two would count calls for each other, and switch each other's probes.
-static IS_KEPT: AtomicBool = AtomicBool::new(false);
+/// Whether a runner is active: two runners would count each other's calls and undo each other's
+/// switches.
+static IS_ACTIVE: AtomicBool = AtomicBool::new(false);
 
-/// A rule at work, turn by turn, until this is dropped: then all that the user wants on is on. A process has one at a time.
+/// Applies a rule periodically until this value is dropped. Then all probes that the user has
+/// switched on are on again. A process has at most one runner at a time.
 ///
-/// Calls are counted meanwhile, by each thread for itself, which takes a nanosecond or two of each call.
+/// A runner makes each thread count its calls, which takes one or two nanoseconds per call.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct RuleRunner {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    rule: Mutex<Turns>,
-    over: AtomicBool,
+    rule: Mutex<State>,
+    stopped: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Turns {
+struct State {
     rule: Rule,
-    /// Which probes it is for, by number.
+    /// Whether the rule applies to each probe, by number.
     watched: Vec<bool>,
-    /// Calls up to the last turn.
+    /// Number of calls of each probe up to the last period.
     before: Vec<u64>,
 }
 
-impl Keeper {
-    /// Begins, for the probes that fit a pattern. A thread takes a turn each `period`; where it is `None`, the program does, by [`Keeper::turn`].
+impl RuleRunner {
+    /// Starts a rule for the probes that match a pattern. A thread applies it once per `period`; if
+    /// `period` is `None`, the program calls [`RuleRunner::step`].
     ///
     /// # Errors
     ///
-    /// The pattern is of no use, there is a keeper already ([`Error::Kept`]), or the thread cannot be started.
-    pub fn start(rule: Rule, pattern: &str, period: Option<Duration>) -> Result<Keeper, Error> {
+    /// The pattern is invalid, a runner is active already ([`Error::RuleActive`]), or the thread
+    /// cannot be started.
+    pub fn start(rule: Rule, pattern: &str, period: Option<Duration>) -> Result<RuleRunner, Error> {
         let pattern = Pattern::new(pattern)?;
-        let watched = probes().map(|probe| pattern.fits(probe.name())).collect();
-        // Acquire, Release: who has it sees what the one before has left.
-        if IS_KEPT.swap(true, Ordering::AcqRel) {
-            return Err(Error::Kept);
+        let watched = probes().map(|probe| pattern.matches(probe.name())).collect();
+        // Acquire, Release: a new runner reads everything that the last one wrote.
+        if IS_ACTIVE.swap(true, Ordering::AcqRel) {
+            return Err(Error::RuleActive);
         }
         Switching::begin().count(true);
-        let rule = Mutex::new(Turns { rule, watched, before: count::sums() });
-        let shared = Arc::new(Shared { rule, over: AtomicBool::new(false) });
-        let mut keeper = Keeper { shared: shared.clone(), thread: None };
+        let rule = Mutex::new(State { rule, watched, before: count::sums() });
+        let shared = Arc::new(Shared { rule, stopped: AtomicBool::new(false) });
+        let mut runner = RuleRunner { shared: shared.clone(), thread: None };
         if let Some(period) = period {
-            let builder = std::thread::Builder::new().name("probe keeper".into());
+            let builder = std::thread::Builder::new().name("probe rule".into());
             let thread = builder.spawn(move || {
                 let mut last = Instant::now();
-                // Relaxed: a sign, with no more behind it.
-                while !shared.over.load(Ordering::Relaxed) {
+                // Relaxed: no other data depends on the flag.
+                while !shared.stopped.load(Ordering::Relaxed) {
                     let left = period.saturating_sub(last.elapsed());
                     if !left.is_zero() {
                         std::thread::park_timeout(left);
                         continue;
                     }
                     let now = Instant::now();
-                    shared.turn(now.duration_since(last));
+                    shared.step(now.duration_since(last));
                     last = now;
                 }
             });
-            keeper.thread = Some(thread.map_err(Error::Thread)?);
+            runner.thread = Some(thread.map_err(Error::Thread)?);
         }
-        Ok(keeper)
+        Ok(runner)
     }
 
-    /// Takes a turn after this time. How many probes were switched.
-    pub fn turn(&self, elapsed: Duration) -> usize {
-        self.shared.turn(elapsed)
+    /// Ends a period of this length. Returns the number of probes that were switched.
+    pub fn step(&self, elapsed: Duration) -> usize {
+        self.shared.step(elapsed)
     }
 }
 
 impl Shared {
-    fn turn(&self, elapsed: Duration) -> usize {
-        let mut turns = self.rule.lock().unwrap_or_else(PoisonError::into_inner);
-        let turns = &mut *turns;
+    fn step(&self, elapsed: Duration) -> usize {
+        let mut state = self.rule.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *state;
         let after = count::sums();
         let calls: Vec<u64> = after
             .iter()
-            .zip(&turns.before)
-            .zip(&turns.watched)
+            .zip(&state.before)
+            .zip(&state.watched)
             .map(|((after, before), watched)| if *watched { after - before } else { 0 })
             .collect();
-        turns.before = after;
+        state.before = after;
         let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-        let switches = turns.rule.turn(elapsed_ns, &calls);
+        let switches = state.rule.step(elapsed_ns, &calls);
         let switching = Switching::begin();
-        switches.iter().for_each(|(probe, on)| switching.thin(*probe, *on));
+        switches.iter().for_each(|(probe, on)| switching.set_by_rule(*probe, *on));
         switches.len()
     }
 }
 
-impl Drop for Keeper {
+impl Drop for RuleRunner {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::Relaxed);
+        self.shared.stopped.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             let _ = thread.join();
         }
         Switching::begin().count(false);
-        IS_KEPT.store(false, Ordering::Release);
+        IS_ACTIVE.store(false, Ordering::Release);
     }
 }
 
@@ -216,54 +247,75 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn probes_under_the_bound_stay_on() {
-        let mut rule = Rule::new(0.1).call_ns(10.0);
+    fn probes_below_the_bound_stay_on() {
+        let mut rule = rule(0.1, 10.0);
         for _ in 0..100 {
-            assert_eq!(rule.turn(SECOND, &[1_000_000, 9_000_000]), []);
+            assert_eq!(rule.step(SECOND, &[1_000_000, 9_000_000]), []);
         }
     }
 
     #[test]
-    fn dearest_goes_first_and_no_more_than_must() {
-        let mut rule = Rule::new(0.1).call_ns(10.0);
-        assert_eq!(rule.turn(SECOND, &[5_000_000, 8_000_000, 4_000_000]), [(1, false)]);
+    fn only_the_most_expensive_probe_is_switched_off() {
+        let mut rule = rule(0.1, 10.0);
+        assert_eq!(rule.step(SECOND, &[5_000_000, 8_000_000, 4_000_000]), [(1, false)]);
     }
 
     #[test]
-    fn probe_that_stays_dear_is_tried_ever_more_seldom() {
-        let mut rule = Rule::new(0.1).call_ns(10.0);
-        let (mut on, mut turns_on) = (true, Vec::new());
-        for turn in 0..400 {
+    fn rest_of_an_expensive_probe_doubles_up_to_its_limit() {
+        let mut rule = rule(0.1, 10.0);
+        let (mut on, mut periods_on) = (true, Vec::new());
+        for period in 0..400 {
             if on {
-                turns_on.push(turn);
+                periods_on.push(period);
             }
-            for (_, switched) in rule.turn(SECOND, &[if on { 50_000_000 } else { 0 }]) {
+            for (_, switched) in rule.step(SECOND, &[if on { 50_000_000 } else { 0 }]) {
                 on = switched;
             }
         }
-        let gaps: Vec<_> = turns_on.windows(2).map(|w| w[1] - w[0]).collect();
+        let gaps: Vec<_> = periods_on.windows(2).map(|w| w[1] - w[0]).collect();
         assert_eq!(gaps, [2, 3, 5, 9, 17, 33, 65, 65, 65, 65, 65]);
     }
 
     #[test]
-    fn probe_that_has_become_cheap_stays_on_and_is_forgiven() {
-        let mut rule = Rule::new(0.1).call_ns(10.0);
-        assert_eq!(rule.turn(SECOND, &[50_000_000]), [(0, false)]);
-        assert_eq!(rule.turn(SECOND, &[0]), [(0, true)]);
-        assert_eq!(rule.turn(SECOND, &[1_000]), []);
+    fn probe_that_became_cheap_stays_on() {
+        let mut rule = rule(0.1, 10.0);
+        assert_eq!(rule.step(SECOND, &[50_000_000]), [(0, false)]);
+        assert_eq!(rule.step(SECOND, &[0]), [(0, true)]);
+        assert_eq!(rule.step(SECOND, &[1_000]), []);
         assert!(rule.known.is_empty());
     }
 
+    #[test]
+    fn invalid_options_are_refused() {
+        assert!(Rule::new(RuleOptions { share_max: 0.0, call_ns: 0.0 }).is_ok());
+        for value in [-1.0, -1e300, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let share = Rule::new(RuleOptions { share_max: value, ..RuleOptions::default() });
+            let cost = Rule::new(RuleOptions { call_ns: value, ..RuleOptions::default() });
+            for refused in [share, cost] {
+                let refused = refused.unwrap_err().to_string();
+                assert!(refused.len() < 90 && refused.contains("from 0"), "{refused}");
+            }
+        }
+    }
+
+    fn rule(share_max: f64, call_ns: f64) -> Rule {
+        Rule::new(RuleOptions { share_max, call_ns }).unwrap()
+    }
+
     proptest! {
-        // Probes that are called as often as they were: after the turn what is on is under the bound.
+        // If the numbers of calls do not change, the cost of the remaining probes is below the
+        // bound.
         #[test]
-        fn what_stays_on_is_under_the_bound(calls in proptest::collection::vec(0u64..10_000_000, 1..20)) {
-            let mut rule = Rule::new(0.05).call_ns(20.0);
-            let off: Vec<_> = rule.turn(SECOND, &calls).iter().map(|(probe, _)| *probe).collect();
+        fn remaining_probes_are_below_the_bound(
+            calls in proptest::collection::vec(0u64..10_000_000, 1..20),
+        ) {
+            let mut rule = rule(0.05, 20.0);
+            let off: Vec<_> = rule.step(SECOND, &calls).iter().map(|(probe, _)| *probe).collect();
             let left: u64 = (0..calls.len()).filter(|p| !off.contains(p)).map(|p| calls[p]).sum();
             prop_assert!(left as f64 * 20.0 <= 0.05 * SECOND as f64);
             if let Some(probe) = off.iter().min_by_key(|p| calls[**p]) {
-                prop_assert!((left + calls[*probe]) as f64 * 20.0 > 0.05 * SECOND as f64, "one too many is off");
+                let with_cheapest = (left + calls[*probe]) as f64 * 20.0;
+                prop_assert!(with_cheapest > 0.05 * SECOND as f64, "one probe too many is off");
             }
         }
     }

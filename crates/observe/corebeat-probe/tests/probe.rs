@@ -1,7 +1,8 @@
-//! What probes see is what happened.
+//! Probes record the calls that were made.
 
 use corebeat_probe::{
-    Calls, Door, Handover, Keeper, Outcome, Rule, ask, block, probe, probes, record, switch,
+    Calls, ControlSocket, Handover, Outcome, Rule, RuleOptions, RuleRunner, block, control, probe,
+    probes, record, switch,
 };
 use corebeat_trace::{Options, Trace};
 use std::fs::File;
@@ -17,10 +18,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// One trace is installed at a time.
+/// Serializes the tests, because only one trace can be installed at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A trace in a file of its own, and the probes of one test, on.
+/// A trace in a separate file, with the probes of one test switched on.
 struct Recorded {
     folder: tempfile::TempDir,
     pattern: &'static str,
@@ -54,15 +55,19 @@ fn read(path: &Path) -> Calls {
     Calls::read(File::open(path).unwrap()).unwrap()
 }
 
-/// Calls in order: the function, who called it, and how it ended.
-fn story(calls: &Calls) -> Vec<(String, Option<usize>, Outcome)> {
+/// Calls in order: function, caller and outcome.
+fn summary(calls: &Calls) -> Vec<(String, Option<usize>, Outcome)> {
     let calls_of = |call: &corebeat_probe::Call| {
         (calls.operation(call).function().to_owned(), call.parent.map(|p| p as usize), call.outcome)
     };
     calls.calls().iter().map(calls_of).collect()
 }
 
-fn line(function: &str, parent: Option<usize>, outcome: Outcome) -> (String, Option<usize>, Outcome) {
+fn line(
+    function: &str,
+    parent: Option<usize>,
+    outcome: Outcome,
+) -> (String, Option<usize>, Outcome) {
     (function.into(), parent, outcome)
 }
 
@@ -97,7 +102,7 @@ mod nested {
 }
 
 #[test]
-fn nested_calls_are_read_as_they_were_made() {
+fn nested_calls_round_trip() {
     use nested::Account;
     let recorded = Recorded::begin("probe::nested::*");
     let also = switch("*nested::*", true).unwrap();
@@ -106,7 +111,7 @@ fn nested_calls_are_read_as_they_were_made() {
     let calls = recorded.end();
     let returned = Outcome::Returned;
     assert_eq!(
-        story(&calls),
+        summary(&calls),
         [
             line("all", None, returned),
             line("pay", Some(0), returned),
@@ -121,7 +126,7 @@ fn nested_calls_are_read_as_they_were_made() {
     assert_eq!(names[0], "probe::nested::all");
     assert!(names[2].contains("Account") && names[2].ends_with("::left"), "{names:?}");
     assert!(names[1].contains("Pay"), "{names:?}");
-    assert_eq!((also, calls.strays(), calls.lost(), calls.traces()), (4, 0, 0, 1));
+    assert_eq!((also, calls.unmatched_events(), calls.lost(), calls.traces()), (4, 0, 0, 1));
     assert!(calls.operation(&calls.calls()[0]).file.ends_with("tests/probe.rs"));
 }
 
@@ -147,19 +152,62 @@ impl Drop for Last {
 }
 
 #[test]
-fn panics_are_told_from_returns() {
+fn panics_are_distinguished_from_returns() {
     let recorded = Recorded::begin("panics::*");
     assert_eq!(outer(), 4);
-    let story = story(&recorded.end());
+    let summary = summary(&recorded.end());
     let expected = [
         line("outer", None, Outcome::Returned),
         line("middle", Some(0), Outcome::Panicked),
-        // It returned, while another call panicked.
+        // This call returned while another one panicked.
         line("last", Some(1), Outcome::Returned),
         line("middle", Some(0), Outcome::Returned),
         line("last", Some(3), Outcome::Returned),
     ];
-    assert_eq!(story, expected);
+    assert_eq!(summary, expected);
+}
+
+#[derive(Debug)]
+struct Order {
+    articles: Vec<u32>,
+}
+
+impl Order {
+    /// Consumes its arguments.
+    #[probe(name = "fields::pay", fields(cents, count = self.articles.len(), text))]
+    fn pay(self, cents: i64, text: String) -> usize {
+        drop(text);
+        self.articles.len() + cents as usize
+    }
+}
+
+#[probe(name = "fields::later", fields(order))]
+async fn later(order: Order) -> usize {
+    order.pay(3, "x".repeat(1000))
+}
+
+#[track_caller]
+#[probe(name = "fields::place", fields(a = "a \"b\""))]
+fn place() {}
+
+#[test]
+fn fields_of_calls_are_recorded() {
+    let recorded = Recorded::begin("fields::*");
+    let mut future = Box::pin(later(Order { articles: vec![1, 2] }));
+    let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(polled, Poll::Ready(5));
+    place();
+    switch("fields::*", false).unwrap();
+    assert_eq!(Order { articles: vec![] }.pay(1, String::new()), 1);
+    let calls = recorded.end();
+    let fields: Vec<Vec<(&str, &str)>> = (0..3).map(|call| calls.fields(call).collect()).collect();
+    let long = format!("\"{}", "x".repeat(254));
+    assert_eq!(fields[0], [("order", "Order { articles: [1, 2] }")]);
+    assert_eq!(fields[1], [("cents", "3"), ("count", "2"), ("text", long.as_str())]);
+    assert_eq!(fields[2], [("a", "\"a \\\"b\\\"\"")]);
+    assert_eq!(calls.calls().len(), 3);
+    let drawn = corebeat_probe::draw::sequence(&calls, 0, corebeat_probe::draw::Format::Text);
+    assert!(drawn.contains("pay(cents=3, count=2, text="), "{drawn}");
 }
 
 #[probe(name = "recursion::down")]
@@ -168,7 +216,7 @@ fn down(depth: u32) -> u32 {
 }
 
 #[test]
-fn recursion_is_as_deep_as_it_was() {
+fn depth_of_recursion_is_recorded() {
     let recorded = Recorded::begin("recursion::*");
     assert_eq!(down(1000), 1000);
     let calls = recorded.end();
@@ -176,10 +224,15 @@ fn recursion_is_as_deep_as_it_was() {
     for (number, call) in calls.calls().iter().enumerate() {
         assert_eq!(call.parent.map(|p| p as usize), number.checked_sub(1));
     }
-    assert!(calls.calls().windows(2).all(|w| w[1].begin_ns >= w[0].begin_ns && w[1].end_ns <= w[0].end_ns));
+    assert!(
+        calls
+            .calls()
+            .windows(2)
+            .all(|w| w[1].begin_ns >= w[0].begin_ns && w[1].end_ns <= w[0].end_ns)
+    );
 }
 
-/// Functions of every form that a probe has to leave as it is.
+/// Functions of every form whose behaviour a probe must not change.
 mod shape {
     use super::*;
     use std::error::Error;
@@ -213,7 +266,9 @@ mod shape {
         }
 
         #[probe(name = "shape::parse")]
-        pub(super) fn parse(text: &str) -> Result<impl Iterator<Item = u32> + use<>, Box<dyn Error>> {
+        pub(super) fn parse(
+            text: &str,
+        ) -> Result<impl Iterator<Item = u32> + use<>, Box<dyn Error>> {
             let number: u32 = text.parse()?;
             Ok(std::iter::once(number))
         }
@@ -231,17 +286,20 @@ mod shape {
     }
 
     #[probe(name = "shape::apply")]
-    pub(super) fn apply<const N: usize>(mut of: [u32; N], mut with: impl FnMut(u32) -> u32) -> [u32; N] {
+    pub(super) fn apply<const N: usize>(
+        mut of: [u32; N],
+        mut with: impl FnMut(u32) -> u32,
+    ) -> [u32; N] {
         of.iter_mut().for_each(|number| *number = with(*number));
         of
     }
 
     /// # Safety
     ///
-    /// It points to a number.
+    /// `number` points to a valid number.
     #[probe(name = "shape::read")]
     pub(super) unsafe fn read(from: *const u32) -> u32 {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { *from }
     }
 
@@ -264,7 +322,7 @@ mod shape {
     }
 }
 
-/// Uses them all; what they give.
+/// Calls all of these functions. Returns their results.
 fn use_shapes() -> (Vec<u32>, u32, usize) {
     use shape::{Count, Shelf};
     let mut shelf = Shelf::default().put((1, 2)).put((5, 9));
@@ -272,42 +330,46 @@ fn use_shapes() -> (Vec<u32>, u32, usize) {
     assert!(shelf.lend(9).is_none() && Shelf::parse("x").is_err());
     let all = shelf.all().copied().chain(Shelf::parse("9").unwrap()).collect();
     assert_eq!(shape::apply([1, 2], |number| number * 2), [2, 4]);
-    // SAFETY: it points to a number.
+    // SAFETY: the pointer refers to a valid number.
     assert_eq!(unsafe { shape::read(&7) }, 7);
     assert!(catch_unwind(|| shape::fail()).is_err());
     (all, shape::place(), shelf.count())
 }
 
 #[test]
-fn functions_do_the_same_with_probes_off_and_on() {
+fn probes_do_not_change_functions() {
     let recorded = Recorded::begin("shape::*");
     switch("shape::*", false).unwrap();
     let off = use_shapes();
     let first = shape::number();
     switch("shape::*", true).unwrap();
     let on = use_shapes();
-    // What is in a function is there once.
+    // Items inside a function exist only once.
     assert_eq!(shape::number(), first + 1);
     let calls = recorded.end();
     assert_eq!((&off, &off.0[..], off.2), (&on, &[2, 1, 5, 9][..], 7));
-    let functions: Vec<_> = story(&calls).into_iter().map(|(function, ..)| function).collect();
+    let functions: Vec<_> = summary(&calls).into_iter().map(|(function, ..)| function).collect();
     let expected = [
-        "put", "put", "lend", "lend", "parse", "all", "parse", "apply", "read", "fail", "place", "count",
-        "number",
+        "put", "put", "lend", "lend", "parse", "all", "parse", "apply", "read", "fail", "place",
+        "count", "number",
     ];
     assert_eq!(functions, expected);
-    let panicked: Vec<_> = calls.calls().iter().filter(|c| c.outcome != Outcome::Returned).collect();
+    let panicked: Vec<_> =
+        calls.calls().iter().filter(|c| c.outcome != Outcome::Returned).collect();
     assert_eq!(panicked.len(), 1);
-    assert_eq!((calls.operation(panicked[0]).function(), panicked[0].outcome), ("fail", Outcome::Panicked));
+    assert_eq!(
+        (calls.operation(panicked[0]).function(), panicked[0].outcome),
+        ("fail", Outcome::Panicked)
+    );
 }
 
 #[probe(name = "threads::ask")]
 fn ask_others() -> u32 {
     let workers: Vec<_> = (0..3u32)
         .map(|number| {
-            let handover = Handover::here();
+            let handover = Handover::new();
             std::thread::spawn(move || {
-                let _handed = handover.take();
+                let _handed = handover.accept();
                 (0..50).map(|_| answer(number)).sum::<u32>()
             })
         })
@@ -321,19 +383,20 @@ fn answer(number: u32) -> u32 {
 }
 
 #[test]
-fn calls_handed_to_threads_are_their_callers() {
+fn handed_over_calls_have_their_callers() {
     let recorded = Recorded::begin("threads::*");
     answer(0);
     assert_eq!(ask_others(), 300);
     let calls = recorded.end();
-    let handed: Vec<_> = calls.calls().iter().filter(|call| call.handed).collect();
-    assert_eq!((handed.len(), calls.calls().len(), calls.strays()), (150, 152, 0));
-    assert!(handed.iter().all(|call| call.parent == Some(1)));
-    let threads: std::collections::HashSet<_> = handed.iter().map(|call| call.thread).collect();
+    let handed_over: Vec<_> = calls.calls().iter().filter(|call| call.handed_over).collect();
+    assert_eq!((handed_over.len(), calls.calls().len(), calls.unmatched_events()), (150, 152, 0));
+    assert!(handed_over.iter().all(|call| call.parent == Some(1)));
+    let threads: std::collections::HashSet<_> =
+        handed_over.iter().map(|call| call.thread).collect();
     assert_eq!(threads.len(), 3);
 }
 
-/// Ready when it is polled for the second time.
+/// A future that is ready at its second poll.
 struct Later(bool);
 
 impl Future for Later {
@@ -356,7 +419,7 @@ async fn answer_later(number: u32) -> u32 {
 }
 
 #[test]
-fn asynchronous_calls_that_take_turns_are_kept_apart() {
+fn interleaved_asynchronous_calls_are_separate() {
     let recorded = Recorded::begin("async::*");
     let mut context = Context::from_waker(Waker::noop());
     let (mut first, mut second) = (Box::pin(page(1)), Box::pin(page(2)));
@@ -368,7 +431,7 @@ fn asynchronous_calls_that_take_turns_are_kept_apart() {
         assert!(second.as_mut().poll(&mut context).is_pending());
     }
     for future in [&mut first, &mut second] {
-        // A future may go on in another thread.
+        // A future may continue on another thread.
         let ready = std::thread::scope(|scope| {
             let poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             scope.spawn(poll).join().unwrap()
@@ -378,7 +441,7 @@ fn asynchronous_calls_that_take_turns_are_kept_apart() {
     drop(dropped);
     assert_eq!(done, [Poll::Ready(2), Poll::Ready(4)]);
     let calls = recorded.end();
-    let all = story(&calls);
+    let all = summary(&calls);
     let returned = Outcome::Returned;
     let expected = [
         line("page", None, returned),
@@ -391,7 +454,7 @@ fn asynchronous_calls_that_take_turns_are_kept_apart() {
         line("answer", Some(4), returned),
     ];
     assert_eq!(all, expected);
-    assert_eq!(calls.strays(), 0);
+    assert_eq!(calls.unmatched_events(), 0);
 }
 
 #[probe(name = "middle::outside")]
@@ -404,7 +467,7 @@ fn outside(on: bool) {
 fn inside() {}
 
 #[test]
-fn call_switched_in_the_middle_is_whole() {
+fn call_switched_during_its_run_is_complete() {
     let recorded = Recorded::begin("middle::*");
     outside(false);
     outside(true);
@@ -416,8 +479,8 @@ fn call_switched_in_the_middle_is_whole() {
         line("outside", None, Outcome::Returned),
         line("inside", Some(2), Outcome::Returned),
     ];
-    assert_eq!(story(&calls), expected);
-    assert_eq!(calls.strays(), 0);
+    assert_eq!(summary(&calls), expected);
+    assert_eq!(calls.unmatched_events(), 0);
 }
 
 #[probe(name = "busy::work")]
@@ -426,7 +489,7 @@ fn work() {
 }
 
 #[test]
-fn calls_are_whole_while_probes_are_switched() {
+fn calls_are_complete_while_probes_are_switched() {
     let recorded = Recorded::begin("busy::*");
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..3)
@@ -446,7 +509,7 @@ fn calls_are_whole_while_probes_are_switched() {
     });
     switch("*busy*", false).unwrap();
     let calls = recorded.end();
-    assert_eq!(calls.strays(), 0);
+    assert_eq!(calls.unmatched_events(), 0);
     assert!(calls.calls().iter().all(|call| call.outcome == Outcome::Returned));
     for call in calls.calls() {
         let parent = call.parent.map(|p| &calls.calls()[p as usize]);
@@ -458,7 +521,7 @@ fn calls_are_whole_while_probes_are_switched() {
 fn never_called() {}
 
 #[test]
-fn probes_are_known_that_never_ran() {
+fn probes_that_never_ran_are_listed() {
     let probe = probes().find(|probe| probe.name() == "never::called").unwrap();
     if probe.is_on() {
         never_called();
@@ -466,103 +529,122 @@ fn probes_are_known_that_never_ran() {
     assert!(!probe.is_on() && probe.file().ends_with("probe.rs") && probe.line() > 0);
 }
 
-#[probe(name = "door::knock")]
+#[probe(name = "control_socket::knock")]
 fn knock() {}
 
 #[test]
-fn probes_are_switched_through_the_door() {
+fn probes_are_switched_through_the_control_socket() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let me = std::process::id();
-    assert!(ask(me, "list", "door::*").unwrap_err().to_string().contains("has no door"));
-    let door = Door::open().unwrap();
-    assert!(Door::open().unwrap_err().to_string().contains("has a door already"));
-    let list = || ask(me, "list", "door::*").unwrap();
+    assert!(
+        control(me, "list", "control_socket::*")
+            .unwrap_err()
+            .to_string()
+            .contains("has no control socket")
+    );
+    let control_socket = ControlSocket::open().unwrap();
+    assert!(
+        ControlSocket::open().unwrap_err().to_string().contains("has a control socket already")
+    );
+    let list = || control(me, "list", "control_socket::*").unwrap();
     let (lines, fit) = list();
     assert_eq!((lines.len(), fit), (1, 1));
-    assert!(lines[0].starts_with("off door::knock ") && lines[0].contains("probe.rs:"), "{lines:?}");
-    assert_eq!(ask(me, "on", "door::*").unwrap(), (vec![], 1));
+    assert!(
+        lines[0].starts_with("off control_socket::knock ") && lines[0].contains("probe.rs:"),
+        "{lines:?}"
+    );
+    assert_eq!(control(me, "on", "control_socket::*").unwrap(), (vec![], 1));
     assert!(list().0[0].starts_with("on "));
     knock();
-    assert_eq!(ask(me, "off", "door::*").unwrap(), (vec![], 1));
+    assert_eq!(control(me, "off", "control_socket::*").unwrap(), (vec![], 1));
     assert!(list().0[0].starts_with("off "));
-    assert_eq!(ask(me, "list", "nothing").unwrap(), (vec![], 0));
-    assert!(ask(me, "explode", "*").unwrap_err().to_string().contains("knows list, on and off"));
-    drop(door);
-    assert!(ask(me, "list", "*").is_err());
+    assert_eq!(control(me, "list", "nothing").unwrap(), (vec![], 0));
+    assert!(control(me, "explode", "*").unwrap_err().to_string().contains("use list, on or off"));
+    drop(control_socket);
+    assert!(control(me, "list", "*").is_err());
 }
 
-/// The process whose door's name the child of the next test takes.
+/// The process whose control socket's name the child of the next test takes.
 const NAMESAKE: &str = "COREBEAT_PROBE_NAMESAKE";
 
 #[test]
-fn child_takes_the_name_of_a_door() {
-    // Nothing, but in a child.
+fn child_binds_the_name_of_a_control_socket() {
+    // Runs only in a child process.
     let Some(pid) = std::env::var_os(NAMESAKE) else { return };
     let name = format!("corebeat-probe-{}", pid.to_str().unwrap());
     let _taken = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
     eprintln!("taken");
-    // Until the other one has looked.
+    // Until the parent has finished its checks.
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
 #[test]
-fn door_whose_name_another_process_has_taken_says_so() {
+fn control_socket_bound_by_another_process_is_reported() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let me = std::process::id();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_takes_the_name_of_a_door", "--nocapture"])
+        .args(["--exact", "child_binds_the_name_of_a_control_socket", "--nocapture"])
         .env(NAMESAKE, me.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = String::new();
-    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
-    let (door, asked) = (Door::open(), ask(me, "list", "*"));
+    let mut output = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut output).unwrap();
+    let (control_socket, asked) = (ControlSocket::open(), control(me, "list", "*"));
     drop(child.stdin.take());
     child.wait().unwrap();
-    assert_eq!(said, "taken\n");
-    assert!(door.unwrap_err().to_string().contains(&format!("process {} has taken", child.id())));
-    assert!(asked.unwrap_err().to_string().contains("is another process"));
+    assert_eq!(output, "taken\n");
+    assert!(
+        control_socket
+            .unwrap_err()
+            .to_string()
+            .contains(&format!("process {} has bound", child.id()))
+    );
+    assert!(asked.unwrap_err().to_string().contains("another process has bound"));
 }
 
-#[probe(name = "keeper::dear")]
-fn dear() {}
+#[probe(name = "rule::expensive")]
+fn expensive() {}
 
-#[probe(name = "keeper::cheap")]
+#[probe(name = "rule::cheap")]
 fn cheap() {}
 
-#[test]
-fn keeper_switches_off_what_costs_too_much_until_it_ends() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    switch("keeper::*", true).unwrap();
-    let keeper = Keeper::start(Rule::new(0.01).call_ns(30.0), "keeper::*", None).unwrap();
-    let another = Keeper::start(Rule::new(0.5), "*", None).unwrap_err();
-    assert!(another.to_string().contains("drop it first"));
-    let turn = |calls: u32| {
-        (0..calls).for_each(|_| dear());
-        std::thread::spawn(cheap).join().unwrap();
-        keeper.turn(Duration::from_millis(1))
-    };
-    let on = |name| probes().find(|probe| probe.name() == name).unwrap().is_on();
-    assert_eq!((turn(100), on("keeper::dear")), (0, true));
-    assert_eq!((turn(1000), on("keeper::dear"), on("keeper::cheap")), (1, false, true));
-    // Who asks for it again does not override the rule.
-    switch("keeper::dear", true).unwrap();
-    assert!(!on("keeper::dear"));
-    // It rested for a turn.
-    assert_eq!((turn(1000), on("keeper::dear")), (1, true));
-    assert_eq!((turn(1000), on("keeper::dear")), (1, false));
-    drop(keeper);
-    assert!(on("keeper::dear"));
-    drop(Keeper::start(Rule::new(0.5), "keeper::*", None).unwrap());
-    switch("keeper::*", false).unwrap();
-    assert!(!on("keeper::dear"));
+fn default_rule() -> Rule {
+    Rule::new(RuleOptions::default()).unwrap()
 }
 
 #[test]
-fn cut_traces_give_calls_up_to_the_cut() {
+fn rule_switches_off_expensive_probes_until_the_runner_is_dropped() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    switch("rule::*", true).unwrap();
+    let rule = RuleRunner::start(default_rule(), "rule::*", None).unwrap();
+    let another = RuleRunner::start(default_rule(), "*", None).unwrap_err();
+    assert!(another.to_string().contains("drop its runner first"));
+    let turn = |calls: u32| {
+        (0..calls).for_each(|_| expensive());
+        std::thread::spawn(cheap).join().unwrap();
+        rule.step(Duration::from_millis(1))
+    };
+    let on = |name| probes().find(|probe| probe.name() == name).unwrap().is_on();
+    assert_eq!((turn(100), on("rule::expensive")), (0, true));
+    assert_eq!((turn(1000), on("rule::expensive"), on("rule::cheap")), (1, false, true));
+    // Switching the probe on again does not override the rule.
+    switch("rule::expensive", true).unwrap();
+    assert!(!on("rule::expensive"));
+    // The probe has rested for one period.
+    assert_eq!((turn(1000), on("rule::expensive")), (1, true));
+    assert_eq!((turn(1000), on("rule::expensive")), (1, false));
+    drop(rule);
+    assert!(on("rule::expensive"));
+    drop(RuleRunner::start(default_rule(), "rule::*", None).unwrap());
+    switch("rule::*", false).unwrap();
+    assert!(!on("rule::expensive"));
+}
+
+#[test]
+fn truncated_traces_give_calls_up_to_their_end() {
     let recorded = Recorded::begin("recursion::*");
     (0..5_000).for_each(|_| assert_eq!(down(3), 3));
     switch("recursion::*", false).unwrap();
@@ -582,11 +664,12 @@ fn cut_traces_give_calls_up_to_the_cut() {
 }
 
 #[test]
-fn losses_tear_calls_and_are_told() {
+fn losses_are_reported_and_end_open_calls() {
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("calls.cbt");
-    let trace = Options::default().buffers(1).buffer_bytes(0).create(&path).unwrap();
+    let trace =
+        Options { buffers: 1, buffer_bytes: 0, ..Options::default() }.create(&path).unwrap();
     record(&trace).unwrap();
     switch("recursion::*", true).unwrap();
     (0..200).for_each(|_| assert_eq!(down(200), 200));
@@ -602,14 +685,15 @@ fn losses_tear_calls_and_are_told() {
     }
 }
 
-/// Kieker 1.13 with all that it stands on, if it is here.
+/// Kieker 1.13 with all its dependencies, if installed.
 fn kieker() -> Option<PathBuf> {
     const JAR: &str = ".m2/repository/net/kieker-monitoring/kieker/1.13/kieker-1.13-emf.jar";
     let jar = std::env::home_dir().map(|home| home.join(JAR)).filter(|jar| jar.exists());
-    let java = Command::new("java").arg("-version").output().is_ok_and(|output| output.status.success());
+    let java =
+        Command::new("java").arg("-version").output().is_ok_and(|output| output.status.success());
     if jar.is_none() || !java {
         eprintln!(
-            "skipped: no java, or no Kieker here (mvn dependency:get -Dtransitive=false \
+            "skipped: Java or Kieker is not installed (mvn dependency:get -Dtransitive=false \
              -Dartifact=net.kieker-monitoring:kieker:1.13:jar:emf)"
         );
     }
@@ -645,26 +729,27 @@ fn kieker_reads_the_log() {
             .unwrap();
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     };
-    let said = analyse(&drawn);
-    // It ends with 0 whatever it finds.
+    let output = analyse(&drawn);
+    // The tool always exits with status 0.
     for wrong in ["Invalid", "SEVERE", "Exception", "ERROR"] {
-        assert!(!said.contains(wrong), "{said}");
+        assert!(!output.contains(wrong), "{output}");
     }
     let read = |name: &str| {
-        std::fs::read_to_string(drawn.join(name)).unwrap_or_else(|e| panic!("{name}: {e}: {said}"))
+        std::fs::read_to_string(drawn.join(name))
+            .unwrap_or_else(|e| panic!("{name}: {e}: {output}"))
     };
     let traces = read("messageTraces.txt");
-    let told = traces.lines().filter(|line| line.starts_with("Trace ")).count();
-    assert_eq!(told, calls.traces() as usize, "{said}");
+    let traces_reported = traces.lines().filter(|line| line.starts_with("Trace ")).count();
+    assert_eq!(traces_reported, calls.traces() as usize, "{output}");
     assert_eq!(traces.matches("<SYNC-CALL ").count(), calls.calls().len());
     let graph = read("deploymentOperationDependencyGraph.dot");
     for operation in ["outer", "middle", "last", "ask", "answer"] {
         assert!(graph.contains(operation), "{operation} is not in {graph}");
     }
-    // What is asserted above can fail.
+    // The checks above can fail: a damaged log is reported.
     let lines = std::fs::read_to_string(log.join("kieker-1.dat")).unwrap();
     let (cut, _) = lines.trim_end().rsplit_once('\n').unwrap();
     std::fs::write(log.join("kieker-1.dat"), cut).unwrap();
-    let said = analyse(&folder.path().join("again"));
-    assert!(said.contains("Invalid"), "{said}");
+    let output = analyse(&folder.path().join("again"));
+    assert!(output.contains("Invalid"), "{output}");
 }

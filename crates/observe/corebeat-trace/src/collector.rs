@@ -1,23 +1,23 @@
-//! Who takes full buffers and writes them: threads of their own, or the thread that filled them.
+//! Takes full buffers and writes them, on collector threads or on the thread that filled them.
 
-use crate::compression::{Compression, Press};
+use crate::compression::{BlockCompressor, Compression};
 use crate::counter::{self, Fix};
 use crate::error::Error;
 use crate::event::Kind;
+use crate::file::TraceFile;
 use crate::log::{Full, Stream};
 use crate::packet::{self, Codec, Content, Span};
 use crate::trace::{Options, Shared, Summary, lock};
 use corebeat_sync::{Arc, thread};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A collector looks at least this often, should it have been told nothing.
+/// Longest interval between two checks of a collector that nothing wakes.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// A thread that takes the buffers of some streams.
+/// A thread that takes the buffers of its streams.
 pub(crate) struct Collector {
     shared: Arc<Shared>,
     number: usize,
@@ -30,28 +30,33 @@ impl Collector {
         Collector { shared, number, packer }
     }
 
-    /// Works until the trace is over. The streams that may still have something.
+    /// Runs until the trace is finished. Returns the streams that may still contain events.
     pub(crate) fn run(mut self) -> Vec<Arc<Stream>> {
         let mut streams: Vec<Arc<Stream>> = Vec::new();
-        let delay = self.shared.options.delay;
+        let (delay, nice) = (self.shared.options.delay, self.shared.options.nice);
+        if nice > 0 && !cfg!(miri) {
+            // A priority that cannot be lowered only costs time.
+            let _ = rustix::process::setpriority_process(None, nice);
+        }
         let mut last = Instant::now();
         loop {
-            // What was handed over before the end is seen below.
-            let is_over = self.shared.is_over();
+            // Read before the streams: buffers that were handed over before the end are drained
+            // below.
+            let is_finished = self.shared.is_finished();
             let is_time = last.elapsed() >= delay;
             if is_time {
                 last = Instant::now();
             }
             streams.extend(self.shared.adopt(self.number));
             streams.retain(|stream| {
-                // Before its buffers: if it has ended, they are its last.
+                // Read before the buffers: the buffers of an ended stream are its last ones.
                 let is_ended = stream.is_ended();
                 let mut save = |full: Full<'_>| {
-                    // Others write meanwhile.
+                    // Compressed without the lock, so that other collectors can write.
                     self.packer.pack(stream.number, &full);
                     lock(&self.shared.sink).save(stream, &self.packer.packet, full.bytes.len());
                 };
-                // SAFETY: a stream has one collector, which is the taker.
+                // SAFETY: a stream has exactly one collector, which is its consumer.
                 unsafe {
                     stream.drain(&mut save);
                     if is_time {
@@ -63,7 +68,7 @@ impl Collector {
                 }
                 !is_ended
             });
-            if is_over {
+            if is_finished {
                 streams.iter().for_each(|stream| stream.wake());
                 return streams;
             }
@@ -72,101 +77,106 @@ impl Collector {
     }
 }
 
-/// Makes packets of buffers.
+/// Builds packets from buffers.
+#[derive(Default)]
 pub(crate) struct Packer {
-    /// `None`: packets are forgotten.
-    press: Option<Press>,
+    /// `None`: packets are discarded.
+    compressor: Option<BlockCompressor>,
     stored: Vec<u8>,
     packet: Vec<u8>,
 }
 
 impl Packer {
     pub(crate) fn new(compression: Option<Compression>) -> Packer {
-        Packer { press: compression.map(Press::new), stored: Vec::new(), packet: Vec::new() }
+        Packer { compressor: compression.map(BlockCompressor::new), ..Packer::default() }
     }
 
-    /// Makes a packet, in `packet`.
+    /// Builds a packet in `packet`.
     fn pack(&mut self, stream: u32, full: &Full<'_>) {
-        let Some(press) = &mut self.press else { return };
+        let Some(compressor) = &mut self.compressor else { return };
         let (end, real_offset_ns) = match full.closed {
             Some(closed) => (closed.end, closed.real_offset_ns),
             None => (Fix::take(), counter::real_offset_ns()),
         };
-        // What is left of a buffer is from after its begin, and no more is known.
-        let begin = if full.goes_on { full.opened.begin.at_or_after() } else { full.opened.begin };
+        // The rest of a partly taken buffer starts at an unknown time after the buffer's
+        // begin.
+        let begin =
+            if full.is_partial { full.opened.begin.at_or_after() } else { full.opened.begin };
         let span = Span { begin, end, real_offset_ns, lost: full.opened.lost };
-        let (codec, stored) = match press.press(full.bytes, &mut self.stored) {
+        let (codec, stored) = match compressor.compress(full.bytes, &mut self.stored) {
             Some((codec, bytes)) => (codec, &self.stored[..bytes]),
             None => (Codec::Plain, full.bytes),
         };
         self.packet.clear();
         let raw_bytes = full.bytes.len() as u32;
-        packet::write(&mut self.packet, Content::Events, codec, stream, raw_bytes, Some(&span), stored);
+        packet::write(
+            &mut self.packet,
+            Content::Events,
+            codec,
+            stream,
+            raw_bytes,
+            Some(&span),
+            stored,
+        );
     }
 }
 
-/// The file.
+/// The file that receives the packets. The default discards them.
+#[derive(Default)]
 pub(crate) struct Sink {
-    /// `None`: nothing is written.
-    file: Option<File>,
-    path: PathBuf,
-    /// Kinds that the file has.
+    /// `None`: packets are discarded.
+    file: Option<TraceFile>,
+    /// Number of kinds that the file declares.
     kinds: usize,
-    /// Streams that the file has, by number.
+    /// Streams that the file declares, by number.
     threads: Vec<bool>,
-    /// Streams that lost events.
+    /// Streams that lost events, with the number of lost events.
     lost: Vec<(u32, u64)>,
     summary: Summary,
-    /// From here on nothing is written.
+    /// First error. Nothing is written after it.
     failure: Option<io::Error>,
-    /// For buffers that are taken with this locked.
+    /// Builds packets of buffers that are taken while the sink is locked.
     packer: Packer,
-    /// To be written in one go.
+    /// Packets of the next write.
     packets: Vec<u8>,
     payload: Vec<u8>,
 }
 
 impl Sink {
-    /// One that forgets what it is told.
-    pub(crate) fn discard() -> Sink {
-        Sink {
-            file: None,
-            path: PathBuf::new(),
-            kinds: 0,
-            threads: Vec::new(),
-            lost: Vec::new(),
-            summary: Summary::default(),
-            failure: None,
-            packer: Packer::new(None),
-            packets: Vec::new(),
-            payload: Vec::new(),
-        }
-    }
-
-    /// A file.
+    /// Creates a file, with the declaration of the process.
     pub(crate) fn create(path: &Path, compression: Compression) -> Result<Sink, Error> {
-        let file = File::create(path).map_err(|source| Error::File { path: path.into(), source })?;
+        let file = TraceFile::create(path)?;
         let packer = Packer::new(Some(compression));
-        let mut sink = Sink { file: Some(file), path: path.into(), packer, ..Sink::discard() };
+        let mut sink = Sink { file: Some(file), packer, ..Sink::default() };
         sink.packets.extend(packet::file_header());
         sink.payload.extend(std::process::id().to_le_bytes());
-        let program = std::env::current_exe().ok().and_then(|p| Some(p.file_name()?.to_str()?.to_owned()));
+        let program =
+            std::env::current_exe().ok().and_then(|p| Some(p.file_name()?.to_str()?.to_owned()));
         packet::write_text(&mut sink.payload, counter::NAME);
         packet::write_text(&mut sink.payload, &program.unwrap_or_default());
         sink.put(Content::Process, 0);
         sink.flush();
-        match sink.failure.take() {
-            Some(source) => Err(Error::File { path: path.into(), source }),
-            None => Ok(sink),
-        }
+        sink.fail()?;
+        Ok(sink)
     }
 
-    /// How what goes here is compressed, if it goes anywhere.
+    /// Path of the file; `None` for a sink that discards packets.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(TraceFile::path)
+    }
+
+    /// Returns the first error of writing, if any.
+    fn fail(&mut self) -> Result<(), Error> {
+        let Some(source) = self.failure.take() else { return Ok(()) };
+        Err(Error::File { path: self.path().map(Path::to_owned).unwrap_or_default(), source })
+    }
+
+    /// Compression of packets; `None` for a sink that discards them.
     fn compression(&self, options: &Options) -> Option<Compression> {
         self.file.as_ref().map(|_| options.compression)
     }
 
-    /// Makes a packet of a buffer, and writes it.
+    /// Builds a packet from a buffer and writes it.
     pub(crate) fn pack(&mut self, stream: &Stream, full: &Full<'_>) {
         self.packer.pack(stream.number, full);
         let packet = std::mem::take(&mut self.packer.packet);
@@ -174,7 +184,7 @@ impl Sink {
         self.packer.packet = packet;
     }
 
-    /// Writes a packet of events, behind what it needs to be understood.
+    /// Writes a packet of events after the declarations that it needs.
     fn save(&mut self, stream: &Stream, packet: &[u8], raw_bytes: usize) {
         let kinds = Kind::after(self.kinds);
         if !kinds.is_empty() {
@@ -197,14 +207,14 @@ impl Sink {
         self.flush();
     }
 
-    /// A stream has no more buffers.
+    /// Records how many events an ended stream lost.
     pub(crate) fn leave(&mut self, stream: &Stream) {
         if stream.lost() > 0 {
             self.lost.push((stream.number, stream.lost()));
         }
     }
 
-    /// Ends the file.
+    /// Writes the end of the file.
     pub(crate) fn end(&mut self, threads: u32, lost_outside: u64) -> Result<Summary, Error> {
         if lost_outside > 0 {
             self.lost.push((u32::MAX, lost_outside));
@@ -214,14 +224,16 @@ impl Sink {
         self.summary.threads = threads;
         packet::write_end(&mut self.packets, &lost);
         self.flush();
-        match self.failure.take() {
-            Some(source) => Err(Error::File { path: self.path.clone(), source }),
-            None => Ok(self.summary),
-        }
+        let failure = self.fail();
+        // A log may keep this sink after the end of the trace, but not the file and its lock.
+        let file = self.file.take();
+        failure?;
+        self.summary.file_bytes = file.map_or(Ok(0), TraceFile::finish)?;
+        Ok(self.summary)
     }
 
     fn put_kinds(&mut self, kinds: &[&Kind]) {
-        // A packet for each, so that none is too large.
+        // One packet for each kind bounds the size of a packet.
         for kind in kinds {
             self.kinds += 1;
             self.payload.extend((self.kinds as u16).to_le_bytes());
@@ -236,21 +248,36 @@ impl Sink {
         }
     }
 
-    /// Makes a packet of what is in `payload`.
+    /// Builds a packet from `payload`.
     fn put(&mut self, content: Content, stream: u32) {
         let bytes = self.payload.len() as u32;
         packet::write(&mut self.packets, content, Codec::Plain, stream, bytes, None, &self.payload);
         self.payload.clear();
     }
 
-    /// Writes the packets, in one go: a process that is killed leaves whole ones, and at most a part of the last.
+    /// Writes the pending packets with one call, so that the file of a killed process contains
+    /// complete packets and at most one partial packet at its end.
     fn flush(&mut self) {
         if let (Some(file), None) = (&mut self.file, &self.failure) {
-            match file.write_all(&self.packets) {
-                Ok(()) => self.summary.file_bytes += self.packets.len() as u64,
-                Err(e) => self.failure = Some(e),
-            }
+            self.failure = file.write(&self.packets).err();
         }
         self.packets.clear();
+    }
+}
+
+#[cfg(all(test, not(any(loom, miri))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_trace_unlocks_its_file() {
+        let name = format!("corebeat-failed-trace-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut sink = Sink::create(&path, Compression::default()).unwrap();
+        sink.failure = Some(io::ErrorKind::StorageFull.into());
+        assert!(matches!(sink.end(0, 0), Err(Error::File { .. })));
+        let again = Sink::create(&path, Compression::default());
+        std::fs::remove_file(&path).unwrap();
+        assert!(again.is_ok());
     }
 }

@@ -1,57 +1,61 @@
-//! Payloads, smaller.
+//! Compresses and decompresses the payloads of packets.
 
 use crate::packet::{Codec, RAW_BYTES_MAX};
 use lz4_flex::block::{self, CompressTable};
 use zstd::bulk::{Compressor, Decompressor};
 
-/// The level of zstd that its authors set: a few times the time of LZ4.
+/// The default level of zstd. It takes several times as long as LZ4.
 const ZSTD_LEVEL: i32 = zstd::DEFAULT_COMPRESSION_LEVEL;
 
-/// How events are compressed before they are written.
+/// Compression of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// As they are.
+    /// No compression.
     None,
-    /// By LZ4: fast.
+    /// LZ4: fast.
     #[default]
     Lz4,
-    /// By zstd: smaller, in a few times the time.
+    /// zstd: smaller output, several times slower.
     Zstd,
 }
 
-/// Compresses, with memory that is used again.
-pub(crate) enum Press {
+/// A compressor that reuses its memory.
+pub(crate) enum BlockCompressor {
     None,
     Lz4(Box<CompressTable>),
     Zstd(Box<Compressor<'static>>),
 }
 
-impl Press {
-    pub(crate) fn new(compression: Compression) -> Press {
+impl BlockCompressor {
+    pub(crate) fn new(compression: Compression) -> BlockCompressor {
         match compression {
-            Compression::None => Press::None,
-            Compression::Lz4 => Press::Lz4(Box::new(CompressTable::large())),
-            // Without memory for it, nothing is compressed.
-            Compression::Zstd => {
-                Compressor::new(ZSTD_LEVEL).map_or(Press::None, |c| Press::Zstd(Box::new(c)))
-            }
+            Compression::None => BlockCompressor::None,
+            Compression::Lz4 => BlockCompressor::Lz4(Box::new(CompressTable::large())),
+            // If zstd cannot allocate its context, nothing is compressed.
+            Compression::Zstd => Compressor::new(ZSTD_LEVEL)
+                .map_or(BlockCompressor::None, |c| BlockCompressor::Zstd(Box::new(c))),
         }
     }
 
-    /// Compresses into `to`. How, and how many bytes it is then; `None`: it does not get smaller.
-    pub(crate) fn press(&mut self, raw: &[u8], to: &mut Vec<u8>) -> Option<(Codec, usize)> {
-        // LZ4 wants room for the worst.
+    /// Compresses `raw` into `to`. Returns the codec and the number of bytes in `to`, or `None` if
+    /// the output is not smaller.
+    pub(crate) fn compress(&mut self, raw: &[u8], to: &mut Vec<u8>) -> Option<(Codec, usize)> {
+        // LZ4 requires room for the largest possible output.
         to.resize(block::get_maximum_output_size(raw.len()), 0);
         let (codec, bytes) = match self {
-            Press::None => return None,
-            Press::Lz4(table) => (Codec::Lz4, block::compress_into_with_table(raw, to, table).ok()?),
-            Press::Zstd(press) => (Codec::Zstd, press.compress_to_buffer(raw, &mut to[..]).ok()?),
+            BlockCompressor::None => return None,
+            BlockCompressor::Lz4(table) => {
+                (Codec::Lz4, block::compress_into_with_table(raw, to, table).ok()?)
+            }
+            BlockCompressor::Zstd(zstd) => {
+                (Codec::Zstd, zstd.compress_to_buffer(raw, &mut to[..]).ok()?)
+            }
         };
         (bytes < raw.len()).then_some((codec, bytes))
     }
 }
 
-/// Undoes it. `None`: these bytes are no such thing, or of another length.
+/// Decompresses `stored`. Returns `None` if it is invalid or does not expand to `raw_bytes`.
 pub(crate) fn expand(codec: Codec, stored: &[u8], raw_bytes: usize) -> Option<Vec<u8>> {
     debug_assert!(raw_bytes <= RAW_BYTES_MAX);
     let mut raw = vec![0; raw_bytes];
@@ -70,14 +74,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_compressed_is_what_it_was(
+        fn compression_round_trips(
             raw in prop::collection::vec(prop_oneof![4 => Just(7u8), 1 => any::<u8>()], 0..3000),
         ) {
             for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
-                let (mut press, mut to) = (Press::new(compression), Vec::new());
-                // Twice, with the same memory.
+                let (mut compressor, mut to) = (BlockCompressor::new(compression), Vec::new());
+                // Twice, to reuse the memory.
                 for _ in 0..2 {
-                    if let Some((codec, bytes)) = press.press(&raw, &mut to) {
+                    if let Some((codec, bytes)) = compressor.compress(&raw, &mut to) {
                         prop_assert_eq!(expand(codec, &to[..bytes], raw.len()), Some(raw.clone()));
                         prop_assert_eq!(expand(codec, &to[..bytes], raw.len() + 1), None);
                     }
@@ -86,7 +90,10 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_refused_or_fits(stored in prop::collection::vec(any::<u8>(), 0..300), raw_bytes in 0..5000usize) {
+        fn garbage_is_refused_or_has_the_stated_length(
+            stored in prop::collection::vec(any::<u8>(), 0..300),
+            raw_bytes in 0..5000usize,
+        ) {
             for codec in [Codec::Plain, Codec::Lz4, Codec::Zstd] {
                 if let Some(raw) = expand(codec, &stored, raw_bytes) {
                     prop_assert_eq!(raw.len(), raw_bytes);

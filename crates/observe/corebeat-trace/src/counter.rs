@@ -1,22 +1,23 @@
-//! The processor's cycle counter, and where it stands in time.
+//! The processor's cycle counter, and its relation to the clock.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Readings of which the shortest is kept.
+/// Number of readings of which the one with the smallest window is used.
 const TRIES: u32 = 3;
 
-/// Looks at the counter of the core that this runs on, as events do. Its unit is unknown, and another core may count otherwise.
+/// Reads the counter of the current core, as events do. Its unit is unspecified, and the counters
+/// of cores may differ.
 #[inline(always)]
 pub fn now() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        // SAFETY: every x86-64 processor has it, and Linux lets programs use it.
+        // SAFETY: every x86-64 processor has the instruction, and Linux permits its use.
         unsafe { std::arch::x86_64::_rdtsc() }
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     {
         let counter: u64;
-        // SAFETY: reads a register that Linux lets programs read.
+        // SAFETY: only reads a register, which Linux permits.
         unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) counter, options(nomem, nostack)) };
         counter
     }
@@ -26,7 +27,7 @@ pub fn now() -> u64 {
     }
 }
 
-/// What [`now`] reads.
+/// Name of the source of [`now`].
 pub(crate) const NAME: &str = if cfg!(miri) {
     "clock"
 } else if cfg!(target_arch = "x86_64") {
@@ -37,35 +38,37 @@ pub(crate) const NAME: &str = if cfg!(miri) {
     "clock"
 };
 
-/// A point where both are known: the counter, and the time.
+/// A simultaneous reading of counter and time.
 ///
-/// The time was read while the counter went from `counter - window / 2` to `counter + window / 2`.
+/// The clock was read while the counter advanced from `counter - window / 2` to
+/// `counter + window / 2`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Fix {
     pub(crate) counter: u64,
     /// `CLOCK_MONOTONIC`.
     pub(crate) monotonic_ns: u64,
-    /// In ticks of the counter; [`NO_WINDOW`]: nothing is known.
+    /// Ticks of the counter, or [`NO_WINDOW`] if unknown.
     pub(crate) window: u32,
-    /// Whose counter it was.
+    /// The CPU whose counter was read.
     pub(crate) cpu: u32,
 }
 
-/// The window of a fix that says no more than that all behind it was later.
+/// The window of a fix that is only a lower bound for the time of later events.
 pub(crate) const NO_WINDOW: u32 = u32::MAX;
 
 impl Fix {
-    /// The same, for events of which no more is known than that they were later.
+    /// The same fix as a lower bound only.
     pub(crate) fn at_or_after(self) -> Fix {
         Fix { window: NO_WINDOW, ..self }
     }
 
-    /// Where this thread is now.
+    /// Reads counter and clock on the current CPU.
     pub(crate) fn take() -> Fix {
         let once = || {
             let (before, monotonic_ns, after) = (now(), monotonic_ns(), now());
-            // Where the thread has moved to a core that is behind, there is no window.
-            let window = after.checked_sub(before).and_then(|w| u32::try_from(w).ok()).unwrap_or(NO_WINDOW);
+            // If the thread moved to a core whose counter is behind, the window is unknown.
+            let window =
+                after.checked_sub(before).and_then(|w| u32::try_from(w).ok()).unwrap_or(NO_WINDOW);
             let half = if window == NO_WINDOW { 0 } else { u64::from(window) / 2 };
             Fix { counter: before.wrapping_add(half), monotonic_ns, window, cpu: cpu() }
         };
@@ -80,7 +83,7 @@ impl Fix {
     }
 }
 
-/// What is to be added to `CLOCK_MONOTONIC` to have `CLOCK_REALTIME`.
+/// The difference of `CLOCK_REALTIME` and `CLOCK_MONOTONIC`.
 pub(crate) fn real_offset_ns() -> i64 {
     (ns(ClockId::Realtime) as i64).wrapping_sub(ns(ClockId::Monotonic) as i64)
 }
@@ -95,12 +98,7 @@ fn ns(clock: ClockId) -> u64 {
 }
 
 fn cpu() -> u32 {
-    if cfg!(miri) {
-        return 0;
-    }
-    // SAFETY: it has no preconditions.
-    let cpu = unsafe { libc::sched_getcpu() };
-    u32::try_from(cpu).unwrap_or(0)
+    if cfg!(miri) { 0 } else { rustix::thread::sched_getcpu() as u32 }
 }
 
 #[cfg(test)]

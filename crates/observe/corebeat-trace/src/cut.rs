@@ -1,75 +1,82 @@
-//! A piece of a trace.
+//! Extracts a part of a trace.
 
 use crate::counter::Fix;
 use crate::error::Error;
 use crate::event::EVENT_BYTES_MAX;
 use crate::packet::{self, Bytes, Codec, Content, HEADER_BYTES, RAW_BYTES_MAX, Span};
-use crate::reader::{Ending, Learned, Packet, Reader};
+use crate::reader::{Applied, Ending, Packet, Reader};
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 
-/// A piece of a trace, which is a trace: those packets that reach into a time, of some threads. Packets are kept whole, so that there
-/// may be some events from before and after.
+/// A part of a trace, which is a trace itself: the packets that overlap a time span, of some
+/// threads. Packets are kept whole, so the part may contain some events from before and after the
+/// span.
 ///
-/// From all others it has the events of kinds that are `kept`: what is said once, for all that comes. They stand where the piece
-/// begins, or where it ends. What is said to be lost is what was lost from the first packet to the one behind the last; events of
-/// threads that had no stream, of which nobody knows when they were lost, are all told.
+/// Events of `kept` kinds are included from everywhere, because all later events depend on them.
+/// Those from outside the span are placed at its begin or its end. The number of lost events covers
+/// the time from the first packet to the one after the last. Lost events of threads without a
+/// stream are all included, because the time of their loss is unknown.
 pub struct Cut<R> {
     input: R,
-    piece: Piece,
+    selection: Selection,
 }
 
-/// What is in it.
-struct Piece {
-    /// In nanoseconds of `CLOCK_MONOTONIC`.
+/// The selection.
+struct Selection {
+    /// Nanoseconds of `CLOCK_MONOTONIC`.
     time_ns: Range<u64>,
     streams: Vec<u32>,
-    /// Where the first packet begins, and where the last one ends.
+    /// Begin of the first packet, and end of the last one.
     begin: Fix,
     end: Fix,
     lost: BTreeMap<u32, Lost>,
 }
 
-/// Events of a stream that were lost, from the trace's begin on.
+/// Lost events of a stream, counted from the begin of the trace.
 #[derive(Default)]
 struct Lost {
-    /// Up to the first packet of the piece, if one is.
+    /// Up to the first selected packet, if there is one.
     before: Option<u64>,
-    /// Up to the packet behind its last one, if there is one.
+    /// Up to the packet after the last selected one, if there is one.
     until: Option<u64>,
 }
 
 impl<R: Read + Seek> Cut<R> {
-    /// The piece of these nanoseconds from the trace's begin, and of these streams, or of all if none is named.
+    /// Selects a span in nanoseconds from the begin of the trace, and these streams; no streams
+    /// select all.
     ///
     /// # Errors
     ///
-    /// It cannot be read, is no trace, or has nothing there ([`Error::NothingThere`]).
+    /// The input cannot be read, is not a trace, or has no such packets
+    /// ([`Error::EmptySelection`]).
     pub fn new(mut input: R, since_ns: Range<u64>, streams: &[u32]) -> Result<Cut<R>, Error> {
         let mut spans = Vec::new();
         let mut reader = Reader::new(&mut input)?;
         reader.survey(|_, stream, span| spans.push((stream, span))).map_err(Error::Read)?;
         let begin_ns = spans.iter().map(|(_, span)| span.begin.monotonic_ns).min().unwrap_or(0);
         let end_ns = spans.iter().map(|(_, span)| span.end.monotonic_ns).max().unwrap_or(begin_ns);
-        let time_ns = begin_ns.saturating_add(since_ns.start)..begin_ns.saturating_add(since_ns.end);
-        let mut piece = Piece {
+        let time_ns =
+            begin_ns.saturating_add(since_ns.start)..begin_ns.saturating_add(since_ns.end);
+        let mut selection = Selection {
             time_ns,
             streams: streams.to_vec(),
             begin: Fix::default(),
             end: Fix::default(),
             lost: BTreeMap::new(),
         };
-        let kept = || spans.iter().filter(|(stream, span)| piece.has(*stream, span)).map(|(_, span)| span);
+        let kept = || {
+            spans.iter().filter(|(stream, span)| selection.has(*stream, span)).map(|(_, span)| span)
+        };
         let begin = kept().map(|span| span.begin).min_by_key(|fix| fix.monotonic_ns);
         let end = kept().map(|span| span.end).max_by_key(|fix| fix.monotonic_ns);
         let (Some(begin), Some(end)) = (begin, end) else {
-            return Err(Error::NothingThere { ns: end_ns.saturating_sub(begin_ns) });
+            return Err(Error::EmptySelection { length_ns: end_ns.saturating_sub(begin_ns) });
         };
-        (piece.begin, piece.end) = (begin, end);
+        (selection.begin, selection.end) = (begin, end);
         for (stream, span) in &spans {
-            let is_kept = piece.has(*stream, span);
-            let lost = piece.lost.entry(*stream).or_default();
+            let is_kept = selection.has(*stream, span);
+            let lost = selection.lost.entry(*stream).or_default();
             if is_kept {
                 lost.before.get_or_insert(span.lost);
                 lost.until = None;
@@ -77,16 +84,16 @@ impl<R: Read + Seek> Cut<R> {
                 lost.until.get_or_insert(span.lost);
             }
         }
-        Ok(Cut { input, piece })
+        Ok(Cut { input, selection })
     }
 
-    /// Writes it. How many packets it has, and how it ends: as the whole trace does.
+    /// Writes the part. Returns its number of packets, and the state of the end of the whole trace.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or not be written.
+    /// The input cannot be read, or the output cannot be written.
     pub fn write(self, mut out: impl Write) -> Result<(u64, Ending), Error> {
-        let Cut { mut input, piece } = self;
+        let Cut { mut input, selection } = self;
         input.seek(SeekFrom::Start(0)).map_err(Error::Read)?;
         let mut reader = Reader::new(input)?;
         let (mut packets, mut text) = (0, packet::file_header().to_vec());
@@ -100,26 +107,37 @@ impl<R: Read + Seek> Cut<R> {
             let whole = reader.whole().to_vec();
             let mut bytes = Bytes(&whole[HEADER_BYTES..]);
             if let (Content::Events, Some(mut span)) = (header.content, Span::read(&mut bytes))
-                && piece.has(header.stream, &span)
+                && selection.has(header.stream, &span)
             {
-                let before = piece.lost.get(&header.stream).and_then(|lost| lost.before);
+                let before = selection.lost.get(&header.stream).and_then(|lost| lost.before);
                 span.lost = span.lost.saturating_sub(before.unwrap_or(0));
                 let (codec, stream, raw_bytes) = (header.codec, header.stream, header.raw_bytes);
-                packet::write(&mut text, Content::Events, codec, stream, raw_bytes, Some(&span), bytes.0);
+                packet::write(
+                    &mut text,
+                    Content::Events,
+                    codec,
+                    stream,
+                    raw_bytes,
+                    Some(&span),
+                    bytes.0,
+                );
                 packets += 1;
                 continue;
             }
-            match reader.learn(header, &whole[HEADER_BYTES..]) {
-                Ok(Learned::Events(packet)) => piece.put_kept(&mut text, &packet),
-                Ok(Learned::Other) => text.extend(&whole),
-                Ok(Learned::End(all)) => {
-                    let lost = all.iter().map(|(stream, lost)| (*stream, piece.lost(*stream, *lost)));
+            match reader.apply_whole(header) {
+                Ok(Applied::Events(packet)) => selection.write_kept(&mut text, &packet),
+                Ok(Applied::Other) => text.extend(&whole),
+                Ok(Applied::End(all)) => {
+                    let lost =
+                        all.iter().map(|(stream, lost)| (*stream, selection.lost(*stream, *lost)));
                     let lost: BTreeMap<_, _> = lost.filter(|(_, lost)| *lost > 0).collect();
                     packet::write_end(&mut text, &lost);
                     out.write_all(&text).map_err(Error::Write)?;
                     break reader.complete(lost).map_err(Error::Read)?;
                 }
-                Err(why) => break Ending::Damaged { at_byte: reader.at_byte() - whole.len() as u64, why },
+                Err(why) => {
+                    break Ending::Damaged { at_byte: reader.at_byte() - whole.len() as u64, why };
+                }
             }
         };
         out.flush().map_err(Error::Write)?;
@@ -127,24 +145,26 @@ impl<R: Read + Seek> Cut<R> {
     }
 }
 
-impl Piece {
+impl Selection {
     fn has(&self, stream: u32, span: &Span) -> bool {
-        let is_asked_for = self.streams.is_empty() || self.streams.contains(&stream);
+        let is_selected = self.streams.is_empty() || self.streams.contains(&stream);
         let (begin_ns, end_ns) = (span.begin.monotonic_ns, span.end.monotonic_ns);
-        is_asked_for && end_ns >= self.time_ns.start && begin_ns < self.time_ns.end
+        is_selected && end_ns >= self.time_ns.start && begin_ns < self.time_ns.end
     }
 
-    /// Events of a stream that the piece has lost, where so many were lost in all.
+    /// Events of a stream that the part has lost; `lost` is the number for the whole trace.
     fn lost(&self, stream: u32, lost: u64) -> u64 {
         match self.lost.get(&stream) {
             _ if stream == u32::MAX => lost,
-            Some(Lost { before: Some(before), until }) => until.unwrap_or(lost).saturating_sub(*before),
+            Some(Lost { before: Some(before), until }) => {
+                until.unwrap_or(lost).saturating_sub(*before)
+            }
             _ => 0,
         }
     }
 
-    /// Makes packets of the events that are kept, of a packet that is not.
-    fn put_kept(&self, to: &mut Vec<u8>, packet: &Packet) {
+    /// Writes the kept events of a packet that is not selected.
+    fn write_kept(&self, to: &mut Vec<u8>, packet: &Packet) {
         let stream = packet.thread().stream;
         let is_before = packet.span_ns().1 < self.time_ns.start;
         let fix = if is_before { self.begin } else { self.end };
@@ -154,14 +174,22 @@ impl Piece {
         let mut put = |events: &mut Vec<u8>| {
             let bytes = events.len() as u32;
             if bytes > 0 {
-                packet::write(to, Content::Events, Codec::Plain, stream, bytes, Some(&span), events);
+                packet::write(
+                    to,
+                    Content::Events,
+                    Codec::Plain,
+                    stream,
+                    bytes,
+                    Some(&span),
+                    events,
+                );
             }
             events.clear();
         };
         for (kind, fields) in packet.kept() {
             events.extend(kind.to_le_bytes());
             events.extend(fields);
-            // What was in runs takes more than it did.
+            // Events that were stored in runs take more bytes individually.
             if events.len() > RAW_BYTES_MAX - EVENT_BYTES_MAX {
                 put(&mut events);
             }
@@ -180,7 +208,7 @@ mod tests {
         packet::write(to, content, Codec::Plain, stream, payload.len() as u32, span, payload);
     }
 
-    /// Of two threads, the first says something once and does something each second; the second does so as well.
+    /// Two threads emit a step each second; the first one also emits a kept event at times.
     fn trace() -> Vec<u8> {
         let mut bytes = packet::file_header().to_vec();
         for (number, flags, name) in [(1u8, 0, "step"), (2, 2, "name")] {
@@ -197,10 +225,11 @@ mod tests {
             let ns = 1_000_000_000 * (100 + second);
             Fix { counter: ns, monotonic_ns: ns, window: 0, cpu: 0 }
         };
-        // Events lost up to each.
+        // The number of lost events up to each second.
         for (second, lost) in [(0, 0), (1, 3), (2, 10), (3, 10), (4, 15)] {
             for stream in [0, 1] {
-                let span = Span { begin: fix(second), end: fix(second + 1), real_offset_ns: 0, lost };
+                let span =
+                    Span { begin: fix(second), end: fix(second + 1), real_offset_ns: 0, lost };
                 let mut events = vec![1, 0, second as u8, 0, 0, 0];
                 if stream == 0 && second % 4 == 0 {
                     events.extend([2, 0, 70 + second as u8, 0, 0, 0]);
@@ -212,16 +241,16 @@ mod tests {
         bytes
     }
 
-    /// An event's name, its thread, and its number.
-    type Told = (String, u32, u64);
+    /// Name, stream and number of an event.
+    type Summarised = (String, u32, u64);
 
-    /// What a piece has: events with their threads and numbers, and what is lost.
-    fn piece(since_s: Range<f64>, streams: &[u32]) -> (Vec<Told>, BTreeMap<u32, u64>) {
+    /// The events of a part, and its numbers of lost events.
+    fn part(since_s: Range<f64>, streams: &[u32]) -> (Vec<Summarised>, BTreeMap<u32, u64>) {
         let since_ns = (since_s.start * 1e9) as u64..(since_s.end * 1e9) as u64;
-        let mut piece = Vec::new();
+        let mut part = Vec::new();
         let cut = Cut::new(Cursor::new(trace()), since_ns, streams).unwrap();
-        let (packets, ending) = cut.write(&mut piece).unwrap();
-        let mut reader = Reader::new(&piece[..]).unwrap();
+        let (packets, ending) = cut.write(&mut part).unwrap();
+        let mut reader = Reader::new(&part[..]).unwrap();
         let (mut events, mut whole) = (Vec::new(), 0);
         while let Some(packet) = reader.next_packet().unwrap() {
             whole += u64::from(packet.events().any(|event| event.kind().name() == "step"));
@@ -236,22 +265,22 @@ mod tests {
         (events, lost)
     }
 
-    fn event(kind: &str, stream: u32, n: u64) -> Told {
+    fn event(kind: &str, stream: u32, n: u64) -> Summarised {
         (kind.into(), stream, n)
     }
 
     #[test]
-    fn piece_has_what_was_said_once_and_its_own_loss() {
-        let (events, lost) = piece(1.5..2.5, &[]);
+    fn part_has_kept_events_and_its_own_losses() {
+        let (events, lost) = part(1.5..2.5, &[]);
         let steps = [(0, 1), (1, 1), (0, 2), (1, 2)].map(|(stream, n)| event("step", stream, n));
         assert_eq!(events, [&[event("name", 0, 70)], &steps[..], &[event("name", 0, 74)]].concat());
-        // Between 3 and 10 that were lost before, and behind, what is there.
+        // 3 events were lost before the part, and 10 up to the packet after it.
         assert_eq!(lost, BTreeMap::from([(0, 7), (1, 7), (u32::MAX, 2)]));
     }
 
     #[test]
-    fn piece_of_a_thread_has_what_others_have_said_once() {
-        let (events, lost) = piece(3.5..1e9, &[1]);
+    fn part_of_one_thread_has_kept_events_of_others() {
+        let (events, lost) = part(3.5..1e9, &[1]);
         let names = [event("name", 0, 70), event("name", 0, 74)];
         assert_eq!(
             events,
@@ -261,22 +290,22 @@ mod tests {
     }
 
     #[test]
-    fn piece_of_all_is_the_trace() {
-        let (events, lost) = piece(0.0..1e9, &[]);
+    fn part_with_everything_is_the_trace() {
+        let (events, lost) = part(0.0..1e9, &[]);
         assert_eq!(events.len(), 12);
         assert_eq!(lost, BTreeMap::from([(0, 20), (1, 16), (u32::MAX, 2)]));
     }
 
     #[test]
-    fn loss_beyond_all_numbers_is_told() {
+    fn number_of_lost_events_saturates() {
         let lost = BTreeMap::from([(0, u64::MAX), (1, 1)]);
         let ending = Ending::Complete { lost, more_at_byte: None };
-        assert_eq!(ending.to_string(), format!("complete, but for {} lost events", u64::MAX));
+        assert_eq!(ending.to_string(), format!("complete, with {} lost events", u64::MAX));
     }
 
     #[test]
-    fn time_without_a_trace_is_an_error() {
+    fn selection_outside_the_trace_is_an_error() {
         let cut = Cut::new(Cursor::new(trace()), u64::MAX..u64::MAX, &[]);
-        assert!(matches!(cut.map(|_| ()), Err(Error::NothingThere { ns: 5_000_000_000 })));
+        assert!(matches!(cut.map(|_| ()), Err(Error::EmptySelection { length_ns: 5_000_000_000 })));
     }
 }

@@ -1,61 +1,85 @@
-//! What can go wrong.
+//! Errors of recording and reading traces.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a trace is not written, or not read.
+/// An error of recording or reading a trace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file cannot be used.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// What is read from cannot be read.
-    #[error("the trace cannot be read: {0}")]
-    Read(#[source] io::Error),
-    /// What is written to cannot be written.
-    #[error("it cannot be written: {0}")]
-    Write(#[source] io::Error),
-    /// A folder for an export has something in it.
-    #[error("{} is not empty: name a new folder", path.display())]
-    NotEmpty {
-        /// Which.
+    /// Another trace is being recorded in this file.
+    #[error(
+        "another trace is being recorded in {}: name another file, or put {{pid}} into the name, \
+         which is replaced by the process ID",
+        path.display()
+    )]
+    InUse {
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A thread that compresses and writes could not be started.
-    #[error("no thread to write the trace: {0}")]
-    Thread(#[source] io::Error),
-    /// There is a trace already that all threads log into.
-    #[error("a trace is recorded already: finish it first")]
-    Installed,
-    /// This is something else.
-    #[error("this is no trace of Corebeat's: name a file that a program has recorded with corebeat_trace")]
-    NotATrace,
-    /// So much happened at a time that it cannot be put in order here.
+    /// The file of a trace was removed, replaced or truncated while the trace was recorded.
     #[error(
-        "packets of this trace that overlap take more than {} MiB: cut a piece of it (corebeat trace cut)",
+        "{} was removed, replaced or truncated while the trace was recorded: the events are lost; \
+         record the trace again, in a file that nothing else uses",
+        path.display()
+    )]
+    Replaced {
+        /// Path of the file.
+        path: PathBuf,
+    },
+    /// The input cannot be read.
+    #[error("cannot read the trace: {0}")]
+    Read(#[source] io::Error),
+    /// The output cannot be written.
+    #[error("cannot write the output: {0}")]
+    Write(#[source] io::Error),
+    /// The folder of an export is not empty.
+    #[error("{} is not empty: name a new folder", path.display())]
+    NotEmpty {
+        /// Path of the folder.
+        path: PathBuf,
+    },
+    /// A collector thread cannot be started.
+    #[error("cannot start a thread that writes the trace: {0}")]
+    Thread(#[source] io::Error),
+    /// Another trace is installed.
+    #[error("another trace is installed already: finish that trace first")]
+    Installed,
+    /// The input is not a trace.
+    #[error("not a Corebeat trace: name a file that a program has recorded with corebeat_trace")]
+    NotATrace,
+    /// Too many packets overlap in time.
+    #[error(
+        "overlapping packets of this trace take more than {} MiB: cut out a part \
+         (corebeat trace cut)",
         crate::timeline::HELD_BYTES_MAX >> 20
     )]
-    TooWide,
-    /// None of it is in the piece that is asked for.
-    #[error("nothing of those threads is in that time: the trace is {:.6} s long", *ns as f64 / 1e9)]
-    NothingThere {
-        /// How long it is, in nanoseconds.
-        ns: u64,
-    },
-    /// It is of another time.
+    OverlapTooLarge,
+    /// No packet matches the selection.
     #[error(
-        "this is a trace of version {found}, and this program reads version {}: record it again, or read it with the Corebeat \
-         that recorded it",
+        "no packet of these threads is in this time span: the trace is {:.6} s long",
+        *length_ns as f64 / 1e9
+    )]
+    EmptySelection {
+        /// Length of the trace in nanoseconds.
+        length_ns: u64,
+    },
+    /// The trace has another version.
+    #[error(
+        "the trace has version {found}, but this program reads version {}: record the trace \
+         again, or read it with the Corebeat version that recorded it",
         crate::packet::VERSION
     )]
     Version {
-        /// Which.
+        /// Version of the trace.
         found: u32,
     },
 }

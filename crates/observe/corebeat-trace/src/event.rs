@@ -1,18 +1,18 @@
-//! What an event is, and how it becomes bytes.
+//! Events and their encoding.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Kinds of events that a process may have.
+/// Limit on the number of kinds of a process.
 pub const KINDS_MAX: usize = (1 << crate::packet::KIND_BITS) - 1;
-/// Fields that a kind may have.
+/// Limit on the number of fields of a kind.
 pub const FIELDS_MAX: usize = 32;
-/// Bytes of a kind's or field's name, and of a text in an event: longer texts are cut.
+/// Limit on the bytes of a name or a text; longer texts are truncated.
 pub const TEXT_BYTES_MAX: usize = 255;
-/// Bytes of an event.
+/// Limit on the bytes of an event.
 pub(crate) const EVENT_BYTES_MAX: usize = 4 + FIELDS_MAX * (TEXT_BYTES_MAX + 1);
 
-/// Something that happened, of a kind that is declared once: derive it.
+/// An event, whose kind is declared once by a derive.
 ///
 /// ```
 /// use corebeat_trace::Event;
@@ -24,7 +24,7 @@ pub(crate) const EVENT_BYTES_MAX: usize = 4 + FIELDS_MAX * (TEXT_BYTES_MAX + 1);
 /// }
 ///
 /// #[derive(Event)]
-/// #[event(name = "stm.read", untimed)] // in order, without a time stamp of its own
+/// #[event(name = "stm.read", untimed)] // ordered, but without a time stamp
 /// struct Read<'a> {
 ///     #[event(hex)] // shown as 0x...
 ///     address: u64,
@@ -32,65 +32,67 @@ pub(crate) const EVENT_BYTES_MAX: usize = 4 + FIELDS_MAX * (TEXT_BYTES_MAX + 1);
 /// }
 ///
 /// #[derive(Event)]
-/// #[event(untimed, kept)] // said once, for all that comes: also a piece of the trace has it
+/// #[event(untimed, kept)] // later events depend on it: every part of the trace includes it
 /// struct Account<'a> {
 ///     account: u32,
 ///     name: &'a str,
 /// }
 /// ```
 ///
-/// A struct has named fields, or none, and no parameters but lifetimes.
+/// The struct has named fields or none, and no generic parameters except lifetimes.
 pub trait Event {
-    /// Whether events of this kind have a time stamp. Where order is enough, most of the cost can be saved.
+    /// Whether events of this kind have a time stamp. An untimed event costs much less; its order
+    /// is still known.
     const TIMED: bool;
 
-    /// The fields, one in the other: `(first, (second, ()))`.
+    /// The fields, nested: `(first, (second, ()))`.
     type Fields<'a>: Fields
     where
         Self: 'a;
 
-    /// The declaration, one for all events of this type.
+    /// The declaration, shared by all events of this type.
     fn kind() -> &'static Kind;
 
     /// The fields' values.
     fn fields(&self) -> Self::Fields<'_>;
 }
 
-/// What a field may be: integers, floating-point numbers, `bool`, and texts of at most [`TEXT_BYTES_MAX`] bytes. Types that
-/// are one of these in the end may implement it.
+/// The type of a field: integers, floating-point numbers, `bool`, and texts of at most
+/// [`TEXT_BYTES_MAX`] bytes. Types that convert to one of these may implement it.
 pub trait Field {
-    /// What it is in the end.
+    /// The type that is written.
     type Plain<'a>: Plain
     where
         Self: 'a;
 
-    /// Makes it that.
+    /// Converts to the type that is written.
     fn plain(&self) -> Self::Plain<'_>;
 }
 
-/// What is written as it is: numbers, `bool`, `&str`. No other type can be.
+/// A type that is written directly: numbers, `bool`, `&str`. The trait is sealed.
 pub trait Plain: Copy + sealed::Encode {
-    /// As what it is read.
+    /// The type in the file.
     const TYPE: Type;
 }
 
-/// The fields of an event: `()`, or a [`Plain`] and the others. No other type can be.
+/// The fields of an event: `()`, or a [`Plain`] and the other fields. The trait is sealed.
 pub trait Fields: Copy + sealed::Encode {}
 
 impl Fields for () {}
 impl<P: Plain, F: Fields> Fields for (P, F) {}
 
 pub(crate) mod sealed {
-    /// What can be written into a buffer. All that does is here: no code of others runs while an event is written.
+    /// Writes a value into a buffer. The trait is sealed, so that no user code runs while an event
+    /// is written.
     pub trait Encode {
-        /// Bytes that `encode` writes.
+        /// Number of bytes that `encode` writes.
         fn bytes(&self) -> usize;
 
-        /// Writes them, least significant byte first. Where they end.
+        /// Writes the value in little-endian order. Returns the end.
         ///
         /// # Safety
         ///
-        /// There is room for that many bytes.
+        /// That many bytes are free at `at`.
         unsafe fn encode(&self, at: *mut u8) -> *mut u8;
     }
 }
@@ -117,14 +119,14 @@ impl<P: Encode, F: Encode> Encode for (P, F) {
 
     #[inline(always)]
     unsafe fn encode(&self, at: *mut u8) -> *mut u8 {
-        // SAFETY: there is room for both.
+        // SAFETY: both values fit, by the contract of this function.
         unsafe { self.1.encode(self.0.encode(at)) }
     }
 }
 
 /// Types of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "they are what they are called")]
+#[allow(missing_docs, reason = "the names describe the variants")]
 pub enum Type {
     U8,
     U16,
@@ -137,12 +139,12 @@ pub enum Type {
     F32,
     F64,
     Bool,
-    /// UTF-8 behind a byte that says how long.
+    /// UTF-8, preceded by a byte with the length.
     Text,
 }
 
 impl Type {
-    /// All, where each has its number in files.
+    /// All types, indexed by their number in files.
     pub(crate) const ALL: [Type; 12] = [
         Type::U8,
         Type::U16,
@@ -158,7 +160,7 @@ impl Type {
         Type::Text,
     ];
 
-    /// Bytes of one; `None`: as many as it says itself.
+    /// Size in bytes, or `None` for variable size.
     pub(crate) fn bytes(self) -> Option<usize> {
         Some(match self {
             Type::U8 | Type::I8 | Type::Bool => 1,
@@ -170,7 +172,7 @@ impl Type {
     }
 }
 
-/// A field's declaration.
+/// The declaration of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldKind {
     pub(crate) name: &'static str,
@@ -179,45 +181,50 @@ pub struct FieldKind {
 }
 
 impl FieldKind {
-    /// A field of this name. `hex`: to be shown in base 16.
+    /// A field with this name. `hex` requests display in base 16.
     pub const fn new(name: &'static str, of: Type, hex: bool) -> FieldKind {
         FieldKind { name, of, hex }
     }
 }
 
-/// A kind's declaration, a static: it gets its number in this process when it is used first.
+/// The declaration of a kind, a static. Its number in this process is assigned at its first use.
 #[derive(Debug)]
 pub struct Kind {
     pub(crate) name: &'static str,
     pub(crate) timed: bool,
     pub(crate) kept: bool,
     pub(crate) fields: &'static [FieldKind],
-    /// From 1; 0: it has none yet.
+    /// Starts at 1; 0: not assigned yet.
     number: AtomicU16,
 }
 
-/// All that have a number, by that.
+/// All kinds that have a number, in the order of numbers.
 static KINDS: Mutex<Vec<&'static Kind>> = Mutex::new(Vec::new());
 
 impl Kind {
-    /// A kind of this name. `kept`: [`Cut`](crate::Cut) leaves none of its events out.
-    pub const fn new(name: &'static str, timed: bool, kept: bool, fields: &'static [FieldKind]) -> Kind {
+    /// A kind with this name. [`Cut`](crate::Cut) includes all events of a `kept` kind.
+    pub const fn new(
+        name: &'static str,
+        timed: bool,
+        kept: bool,
+        fields: &'static [FieldKind],
+    ) -> Kind {
         assert!(fields.len() <= FIELDS_MAX, "a kind has too many fields");
         Kind { name, timed, kept, fields, number: AtomicU16::new(0) }
     }
 
-    /// Its number, if it has one.
+    /// The number, if assigned.
     #[inline(always)]
     pub(crate) fn number(&self) -> Option<u16> {
-        // Relaxed: the number is all that is known by it.
+        // Relaxed: no other data depends on the number.
         match self.number.load(Ordering::Relaxed) {
             0 => None,
             number => Some(number),
         }
     }
 
-    /// Gives it one. `None`: there are [`KINDS_MAX`] already.
-    pub(crate) fn enlist(&'static self) -> Option<u16> {
+    /// Assigns a number. Returns `None` if [`KINDS_MAX`] kinds exist.
+    pub(crate) fn register(&'static self) -> Option<u16> {
         let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(number) = self.number() {
             return Some(number);
@@ -227,12 +234,13 @@ impl Kind {
         }
         kinds.push(self);
         let number = kinds.len() as u16;
-        // Relaxed: who writes what has this number down takes the lock first (`after`).
+        // Relaxed: the writer of an event with this number takes the lock before it writes the
+        // declaration (`after`).
         self.number.store(number, Ordering::Relaxed);
         Some(number)
     }
 
-    /// Those whose number is greater than this.
+    /// The kinds whose number is greater than this.
     pub(crate) fn after(number: usize) -> Vec<&'static Kind> {
         KINDS.lock().unwrap_or_else(PoisonError::into_inner)[number..].to_vec()
     }
@@ -261,7 +269,7 @@ macro_rules! number {
 
             #[inline(always)]
             unsafe fn encode(&self, at: *mut u8) -> *mut u8 {
-                // SAFETY: there is room for it.
+                // SAFETY: the value fits, by the contract of this function.
                 unsafe { write(at, &(*self as $as).to_le_bytes()) }
             }
         }
@@ -274,14 +282,14 @@ number!(
     f32: F32 as f32, f64: F64 as f64, bool: Bool as u8
 );
 
-/// Writes bytes; where they end.
+/// Writes bytes. Returns their end.
 ///
 /// # Safety
 ///
-/// There is room for them.
+/// That many bytes are free at `at`.
 #[inline(always)]
 unsafe fn write(at: *mut u8, bytes: &[u8]) -> *mut u8 {
-    // SAFETY: there is room, in a buffer that is nowhere else borrowed.
+    // SAFETY: guaranteed by the caller; the buffer is not borrowed elsewhere.
     unsafe {
         at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         at.add(bytes.len())
@@ -331,12 +339,12 @@ impl Encode for &str {
     #[inline(always)]
     unsafe fn encode(&self, at: *mut u8) -> *mut u8 {
         let text = cut(self).as_bytes();
-        // SAFETY: there is room for both.
+        // SAFETY: length and text fit, by the contract of this function.
         unsafe { write(write(at, &[text.len() as u8]), text) }
     }
 }
 
-/// As much of a text as there is room for.
+/// The longest prefix of a text within the limit.
 #[inline]
 pub(crate) fn cut(text: &str) -> &str {
     if text.len() <= TEXT_BYTES_MAX {

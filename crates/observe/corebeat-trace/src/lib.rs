@@ -1,6 +1,7 @@
-//! A program's story, at next to no cost: events of each thread in a file, and one timeline of them.
+//! Records events of a program's threads in a file, at low cost, and reads them back as one
+//! timeline.
 //!
-//! Place in the loop: observe; stands on base.
+//! Place in the loop: observe; uses only base.
 //!
 //! # Example
 //!
@@ -16,7 +17,7 @@
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("bank.cbt");
 //! let trace = Trace::create(path)?;
-//! trace.install()?; // from now on, emit goes there, in all threads
+//! trace.install()?; // `emit` writes to this trace from now on, in all threads
 //! emit(&Paid { account: 7, cents: -250 });
 //! let summary = trace.finish()?;
 //! assert_eq!(summary.lost, 0);
@@ -25,81 +26,107 @@
 //!
 //! # Model
 //!
-//! After Schindewolf and Karl, *Capturing Transactional Memory Application's Behavior*, 2012, section 3: a stream for each
-//! thread, buffers that others compress, a cycle counter for each event and the time now and then; and Waller and Hasselbring,
-//! *A Comparison of the Influence of Different Multi-core Processors on the Runtime Overhead for Application-Level
-//! Monitoring*, 2012, section 2: writers that work beside the program, or in it.
+//! The design follows Schindewolf and Karl, *Capturing Transactional Memory Application's
+//! Behavior*, 2012, section 3: one stream per thread, buffers that other threads compress, a cycle
+//! counter for each event and occasional readings of the clock; and Waller and Hasselbring, *A
+//! Comparison of the Influence of Different Multi-core Processors on the Runtime Overhead for
+//! Application-Level Monitoring*, 2012, section 2: writers that run beside the program, or in it.
 //!
 //! ```text
-//!   thread               its ring of buffers                  collectors, 0 to n           file
-//!   emit --- event -->  [full][full][ open .  ][free]  ---->  compress, write  ---->  [packet][packet]...
-//!            counter    stream 0                                  ^                       |
-//!   emit ------------>  [full][ open    .     ][free]  -----------+                       v
-//!            counter    stream 1                                                    Reader: times from
-//!                                                                                   counters and fixes
+//!   thread           its ring of buffers              collectors, 0 to n        file
+//!   emit - event --> [full][full][ open .  ][free] -> compress, write ----> [packet][packet]...
+//!          counter   stream 0                            ^                      |
+//!   emit ----------> [full][ open    .     ][free] ------+                      v
+//!          counter   stream 1                                      Reader: times from counters
+//!                                                                  and fixes
 //! ```
 //!
-//! - An **event** ([`Event`]) is a struct of numbers and short texts. Its **kind** ([`Kind`]) is declared by a derive, and the
-//!   file has that declaration: who reads needs nothing else.
-//! - A **trace** ([`Trace`]) is a file that is being written. One may be installed, and [`emit`] goes there; libraries that have
-//!   a place for it keep a [`Log`] of their own for each thread.
-//! - A **stream** is one thread's events, in order. It fills the buffers of a ring in a circle (`ring`). What it finds no free buffer
-//!   for is dropped and counted, or it waits ([`WhenFull`]).
-//! - A **collector** takes full buffers of the streams that are its own, and writes each as a packet. It also takes what is in
-//!   buffers that do not get full, each second or as [`Options::delay`] says. With 0 of them threads write their own, when they are full.
-//! - A **fix** is a point where both the counter and the time are known. Each buffer begins and ends with one, and there is one
-//!   wherever the counter jumps. Events between two fixes have times by interpolation, with a bound (`timing`).
-//! - A **timeline** ([`Timeline`]) is all events of a trace in the order of time; a [`Reader`] has them as they stand in the file, from
-//!   anything that can be read. Exports are functions of one of these: [`write_ctf`] for babeltrace2 and Trace Compass,
-//!   [`write_chrome`] and [`Chrome`] for Perfetto, [`write_csv`], [`write_json_lines`], [`write_text`]. A [`Cut`] is a piece.
-//! - A **packet** is a buffer in the file, with a checksum, readable without those before it but for declarations (`packet`).
+//! - An **event** ([`Event`]) is a struct of numbers and short texts. A derive declares its
+//!   **kind** ([`Kind`]). The file contains the declaration, so a reader needs no other schema.
+//! - A **trace** ([`Trace`]) is a file that is being recorded. [`emit`] writes to the installed
+//!   trace. A library that manages its own threads keeps one [`Log`] for each thread instead.
+//! - A **stream** is the ordered sequence of one thread's events. The thread fills a ring of
+//!   buffers (`ring`). If no buffer is free, it drops and counts events, or it waits
+//!   ([`WhenFull`]).
+//! - A **collector** is a thread that takes the full buffers of its streams and writes each one as
+//!   a packet. It also takes the contents of partly filled buffers, once per second or once per
+//!   [`Options::delay`]. Without collectors, each thread writes its own full buffers.
+//! - A **fix** is a simultaneous reading of counter and time. Each buffer begins and ends with a
+//!   fix, and a fix follows every jump of the counter. The times of events between two fixes are
+//!   interpolated, with an error bound (`timing`).
+//! - A **timeline** ([`Timeline`]) contains all events of a trace, sorted by time. A [`Reader`]
+//!   returns events in file order, from any input. The exporters read one of the two:
+//!   [`write_ctf`] for babeltrace2 and Trace Compass, [`write_chrome`] for Perfetto,
+//!   [`write_csv`], [`write_json_lines`], [`write_text`]. A [`Cut`] extracts a part of a trace.
+//! - A **packet** is one buffer in the file, with a checksum. It can be decoded without the
+//!   preceding packets, except for declarations (`packet`).
 //!
-//! An event with one `u32` field and a time stamp takes 8 bytes before compression: kind and ticks since the event before share
-//! four. A kind that is `untimed` saves two of them, and the look at the counter.
+//! An event with one `u32` field and a time stamp takes 8 bytes before compression: its kind and
+//! the ticks since the preceding event share four of them. An `untimed` kind saves two more bytes
+//! and the read of the counter.
 //!
 //! # Invariants
 //!
-//! 1. Where there is room, an event is a look at the counter and a few stores: no lock, no allocation, no read-modify-write
-//!    (`log`).
-//! 2. No event is lost uncounted: what is read, and what is said to be lost, is what was emitted
-//!    (`threads_that_do_not_wait_count_what_they_lose`, `threads_that_wait_lose_nothing`,
-//!    `thread_that_logs_while_a_trace_ends_logs_into_the_next`).
-//! 3. A buffer is its thread's or its taker's, never both's, but for what is before `at` (`ring`;
-//!    `loom_ring_gives_what_was_filled_in_order`, `loom_ring_open_slot_is_taken_in_parts`, with planted faults).
-//! 4. No code of users runs while an event is written, so none can come between ([`Fields`] can be implemented nowhere else).
-//! 5. All up to the last whole packet is read, whatever is behind it; no number in a file is believed before it is checked
-//!    against its bound (`trace_cut_anywhere_*`, `any_bit_that_flips_is_noticed`, `random_attacks_do_no_harm`,
+//! 1. If the buffer has room, logging an event is a read of the counter and a few stores: no lock,
+//!    no allocation, no read-modify-write operation (`log`).
+//! 2. Every lost event is counted: the events that are read and the events that are reported as
+//!    lost add up to the events that were emitted
+//!    (`waiting_threads_lose_no_events`, `dropping_threads_count_every_lost_event`,
+//!    `thread_that_logs_during_finish_logs_into_the_next_trace`).
+//! 3. A buffer belongs either to its thread or to its consumer, never to both, except for the
+//!    bytes before `at` (`ring`; `loom_ring_returns_slots_in_order`,
+//!    `loom_ring_open_slot_is_taken_in_parts`, with planted faults).
+//! 4. No user code runs while an event is written, so no other event can interleave with it
+//!    ([`Fields`] is sealed).
+//! 5. Everything up to the last complete packet can be read, whatever follows it. Every number in
+//!    a file is checked against its bound before it is used (`truncated_trace_*`,
+//!    `every_flipped_bit_is_detected`, `random_corruption_is_harmless`,
 //!    `trace_of_a_killed_process_*`).
-//! 6. The time of an event is wrong by no more than its [`Record::bound_ns`], from a [`Timeline`]
-//!    (`times_are_wrong_by_no_more_than_the_bound`).
+//! 6. The time of an event in a [`Timeline`] is wrong by at most [`Record::bound_ns`]
+//!    (`time_error_is_within_the_bound`).
 //!
 //! # Memory ordering
 //!
-//! | write | ordering | pairs with | why |
-//! | --- | --- | --- | --- |
-//! | `at`, where the next event goes (`ring`) | Release; Relaxed when a slot is closed | Acquire in `peek`, `rest` | who takes what is in an open slot reads what is before it |
-//! | `filled`, full slots | Release | Acquire in `next`, `peek`, `rest` | who sees the count sees what is in the slot |
-//! | `freed`, slots given back | Release | Acquire in `has_room` | the taker has read the slot before it is written again |
-//! | `ended`, of a stream (`log`) | Release | Acquire in `is_ended` | who sees it sees the last slot |
-//! | `over`, of a trace | Release | Acquire in `is_over` | with the inboxes' locks: who enlists afterwards sees it |
-//! | `over`, then `end` set to null (`rest`) | fence between them | `end` set (`make_room`), fence, look at `over` | one of the two is seen: nobody goes on in a trace that is over |
-//! | `end`, where the open slot ends | Relaxed | | set to null so that the thread looks up; it goes by `limit` then |
-//! | counts of lost events, a kind's number | Relaxed | | nothing else is known by them |
+//! | write | ordering | pairs with |
+//! | --- | --- | --- |
+//! | `at`, position of the next event | Release, see 1 | Acquire in `peek`, `take_rest` |
+//! | `filled`, number of full slots | Release | Acquire in `next`, `peek`, `take_rest`, see 2 |
+//! | `freed`, number of returned slots | Release | Acquire in `has_room`, see 3 |
+//! | `ended`, of a stream (`log`) | Release | Acquire in `is_ended`, see 4 |
+//! | `finished`, of a trace | Release | Acquire in `is_finished`, see 5 |
+//! | `finished`, then `end` set to null | fence between | `end` set, fence, `finished`, see 6 |
+//! | `end`, limit of the open slot | Relaxed | see 7 |
+//! | counts of lost events, number of a kind | Relaxed | no other data depends on them |
+//!
+//! 1. The consumer of an open slot reads all bytes before `at`. The store that closes a slot is
+//!    Relaxed.
+//! 2. A consumer that reads the count reads the contents of the slot.
+//! 3. The consumer has read the slot before the producer overwrites it.
+//! 4. A collector that reads the flag reads the last slot.
+//! 5. With the inboxes' locks: a thread that registers afterwards reads the flag.
+//! 6. `take_rest` against `make_room`. One side reads the other's store: no thread continues to log
+//!    into a finished trace.
+//! 7. Null makes the producer take the slow path, which uses `limit`.
 //!
 //! # Failure
 //!
-//! [`emit`] cannot fail. [`Trace::finish`] says if something could not be written; what was written up to there is in the file. What
-//! is wrong with a file that is read is no error, but its [`Ending`]; only what is no trace at all, or of another version, is
-//! refused ([`Error`]).
+//! [`emit`] cannot fail. [`Trace::finish`] returns the first error of writing; the file contains
+//! everything that was written before. Two traces cannot be recorded in one file: the second one
+//! is refused ([`Error::InUse`]), also in another process. If another program removes or replaces
+//! the file, [`Trace::finish`] returns [`Error::Replaced`]
+//! (`second_trace_with_one_path_is_refused`, `file_that_is_replaced_is_reported`). A damaged file
+//! is not an error: [`Ending`] describes how the file ends. [`Error`] reports only input that is
+//! not a trace, or a trace of another version.
 //!
-//! A process that is killed loses what is in its buffers: of each thread, at most what it logged in the last second
-//! ([`Options::delay`]), where a collector kept up. A child of fork logs nothing.
+//! A killed process loses the contents of its buffers: at most the last second of each thread
+//! ([`Options::delay`]), provided that a collector kept up. A child of fork logs nothing.
 //!
 //! # Limits
 //!
-//! [`KINDS_MAX`] kinds a process, [`FIELDS_MAX`] fields a kind, texts of [`TEXT_BYTES_MAX`] bytes, [`STREAMS_MAX`] threads a
-//! trace. Not for signal handlers. Any number of traces may be recorded at a time, each with its own [`Log`]s, but one of them is
-//! installed: to install another one meanwhile is refused ([`Error::Installed`]).
+//! A process has at most [`KINDS_MAX`] kinds, a kind [`FIELDS_MAX`] fields, a text
+//! [`TEXT_BYTES_MAX`] bytes, and a trace [`STREAMS_MAX`] threads. Signal handlers must not log.
+//! Any number of traces can be recorded at a time, each with its own [`Log`]s, but only one can be
+//! installed; installing another one returns [`Error::Installed`].
 
 extern crate self as corebeat_trace;
 
@@ -111,6 +138,7 @@ mod cut;
 mod error;
 mod event;
 mod export;
+mod file;
 mod log;
 #[cfg(all(test, loom))]
 mod model;
@@ -128,9 +156,21 @@ pub use counter::now as ticks;
 pub use current::{emit, emit_all};
 pub use cut::Cut;
 pub use error::Error;
-pub use event::{Event, FIELDS_MAX, Field, FieldKind, Fields, KINDS_MAX, Kind, Plain, TEXT_BYTES_MAX, Type};
-pub use export::{Chrome, Track, write_chrome, write_csv, write_ctf, write_json_lines, write_text};
+pub use event::{
+    Event, FIELDS_MAX, Field, FieldKind, Fields, KINDS_MAX, Kind, Plain, TEXT_BYTES_MAX, Type,
+};
+pub use export::{
+    write_chrome, write_chrome_events, write_csv, write_ctf, write_json_lines, write_text,
+};
 pub use log::Log;
 pub use reader::{Ending, Packet, Process, ReadField, ReadKind, Reader, Record, Thread, Value};
 pub use timeline::Timeline;
 pub use trace::{Options, STREAMS_MAX, Summary, Trace, WhenFull};
+
+/// The Rust code of the book is compiled, and most of it run, as documentation tests.
+#[cfg(doctest)]
+#[doc(hidden)]
+pub mod book {
+    #[doc = include_str!("../../../../docs/trace.md")]
+    pub struct Trace;
+}

@@ -1,9 +1,11 @@
-//! A thread's side: events go into its buffer.
+//! The producer's side of a stream: writes events into the buffers of one thread.
 
 use crate::counter::{self, Fix};
 use crate::event::sealed::Encode;
 use crate::event::{EVENT_BYTES_MAX, Event, Kind};
-use crate::packet::{self, FIX_EVENT_BYTES, KIND_BITS, RUN_BYTES_MAX, TICKS_MAX, TIMED_BYTES, UNTIMED_BYTES};
+use crate::packet::{
+    self, FIX_EVENT_BYTES, KIND_BITS, RUN_BYTES_MAX, TICKS_MAX, TIMED_BYTES, UNTIMED_BYTES,
+};
 use crate::ring::{Ring, Taken};
 use crate::run;
 use crate::trace::{Shared, WhenFull, lock};
@@ -13,9 +15,10 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// One thread's own way into a trace: a stream of its events, in the order in which they were emitted.
+/// One thread's access to a trace: a stream of its events, in the order in which they were emitted.
 ///
-/// Most programs need none: [`emit`](crate::emit) keeps one for each thread. It stays with its thread:
+/// Most programs need no `Log`, because [`emit`](crate::emit) keeps one for each thread. A `Log`
+/// cannot leave its thread:
 ///
 /// ```compile_fail
 /// fn elsewhere(log: corebeat_trace::Log) {
@@ -24,43 +27,46 @@ use std::ptr;
 /// ```
 pub struct Log {
     stream: Arc<Stream>,
-    stays: PhantomData<*const ()>,
+    not_send: PhantomData<*const ()>,
 }
 
-/// What is known of a buffer when it is begun.
+/// Recorded when a buffer is opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Opened {
     pub(crate) begin: Fix,
-    /// Events lost before it.
+    /// Events lost before this buffer.
     pub(crate) lost: u64,
 }
 
-/// ... and when it is handed over.
+/// Recorded when a buffer is handed over.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Closed {
     pub(crate) end: Fix,
     pub(crate) real_offset_ns: i64,
 }
 
-/// What a thread and the one who takes its buffers share.
+/// The data that a thread (the producer) shares with the consumer of its buffers.
 #[repr(C, align(64))]
 pub(crate) struct Stream {
-    // ---- the filler's, in one line
-    /// Where the open slot ends; null while none is open. The filler writes it; who takes what is in the open slot sets it to
-    /// null, so that the filler looks up, and begins another one.
+    // ---- the producer's fields, in one cache line
+    /// Limit of the open slot; null while none is open. Written by the producer. A consumer that
+    /// takes the contents of the open slot sets it to null, which makes the producer take the slow
+    /// path and open another slot.
     end: AtomicPtr<u8>,
-    /// The counter at the last event or fix. The filler's alone.
+    /// The counter at the last event or fix. Used only by the producer.
     last: Cell<u64>,
-    /// As `end`, the filler's alone, which nobody else sets to null.
+    /// Copy of `end` for the producer. The consumer never resets it.
     limit: Cell<*mut u8>,
-    /// Events that there was no room for. Written by the filler.
+    /// Number of lost events. Written by the producer.
     lost: AtomicU64,
+    /// Number of buffers opened so far. Used only by the producer.
+    opened: Cell<u64>,
     ring: Ring<Opened, Closed>,
-    // ---- of both
-    /// The filler is gone.
+    // ---- shared fields
+    /// Whether the producer has ended.
     ended: AtomicBool,
-    /// For a filler that waits for room.
-    gate: Mutex<()>,
+    /// With `room`, blocks a producer that waits for a free slot.
+    room_lock: Mutex<()>,
     room: Condvar,
     pub(crate) shared: Arc<Shared>,
     pub(crate) number: u32,
@@ -68,35 +74,45 @@ pub(crate) struct Stream {
     pub(crate) name: String,
 }
 
-// SAFETY: `limit` and `last` are used by the filler alone, as methods that only it may call say; what they hold may be anywhere.
+// SAFETY: only the producer uses `limit`, `last` and `opened`, as the contracts of the unsafe
+// methods state; their values are valid on any thread.
 unsafe impl Send for Stream {}
-// SAFETY: `limit` and `last` are used by the filler alone, as methods that only it may call say; all else may be shared.
+// SAFETY: only the producer uses `limit`, `last` and `opened`, as the contracts of the unsafe
+// methods state; all other fields are `Sync`.
 unsafe impl Sync for Stream {}
 
 impl Log {
     pub(crate) fn new(shared: &Arc<Shared>) -> Option<Log> {
-        Some(Log { stream: Shared::enlist(shared)?, stays: PhantomData })
+        Some(Log { stream: Shared::register(shared)?, not_send: PhantomData })
     }
 
     pub(crate) fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Logs an event: a few stores, and a look at the cycle counter if its kind has time stamps. It never waits, unless the
-    /// trace was built so; an event that there is no room for is counted. Does nothing once the trace is finished, and in a
-    /// child of fork.
+    /// Logs an event with a few stores, plus a read of the cycle counter if its kind is timed. The
+    /// call never waits, except with [`WhenFull::Wait`]; an event that finds no room is counted as
+    /// lost. After the trace is finished, and in a child of fork, the call does nothing.
     #[inline(always)]
     pub fn emit<E: Event>(&self, event: &E) {
-        // Code of others runs in these two, which may log as well, and not from there on.
+        // User code runs in these two calls and may log, too. No user code runs afterwards.
         let (kind, fields) = (E::kind(), event.fields());
-        // SAFETY: this is the filler's thread.
+        // SAFETY: this thread is the producer.
         unsafe { self.stream.emit(kind, E::TIMED, &fields, counter::now) };
+    }
+
+    /// Number of buffers that this log has opened so far. If the number changes over an
+    /// [`emit`](Log::emit), that call took the slow path: it touched new memory, woke a collector,
+    /// or waited for room.
+    #[inline(always)]
+    pub fn opened(&self) -> u64 {
+        self.stream.opened.get()
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // SAFETY: this is the filler's thread, and its last call.
+        // SAFETY: this thread is the producer, and this is its last call.
         unsafe { self.stream.finish() };
     }
 }
@@ -109,8 +125,9 @@ impl Stream {
             limit: Cell::new(ptr::null_mut()),
             last: Cell::new(0),
             lost: AtomicU64::new(0),
+            opened: Cell::new(0),
             ended: AtomicBool::new(false),
-            gate: Mutex::new(()),
+            room_lock: Mutex::new(()),
             room: Condvar::new(),
             shared,
             number,
@@ -119,13 +136,13 @@ impl Stream {
         }
     }
 
-    // ---- for the filler
+    // ---- producer
 
-    /// Logs an event. Whether the trace goes on.
+    /// Logs an event. Returns whether the trace is still recorded.
     ///
     /// # Safety
     ///
-    /// Only the filler calls this.
+    /// Only the producer calls this.
     #[inline(always)]
     pub(crate) unsafe fn emit<F: Encode + Copy>(
         &self,
@@ -136,7 +153,7 @@ impl Stream {
     ) -> bool {
         let at = self.ring.at();
         let bytes = head_bytes(timed) + fields.bytes();
-        // Relaxed: whoever sets it to null wants to be noticed, and nothing else.
+        // Relaxed: null only requests the slow path; no data depends on it.
         let end = self.end.load(Ordering::Relaxed);
         if let Some(number) = kind.number()
             && at.addr() + bytes <= end.addr()
@@ -147,23 +164,23 @@ impl Stream {
                 if timed {
                     self.last.set(counter);
                 }
-                // SAFETY: there is room for that many bytes, which are the filler's.
+                // SAFETY: that many bytes are free, and they belong to the producer.
                 unsafe { self.ring.advance(write(at, number, timed.then_some(ticks), fields)) };
                 return true;
             }
         }
-        // A copy, so that it need not have an address on the usual way.
+        // A copy, so that `fields` needs no address on the fast path.
         let fields = *fields;
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.emit_slowly(kind, timed, &fields, now) }
     }
 
-    /// Logs events without time stamps, each with one of these two to sixteen as its only field, if there is room at once.
-    /// Whether it did.
+    /// Logs two to sixteen untimed events, each with one of these values as its only field, if the
+    /// buffer has room. Returns whether it logged them.
     ///
     /// # Safety
     ///
-    /// Only the filler calls this.
+    /// Only the producer calls this.
     #[inline(always)]
     pub(crate) unsafe fn emit_run<const COUNT: usize>(
         &self,
@@ -175,7 +192,7 @@ impl Stream {
         let end = self.end.load(Ordering::Relaxed);
         match kind.number() {
             Some(number) if at.addr() + RUN_BYTES_MAX <= end.addr() => {
-                // SAFETY: there is room for that many bytes, which are the filler's.
+                // SAFETY: that many bytes are free, and they belong to the producer.
                 unsafe { self.ring.advance(run::write(at, number, values)) };
                 true
             }
@@ -183,7 +200,7 @@ impl Stream {
         }
     }
 
-    /// With a new kind, or a new buffer, or a fix before it.
+    /// Logs an event that needs a new kind, a new buffer, or a fix before it.
     #[cold]
     #[inline(never)]
     pub(crate) unsafe fn emit_slowly(
@@ -193,26 +210,28 @@ impl Stream {
         fields: &dyn Encode,
         now: fn() -> u64,
     ) -> bool {
-        if self.shared.is_over() {
+        if self.shared.is_finished() {
             return false;
         }
         let bytes = FIX_EVENT_BYTES + head_bytes(timed) + fields.bytes();
-        let (Some(number), true) = (kind.number().or_else(|| kind.enlist()), bytes <= EVENT_BYTES_MAX) else {
-            self.lose();
+        let (Some(number), true) =
+            (kind.number().or_else(|| kind.register()), bytes <= EVENT_BYTES_MAX)
+        else {
+            self.count_lost();
             return true;
         };
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         if !unsafe { self.make_room(bytes) } {
-            // A trace that is over has lost nothing: the event may go into the next one.
-            let goes_on = !self.shared.is_over();
-            if goes_on {
-                self.lose();
+            // An event after the end of the trace is not lost: it may go into the next trace.
+            let continues = !self.shared.is_finished();
+            if continues {
+                self.count_lost();
             }
-            return goes_on;
+            return continues;
         }
         let mut ticks = now().wrapping_sub(self.last.get());
         let mut at = self.ring.at();
-        // SAFETY: there is room for a fix and the event.
+        // SAFETY: a fix and the event fit into the slot.
         unsafe {
             if timed && ticks > TICKS_MAX {
                 let fix = Fix::take();
@@ -228,7 +247,7 @@ impl Stream {
         true
     }
 
-    /// Opens a slot with room for an event, if there is room.
+    /// Ensures that the open slot has room for an event. Returns whether it has.
     #[cold]
     unsafe fn make_room(&self, bytes: usize) -> bool {
         let at = self.ring.at();
@@ -237,103 +256,109 @@ impl Stream {
         if !at.is_null() && !is_wanted && at.addr() + bytes <= self.limit.get().addr() {
             return true;
         }
-        // What lost its slot finds out at once that there still is none.
-        if at.is_null() && !self.ring.has_room() && self.shared.options.when_full == WhenFull::Drop {
+        // A thread that lost its slot learns immediately that no slot is free.
+        if at.is_null() && !self.ring.has_room() && self.shared.options.when_full == WhenFull::Drop
+        {
             return false;
         }
         if self.shared.is_forked() {
             return false;
         }
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let end = unsafe { self.hand_over() };
         if self.shared.options.when_full == WhenFull::Wait {
-            let mut gate = lock(&self.gate);
-            while !self.ring.has_room() && !self.shared.is_over() {
-                gate = self.room.wait(gate).unwrap_or_else(|e| e.into_inner());
+            let mut room_lock = lock(&self.room_lock);
+            while !self.ring.has_room() && !self.shared.is_finished() {
+                room_lock = self.room.wait(room_lock).unwrap_or_else(|e| e.into_inner());
             }
         }
-        if self.shared.is_over() || !self.ring.has_room() {
+        if self.shared.is_finished() || !self.ring.has_room() {
             return false;
         }
-        // Where nobody waited, one fix is the end of one buffer and the begin of the next.
-        let begin = end.filter(|_| self.shared.options.when_full == WhenFull::Drop).unwrap_or_else(Fix::take);
-        // Relaxed: for the filler, it has written this itself.
+        // Without waiting, one fix is the end of one buffer and the begin of the next.
+        let begin = end
+            .filter(|_| self.shared.options.when_full == WhenFull::Drop)
+            .unwrap_or_else(Fix::take);
+        // Relaxed: the producer itself wrote this value.
         let lost = self.lost.load(Ordering::Relaxed);
-        // SAFETY: the caller's; no slot is open, and there is room.
+        // SAFETY: guaranteed by the caller; no slot is open, and a slot is free.
         let (start, limit) = unsafe { self.ring.open(Opened { begin, lost }) };
         debug_assert!(start.addr() + bytes <= limit.addr());
+        self.opened.set(self.opened.get() + 1);
         self.last.set(begin.counter);
         self.limit.set(limit);
-        // Relaxed: only the filler goes by it.
+        // Relaxed: only the producer depends on the value.
         self.end.store(limit, Ordering::Relaxed);
-        // SeqCst: one of this fence and that of who ends the trace is first. Either we see here that it is over, or `rest` sets `end`
-        // to null after this: the next event does not go into a buffer that nobody takes any more.
+        // SeqCst: either this fence or the fence in `Trace::end` comes first. Either this thread
+        // reads below that the trace is finished, or `take_rest` sets `end` to null afterwards, so
+        // that the next event does not go into a buffer that has no consumer any more.
         fence(Ordering::SeqCst);
-        if self.shared.is_over() {
+        if self.shared.is_finished() {
             self.end.store(ptr::null_mut(), Ordering::Relaxed);
             return false;
         }
         true
     }
 
-    /// Closes the open slot, if one is open. When that was.
+    /// Closes the open slot, if any, and hands it over. Returns its closing fix.
     unsafe fn hand_over(&self) -> Option<Fix> {
         if self.ring.at().is_null() {
             return None;
         }
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let end = unsafe { self.close() };
         self.shared.handed_over(self);
         Some(end)
     }
 
-    /// Closes the slot that is open.
+    /// Closes the open slot.
     unsafe fn close(&self) -> Fix {
         let end = Fix::take();
         self.end.store(ptr::null_mut(), Ordering::Relaxed);
         self.limit.set(ptr::null_mut());
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.ring.close(Closed { end, real_offset_ns: counter::real_offset_ns() }) };
         end
     }
 
-    /// Hands over what there is, for good.
+    /// Hands over the last buffer and marks the stream as ended.
     unsafe fn finish(&self) {
         if !self.shared.is_forked() {
             if !self.ring.at().is_null() {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 unsafe { self.close() };
             }
-            // Release: pairs with Acquire in `is_ended`; who sees it sees the last slot as well.
+            // Release: pairs with Acquire in `is_ended`; a collector that reads the flag reads the
+            // last slot.
             self.ended.store(true, Ordering::Release);
             self.shared.ended(self);
         }
     }
 
-    fn lose(&self) {
-        // Relaxed: a count. Nobody else writes it.
+    fn count_lost(&self) {
+        // Relaxed: a count with a single writer.
         self.lost.store(self.lost.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    // ---- for the taker
+    // ---- consumer
 
-    /// Whether nothing more is going to come.
+    /// Whether the stream receives no further events.
     pub(crate) fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Events lost so far.
+    /// Number of events lost so far.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Takes what is full, and gives it back when `each` is done with it.
+    /// Passes each full slot to `each`, and then returns it to the producer.
     ///
     /// # Safety
     ///
-    /// Only the taker calls this.
+    /// Only the consumer calls this.
     pub(crate) unsafe fn drain(&self, mut each: impl FnMut(Full<'_>)) {
-        // SAFETY: the caller's; what was told is not used any more after it is given back.
+        // SAFETY: guaranteed by the caller; the slot's contents are not used after `free`.
         while let Some(taken) = unsafe { self.ring.next() } {
             each(taken);
             // SAFETY: as above.
@@ -344,64 +369,70 @@ impl Stream {
         }
     }
 
-    /// Takes what is in the open slot, where no slot is full. The filler's next event begins another slot, so that times are
-    /// right there.
+    /// Passes the contents of the open slot to `each` if no slot is full. The next event of the
+    /// producer opens another slot, so that the times of this slot end here.
     ///
     /// # Safety
     ///
-    /// Only the taker calls this.
+    /// Only the consumer calls this.
     pub(crate) unsafe fn peek(&self, each: impl FnOnce(Full<'_>)) {
-        // SAFETY: the caller's; nothing is given back here.
+        // SAFETY: guaranteed by the caller; no slot is returned here.
         if let Some(taken) = unsafe { self.ring.peek() } {
-            // Relaxed: it wants to be noticed, and nothing else. If the filler has opened another slot meanwhile, that one is
-            // short, or this is not noticed.
+            // Relaxed: null only requests the slow path; no data depends on it. If the producer has
+            // opened another slot in the meantime, either that slot stays short or the request is
+            // overwritten.
             self.end.store(ptr::null_mut(), Ordering::Relaxed);
             each(taken);
         }
     }
 
-    /// Lets a filler that waits look again.
+    /// Wakes a producer that waits for a free slot.
     pub(crate) fn wake(&self) {
-        // It has either seen what there is to see, or waits.
-        drop(lock(&self.gate));
+        // With the lock, the producer has either not yet checked, or it waits.
+        drop(lock(&self.room_lock));
         self.room.notify_one();
     }
 
-    /// Takes all, and nothing any more.
+    /// Takes everything that is left.
     ///
     /// # Safety
     ///
-    /// Only the taker calls this, as its last.
-    pub(crate) unsafe fn rest(&self) -> Vec<Full<'_>> {
+    /// Only the consumer calls this, and calls nothing else afterwards.
+    pub(crate) unsafe fn take_rest(&self) -> Vec<Full<'_>> {
         self.end.store(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: the caller's.
-        unsafe { self.ring.rest() }
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.ring.take_rest() }
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.shared.keep(self.ring.take_memory());
+        self.shared.recycle(self.ring.take_memory());
     }
 }
 
-/// What is in a buffer.
+/// The contents of a buffer.
 pub(crate) type Full<'a> = Taken<'a, Opened, Closed>;
 
-/// Bytes before the fields.
+/// Bytes of an event before its fields.
 #[inline(always)]
 const fn head_bytes(timed: bool) -> usize {
     if timed { TIMED_BYTES } else { UNTIMED_BYTES }
 }
 
-/// Writes an event; where it ends. `ticks` are `None` where it has no time stamp.
+/// Writes an event. Returns its end. `ticks` is `None` for untimed events.
 ///
 /// # Safety
 ///
-/// There is room for it.
+/// The event fits at `at`.
 #[inline(always)]
-unsafe fn write(at: *mut u8, number: u16, ticks: Option<u64>, fields: &(impl Encode + ?Sized)) -> *mut u8 {
-    // SAFETY: there is room for head and fields.
+unsafe fn write(
+    at: *mut u8,
+    number: u16,
+    ticks: Option<u64>,
+    fields: &(impl Encode + ?Sized),
+) -> *mut u8 {
+    // SAFETY: head and fields fit, by the contract of this function.
     unsafe {
         let at = match ticks {
             Some(ticks) => {

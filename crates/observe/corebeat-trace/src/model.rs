@@ -1,11 +1,12 @@
-//! A model of a thread's buffers, over every interleaving and every outcome that the memory orderings allow.
+//! A loom model of a thread's buffers: every interleaving, and every result that the memory
+//! orderings permit.
 //!
-//! `cargo xtask ci --only loom` runs it. That it would notice a mistake is shown by planted ones.
+//! `cargo xtask ci --only loom` runs it. Planted faults show that the model detects errors.
 
 use crate::ring::{Memory, Ring, Taken};
 use corebeat_sync::{Arc, fault, thread};
 
-/// Slots of the ring, and what a slot takes.
+/// Number of slots, and bytes per slot.
 const SLOTS: usize = 2;
 const BYTES: usize = 8;
 
@@ -13,13 +14,14 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     fault::model(3).check(model);
 }
 
-/// Fills slots from `first` to `last`, as far as there is room, with two bytes each; the last one stays open. How many it began.
+/// Fills up to `slots` slots with two bytes each and leaves the last one open. Returns the number
+/// of slots that were opened.
 fn fill(ring: &Ring<u8, u8>, slots: u8) -> u8 {
     for slot in 0..slots {
         if !ring.has_room() {
             return slot;
         }
-        // SAFETY: this thread is the only filler; no slot is open, and there is room.
+        // SAFETY: this thread is the only producer; no slot is open, and one is free.
         unsafe {
             let (start, _) = ring.open(slot);
             for n in 1..=2 {
@@ -34,14 +36,14 @@ fn fill(ring: &Ring<u8, u8>, slots: u8) -> u8 {
     slots
 }
 
-/// Waits for the next full slot, looks at it, and gives it back. Perhaps it has seen a part of it before.
+/// Waits for the next full slot, checks it and returns it.
 fn take(ring: &Ring<u8, u8>, slot: &mut u8) {
     take_after(ring, slot, 0);
 }
 
-/// The same, with so many bytes of it seen before.
+/// As [`take`], for a slot of which `seen` bytes were taken before.
 fn take_after(ring: &Ring<u8, u8>, slot: &mut u8, seen: usize) {
-    // SAFETY: the caller is the only taker, and uses nothing any more that is given back.
+    // SAFETY: the caller is the only consumer, and does not use a slot after it was returned.
     unsafe {
         let taken = loop {
             match ring.next() {
@@ -49,24 +51,24 @@ fn take_after(ring: &Ring<u8, u8>, slot: &mut u8, seen: usize) {
                 None => thread::yield_now(),
             }
         };
-        look(&taken, *slot, seen);
+        check_slot(&taken, *slot, seen);
         ring.free();
     }
     *slot += 1;
 }
 
-/// Looks into the open slot; how many bytes of it are seen then.
+/// Takes the contents of the open slot. Returns the number of bytes taken from it so far.
 fn peek(ring: &Ring<u8, u8>, slot: u8, seen: usize) -> usize {
-    // SAFETY: the caller is the only taker, and uses this no longer than here.
+    // SAFETY: the caller is the only consumer, and does not use the result after this function.
     let Some(taken) = (unsafe { ring.peek() }) else { return seen };
     assert!(!taken.bytes.is_empty() && taken.closed.is_none());
-    look(&taken, slot, seen);
+    check_slot(&taken, slot, seen);
     seen + taken.bytes.len()
 }
 
-/// That a slot has what was put there, and is not told twice.
-fn look(taken: &Taken<'_, u8, u8>, slot: u8, seen: usize) {
-    assert_eq!((taken.opened, taken.goes_on), (slot, seen > 0));
+/// Checks that a slot has the expected contents and that no byte is returned twice.
+fn check_slot(taken: &Taken<'_, u8, u8>, slot: u8, seen: usize) {
+    assert_eq!((taken.opened, taken.is_partial), (slot, seen > 0));
     assert!(taken.bytes.iter().all(|b| *b == slot));
     match taken.closed {
         Some(closed) => assert_eq!((closed, seen + taken.bytes.len()), (slot, 2)),
@@ -74,9 +76,9 @@ fn look(taken: &Taken<'_, u8, u8>, slot: u8, seen: usize) {
     }
 }
 
-/// One fills; one takes what is full and gives it back, and takes the rest in the midst of it.
+/// One thread fills; the other takes full slots, and then the rest while the first one continues.
 #[test]
-fn loom_ring_gives_what_was_filled_in_order() {
+fn loom_ring_returns_slots_in_order() {
     check(|| {
         let ring = Arc::new(Ring::<u8, u8>::new(SLOTS, Memory::new(SLOTS, BYTES)));
         let filler = {
@@ -86,18 +88,18 @@ fn loom_ring_gives_what_was_filled_in_order() {
         let mut slot = 0;
         take(&ring, &mut slot);
         // SAFETY: as above, and this is its last call.
-        for taken in unsafe { ring.rest() } {
-            look(&taken, slot, 0);
+        for taken in unsafe { ring.take_rest() } {
+            check_slot(&taken, slot, 0);
             slot += 1;
         }
         let begun = filler.join().unwrap();
-        assert!(slot <= begun, "something that was not there");
+        assert!(slot <= begun, "a slot was returned that was never filled");
     });
 }
 
-/// When the filler is at its end, the taker has all.
+/// After the producer has ended, the consumer obtains every slot.
 #[test]
-fn loom_ring_keeps_nothing_back() {
+fn loom_ring_returns_every_slot() {
     check(|| {
         let ring = Arc::new(Ring::<u8, u8>::new(SLOTS, Memory::new(SLOTS, BYTES)));
         let filler = {
@@ -109,15 +111,15 @@ fn loom_ring_keeps_nothing_back() {
         take(&ring, &mut slot);
         let begun = filler.join().unwrap();
         // SAFETY: as above, and this is its last call.
-        for taken in unsafe { ring.rest() } {
-            look(&taken, slot, 0);
+        for taken in unsafe { ring.take_rest() } {
+            check_slot(&taken, slot, 0);
             slot += 1;
         }
         assert_eq!(slot, begun);
     });
 }
 
-/// One fills; one takes what is in the open slot as well, then the slot, then the rest: nothing twice, nothing not at all.
+/// One thread fills; the other takes parts of open slots, too: every byte is returned exactly once.
 #[test]
 fn loom_ring_open_slot_is_taken_in_parts() {
     check(|| {
@@ -126,15 +128,15 @@ fn loom_ring_open_slot_is_taken_in_parts() {
             let ring = ring.clone();
             thread::spawn(move || fill(&ring, 3))
         };
-        // What is seen of the first slot, which may be full already.
+        // The part of the first slot, which may be full already.
         let seen = peek(&ring, 0, 0);
         let mut slot = 0;
         take_after(&ring, &mut slot, seen);
         let seen = peek(&ring, 1, 0);
         let begun = filler.join().unwrap();
-        // SAFETY: this is the only taker, and its last call.
-        for taken in unsafe { ring.rest() } {
-            look(&taken, slot, if slot == 1 { seen } else { 0 });
+        // SAFETY: this thread is the only consumer, and this is its last call.
+        for taken in unsafe { ring.take_rest() } {
+            check_slot(&taken, slot, if slot == 1 { seen } else { 0 });
             slot += 1;
         }
         assert_eq!(slot, begun);
@@ -142,28 +144,29 @@ fn loom_ring_open_slot_is_taken_in_parts() {
 }
 
 #[test]
-fn loom_ring_faults_are_noticed() {
+fn loom_ring_faults_are_detected() {
     let models = [
-        "loom_ring_gives_what_was_filled_in_order",
-        "loom_ring_keeps_nothing_back",
+        "loom_ring_returns_slots_in_order",
+        "loom_ring_returns_every_slot",
         "loom_ring_open_slot_is_taken_in_parts",
     ];
-    let notices = |fault: &str| models.iter().any(|model| fault::is_noticed(model, fault));
+    let detects = |fault: &str| models.iter().any(|model| fault::is_noticed(model, fault));
     let faults = fault::survey(|| {
         check(|| {
             let ring = Ring::<u8, u8>::new(SLOTS, Memory::new(SLOTS, BYTES));
             fill(&ring, 2);
-            // SAFETY: there is one thread.
+            // SAFETY: there is only one thread.
             unsafe {
-                let taken = ring.next().expect("the first is full");
-                look(&taken, 0, 0);
+                let taken = ring.next().expect("the first slot is full");
+                check_slot(&taken, 0, 0);
                 ring.free();
                 let seen = peek(&ring, 1, 0);
-                ring.rest().iter().for_each(|taken| look(taken, 1, seen));
+                ring.take_rest().iter().for_each(|taken| check_slot(taken, 1, seen));
             }
         });
     });
-    let unnoticed: Vec<_> = faults.iter().map(ToString::to_string).filter(|fault| !notices(fault)).collect();
-    assert!(unnoticed.is_empty(), "planted, and not noticed: {unnoticed:?} of {faults:?}");
+    let undetected: Vec<_> =
+        faults.iter().map(ToString::to_string).filter(|fault| !detects(fault)).collect();
+    assert!(undetected.is_empty(), "planted but undetected: {undetected:?} of {faults:?}");
     assert!(!faults.is_empty());
 }

@@ -1,33 +1,38 @@
-//! The file's form: packets behind a line that says what it is. All numbers are little-endian.
+//! The file format: a header, then packets. All numbers are little-endian.
 //!
 //! ```text
 //!   file     MAGIC, VERSION u32, 0 u32, packets
 //!   packet   header, [span], payload
-//!   header   MAGIC u32, content u8, codec u8, 0 u16, stream u32, stored bytes u32, raw bytes u32, CRC-32 u32
-//!   span     before events only: begin fix, end fix, realtime - monotonic in ns i64, lost u64
+//!   header   MAGIC u32, content u8, codec u8, 0 u16, stream u32, stored bytes u32, raw bytes u32,
+//!            CRC-32 u32
+//!   span     only before events: begin fix, end fix, realtime - monotonic in ns i64, lost u64
 //!   fix      counter u64, monotonic in ns u64, window in ticks u32, cpu u32
 //! ```
 //!
-//! Codec 0 is none, 1 an LZ4 block, 2 a zstd frame. The checksum is over the header before it, the span, and the payload as stored. `stored` are the payload's bytes in the
-//! file, `raw` those before compression; only events are compressed. `lost` are the events of this stream that had no room, up to this packet.
+//! Codec 0 is none, 1 an LZ4 block, 2 a zstd frame. The checksum covers the preceding part of the
+//! header, the span, and the payload as stored. `stored` is the size of the payload in the file,
+//! `raw` its size before compression; only events are compressed. `lost` is the number of lost
+//! events of this stream up to this packet.
 //!
 //! ```text
 //!   content 0, process   pid u32, counter's name, program: texts
-//!           1, kinds     for each: number u16, flags u8 (1: timed, 2: kept by cuts), name, fields u8, for each: type u8, flags u8 (1: hex), name
+//!           1, kinds     for each: number u16, flags u8 (1: timed, 2: kept by cuts), name,
+//!                        number of fields u8, for each field: type u8, flags u8 (1: hex), name
 //!           2, thread    of the stream: tid u32, name
 //!           3, events    of the stream
 //!           4, end       for each stream that lost events: stream u32, lost u64
 //!   text                 length u8, UTF-8
 //!
-//!   event    | kind: 10 bits | ticks: 22 bits since the last event or fix |  fields      a kind with time stamps
-//!            | kind: 10 bits | 0: 6 bits |  fields                                       one without
-//!            | kind: 10 bits | others: 4 bits | width: 2 bits | first u32 | offsets      a run of those whose field is one u32
-//!            | 0: 16 bits |  fix                                                         a fix between two events
+//!   a timed event        kind: 10 bits | ticks: 22 bits since the last event or fix |  fields
+//!   an untimed event     kind: 10 bits | 0: 6 bits |  fields
+//!   a run of events      kind: 10 bits | others: 4 bits | width: 2 bits | first u32 | offsets
+//!    with one u32 field
+//!   a fix between events 0: 16 bits |  fix
 //! ```
 //!
-//! A run is up to 16 events, one behind the other: the first one's field, and how far those of the others, of which there is one at
-//! least, are from it, modulo 2 to the 32.
-//! These offsets are signed, and all 1, 2 or 4 bytes wide, for a width of 1, 2 or 3.
+//! A run stores 2 to 16 consecutive events: the field of the first one, and the offsets of the
+//! others from it, modulo 2 to the 32. The offsets are signed. All offsets of a run are 1, 2 or 4
+//! bytes wide, for a width of 1, 2 or 3.
 
 use crate::counter::Fix;
 use std::collections::BTreeMap;
@@ -40,28 +45,28 @@ pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"cbpk");
 pub(crate) const HEADER_BYTES: usize = 24;
 pub(crate) const SPAN_BYTES: usize = 2 * FIX_BYTES + 16;
 pub(crate) const FIX_BYTES: usize = 24;
-/// Where in the header the checksum is.
+/// Position of the checksum in the header.
 const CHECKSUM_AT: usize = 20;
 
-/// Bits of an event's first two bytes that say its kind.
+/// Number of bits in an event's first two bytes that contain its kind.
 pub(crate) const KIND_BITS: u32 = 10;
-/// More ticks than this between two events are told by a fix.
+/// Largest number of ticks between two events; a larger distance requires a fix.
 pub(crate) const TICKS_MAX: u64 = (1 << (32 - KIND_BITS)) - 1;
 /// Bytes of an event before its fields.
 pub(crate) const TIMED_BYTES: usize = 4;
 pub(crate) const UNTIMED_BYTES: usize = 2;
-/// Events of a run, at most.
+/// Limit on the number of events in a run.
 pub(crate) const RUN_EVENTS: usize = 16;
-/// Bytes of a run, at most.
+/// Limit on the bytes of a run.
 pub(crate) const RUN_BYTES_MAX: usize = UNTIMED_BYTES + 4 * RUN_EVENTS;
-/// Where in a run's head its width is, behind how many others there are.
+/// Position of the width in the head of a run, after the number of other events.
 pub(crate) const WIDTH_SHIFT: u32 = KIND_BITS + 4;
 /// Bytes of a fix between events.
 pub(crate) const FIX_EVENT_BYTES: usize = UNTIMED_BYTES + FIX_BYTES;
 
-/// Bytes of a payload before compression, at most.
+/// Limit on the bytes of a payload before compression.
 pub(crate) const RAW_BYTES_MAX: usize = 1 << 20;
-/// What a packet holds.
+/// The contents of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     Process,
@@ -76,7 +81,7 @@ impl Content {
         [Content::Process, Content::Kinds, Content::Thread, Content::Events, Content::End];
 }
 
-/// How a payload is stored.
+/// The encoding of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Codec {
     Plain,
@@ -99,7 +104,7 @@ pub(crate) struct Header {
     pub(crate) raw_bytes: u32,
 }
 
-/// From when to when events are.
+/// The time span of the events of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Span {
     pub(crate) begin: Fix,
@@ -108,7 +113,7 @@ pub(crate) struct Span {
     pub(crate) lost: u64,
 }
 
-/// What a file begins with.
+/// The header of a file.
 pub(crate) fn file_header() -> [u8; FILE_HEADER_BYTES] {
     let mut bytes = [0; FILE_HEADER_BYTES];
     bytes[..FILE_MAGIC.len()].copy_from_slice(&FILE_MAGIC);
@@ -143,7 +148,7 @@ pub(crate) fn write(
     to[start + CHECKSUM_AT..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Appends the last packet: events that were lost, by stream.
+/// Appends the last packet, with the number of lost events by stream.
 pub(crate) fn write_end(to: &mut Vec<u8>, lost: &BTreeMap<u32, u64>) {
     let mut payload = Vec::new();
     for (stream, lost) in lost {
@@ -153,7 +158,7 @@ pub(crate) fn write_end(to: &mut Vec<u8>, lost: &BTreeMap<u32, u64>) {
     write(to, Content::End, Codec::Plain, 0, payload.len() as u32, None, &payload);
 }
 
-/// Of a packet, all of it.
+/// The checksum of a packet, without the checksum field.
 fn checksum(packet: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&packet[..CHECKSUM_AT]);
@@ -161,7 +166,7 @@ fn checksum(packet: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// A fix, as it stands in files.
+/// A fix as it is stored in files.
 pub(crate) fn fix_bytes(fix: &Fix) -> [u8; FIX_BYTES] {
     let mut bytes = [0; FIX_BYTES];
     bytes[..8].copy_from_slice(&fix.counter.to_le_bytes());
@@ -178,7 +183,7 @@ pub(crate) fn fix_event(fix: &Fix) -> [u8; FIX_EVENT_BYTES] {
     bytes
 }
 
-/// Appends a text that is short enough.
+/// Appends a text, truncated to its limit.
 pub(crate) fn write_text(to: &mut Vec<u8>, text: &str) {
     let text = crate::event::cut(text);
     to.push(text.len() as u8);
@@ -186,11 +191,11 @@ pub(crate) fn write_text(to: &mut Vec<u8>, text: &str) {
 }
 
 impl Header {
-    /// Reads a header, all but its checksum.
+    /// Reads a header. The caller verifies the checksum.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The reason why the header is invalid.
     pub(crate) fn read(bytes: &[u8]) -> Result<Header, &'static str> {
         let mut bytes = Bytes(bytes);
         if bytes.u32() != Some(MAGIC) {
@@ -199,35 +204,36 @@ impl Header {
         let content = bytes.u8().and_then(|c| Content::ALL.get(usize::from(c)));
         let codec = bytes.u8().and_then(|c| Codec::ALL.get(usize::from(c)));
         if bytes.u16() != Some(0) {
-            return Err("a packet's header has something unknown");
+            return Err("the reserved field of a packet header is not 0");
         }
         let header = Header {
-            content: *content.ok_or("a packet holds something unknown")?,
-            codec: *codec.ok_or("a packet is compressed in an unknown way")?,
+            content: *content.ok_or("a packet has unknown content")?,
+            codec: *codec.ok_or("a packet has an unknown codec")?,
             stream: bytes.u32().unwrap_or(0),
             stored_bytes: bytes.u32().unwrap_or(0),
             raw_bytes: bytes.u32().unwrap_or(0),
         };
         if header.stored_bytes > header.raw_bytes || header.raw_bytes as usize > RAW_BYTES_MAX {
-            return Err("a packet is larger than there are");
+            return Err("a packet exceeds the size limit");
         }
         if header.content != Content::Events
             && (header.codec != Codec::Plain || header.stored_bytes != header.raw_bytes)
         {
-            return Err("a packet is compressed that never is");
+            return Err("a packet that is not events is compressed");
         }
         Ok(header)
     }
 
-    /// Bytes of the span behind it.
+    /// Size of the span after the header.
     pub(crate) fn span_bytes(&self) -> usize {
         if self.content == Content::Events { SPAN_BYTES } else { 0 }
     }
 }
 
-/// Whether what a packet says of itself and its content belong together.
+/// Whether the checksum of a packet is correct.
 pub(crate) fn is_whole(packet: &[u8]) -> bool {
-    packet.len() >= HEADER_BYTES && packet[CHECKSUM_AT..HEADER_BYTES] == checksum(packet).to_le_bytes()
+    packet.len() >= HEADER_BYTES
+        && packet[CHECKSUM_AT..HEADER_BYTES] == checksum(packet).to_le_bytes()
 }
 
 impl Span {
@@ -252,7 +258,7 @@ impl Fix {
     }
 }
 
-/// Takes bytes apart; `None`: there are not so many left.
+/// Decodes bytes. Methods return `None` if too few bytes are left.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 

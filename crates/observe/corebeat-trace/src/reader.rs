@@ -1,4 +1,4 @@
-//! Reading a trace, packet by packet.
+//! Reads a trace packet by packet.
 
 use crate::compression;
 use crate::counter::Fix;
@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
-/// Reads a trace as it stands in the file: packets in the order in which they were written, which for each thread is the order
-/// of its events.
+/// Reads a trace in file order: packets in the order in which they were written, which is the order
+/// of events for each thread.
 ///
-/// It holds one packet at a time, of bounded size, whatever the file says. All up to the last whole packet is read, also of a
-/// trace whose process was killed; [`Reader::ending`] tells how it ended.
+/// The reader holds one packet of bounded size at a time. Everything up to the last complete packet
+/// can be read, even if the process was killed. [`Reader::ending`] describes how the trace ends.
 ///
 /// ```
 /// use corebeat_trace::{Event, Reader, Trace, Value};
@@ -48,11 +48,11 @@ use std::sync::Arc;
 /// ```
 pub struct Reader<R> {
     input: R,
-    /// Where the next packet begins.
+    /// Position of the next packet.
     at_byte: u64,
     kinds: Arc<Vec<ReadKind>>,
     threads: BTreeMap<u32, Arc<Thread>>,
-    /// Of each stream, when its last event was that was read.
+    /// Time of the last event of each stream.
     last_ns: BTreeMap<u32, u64>,
     process: Process,
     pub(crate) clock: Clock,
@@ -60,42 +60,45 @@ pub struct Reader<R> {
     bytes: Vec<u8>,
 }
 
-/// How a trace ended.
+/// The state of the end of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// As it should.
+    /// The trace was finished.
     Complete {
-        /// Events lost, by stream. [`u32::MAX`]: of threads that had none.
+        /// Lost events by stream. [`u32::MAX`] stands for threads without a stream.
         lost: BTreeMap<u32, u64>,
-        /// Where something stands behind the end, which is no part of it and is not read.
+        /// Position of data after the end, which is not part of the trace and is not read.
         more_at_byte: Option<u64>,
     },
-    /// Without its last packet: the process was killed, or still records. What was in buffers is not there.
+    /// The last packet is missing: the process was killed, or it is still recording. The contents
+    /// of its buffers are missing.
     Unfinished {
-        /// Bytes up to the end of the last whole packet.
+        /// Position of the end of the last complete packet.
         whole_bytes: u64,
     },
-    /// With something that is no packet, from which on nothing is read.
+    /// An invalid packet. Nothing after it is read.
     Damaged {
-        /// Where it is.
+        /// Position of the packet.
         at_byte: u64,
-        /// What is wrong.
+        /// The reason why it is invalid.
         why: &'static str,
     },
 }
 
 impl Ending {
-    /// Whether nothing is missing at the end.
+    /// Whether the trace was finished.
     pub fn is_complete(&self) -> bool {
         matches!(self, Ending::Complete { .. })
     }
 
-    /// Events that are said to be lost, of all threads; 0 where it ended before that was said.
+    /// The reported number of lost events of all threads; 0 if the report is missing.
     pub fn lost(&self) -> u64 {
         match self {
-            // What a file says may be anything.
-            Ending::Complete { lost, .. } => lost.values().fold(0, |all, lost| all.saturating_add(*lost)),
+            // The numbers in a file are arbitrary.
+            Ending::Complete { lost, .. } => {
+                lost.values().fold(0, |all, lost| all.saturating_add(*lost))
+            }
             _ => 0,
         }
     }
@@ -107,46 +110,48 @@ impl std::fmt::Display for Ending {
             Ending::Complete { lost, more_at_byte } => {
                 write!(f, "complete")?;
                 if !lost.is_empty() {
-                    write!(f, ", but for {} lost events", self.lost())?;
+                    write!(f, ", with {} lost events", self.lost())?;
                 }
                 match more_at_byte {
                     Some(at_byte) => {
-                        write!(f, "; what is in the file from byte {at_byte} on is no part of it")
+                        write!(f, "; data after byte {at_byte} is not part of the trace")
                     }
                     None => Ok(()),
                 }
             }
-            Ending::Unfinished { whole_bytes } => write!(f, "unfinished: whole up to byte {whole_bytes}"),
+            Ending::Unfinished { whole_bytes } => {
+                write!(f, "unfinished: complete up to byte {whole_bytes}")
+            }
             Ending::Damaged { at_byte, why } => write!(f, "damaged at byte {at_byte}: {why}"),
         }
     }
 }
 
-/// The process that was recorded.
+/// The recorded process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Process {
-    /// Its number.
+    /// Its process ID.
     pub pid: u32,
-    /// What its counter was: `tsc`, `cntvct` or `clock`.
+    /// The source of its counter: `tsc`, `cntvct` or `clock`.
     pub counter: String,
-    /// The program's file name.
+    /// File name of the program.
     pub program: String,
 }
 
-/// A thread that was recorded.
+/// A recorded thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Thread {
-    /// Its number in the trace.
+    /// Its stream's number in the trace.
     pub stream: u32,
-    /// Its number in the system.
+    /// Its thread ID.
     pub tid: u32,
-    /// Its name, or nothing.
+    /// Its name, which may be empty.
     pub name: String,
 }
 
-/// A kind of events, as the file declares it.
+/// A kind of events, as declared in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadKind {
     number: u16,
@@ -156,16 +161,20 @@ pub struct ReadKind {
     fields: Vec<ReadField>,
 }
 
-/// A field of a kind, as the file declares it.
+/// A field of a kind, as declared in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReadField {
-    name: String,
-    of: Type,
-    hex: bool,
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub of: Type,
+    /// Whether it is displayed in base 16.
+    pub hex: bool,
 }
 
 impl ReadKind {
-    /// Its number in this file, from 1.
+    /// Its number in this file, starting at 1.
     pub fn number(&self) -> u16 {
         self.number
     }
@@ -175,9 +184,15 @@ impl ReadKind {
         &self.name
     }
 
-    /// Whether its events have time stamps of their own.
+    /// Whether its events have time stamps.
     pub fn is_timed(&self) -> bool {
         self.timed
+    }
+
+    /// Whether later events depend on its events, so that a [`Cut`](crate::Cut) includes all of
+    /// them.
+    pub fn is_kept(&self) -> bool {
+        self.kept
     }
 
     /// Its fields.
@@ -186,26 +201,9 @@ impl ReadKind {
     }
 }
 
-impl ReadField {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its type.
-    pub fn of(&self) -> Type {
-        self.of
-    }
-
-    /// Whether it is to be shown in base 16.
-    pub fn is_hex(&self) -> bool {
-        self.hex
-    }
-}
-
 /// A field's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[allow(missing_docs, reason = "they are what they are called")]
+#[allow(missing_docs, reason = "the names describe the variants")]
 pub enum Value<'a> {
     U64(u64),
     I64(i64),
@@ -215,21 +213,21 @@ pub enum Value<'a> {
     Text(&'a str),
 }
 
-/// Events of one thread, in order.
+/// Consecutive events of one thread.
 #[derive(Debug, Clone)]
 pub struct Packet {
     thread: Arc<Thread>,
     kinds: Arc<Vec<ReadKind>>,
     span: Span,
-    events: Vec<Place>,
-    /// Of events, and behind them the fields of those that were in runs.
+    events: Vec<Position>,
+    /// The events, followed by the fields of events that were stored in runs.
     bytes: Vec<u8>,
     event_bytes: usize,
 }
 
-/// Where an event is.
+/// Position and time of an event.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Position {
     kind: u16,
     fields_at: u32,
     fields_end: u32,
@@ -241,103 +239,111 @@ struct Place {
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     packet: &'a Packet,
-    place: Place,
+    position: Position,
     kind: &'a ReadKind,
 }
 
 impl Packet {
-    /// Whose.
+    /// The thread that logged these events.
     pub fn thread(&self) -> &Arc<Thread> {
         &self.thread
     }
 
-    /// Events of this thread that were lost before it, since the beginning.
+    /// Events of this thread that were lost before this packet, since the begin of the trace.
     pub fn lost(&self) -> u64 {
         self.span.lost
     }
 
-    /// Bytes of its events before compression.
+    /// Size of its events before compression, in bytes.
     pub fn event_bytes(&self) -> usize {
         self.event_bytes
     }
 
-    /// When it was begun and handed over, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// Begin and end of its buffer, in nanoseconds of `CLOCK_MONOTONIC`.
     pub fn span_ns(&self) -> (u64, u64) {
         (self.span.begin.monotonic_ns, self.span.end.monotonic_ns)
     }
 
-    /// What is to be added to times to have `CLOCK_REALTIME`: nanoseconds since 1970.
+    /// Offset that converts times to `CLOCK_REALTIME`, which is nanoseconds since 1970.
     pub fn real_offset_ns(&self) -> i64 {
         self.span.real_offset_ns
     }
 
-    /// What a piece of the trace keeps of it: events, as they stand in a buffer, each one for itself.
+    /// The events that every part of the trace keeps: kind and encoded fields, never as a run.
     pub(crate) fn kept(&self) -> impl Iterator<Item = (u16, &[u8])> {
-        let is_kept = |place: &&Place| self.kinds[usize::from(place.kind) - 1].kept;
-        let bytes = |place: &Place| &self.bytes[place.fields_at as usize..place.fields_end as usize];
-        self.events.iter().filter(is_kept).map(move |place| (place.kind, bytes(place)))
+        let is_kept = |position: &&Position| self.kinds[usize::from(position.kind) - 1].kept;
+        let bytes = |position: &Position| {
+            &self.bytes[position.fields_at as usize..position.fields_end as usize]
+        };
+        self.events.iter().filter(is_kept).map(move |position| (position.kind, bytes(position)))
     }
 
-    /// Memory that it takes, about.
+    /// Approximate size in memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.bytes.capacity() + self.events.capacity() * size_of::<Place>()
+        self.bytes.capacity() + self.events.capacity() * size_of::<Position>()
     }
 
-    /// One of its events.
+    /// The event with this index.
     pub(crate) fn event(&self, index: usize) -> Option<Record<'_>> {
-        let place = *self.events.get(index)?;
-        Some(Record { packet: self, place, kind: &self.kinds[usize::from(place.kind) - 1] })
+        let position = *self.events.get(index)?;
+        Some(Record { packet: self, position, kind: &self.kinds[usize::from(position.kind) - 1] })
     }
 
     /// Its events, in order.
     pub fn events(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
-        // A place is made with a kind that is there.
-        self.events.iter().map(|place| Record {
+        // `locate` has checked that the kind of every event exists.
+        self.events.iter().map(|position| Record {
             packet: self,
-            place: *place,
-            kind: &self.kinds[usize::from(place.kind) - 1],
+            position: *position,
+            kind: &self.kinds[usize::from(position.kind) - 1],
         })
     }
 }
 
 impl<'a> Record<'a> {
-    /// Of what kind.
+    /// The kind of the event.
     pub fn kind(&self) -> &'a ReadKind {
         self.kind
     }
 
-    /// Of which thread.
+    /// The thread that logged the event.
     pub fn thread(&self) -> &'a Arc<Thread> {
         &self.packet.thread
     }
 
-    /// When, in nanoseconds of `CLOCK_MONOTONIC`. Events of kinds without time stamps are spread evenly between those around.
+    /// Time in nanoseconds of `CLOCK_MONOTONIC`. Untimed events are spaced evenly between the timed
+    /// events around them.
     pub fn time_ns(&self) -> u64 {
-        self.place.time_ns
+        self.position.time_ns
     }
 
-    /// By how much that may be wrong, in nanoseconds, as far as the reader knows how counters of cores disagree: a
-    /// [`Timeline`](crate::Timeline) knows that from the whole file, a [`Reader`] from what it has read so far.
+    /// Largest possible error of the time, in nanoseconds, given the known differences between the
+    /// counters of cores. A [`Timeline`](crate::Timeline) determines these from the whole file, a
+    /// [`Reader`] from the packets that it has read.
     pub fn bound_ns(&self) -> u32 {
-        self.place.bound_ns
+        self.position.bound_ns
     }
 
     /// The same time in nanoseconds since 1970.
     pub fn real_time_ns(&self) -> u64 {
-        self.place.time_ns.saturating_add_signed(self.packet.span.real_offset_ns)
+        self.position.time_ns.saturating_add_signed(self.packet.span.real_offset_ns)
     }
 
     /// The fields' values, in order.
     pub fn values(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
-        let Place { fields_at, fields_end, .. } = self.place;
+        let Position { fields_at, fields_end, .. } = self.position;
         let mut bytes = Bytes(&self.packet.bytes[fields_at as usize..fields_end as usize]);
         self.kind.fields.iter().map_while(move |field| Value::read(field.of, &mut bytes))
     }
 
+    /// The fields with their values, in order.
+    pub fn fields(&self) -> impl Iterator<Item = (&'a ReadField, Value<'a>)> + use<'a> {
+        self.kind.fields.iter().zip(self.values())
+    }
+
     /// A field's value, by its name.
     pub fn value(&self, field: &str) -> Option<Value<'a>> {
-        let index = self.kind.fields.iter().position(|f| f.name == field)?;
-        self.values().nth(index)
+        self.fields().find(|(declared, _)| declared.name == field).map(|(_, value)| value)
     }
 }
 
@@ -361,11 +367,11 @@ impl<'a> Value<'a> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Begins to read.
+    /// Reads the header of a trace.
     ///
     /// # Errors
     ///
-    /// It cannot be read, is no trace, or of a version that this does not know.
+    /// The input cannot be read, is not a trace, or has an unknown version.
     pub fn new(mut input: R) -> Result<Reader<R>, Error> {
         let mut header = [0; FILE_HEADER_BYTES];
         let read = fill(&mut input, &mut header).map_err(Error::Read)?;
@@ -391,11 +397,12 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// The next packet of events. `None`: there is none any more, and [`Reader::ending`] says why.
+    /// The next packet of events. Returns `None` after the last one; [`Reader::ending`] then
+    /// describes the end.
     ///
     /// # Errors
     ///
-    /// The system cannot read. What is wrong with the file itself is no error here, but how it ended.
+    /// The input cannot be read. Invalid contents are not an error: they end the trace.
     pub fn next_packet(&mut self) -> Result<Option<Packet>, Error> {
         while self.ending.is_none() {
             match self.read_packet().map_err(Error::Read)? {
@@ -407,55 +414,52 @@ impl<R: Read> Reader<R> {
         Ok(None)
     }
 
-    /// How it ended, when there are no more packets.
+    /// The state of the end, after the last packet was read.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
 
-    /// The process that was recorded, when a packet has been read.
+    /// The recorded process, after a packet was read.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Kinds that were declared so far.
+    /// The kinds declared so far.
     pub fn kinds(&self) -> &[ReadKind] {
         &self.kinds
     }
 
-    /// Threads that were told of so far, by stream.
+    /// The threads declared so far, by stream.
     pub fn threads(&self) -> impl Iterator<Item = &Arc<Thread>> {
         self.threads.values()
     }
 
-    /// Ticks of the counter in a second, as far as that is known by what was read.
+    /// Ticks of the counter per second, if the packets read so far determine it.
     pub fn counter_hz(&self) -> Option<f64> {
         self.clock.hz()
     }
 
-    /// How far counters of cores were seen to disagree, in nanoseconds.
+    /// The largest observed difference between the counters of cores, in nanoseconds.
     pub fn spread_ns(&self) -> u64 {
         self.clock.spread_ns()
     }
 
-    /// Reads one packet, and learns what it says. Inside: how the trace ends here.
+    /// Reads and evaluates one packet. The inner error is the end of the trace.
     fn read_packet(&mut self) -> io::Result<Result<Option<Packet>, Ending>> {
         let at_byte = self.at_byte;
         let header = match self.read_whole()? {
             Ok(header) => header,
             Err(ending) => return Ok(Err(ending)),
         };
-        let bytes = std::mem::take(&mut self.bytes);
-        let learned = self.learn(header, &bytes[HEADER_BYTES..]);
-        self.bytes = bytes;
-        Ok(match learned {
-            Ok(Learned::Events(packet)) => Ok(Some(packet)),
-            Ok(Learned::Other) => Ok(None),
-            Ok(Learned::End(lost)) => Err(self.complete(lost)?),
+        Ok(match self.apply_whole(header) {
+            Ok(Applied::Events(packet)) => Ok(Some(packet)),
+            Ok(Applied::Other) => Ok(None),
+            Ok(Applied::End(lost)) => Err(self.complete(lost)?),
             Err(why) => Err(Ending::Damaged { at_byte, why }),
         })
     }
 
-    /// Reads one packet, with all that belongs to it, into `bytes`.
+    /// Reads one packet into `bytes` and verifies its checksum.
     pub(crate) fn read_whole(&mut self) -> io::Result<Result<Header, Ending>> {
         let unfinished = Ending::Unfinished { whole_bytes: self.at_byte };
         let damaged = |why| Ending::Damaged { at_byte: self.at_byte, why };
@@ -467,35 +471,37 @@ impl<R: Read> Reader<R> {
             Ok(header) => header,
             Err(why) => return Ok(Err(damaged(why))),
         };
-        // Bounded: the header was refused if it says more than there may be.
+        // Bounded: `Header::read` refuses sizes above the limit.
         self.bytes.resize(HEADER_BYTES + header.span_bytes() + header.stored_bytes as usize, 0);
-        if fill(&mut self.input, &mut self.bytes[HEADER_BYTES..])? < self.bytes.len() - HEADER_BYTES {
+        if fill(&mut self.input, &mut self.bytes[HEADER_BYTES..])? < self.bytes.len() - HEADER_BYTES
+        {
             return Ok(Err(unfinished));
         }
         if !packet::is_whole(&self.bytes) {
-            return Ok(Err(damaged("a packet's checksum is not that of its content")));
+            return Ok(Err(damaged("the checksum of a packet is wrong")));
         }
         self.at_byte += self.bytes.len() as u64;
         Ok(Ok(header))
     }
 
-    /// The last packet was read.
+    /// The end of a trace whose last packet was read.
     pub(crate) fn complete(&mut self, lost: BTreeMap<u32, u64>) -> io::Result<Ending> {
         let is_more = fill(&mut self.input, &mut [0])? > 0;
         Ok(Ending::Complete { lost, more_at_byte: is_more.then_some(self.at_byte) })
     }
 
-    /// Where the next packet begins.
+    /// Position of the next packet.
     pub(crate) fn at_byte(&self) -> u64 {
         self.at_byte
     }
 
-    /// The packet that was read last.
+    /// The bytes of the packet that was read last.
     pub(crate) fn whole(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Reads all, but for the events, and learns what it says. Calls `each` with where packets of events are.
+    /// Reads the whole trace, without decoding events. Calls `each` with the position, stream and
+    /// span of every packet of events.
     pub(crate) fn survey(&mut self, mut each: impl FnMut(u64, u32, Span)) -> io::Result<()> {
         while self.ending.is_none() {
             let at_byte = self.at_byte;
@@ -506,17 +512,16 @@ impl<R: Read> Reader<R> {
                     break;
                 }
             };
-            let bytes = std::mem::take(&mut self.bytes);
-            let learned = match (header.content, Span::read(&mut Bytes(&bytes[HEADER_BYTES..]))) {
+            let span = Span::read(&mut Bytes(&self.bytes[HEADER_BYTES..]));
+            let applied = match (header.content, span) {
                 (Content::Events, Some(span)) if self.threads.contains_key(&header.stream) => {
                     each(at_byte, header.stream, span);
-                    Ok(Learned::Other)
+                    Ok(Applied::Other)
                 }
-                _ => self.learn(header, &bytes[HEADER_BYTES..]),
+                _ => self.apply_whole(header),
             };
-            self.bytes = bytes;
-            self.ending = match learned {
-                Ok(Learned::End(lost)) => Some(self.complete(lost)?),
+            self.ending = match applied {
+                Ok(Applied::End(lost)) => Some(self.complete(lost)?),
                 Err(why) => Some(Ending::Damaged { at_byte, why }),
                 Ok(_) => None,
             };
@@ -524,9 +529,17 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    pub(crate) fn learn(&mut self, header: Header, bytes: &[u8]) -> Result<Learned, &'static str> {
+    /// Evaluates the packet that was read last. The error is the reason why it is invalid.
+    pub(crate) fn apply_whole(&mut self, header: Header) -> Result<Applied, &'static str> {
+        let bytes = std::mem::take(&mut self.bytes);
+        let applied = self.apply(header, &bytes[HEADER_BYTES..]);
+        self.bytes = bytes;
+        applied
+    }
+
+    fn apply(&mut self, header: Header, bytes: &[u8]) -> Result<Applied, &'static str> {
         let mut bytes = Bytes(bytes);
-        const SHORT: &str = "a packet holds less than it says";
+        const SHORT: &str = "a packet is shorter than its contents";
         match header.content {
             Content::Process => {
                 self.process = Process {
@@ -536,15 +549,17 @@ impl<R: Read> Reader<R> {
                 };
             }
             Content::Kinds => {
-                let kind = ReadKind::read(&mut bytes).ok_or("a kind's declaration makes no sense")?;
-                if usize::from(kind.number) != self.kinds.len() + 1 || self.kinds.len() == KINDS_MAX {
-                    return Err("a kind's number is not the next one");
+                let kind =
+                    ReadKind::read(&mut bytes).ok_or("the declaration of a kind is invalid")?;
+                if usize::from(kind.number) != self.kinds.len() + 1 || self.kinds.len() == KINDS_MAX
+                {
+                    return Err("the number of a kind is not the next one");
                 }
                 Arc::make_mut(&mut self.kinds).push(kind);
             }
             Content::Thread => {
                 if header.stream >= STREAMS_MAX {
-                    return Err("a thread's number is too large");
+                    return Err("the number of a thread is too large");
                 }
                 let thread = Thread {
                     stream: header.stream,
@@ -555,52 +570,54 @@ impl<R: Read> Reader<R> {
             }
             Content::Events => {
                 let span = Span::read(&mut bytes).ok_or(SHORT)?;
-                let thread = self.threads.get(&header.stream).ok_or("events of an unknown thread")?.clone();
+                let thread =
+                    self.threads.get(&header.stream).ok_or("events of an undeclared thread")?;
                 let mut packet = Packet {
                     event_bytes: header.raw_bytes as usize,
-                    thread,
+                    thread: thread.clone(),
                     kinds: self.kinds.clone(),
                     span,
                     events: Vec::new(),
                     bytes: compression::expand(header.codec, bytes.0, header.raw_bytes as usize)
-                        .ok_or("compressed events make no sense")?,
+                        .ok_or("compressed events are invalid")?,
                 };
-                packet.place(&mut self.clock)?;
-                packet.follow(self.last_ns.entry(header.stream).or_default());
-                return Ok(Learned::Events(packet));
+                packet.locate(&mut self.clock)?;
+                packet.enforce_order(self.last_ns.entry(header.stream).or_default());
+                return Ok(Applied::Events(packet));
             }
             Content::End => {
                 let mut lost = BTreeMap::new();
                 while let (Some(stream), Some(events)) = (bytes.u32(), bytes.u64()) {
                     lost.insert(stream, events);
                 }
-                return Ok(Learned::End(lost));
+                return Ok(Applied::End(lost));
             }
         }
-        Ok(Learned::Other)
+        Ok(Applied::Other)
     }
 }
 
 impl<R: Read + Seek> Reader<R> {
-    /// The packet of events there, which a survey has told. What is wrong with it, if it makes no sense.
-    pub(crate) fn packet_at(&mut self, at_byte: u64) -> Result<Result<Packet, &'static str>, Error> {
+    /// Reads the packet of events at a position that `survey` has reported. The inner error is the
+    /// reason why the packet is invalid.
+    pub(crate) fn packet_at(
+        &mut self,
+        at_byte: u64,
+    ) -> Result<Result<Packet, &'static str>, Error> {
         self.input.seek(SeekFrom::Start(at_byte)).map_err(Error::Read)?;
         let Ok(header) = self.read_whole().map_err(Error::Read)? else {
-            return Ok(Err("a packet has changed while it was read"));
+            return Ok(Err("a packet changed while it was read"));
         };
-        let bytes = std::mem::take(&mut self.bytes);
-        let learned = self.learn(header, &bytes[HEADER_BYTES..]);
-        self.bytes = bytes;
-        Ok(match learned {
-            Ok(Learned::Events(packet)) => Ok(packet),
-            Ok(_) => Err("a packet has changed while it was read"),
+        Ok(match self.apply_whole(header) {
+            Ok(Applied::Events(packet)) => Ok(packet),
+            Ok(_) => Err("a packet changed while it was read"),
             Err(why) => Err(why),
         })
     }
 }
 
-/// What a packet was.
-pub(crate) enum Learned {
+/// The contents of a packet.
+pub(crate) enum Applied {
     Events(Packet),
     End(BTreeMap<u32, u64>),
     Other,
@@ -625,12 +642,12 @@ impl ReadKind {
         Some(ReadKind { number, name, timed, kept, fields: fields.collect::<Option<_>>()? })
     }
 
-    /// Whether its events may come in runs.
+    /// Whether its events may be stored in runs.
     fn has_runs(&self) -> bool {
         matches!(&self.fields[..], [ReadField { of: Type::U32, .. }])
     }
 
-    /// Goes over the fields of an event, if they are there.
+    /// Skips the fields of an event. Returns `None` if they are incomplete.
     fn skip(&self, bytes: &mut Bytes<'_>) -> Option<()> {
         for field in &self.fields {
             match field.of.bytes() {
@@ -643,32 +660,33 @@ impl ReadKind {
 }
 
 impl Packet {
-    /// Finds the events in the bytes, and when they were.
-    fn place(&mut self, clock: &mut Clock) -> Result<(), &'static str> {
-        const BROKEN: &str = "events make no sense";
+    /// Locates the events in the bytes and determines their times.
+    fn locate(&mut self, clock: &mut Clock) -> Result<(), &'static str> {
+        const BROKEN: &str = "events are invalid";
         let all = std::mem::take(&mut self.bytes);
         let mut bytes = Bytes(&all);
         let mut begin = self.span.begin;
-        clock.learn(&begin);
-        clock.learn(&self.span.end);
+        clock.learn_fix(&begin);
+        clock.learn_fix(&self.span.end);
         let mut counter = begin.counter;
-        // Events since the last fix: where, and the counter if they have one.
-        let mut since: Vec<(Place, Option<u64>)> = Vec::new();
-        // Bounded: a run's step of a byte becomes four.
+        // Events since the last fix, with their counters.
+        let mut since: Vec<(Position, Option<u64>)> = Vec::new();
+        // Bounded: an offset of one byte becomes a field of four.
         let mut of_runs = Vec::new();
         while let Some(head) = bytes.u16() {
             let number = head & ((1 << KIND_BITS) - 1);
             if number == 0 {
                 let fix = Fix::read(&mut bytes).ok_or(BROKEN)?;
-                clock.learn(&fix);
+                clock.learn_fix(&fix);
                 self.time(clock, &begin, &fix, &mut since);
                 (begin, counter) = (fix, fix.counter);
                 continue;
             }
-            let kind = self.kinds.get(usize::from(number) - 1).ok_or("an event's kind is unknown")?;
-            let place = |fields_at: usize, fields_end: usize| {
+            let kind =
+                self.kinds.get(usize::from(number) - 1).ok_or("the kind of an event is unknown")?;
+            let position = |fields_at: usize, fields_end: usize| {
                 let (fields_at, fields_end) = (fields_at as u32, fields_end as u32);
-                Place { kind: number, fields_at, fields_end, bound_ns: 0, time_ns: 0 }
+                Position { kind: number, fields_at, fields_end, bound_ns: 0, time_ns: 0 }
             };
             let mut stamp = None;
             if !kind.timed && run::is_one(head) {
@@ -678,7 +696,7 @@ impl Packet {
                 for value in run::read(head, &mut bytes).ok_or(BROKEN)? {
                     let fields_at = all.len() + of_runs.len();
                     of_runs.extend(value.to_le_bytes());
-                    since.push((place(fields_at, fields_at + size_of::<u32>()), None));
+                    since.push((position(fields_at, fields_at + size_of::<u32>()), None));
                 }
                 continue;
             }
@@ -690,7 +708,7 @@ impl Packet {
             }
             let fields_at = all.len() - bytes.0.len();
             kind.skip(&mut bytes).ok_or(BROKEN)?;
-            since.push((place(fields_at, all.len() - bytes.0.len()), stamp));
+            since.push((position(fields_at, all.len() - bytes.0.len()), stamp));
         }
         if !bytes.0.is_empty() {
             return Err(BROKEN);
@@ -702,30 +720,38 @@ impl Packet {
         Ok(())
     }
 
-    /// Has its events behind the last one of the packet before: a thread's events are in order, also where their times are not
-    /// known that well. What that changes is added to their bounds.
-    fn follow(&mut self, last_ns: &mut u64) {
-        for place in &mut self.events {
-            let early_ns = last_ns.saturating_sub(place.time_ns);
-            place.time_ns = place.time_ns.max(*last_ns);
-            place.bound_ns = place.bound_ns.saturating_add(u32::try_from(early_ns).unwrap_or(u32::MAX));
-            *last_ns = place.time_ns;
+    /// Moves events that precede the last event of the preceding packet to the time of that event,
+    /// because the events of a thread are ordered. The correction is added to their bounds.
+    fn enforce_order(&mut self, last_ns: &mut u64) {
+        for position in &mut self.events {
+            let early_ns = last_ns.saturating_sub(position.time_ns);
+            position.time_ns = position.time_ns.max(*last_ns);
+            position.bound_ns =
+                position.bound_ns.saturating_add(u32::try_from(early_ns).unwrap_or(u32::MAX));
+            *last_ns = position.time_ns;
         }
     }
 
-    /// Gives times to events between two fixes.
-    fn time(&mut self, clock: &Clock, begin: &Fix, end: &Fix, since: &mut Vec<(Place, Option<u64>)>) {
+    /// Assigns times to the events between two fixes.
+    fn time(
+        &mut self,
+        clock: &Clock,
+        begin: &Fix,
+        end: &Fix,
+        since: &mut Vec<(Position, Option<u64>)>,
+    ) {
         let bound_ns = clock.bound_ns(begin, end);
         let mut before_ns = begin.monotonic_ns;
         let mut rest = &since[..];
         while !rest.is_empty() {
-            // Those without a time of their own, and the one behind them, if there is one.
+            // Untimed events, and the timed event after them, if any.
             let untimed = rest.iter().take_while(|(_, stamp)| stamp.is_none()).count();
             let (run, others) = rest.split_at((untimed + 1).min(rest.len()));
             let stamp = run.last().and_then(|(_, stamp)| *stamp);
-            let after_ns = stamp.map_or(end.monotonic_ns, |c| timing::time_ns(begin, end, c)).max(before_ns);
+            let after_ns =
+                stamp.map_or(end.monotonic_ns, |c| timing::time_ns(begin, end, c)).max(before_ns);
             let steps = untimed as u64 + 1;
-            for (step, (place, stamp)) in (1..).zip(run) {
+            for (step, (position, stamp)) in (1..).zip(run) {
                 let (time_ns, bound_ns) = match stamp {
                     Some(_) => (after_ns, bound_ns),
                     None => {
@@ -735,7 +761,7 @@ impl Packet {
                     }
                 };
                 let bound_ns = u32::try_from(bound_ns).unwrap_or(u32::MAX);
-                self.events.push(Place { time_ns, bound_ns, ..*place });
+                self.events.push(Position { time_ns, bound_ns, ..*position });
             }
             before_ns = after_ns;
             rest = others;
@@ -744,7 +770,7 @@ impl Packet {
     }
 }
 
-/// Reads until it is full, or there is nothing any more. How much it is.
+/// Reads until the buffer is full or the input ends. Returns the number of bytes.
 fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,21 +1,26 @@
-//! Events with one number each, one behind the other: the first, and how far the others are from it (`packet` has the form).
+//! Runs: consecutive events with one number each, stored as the first number and the offsets of
+//! the others from it (`packet` defines the format).
 
 use crate::packet::{Bytes, KIND_BITS, RUN_EVENTS, UNTIMED_BYTES, WIDTH_SHIFT};
 
-/// Offsets from the first need one byte, or two, if they have no bits beyond these that are not as the sign is.
+/// An offset fits into one byte, or two, if its bits above these limits equal its sign bit.
 const ONE_MAX: i32 = i8::MAX as i32;
 const TWO_MAX: i32 = i16::MAX as i32;
 
-/// Where in a run the first one's number ends.
+/// End of the first number, in bytes from the begin of the run.
 const FIRST_END: usize = UNTIMED_BYTES + 4;
 
-/// Writes a run of these numbers, which are two at least and sixteen at most; where it ends.
+/// Writes a run of two to sixteen numbers. Returns the end of the run.
 ///
 /// # Safety
 ///
 /// There is room for [`RUN_BYTES_MAX`](crate::packet::RUN_BYTES_MAX) bytes.
 #[inline(always)]
-pub(crate) unsafe fn write<const COUNT: usize>(at: *mut u8, kind: u16, values: &[u32; COUNT]) -> *mut u8 {
+pub(crate) unsafe fn write<const COUNT: usize>(
+    at: *mut u8,
+    kind: u16,
+    values: &[u32; COUNT],
+) -> *mut u8 {
     const { assert!(COUNT > 1 && COUNT <= RUN_EVENTS) };
     // SAFETY: there is room.
     unsafe {
@@ -26,7 +31,7 @@ pub(crate) unsafe fn write<const COUNT: usize>(at: *mut u8, kind: u16, values: &
     }
 }
 
-/// What is before the offsets.
+/// Writes the part before the offsets.
 ///
 /// # Safety
 ///
@@ -41,8 +46,9 @@ unsafe fn write_head(at: *mut u8, kind: u16, values: &[u32], width: u16) {
     }
 }
 
-/// A few: one after the other, in two bytes or four. Which of them is seldom a surprise to the processor; that one byte is enough,
-/// for two cells of a thousand, often is.
+/// Writes a short run, one number after the other, with two or four bytes each. A test for
+/// one-byte offsets would be mispredicted often: for example, two of a thousand cells are rarely
+/// close. The test for two bytes is predictable.
 ///
 /// # Safety
 ///
@@ -50,7 +56,7 @@ unsafe fn write_head(at: *mut u8, kind: u16, values: &[u32], width: u16) {
 #[inline(always)]
 unsafe fn write_some<const COUNT: usize>(at: *mut u8, kind: u16, values: &[u32; COUNT]) -> *mut u8 {
     let offsets = values.map(|value| value.wrapping_sub(values[0]) as i32);
-    // Bits that are not as the sign is.
+    // Bits that differ from the sign bit.
     let bits = offsets.iter().fold(0, |bits, offset| bits | (offset ^ (offset >> 31)));
     // SAFETY: as in `write_all`.
     unsafe {
@@ -67,15 +73,15 @@ unsafe fn write_some<const COUNT: usize>(at: *mut u8, kind: u16, values: &[u32; 
     }
 }
 
-/// As many as there may be: all at a time.
+/// Writes a run of full length with vector instructions.
 ///
 /// # Safety
 ///
 /// As for [`write`].
 #[inline(always)]
 unsafe fn write_all(at: *mut u8, kind: u16, values: &[u32; RUN_EVENTS]) -> *mut u8 {
-    // SAFETY: head, first and offsets are no more than there is room for. The first number's own offset is written as well, where
-    // its last bytes come, and stands nowhere in the end.
+    // SAFETY: head, first number and offsets fit into the room. The offset of the first number is
+    // written, too; the first number then overwrites it.
     let (width, bytes) = unsafe {
         match narrow(values) {
             Narrow::One(offsets) => {
@@ -83,11 +89,15 @@ unsafe fn write_all(at: *mut u8, kind: u16, values: &[u32; RUN_EVENTS]) -> *mut 
                 (1, 1)
             }
             Narrow::Two(offsets) => {
-                at.add(FIRST_END - 2).cast::<[i16; RUN_EVENTS]>().write_unaligned(offsets.map(i16::to_le));
+                at.add(FIRST_END - 2)
+                    .cast::<[i16; RUN_EVENTS]>()
+                    .write_unaligned(offsets.map(i16::to_le));
                 (2, 2)
             }
             Narrow::Four(offsets) => {
-                at.add(FIRST_END - 4).cast::<[i32; RUN_EVENTS]>().write_unaligned(offsets.map(i32::to_le));
+                at.add(FIRST_END - 4)
+                    .cast::<[i32; RUN_EVENTS]>()
+                    .write_unaligned(offsets.map(i32::to_le));
                 (3, 4)
             }
         }
@@ -99,29 +109,30 @@ unsafe fn write_all(at: *mut u8, kind: u16, values: &[u32; RUN_EVENTS]) -> *mut 
     }
 }
 
-/// Offsets from the first, in as many bytes as they take.
+/// Offsets from the first number, in the smallest sufficient width.
 enum Narrow {
     One([u8; RUN_EVENTS]),
     Two([i16; RUN_EVENTS]),
     Four([i32; RUN_EVENTS]),
 }
 
-/// By hand, where the compiler does most of it one by one.
+/// Written with intrinsics, because the compiler vectorises only a part of the generic version.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn narrow(values: &[u32; RUN_EVENTS]) -> Narrow {
     use std::arch::x86_64::*;
     use std::mem::transmute;
-    // SAFETY: every x86-64 processor has these instructions. Arrays of numbers and vectors of as many bytes are made of one another.
+    // SAFETY: every x86-64 processor has these instructions. The arrays and the vectors have the
+    // same size and accept every bit pattern.
     unsafe {
         let [a, b, c, d] = transmute::<[u32; RUN_EVENTS], [__m128i; 4]>(*values);
         let first = _mm_shuffle_epi32::<0>(a);
         let offsets = [a, b, c, d].map(|four| _mm_sub_epi32(four, first));
         let [a, b, c, d] = offsets;
-        // They become those that are next, where they are too large.
+        // Saturates offsets that are too large.
         let two = [_mm_packs_epi32(a, b), _mm_packs_epi32(c, d)];
         let one = _mm_packs_epi16(two[0], two[1]);
-        // Bits that are not as the sign is.
+        // Bits that differ from the sign bit.
         let [a, b, c, d] = offsets.map(|four| _mm_xor_si128(four, _mm_srai_epi32::<31>(four)));
         let bits = _mm_or_si128(_mm_or_si128(a, b), _mm_or_si128(c, d));
         if _mm_movemask_epi8(_mm_cmpgt_epi32(bits, _mm_set1_epi32(ONE_MAX))) == 0 {
@@ -138,7 +149,7 @@ fn narrow(values: &[u32; RUN_EVENTS]) -> Narrow {
 #[inline(always)]
 fn narrow(values: &[u32; RUN_EVENTS]) -> Narrow {
     let offsets = values.map(|value| value.wrapping_sub(values[0]) as i32);
-    // Bits that are not as the sign is.
+    // Bits that differ from the sign bit.
     match offsets.iter().fold(0, |bits, offset| bits | (offset ^ (offset >> 31))) {
         0..=ONE_MAX => Narrow::One(offsets.map(|offset| offset as u8)),
         0..=TWO_MAX => Narrow::Two(offsets.map(|offset| offset as i16)),
@@ -146,12 +157,12 @@ fn narrow(values: &[u32; RUN_EVENTS]) -> Narrow {
     }
 }
 
-/// Whether an event's first two bytes begin a run.
+/// Whether the first two bytes of an event start a run.
 pub(crate) fn is_one(head: u16) -> bool {
     head >> KIND_BITS != 0
 }
 
-/// Reads what is behind a run's head: its numbers. `None`: there is no such run, or not all of it.
+/// Reads the numbers after a run's head. Returns `None` if the run is invalid or incomplete.
 pub(crate) fn read(head: u16, bytes: &mut Bytes<'_>) -> Option<impl Iterator<Item = u32> + use<>> {
     let width = head >> WIDTH_SHIFT;
     let others = usize::from(head >> KIND_BITS) % RUN_EVENTS;
@@ -176,9 +187,19 @@ mod tests {
     use crate::packet::RUN_BYTES_MAX;
     use proptest::prelude::*;
 
-    /// Numbers around one of them, as far as that.
+    /// Numbers near the first one, at distances around the limits of the widths.
     fn values() -> impl Strategy<Value = [u32; RUN_EVENTS]> {
-        let far = prop::sample::select(vec![1u32, 127, 128, 129, 32_767, 32_768, 32_769, 1 << 31, u32::MAX]);
+        let far = prop::sample::select(vec![
+            1u32,
+            127,
+            128,
+            129,
+            32_767,
+            32_768,
+            32_769,
+            1 << 31,
+            u32::MAX,
+        ]);
         (any::<u32>(), far, prop::array::uniform16((any::<u32>(), any::<bool>()))).prop_map(
             |(first, far, others)| {
                 let mut values = others.map(|(offset, up)| {
@@ -193,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn run_that_is_written_is_read_as_it_was(values in values(), few in 0..4usize, kind in 1..1024u16) {
+        fn written_run_is_read_back(values in values(), few in 0..4usize, kind in 1..1024u16) {
             let mut bytes = [0xa5; RUN_BYTES_MAX + 1];
             let at = bytes.as_mut_ptr();
             // SAFETY: there is room.
@@ -214,12 +235,13 @@ mod tests {
             prop_assert_eq!(head & ((1 << KIND_BITS) - 1), kind);
             let again: Option<Vec<u32>> = read(head, &mut left).map(Iterator::collect);
             prop_assert_eq!((again.as_deref(), left.0.len()), (Some(values), 0));
-            // One byte less is not enough.
+            // A run without its last byte is incomplete.
             prop_assert!(read(head, &mut Bytes(&bytes[UNTIMED_BYTES..written - 1])).is_none());
-            // There are no runs of one, nor of offsets without bytes.
+            // Runs of one number, and offsets without width, are invalid.
             let others = ((RUN_EVENTS - 1) as u16) << KIND_BITS;
-            prop_assert!(read(head & !others, &mut Bytes(&bytes[UNTIMED_BYTES..written])).is_none());
-            prop_assert!(read(kind | others, &mut Bytes(&bytes[UNTIMED_BYTES..written])).is_none());
+            let body = &bytes[UNTIMED_BYTES..written];
+            prop_assert!(read(head & !others, &mut Bytes(body)).is_none());
+            prop_assert!(read(kind | others, &mut Bytes(body)).is_none());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! All events of a trace, in the order of time.
+//! All events of a trace, sorted by time.
 
 use crate::error::Error;
 use crate::reader::{Ending, Packet, Process, ReadKind, Reader, Record, Thread};
@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io::{Read, Seek};
 use std::sync::Arc;
 
-/// Packets that overlap take at most this much memory.
+/// Limit on the memory of overlapping packets.
 pub(crate) const HELD_BYTES_MAX: usize = 1 << 30;
 
-/// All events of a trace, in the order of time, from a file that one can seek in.
+/// All events of a trace, sorted by time, from a seekable input.
 ///
-/// It goes over the file once to learn where packets are, and how counters go; then it holds, of each thread, the packet that is
-/// its turn. Where the bounds of two events overlap, their order may be wrong, but for those of one thread.
+/// A first pass over the file determines the positions of packets and the rates of counters. Then
+/// the timeline holds the current packet of each thread. If the bounds of two events of different
+/// threads overlap, their order may be wrong.
 ///
 /// ```no_run
 /// let mut timeline = corebeat_trace::Timeline::new(std::fs::File::open("bank.cbt")?)?;
@@ -26,24 +27,24 @@ pub(crate) const HELD_BYTES_MAX: usize = 1 << 30;
 pub struct Timeline<R> {
     reader: Reader<R>,
     ending: Ending,
-    /// Of each stream, packets that are not read yet: where and when they begin.
+    /// Position and begin of the unread packets of each stream.
     ahead: BTreeMap<u32, VecDeque<(u64, u64)>>,
-    /// Of each stream, the packet that is its turn, and the next event in it.
+    /// The current packet of each stream, and the index of its next event.
     open: BTreeMap<u32, (Packet, usize)>,
-    /// When the next event of each stream is, or its next packet begins.
+    /// Time of the next event or packet of each stream.
     next: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Whose event was told last.
-    told: Option<u32>,
+    /// Stream of the event that was returned last.
+    current: Option<u32>,
     held_bytes: usize,
     span_ns: Option<(u64, u64)>,
 }
 
 impl<R: Read + Seek> Timeline<R> {
-    /// Begins to read.
+    /// Reads the structure of the trace.
     ///
     /// # Errors
     ///
-    /// It cannot be read, is no trace, or of a version that this does not know.
+    /// The input cannot be read, is not a trace, or has an unknown version.
     pub fn new(input: R) -> Result<Timeline<R>, Error> {
         let mut reader = Reader::new(input)?;
         let mut ahead = BTreeMap::<u32, VecDeque<(u64, u64)>>::new();
@@ -57,7 +58,9 @@ impl<R: Read + Seek> Timeline<R> {
         reader.clock = Clock::of(&fixes);
         let begin = fixes.iter().map(|fix| fix.monotonic_ns).min();
         let end = fixes.iter().map(|fix| fix.monotonic_ns).max();
-        let next = ahead.iter().filter_map(|(stream, packets)| Some(Reverse((packets.front()?.1, *stream))));
+        let next = ahead
+            .iter()
+            .filter_map(|(stream, packets)| Some(Reverse((packets.front()?.1, *stream))));
         Ok(Timeline {
             next: next.collect(),
             ending: reader
@@ -67,24 +70,24 @@ impl<R: Read + Seek> Timeline<R> {
             reader,
             ahead,
             open: BTreeMap::new(),
-            told: None,
+            current: None,
             held_bytes: 0,
             span_ns: begin.zip(end),
         })
     }
 
-    /// The next event. `None`: there is none any more.
+    /// The next event, or `None` after the last one.
     ///
     /// # Errors
     ///
-    /// The system cannot read, or [`Error::TooWide`]. A packet that makes no sense ends the timeline, as [`Timeline::ending`] says
-    /// then.
+    /// The input cannot be read, or [`Error::OverlapTooLarge`]. An invalid packet ends the
+    /// timeline; [`Timeline::ending`] describes it then.
     pub fn next_event(&mut self) -> Result<Option<Record<'_>>, Error> {
         self.go_on();
         loop {
             let Some(&Reverse((_, stream))) = self.next.peek() else { return Ok(None) };
             if self.open.contains_key(&stream) {
-                self.told = Some(stream);
+                self.current = Some(stream);
                 let (packet, index) = &self.open[&stream];
                 return Ok(packet.event(*index));
             }
@@ -93,9 +96,9 @@ impl<R: Read + Seek> Timeline<R> {
         }
     }
 
-    /// Leaves the event behind that was told.
+    /// Advances past the event that was returned last.
     fn go_on(&mut self) {
-        let Some(stream) = self.told.take() else { return };
+        let Some(stream) = self.current.take() else { return };
         self.next.pop();
         if let Some((_, index)) = self.open.get_mut(&stream) {
             *index += 1;
@@ -103,7 +106,7 @@ impl<R: Read + Seek> Timeline<R> {
         }
     }
 
-    /// Puts a stream in the order: by its next event, or its next packet.
+    /// Queues a stream by its next event, or by its next packet.
     fn put(&mut self, stream: u32) {
         if let Some((packet, index)) = self.open.get(&stream) {
             if let Some(event) = packet.event(*index) {
@@ -118,7 +121,7 @@ impl<R: Read + Seek> Timeline<R> {
         }
     }
 
-    /// Reads a stream's next packet.
+    /// Reads the next packet of a stream.
     fn open(&mut self, stream: u32) -> Result<(), Error> {
         let Some((at_byte, _)) = self.ahead.get_mut(&stream).and_then(VecDeque::pop_front) else {
             return Ok(());
@@ -127,7 +130,7 @@ impl<R: Read + Seek> Timeline<R> {
             Ok(packet) => {
                 self.held_bytes += packet.held_bytes();
                 if self.held_bytes > HELD_BYTES_MAX {
-                    return Err(Error::TooWide);
+                    return Err(Error::OverlapTooLarge);
                 }
                 self.open.insert(stream, (packet, 0));
                 self.put(stream);
@@ -140,37 +143,37 @@ impl<R: Read + Seek> Timeline<R> {
         Ok(())
     }
 
-    /// How the trace ends.
+    /// The state of the end of the trace.
     pub fn ending(&self) -> &Ending {
         &self.ending
     }
 
-    /// The process that was recorded.
+    /// The recorded process.
     pub fn process(&self) -> &Process {
         self.reader.process()
     }
 
-    /// Kinds that are declared.
+    /// The declared kinds.
     pub fn kinds(&self) -> &[ReadKind] {
         self.reader.kinds()
     }
 
-    /// Threads that logged.
+    /// The threads that logged.
     pub fn threads(&self) -> impl Iterator<Item = &Arc<Thread>> {
         self.reader.threads()
     }
 
-    /// From when to when it is, in nanoseconds of `CLOCK_MONOTONIC`. `None`: there are no events.
+    /// Begin and end, in nanoseconds of `CLOCK_MONOTONIC`, or `None` for a trace without events.
     pub fn span_ns(&self) -> Option<(u64, u64)> {
         self.span_ns
     }
 
-    /// Ticks of the counter in a second, as far as that is known.
+    /// Ticks of the counter per second, if known.
     pub fn counter_hz(&self) -> Option<f64> {
         self.reader.counter_hz()
     }
 
-    /// How far counters of cores were seen to disagree, in nanoseconds.
+    /// The largest observed difference between the counters of cores, in nanoseconds.
     pub fn spread_ns(&self) -> u64 {
         self.reader.spread_ns()
     }

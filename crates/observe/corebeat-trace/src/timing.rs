@@ -1,32 +1,34 @@
-//! From counters to times.
+//! Converts counter values to times.
 //!
-//! Between two fixes of a thread a counter is taken to run evenly: an event's time is interpolated (Schindewolf and Karl,
-//! Capturing Transactional Memory Application's Behavior, 2012, section 3.2). What this can be wrong by:
+//! Between two fixes of a thread the counter is assumed to advance evenly, so the time of an event
+//! is interpolated (Schindewolf and Karl, Capturing Transactional Memory Application's Behavior,
+//! 2012, section 3.2). Two errors are possible:
 //!
 //! ```text
-//!   window    a fix reads the time somewhere between two readings of the counter: half of that
-//!   spread    the thread may have moved to another core between the fixes, and back: as far as counters of cores have been
-//!             seen to disagree
+//!   window    a fix reads the clock between two readings of the counter: half of their distance
+//!   spread    the thread may have moved to another core between the fixes, and back: the largest
+//!             observed difference between the counters of cores
 //! ```
 //!
-//! Their sum is the bound; and never more than the time between the two fixes, because there the event was. It holds as long as
-//! each core that a thread ran on has been seen in a fix, and counters drift evenly between these.
+//! Their sum is the bound. The bound never exceeds the time between the two fixes, because the
+//! event happened between them. It holds if every core that the thread used appears in a fix and
+//! counters drift evenly between fixes.
 
 use crate::counter::{Fix, NO_WINDOW};
 use std::collections::BTreeMap;
 
-/// How fast counters are, and how far apart.
+/// The rate of the counters, and how far they differ.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clock {
     origin: Option<Fix>,
-    /// Over the longest time seen on the origin's core.
+    /// Measured over the longest time between two fixes on the origin's core.
     rate: Option<Rate>,
-    /// The most and the least that counters were before the origin's, while fixes come one by one.
+    /// The largest and the smallest lead of a counter over the origin's, for incremental learning.
     ahead_ns: (i64, i64),
     spread_ns: u64,
 }
 
-/// Cores, and fixes, that are looked at to see how counters disagree.
+/// Limits on the cores and fixes that are compared to determine how counters differ.
 const CORES_MAX: usize = 1 << 10;
 const FIXES_MAX: usize = 1 << 16;
 
@@ -47,7 +49,7 @@ fn clamp(number: i128) -> i64 {
 }
 
 impl Clock {
-    /// All that these fixes tell.
+    /// Determines rate and spread from all fixes.
     pub(crate) fn of(fixes: &[Fix]) -> Clock {
         let mut clock = Clock::default();
         fixes.iter().for_each(|fix| clock.learn_rate(fix));
@@ -59,28 +61,30 @@ impl Clock {
                 cores.entry(fix.cpu).or_default().push((fix.monotonic_ns, ahead_ns));
             }
         }
-        cores.values_mut().for_each(|seen| seen.sort_unstable());
-        // Each core's line through its fixes. Lines are farthest apart where one of them bends.
+        cores.values_mut().for_each(|points| points.sort_unstable());
+        // Each core is a polyline through its fixes. The distance of two polylines is largest at a
+        // vertex.
         let mut times: Vec<u64> = cores.values().flatten().map(|(time_ns, _)| *time_ns).collect();
         times.sort_unstable();
         let (mut most, mut least) = (vec![i64::MIN; times.len()], vec![i64::MAX; times.len()]);
-        for seen in cores.values() {
+        for points in cores.values() {
             let mut next = 0;
             for (i, time_ns) in times.iter().enumerate() {
-                while seen.get(next).is_some_and(|(seen_ns, _)| seen_ns < time_ns) {
+                while points.get(next).is_some_and(|(point_ns, _)| point_ns < time_ns) {
                     next += 1;
                 }
-                let ahead_ns = match (next.checked_sub(1).map(|last| seen[last]), seen.get(next)) {
-                    (Some((from_ns, from)), Some(&(to_ns, to))) => {
-                        let (part, all) = (time_ns - from_ns, to_ns - from_ns);
-                        let way = clamp(i128::from(to) - i128::from(from));
-                        let way = i128::from(way) * i128::from(part) / i128::from(all.max(1));
-                        clamp(i128::from(from) + way)
-                    }
-                    // Before its first fix, and after its last, it is taken to be as there.
-                    (Some((_, ahead_ns)), None) | (None, Some(&(_, ahead_ns))) => ahead_ns,
-                    (None, None) => continue,
-                };
+                let ahead_ns =
+                    match (next.checked_sub(1).map(|last| points[last]), points.get(next)) {
+                        (Some((from_ns, from)), Some(&(to_ns, to))) => {
+                            let (part, all) = (time_ns - from_ns, to_ns - from_ns);
+                            let way = clamp(i128::from(to) - i128::from(from));
+                            let way = i128::from(way) * i128::from(part) / i128::from(all.max(1));
+                            clamp(i128::from(from) + way)
+                        }
+                        // Before the first fix and after the last one, the lead is constant.
+                        (Some((_, ahead_ns)), None) | (None, Some(&(_, ahead_ns))) => ahead_ns,
+                        (None, None) => continue,
+                    };
                 most[i] = most[i].max(ahead_ns);
                 least[i] = least[i].min(ahead_ns);
             }
@@ -89,8 +93,9 @@ impl Clock {
         clock
     }
 
-    /// Learns of one more fix. Nothing is forgotten: how counters drift together counts as if they disagreed.
-    pub(crate) fn learn(&mut self, fix: &Fix) {
+    /// Adds one more fix. Nothing is forgotten, so a common drift of all counters counts as a
+    /// difference.
+    pub(crate) fn learn_fix(&mut self, fix: &Fix) {
         self.learn_rate(fix);
         if let Some(ahead_ns) = self.ahead_ns(fix) {
             self.ahead_ns = (self.ahead_ns.0.max(ahead_ns), self.ahead_ns.1.min(ahead_ns));
@@ -109,23 +114,23 @@ impl Clock {
         }
     }
 
-    /// How far a counter is before where the origin's ought to be.
+    /// The lead of a counter over the expected value of the origin's counter.
     fn ahead_ns(&self, fix: &Fix) -> Option<i64> {
         let (origin, rate) = (self.origin?, self.rate?);
         Some(rate.ns(ticks(&origin, fix)).saturating_sub(ns(&origin, fix)))
     }
 
-    /// Ticks of the counter in a second, as far as known.
+    /// Ticks of the counter per second, if known.
     pub(crate) fn hz(&self) -> Option<f64> {
         self.rate.map(|rate| rate.ticks as f64 * 1e9 / rate.ns as f64)
     }
 
-    /// How far counters have been seen to disagree.
+    /// The largest observed difference between counters.
     pub(crate) fn spread_ns(&self) -> u64 {
         self.spread_ns
     }
 
-    /// By how much times between these two may be wrong.
+    /// The error bound of times between two fixes.
     pub(crate) fn bound_ns(&self, begin: &Fix, end: &Fix) -> u64 {
         let between = ns(begin, end).max(0) as u64;
         let Some(rate) = self.rate else { return between };
@@ -133,7 +138,7 @@ impl Clock {
             return between;
         }
         let window = rate.ns(i64::from(begin.window.max(end.window))) as u64 / 2;
-        // Counters that drift do not disagree by the same all the time; and numbers are rounded.
+        // The difference of drifting counters varies with time, and numbers are rounded.
         let drift = self.spread_ns / 1000 + 2;
         window.saturating_add(self.spread_ns).saturating_add(drift).min(between)
     }
@@ -147,12 +152,13 @@ fn ns(from: &Fix, to: &Fix) -> i64 {
     clamp(i128::from(to.monotonic_ns) - i128::from(from.monotonic_ns))
 }
 
-/// When the counter was there, in nanoseconds of `CLOCK_MONOTONIC`: between the two.
+/// The time at which the counter had this value, in nanoseconds of `CLOCK_MONOTONIC`. The result
+/// lies between the two fixes.
 pub(crate) fn time_ns(begin: &Fix, end: &Fix, counter: u64) -> u64 {
     let (all_ticks, all_ns) = (ticks(begin, end).max(0), ns(begin, end).max(0));
     let ticks = (counter.wrapping_sub(begin.counter) as i64).clamp(0, all_ticks);
     let ns = match all_ticks {
-        // The end's counter is behind: nothing better is known than that it was between them.
+        // The counter at the end is behind: the middle is the best estimate.
         0 => all_ns / 2,
         _ => clamp(i128::from(ticks) * i128::from(all_ns) / i128::from(all_ticks)),
     };
@@ -164,21 +170,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A core's counter, which goes at its own rate from its own beginning.
+    /// The counter of a core, with its own rate and its own origin.
     #[derive(Debug, Clone, Copy)]
     struct Core {
         skew: i64,
         drift_ppm: i64,
     }
 
-    /// A true rate of 2.5 ticks a nanosecond.
+    /// Counter value at a true time; the nominal rate is 2.5 ticks per nanosecond.
     fn counter(core: Core, time_ns: u64) -> u64 {
         let ticks = i128::from(time_ns) * 25 / 10;
         let drifted = ticks + ticks * i128::from(core.drift_ppm) / 1_000_000;
         (drifted as i64).wrapping_add(core.skew) as u64
     }
 
-    /// Read so many ticks too early or late.
+    /// A fix that reads the counter `late` ticks after the clock.
     fn fix(core: usize, cores: &[Core], time_ns: u64, late: i64) -> Fix {
         let counter = counter(cores[core], time_ns).wrapping_add_signed(late);
         Fix { counter, monotonic_ns: time_ns, window: 2 * LATE_MAX as u32, cpu: core as u32 }
@@ -193,15 +199,19 @@ mod tests {
     }
 
     proptest! {
-        /// A thread that moves from core to core, with fixes now and then, and events in between: a time is wrong by at most
-        /// the bound, as long as each core has been seen in a fix.
+        /// A thread moves between cores, with fixes and events in between. Its times are wrong by
+        /// at most the bound, because every core appears in a fix.
         #[test]
-        fn times_are_wrong_by_no_more_than_the_bound(
+        fn time_error_is_within_the_bound(
             cores in prop::collection::vec(core(), 1..4),
-            steps in prop::collection::vec((1u64..300_000, 0usize..4, prop::bool::weighted(0.2), -LATE_MAX..=LATE_MAX), 10..300),
+            steps in prop::collection::vec(
+                (1u64..300_000, 0usize..4, prop::bool::weighted(0.2), -LATE_MAX..=LATE_MAX),
+                10..300,
+            ),
         ) {
             const START_NS: u64 = 1_000_000_000;
-            let mut fixes: Vec<Fix> = (0..cores.len()).map(|c| fix(c, &cores, START_NS, 0)).collect();
+            let mut fixes: Vec<Fix> =
+                (0..cores.len()).map(|c| fix(c, &cores, START_NS, 0)).collect();
             let mut events = Vec::new();
             let mut time_ns = START_NS;
             for (wait_ns, core, is_fix, late) in steps {
@@ -213,21 +223,26 @@ mod tests {
                     events.push((fixes.len(), time_ns, counter(cores[core], time_ns)));
                 }
             }
-            // Each is seen at the end again, so that its drift is known.
+            // Each core has a fix at the end, too, so that its drift is known.
             fixes.extend((0..cores.len()).map(|c| fix(c, &cores, time_ns + 1, 0)));
             let clock = Clock::of(&fixes);
             for (next, true_ns, counter) in events {
                 let (begin, end) = (&fixes[next - 1], &fixes[next]);
-                let told_ns = time_ns_of(begin, end, counter);
+                let read_ns = time_ns_of(begin, end, counter);
                 let bound_ns = clock.bound_ns(begin, end);
-                prop_assert!(told_ns.abs_diff(true_ns) <= bound_ns, "{told_ns} {true_ns} {bound_ns}");
+                prop_assert!(
+                    read_ns.abs_diff(true_ns) <= bound_ns,
+                    "{read_ns} {true_ns} {bound_ns}"
+                );
             }
         }
 
-        /// Where counters agree, the bound is small.
+        /// If the counters agree, the bound is small.
         #[test]
-        fn bound_is_narrow_where_counters_agree(times in prop::collection::vec(1u64..10_000_000, 3..100)) {
-            // A time that is slewed looks as if both drifted.
+        fn bound_is_small_if_counters_agree(
+            times in prop::collection::vec(1u64..10_000_000, 3..100),
+        ) {
+            // A slewed clock looks like a common drift of both counters.
             let cores = [Core { skew: 77, drift_ppm: 20 }; 2];
             let mut time_ns = 0;
             let fixes: Vec<_> = times.iter().enumerate().map(|(i, wait_ns)| {
@@ -236,20 +251,28 @@ mod tests {
             }).collect();
             let clock = Clock::of(&fixes);
             for pair in fixes.windows(2) {
-                prop_assert!(clock.bound_ns(&pair[0], &pair[1]) < 40, "{}", clock.bound_ns(&pair[0], &pair[1]));
+                let bound_ns = clock.bound_ns(&pair[0], &pair[1]);
+                prop_assert!(bound_ns < 40, "{bound_ns}");
             }
         }
 
-        /// Whatever a file says, there is a time, and it is between the fixes.
+        /// Fixes from a file may be arbitrary. The resulting time still lies between them.
         #[test]
         fn any_fixes_give_times_between_them(
-            raw in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u32>(), 0u32..3), 2..20),
+            raw in prop::collection::vec(
+                (any::<u64>(), any::<u64>(), any::<u32>(), 0u32..3),
+                2..20,
+            ),
             counters in prop::collection::vec(any::<u64>(), 1..20),
         ) {
-            let fixes = raw.iter().map(|&(counter, monotonic_ns, window, cpu)| Fix { counter, monotonic_ns, window, cpu });
-            let fixes: Vec<Fix> = fixes.collect();
+            let fixes: Vec<Fix> = raw
+                .iter()
+                .map(|&(counter, monotonic_ns, window, cpu)| {
+                    Fix { counter, monotonic_ns, window, cpu }
+                })
+                .collect();
             let mut clock = Clock::default();
-            fixes.iter().for_each(|f| clock.learn(f));
+            fixes.iter().for_each(|f| clock.learn_fix(f));
             Clock::of(&fixes);
             for pair in fixes.windows(2) {
                 clock.bound_ns(&pair[0], &pair[1]);

@@ -1,4 +1,4 @@
-//! A trace that is recorded: its options, its streams, its end.
+//! Recording of a trace: options, streams and finish.
 
 use crate::collector::{Collector, Sink};
 use crate::compression::Compression;
@@ -10,69 +10,86 @@ use crate::ring::Memory;
 use corebeat_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use corebeat_sync::thread::{self, JoinHandle, Thread};
 use corebeat_sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Bytes of a buffer, at least and at most.
+/// Limits on the size of a buffer.
 const BUFFER_BYTES_MIN: usize = 16 << 10;
 const BUFFER_BYTES_MAX: usize = RAW_BYTES_MAX;
 const _: () = assert!(BUFFER_BYTES_MIN > EVENT_BYTES_MAX + crate::packet::FIX_EVENT_BYTES);
-/// Buffers of a thread, at least (`ring` says why) and at most.
+/// Limits on the number of buffers of a thread; `ring` explains the lower one.
 const BUFFERS_MIN: usize = 2;
 const BUFFERS_MAX: usize = 1024;
-/// How long events are in buffers, at least: a collector that looks more often does nothing else.
+/// Lower limit of [`Options::delay`]: a shorter one would keep a collector busy.
 const DELAY_MIN: Duration = Duration::from_millis(1);
-/// Threads that compress and write, at most.
+/// Highest nice value of the system.
+const NICE_MAX: i32 = 19;
+/// Limit on the number of collector threads.
 const COLLECTORS_MAX: usize = 64;
-/// Of threads that have ended, a collector is woken for each of so many; it finds the others when it looks by itself.
+/// A collector is woken once for this many ended threads. Its periodic check finds the others.
 const ENDED_MAX: u32 = 16;
-/// Bytes of memory of threads that have ended which waits for others. What is beyond is freed.
+/// Limit on the memory of ended threads that is kept for new ones. Memory beyond it is freed.
 const SPARE_BYTES_MAX: usize = 32 << 20;
-/// Threads that a trace may have, over all its time.
+/// Limit on the number of threads over the whole time of a trace.
 pub const STREAMS_MAX: u32 = 1 << 16;
 
-/// What a thread does when its buffers are full, because events come faster than they are written.
+/// Behaviour of a thread whose buffers are full, because events arrive faster than they are
+/// written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
-    /// Goes on. Lost events are counted, and the file says how many are missing where.
+    /// The event is dropped and counted. The file states how many events are missing, and where.
     #[default]
     Drop,
-    /// Waits for room.
+    /// The thread waits for a free buffer.
     Wait,
 }
 
-/// How a trace is recorded.
+/// How a trace is recorded. Numbers outside their range are replaced by the nearest one in it.
 #[derive(Debug, Clone)]
 pub struct Options {
-    pub(crate) buffer_bytes: usize,
-    pub(crate) buffers: usize,
-    pub(crate) collectors: usize,
-    pub(crate) when_full: WhenFull,
-    pub(crate) compression: Compression,
-    pub(crate) delay: Duration,
+    /// Bytes of each buffer: 16 KiB to 1 MiB, by default 64 KiB. A process that is killed loses the
+    /// contents of its buffers; [`Options::delay`] bounds the loss.
+    pub buffer_bytes: usize,
+    /// Buffers of each thread: 2 to 1024, by default 16. Buffers that a thread never reaches take
+    /// no memory.
+    pub buffers: usize,
+    /// Threads that compress and write: at most 64, by default 1. With 0, each thread writes its
+    /// own full buffers itself.
+    pub collectors: usize,
+    /// Behaviour of a thread whose buffers are full.
+    pub when_full: WhenFull,
+    /// Compression of events.
+    pub compression: Compression,
+    /// Longest time that an event stays in a buffer that does not fill up: at least 1 ms, by
+    /// default 1 s. It needs a collector: with 0 of them, the event stays until the buffer is full.
+    pub delay: Duration,
+    /// Nice value of the collectors: 0 to 19, by default 0. Collectors with a high value leave the
+    /// CPUs to the threads that they record.
+    pub nice: i32,
 }
 
-/// A trace that is being recorded. It ends with [`Trace::finish`], or when this is dropped, which keeps silent about errors.
-/// (The `Trace` of `corebeat-scoop` is another thing: what its collector finds objects by.)
+/// A trace that is being recorded. Recording ends with [`Trace::finish`], or when the value is
+/// dropped; a drop ignores errors. (The trait `Trace` of `corebeat-scoop` is unrelated: it lists
+/// the references of an object for the garbage collector.)
 pub struct Trace {
     shared: Arc<Shared>,
     collectors: Vec<JoinHandle<Vec<Arc<Stream>>>>,
     finished: bool,
 }
 
-/// What was recorded.
+/// Totals of a finished trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
     /// Bytes of events before compression.
     pub event_bytes: u64,
-    /// Packets of events.
+    /// Number of packets of events.
     pub packets: u64,
-    /// Threads that logged.
+    /// Number of threads that logged.
     pub threads: u32,
-    /// Events that there was no room for.
+    /// Number of lost events.
     pub lost: u64,
 }
 
@@ -85,85 +102,62 @@ impl Default for Options {
             when_full: WhenFull::default(),
             compression: Compression::default(),
             delay: Duration::from_secs(1),
+            nice: 0,
         }
     }
 }
 
 impl Options {
-    /// Bytes of each buffer, 64 KiB if nothing is said; at least 16 KiB and at most 1 MiB. What is in buffers is lost when the
-    /// process is killed; [`Options::delay`] says how much that may be.
-    pub fn buffer_bytes(mut self, bytes: usize) -> Options {
-        self.buffer_bytes = bytes.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX);
-        self
-    }
-
-    /// Buffers of each thread, 16 if nothing is said; 2 to 1024. Those that a thread does not come to take no memory.
-    pub fn buffers(mut self, buffers: usize) -> Options {
-        self.buffers = buffers.clamp(BUFFERS_MIN, BUFFERS_MAX);
-        self
-    }
-
-    /// Threads that compress and write, 1 if nothing is said; at most 64. With 0 each thread writes its own buffers when they
-    /// are full, and waits for that.
-    pub fn collectors(mut self, threads: usize) -> Options {
-        self.collectors = threads.min(COLLECTORS_MAX);
-        self
-    }
-
-    /// What a thread does when its buffers are full.
-    pub fn when_full(mut self, when_full: WhenFull) -> Options {
-        self.when_full = when_full;
-        self
-    }
-
-    /// How events are compressed.
-    pub fn compression(mut self, compression: Compression) -> Options {
-        self.compression = compression;
-        self
-    }
-
-    /// How long an event may be in a buffer that does not get full, before it is written; 1 s if nothing is said, and a
-    /// millisecond at least. A collector takes it from there: with 0 of them, it stays.
-    pub fn delay(mut self, delay: Duration) -> Options {
-        self.delay = delay.max(DELAY_MIN);
-        self
-    }
-
-    /// Begins a trace in this file, which is replaced if there is one.
+    /// Starts a trace in this file, which is locked until the end of the trace. Its old content is
+    /// discarded. Each `{pid}` in the path is replaced by the process ID, so that several instances
+    /// of a program can use one path ([`Trace::path`]).
     ///
     /// # Errors
     ///
-    /// The file cannot be made, or a thread cannot be started.
+    /// [`Error::InUse`] if another trace is being recorded in the file, in this process or another
+    /// one; the file cannot be created, or a thread cannot be started.
     pub fn create(self, path: impl AsRef<Path>) -> Result<Trace, Error> {
         let sink = Sink::create(path.as_ref(), self.compression)?;
         self.begin(sink)
     }
 
-    /// Begins a trace that is written nowhere: events are collected, counted and forgotten. It shows what it costs to collect
-    /// them, without what it costs to write.
+    /// Starts a trace that writes nothing: events are collected, counted and discarded. It measures
+    /// the cost of collecting without the cost of writing.
     ///
     /// # Errors
     ///
     /// A thread cannot be started.
     pub fn discard(self) -> Result<Trace, Error> {
-        self.begin(Sink::discard())
+        self.begin(Sink::default())
+    }
+
+    fn clamped(self) -> Options {
+        Options {
+            buffer_bytes: self.buffer_bytes.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX),
+            buffers: self.buffers.clamp(BUFFERS_MIN, BUFFERS_MAX),
+            collectors: self.collectors.min(COLLECTORS_MAX),
+            delay: self.delay.max(DELAY_MIN),
+            nice: self.nice.clamp(0, NICE_MAX),
+            ..self
+        }
     }
 
     fn begin(self, sink: Sink) -> Result<Trace, Error> {
+        let options = self.clamped();
         let inbox = || Inbox {
             streams: Mutex::new(Vec::new()),
             collector: OnceLock::new(),
             ended: AtomicU32::new(0),
         };
         let shared = Arc::new(Shared {
-            inboxes: (0..self.collectors.max(1)).map(|_| inbox()).collect(),
-            over: AtomicBool::new(false),
+            inboxes: (0..options.collectors.max(1)).map(|_| inbox()).collect(),
+            finished: AtomicBool::new(false),
             next: AtomicU32::new(0),
             lost: AtomicU64::new(0),
             sink: Mutex::new(sink),
             spare: Mutex::new(Vec::new()),
             process: std::process::id(),
-            options: self,
+            options,
         });
         let mut trace = Trace { shared, collectors: Vec::new(), finished: false };
         for number in 0..trace.shared.options.collectors {
@@ -178,47 +172,57 @@ impl Options {
 }
 
 impl Trace {
-    /// Begins a trace in this file, with [`Options::default`].
+    /// Starts a trace in this file, with [`Options::default`].
     ///
     /// # Errors
     ///
-    /// The file cannot be made, or a thread cannot be started.
+    /// As [`Options::create`].
     pub fn create(path: impl AsRef<Path>) -> Result<Trace, Error> {
         Options::default().create(path)
     }
 
-    /// A way into it for this thread. `None`: [`STREAMS_MAX`] threads had one.
+    /// Path of the file, with the process ID in place of `{pid}`. `None` for a trace that is
+    /// discarded.
+    pub fn path(&self) -> Option<PathBuf> {
+        lock(&self.shared.sink).path().map(Path::to_owned)
+    }
+
+    /// A log for this thread. Returns `None` after [`STREAMS_MAX`] threads.
     pub fn log(&self) -> Option<Log> {
         Log::new(&self.shared)
     }
 
-    /// Makes it the trace that [`emit`](crate::emit) goes to, in all threads, until it is finished. If it is that already, it stays so.
+    /// Installs this trace: [`emit`](crate::emit) writes to it, in all threads, until it is
+    /// finished. Repeated calls have no effect.
     ///
     /// # Errors
     ///
-    /// There is another one already.
+    /// Another trace is installed.
     pub fn install(&self) -> Result<(), Error> {
         crate::current::install(&self.shared)
     }
 
-    /// Writes what there is, and ends the file. What threads emit afterwards goes nowhere.
+    /// Writes all pending events and ends the file. Events that are emitted afterwards are
+    /// discarded.
     ///
     /// # Errors
     ///
-    /// Something could not be written, now or before. The file holds what was written until then.
+    /// A write failed, now or earlier; the file contains everything that was written before. Or the
+    /// file was removed, replaced or truncated ([`Error::Replaced`]).
     pub fn finish(mut self) -> Result<Summary, Error> {
         self.end()
     }
 
     fn end(&mut self) -> Result<Summary, Error> {
-        // In a child of fork there are no collectors, and the file is the parent's.
+        // A child of fork has no collectors, and the file belongs to its parent.
         if std::mem::replace(&mut self.finished, true) || self.shared.is_forked() {
             return Ok(Summary::default());
         }
         crate::current::uninstall(&self.shared);
-        // Release: pairs with Acquire in `is_over`.
-        self.shared.over.store(true, Ordering::Release);
-        // SeqCst: pairs with the one in `make_room`. Streams are told below that their buffers end here.
+        // Release: pairs with Acquire in `is_finished`.
+        self.shared.finished.store(true, Ordering::Release);
+        // SeqCst: pairs with the fence in `make_room`. `take_rest` resets the ends of all buffers
+        // below.
         fence(Ordering::SeqCst);
         self.shared.inboxes.iter().for_each(Inbox::wake);
         let mut streams = Vec::new();
@@ -228,11 +232,11 @@ impl Trace {
         for inbox in &self.shared.inboxes {
             streams.append(&mut lock(&inbox.streams));
         }
-        // Those who take their buffers themselves do so with the sink locked.
+        // Threads that take their own buffers do so with the sink locked.
         let mut sink = lock(&self.shared.sink);
         for stream in &streams {
-            // SAFETY: the collectors are gone, so this is the taker.
-            for full in unsafe { stream.rest() } {
+            // SAFETY: the collectors have ended, so this thread is the consumer.
+            for full in unsafe { stream.take_rest() } {
                 sink.pack(stream, &full);
             }
             sink.leave(stream);
@@ -249,27 +253,27 @@ impl Drop for Trace {
     }
 }
 
-/// What all of a trace's threads share.
+/// The data that all threads of a trace share.
 pub(crate) struct Shared {
     pub(crate) options: Options,
-    over: AtomicBool,
-    /// The next stream's number.
+    finished: AtomicBool,
+    /// Number of the next stream.
     next: AtomicU32,
-    /// Events of threads that there was no number for.
+    /// Lost events of threads without a stream.
     lost: AtomicU64,
     inboxes: Vec<Inbox>,
     pub(crate) sink: Mutex<Sink>,
-    /// Of threads that have ended: threads that come and go need none of the system's.
+    /// Memory of ended threads, so that short-lived threads allocate none.
     spare: Mutex<Vec<Memory>>,
-    /// Whose trace it is: not a forked child's.
+    /// The process that records; a forked child does not.
     process: u32,
 }
 
-/// Streams that are new to a collector.
+/// Streams that a collector has not taken over yet.
 struct Inbox {
     streams: Mutex<Vec<Arc<Stream>>>,
     collector: OnceLock<Thread>,
-    /// Threads that have ended.
+    /// Number of ended threads.
     ended: AtomicU32,
 }
 
@@ -282,18 +286,18 @@ impl Inbox {
 }
 
 impl Shared {
-    /// Whether nothing is recorded any more.
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+    /// Whether recording has ended.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
     }
 
-    /// Whether this process is a child of the trace's.
+    /// Whether this process is a forked child of the recorded one.
     pub(crate) fn is_forked(&self) -> bool {
         std::process::id() != self.process
     }
 
-    /// A stream for the calling thread.
-    pub(crate) fn enlist(shared: &Arc<Shared>) -> Option<Arc<Stream>> {
+    /// Registers a stream for the calling thread.
+    pub(crate) fn register(shared: &Arc<Shared>) -> Option<Arc<Stream>> {
         // Relaxed: a count.
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
         if number >= STREAMS_MAX {
@@ -302,31 +306,31 @@ impl Shared {
         }
         let stream = Arc::new(Stream::new(shared.clone(), number));
         let mut streams = lock(&shared.inbox(&stream).streams);
-        // Who ends the trace empties the inboxes after that.
-        if !shared.is_over() {
+        // `Trace::end` empties the inboxes after it has set the flag.
+        if !shared.is_finished() {
             streams.push(stream.clone());
         }
         drop(streams);
         Some(stream)
     }
 
-    /// Counts events of threads that have no stream.
-    pub(crate) fn lose(&self) {
+    /// Counts a lost event of a thread without a stream.
+    pub(crate) fn count_lost(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// For a new stream's buffers.
+    /// Memory for the buffers of a new stream.
     pub(crate) fn memory(&self) -> Memory {
         let Options { buffers, buffer_bytes, .. } = self.options;
-        // Not locked while the system is asked.
+        // The lock is released before memory is allocated.
         let spare = lock(&self.spare).pop();
         spare.unwrap_or_else(|| Memory::new(buffers, buffer_bytes))
     }
 
-    /// A stream needs it no more.
-    pub(crate) fn keep(&self, memory: Memory) {
+    /// Accepts the memory of a stream that has ended.
+    pub(crate) fn recycle(&self, memory: Memory) {
         let mut spare = lock(&self.spare);
-        if (spare.len() + 1) * memory.bytes() <= SPARE_BYTES_MAX && !self.is_over() {
+        if (spare.len() + 1) * memory.bytes() <= SPARE_BYTES_MAX && !self.is_finished() {
             spare.push(memory);
         }
     }
@@ -335,32 +339,34 @@ impl Shared {
         &self.inboxes[stream.number as usize % self.inboxes.len()]
     }
 
-    /// New streams of this collector.
+    /// Takes the new streams of this collector.
     pub(crate) fn adopt(&self, collector: usize) -> Vec<Arc<Stream>> {
         std::mem::take(&mut lock(&self.inboxes[collector].streams))
     }
 
-    /// A thread has ended. Its last buffer may wait: to wake somebody takes longer than many threads live.
+    /// Notes that a thread has ended. Its last buffer may wait, because waking a collector takes
+    /// longer than many threads live.
     pub(crate) fn ended(&self, stream: &Stream) {
         // Relaxed: a count.
         let ended = &self.inbox(stream).ended;
-        if self.options.collectors == 0 || ended.fetch_add(1, Ordering::Relaxed) % ENDED_MAX == ENDED_MAX - 1
+        if self.options.collectors == 0
+            || ended.fetch_add(1, Ordering::Relaxed) % ENDED_MAX == ENDED_MAX - 1
         {
             self.handed_over(stream);
         }
     }
 
-    /// A thread has filled a buffer.
+    /// Notes that a thread has filled a buffer.
     pub(crate) fn handed_over(&self, stream: &Stream) {
         if self.options.collectors > 0 {
             self.inbox(stream).wake();
             return;
         }
         let mut sink = lock(&self.sink);
-        if self.is_over() {
+        if self.is_finished() {
             return;
         }
-        // SAFETY: without collectors, who has locked the sink is the taker.
+        // SAFETY: without collectors, the thread that holds the sink's lock is the consumer.
         unsafe { stream.drain(|full| sink.pack(stream, &full)) };
         if stream.is_ended() {
             sink.leave(stream);
@@ -370,7 +376,7 @@ impl Shared {
     }
 }
 
-/// Locks; what was locked when a thread panicked is whole.
+/// Locks a mutex. The protected data is valid even if a thread panicked while it held the lock.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
@@ -380,9 +386,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_of_ended_threads_waits_for_others_up_to_a_bound() {
+    fn memory_of_ended_threads_is_reused_up_to_a_limit() {
         for (buffers, logs, kept) in [(16, 40, 32), (256, 3, 2), (1024, 1, 0)] {
-            let trace = Options::default().buffers(buffers).collectors(0).discard().unwrap();
+            let trace = Options { buffers, collectors: 0, ..Options::default() }.discard().unwrap();
             let logs: Vec<_> = (0..logs).map(|_| trace.log()).collect();
             drop(logs);
             assert_eq!(lock(&trace.shared.spare).len(), kept);

@@ -1,22 +1,22 @@
-//! Files that lie.
+//! Reading of truncated, corrupted and hostile files.
 
 use corebeat_trace::{
-    Compression, Ending, Error, Event, Options, Reader, Timeline, Trace, WhenFull, emit, emit_all,
+    Compression, Ending, Error, Event, Options, Reader, Timeline, WhenFull, emit, emit_all,
 };
 use proptest::prelude::*;
 use std::io::Cursor;
 use std::sync::OnceLock;
 
-/// Cases of the long run, for each minute that it may take; without it, some thousands.
+/// Cases per minute of the soak run; the normal run has some thousands.
 const CASES_PER_MINUTE: u64 = 1_000_000;
 
-/// Threads of a trace, and how much each does.
+/// Threads of a trace, and the number of steps of each.
 const STREAMS: u32 = 6;
 const STEPS: u32 = 25;
-/// What each says in one go: in runs of each length, and one by itself.
+/// Values that each thread emits with one call: runs of each length, and a single event.
 const PLACES: [u32; 31] = {
     let mut places = [7; 31];
-    // Far from the others, and so in more bytes.
+    // Distant values take more bytes.
     (places[18], places[25]) = (7_000, 7_000_000);
     places
 };
@@ -38,18 +38,20 @@ struct Visited {
     place: u32,
 }
 
-/// Small traces with all that there is, one for each way to compress.
+/// Small traces with every feature, one for each compression.
 fn traces() -> &'static [Vec<u8>] {
     static TRACES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     TRACES.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.cbt");
         let make = |compression| {
-            let options = Options::default()
-                .collectors(0)
-                .buffer_bytes(0)
-                .compression(compression)
-                .when_full(WhenFull::Wait);
+            let options = Options {
+                collectors: 0,
+                buffer_bytes: 0,
+                compression,
+                when_full: WhenFull::Wait,
+                ..Options::default()
+            };
             let trace = options.create(&path).unwrap();
             trace.install().unwrap();
             for _ in 0..STREAMS {
@@ -69,7 +71,7 @@ fn traces() -> &'static [Vec<u8>] {
     })
 }
 
-/// Reads all there is. How many events, and how it ended.
+/// Reads a whole trace. Returns the number of events, and the ending.
 fn read(bytes: &[u8]) -> Result<(u64, Ending), Error> {
     let mut reader = Reader::new(bytes)?;
     let mut events = 0;
@@ -79,15 +81,16 @@ fn read(bytes: &[u8]) -> Result<(u64, Ending), Error> {
             events += 1;
         }
     }
-    Ok((events, reader.ending().expect("it has ended").clone()))
+    Ok((events, reader.ending().expect("the reader has reached the end").clone()))
 }
 
-/// The same in the order of time. A timeline may end earlier, where a packet is whole and makes no sense.
+/// As [`read`], sorted by time. A timeline may end earlier, at a packet with a correct checksum
+/// and invalid contents.
 fn read_timeline(bytes: &[u8], is_honest: bool) -> Result<u64, Error> {
     let mut timeline = Timeline::new(Cursor::new(bytes))?;
     let (mut events, mut last_ns) = (0, 0);
     while let Some(event) = timeline.next_event()? {
-        assert!(!is_honest || event.time_ns() >= last_ns, "time goes on");
+        assert!(!is_honest || event.time_ns() >= last_ns, "times never decrease");
         last_ns = event.time_ns();
         events += 1;
     }
@@ -104,7 +107,7 @@ fn trace_is_read_the_same_in_both_orders() {
 }
 
 #[test]
-fn trace_cut_anywhere_is_read_up_to_its_last_whole_packet() {
+fn truncated_trace_is_read_up_to_its_last_complete_packet() {
     let bytes = &traces()[1];
     let (mut whole, mut last_events) = (0, 0);
     for length in 16..bytes.len() {
@@ -117,7 +120,7 @@ fn trace_cut_anywhere_is_read_up_to_its_last_whole_packet() {
         (whole, last_events) = (whole_bytes, events);
     }
     assert!(last_events == EVENTS);
-    // Power was lost: the file is as long as it was to be, without what was to be there.
+    // After a power loss: the file has its full length, and zeros instead of its contents.
     let mut zeros = bytes[..whole as usize].to_vec();
     zeros.resize(bytes.len() + 4096, 0);
     let (events, ending) = read(&zeros).unwrap();
@@ -126,7 +129,7 @@ fn trace_cut_anywhere_is_read_up_to_its_last_whole_packet() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused() {
+fn input_that_is_not_a_trace_is_refused() {
     let trace = &traces()[0];
     assert!(matches!(read(b""), Err(Error::NotATrace)));
     assert!(matches!(read(b"corebeat"), Err(Error::NotATrace)));
@@ -142,7 +145,7 @@ fn what_is_no_trace_is_refused() {
 }
 
 #[test]
-fn any_bit_that_flips_is_noticed() {
+fn every_flipped_bit_is_detected() {
     let bytes = &traces()[1];
     for at in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
@@ -156,13 +159,15 @@ fn any_bit_that_flips_is_noticed() {
     }
 }
 
-/// Makes the checksums of what looks like packets right, so that what is in them is looked at.
+/// Corrects the checksums of everything that looks like a packet, so that the reader decodes it.
 fn seal(bytes: &mut [u8]) {
     let mut at = 16;
     while let Some(header) = bytes.get(at..at + 24) {
         let span = if header[4] == 3 { 64 } else { 0 };
         let stored = u32::from_le_bytes(header[12..16].try_into().unwrap()) as usize;
-        let Some(end) = stored.checked_add(at + 24 + span).filter(|end| *end <= bytes.len()) else { return };
+        let Some(end) = stored.checked_add(at + 24 + span).filter(|end| *end <= bytes.len()) else {
+            return;
+        };
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&bytes[at..at + 20]);
         hasher.update(&bytes[at + 24..end]);
@@ -172,10 +177,10 @@ fn seal(bytes: &mut [u8]) {
 }
 
 #[test]
-fn header_with_something_unknown_is_refused_though_its_checksum_is_right() {
-    // Of the first packet, which is no events: bytes that say nothing yet, and how it is compressed.
+fn unknown_header_values_with_a_correct_checksum_are_refused() {
+    // The reserved bytes and the codec of the first packet, which contains no events.
     for (at, why) in
-        [(16 + 6, "has something unknown"), (16 + 7, "has something unknown"), (16 + 5, "never is")]
+        [(16 + 6, "reserved field"), (16 + 7, "reserved field"), (16 + 5, "is compressed")]
     {
         let mut bytes = traces()[0].clone();
         bytes[at] = 1;
@@ -185,34 +190,34 @@ fn header_with_something_unknown_is_refused_though_its_checksum_is_right() {
     }
 }
 
-/// Does something bad to a trace, and reads it: nothing panics, and what is held is bounded.
-fn attack(random: &mut impl FnMut() -> u64) {
+/// Corrupts a trace at random and reads it: reading must not panic, and its memory is bounded.
+fn corrupt_and_read(random: &mut fastrand::Rng) {
     let traces = traces();
-    let mut bytes = traces[random() as usize % traces.len()].clone();
-    // Reading a shorter one takes less time.
-    if random() % 4 != 3 {
-        bytes.truncate(400 + random() as usize % 800);
+    let mut bytes = traces[random.usize(..traces.len())].clone();
+    // Short traces are read faster.
+    if random.u8(..4) != 3 {
+        bytes.truncate(random.usize(400..1200));
     }
-    for _ in 0..random() % 8 {
-        let at = random() as usize % bytes.len();
-        match random() % 5 {
-            0 => bytes[at] ^= 1 << (random() % 8),
-            1 => bytes[at] = random() as u8,
+    for _ in 0..random.u8(..8) {
+        let at = random.usize(..bytes.len());
+        match random.u8(..5) {
+            0 => bytes[at] ^= 1 << random.u8(..8),
+            1 => bytes[at] = random.u8(..),
             2 => bytes.truncate(at.max(1)),
             3 => {
-                // A length, or a number, at its worst.
-                let worst = [u32::MAX, 0, 1 << 31, 1 << 20, (1 << 20) + 1][random() as usize % 5];
+                // An extreme length or number.
+                let worst = [u32::MAX, 0, 1 << 31, 1 << 20, (1 << 20) + 1][random.usize(..5)];
                 let end = (at + 4).min(bytes.len());
                 bytes[at..end].copy_from_slice(&worst.to_le_bytes()[..end - at]);
             }
             _ => {
-                let (from, length) = (random() as usize % bytes.len(), random() as usize % 200);
+                let (from, length) = (random.usize(..bytes.len()), random.usize(..200));
                 let piece = bytes[from..(from + length).min(bytes.len())].to_vec();
                 bytes.splice(at..at, piece);
             }
         }
     }
-    if random() % 4 != 3 {
+    if random.u8(..4) != 3 {
         seal(&mut bytes);
     }
     let _ = read(&bytes);
@@ -221,9 +226,9 @@ fn attack(random: &mut impl FnMut() -> u64) {
 
 proptest! {
     #[test]
-    fn garbage_is_no_trace(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+    fn garbage_is_not_a_trace(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
         prop_assert!(read(&bytes).is_err());
-        // Behind a good header, it ends at once.
+        // After a valid header, the trace ends immediately.
         let header = traces()[0][..16].to_vec();
         let (events, ending) = read(&[header, bytes].concat()).unwrap();
         prop_assert!(events == 0 && !ending.is_complete());
@@ -231,33 +236,18 @@ proptest! {
 }
 
 #[test]
-fn random_attacks_do_no_harm() {
+fn random_corruption_is_harmless() {
     let minutes: Option<u64> = std::env::var("COREBEAT_SOAK").ok().and_then(|m| m.parse().ok());
     let cases = minutes.map_or(5_000, |m| (m.max(1) * CASES_PER_MINUTE).max(10_000_000));
     let seed: u64 = std::env::var("COREBEAT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     for case in 0..cases {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(case);
-        // SplitMix64.
-        let mut random = move || {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = state;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        };
-        let attacked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| attack(&mut random)));
+        let mut random = fastrand::Rng::with_seed(seed.rotate_left(32) ^ case);
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            corrupt_and_read(&mut random);
+        }));
         assert!(
-            attacked.is_ok(),
+            result.is_ok(),
             "case {case} of seed {seed}: COREBEAT_SEED={seed} cargo test -p corebeat-trace random"
         );
     }
-}
-
-#[test]
-fn trace_without_events_is_complete() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("t.cbt");
-    Trace::create(&path).unwrap().finish().unwrap();
-    let (events, ending) = read(&std::fs::read(&path).unwrap()).unwrap();
-    assert_eq!((events, ending.to_string().as_str()), (0, "complete"));
 }

@@ -1,4 +1,4 @@
-//! Little of everything, for Miri.
+//! A small test of every feature, for Miri.
 
 use corebeat_trace::{Compression, Event, Options, Reader, Trace, WhenFull, emit};
 use std::path::Path;
@@ -31,16 +31,23 @@ fn read(path: &Path) -> Vec<(u32, Option<u64>)> {
     seen
 }
 
-/// Threads that fill a few buffers, some that end, and one that is at work when the trace is finished.
+/// Some threads fill a few buffers and end; one thread still logs when the trace is finished.
 #[test]
-fn buffers_go_from_thread_to_thread() {
+fn buffers_move_between_threads() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.cbt");
-    // The last takes what is in buffers while they are filled.
+    // In the last case, buffers are taken while they are filled.
     for (collectors, delay_ms) in [(0, 1000), (2, 1000), (1, 0)] {
-        let options = Options::default().collectors(collectors).delay(Duration::from_millis(delay_ms));
-        let options = options.buffers(2).buffer_bytes(0);
-        let trace = options.compression(Compression::Lz4).when_full(WhenFull::Wait).create(&path).unwrap();
+        let options = Options {
+            collectors,
+            delay: Duration::from_millis(delay_ms),
+            buffers: 2,
+            buffer_bytes: 0,
+            compression: Compression::Lz4,
+            when_full: WhenFull::Wait,
+            ..Options::default()
+        };
+        let trace = options.create(&path).unwrap();
         let (ready, wait) = mpsc::channel();
         let (go_on, stay) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
@@ -48,7 +55,7 @@ fn buffers_go_from_thread_to_thread() {
                 scope.spawn(|| {
                     let log = trace.log().unwrap();
                     for number in 0..30 {
-                        // Large, so that few fill a buffer.
+                        // Large events, so that few of them fill a buffer.
                         log.emit(&Step { number, what: &"x".repeat(600) });
                         log.emit(&Tick);
                     }
@@ -74,7 +81,8 @@ fn buffers_go_from_thread_to_thread() {
         assert_eq!((summary.lost, summary.threads), (0, 4));
         let seen = read(&path);
         for stream in [0, 1] {
-            let own: Vec<_> = seen.iter().filter(|(s, _)| *s == stream).filter_map(|(_, n)| *n).collect();
+            let own: Vec<_> =
+                seen.iter().filter(|(s, _)| *s == stream).filter_map(|(_, n)| *n).collect();
             assert_eq!(own, (0..30).collect::<Vec<_>>());
         }
         assert_eq!(seen.len(), 2 * 60 + 2);
@@ -83,7 +91,7 @@ fn buffers_go_from_thread_to_thread() {
 }
 
 #[test]
-fn trace_that_is_dropped_is_ended() {
+fn dropped_trace_is_finished() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.cbt");
     let trace = Trace::create(&path).unwrap();

@@ -1,6 +1,8 @@
-//! What is recorded is read back.
+//! Recorded events are read back.
 
-use corebeat_trace::{Ending, Event, Options, Reader, Summary, Trace, Value, WhenFull, emit};
+use corebeat_trace::{
+    Ending, Error, Event, Options, Reader, Summary, Trace, Value, WhenFull, emit,
+};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
@@ -37,7 +39,7 @@ struct All<'a> {
     n: String,
 }
 
-/// An event as it was read.
+/// An event that was read.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     stream: u32,
@@ -61,7 +63,7 @@ fn read(path: &Path) -> (Vec<Seen>, Ending) {
 }
 
 #[test]
-fn events_of_all_types_are_read_as_they_were_written() {
+fn events_of_all_types_round_trip() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.cbt");
     let trace = Trace::create(&path).unwrap();
@@ -106,10 +108,13 @@ fn events_of_all_types_are_read_as_they_were_written() {
         Value::Text(&"ä".repeat(127)),
     ];
     assert_eq!(seen[0].values, values.map(|v| format!("{v:?}")));
-    assert_eq!((seen[0].kind.as_str(), seen[1].kind.as_str(), seen.len()), ("all.types", "Left", 2));
+    assert_eq!(
+        (seen[0].kind.as_str(), seen[1].kind.as_str(), seen.len()),
+        ("all.types", "Left", 2)
+    );
 }
 
-/// Logs from several threads; what each is to have said, in order.
+/// Logs from several threads, with a known sequence for each.
 fn many(options: Options, path: &Path, threads: u32, events: u32) -> Summary {
     let trace = options.create(path).unwrap();
     thread::scope(|scope| {
@@ -127,14 +132,20 @@ fn many(options: Options, path: &Path, threads: u32, events: u32) -> Summary {
 }
 
 #[test]
-fn threads_that_wait_lose_nothing() {
-    // The last has buffers that are taken while they are filled.
+fn waiting_threads_lose_no_events() {
+    // In the last case, buffers are taken while they are filled.
     for (collectors, delay) in [(0, 1000), (1, 1000), (2, 1000), (1, 0)] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.cbt");
         let (threads, events) = (4, 20_000);
-        let options = Options::default().collectors(collectors).delay(Duration::from_millis(delay));
-        let options = options.buffers(2).buffer_bytes(0).when_full(WhenFull::Wait);
+        let options = Options {
+            collectors,
+            delay: Duration::from_millis(delay),
+            buffers: 2,
+            buffer_bytes: 0,
+            when_full: WhenFull::Wait,
+            ..Options::default()
+        };
         let summary = many(options, &path, threads, events);
         assert_eq!(summary.lost, 0);
         let (seen, ending) = read(&path);
@@ -155,19 +166,20 @@ fn threads_that_wait_lose_nothing() {
 }
 
 #[test]
-fn threads_that_do_not_wait_count_what_they_lose() {
+fn dropping_threads_count_every_lost_event() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.cbt");
     let (threads, events) = (4, 200_000);
-    for options in [Options::default(), Options::default().delay(Duration::ZERO)] {
-        let summary = many(options.buffers(1), &path, threads, events);
+    for delay in [Options::default().delay, Duration::ZERO] {
+        let options = Options { buffers: 1, delay, ..Options::default() };
+        let summary = many(options, &path, threads, events);
         let (seen, ending) = read(&path);
         assert!(matches!(ending, Ending::Complete { .. }));
         assert_eq!(seen.len() as u64 + summary.lost, u64::from(threads * events * 2));
     }
 }
 
-/// Logs one event at a time, each when the one before is in the file.
+/// Logs one event at a time, after the preceding event has reached the file.
 fn log_slowly(trace: Trace, path: &Path, mut log: impl FnMut(u32), events: u32) -> Vec<Seen> {
     for event in 0..events {
         log(event);
@@ -184,11 +196,72 @@ fn log_slowly(trace: Trace, path: &Path, mut log: impl FnMut(u32), events: u32) 
 }
 
 #[test]
-fn events_of_quiet_threads_are_written_before_their_buffers_are_full() {
+fn second_trace_with_one_path_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.cbt");
+    std::fs::write(&path, "old content, which is discarded").unwrap();
+    for _ in 0..2 {
+        let trace = Trace::create(&path).unwrap();
+        let log = trace.log().unwrap();
+        log.emit(&Left);
+        let second = Trace::create(&path).map(|_| ()).unwrap_err();
+        assert!(matches!(second, Error::InUse { .. }), "{second}");
+        assert!(second.to_string().contains("{pid}"));
+        assert_eq!(trace.finish().unwrap().lost, 0);
+        let (seen, ending) = read(&path);
+        assert!(seen.len() == 1 && ending.is_complete(), "{ending}");
+        // The log still exists, but the file is free.
+        log.emit(&Left);
+    }
+    let own = Trace::create(folder.path().join("{pid}.cbt")).unwrap();
+    let expected = folder.path().join(format!("{}.cbt", std::process::id()));
+    assert_eq!(own.path(), Some(expected.clone()));
+    own.finish().unwrap();
+    assert!(expected.exists());
+    assert_eq!(Options::default().discard().unwrap().path(), None);
+    // Devices and pipes are not locked.
+    let devices = [0, 1].map(|_| Trace::create("/dev/null").unwrap());
+    for trace in devices {
+        trace.finish().unwrap();
+    }
+}
+
+#[test]
+fn file_that_is_replaced_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.cbt");
+    let other = folder.path().join("other");
+    let harms: [fn(&Path, &Path); 4] = [
+        |path, _| std::fs::remove_file(path).unwrap(),
+        |path, other| {
+            std::fs::write(other, "").unwrap();
+            std::fs::rename(other, path).unwrap();
+        },
+        |path, _| File::options().write(true).open(path).unwrap().set_len(0).unwrap(),
+        |path, _| drop(File::create(path).unwrap()),
+    ];
+    for harm in harms {
+        let trace = Trace::create(&path).unwrap();
+        trace.log().unwrap().emit(&Left);
+        harm(&path, &other);
+        let replaced = trace.finish().unwrap_err();
+        assert!(matches!(replaced, Error::Replaced { .. }), "{replaced}");
+        let _ = std::fs::remove_file(&path);
+    }
+    // A file that is moved to another name is complete.
+    let trace = Trace::create(&path).unwrap();
+    trace.log().unwrap().emit(&Left);
+    std::fs::rename(&path, &other).unwrap();
+    trace.finish().unwrap();
+    assert_eq!(read(&other).0.len(), 1);
+}
+
+#[test]
+fn partly_filled_buffers_are_written_after_the_delay() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.cbt");
     let begin = || {
-        let trace = Options::default().delay(Duration::ZERO).create(&path).unwrap();
+        let trace = Options { delay: Duration::ZERO, ..Options::default() }.create(&path).unwrap();
         let log = trace.log().unwrap();
         (trace, log)
     };
@@ -197,28 +270,28 @@ fn events_of_quiet_threads_are_written_before_their_buffers_are_full() {
     for (function, seen) in (0u64..).zip(&seen) {
         assert_eq!(seen.values, [format!("{:?}", Value::U64(function))]);
     }
-    // Those without time stamps, too.
+    // The same for untimed events.
     let (trace, log) = begin();
     log_slowly(trace, &path, |_| log.emit(&Left), 40);
 }
 
 #[test]
-fn discarded_trace_counts_and_writes_nothing() {
-    let trace = Options::default().when_full(WhenFull::Wait).discard().unwrap();
+fn discarding_trace_counts_events() {
+    let trace = Options { when_full: WhenFull::Wait, ..Options::default() }.discard().unwrap();
     let log = trace.log().unwrap();
     (0..100_000).for_each(|function| log.emit(&Entered { function }));
     drop(log);
     let summary = trace.finish().unwrap();
     assert_eq!((summary.file_bytes, summary.threads, summary.lost), (0, 1, 0));
-    // Some have a fix before them.
+    // Some events are preceded by a fix.
     assert!(summary.event_bytes >= 800_000 && summary.packets > 0, "{summary:?}");
 }
 
-/// One trace at a time can be installed.
+/// Only one trace can be installed at a time.
 static INSTALLED: Mutex<()> = Mutex::new(());
 
 #[test]
-fn events_of_all_threads_go_into_the_installed_trace_and_nowhere_else() {
+fn events_of_all_threads_go_only_into_the_installed_trace() {
     let _alone = INSTALLED.lock().unwrap();
     let folder = tempfile::tempdir().unwrap();
     emit(&Entered { function: 0 });
@@ -226,7 +299,7 @@ fn events_of_all_threads_go_into_the_installed_trace_and_nowhere_else() {
         let path = folder.path().join("t.cbt");
         let trace = Trace::create(&path).unwrap();
         trace.install().unwrap();
-        trace.install().unwrap(); // it is the one already
+        trace.install().unwrap(); // the trace is installed already
         assert!(Options::default().discard().unwrap().install().is_err());
         emit(&Entered { function: round });
         thread::scope(|scope| {
@@ -244,7 +317,7 @@ fn events_of_all_threads_go_into_the_installed_trace_and_nowhere_else() {
     }
 }
 
-/// So large that some of them fill a buffer.
+/// A large event, so that few of them fill a buffer.
 #[derive(Event)]
 struct Large<'a> {
     a: &'a str,
@@ -258,7 +331,7 @@ struct Large<'a> {
 }
 
 #[test]
-fn thread_that_logs_while_a_trace_ends_logs_into_the_next() {
+fn thread_that_logs_during_finish_logs_into_the_next_trace() {
     let _alone = INSTALLED.lock().unwrap();
     let long = "x".repeat(255);
     let x = long.as_str();
@@ -267,11 +340,14 @@ fn thread_that_logs_while_a_trace_ends_logs_into_the_next() {
             thread::yield_now();
         }
     };
-    // Often: that a thread begins a buffer at that very moment is rare.
+    // Many rounds, because a thread rarely opens a buffer at that moment.
     for round in 0..500 {
         let begin = || {
-            let options = Options::default().buffers(2).buffer_bytes(0).collectors(0);
-            options.when_full(WhenFull::Wait).discard().unwrap()
+            let (buffers, buffer_bytes, collectors) = (2, 0, 0);
+            let when_full = WhenFull::Wait;
+            Options { buffers, buffer_bytes, collectors, when_full, ..Options::default() }
+                .discard()
+                .unwrap()
         };
         let (first, second) = (begin(), begin());
         let [ready, ends, go] = [const { AtomicBool::new(false) }; 3];
@@ -291,19 +367,21 @@ fn thread_that_logs_while_a_trace_ends_logs_into_the_next() {
             second.install().unwrap();
             go.store(true, Ordering::Release);
         });
-        // It may have logged a large one there, too.
+        // The thread may have logged a large event there, too.
         assert!(second.finish().unwrap().event_bytes > 0, "round {round}");
     }
 }
 
-/// Where the child of the next test writes.
+/// Path of the file that the child of the next test writes.
 const RECORD: &str = "COREBEAT_TRACE_RECORD";
 
 #[test]
-fn child_records_until_it_is_killed() {
-    // Nothing, but in a child.
+fn recording_child() {
+    // Runs only in a child process.
     let Some(path) = std::env::var_os(RECORD) else { return };
-    let trace = Options::default().buffer_bytes(0).when_full(WhenFull::Wait).create(path).unwrap();
+    let trace = Options { buffer_bytes: 0, when_full: WhenFull::Wait, ..Options::default() }
+        .create(path)
+        .unwrap();
     let log = trace.log().unwrap();
     for function in 0.. {
         log.emit(&Entered { function });
@@ -311,17 +389,17 @@ fn child_records_until_it_is_killed() {
 }
 
 #[test]
-fn trace_of_a_killed_process_is_read_up_to_its_last_whole_packet() {
+fn trace_of_a_killed_process_is_read_up_to_its_last_complete_packet() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.cbt");
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_records_until_it_is_killed"])
+        .args(["--exact", "recording_child"])
         .env(RECORD, &path)
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
     while path.metadata().map_or(0, |m| m.len()) < 300_000 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        assert!(child.try_wait().unwrap().is_none(), "the child ended before it was killed");
         thread::yield_now();
     }
     child.kill().unwrap();
@@ -339,20 +417,21 @@ fn trace_of_a_killed_process_is_read_up_to_its_last_whole_packet() {
 fn child_of_fork_logs_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.cbt");
-    let trace = Options::default().buffer_bytes(0).collectors(0).create(&path).unwrap();
+    let trace =
+        Options { buffer_bytes: 0, collectors: 0, ..Options::default() }.create(&path).unwrap();
     let log = trace.log().unwrap();
-    // Both kinds have their number from here.
+    // Both kinds get their numbers before the fork.
     log.emit(&Left);
     log.emit(&Entered { function: 0 });
-    // SAFETY: the child does nothing but store events, which takes no lock and no memory, and exits.
+    // SAFETY: the child only stores events, which takes no lock and allocates nothing, and exits.
     match unsafe { libc::fork() } {
         0 => {
             (0..100_000).for_each(|function| log.emit(&Entered { function }));
-            // SAFETY: it never returns.
+            // SAFETY: `_exit` does not return.
             unsafe { libc::_exit(0) }
         }
         child => {
-            // SAFETY: it waits for a child of ours.
+            // SAFETY: the process is a child of this one.
             assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
         }
     }

@@ -1,4 +1,4 @@
-//! The two programs in the kernel, written by hand (no compiler for BPF is needed), and the tables that they fill.
+//! The two BPF programs, assembled here without a BPF compiler, and the tables that they fill.
 
 use crate::Error;
 use crate::thread::now_ns;
@@ -7,26 +7,26 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// At most so many threads are counted; those that blocked least recently make room.
+/// Number of threads that are counted; the kernel evicts those that blocked least recently.
 const THREADS_MAX: u32 = 16_384;
 
-/// When a thread fell asleep in a futex call. The layout is shared with the programs.
+/// Time at which a thread fell asleep in a futex call. The BPF programs use the same layout.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct Asleep {
-    /// On the monotonic clock; 0 if it is awake.
+    /// Time on the monotonic clock; 0 if the thread is awake.
     since_ns: u64,
     tid: u64,
 }
 
-/// Programs at work, and their tables.
+/// Attached programs, and their tables.
 #[derive(Debug)]
 pub(super) struct Counter {
-    /// By the address of the kernel's description of the thread, which both programs know: [`Asleep`].
+    /// [`Asleep`] by the address of the kernel's task structure, which both programs receive.
     asleep: OwnedFd,
-    /// By thread number, u32: nanoseconds, u64.
+    /// Nanoseconds (u64) by thread number (u32).
     blocked_ns: OwnedFd,
-    /// The programs run for as long as these are open.
+    /// Descriptors of the programs, which run as long as these are open.
     _links: [OwnedFd; 2],
 }
 
@@ -41,11 +41,14 @@ impl Counter {
         Ok(Counter { asleep, blocked_ns, _links: links })
     }
 
-    /// What each thread was blocked, by thread number, up to now.
+    /// Returns the blocked time of each thread up to now, by thread number.
     pub(super) fn blocked_ns(&self) -> Result<HashMap<i32, u64>, Error> {
-        // In this order a wait that ends meanwhile is missed for now; in the other it would be counted twice.
-        let mut sum: HashMap<i32, u64> =
-            rows::<u32, u64>(&self.blocked_ns)?.into_iter().map(|(tid, ns)| (tid as i32, ns)).collect();
+        // In this order, a wait that ends meanwhile is missing this time; in the other order it
+        // would count twice.
+        let mut sum: HashMap<i32, u64> = rows::<u32, u64>(&self.blocked_ns)?
+            .into_iter()
+            .map(|(tid, ns)| (tid as i32, ns))
+            .collect();
         let asleep = rows::<u64, Asleep>(&self.asleep)?;
         let now_ns = now_ns();
         for (_, Asleep { since_ns, tid }) in asleep {
@@ -57,18 +60,43 @@ impl Counter {
     }
 }
 
-/// sched_switch(bool preempt, struct task_struct *prev, *next, unsigned prev_state), where prev is the caller.
+/// Position of the key of a table on the stack, and of the value of a new row.
+const KEY: i16 = -8;
+const VALUE: i16 = -24;
+
+/// Calls `bpf_map_lookup_elem` for the key at `key`.
+fn lookup(table: i32, key: i16) -> [Instruction; 4] {
+    use Instruction::*;
+    [LoadTable(R1, table), Move(R2, R10), AddConstant(R2, key.into()), Call(MAP_LOOKUP_ELEM)]
+}
+
+/// Calls `bpf_map_update_elem` for the key at `key` and the value at [`VALUE`].
+fn insert(table: i32, key: i16) -> [Instruction; 7] {
+    use Instruction::*;
+    [
+        LoadTable(R1, table),
+        Move(R2, R10),
+        AddConstant(R2, key.into()),
+        Move(R3, R10),
+        AddConstant(R3, VALUE.into()),
+        Constant(R4, 0),
+        Call(MAP_UPDATE_ELEM),
+    ]
+}
+
+/// sched_switch(bool preempt, struct task_struct *prev, *next, unsigned prev_state), where prev is
+/// the caller.
 fn falls_asleep(asleep: i32) -> Vec<u64> {
     use Instruction::*;
-    assemble(&[
+    let find = [
         Move(R6, R1),
-        // Only who goes to sleep of its own will (TASK_INTERRUPTIBLE), not who is preempted.
+        // Only threads that go to sleep (TASK_INTERRUPTIBLE), not preempted threads.
         Load(R2, R6, 0),
         JumpUnless(R2, 0, "out"),
         Load(R2, R6, 24),
         AndConstant(R2, 1),
         JumpIf(R2, 0, "out"),
-        // The number of the system call that it is in: struct pt_regs, orig_ax.
+        // Number of the present system call: struct pt_regs, orig_ax.
         Call(GET_CURRENT_TASK_BTF),
         Move(R1, R0),
         Call(TASK_PT_REGS),
@@ -78,11 +106,9 @@ fn falls_asleep(asleep: i32) -> Vec<u64> {
         JumpUnless(R2, SYS_FUTEX_WAIT, "out"),
         Label("futex"),
         Load(R2, R6, 8),
-        Store(R10, -8, R2),
-        LoadTable(R1, asleep),
-        Move(R2, R10),
-        AddConstant(R2, -8),
-        Call(MAP_LOOKUP_ELEM),
+        Store(R10, KEY, R2),
+    ];
+    let store = [
         Move(R7, R0),
         Call(KTIME_GET_NS),
         Move(R8, R0),
@@ -94,32 +120,20 @@ fn falls_asleep(asleep: i32) -> Vec<u64> {
         Store(R7, 0, R8),
         Jump("out"),
         Label("new"),
-        Store(R10, -24, R8),
-        Store(R10, -16, R0),
-        LoadTable(R1, asleep),
-        Move(R2, R10),
-        AddConstant(R2, -8),
-        Move(R3, R10),
-        AddConstant(R3, -24),
-        Constant(R4, 0),
-        Call(MAP_UPDATE_ELEM),
-        Label("out"),
-        Constant(R0, 0),
-        Exit,
-    ])
+        Store(R10, VALUE, R8),
+        Store(R10, VALUE + 8, R0),
+    ];
+    assemble(&[&find[..], &lookup(asleep, KEY), &store, &insert(asleep, KEY), &OUT].concat())
 }
 
-/// sched_wakeup(struct task_struct *p). The kernel calls it after the switch that it ends: both hold the lock of the
-/// CPU's queue.
+/// sched_wakeup(struct task_struct *p). Runs after the switch of the same sleep: both hold the lock
+/// of the run queue.
 fn wakes_up(asleep: i32, blocked_ns: i32) -> Vec<u64> {
     use Instruction::*;
-    assemble(&[
-        Load(R2, R1, 0),
-        Store(R10, -8, R2),
-        LoadTable(R1, asleep),
-        Move(R2, R10),
-        AddConstant(R2, -8),
-        Call(MAP_LOOKUP_ELEM),
+    /// Position of the thread number, the key of the second table.
+    const TID: i16 = -16;
+    let find = [Load(R2, R1, 0), Store(R10, KEY, R2)];
+    let since = [
         JumpIf(R0, 0, "out"),
         Move(R6, R0),
         Load(R7, R6, 0),
@@ -127,36 +141,30 @@ fn wakes_up(asleep: i32, blocked_ns: i32) -> Vec<u64> {
         Constant(R2, 0),
         Store(R6, 0, R2),
         Load(R2, R6, 8),
-        Store(R10, -16, R2),
+        Store(R10, TID, R2),
         Call(KTIME_GET_NS),
         Move(R8, R0),
         Subtract(R8, R7),
-        LoadTable(R1, blocked_ns),
-        Move(R2, R10),
-        AddConstant(R2, -16),
-        Call(MAP_LOOKUP_ELEM),
+    ];
+    let add = [
         JumpIf(R0, 0, "new"),
         AtomicAdd(R0, 0, R8),
         Jump("out"),
         Label("new"),
-        Store(R10, -24, R8),
-        LoadTable(R1, blocked_ns),
-        Move(R2, R10),
-        AddConstant(R2, -16),
-        Move(R3, R10),
-        AddConstant(R3, -24),
-        Constant(R4, 0),
-        Call(MAP_UPDATE_ELEM),
-        Label("out"),
-        Constant(R0, 0),
-        Exit,
-    ])
+        Store(R10, VALUE, R8),
+    ];
+    let (row, sum) = (lookup(asleep, KEY), lookup(blocked_ns, TID));
+    assemble(&[&find[..], &row, &since, &sum, &add, &insert(blocked_ns, TID), &OUT].concat())
 }
 
-/// `futex_wait`, which libc does not name yet.
+/// End of both programs.
+const OUT: [Instruction; 3] =
+    [Instruction::Label("out"), Instruction::Constant(R0, 0), Instruction::Exit];
+
+/// Number of `futex_wait`, which libc does not define yet.
 const SYS_FUTEX_WAIT: i32 = 455;
 
-// enum bpf_func_id: numbers that never change.
+// enum bpf_func_id: stable numbers.
 const MAP_LOOKUP_ELEM: i32 = 1;
 const MAP_UPDATE_ELEM: i32 = 2;
 const KTIME_GET_NS: i32 = 5;
@@ -164,7 +172,8 @@ const GET_CURRENT_PID_TGID: i32 = 14;
 const GET_CURRENT_TASK_BTF: i32 = 158;
 const TASK_PT_REGS: i32 = 175;
 
-/// R0 holds results, R1 to R5 arguments, R6 to R9 outlive calls, R10 is the end of a stack of 512 bytes.
+/// Registers: R0 holds results, R1 to R5 arguments; calls preserve R6 to R9; R10 is the end of a
+/// stack of 512 bytes.
 #[derive(Debug, Clone, Copy)]
 struct Register(u8);
 const R0: Register = Register(0);
@@ -177,7 +186,8 @@ const R7: Register = Register(7);
 const R8: Register = Register(8);
 const R10: Register = Register(10);
 
-/// What the programs are made of; all work on 64 bits. The first register is changed (or is the address written to).
+/// Instructions of the programs, on 64 bits. The first register is the destination, or the address
+/// of a store.
 #[derive(Debug, Clone, Copy)]
 enum Instruction {
     Move(Register, Register),
@@ -187,15 +197,15 @@ enum Instruction {
     ShiftLeft(Register, i32),
     ShiftRight(Register, i32),
     Subtract(Register, Register),
-    /// From the second register's address plus an offset.
+    /// Load from the address in the second register plus an offset.
     Load(Register, Register, i16),
-    /// To the first register's address plus an offset.
+    /// Store to the address in the first register plus an offset.
     Store(Register, i16, Register),
     AtomicAdd(Register, i16, Register),
-    /// A table, by its descriptor.
+    /// Load the address of a table, by its descriptor.
     LoadTable(Register, i32),
     Jump(&'static str),
-    /// If the register equals the constant.
+    /// Jump if the register equals the constant.
     JumpIf(Register, i32, &'static str),
     JumpUnless(Register, i32, &'static str),
     Call(i32),
@@ -204,7 +214,7 @@ enum Instruction {
 }
 
 impl Instruction {
-    /// How many words it takes.
+    /// Returns the number of words.
     fn words(self) -> usize {
         match self {
             Instruction::Label(_) => 0,
@@ -214,11 +224,16 @@ impl Instruction {
     }
 }
 
-/// Encodes (RFC 9669: BPF Instruction Set Architecture, 2024). Labels are those of this program.
+/// Encodes a program (RFC 9669: BPF Instruction Set Architecture, 2024). Labels are local to the
+/// program.
 fn assemble(program: &[Instruction]) -> Vec<u64> {
     use Instruction::*;
     let place = |label: &str| -> usize {
-        program.iter().take_while(|i| !matches!(i, Label(l) if *l == label)).map(|i| i.words()).sum()
+        program
+            .iter()
+            .take_while(|i| !matches!(i, Label(l) if *l == label))
+            .map(|i| i.words())
+            .sum()
     };
     // u8 opcode; u4 destination, u4 source; i16 offset; i32 immediate
     let word = |opcode: u8, to: Register, from: Register, offset: i16, immediate: i32| {
@@ -234,7 +249,8 @@ fn assemble(program: &[Instruction]) -> Vec<u64> {
         let one = match instruction {
             Label(_) => continue,
             LoadTable(r, descriptor) => {
-                // The second word is the upper half of a constant; the source says that it is a table's descriptor.
+                // The second word is the upper half of a constant; the source marks the descriptor
+                // of a table.
                 const PSEUDO_MAP_FD: Register = Register(1);
                 words.push(word(0x18, r, PSEUDO_MAP_FD, 0, descriptor));
                 0
@@ -260,22 +276,23 @@ fn assemble(program: &[Instruction]) -> Vec<u64> {
     words
 }
 
-/// Calls bpf(2) with what a command takes: the beginning of `union bpf_attr`, which may be shorter than the kernel's.
+/// Calls bpf(2) with the arguments of a command: the start of `union bpf_attr`, which may be
+/// shorter than in the kernel.
 ///
 /// # Safety
-/// The addresses in `attr` are good for what the command does with them.
+/// The addresses in `attr` must be valid for the command.
 unsafe fn bpf<T>(command: i32, attr: &mut T) -> io::Result<i64> {
-    // SAFETY: attr lives through the call, and has the size that is told.
+    // SAFETY: `attr` lives through the call and has the given size.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attr, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 fn owned(descriptor: i64) -> OwnedFd {
-    // SAFETY: called with descriptors that the kernel has just given us.
+    // SAFETY: callers pass descriptors that the kernel has just opened.
     unsafe { OwnedFd::from_raw_fd(descriptor as i32) }
 }
 
-/// A table whose least recently used rows make room for new ones.
+/// Creates a table that evicts the least recently used rows.
 fn table(key_bytes: usize, value_bytes: usize) -> Result<OwnedFd, Error> {
     const MAP_CREATE: i32 = 0;
     const LRU_HASH: u32 = 9;
@@ -296,7 +313,7 @@ fn table(key_bytes: usize, value_bytes: usize) -> Result<OwnedFd, Error> {
     unsafe { bpf(MAP_CREATE, &mut attr) }.map(owned).map_err(explain)
 }
 
-/// Loads a program, and has it called at a tracepoint for as long as the result is open.
+/// Loads a program and attaches it to a tracepoint as long as the result is open.
 fn program(tracepoint: &CStr, code: &[u64]) -> Result<OwnedFd, Error> {
     const PROG_LOAD: i32 = 5;
     const RAW_TRACEPOINT_OPEN: i32 = 17;
@@ -314,22 +331,23 @@ fn program(tracepoint: &CStr, code: &[u64]) -> Result<OwnedFd, Error> {
         program: u32,
         _padding: u32,
     }
-    // Some functions in the kernel are for programs under the GPL, or both licences, only.
+    // Some functions of the kernel require a program under the GPL, or under a dual licence.
     let mut load = Load {
         kind: RAW_TRACEPOINT,
         words: code.len() as u32,
         code: code.as_ptr() as u64,
         license: c"Dual MIT/GPL".as_ptr() as u64,
     };
-    // SAFETY: code has that many words, the licence ends with a zero, and both live through the call.
+    // SAFETY: `code` has this number of words, the licence ends with a zero, and both live through
+    // the call.
     let program = unsafe { bpf(PROG_LOAD, &mut load) }.map(owned).map_err(explain)?;
     let mut open =
         Open { name: tracepoint.as_ptr() as u64, program: program.as_raw_fd() as u32, _padding: 0 };
-    // SAFETY: the name ends with a zero, and lives through the call.
+    // SAFETY: the name ends with a zero and lives through the call.
     unsafe { bpf(RAW_TRACEPOINT_OPEN, &mut open) }.map(owned).map_err(explain)
 }
 
-/// All rows of a table whose keys and values are plain numbers.
+/// Returns all rows of a table whose keys and values are plain numbers.
 fn rows<K: Copy + Default, V: Copy + Default>(table: &OwnedFd) -> Result<Vec<(K, V)>, Error> {
     const MAP_LOOKUP_BATCH: i32 = 24;
     #[repr(C)]
@@ -356,10 +374,11 @@ fn rows<K: Copy + Default, V: Copy + Default>(table: &OwnedFd) -> Result<Vec<(K,
         row_flags: 0,
         flags: 0,
     };
-    // SAFETY: there is room for as many keys and values as the table may have, they live through the call, and the
-    // caller's types have the sizes that the table was made with: u32, u64 and Asleep take any bits.
+    // SAFETY: the buffers hold as many keys and values as the table can have and live through the
+    // call. The types of the caller have the sizes of the table, and any bits are valid for u32,
+    // u64 and Asleep.
     match unsafe { bpf(MAP_LOOKUP_BATCH, &mut attr) } {
-        // Nothing behind these.
+        // These were the last rows.
         Err(e) if e.raw_os_error() != Some(libc::ENOENT) => {
             Err(Error::Refused { what: "read exact lock times (bpf)".into(), source: e })
         }
@@ -368,14 +387,15 @@ fn rows<K: Copy + Default, V: Copy + Default>(table: &OwnedFd) -> Result<Vec<(K,
 }
 
 fn explain(source: io::Error) -> Error {
-    let missing = |how: &str| Error::Missing { what: "exact lock time (BPF)".into(), how: how.into() };
+    let missing =
+        |how: &str| Error::Unsupported { what: "exact lock time (BPF)".into(), how: how.into() };
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
-            missing("run as root, or give CAP_BPF and CAP_PERFMON; without it, lock time is sampled")
+            missing("run as root, or grant CAP_BPF and CAP_PERFMON; lock time is sampled instead")
         }
-        Some(libc::EINVAL | libc::ENOSYS | libc::ENOENT) => {
-            missing("it wants Linux 5.18 or later with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF")
-        }
+        Some(libc::EINVAL | libc::ENOSYS | libc::ENOENT) => missing(
+            "it requires Linux 5.18 or later with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF",
+        ),
         _ => Error::Refused { what: "count lock time in the kernel (bpf)".into(), source },
     }
 }

@@ -1,29 +1,30 @@
-//! What a journal's records add up to: for each thread and property, what it was and what we made of it.
+//! The sum of the records of a journal: for each thread and property, the original value and the
+//! values that Corebeat set.
 
 use super::{Record, Set};
-use crate::hand::setting::{Kind, Setting};
+use crate::actuator::setting::{Kind, Setting};
 use corebeat_machine::ThreadId;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// How many of our latest values of one property are recognised as handed down by us: a thread that was just born may still have
-/// one that its creator had a moment ago.
-const OURS_MAX: usize = 8;
+/// Number of latest values of one property that count as inherited from Corebeat's changes: a new
+/// thread may have a value that its creator had a moment ago.
+const VALUES_MAX: usize = 8;
 
 /// One property of one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) thread: ThreadId,
     pub(crate) process: ThreadId,
-    /// When we first changed it, in clock ticks since boot.
+    /// Time of the first change, in clock ticks since boot.
     pub(crate) since: u64,
-    /// What it is to be again.
+    /// Original value.
     pub(crate) old: Setting,
-    /// What we made it, oldest first; never empty.
-    ours: Vec<Setting>,
-    /// What we asked for last; the kernel may have taken something else.
-    asked: Setting,
-    /// The last change may or may not have been made, and the kernel may have cut it.
+    /// Values that Corebeat set, oldest first; never empty.
+    values: Vec<Setting>,
+    /// Value that Corebeat requested last; the kernel may have set another.
+    requested: Setting,
+    /// Whether the last change may not have been made, or may have been reduced by the kernel.
     open: bool,
 }
 
@@ -32,48 +33,49 @@ impl Entry {
         self.old.kind()
     }
 
-    /// Whether this value is what we made of it last: another one is somebody else's, also where we had made it the same before.
-    /// While it is not known whether a change was made, what was before it counts too.
+    /// Returns whether this value is the last one that Corebeat set. Any other value, even an
+    /// earlier one of Corebeat, was set by another program. While it is unknown whether the last
+    /// change was made, the value before that change counts as well.
     pub(crate) fn is_last(&self, value: &Setting) -> bool {
-        let cut = match (value, self.ours.last()) {
-            // The kernel leaves out CPUs that the cpuset does not hold.
-            (Setting::Cpus(now), Some(Setting::Cpus(asked))) if self.open => {
-                !now.is_empty() && now.iter().all(|c| asked.contains(c))
+        let cut = match (value, self.values.last()) {
+            // The kernel removes CPUs that are not in the cpuset.
+            (Setting::Cpus(now), Some(Setting::Cpus(requested))) if self.open => {
+                !now.is_empty() && now.iter().all(|c| requested.contains(c))
             }
             _ => false,
         };
-        let latest = self.ours.iter().rev().take(if self.open { 2 } else { 1 });
+        let latest = self.values.iter().rev().take(if self.open { 2 } else { 1 });
         cut || latest.into_iter().any(|v| v == value)
     }
 
-    /// Whether this was asked for already, and `now` is what the kernel made of it.
-    pub(crate) fn is_settled(&self, asked: &Setting, now: &Setting) -> bool {
-        self.asked == *asked && self.ours.last() == Some(now)
+    /// Returns whether this value was requested before, and `now` is what the kernel set.
+    pub(crate) fn is_settled(&self, requested: &Setting, now: &Setting) -> bool {
+        self.requested == *requested && self.values.last() == Some(now)
     }
 
     fn push(&mut self, value: Setting) {
-        self.ours.retain(|v| *v != value);
-        self.ours.push(value);
-        if self.ours.len() > OURS_MAX {
-            self.ours.remove(0);
+        self.values.retain(|v| *v != value);
+        self.values.push(value);
+        if self.values.len() > VALUES_MAX {
+            self.values.remove(0);
         }
     }
 }
 
-/// All that is to be undone.
+/// All changes to undo.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Ledger {
-    /// In the order of first changes.
+    /// Entries in the order of first changes.
     entries: Vec<Entry>,
     index: HashMap<(ThreadId, Kind), usize>,
     groups: Vec<PathBuf>,
     enabled: Vec<PathBuf>,
-    /// In the order in which they were stopped.
+    /// Stopped processes, in the order of stopping.
     stopped: Vec<ThreadId>,
 }
 
 impl Ledger {
-    /// Takes in one record.
+    /// Adds one record.
     pub(crate) fn note(&mut self, record: &Record) {
         match record {
             Record::Set(set) => self.set(set),
@@ -104,17 +106,17 @@ impl Ledger {
             process: ThreadId { tid: set.pid, start_ticks: set.pid_start },
             since: set.at,
             old: set.old.clone(),
-            ours: vec![set.new.clone()],
-            asked: set.new.clone(),
+            values: vec![set.new.clone()],
+            requested: set.new.clone(),
             open: true,
         };
         match self.index.get(&key).map(|&i| &mut self.entries[i]) {
             Some(e) if e.old == set.old || e.is_last(&set.old) => {
                 e.push(set.new.clone());
-                e.asked = set.new.clone();
+                e.requested = set.new.clone();
                 e.open = true;
             }
-            // Somebody else changed it in between: theirs is what it is to be again.
+            // Another program changed the value in between: its value is the one to restore.
             Some(e) => *e = fresh,
             None => {
                 self.index.insert(key, self.entries.len());
@@ -123,11 +125,11 @@ impl Ledger {
         }
     }
 
-    /// A change has failed: the thread has this value again.
-    pub(crate) fn took_back(&mut self, thread: ThreadId, value: &Setting) {
+    /// Records that a change was rolled back: the thread has this value again.
+    pub(crate) fn rolled_back(&mut self, thread: ThreadId, value: &Setting) {
         if let Some(&i) = self.index.get(&(thread, value.kind())) {
             self.entries[i].push(value.clone());
-            self.entries[i].asked = value.clone();
+            self.entries[i].requested = value.clone();
         }
     }
 
@@ -135,7 +137,7 @@ impl Ledger {
         self.index.get(&(thread, kind)).map(|&i| &self.entries[i])
     }
 
-    /// The process of a thread that is noted.
+    /// Returns the process of a thread in the ledger.
     pub(crate) fn process(&self, thread: ThreadId) -> Option<ThreadId> {
         Setting::KINDS.into_iter().find_map(|kind| self.entry(thread, kind)).map(|e| e.process)
     }
@@ -144,23 +146,24 @@ impl Ledger {
         &self.entries
     }
 
-    /// Control groups of ours.
+    /// Returns the control groups of Corebeat.
     pub(crate) fn groups(&self) -> &[PathBuf] {
         &self.groups
     }
 
-    /// Control groups for whose children we switched the cpu controller on.
+    /// Returns the groups for whose children Corebeat enabled the cpu controller.
     pub(crate) fn enabled(&self) -> &[PathBuf] {
         &self.enabled
     }
 
-    /// Processes that we have stopped by signals, in the order in which that was done.
+    /// Returns the processes that are stopped by signals, in the order of stopping.
     pub(crate) fn stopped(&self) -> &[ThreadId] {
         &self.stopped
     }
 
-    /// From whom a thread that was never changed itself has inherited this value: from somebody in one of `processes`,
-    /// changed before the thread was born. New threads get the properties of their creator.
+    /// Returns the entry from which a thread without an entry has inherited this value: that of a
+    /// thread in one of `processes`, changed before the new thread started. New threads inherit
+    /// the properties of their creator.
     pub(crate) fn creator(
         &self,
         thread: ThreadId,
@@ -172,29 +175,30 @@ impl Ledger {
                 && e.since <= thread.start_ticks
                 && e.thread != thread
                 && processes.contains(&e.process)
-                && self.hands_down(e, value)
+                && self.is_inheritable(e, value)
                 && e.old != *value
         })
     }
 
-    /// Whether who is started by a thread with this entry may begin with this value.
-    pub(crate) fn hands_down(&self, entry: &Entry, value: &Setting) -> bool {
+    /// Returns whether a thread may have inherited this value from a thread with this entry.
+    pub(crate) fn is_inheritable(&self, entry: &Entry, value: &Setting) -> bool {
         match value {
             Setting::ResetOnFork(_) => false,
             Setting::Nice(0) if self.entry(entry.thread, Kind::ResetOnFork).is_some() => {
-                entry.ours.iter().any(|v| v == value || v.is_raised())
+                entry.values.iter().any(|v| v == value || v.is_raised())
             }
-            value => entry.ours.contains(value),
+            value => entry.values.contains(value),
         }
     }
 
-    /// Forgets the threads that `gone` names.
+    /// Keeps the entries for which `keep` returns true.
     pub(crate) fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
         self.entries.retain(keep);
-        self.index = self.entries.iter().enumerate().map(|(i, e)| ((e.thread, e.kind()), i)).collect();
+        self.index =
+            self.entries.iter().enumerate().map(|(i, e)| ((e.thread, e.kind()), i)).collect();
     }
 
-    /// A part of it: what was done to these processes, and these control groups.
+    /// Returns the changes to these processes and these control groups.
     pub(crate) fn part(&self, processes: &HashSet<ThreadId>, groups: &[&Path]) -> Ledger {
         let mut part = self.clone();
         part.retain(|e| processes.contains(&e.process));
@@ -204,20 +208,20 @@ impl Ledger {
         part
     }
 
-    /// Forgets such a part.
+    /// Removes the changes that another ledger contains.
     pub(crate) fn remove(&mut self, part: &Ledger) {
         self.retain(|e| part.entry(e.thread, e.kind()).is_none());
         self.groups.retain(|g| !part.groups.contains(g));
         self.stopped.retain(|p| !part.stopped.contains(p));
     }
 
-    /// Records that add up to this ledger.
+    /// Returns records whose sum is this ledger.
     pub(crate) fn records(&self) -> Vec<Record> {
         let mut records = Vec::new();
         records.extend(self.enabled.iter().map(|path| Record::Enable { path: path.clone() }));
         records.extend(self.groups.iter().map(|path| Record::Group { path: path.clone() }));
         for e in &self.entries {
-            records.extend(e.ours.iter().map(|new| {
+            records.extend(e.values.iter().map(|new| {
                 Record::Set(Set {
                     tid: e.thread.tid,
                     start: e.thread.start_ticks,
@@ -230,7 +234,8 @@ impl Ledger {
             }));
         }
         records.push(Record::Done);
-        records.extend(self.stopped.iter().map(|p| Record::Stop { tid: p.tid, start: p.start_ticks }));
+        records
+            .extend(self.stopped.iter().map(|p| Record::Stop { tid: p.tid, start: p.start_ticks }));
         records
     }
 }
@@ -269,23 +274,26 @@ mod tests {
         let ledger = ledger([set(0, 5), Record::Done, set(5, 7), Record::Done]);
         let entry = ledger.entry(T, Kind::Nice).unwrap();
         assert_eq!(entry.old, Setting::Nice(0));
-        assert!(entry.is_last(&Setting::Nice(7)) && ledger.hands_down(entry, &Setting::Nice(5)));
+        assert!(
+            entry.is_last(&Setting::Nice(7)) && ledger.is_inheritable(entry, &Setting::Nice(5))
+        );
     }
 
     #[test]
-    fn ledger_takes_an_earlier_value_of_ours_for_somebody_elses_doing() {
+    fn ledger_attributes_an_earlier_own_value_to_another_program() {
         let done = ledger([set(0, 5), Record::Done, set(5, 7), Record::Done]);
         let entry = done.entry(T, Kind::Nice).unwrap();
         assert!(!entry.is_last(&Setting::Nice(5)) && !entry.is_last(&Setting::Nice(0)));
-        // Unless the last change may not have been made at all.
+        // The exception: the last change may not have been made.
         let open = ledger([set(0, 5), Record::Done, set(5, 7)]);
         assert!(open.entry(T, Kind::Nice).unwrap().is_last(&Setting::Nice(5)));
-        let theirs = ledger([set(0, 5), Record::Done, set(5, 7), Record::Done, set(5, 9), Record::Done]);
-        assert_eq!(theirs.entry(T, Kind::Nice).unwrap().old, Setting::Nice(5));
+        let by_other =
+            ledger([set(0, 5), Record::Done, set(5, 7), Record::Done, set(5, 9), Record::Done]);
+        assert_eq!(by_other.entry(T, Kind::Nice).unwrap().old, Setting::Nice(5));
     }
 
     #[test]
-    fn ledger_where_somebody_came_between_keeps_theirs() {
+    fn ledger_keeps_the_value_of_an_intervening_program() {
         let ledger = ledger([set(0, 5), Record::Done, set(9, 7), Record::Done]);
         let entry = ledger.entry(T, Kind::Nice).unwrap();
         assert_eq!(entry.old, Setting::Nice(9));
@@ -293,11 +301,12 @@ mod tests {
     }
 
     #[test]
-    fn creator_is_one_changed_before_the_birth_in_the_same_process() {
+    fn creator_was_changed_before_the_start_in_the_same_process() {
         let ledger = ledger([set(0, 5)]);
         let born = |start_ticks| ThreadId { tid: 9, start_ticks };
         let family = HashSet::from([T]);
-        let of = |t, nice, f: &HashSet<_>| ledger.creator(t, &Setting::Nice(nice), f).map(|e| e.thread);
+        let of =
+            |t, nice, f: &HashSet<_>| ledger.creator(t, &Setting::Nice(nice), f).map(|e| e.thread);
         assert_eq!(of(born(70), 5, &family), Some(T));
         assert_eq!(of(born(69), 5, &family), None, "older than the change");
         assert_eq!(of(born(70), 4, &family), None, "another value");

@@ -1,14 +1,14 @@
-//! Journals that nobody of ours has written so: one clear line, and nothing is changed.
+//! Invalid and hostile journals: one clear line each, and no change.
 
 use crate::victim as eyes;
-use crate::victim::{Player, look_all, threads};
+use crate::victim::{Player, all_settings, print_line, threads};
 use corebeat_linux::{Error, restore_all};
 use corebeat_machine::ThreadId;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// A line as a journal has it.
+/// Returns a line of a journal.
 fn line(json: &str) -> String {
     format!("[\"{:08x}\",{json}]\n", crc32fast::hash(json.as_bytes()))
 }
@@ -30,14 +30,32 @@ fn here() -> String {
     start(&read("/proc/sys/kernel/random/boot_id"))
 }
 
-/// A journal which says that this thread was of class batch, and was made normal.
+/// Returns a journal according to which the class of this thread changed from batch to normal.
 fn was_batch(thread: ThreadId) -> String {
     let ThreadId { tid, start_ticks } = thread;
     here()
         + &line(&format!(
-            r#"{{"set":{{"tid":{tid},"start":{start_ticks},"pid":{tid},"pid_start":{start_ticks},"at":9000000000,"old":{{"policy":3}},"new":{{"policy":0}}}}}}"#
+            r#"{{"set":{{"tid":{tid},"start":{start_ticks},"pid":{tid},{}}}}}"#,
+            format_args!(
+                r#""pid_start":{start_ticks},"at":9000000000,"old":{{"policy":3}},"new":{{"policy":0}}"#
+            )
         ))
         + &line(r#""done""#)
+}
+
+/// Checks, in a mount namespace whose `/proc` hides processes of other users, that an entry that
+/// cannot be verified is reported and kept.
+pub(crate) fn hidden(dir: &Path) {
+    let path = dir.join("a.journal");
+    fs::write(&path, was_batch(ThreadId { tid: 1, start_ticks: 1 })).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    for _ in 0..2 {
+        let restored = restore_all(dir).unwrap().restored;
+        let [left] = &restored.left[..] else { panic!("{restored:?}") };
+        assert!(left.contains("thread 1: cannot restore") && left.contains("hides"), "{left}");
+        assert!(path.exists());
+    }
+    print_line("passed");
 }
 
 struct Scene {
@@ -50,7 +68,7 @@ impl Scene {
     fn new() -> Scene {
         let dir = tempfile::tempdir().unwrap();
         let mut victim = Player::start("play", "victim 2");
-        victim.hear("ready");
+        victim.wait_for("ready");
         let thread = eyes::identity(victim.pid());
         Scene { dir, victim, thread }
     }
@@ -62,58 +80,58 @@ impl Scene {
         path
     }
 
-    /// Restores, and expects one line that says this, and nothing changed.
+    /// Restores, and expects one line with this reason and no change.
     fn expect_unused(&self, path: &Path, why: &str) {
-        let before = look_all(self.victim.pid());
-        let restored = restore_all(self.dir.path()).unwrap();
+        let before = all_settings(self.victim.pid());
+        let restored = restore_all(self.dir.path()).unwrap().restored;
         assert!(restored.undone.is_empty(), "{why}: {restored:?}");
         let [line] = &restored.left[..] else { panic!("{why}: {restored:?}") };
         assert!(line.contains(why) && line.contains(path.to_str().unwrap()), "{why}: {line}");
-        assert_eq!(look_all(self.victim.pid()), before);
-        assert!(path.symlink_metadata().is_ok(), "{why}: it is kept to be looked at");
+        assert_eq!(all_settings(self.victim.pid()), before);
+        assert!(path.symlink_metadata().is_ok(), "{why}: the journal is kept for inspection");
         fs::remove_file(path).unwrap();
     }
 }
 
 #[test]
 fn journal_written_by_hand_is_followed() {
-    // The proof that the others here are refused for the reasons they name.
+    // Proves that the other journals are refused for the given reasons.
     let scene = Scene::new();
     scene.write("a.journal", was_batch(scene.thread));
-    let restored = restore_all(scene.dir.path()).unwrap();
+    let restored = restore_all(scene.dir.path()).unwrap().restored;
     assert_eq!(restored.undone.len(), 1, "{restored:?}");
-    assert_eq!(eyes::look(scene.thread.tid).policy, libc::SCHED_BATCH as u32);
+    assert_eq!(eyes::settings_of(scene.thread.tid).policy, libc::SCHED_BATCH as u32);
     assert!(!scene.dir.path().join("a.journal").exists());
 }
 
 #[test]
-fn journal_of_a_recycled_number_changes_nothing() {
+fn journal_with_a_reused_number_changes_nothing() {
     let scene = Scene::new();
-    let before = look_all(scene.victim.pid());
+    let before = all_settings(scene.victim.pid());
     let start_ticks = scene.thread.start_ticks + 1;
     scene.write("a.journal", was_batch(ThreadId { start_ticks, ..scene.thread }));
     assert_eq!(restore_all(scene.dir.path()).unwrap(), Default::default());
-    assert_eq!(look_all(scene.victim.pid()), before);
+    assert_eq!(all_settings(scene.victim.pid()), before);
     assert_eq!(threads(scene.victim.pid())[0], scene.thread);
 }
 
 #[test]
-fn journal_half_rewritten_goes_and_the_whole_one_is_followed() {
+fn incomplete_rewritten_journal_is_removed_and_the_complete_one_used() {
     let scene = Scene::new();
     scene.write("a.journal", was_batch(scene.thread));
     scene.write("a.journal.new", here());
-    assert_eq!(restore_all(scene.dir.path()).unwrap().undone.len(), 1);
+    assert_eq!(restore_all(scene.dir.path()).unwrap().restored.undone.len(), 1);
     assert_eq!(fs::read_dir(scene.dir.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn journal_of_before_a_reboot_is_void() {
+fn journal_from_before_a_reboot_is_void() {
     let scene = Scene::new();
     let text = was_batch(scene.thread).replace(&here(), &start("another-boot"));
     let path = scene.write("a.journal", text);
     assert_eq!(restore_all(scene.dir.path()).unwrap(), Default::default());
     assert!(!path.exists());
-    assert_eq!(eyes::look(scene.thread.tid).policy, 0);
+    assert_eq!(eyes::settings_of(scene.thread.tid).policy, 0);
 }
 
 #[test]
@@ -126,8 +144,9 @@ fn journal_that_is_damaged_is_not_used() {
     scene.expect_unused(&scene.write("a.journal", flipped), "line 2 is damaged");
     let headless: String = good.lines().skip(1).map(|l| format!("{l}\n")).collect();
     scene.expect_unused(&scene.write("b.journal", headless), "line 1 is damaged");
-    scene.expect_unused(&scene.write("c.journal", good.clone() + "\n" + &good), "line 4 is damaged");
-    // Right by its sum, wrong by its meaning: a real-time class, and values of two kinds.
+    scene
+        .expect_unused(&scene.write("c.journal", good.clone() + "\n" + &good), "line 4 is damaged");
+    // A correct checksum with invalid content: a real-time class, and values of two kinds.
     for wrong in [("{\"policy\":3}", "{\"policy\":1}"), ("{\"policy\":3}", "{\"nice\":3}")] {
         let body = good.lines().nth(1).unwrap().replace(wrong.0, wrong.1);
         let text = here() + &line(&body[12..body.len() - 1]);
@@ -136,19 +155,23 @@ fn journal_that_is_damaged_is_not_used() {
 }
 
 #[test]
-fn journal_with_a_torn_tail_is_used_up_to_there() {
+fn truncated_journal_is_used_up_to_the_last_complete_line() {
     let scene = Scene::new();
     let good = was_batch(scene.thread);
     let second = good.find('\n').unwrap() + 1;
     scene.write("a.journal", &good[..second + 40]);
     assert_eq!(restore_all(scene.dir.path()).unwrap(), Default::default());
-    assert_eq!(eyes::look(scene.thread.tid).policy, 0, "what is torn was not begun");
+    assert_eq!(
+        eyes::settings_of(scene.thread.tid).policy,
+        0,
+        "the change of an incomplete line was never made"
+    );
     scene.write("b.journal", &good[..good.len() - 4]);
-    assert_eq!(restore_all(scene.dir.path()).unwrap().undone.len(), 1);
+    assert_eq!(restore_all(scene.dir.path()).unwrap().restored.undone.len(), 1);
 }
 
 #[test]
-fn journal_that_others_may_have_written_is_not_used() {
+fn journal_that_other_users_may_have_written_is_not_used() {
     let scene = Scene::new();
     let path = scene.write("a.journal", was_batch(scene.thread));
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
@@ -169,35 +192,39 @@ fn journal_that_others_may_have_written_is_not_used() {
 }
 
 #[test]
-fn journal_that_is_huge_or_no_file_is_not_used() {
+fn huge_or_irregular_journal_is_not_used() {
     let scene = Scene::new();
     let path = scene.write("a.journal", was_batch(scene.thread));
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
     scene.expect_unused(&path, "MiB");
     let path = scene.dir.path().join("b.journal");
-    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
     scene.expect_unused(&path, "plain file");
 }
 
 #[test]
-fn journal_that_names_a_strange_group_removes_nothing() {
+fn journal_with_an_unrelated_group_removes_nothing() {
     let scene = Scene::new();
     let dir = scene.dir.path().join("corebeat-x");
     fs::create_dir(&dir).unwrap();
     let group = format!(r#"{{"group":{{"path":"{}"}}}}"#, dir.display());
     scene.write("a.journal", here() + &line(&group));
-    let restored = restore_all(scene.dir.path()).unwrap();
-    assert!(restored.left.len() == 1 && restored.left[0].contains("no control group"), "{restored:?}");
+    let restored = restore_all(scene.dir.path()).unwrap().restored;
+    assert!(
+        restored.left.len() == 1 && restored.left[0].contains("not a control group"),
+        "{restored:?}"
+    );
     assert!(dir.exists());
 }
 
 #[test]
-fn state_directory_of_others_is_refused() {
+fn state_folder_of_another_user_is_refused() {
     let scene = Scene::new();
     scene.write("a.journal", was_batch(scene.thread));
     fs::set_permissions(scene.dir.path(), Permissions::from_mode(0o777)).unwrap();
     let error = restore_all(scene.dir.path()).unwrap_err();
     assert!(matches!(error, Error::Denied { .. }) && error.to_string().contains("700"), "{error}");
-    assert_eq!(eyes::look(scene.thread.tid).policy, 0);
+    assert_eq!(eyes::settings_of(scene.thread.tid).policy, 0);
     assert_eq!(restore_all(&scene.dir.path().join("none")).unwrap(), Default::default());
 }

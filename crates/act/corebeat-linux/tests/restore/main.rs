@@ -1,41 +1,118 @@
-//! What the hands change on real threads is put back, however Corebeat ends.
+//! Changes to real threads are undone, however Corebeat ends.
 
+mod conformance;
 mod hostile;
 mod victim;
 
-use corebeat_linux::{Error, Hands, restore_all};
-use corebeat_machine::{Action, Class, CpuId, CpuSet, NodeId, ProgramId, Target, ThreadId};
+use corebeat_linux::{Actuator, Error, LinuxMachine, Offer, Options, facts, restore_all};
+use corebeat_machine::{
+    Action, Class, CpuId, CpuSet, NodeId, ProgramId, Restored, Target, ThreadId,
+};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use victim::{Player, Seen, identity, look, look_all, play_victim, role, say, threads};
+use victim::{
+    Observed, Player, all_settings, identity, play_victim, print_line, role, settings_of, threads,
+};
 
 const P: ProgramId = ProgramId(7);
 const ALL: Target = Target::Program(P);
 const NOBODY: u32 = 65534;
 
-/// A process with four threads, once they are there.
+/// Starts a process with four threads, and waits for the threads.
 fn victim() -> Player {
     let mut player = Player::start("play", "victim 4");
-    player.hear("ready");
+    player.wait_for("ready");
     while threads(player.pid()).len() < 5 {
-        std::thread::yield_now(); // the harness' thread, and four of the victim's
+        std::thread::yield_now(); // one thread of the harness, and four of the victim
     }
     player
 }
 
-/// One of the CPUs that this process may run on.
-fn one_cpu() -> CpuSet {
-    look(std::process::id() as i32).cpus.iter().take(1).collect()
+/// A victim, and an actuator that changes it.
+struct Scene {
+    dir: tempfile::TempDir,
+    victim: Player,
+    /// Settings of the threads before any change.
+    before: Vec<Observed>,
+    actuator: Actuator,
 }
 
-/// Actions that set everything, each on all threads. Slices only where the kernel has them.
+impl Scene {
+    fn new() -> Scene {
+        let (dir, victim) = (tempfile::tempdir().unwrap(), victim());
+        let (before, actuator) = (all_settings(victim.pid()), Actuator::new(dir.path()));
+        Scene { dir, victim, before, actuator }
+    }
+
+    fn pid(&self) -> i32 {
+        self.victim.pid()
+    }
+
+    fn threads(&self) -> Vec<ThreadId> {
+        threads(self.pid())
+    }
+
+    /// Applies an action to the present threads. Returns whether a setting changed.
+    fn apply(&mut self, action: &Action) -> Result<bool, Error> {
+        let threads = self.threads();
+        self.actuator.apply(action, P, &threads).map(|effect| effect.has_changed())
+    }
+
+    /// Same as [`Scene::apply`]. `None` if this host does not support the action.
+    fn apply_if_supported(&mut self, action: &Action) -> Option<bool> {
+        match self.apply(action) {
+            Err(Error::Denied { .. } | Error::Unsupported { .. }) => None,
+            other => Some(other.unwrap_or_else(|e| panic!("{action:?}: {e}"))),
+        }
+    }
+
+    fn apply_all(&mut self) {
+        let threads = self.threads();
+        apply_all(&mut self.actuator, &threads);
+    }
+
+    /// Returns the present settings of the threads.
+    fn now(&self) -> Vec<Observed> {
+        all_settings(self.pid())
+    }
+
+    /// Returns whether all threads, also new ones, have the settings before any change.
+    fn is_original(&self) -> bool {
+        self.now().iter().all(|settings| *settings == self.before[0])
+    }
+
+    /// Lets the victim start a thread, and waits for it.
+    fn grow(&mut self) {
+        self.victim.send("more");
+        self.victim.wait_for("born");
+    }
+
+    /// Starts a Corebeat with a role, which acts on the victim and has a journal in the folder.
+    fn play(&self, role: &str) -> Player {
+        Player::start("play", &format!("{role} {} {}", self.dir.path().display(), self.pid()))
+    }
+
+    fn journals(&self) -> usize {
+        journals(self.dir.path())
+    }
+
+    /// Undoes the changes of killed Corebeats.
+    fn restore_all(&self) -> Restored {
+        restore_all(self.dir.path()).unwrap().restored
+    }
+}
+
+/// Returns a set of one CPU on which this process may run.
+fn one_cpu() -> CpuSet {
+    settings_of(std::process::id() as i32).cpus.iter().take(1).collect()
+}
+
+/// Returns actions that change every setting of all threads, including slices if the kernel has
+/// them.
 fn actions() -> Vec<Action> {
-    let mut all = vec![
-        Action::SetCpus { target: ALL, cpus: Some(one_cpu()) },
-        Action::SetClass { target: ALL, class: Some(Class::Batch) },
-    ];
-    if look(std::process::id() as i32).slice_ns > 0 {
+    let mut all = vec![Action::SetCpus { target: ALL, cpus: Some(one_cpu()) }, class(Class::Batch)];
+    if settings_of(std::process::id() as i32).slice_ns > 0 {
         all.push(Action::SetSlice { target: ALL, slice_us: Some(20_000) });
     }
     if is_root() {
@@ -48,13 +125,13 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn apply_all(hands: &mut Hands, threads: &[ThreadId]) {
+fn apply_all(actuator: &mut Actuator, threads: &[ThreadId]) {
     for action in actions() {
-        hands.apply(&action, P, threads).unwrap_or_else(|e| panic!("{action:?}: {e}"));
+        actuator.apply(&action, P, threads).unwrap_or_else(|e| panic!("{action:?}: {e}"));
     }
     for action in [Action::SetWeight { program: P, weight: 50 }, limit(Some(0.5))] {
-        match hands.apply(&action, P, threads) {
-            Ok(_) | Err(Error::Denied { .. } | Error::Missing { .. }) => {}
+        match actuator.apply(&action, P, threads) {
+            Ok(_) | Err(Error::Denied { .. } | Error::Unsupported { .. }) => {}
             Err(e) => panic!("{action:?}: {e}"),
         }
     }
@@ -64,19 +141,25 @@ fn freeze(frozen: bool) -> Action {
     Action::SetFrozen { program: P, frozen }
 }
 
+fn class(class: Class) -> Action {
+    Action::SetClass { target: ALL, class: Some(class) }
+}
+
 fn limit(cpus: Option<f64>) -> Action {
     Action::SetQuota { program: P, cpus }
 }
 
-fn is_changed(seen: &Seen) -> bool {
-    seen.policy == libc::SCHED_BATCH as u32 && seen.cpus == one_cpu() && (seen.nice == 5 || !is_root())
+fn is_changed(seen: &Observed) -> bool {
+    seen.policy == libc::SCHED_BATCH as u32
+        && seen.cpus == one_cpu()
+        && (seen.nice == 5 || !is_root())
 }
 
 fn journals(dir: &Path) -> usize {
     std::fs::read_dir(dir).map_or(0, |d| d.count())
 }
 
-/// The other processes of these tests. As a test of its own it does nothing.
+/// The other processes of these tests. Does nothing as a test.
 #[test]
 fn play() {
     if let Some(args) = role("victim") {
@@ -84,284 +167,275 @@ fn play() {
     }
     if let Some(args) = role("corebeat") {
         let (dir, pid) = (&args[0], args[1].parse().unwrap());
-        let mut hands = Hands::new(dir);
-        apply_all(&mut hands, &threads(pid));
-        say("done");
+        let mut actuator = Actuator::new(dir);
+        apply_all(&mut actuator, &threads(pid));
+        print_line("done");
         std::thread::sleep(std::time::Duration::from_secs(600));
     }
     if let Some(args) = role("busy") {
         let (dir, pid): (_, i32) = (&args[0], args[1].parse().unwrap());
-        let mut hands = Hands::new(dir);
-        say("done");
+        let mut actuator = Actuator::new(dir);
+        print_line("done");
         for round in 0u32.. {
-            apply_all(&mut hands, &threads(pid));
+            apply_all(&mut actuator, &threads(pid));
             let all = threads(pid);
-            let cpus = if round % 2 == 0 { one_cpu() } else { [CpuId(0), CpuId(1)].into_iter().collect() };
-            hands
-                .apply(&Action::SetCpus { target: Target::Thread(all[1]), cpus: Some(cpus) }, P, &all)
+            let cpus =
+                if round % 2 == 0 { one_cpu() } else { [CpuId(0), CpuId(1)].into_iter().collect() };
+            actuator
+                .apply(
+                    &Action::SetCpus { target: Target::Thread(all[1]), cpus: Some(cpus) },
+                    P,
+                    &all,
+                )
                 .unwrap();
             if is_root() {
-                // A raise has more to undo: that it is handed down to nobody.
-                hands.apply(&Action::SetNice { target: ALL, nice: -5 }, P, &all).unwrap();
+                // A raise also sets reset-on-fork, which has to be undone.
+                actuator.apply(&Action::SetNice { target: ALL, nice: -5 }, P, &all).unwrap();
             }
             if round % 3 == 0 {
-                hands.undo_all();
+                actuator.restore();
             }
         }
     }
     if let Some(args) = role("freezer") {
         let (dir, pid): (_, i32) = (&args[0], args[1].parse().unwrap());
-        let mut hands = Hands::new(dir);
-        say("done");
+        let mut actuator = Actuator::new(dir);
+        print_line("done");
         for round in 0u32.. {
-            hands.apply(&freeze(round % 5 != 4), P, &threads(pid)).unwrap();
+            actuator.apply(&freeze(round % 5 != 4), P, &threads(pid)).unwrap();
             if round % 7 == 6 {
-                hands.undo_all();
+                actuator.restore();
             }
         }
     }
     if let Some(args) = role("thawed") {
-        let (mut hands, all) = (Hands::new(&args[0]), threads(args[1].parse().unwrap()));
+        let (mut actuator, all) = (Actuator::new(&args[0]), threads(args[1].parse().unwrap()));
         for frozen in [true, false] {
-            hands.apply(&freeze(frozen), P, &all).unwrap();
+            actuator.apply(&freeze(frozen), P, &all).unwrap();
         }
-        say("done");
+        print_line("done");
         std::thread::sleep(std::time::Duration::from_secs(600));
     }
     if let Some(args) = role("full") {
         full(&args[0], args[1].parse().unwrap());
     }
-    if let Some(args) = role("poor") {
-        poor(Path::new(&args[0]));
+    if role("poor").is_some() {
+        unprivileged();
     }
     if let Some(args) = role("turns") {
         turns(Path::new(&args[0]));
+    }
+    if let Some(args) = role("hidden") {
+        hostile::hidden(Path::new(&args[0]));
+    }
+    if let Some(args) = role("foreign") {
+        foreign(Path::new(&args[0]));
     }
     if let Some(args) = role("killed") {
         killed(Path::new(&args[0]));
     }
     if let Some(args) = role("read-only") {
         let me = [identity(std::process::id() as i32)];
-        let mut hands = Hands::new(&args[0]);
-        let error = hands.apply(&Action::SetWeight { program: P, weight: 50 }, P, &me).unwrap_err();
-        say(&format!("error {error}"));
+        let mut actuator = Actuator::new(&args[0]);
+        let error =
+            actuator.apply(&Action::SetWeight { program: P, weight: 50 }, P, &me).unwrap_err();
+        print_line(&format!("error {error}"));
     }
 }
 
 #[test]
-fn undo_all_after_every_action_leaves_all_as_before() {
-    let dir = tempfile::tempdir().unwrap();
-    let victim = victim();
-    let before = look_all(victim.pid());
-    let mut hands = Hands::new(dir.path());
-    apply_all(&mut hands, &threads(victim.pid()));
-    assert!(look_all(victim.pid()).iter().all(is_changed), "{:?}", look_all(victim.pid()));
-    let restored = hands.undo_all();
-    assert_eq!(look_all(victim.pid()), before);
+fn restore_after_every_action_undoes_all() {
+    let mut scene = Scene::new();
+    scene.apply_all();
+    assert!(scene.now().iter().all(is_changed), "{:?}", scene.now());
+    let restored = scene.actuator.restore();
+    assert_eq!(scene.now(), scene.before);
     assert!(restored.left.is_empty() && !restored.undone.is_empty(), "{restored:?}");
-    assert_eq!(journals(dir.path()), 0);
+    assert_eq!(scene.journals(), 0);
 }
 
 #[test]
-fn dropping_the_hands_in_a_panic_undoes() {
-    let dir = tempfile::tempdir().unwrap();
-    let victim = victim();
-    let before = look_all(victim.pid());
-    let all = threads(victim.pid());
-    let result = std::panic::catch_unwind(|| {
-        let mut hands = Hands::new(dir.path());
-        apply_all(&mut hands, &all);
+fn dropping_the_actuator_in_a_panic_undoes_changes() {
+    let scene = Scene::new();
+    let (all, mut actuator) = (scene.threads(), Actuator::new(scene.dir.path()));
+    let result = std::panic::catch_unwind(move || {
+        apply_all(&mut actuator, &all);
         std::panic::resume_unwind(Box::new(()));
     });
     assert!(result.is_err());
-    assert_eq!(look_all(victim.pid()), before);
+    assert_eq!(scene.now(), scene.before);
 }
 
 #[test]
-fn slice_of_none_and_undone_class_are_those_of_before() {
-    let dir = tempfile::tempdir().unwrap();
-    let victim = victim();
-    let all = threads(victim.pid());
-    let before = look_all(victim.pid());
-    let mut hands = Hands::new(dir.path());
+fn slice_of_none_and_restored_class_are_the_original_ones() {
+    let mut scene = Scene::new();
     let slice = |slice_us| Action::SetSlice { target: ALL, slice_us };
-    match hands.apply(&slice(Some(5000)), P, &all) {
-        Err(Error::Missing { .. }) => return, // before Linux 6.12
-        other => assert!(other.unwrap()),
+    match scene.apply_if_supported(&slice(Some(5000))) {
+        None => return, // before Linux 6.12
+        changed => assert_eq!(changed, Some(true)),
     }
-    assert!(look_all(victim.pid()).iter().all(|s| s.slice_ns == 5_000_000));
-    // Linux takes no more than 100 ms.
-    hands.apply(&slice(Some(500_000)), P, &all).unwrap();
-    assert!(look_all(victim.pid()).iter().all(|s| s.slice_ns == 100_000_000));
-    hands.apply(&slice(None), P, &all).unwrap();
-    assert_eq!(look_all(victim.pid()), before);
+    assert!(scene.now().iter().all(|s| s.slice_ns == 5_000_000));
+    // Linux permits at most 100 ms.
+    scene.apply(&slice(Some(500_000))).unwrap();
+    assert!(scene.now().iter().all(|s| s.slice_ns == 100_000_000));
+    scene.apply(&slice(None)).unwrap();
+    assert_eq!(scene.now(), scene.before);
 }
 
 #[test]
-fn nice_is_on_top_of_what_each_thread_has_by_itself() {
+fn nice_is_relative_to_the_value_of_each_thread() {
     if !is_root() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let mut victim = victim();
-    let all = threads(victim.pid());
+    let mut scene = Scene::new();
+    let all = scene.threads();
     let renice = |thread: &ThreadId, nice| {
         // SAFETY: a plain system call.
         assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, thread.tid as u32, nice) }, 0);
     };
-    let nices = |of: &[ThreadId]| of.iter().map(|t| look(t.tid).nice).collect::<Vec<_>>();
+    let nices = |of: &[ThreadId]| of.iter().map(|t| settings_of(t.tid).nice).collect::<Vec<_>>();
     let own = [0, 18, -18, 4, 4];
     all.iter().zip(own).for_each(|(thread, nice)| renice(thread, nice));
-    let mut hands = Hands::new(dir.path());
-    let mut nice =
-        |nice, of: &[ThreadId]| hands.apply(&Action::SetNice { target: ALL, nice }, P, of).unwrap();
+    let mut nice = |nice, of: &[ThreadId]| {
+        scene.actuator.apply(&Action::SetNice { target: ALL, nice }, P, of).unwrap().has_changed()
+    };
     assert!(!nice(0, &all) && !nice(3, &[]), "nothing has changed");
     assert!(nice(3, &all) && !nice(3, &all));
-    assert_eq!(nices(&all), [3, 19, -15, 7, 7], "the kernel has 19 at most");
+    assert_eq!(nices(&all), [3, 19, -15, 7, 7], "the kernel permits at most 19");
     nice(-3, &all);
     assert_eq!(nices(&all), [-3, 15, -20, 1, 1]);
-    // What its user makes of one meanwhile is its own.
+    // A value that the user sets meanwhile is the own value of the thread.
     renice(&all[3], 10);
     nice(2, &all);
     assert_eq!(nices(&all), [2, 19, -16, 12, 6]);
-    // And a thread that is started has what its creator has by itself: the last one starts it.
-    victim.tell("more");
-    victim.hear("born");
-    let new: Vec<_> = threads(victim.pid()).into_iter().filter(|t| !all.contains(t)).collect();
-    hands.adopt(P, &new).unwrap();
+    // A new thread has the own value of its creator, which is the last thread.
+    scene.grow();
+    let new: Vec<_> = scene.threads().into_iter().filter(|t| !all.contains(t)).collect();
+    scene.actuator.inherit(P, &new).unwrap();
     assert_eq!(nices(&new), [6]);
-    hands.undo_all();
+    scene.actuator.restore();
     assert_eq!((nices(&all), nices(&new)), (vec![0, 18, -18, 10, 4], vec![4]));
 }
 
 #[test]
-fn raise_is_handed_down_to_nobody_who_could_leave_with_it() {
+fn raise_is_not_inherited_by_processes_that_could_leave() {
     if !is_root() {
         return;
     }
     for own in [0, 5] {
         let dir = tempfile::tempdir().unwrap();
-        // The orphan's parent ends before anybody has seen either.
-        let mut sh =
-            Player::start_shell("read l; (sleep 600 & echo @left $!); sleep 600 & echo @stays $!; wait");
+        // The parent of the orphan ends before either of them is observed.
+        let mut sh = Player::start_shell(
+            "read l; (sleep 600 & echo @left $!); sleep 600 & echo @stays $!; wait",
+        );
         // SAFETY: a plain system call.
         assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, sh.pid() as u32, own) }, 0);
-        let before = look(sh.pid());
-        let mut hands = Hands::new(dir.path());
-        hands.apply(&Action::SetNice { target: ALL, nice: 3 }, P, &threads(sh.pid())).unwrap();
-        assert!(!look(sh.pid()).resets_on_fork, "what is no raise may be handed down");
-        hands.apply(&Action::SetNice { target: ALL, nice: -8 }, P, &threads(sh.pid())).unwrap();
-        sh.tell("go");
-        let left: i32 = sh.hear("left").parse().unwrap();
-        let stays: i32 = sh.hear("stays").parse().unwrap();
-        assert_eq!((look(left).nice, look(stays).nice), (0, 0));
-        hands.adopt(P, &threads(stays)).unwrap();
-        assert_eq!((look(sh.pid()).nice, look(stays).nice), (own - 8, own - 8));
-        drop(hands);
-        assert_eq!((look(sh.pid()), look(stays)), (before.clone(), before));
+        let before = settings_of(sh.pid());
+        let mut actuator = Actuator::new(dir.path());
+        actuator.apply(&Action::SetNice { target: ALL, nice: 3 }, P, &threads(sh.pid())).unwrap();
+        assert!(!settings_of(sh.pid()).resets_on_fork, "other values may be inherited");
+        actuator.apply(&Action::SetNice { target: ALL, nice: -8 }, P, &threads(sh.pid())).unwrap();
+        sh.send("go");
+        let left: i32 = sh.wait_for("left").parse().unwrap();
+        let stays: i32 = sh.wait_for("stays").parse().unwrap();
+        assert_eq!((settings_of(left).nice, settings_of(stays).nice), (0, 0));
+        actuator.inherit(P, &threads(stays)).unwrap();
+        assert_eq!((settings_of(sh.pid()).nice, settings_of(stays).nice), (own - 8, own - 8));
+        drop(actuator);
+        assert_eq!((settings_of(sh.pid()), settings_of(stays)), (before.clone(), before));
     }
 }
 
 #[test]
 fn weight_moves_the_program_into_a_group_and_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut victim = victim();
-    let before = look_all(victim.pid());
-    let mut hands = Hands::new(dir.path());
+    let mut scene = Scene::new();
     let weight = |weight| Action::SetWeight { program: P, weight };
-    match hands.apply(&weight(300), P, &threads(victim.pid())) {
-        Err(Error::Denied { .. } | Error::Missing { .. }) => return,
-        other => assert!(other.unwrap()),
+    match scene.apply_if_supported(&weight(300)) {
+        None => return,
+        changed => assert_eq!(changed, Some(true)),
     }
-    assert!(look_all(victim.pid()).iter().all(|s| s.group.contains("/corebeat-")));
-    // Version 1 counts in shares, of which 1024 are a weight of 100.
-    assert!(["300", "3072"].contains(&victim::weight(victim.pid()).as_str()));
-    hands.apply(&weight(200), P, &threads(victim.pid())).unwrap();
-    victim.tell("more");
-    victim.hear("born");
-    assert!(!hands.undo_all().undone.is_empty());
-    let after = look_all(victim.pid());
-    assert_eq!(after[..before.len()], before);
-    assert!(after.iter().all(|s| *s == before[0]));
+    assert!(scene.now().iter().all(|s| s.group.contains("/corebeat-")));
+    // In version 1, 1,024 shares are a weight of 100.
+    assert!(["300", "3072"].contains(&victim::weight(scene.pid()).as_str()));
+    scene.apply(&weight(200)).unwrap();
+    scene.grow();
+    assert!(!scene.actuator.restore().undone.is_empty());
+    let after = scene.now();
+    assert_eq!(after[..scene.before.len()], scene.before);
+    assert!(scene.is_original());
 }
 
 #[test]
-fn limit_of_cpu_time_shares_the_weights_group_and_goes_with_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let victim = victim();
-    let before = look_all(victim.pid());
-    let all = threads(victim.pid());
-    let mut hands = Hands::new(dir.path());
-    assert!(!hands.apply(&limit(None), P, &all).unwrap());
-    assert_eq!(look_all(victim.pid()), before, "no group for no limit");
-    match hands.apply(&limit(Some(0.5)), P, &all) {
-        Err(Error::Denied { .. } | Error::Missing { .. }) => return,
-        other => assert!(other.unwrap()),
+fn quota_and_weight_share_a_group() {
+    let mut scene = Scene::new();
+    assert!(!scene.apply(&limit(None)).unwrap());
+    assert_eq!(scene.now(), scene.before, "no quota needs no group");
+    match scene.apply_if_supported(&limit(Some(0.5))) {
+        None => return,
+        changed => assert_eq!(changed, Some(true)),
     }
-    let group = look(victim.pid()).group;
+    let group = settings_of(scene.pid()).group;
     assert!(group.contains("/corebeat-"));
-    assert_eq!(victim::quota(victim.pid()), "50000 100000");
-    assert!(["100", "1024"].contains(&victim::weight(victim.pid()).as_str()), "what groups have");
-    hands.apply(&Action::SetWeight { program: P, weight: 300 }, P, &all).unwrap();
-    assert_eq!((look(victim.pid()).group, victim::quota(victim.pid())), (group, "50000 100000".into()));
-    hands.apply(&limit(Some(1e-9)), P, &all).unwrap();
-    assert_eq!(victim::quota(victim.pid()), "1000 100000", "the kernel's least");
-    hands.apply(&limit(None), P, &all).unwrap();
-    assert_eq!(victim::quota(victim.pid()), "max 100000");
-    assert!(["300", "3072"].contains(&victim::weight(victim.pid()).as_str()));
-    assert!(hands.undo_all().left.is_empty());
-    assert_eq!(look_all(victim.pid()), before);
+    assert_eq!(victim::quota(scene.pid()), "50000 100000");
+    assert!(
+        ["100", "1024"].contains(&victim::weight(scene.pid()).as_str()),
+        "default weight of a group"
+    );
+    scene.apply(&Action::SetWeight { program: P, weight: 300 }).unwrap();
+    assert_eq!(
+        (settings_of(scene.pid()).group, victim::quota(scene.pid())),
+        (group, "50000 100000".into())
+    );
+    scene.apply(&limit(Some(1e-9))).unwrap();
+    assert_eq!(victim::quota(scene.pid()), "1000 100000", "the smallest quota of the kernel");
+    scene.apply(&limit(None)).unwrap();
+    assert_eq!(victim::quota(scene.pid()), "max 100000");
+    assert!(["300", "3072"].contains(&victim::weight(scene.pid()).as_str()));
+    assert!(scene.actuator.restore().left.is_empty());
+    assert_eq!(scene.now(), scene.before);
 }
 
 #[test]
-fn adopt_brings_a_new_thread_in_line_and_undo_takes_it_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut victim = victim();
-    let before = look(victim.pid());
-    let mut hands = Hands::new(dir.path());
-    let old = threads(victim.pid());
-    hands.apply(&Action::SetClass { target: ALL, class: Some(Class::Batch) }, P, &old).unwrap();
-    // For one thread alone, here the one that starts others.
+fn inherit_sets_a_new_thread_and_restore_undoes_it() {
+    let mut scene = Scene::new();
+    let old = scene.threads();
+    scene.apply(&class(Class::Batch)).unwrap();
+    // For one thread only: the one that starts others.
     let maker = Target::Thread(*old.last().unwrap());
-    hands.apply(&Action::SetCpus { target: maker, cpus: Some(one_cpu()) }, P, &old).unwrap();
-    victim.tell("more");
-    victim.hear("born");
-    let new: Vec<_> = threads(victim.pid()).into_iter().filter(|t| !old.contains(t)).collect();
-    hands.adopt(P, &new).unwrap();
-    let seen = look(new[0].tid);
+    scene.apply(&Action::SetCpus { target: maker, cpus: Some(one_cpu()) }).unwrap();
+    scene.grow();
+    let new: Vec<_> = scene.threads().into_iter().filter(|t| !old.contains(t)).collect();
+    scene.actuator.inherit(P, &new).unwrap();
+    let seen = settings_of(new[0].tid);
     assert_eq!(seen.policy, libc::SCHED_BATCH as u32);
-    assert_eq!(seen.cpus, before.cpus, "what was meant for the creator alone is not handed on");
-    hands.undo_all();
-    assert!(look_all(victim.pid()).iter().all(|s| *s == before));
+    assert_eq!(seen.cpus, scene.before[0].cpus, "settings of the creator alone are not inherited");
+    scene.actuator.restore();
+    assert!(scene.is_original());
 }
 
 #[test]
-fn undo_finds_threads_that_nobody_adopted() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut victim = victim();
-    let before = look(victim.pid());
-    let mut hands = Hands::new(dir.path());
-    apply_all(&mut hands, &threads(victim.pid()));
+fn restore_finds_threads_without_an_entry() {
+    let mut scene = Scene::new();
+    scene.apply_all();
     for _ in 0..3 {
-        victim.tell("more");
-        victim.hear("born");
+        scene.grow();
     }
-    assert!(is_changed(&look(threads(victim.pid()).last().unwrap().tid)));
-    hands.undo_all();
-    assert!(look_all(victim.pid()).iter().all(|s| *s == before));
+    assert!(is_changed(&settings_of(scene.threads().last().unwrap().tid)));
+    scene.actuator.restore();
+    assert!(scene.is_original());
 }
 
 #[test]
-fn undo_finds_processes_that_nobody_adopted() {
+fn restore_finds_processes_without_an_entry() {
     let dir = tempfile::tempdir().unwrap();
     let script = "read line; sleep 600 & sh -c 'sleep 600 & wait' & echo @forked; wait";
     let mut sh = Player::start_shell(script);
-    let before = look(sh.pid());
-    let mut hands = Hands::new(dir.path());
-    apply_all(&mut hands, &threads(sh.pid()));
-    sh.tell("go");
-    sh.hear("forked");
-    // The shell, its two children, and the child of one of them.
+    let before = settings_of(sh.pid());
+    let mut actuator = Actuator::new(dir.path());
+    apply_all(&mut actuator, &threads(sh.pid()));
+    sh.send("go");
+    sh.wait_for("forked");
+    // The shell, its two children, and a grandchild.
     let tree = loop {
         let tree = victim::tree(sh.pid());
         if tree.len() == 4 {
@@ -369,174 +443,158 @@ fn undo_finds_processes_that_nobody_adopted() {
         }
         std::thread::yield_now();
     };
-    assert!(tree.iter().all(|&pid| is_changed(&look(pid))));
-    let restored = hands.undo_all();
-    assert!(tree.iter().all(|&pid| look(pid) == before), "{restored:?}");
+    assert!(tree.iter().all(|&pid| is_changed(&settings_of(pid))));
+    let restored = actuator.restore();
+    assert!(tree.iter().all(|&pid| settings_of(pid) == before), "{restored:?}");
 }
 
 #[test]
-fn restore_after_a_kill_leaves_all_as_before() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut victim = victim();
-    let before = look(victim.pid());
-    let mut corebeat = Player::start("play", &format!("corebeat {} {}", dir.path().display(), victim.pid()));
-    corebeat.hear("done");
-    victim.tell("more");
-    victim.hear("born");
-    assert!(look_all(victim.pid()).iter().all(is_changed));
+fn restore_after_a_kill_undoes_all() {
+    let mut scene = Scene::new();
+    let mut corebeat = scene.play("corebeat");
+    corebeat.wait_for("done");
+    scene.grow();
+    assert!(scene.now().iter().all(is_changed));
 
-    let live = restore_all(dir.path()).unwrap();
-    assert_eq!((live.live, live.undone.len()), (1, 0), "a Corebeat at work is left alone");
-    assert!(look_all(victim.pid()).iter().all(is_changed));
+    let live = restore_all(scene.dir.path()).unwrap();
+    assert_eq!(
+        (live.live, live.restored.undone.len()),
+        (1, 0),
+        "the journal of a running Corebeat is not used"
+    );
+    assert!(scene.now().iter().all(is_changed));
 
     corebeat.kill();
-    let restored = restore_all(dir.path()).unwrap();
+    let restored = scene.restore_all();
     assert!(restored.left.is_empty() && !restored.undone.is_empty(), "{restored:?}");
-    assert!(look_all(victim.pid()).iter().all(|s| *s == before), "{:?}", look_all(victim.pid()));
-    assert_eq!(journals(dir.path()), 0);
+    assert!(scene.is_original(), "{:?}", scene.now());
+    assert_eq!(scene.journals(), 0);
 }
 
-#[test]
-fn restore_after_kills_at_any_moment_leaves_all_as_before() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut victim = victim();
-    let before = look(victim.pid());
+/// Kills Corebeats that play a role, and undoes their changes. The moment of the kill varies from
+/// run to run; the checked properties hold at any moment.
+fn kill_at_any_moment(role: &str, grows_before: bool) {
+    let mut scene = Scene::new();
     for round in 0..12u64 {
-        let mut corebeat = Player::start("play", &format!("busy {} {}", dir.path().display(), victim.pid()));
-        corebeat.hear("done");
-        // Any moment is as good as another: what it hits differs from run to run, what must hold does not.
-        std::thread::sleep(std::time::Duration::from_micros(round * round * 700));
-        victim.tell("more");
-        victim.hear("born");
+        let mut corebeat = scene.play(role);
+        corebeat.wait_for("done");
+        std::thread::sleep(std::time::Duration::from_micros(round * round * 600));
+        if grows_before {
+            scene.grow();
+        }
         corebeat.kill();
-        let restored = restore_all(dir.path()).unwrap();
+        let restored = scene.restore_all();
         assert!(restored.left.is_empty(), "round {round}: {restored:?}");
-        let after = look_all(victim.pid());
-        assert!(after.iter().all(|s| *s == before), "round {round}: {after:?}\n{restored:?}");
-        assert_eq!(journals(dir.path()), 0);
+        // A frozen victim would start no thread.
+        scene.grow();
+        assert!(scene.is_original(), "round {round}: {:?}\n{restored:?}", scene.now());
+        assert_eq!(scene.journals(), 0);
     }
 }
 
 #[test]
-fn frozen_program_does_nothing_until_it_is_thawed() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut victim = victim();
-    let before = look_all(victim.pid());
-    let mut hands = Hands::new(dir.path());
+fn restore_after_kills_at_any_moment_undoes_all() {
+    kill_at_any_moment("busy", true);
+}
+
+#[test]
+fn restore_after_kills_at_any_moment_leaves_no_program_frozen() {
+    kill_at_any_moment("freezer", false);
+}
+
+#[test]
+fn frozen_program_does_not_run_until_it_is_thawed() {
+    let mut scene = Scene::new();
     for _ in 0..3 {
-        let all = threads(victim.pid());
-        assert!(hands.apply(&freeze(true), P, &all).unwrap());
-        assert!(!hands.apply(&freeze(true), P, &all).unwrap(), "it is frozen already");
-        victim.tell("more");
-        // It would have been quick: what is not there by now has not begun.
+        let all = scene.threads();
+        assert!(scene.apply(&freeze(true)).unwrap());
+        assert!(!scene.apply(&freeze(true)).unwrap(), "the program is frozen already");
+        scene.victim.send("more");
+        // Starting a thread is fast: a missing thread was not started.
         (0..1_000).for_each(|_| std::thread::yield_now());
-        assert_eq!(threads(victim.pid()).len(), all.len());
-        assert!(hands.apply(&freeze(false), P, &all).unwrap());
-        victim.hear("born");
+        assert_eq!(scene.threads().len(), all.len());
+        assert!(scene.apply(&freeze(false)).unwrap());
+        scene.victim.wait_for("born");
     }
-    hands.apply(&freeze(true), P, &threads(victim.pid())).unwrap();
-    assert_eq!(hands.undo_all().undone.len(), 1);
-    victim.tell("more");
-    victim.hear("born");
-    assert!(look_all(victim.pid()).iter().all(|s| *s == before[0]));
-    assert_eq!(journals(dir.path()), 0);
+    scene.apply(&freeze(true)).unwrap();
+    assert_eq!(scene.actuator.restore().undone.len(), 1);
+    scene.grow();
+    assert!(scene.is_original());
+    assert_eq!(scene.journals(), 0);
 }
 
-#[test]
-fn restore_after_kills_at_any_moment_leaves_nobody_frozen() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut victim = victim();
-    for round in 0..12u64 {
-        let args = format!("freezer {} {}", dir.path().display(), victim.pid());
-        let mut corebeat = Player::start("play", &args);
-        corebeat.hear("done");
-        // As above: what the moment hits differs from run to run.
-        std::thread::sleep(std::time::Duration::from_micros(round * round * 500));
-        corebeat.kill();
-        let restored = restore_all(dir.path()).unwrap();
-        assert!(restored.left.is_empty(), "round {round}: {restored:?}");
-        let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", victim.pid())).unwrap();
-        assert!(!groups.contains("corebeat-"), "round {round}: {groups}");
-        victim.tell("more");
-        victim.hear("born");
-        assert_eq!(journals(dir.path()), 0);
-    }
-}
-
-/// Files may not grow any further, as on a disk that is full; then they may again.
+/// Prevents files from growing, as on a full disk, and permits growth again later.
 fn full(dir: &str, pid: i32) {
     let limit = |rlim_cur| {
         let limit = libc::rlimit { rlim_cur, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: plain system calls on a struct that lives through them; an ignored signal runs no code.
+        // SAFETY: plain system calls on a struct that lives through them; an ignored signal runs no
+        // handler.
         unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
         }
     };
-    let action = Action::SetClass { target: ALL, class: Some(Class::Batch) };
-    let mut hands = Hands::new(dir);
-    // Enough for the first lines, and for a part of the next.
+    let action = class(Class::Batch);
+    let mut actuator = Actuator::new(dir);
+    // Enough space for the first lines, and for a part of the next.
     limit(700);
-    let error = hands.apply(&action, P, &threads(pid)).unwrap_err();
+    let error = actuator.apply(&action, P, &threads(pid)).unwrap_err();
     assert!(error.to_string().contains("journal"), "{error}");
-    say("refused");
+    print_line("refused");
     std::io::stdin().lines().next();
     limit(libc::RLIM_INFINITY);
-    hands.apply(&action, P, &threads(pid)).unwrap();
-    say("done");
+    actuator.apply(&action, P, &threads(pid)).unwrap();
+    print_line("done");
     std::thread::sleep(std::time::Duration::from_secs(600));
 }
 
 #[test]
-fn journal_that_cannot_grow_stops_the_change_and_stays_sound() {
-    let dir = tempfile::tempdir().unwrap();
-    let victim = victim();
-    let before = look_all(victim.pid());
-    let mut corebeat = Player::start("play", &format!("full {} {}", dir.path().display(), victim.pid()));
-    corebeat.hear("refused");
-    assert_eq!(look_all(victim.pid()), before);
-    corebeat.tell("go on");
-    corebeat.hear("done");
-    assert_ne!(look_all(victim.pid()), before);
+fn journal_that_cannot_grow_prevents_the_change_and_stays_valid() {
+    let scene = Scene::new();
+    let mut corebeat = scene.play("full");
+    corebeat.wait_for("refused");
+    assert_eq!(scene.now(), scene.before);
+    corebeat.send("go on");
+    corebeat.wait_for("done");
+    assert_ne!(scene.now(), scene.before);
     corebeat.kill();
-    let restored = restore_all(dir.path()).unwrap();
+    let restored = scene.restore_all();
     assert!(restored.left.is_empty() && !restored.undone.is_empty(), "{restored:?}");
-    assert_eq!(look_all(victim.pid()), before);
+    assert_eq!(scene.now(), scene.before);
 }
 
 #[test]
-fn value_that_somebody_else_changed_since_is_left_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let victim = victim();
-    let all = threads(victim.pid());
-    let mut hands = Hands::new(dir.path());
-    hands.apply(&Action::SetClass { target: ALL, class: Some(Class::Batch) }, P, &all).unwrap();
+fn value_that_another_program_changed_is_left_alone() {
+    let mut scene = Scene::new();
+    let all = scene.threads();
+    scene.apply(&class(Class::Batch)).unwrap();
     let zero = libc::sched_param { sched_priority: 0 };
     // SAFETY: a plain system call on a struct that lives through it.
     assert_eq!(unsafe { libc::sched_setscheduler(all[1].tid, libc::SCHED_IDLE, &zero) }, 0);
-    let restored = hands.undo_all();
-    assert_eq!(look(all[1].tid).policy, libc::SCHED_IDLE as u32);
+    let restored = scene.actuator.restore();
+    assert_eq!(settings_of(all[1].tid).policy, libc::SCHED_IDLE as u32);
     assert_eq!(restored.left.len(), 1, "{restored:?}");
-    assert!(restored.left[0].contains("class idle") && restored.left[0].contains(&all[1].tid.to_string()));
-    assert_eq!(look(all[2].tid).policy, 0);
+    assert!(
+        restored.left[0].contains("class idle")
+            && restored.left[0].contains(&all[1].tid.to_string())
+    );
+    assert_eq!(settings_of(all[2].tid).policy, 0);
 }
 
 #[test]
-fn renice_to_a_value_that_was_ours_once_is_left_alone() {
+fn renice_to_an_earlier_own_value_is_left_alone() {
     if !is_root() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let victim = victim();
-    let all = threads(victim.pid());
-    let mut hands = Hands::new(dir.path());
+    let mut scene = Scene::new();
+    let all = scene.threads();
     for nice in [3, 5] {
-        hands.apply(&Action::SetNice { target: ALL, nice }, P, &all).unwrap();
+        scene.apply(&Action::SetNice { target: ALL, nice }).unwrap();
     }
     // SAFETY: a plain system call.
     assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, all[1].tid as u32, 3) }, 0);
-    let restored = hands.undo_all();
-    let nices: Vec<i32> = look_all(victim.pid()).iter().map(|s| s.nice).collect();
+    let restored = scene.actuator.restore();
+    let nices: Vec<i32> = scene.now().iter().map(|s| s.nice).collect();
     assert_eq!(nices, [0, 3, 0, 0, 0]);
     assert!(restored.left.len() == 1 && restored.left[0].contains("keeps nice 3"), "{restored:?}");
 }
@@ -547,28 +605,23 @@ fn thread_that_has_ended_is_no_error() {
     let victim = victim();
     let all = threads(victim.pid());
     victim.kill();
-    let mut hands = Hands::new(dir.path());
-    apply_all(&mut hands, &all);
-    assert_eq!(journals(dir.path()), 0, "nothing was changed, so nothing is noted");
+    let mut actuator = Actuator::new(dir.path());
+    apply_all(&mut actuator, &all);
+    assert_eq!(journals(dir.path()), 0, "without a change there is no journal");
 }
 
 #[test]
-fn action_for_a_recycled_number_changes_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let victim = victim();
-    let before = look_all(victim.pid());
+fn action_on_a_reused_number_changes_nothing() {
+    let mut scene = Scene::new();
     let another = |t: ThreadId| ThreadId { start_ticks: t.start_ticks - 1, ..t };
-    let recycled: Vec<_> = threads(victim.pid()).into_iter().map(another).collect();
-    apply_all(&mut Hands::new(dir.path()), &recycled);
-    assert_eq!(look_all(victim.pid()), before);
+    let recycled: Vec<_> = scene.threads().into_iter().map(another).collect();
+    apply_all(&mut scene.actuator, &recycled);
+    assert_eq!(scene.now(), scene.before);
 }
 
 #[test]
-fn senseless_actions_are_named_and_change_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let victim = victim();
-    let before = look_all(victim.pid());
-    let mut hands = Hands::new(dir.path());
+fn invalid_actions_are_errors_and_change_nothing() {
+    let mut scene = Scene::new();
     let far = [CpuId(8000)].into_iter().collect();
     for action in [
         Action::SetCpus { target: ALL, cpus: Some(CpuSet::new()) },
@@ -581,248 +634,295 @@ fn senseless_actions_are_named_and_change_nothing() {
         limit(Some(f64::INFINITY)),
         Action::MovePages { program: P, from: vec![], to: vec![] },
     ] {
-        let error = hands.apply(&action, P, &threads(victim.pid())).unwrap_err();
-        assert!(matches!(error, Error::Senseless(_)), "{action:?}: {error:?}");
+        let error = scene.apply(&action).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument(_)), "{action:?}: {error:?}");
     }
-    assert_eq!(look_all(victim.pid()), before);
+    assert_eq!(scene.now(), scene.before);
 }
 
 #[test]
-fn pages_move_to_the_nodes_that_are_asked_for() {
-    let dir = tempfile::tempdir().unwrap();
-    let victim = victim();
-    let online = std::fs::read_to_string("/sys/devices/system/node/online").unwrap_or_else(|_| "0".into());
+fn pages_move_to_the_requested_nodes() {
+    let mut scene = Scene::new();
+    let online =
+        std::fs::read_to_string("/sys/devices/system/node/online").unwrap_or_else(|_| "0".into());
     let nodes: CpuSet = online.parse().unwrap();
     let nodes: Vec<NodeId> = nodes.iter().map(|n| NodeId(n.0)).collect();
     let (to, from) = nodes.split_last().unwrap();
     let from = if from.is_empty() { vec![*to] } else { from.to_vec() };
     let action = Action::MovePages { program: P, from: from.clone(), to: vec![*to] };
-    match Hands::new(dir.path()).apply(&action, P, &threads(victim.pid())) {
-        Err(Error::Missing { .. }) => return, // a kernel without NUMA
-        other => assert!(other.unwrap()),
+    match scene.apply_if_supported(&action) {
+        None => return, // a kernel without NUMA
+        changed => assert_eq!(changed, Some(true)),
     }
-    // Pages that are shared with others stay; the heap is its own.
-    let maps = std::fs::read_to_string(format!("/proc/{}/numa_maps", victim.pid())).unwrap();
+    // Shared pages stay; the heap is private.
+    let maps = std::fs::read_to_string(format!("/proc/{}/numa_maps", scene.pid())).unwrap();
     let heap = maps.lines().find(|l| l.contains(" heap ")).unwrap();
     assert!(heap.contains(&format!(" N{}=", to.0)), "{heap}");
     assert!(from.iter().all(|n| n == to || !heap.contains(&format!(" N{}=", n.0))), "{heap}");
 }
 
 #[test]
-fn pages_are_spread_over_all_nodes_there_are() {
-    let dir = tempfile::tempdir().unwrap();
-    let victim = victim();
-    let text = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_else(|_| "0".into());
+fn pages_are_spread_over_all_nodes() {
+    let mut scene = Scene::new();
+    let text = std::fs::read_to_string("/sys/devices/system/node/has_memory")
+        .unwrap_or_else(|_| "0".into());
     let nodes: CpuSet = text.parse().unwrap();
     let action = |spread| Action::SpreadPages { program: P, spread };
-    let mut hands = Hands::new(dir.path());
-    let spread = hands.apply(&action(true), P, &threads(victim.pid())).unwrap();
-    assert_eq!(spread, nodes.len() > 1, "one node leaves no choice");
-    assert!(!hands.apply(&action(false), P, &threads(victim.pid())).unwrap());
+    assert_eq!(
+        scene.apply(&action(true)).unwrap(),
+        nodes.len() > 1,
+        "with one node nothing changes"
+    );
+    assert!(!scene.apply(&action(false)).unwrap());
 }
 
 #[test]
-fn cpus_are_given_back_by_the_thread() {
-    let dir = tempfile::tempdir().unwrap();
-    let victim = victim();
-    let all = threads(victim.pid());
-    let before = look_all(victim.pid());
+fn original_cpus_are_restored_for_a_thread() {
+    let mut scene = Scene::new();
+    let all = scene.threads();
     let cpus = |cpus| Action::SetCpus { target: Target::Thread(all[0]), cpus };
-    let mut hands = Hands::new(dir.path());
-    assert!(hands.apply(&cpus(Some(one_cpu())), P, &all).unwrap());
-    assert_ne!(look_all(victim.pid()), before);
-    assert!(hands.apply(&cpus(None), P, &all).unwrap());
-    assert_eq!(look_all(victim.pid()), before);
+    // Where only one CPU may be used, the actions change nothing.
+    let changes = scene.before[0].cpus != one_cpu();
+    assert_eq!(scene.apply(&cpus(Some(one_cpu()))).unwrap(), changes);
+    assert_eq!(scene.now() != scene.before, changes);
+    assert_eq!(scene.apply(&cpus(None)).unwrap(), changes);
+    assert_eq!(scene.now(), scene.before);
 }
 
-/// What somebody without privileges may do and what not. Run as such a user.
-fn poor(dir: &Path) {
-    let mine = victim();
-    let all = threads(mine.pid());
-    let before = look_all(mine.pid());
-    let mut hands = Hands::new(dir);
-    let denied = |error: Error| assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+/// Checks permitted and denied actions as an unprivileged user.
+fn unprivileged() {
+    let mut scene = Scene::new();
     let missing = |error: Error| assert!(error.to_string().contains("CAP_SYS_NICE"), "{error:?}");
-    missing(hands.apply(&Action::SetNice { target: ALL, nice: -5 }, P, &all).unwrap_err());
-    // Allowed by the kernel, but without a way back.
-    missing(hands.apply(&Action::SetNice { target: ALL, nice: 5 }, P, &all).unwrap_err());
-    missing(hands.apply(&Action::SetClass { target: ALL, class: Some(Class::Idle) }, P, &all).unwrap_err());
+    missing(scene.apply(&Action::SetNice { target: ALL, nice: -5 }).unwrap_err());
+    // Permitted by the kernel, but not reversible.
+    missing(scene.apply(&Action::SetNice { target: ALL, nice: 5 }).unwrap_err());
+    missing(scene.apply(&class(Class::Idle)).unwrap_err());
     for action in [Action::SetWeight { program: P, weight: 50 }, limit(Some(0.5))] {
-        match hands.apply(&action, P, &all) {
-            Ok(_) | Err(Error::Denied { .. } | Error::Missing { .. }) => {}
-            Err(e) => panic!("{e:?}"),
-        }
+        scene.apply_if_supported(&action);
     }
-    // Somebody else's process.
-    denied(
-        hands
-            .apply(&Action::SetClass { target: ALL, class: Some(Class::Batch) }, P, &[identity(1)])
-            .unwrap_err(),
-    );
-    assert_eq!(look_all(mine.pid()), before);
-    hands.apply(&Action::SetClass { target: ALL, class: Some(Class::Batch) }, P, &all).unwrap();
-    hands.apply(&Action::SetCpus { target: ALL, cpus: Some(one_cpu()) }, P, &all).unwrap();
-    assert_ne!(look_all(mine.pid()), before);
-    assert!(hands.undo_all().left.is_empty());
-    assert_eq!(look_all(mine.pid()), before);
-    say("passed");
+    let of_another_user = [identity(1)];
+    let denied = scene.actuator.apply(&class(Class::Batch), P, &of_another_user).unwrap_err();
+    assert!(matches!(denied, Error::Denied { .. }), "{denied:?}");
+    assert_eq!(scene.now(), scene.before);
+    scene.apply(&class(Class::Batch)).unwrap();
+    scene.apply(&Action::SetCpus { target: ALL, cpus: Some(one_cpu()) }).unwrap();
+    assert_ne!(scene.now(), scene.before);
+    assert!(scene.actuator.restore().left.is_empty());
+    assert_eq!(scene.now(), scene.before);
+    print_line("passed");
 }
 
-/// Plays a role without privileges, to its end.
-fn play_poor(role: &str) {
+/// Runs a role without privileges to its end.
+fn play_unprivileged(role: &str) {
+    play_unprivileged_in(role, |exe| {
+        let mut command = Command::new(exe);
+        command.uid(NOBODY).gid(NOBODY);
+        command
+    });
+}
+
+/// Same as [`play_unprivileged`], with a function that returns the command for an executable.
+fn play_unprivileged_in(role: &str, command: impl FnOnce(&Path) -> Command) {
     let dir = tempfile::tempdir().unwrap();
     let role = format!("{role} {}", dir.path().display());
     if !is_root() {
-        return Player::start("play", &role).hear("passed").clear();
+        drop(Player::start("play", &role).wait_for("passed"));
+        return;
     }
-    // The executable may lie where only root can read: run a copy. Made by somebody else: a descriptor of ours that can
-    // write to it would go with every fork of another test, and who is written to cannot be run.
+    // The executable may be in a folder that only root can read: run a copy. Another process makes
+    // the copy: a writable descriptor of this process would be inherited by forks of other tests,
+    // and a file that is open for writing cannot be executed.
     let exe = dir.path().join("exe");
     let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&exe).status();
     assert!(copied.unwrap().success());
     std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-    let mut command = Command::new(exe);
-    command.uid(NOBODY).gid(NOBODY);
-    Player::start_with(command, "play", &role).hear("passed");
+    Player::start_with(command(&exe), "play", &role).wait_for("passed");
 }
 
 #[test]
-fn without_privileges_what_has_no_way_back_is_denied() {
-    play_poor("poor");
+fn entry_of_a_hidden_thread_is_reported_and_kept() {
+    let hide = "mount -t proc -o hidepid=2 proc /proc";
+    let unshare = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script]);
+        command
+    };
+    if !unshare(hide).output().is_ok_and(|o| is_root() && o.status.success()) {
+        return println!("skipped: mounting /proc is not permitted");
+    }
+    let nobody = format!("setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups");
+    play_unprivileged_in("hidden", |exe| {
+        let mut command = unshare(&format!("{hide} && exec {nobody} \"$0\" \"$@\""));
+        command.arg(exe);
+        command
+    });
 }
 
-/// A program of several processes, some of which fork all the time, and the number of one that its user has stopped.
+#[test]
+fn irreversible_actions_are_denied_without_privileges() {
+    play_unprivileged("poor");
+}
+
+/// Starts a program of several processes, some of which fork repeatedly. Returns the number of one
+/// that its user has stopped.
 fn forking() -> (Player, i32) {
     let forks = "while :; do sleep 0 & wait; done &";
     let script = format!(
-        "sleep 600 & first=$!; kill -STOP $first; {forks} ({forks} wait) & echo @stopped $first; wait"
+        "sleep 600 & first=$!; kill -STOP $first; {forks} ({forks} wait) & \
+         echo @stopped $first; wait"
     );
     let mut sh = Player::start_shell(&script);
-    let stopped = sh.hear("stopped").parse().unwrap();
+    let stopped = sh.wait_for("stopped").parse().unwrap();
     while victim::state(stopped) != 'T' {
         std::thread::yield_now();
     }
     (sh, stopped)
 }
 
-/// Stops the first process of a program, as its user may.
+/// Stops the first process of a program, as its user.
 fn stop_by_user(sh: &Player) {
-    // SAFETY: a plain system call, on a child of this process that nobody has waited for.
+    // SAFETY: a plain system call on a child of this process that is not reaped.
     unsafe { libc::kill(sh.pid(), libc::SIGSTOP) };
     while victim::state(sh.pid()) != 'T' {
         std::thread::yield_now();
     }
 }
 
-/// Those of a program who run, or would if they were let.
+/// Returns the processes of a program that are runnable.
 fn running(sh: &Player) -> Vec<i32> {
-    victim::tree(sh.pid()).into_iter().filter(|&pid| !['T', 'Z', 'X'].contains(&victim::state(pid))).collect()
+    victim::tree(sh.pid())
+        .into_iter()
+        .filter(|&pid| !['T', 'Z', 'X'].contains(&victim::state(pid)))
+        .collect()
 }
 
-/// Stops and continues a program that may not be put into groups.
+/// Stops and continues a program that cannot have control groups.
 fn turns(dir: &Path) {
     let (sh, stopped) = forking();
     let state = dir.join("state");
-    let mut hands = Hands::new(&state);
-    let stop = |hands: &mut Hands| {
-        let has_changed = hands.apply(&freeze(true), P, &threads(sh.pid())).unwrap();
-        // One that was asleep in the kernel, or found no free CPU to stop on, stops a little later.
+    let mut actuator = Actuator::new(&state);
+    let stop = |actuator: &mut Actuator| {
+        let effect = actuator.apply(&freeze(true), P, &threads(sh.pid())).unwrap();
+        // A process that was asleep in the kernel, or had no free CPU, stops a little later.
         while !running(&sh).is_empty() {
-            hands.adopt(P, &threads(sh.pid())).unwrap();
+            actuator.inherit(P, &threads(sh.pid())).unwrap();
         }
-        has_changed
+        effect.has_changed()
     };
     for round in 0..10 {
-        assert!(hands.apply(&freeze(true), P, &threads(sh.pid())).unwrap(), "round {round}");
-        if look(sh.pid()).group.contains("/corebeat-") {
-            return say("passed"); // this user may freeze
+        assert!(
+            actuator.apply(&freeze(true), P, &threads(sh.pid())).unwrap().has_changed(),
+            "round {round}"
+        );
+        if settings_of(sh.pid()).group.contains("/corebeat-") {
+            return print_line("passed"); // this user can freeze programs
         }
-        stop(&mut hands);
-        assert!(!stop(&mut hands), "all are stopped already");
-        assert!(hands.apply(&freeze(false), P, &[]).unwrap());
+        stop(&mut actuator);
+        assert!(!stop(&mut actuator), "all processes are stopped already");
+        assert!(actuator.apply(&freeze(false), P, &[]).unwrap().has_changed());
         assert!(running(&sh).len() >= 3 && victim::state(stopped) == 'T');
     }
-    // One that its user stops between the turns is not ours either.
+    // A process that its user stops in between stays stopped, too.
     stop_by_user(&sh);
-    stop(&mut hands);
-    let restored = hands.undo_all();
+    stop(&mut actuator);
+    let restored = actuator.restore();
     assert!(restored.undone.len() >= 2 && restored.left.is_empty(), "{restored:?}");
     assert!(running(&sh).len() >= 2);
     assert_eq!([sh.pid(), stopped].map(victim::state), ['T', 'T']);
     assert_eq!(journals(&state), 0);
-    say("passed");
+    print_line("passed");
 }
 
 #[test]
 fn without_groups_a_program_is_stopped_with_all_its_descendants_and_continued() {
-    play_poor("turns");
+    play_unprivileged("turns");
 }
 
-/// Corebeats that stop and continue a program by turns are killed.
+/// Kills Corebeats that stop and continue a program repeatedly.
 fn killed(dir: &Path) {
     let (sh, stopped) = forking();
     let state = dir.join("state");
     for round in 0..12u64 {
-        let mut corebeat = Player::start("play", &format!("freezer {} {}", state.display(), sh.pid()));
-        corebeat.hear("done");
-        // As above: what the moment hits differs from run to run.
+        let mut corebeat =
+            Player::start("play", &format!("freezer {} {}", state.display(), sh.pid()));
+        corebeat.wait_for("done");
+        // As above: the moment of the kill varies from run to run.
         std::thread::sleep(std::time::Duration::from_micros(round * round * 500));
         corebeat.kill();
-        let restored = restore_all(&state).unwrap();
+        let restored = restore_all(&state).unwrap().restored;
         assert!(restored.left.is_empty(), "round {round}: {restored:?}");
         let tree = victim::tree(sh.pid());
         let still: Vec<_> = tree.into_iter().filter(|&pid| victim::state(pid) == 'T').collect();
         assert_eq!(still, [stopped], "round {round}: {restored:?}");
     }
-    // Who is stopped by its user in its turn, before Corebeat is killed, stays so.
+    // A process that its user stops before Corebeat is killed stays stopped.
     let mut corebeat = Player::start("play", &format!("thawed {} {}", state.display(), sh.pid()));
-    corebeat.hear("done");
+    corebeat.wait_for("done");
     stop_by_user(&sh);
     corebeat.kill();
     restore_all(&state).unwrap();
     assert_eq!([sh.pid(), stopped].map(victim::state), ['T', 'T']);
-    say("passed");
+    print_line("passed");
 }
 
 #[test]
-fn restore_after_kills_at_any_moment_leaves_nobody_stopped() {
-    play_poor("killed");
+fn restore_after_kills_at_any_moment_leaves_no_process_stopped() {
+    play_unprivileged("killed");
 }
 
 #[test]
-fn weight_on_read_only_groups_says_so() {
+fn weight_on_read_only_groups_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new("unshare");
-    let mounts = "for m in $(awk '/ - cgroup2? /{print $5}' /proc/self/mountinfo); do mount -o remount,ro,bind $m; done";
+    let mounts = "for m in $(awk '/ - cgroup2? /{print $5}' /proc/self/mountinfo); do \
+                  mount -o remount,ro,bind $m; done";
     command.args(["-m", "sh", "-c", &format!("{mounts}; exec \"$0\" \"$@\"")]);
     if !command.output().is_ok_and(|o| is_root() && o.stderr.is_empty()) {
-        return; // it takes root, and util-linux
+        return; // requires root and util-linux
     }
     command.arg(std::env::current_exe().unwrap());
-    let error =
-        Player::start_with(command, "play", &format!("read-only {}", dir.path().display())).hear("error");
+    let error = Player::start_with(command, "play", &format!("read-only {}", dir.path().display()))
+        .wait_for("error");
     assert!(error.contains("read-only"), "{error}");
 }
 
 #[test]
 fn weight_and_freezer_of_one_program_share_a_group_in_either_order() {
-    let weigh = Action::SetWeight { program: P, weight: 50 };
-    for actions in [[weigh.clone(), freeze(true)], [freeze(true), weigh]] {
-        let victim = victim();
-        let (dir, before) = (tempfile::tempdir().unwrap(), look_all(victim.pid()));
-        let mut hands = Hands::new(dir.path());
-        for action in &actions {
-            match hands.apply(action, P, &threads(victim.pid())) {
-                Ok(_) => {}
-                Err(Error::Denied { .. } | Error::Missing { .. }) => return,
-                Err(e) => panic!("{action:?}: {e}"),
-            }
+    let set_weight = Action::SetWeight { program: P, weight: 50 };
+    for actions in [[set_weight.clone(), freeze(true)], [freeze(true), set_weight]] {
+        let mut scene = Scene::new();
+        if actions.iter().any(|action| scene.apply_if_supported(action).is_none()) {
+            return;
         }
-        for hierarchy in look(victim.pid()).group.lines() {
+        for hierarchy in settings_of(scene.pid()).group.lines() {
             assert!(hierarchy.matches("/corebeat-").count() <= 1, "{actions:?}: {hierarchy}");
         }
-        assert!(["50", "512"].contains(&&*victim::weight(victim.pid())));
-        assert_eq!(hands.undo_all().left, [""; 0]);
-        assert_eq!(look_all(victim.pid()), before);
+        assert!(["50", "512"].contains(&&*victim::weight(scene.pid())));
+        assert_eq!(scene.actuator.restore().left, [""; 0]);
+        assert_eq!(scene.now(), scene.before);
     }
+}
+
+/// Checks that nothing is observed, changed or undone with the `/proc` of another PID namespace.
+fn foreign(dir: &Path) {
+    let refused = |error: Error| assert!(error.to_string().contains("PID namespace"), "{error}");
+    refused(LinuxMachine::new(Options::default()).err().unwrap());
+    refused(restore_all(dir).unwrap_err());
+    let fact = facts().into_iter().find(|fact| fact.name == "process numbers").unwrap();
+    assert_eq!(fact.offer, Offer::No);
+    print_line("passed");
+}
+
+#[test]
+fn proc_of_another_pid_namespace_is_refused() {
+    let mut command = Command::new("unshare");
+    command.args(["-p", "-f", "--kill-child"]);
+    let mut probe = Command::new("unshare");
+    if !probe.args(["-p", "-f", "true"]).status().is_ok_and(|status| status.success()) {
+        return println!("skipped: no permission for a PID namespace");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    command.arg(std::env::current_exe().unwrap());
+    Player::start_with(command, "play", &format!("foreign {}", dir.path().display()))
+        .wait_for("passed");
 }

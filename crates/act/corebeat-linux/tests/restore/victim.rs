@@ -1,30 +1,32 @@
-//! A process with threads to act upon, and eyes of the test's own to see what was done to it.
+//! A process with threads to act on, and independent functions that read its settings.
 //!
-//! Other processes of a test are this very executable, started again with `ROLE` in the environment.
+//! Other processes of a test are the same executable, started with `ROLE` in the environment.
 
 use corebeat_machine::{CpuSet, ThreadId};
+use corebeat_test_group::TestGroup;
+use std::ffi::CStr;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const ROLE: &str = "COREBEAT_TEST_ROLE";
 
-/// The arguments of the role that this process was started for, if it is `name`.
+/// Returns the arguments of the role of this process, if the role is `name`.
 pub(crate) fn role(name: &str) -> Option<Vec<String>> {
     let role = std::env::var(ROLE).ok()?;
     let mut parts = role.split(' ').map(str::to_owned);
     (parts.next()? == name).then(|| parts.collect())
 }
 
-/// A process that plays a part of this test. Killed when dropped, with all of its process group.
+/// A process with a role in a test. Dropping kills its process group.
 pub(crate) struct Player {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    group: TestGroup,
 }
 
 impl Player {
-    /// Starts the test `test`, which plays `role`.
+    /// Starts the test `test` with a role.
     pub(crate) fn start(test: &str, role: &str) -> Player {
         let exe = std::env::current_exe().unwrap();
         Self::start_with(Command::new(exe), test, role)
@@ -37,7 +39,7 @@ impl Player {
         Self::spawn(command)
     }
 
-    /// As [`Player::start`], where the command is this executable or something that runs it.
+    /// Same as [`Player::start`], with a command that runs this executable.
     pub(crate) fn start_with(mut command: Command, test: &str, role: &str) -> Player {
         let args = [test, "--exact", "--nocapture", "--test-threads=1"];
         command.args(args).env(ROLE, role);
@@ -45,53 +47,63 @@ impl Player {
     }
 
     fn spawn(mut command: Command) -> Player {
-        let mut child =
-            command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let group = TestGroup::new();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = group.add(&mut command).spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Player { child, input, output }
+        Player { child, input, output, group }
     }
 
     pub(crate) fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
-    /// Waits for a line that begins so, and returns the rest of it.
-    pub(crate) fn hear(&mut self, word: &str) -> String {
+    /// Waits for a line that begins with a word, and returns the rest of the line.
+    pub(crate) fn wait_for(&mut self, word: &str) -> String {
         let mut line = String::new();
         loop {
             line.clear();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "no '{word}' before the end");
-            // The test harness writes the test's name before.
+            // The test harness prints the name of the test before.
             if let Some(at) = line.find(&format!("@{word}")) {
                 return line[at + word.len() + 1..].trim().to_owned();
             }
         }
     }
 
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.input, "{line}").unwrap();
     }
 
-    /// `kill -9`, and waits until it is gone.
+    /// Kills the process group and waits for its end.
     pub(crate) fn kill(self) {}
-}
 
-impl Drop for Player {
-    fn drop(&mut self) {
-        // SAFETY: a plain system call. The number is the group's while its first process has not been waited for.
-        unsafe { libc::kill(-self.pid(), libc::SIGKILL) };
+    /// Kills the process group, and waits until the process is gone.
+    pub(crate) fn end(&mut self) {
+        self.group.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Says a line that [`Player::hear`] waits for.
-pub(crate) fn say(line: &str) {
+impl Drop for Player {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Prints a line for [`Player::wait_for`].
+pub(crate) fn print_line(line: &str) {
     println!("@{line}");
 }
 
-/// Plays a process of `threads` threads; for each line that it is told, one of them starts another.
+/// Name of the threads of a victim: not UTF-8, and with the syntax of `/proc/PID/stat`.
+const NAME: &CStr = c"na) S\xff\n 1 (";
+
+/// Runs `threads` threads. For each line of input, one of them starts another thread.
 pub(crate) fn play_victim(threads: usize) {
+    // Later threads inherit the name. SAFETY: the kernel copies the name, which ends with a zero.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NAME, NAME.as_ptr()) }, 0);
     let (more, wanted) = std::sync::mpsc::channel::<()>();
     for _ in 1..threads.saturating_sub(1) {
         std::thread::spawn(|| std::thread::sleep(std::time::Duration::from_secs(600)));
@@ -99,22 +111,22 @@ pub(crate) fn play_victim(threads: usize) {
     std::thread::spawn(move || {
         for () in wanted {
             std::thread::spawn(|| {
-                say("born");
+                print_line("born");
                 std::thread::sleep(std::time::Duration::from_secs(600));
             });
         }
     });
-    say("ready");
+    print_line("ready");
     for _ in std::io::stdin().lines().map_while(Result::ok) {
         more.send(()).unwrap();
     }
-    // Whoever listened has ended: nothing more is to be said.
+    // The test has ended.
     std::process::exit(0)
 }
 
-/// What a thread has, by sources other than Corebeat's code.
+/// Settings of a thread, read without code of Corebeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Observed {
     pub(crate) cpus: CpuSet,
     pub(crate) nice: i32,
     pub(crate) resets_on_fork: bool,
@@ -123,28 +135,40 @@ pub(crate) struct Seen {
     pub(crate) group: String,
 }
 
-/// Looks at a thread.
-pub(crate) fn look(tid: i32) -> Seen {
-    let read = |file: &str| std::fs::read_to_string(format!("/proc/{tid}/{file}")).unwrap();
-    let status = read("status");
+/// Reads a file of a thread. Empty if the thread has ended.
+fn read(tid: i32, file: &str) -> String {
+    let bytes = std::fs::read(format!("/proc/{tid}/{file}")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Returns a field of the `stat` file of a thread, numbered as in proc_pid_stat(5). Empty if the
+/// thread has ended.
+fn stat(tid: i32, field: usize) -> String {
+    let stat = read(tid, "stat");
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    fields.split(' ').nth(field - 3).unwrap_or_default().to_owned()
+}
+
+/// Reads the settings of a thread.
+pub(crate) fn settings_of(tid: i32) -> Observed {
+    let status = read(tid, "status");
     let cpus = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap();
-    let stat = read("stat");
-    let field = |n: usize| stat[stat.rfind(')').unwrap() + 2..].split(' ').nth(n - 3).unwrap().to_owned();
     let mut attr = [0u64; 7];
     // SAFETY: the kernel writes at most the 56 bytes that `attr` has.
-    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, attr.as_mut_ptr(), 56u32, 0u32) };
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_getattr, tid, attr.as_mut_ptr(), 56u32, 0u32) };
     assert_eq!(result, 0);
-    Seen {
+    Observed {
         cpus: cpus.trim().parse().unwrap(),
-        nice: field(19).parse().unwrap(),
+        nice: stat(tid, 19).parse().unwrap(),
         resets_on_fork: attr[1] & 1 != 0,
-        policy: field(41).parse().unwrap(),
+        policy: stat(tid, 41).parse().unwrap(),
         slice_ns: attr[3],
-        group: read("cgroup"),
+        group: read(tid, "cgroup"),
     }
 }
 
-/// All threads of a process, by number.
+/// Returns all threads of a process, by number.
 pub(crate) fn threads(pid: i32) -> Vec<ThreadId> {
     let mut tids: Vec<i32> = std::fs::read_dir(format!("/proc/{pid}/task"))
         .unwrap()
@@ -154,27 +178,24 @@ pub(crate) fn threads(pid: i32) -> Vec<ThreadId> {
     tids.into_iter().map(identity).collect()
 }
 
-/// A thread by number and start.
+/// Returns the identity of a thread.
 pub(crate) fn identity(tid: i32) -> ThreadId {
-    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();
-    let start = stat[stat.rfind(')').unwrap() + 2..].split(' ').nth(22 - 3).unwrap();
-    ThreadId { tid, start_ticks: start.parse().unwrap() }
+    ThreadId { tid, start_ticks: stat(tid, 22).parse().unwrap() }
 }
 
-/// What all threads of a process have.
-pub(crate) fn look_all(pid: i32) -> Vec<Seen> {
-    threads(pid).into_iter().map(|t| look(t.tid)).collect()
+/// Reads the settings of all threads of a process.
+pub(crate) fn all_settings(pid: i32) -> Vec<Observed> {
+    threads(pid).into_iter().map(|t| settings_of(t.tid)).collect()
 }
 
-/// What the first thread of a process does, by the letter of proc_pid_stat(5): T is stopped, Z and X have ended.
+/// Returns the state letter of a process (proc_pid_stat(5)): T for stopped, Z and X for ended.
 pub(crate) fn state(pid: i32) -> char {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rfind(')').and_then(|at| stat[at + 2..].chars().next()).unwrap_or('X')
+    stat(pid, 3).chars().next().unwrap_or('X')
 }
 
-/// A process and all its descendants, it first.
+/// Returns a process and all its descendants, the process first.
 pub(crate) fn tree(pid: i32) -> Vec<i32> {
-    // Some may end meanwhile.
+    // Processes may end meanwhile.
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let children = tasks.flat_map(|task| {
         let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
@@ -184,24 +205,27 @@ pub(crate) fn tree(pid: i32) -> Vec<i32> {
     std::iter::once(pid).chain(below).collect()
 }
 
-/// The weight, or the shares, of the group of ours that a process is in.
+/// Returns the weight or the shares of the Corebeat group of a process.
 pub(crate) fn weight(pid: i32) -> String {
     in_group(pid, "cpu.weight").or_else(|| in_group(pid, "cpu.shares")).unwrap()
 }
 
-/// The limit of CPU time of the group of ours that a process is in, as version 2 writes it: microseconds, or "max", and of how
-/// many.
+/// Returns the quota of the Corebeat group of a process in the format of version 2: microseconds or
+/// "max", and the period.
 pub(crate) fn quota(pid: i32) -> String {
     in_group(pid, "cpu.max").unwrap_or_else(|| {
-        let [quota, period] = ["quota", "period"].map(|f| in_group(pid, &format!("cpu.cfs_{f}_us")).unwrap());
+        let [quota, period] =
+            ["quota", "period"].map(|f| in_group(pid, &format!("cpu.cfs_{f}_us")).unwrap());
         format!("{} {period}", if quota == "-1" { "max" } else { &quota })
     })
 }
 
-/// A file of the group of ours that a process is in, in version 2 or 1.
+/// Reads a file of the Corebeat group of a process, in version 2 or 1.
 fn in_group(pid: i32, file: &str) -> Option<String> {
-    let groups = look(pid).group;
-    let path = groups.lines().find(|l| l.contains("/corebeat-")).unwrap().splitn(3, ':').nth(2).unwrap();
-    let read = |root: &str| std::fs::read_to_string(format!("/sys/fs/cgroup{root}{path}/{file}")).ok();
+    let groups = settings_of(pid).group;
+    let path =
+        groups.lines().find(|l| l.contains("/corebeat-")).unwrap().splitn(3, ':').nth(2).unwrap();
+    let read =
+        |root: &str| std::fs::read_to_string(format!("/sys/fs/cgroup{root}{path}/{file}")).ok();
     Some(read("").or_else(|| read("/cpu"))?.trim().to_owned())
 }

@@ -1,5 +1,5 @@
-/* Runs parallel regions on command and prints what they got, one line a command: an OpenMP program to talk to.
- * The size of a team is counted by its threads, which tells the program nothing. */
+/* Runs parallel regions on command and prints their sizes, one line per command.
+ * Its threads count the size of a team, so that the program does not read the size. */
 #define _GNU_SOURCE
 #include <omp.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
     char command;
     setvbuf(stdout, NULL, _IOLBF, 0);
     while (read(0, &command, 1) == 1) {
-        int size = 0, told = 0, inner = 0;
+        int size = 0, reported = 0, inner = 0;
         switch (command) {
         case 'r': /* a region */
 #pragma omp parallel
@@ -47,26 +47,26 @@ int main(int argc, char **argv) {
 #pragma omp atomic
             size++;
 #pragma omp master
-            told = omp_get_num_threads();
+            reported = omp_get_num_threads();
         }
-            printf("%d %d\n", size, told);
+            printf("%d %d\n", size, reported);
             break;
-        case 't': /* a region that is told its size */
+        case 't': /* a region that reads its size */
 #pragma omp parallel
         {
 #pragma omp atomic
             size++;
 #pragma omp master
-            told = omp_get_num_threads();
+            reported = omp_get_num_threads();
         }
-            printf("%d %d\n", size, told);
+            printf("%d %d\n", size, reported);
             break;
         case 'k': /* a region that keeps its size for later */
 #pragma omp parallel
         {
-            told = omp_get_num_threads();
+            reported = omp_get_num_threads();
             if (omp_get_thread_num() == 0)
-                size = told;
+                size = reported;
         }
             printf("%d\n", size);
             break;
@@ -75,14 +75,14 @@ int main(int argc, char **argv) {
         {
 #pragma omp atomic
             size++;
-#pragma omp for schedule(static) reduction(+ : told)
+#pragma omp for schedule(static) reduction(+ : reported)
             for (int i = 0; i < argc * 1000; i++)
-                told += i % 3;
-#pragma omp for schedule(static, 5) reduction(+ : told)
+                reported += i % 3;
+#pragma omp for schedule(static, 5) reduction(+ : reported)
             for (long i = 0; i < argc * 1000; i++)
-                told += i % 3;
+                reported += i % 3;
         }
-            printf("%d %d\n", size, told);
+            printf("%d %d\n", size, reported);
             break;
         case 'n': /* a region in each thread of a region */
 #pragma omp parallel

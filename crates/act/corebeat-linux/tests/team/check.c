@@ -1,5 +1,6 @@
 /* Every kind of parallel region, with its result checked, again and again: check ROUNDS.
- * Prints the largest team that it saw, and the smallest and largest inner one. Never asks for a thread count. */
+ * Prints the largest team, and the smallest and largest inner one. Never asks for a thread
+ * count. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

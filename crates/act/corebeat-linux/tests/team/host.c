@@ -1,4 +1,4 @@
-/* Loads libraries that nobody else sees, and prints the size of their teams after each byte of input. */
+/* Loads libraries with local symbols, and prints the size of their teams after each byte of input. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,73 +1,82 @@
-//! `corebeat beat exec`: a program that emits heartbeats, with a goal for its group.
+//! `corebeat beat exec`: runs a program that emits heartbeats, and sets the goal of its group.
 
 use super::connect;
-use crate::failure::{Done, Failure};
+use corebeat_command::{Done, Failure};
 use corebeat_heartbeat::{Consumer, Goal, Group, Mode};
 use corebeat_linux::{Launch, Signals, exit_as};
-use corebeat_wire::{Connection, hangs_up, host};
+use corebeat_wire::{Connection, host, is_closed};
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// How often one looks whether the daemon was started again. The program's end is noticed at once.
-const LOOK: Duration = Duration::from_secs(1);
+/// Time from one check for a restarted daemon to the next. The end of the program ends a wait
+/// early.
+const CHECK: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The group's number, which the program attaches to
+    /// Number of the group that the program attaches to
     #[arg(long, value_name = "NUMBER")]
     group: u32,
-    /// Heartbeats a second that it is to have at least
+    /// Set the minimum rate in heartbeats per second
     #[arg(long, value_name = "RATE")]
     min: Option<f64>,
-    /// Heartbeats a second that it is to have at most
+    /// Set the maximum rate in heartbeats per second
     #[arg(long, value_name = "RATE")]
     max: Option<f64>,
-    /// Over how many samples the rate is taken
+    /// Measure the rate over this number of samples
     #[arg(long, value_name = "SAMPLES")]
     window: Option<u32>,
-    /// Hold it below the maximum even where nobody else wants the CPUs
+    /// Keep the program below the maximum even if CPUs are idle
     #[arg(long, requires = "max")]
     hold: bool,
-    /// What other users may do: 600 nothing, 604 watch, 606 take part
+    /// Set the permissions of other users: 600 none, 604 read, 606 read and take part
     #[arg(long, value_name = "BITS", value_parser = mode)]
     mode: Option<Mode>,
-    /// The program and its arguments, after --
+    /// Program with its arguments, after --
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
 fn mode(text: &str) -> Result<Mode, String> {
-    let bits = u32::from_str_radix(text, 8).map_err(|_| "write it in octal, such as 604".to_owned())?;
+    let bits = u32::from_str_radix(text, 8)
+        .map_err(|_| "write the mode in octal, such as 604".to_owned())?;
     Mode::from_bits(bits).map_err(|e| e.to_string())
 }
 
 pub(crate) fn main(options: Options) -> Done {
-    let goal = Goal { rate_min: options.min, rate_max: options.max, hold: options.hold, ..Goal::default() };
+    let goal = Goal {
+        rate_min: options.min,
+        rate_max: options.max,
+        hold: options.hold,
+        ..Goal::default()
+    };
     let goal = Goal { window: options.window.unwrap_or(goal.window), ..goal };
     goal.check().map_err(Failure::usage)?;
-    // Without a daemon the goal would be seen by nobody but this process.
+    // Without a daemon, only this process would have the goal.
     let connection = connect()?;
     let group = Group::new(options.group);
     let group = options.mode.map_or(group, |mode| group.mode(mode));
-    // As long as this is there, so is the group with its goal: before the program attaches, and between its processes. It does
-    // not beat itself, and so is none of those who are steered.
-    let member = group.consume().map_err(Failure::own)?;
+    // A consumer keeps the group and its goal alive: before the program attaches, and between its
+    // processes. A consumer emits no heartbeats, so the daemon does not steer this process.
+    let member = group.consume().map_err(Failure::internal)?;
     let mut kept = Kept { member, goal, connection };
-    kept.set_goal().map_err(Failure::own)?;
-    let signals = Signals::new().map_err(Failure::own)?;
-    let (program, args) =
-        options.command.split_first().ok_or_else(|| Failure::usage("which program? Name one after --"))?;
+    kept.set_goal().map_err(Failure::internal)?;
+    let signals = Signals::new().map_err(Failure::internal)?;
+    let (program, args) = options
+        .command
+        .split_first()
+        .ok_or_else(|| Failure::usage("a program is missing; write it after --"))?;
     let mut started = Launch::new(program, args.iter().cloned()).start()?;
     started.release()?;
     loop {
-        if let Some(status) = started.attend(&signals, LOOK)? {
+        if let Some(status) = started.attend(&signals, CHECK)? {
             exit_as(status);
         }
-        kept.look();
+        kept.reattach();
     }
 }
 
-/// The group, with its goal, at whichever daemon there is.
+/// The group with its goal, at the present daemon.
 struct Kept {
     member: Consumer,
     goal: Goal,
@@ -76,21 +85,25 @@ struct Kept {
 
 impl Kept {
     fn set_goal(&mut self) -> Result<(), corebeat_wire::Error> {
-        let goal = host::SetGoal { group: self.member.group().number, owner: None, goal: self.goal.into() };
+        let goal = host::SetGoal {
+            group: self.member.group().number,
+            owner: None,
+            goal: self.goal.into(),
+        };
         self.connection.call::<_, host::Nothing>(host::SET_GOAL, &goal, &[]).map(drop)
     }
 
-    /// Where the daemon has ended: attaches to its successor. What does not succeed does so the next time, or never: the program
-    /// goes on.
-    fn look(&mut self) {
-        if !hangs_up(self.connection.as_fd()) {
+    /// Attaches to the next daemon if the present one has ended. After a failure, the next call
+    /// tries again; the program continues.
+    fn reattach(&mut self) {
+        if !is_closed(self.connection.as_fd()) {
             return;
         }
         let Ok(Some(successor)) = Connection::open() else { return };
-        // The program's own threads may have brought the goal, and may have set another one.
-        let Ok(there) = self.member.goal() else { return };
+        // Threads of the program may have transferred the goal, or set another one.
+        let Ok(current) = self.member.goal() else { return };
         let ended = std::mem::replace(&mut self.connection, successor);
-        if there == Goal::default() && self.set_goal().is_err() {
+        if current == Goal::default() && self.set_goal().is_err() {
             self.connection = ended;
         }
     }

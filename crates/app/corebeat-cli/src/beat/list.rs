@@ -1,12 +1,12 @@
-//! `corebeat beat list`: one line a group.
+//! `corebeat beat list`: one line for each group.
 
 use super::{band, connect, groups, number};
-use crate::failure::{Done, Failure, print};
+use corebeat_command::{Done, Failure, print};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// One JSON object a line
+    /// Write one JSON object for each group
     #[arg(long)]
     json: bool,
 }
@@ -15,8 +15,8 @@ pub(crate) fn main(options: Options) -> Done {
     let groups = groups(&mut connect()?)?;
     if options.json {
         for group in &groups {
-            let mut object = serde_json::to_value(group).map_err(Failure::own)?;
-            // As everywhere that people write it: JSON has no octal numbers.
+            let mut object = serde_json::to_value(group).map_err(Failure::internal)?;
+            // A text in octal, as users write a mode: JSON has no octal numbers.
             object["mode"] = format!("{:o}", group.mode).into();
             print(format_args!("{object}\n"))?;
         }

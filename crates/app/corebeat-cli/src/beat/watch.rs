@@ -1,27 +1,30 @@
-//! `corebeat beat watch`: rates against goals, as they move.
+//! `corebeat beat watch`: rates and goals, continuously.
 
 use super::{band, connect, groups, number};
-use crate::failure::{Done, Failure, print};
+use corebeat_command::{Done, Failure, print};
 use corebeat_wire::host;
 use std::io::IsTerminal;
 use std::thread;
 use std::time::Duration;
 
-/// Columns of a bar.
+/// Width of a bar in characters.
 const BAR: usize = 40;
-/// Periods that a user may choose, in milliseconds.
+/// Permitted periods, in milliseconds.
 const PERIOD_MS: std::ops::RangeInclusive<u64> = 50..=60_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// This group alone
+    /// Show only this group
     group: Option<u32>,
-    /// Milliseconds from one look to the next
-    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(PERIOD_MS))]
+    /// Refresh every MS milliseconds
+    #[arg(
+        long, value_name = "MS", default_value_t = 500,
+        value_parser = clap::value_parser!(u64).range(PERIOD_MS)
+    )]
     period: u64,
 }
 
-/// Runs until it is interrupted.
+/// Runs until a signal ends the process.
 pub(crate) fn main(options: Options) -> Done {
     let mut connection = connect()?;
     let terminal = std::io::stdout().is_terminal();
@@ -30,10 +33,12 @@ pub(crate) fn main(options: Options) -> Done {
         let mut seen = groups(&mut connection)?;
         seen.retain(|group| options.group.is_none_or(|number| group.group == number));
         if let (true, Some(number)) = (seen.is_empty() && lines == 0, options.group) {
-            return Err(Failure::own(format!("there is no group {number}: see 'corebeat beat list'")));
+            return Err(Failure::internal(format!(
+                "there is no group {number}; see 'corebeat beat list'"
+            )));
         }
         if terminal && lines > 0 {
-            // Over what was shown before.
+            // Replaces the previous lines.
             print(format_args!("\x1b[{lines}A\x1b[J"))?;
         }
         let rows: Vec<String> = seen.iter().map(row).collect();
@@ -54,7 +59,8 @@ fn row(g: &host::Group) -> String {
     )
 }
 
-/// A rate as a mark, and the goal as a band: `----[==o==]----`. Half of what is shown is the band's upper end.
+/// A rate as a mark, and the goal as a band: `----[==o==]----`. The upper end of the band is in the
+/// middle of the bar.
 fn bar(rate: f64, min: Option<f64>, max: Option<f64>) -> String {
     let full = 2.0 * max.or(min).unwrap_or(rate).max(f64::MIN_POSITIVE);
     let at = |rate: f64| ((rate / full).clamp(0.0, 1.0) * (BAR - 1) as f64).round() as usize;

@@ -1,8 +1,9 @@
-//! What becomes of shared memory in a child of fork: it stays the parent's alone.
+//! Keeps shared memory out of children of fork.
 //!
-//! A child has the mappings of its parent, and perhaps code that goes on to beat. Before `fork` returns in the child, memory of
-//! its own is put in their places: zeros that nobody else sees. The system's own ways do not do that: after `MADV_DONTFORK`
-//! the child would crash at its next beat, and `MADV_WIPEONFORK` is for private memory.
+//! A child inherits the mappings of its parent, and possibly code that continues to beat. Before
+//! `fork` returns in the child, this module replaces the mappings by private memory filled with
+//! zeros. The kernel's own mechanisms are unsuitable: after `MADV_DONTFORK` the child would crash
+//! at its next beat, and `MADV_WIPEONFORK` works only on private memory.
 
 use crate::Error;
 use crate::monitor::lock;
@@ -11,45 +12,49 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-/// What this process writes and others see.
+/// The memory that this process writes and other processes read.
 static WRITTEN: Mutex<Vec<Place>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Of a thread that forks, so that the child's copy is whole.
+    /// Held by a thread that forks, so that the child's copy of the list is consistent.
     static HELD: RefCell<Option<MutexGuard<'static, Vec<Place>>>> = const { RefCell::new(None) };
 }
 
-/// Where memory is, and how much, in bytes.
+/// Address and size of memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     start: usize,
     bytes: usize,
 }
 
-/// Keeps this from children, until [`forget`].
+/// Replaces this memory in children of fork, until [`forget`].
 ///
 /// # Errors
-/// [`Error::System`] where the C library has no room for handlers.
+/// [`Error::System`] if the C library cannot register handlers.
 pub(super) fn keep(start: usize, bytes: usize) -> Result<(), Error> {
     static HANDLERS: OnceLock<i32> = OnceLock::new();
-    // SAFETY: handlers that may be called at any time. They go where this library goes (`dlclose`).
-    let failed =
-        *HANDLERS.get_or_init(|| unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) });
+    // SAFETY: the handlers may be called at any time. `dlclose` of this library removes them.
+    let failed = *HANDLERS
+        .get_or_init(|| unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) });
     if failed != 0 {
-        return Err(Error::system("no handlers for fork", io::Error::from_raw_os_error(failed)));
+        return Err(Error::system(
+            "cannot register handlers for fork",
+            io::Error::from_raw_os_error(failed),
+        ));
     }
     lock(&WRITTEN).push(Place { start, bytes });
     Ok(())
 }
 
-/// It is about to be unmapped.
+/// Removes memory that is about to be unmapped.
 pub(super) fn forget(start: usize) {
     lock(&WRITTEN).retain(|place| place.start != start);
 }
 
 extern "C" fn prepare() {
     let written = lock(&WRITTEN);
-    // Without thread-local data, which a thread lacks at its very end, the list may change while it is copied.
+    // A thread that is being destroyed has no thread-local data. Then the list may change while it
+    // is copied.
     let _ = HELD.try_with(|held| held.replace(Some(written)));
 }
 
@@ -62,8 +67,9 @@ extern "C" fn child() {
     for place in written.iter().flat_map(|written| written.iter()) {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-        // SAFETY: a mapping of ours of this size, with atomics alone in it, which any bytes are; no other thread is in the child.
-        // Where the system has no room it stays the parent's, which is better than none.
+        // SAFETY: this process has created a mapping of this size, which contains only atomics, and
+        // every bit pattern is valid; the child has no other thread. If the system has no memory,
+        // the mapping of the parent stays, which is better than none.
         let _ = unsafe { mm::mmap_anonymous(place.start as *mut _, place.bytes, access, flags) };
     }
 }

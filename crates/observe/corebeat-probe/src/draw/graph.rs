@@ -1,4 +1,4 @@
-//! Graphs: who depends on whom.
+//! Dependency graphs.
 
 use super::svg::{LINE, Svg, width};
 use super::{Format, clean, dot, mermaid};
@@ -6,7 +6,8 @@ use crate::call::Calls;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
-/// Draws who depends on whom: operations, and how often one called the other, on its own line or by handing over.
+/// Draws a dependency graph: operations, and how often each one called another one, on its own line
+/// or by handover.
 pub fn graph(calls: &Calls, format: Format) -> String {
     let mut edges: BTreeMap<(u16, u16, bool), u64> = BTreeMap::new();
     let mut names: BTreeMap<u16, String> = BTreeMap::new();
@@ -14,14 +15,14 @@ pub fn graph(calls: &Calls, format: Format) -> String {
         names.entry(call.operation).or_insert_with(|| clean(&calls.operation(call).name));
         if let Some(parent) = call.parent {
             let from = calls.calls()[parent as usize].operation;
-            *edges.entry((from, call.operation, call.handed)).or_default() += 1;
+            *edges.entry((from, call.operation, call.handed_over)).or_default() += 1;
         }
     }
     match format {
         Format::Text => {
-            let mut out = format!("{:>9}  who\n", "calls");
-            for ((from, to, handed), calls) in &edges {
-                let arrow = if *handed { "~>" } else { "->" };
+            let mut out = format!("{:>9}  caller and callee\n", "calls");
+            for ((from, to, handed_over), calls) in &edges {
+                let arrow = if *handed_over { "~>" } else { "->" };
                 let _ = writeln!(out, "{calls:>9}  {} {arrow} {}", names[from], names[to]);
             }
             out
@@ -31,8 +32,8 @@ pub fn graph(calls: &Calls, format: Format) -> String {
             for (number, name) in &names {
                 let _ = writeln!(out, "  o{number} [label={}];", dot(name));
             }
-            for ((from, to, handed), calls) in &edges {
-                let style = if *handed { ", style=dashed" } else { "" };
+            for ((from, to, handed_over), calls) in &edges {
+                let style = if *handed_over { ", style=dashed" } else { "" };
                 let _ = writeln!(out, "  o{from} -> o{to} [label=\"{calls}\"{style}];");
             }
             out + "}\n"
@@ -42,8 +43,8 @@ pub fn graph(calls: &Calls, format: Format) -> String {
             for (number, name) in &names {
                 let _ = writeln!(out, "  o{number}[\"{}\"]", mermaid(name));
             }
-            for ((from, to, handed), calls) in &edges {
-                let arrow = if *handed { "-.->" } else { "-->" };
+            for ((from, to, handed_over), calls) in &edges {
+                let arrow = if *handed_over { "-.->" } else { "-->" };
                 let _ = writeln!(out, "  o{from} {arrow}|{calls}| o{to}");
             }
             out
@@ -52,11 +53,14 @@ pub fn graph(calls: &Calls, format: Format) -> String {
     }
 }
 
-/// Columns by how many steps an operation is from one that nobody called.
-fn columns(names: &BTreeMap<u16, String>, edges: &BTreeMap<(u16, u16, bool), u64>) -> Vec<Vec<u16>> {
+/// Columns by the distance of an operation from one without caller.
+fn columns(
+    names: &BTreeMap<u16, String>,
+    edges: &BTreeMap<(u16, u16, bool), u64>,
+) -> Vec<Vec<u16>> {
     let mut column: BTreeMap<u16, usize> = BTreeMap::new();
     let is_called = |to: u16| edges.keys().any(|edge| edge.1 == to && edge.0 != to);
-    // Those that call each other in a circle, and nobody else does, begin one as well.
+    // A cycle of operations without other callers starts a column, too.
     let roots = names.keys().filter(|name| !is_called(**name)).chain(names.keys());
     for root in roots {
         if column.contains_key(root) {
@@ -66,7 +70,9 @@ fn columns(names: &BTreeMap<u16, String>, edges: &BTreeMap<(u16, u16, bool), u64
         let mut left = VecDeque::from([*root]);
         while let Some(from) = left.pop_front() {
             let next = column[&from] + 1;
-            for (_, to, _) in edges.range((from, 0, false)..=(from, u16::MAX, true)).map(|(edge, _)| *edge) {
+            for (_, to, _) in
+                edges.range((from, 0, false)..=(from, u16::MAX, true)).map(|(edge, _)| *edge)
+            {
                 column.entry(to).or_insert_with(|| {
                     left.push_back(to);
                     next
@@ -82,7 +88,7 @@ fn columns(names: &BTreeMap<u16, String>, edges: &BTreeMap<(u16, u16, bool), u64
 fn picture(names: &BTreeMap<u16, String>, edges: &BTreeMap<(u16, u16, bool), u64>) -> String {
     const GAP: f64 = 90.0;
     let mut svg = Svg::new();
-    // Of each operation: left, right, and middle.
+    // Left end, right end and middle of each operation.
     let mut places: BTreeMap<u16, (f64, f64, f64)> = BTreeMap::new();
     let mut x = 10.0;
     for column in columns(names, edges) {
@@ -94,7 +100,7 @@ fn picture(names: &BTreeMap<u16, String>, edges: &BTreeMap<(u16, u16, bool), u64
         }
         x += wide + GAP;
     }
-    for ((from, to, handed), calls) in edges {
+    for ((from, to, handed_over), calls) in edges {
         let ((left, right, y), (to_left, to_right, to_y)) = (places[from], places[to]);
         let label = calls.to_string();
         if from == to {
@@ -102,20 +108,21 @@ fn picture(names: &BTreeMap<u16, String>, edges: &BTreeMap<(u16, u16, bool), u64
             let high = top - 14.0;
             svg.path(
                 &format!("M{a:.1} {top:.1}C{a:.1} {high:.1} {b:.1} {high:.1} {b:.1} {top:.1}"),
-                *handed,
+                *handed_over,
                 true,
             );
             svg.text(right - 4.0, top - 4.0, &label);
             continue;
         }
-        // Forwards from right to left end; backwards the other way round, below.
-        let (x1, x2, bend) = if to_left > right { (right, to_left, 0.0) } else { (left, to_right, LINE) };
+        // Forward edges run from right end to left end; backward edges run below the boxes.
+        let (x1, x2, bend) =
+            if to_left > right { (right, to_left, 0.0) } else { (left, to_right, LINE) };
         let middle = (x1 + x2) / 2.0;
         let (y1, y2) = (y + bend / 3.0, to_y + bend / 3.0);
         let (c1, c2) = (y1 + bend, y2 + bend);
         svg.path(
             &format!("M{x1:.1} {y1:.1}C{middle:.1} {c1:.1} {middle:.1} {c2:.1} {x2:.1} {y2:.1}"),
-            *handed,
+            *handed_over,
             true,
         );
         svg.text(middle - width(&label) / 2.0, (y1 + y2) / 2.0 - 7.0 + bend, &label);

@@ -1,4 +1,4 @@
-//! Sequences: what happened in one run of calls, and in those that were handed over in it.
+//! Sequence diagrams: the calls of one run, and of the runs that were handed over from it.
 
 use super::svg::{LINE, Svg, width};
 use super::{Format, clean, dot, mermaid};
@@ -6,10 +6,10 @@ use crate::call::{Calls, Outcome};
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// Calls of a sequence that are drawn, at most: the first.
+/// Limit on the number of calls in a sequence; the first calls are drawn.
 pub const MESSAGES_MAX: usize = 200;
 
-/// From one participant to another.
+/// A message between two participants.
 struct Message {
     from: usize,
     to: usize,
@@ -24,20 +24,22 @@ enum What {
     HandedCall,
     Return,
     Panic,
-    /// It was not seen to end.
+    /// The end of the call was not recorded.
     Lost,
 }
 
-/// The run of calls that took longest, of those that nobody handed over: what a sequence is drawn of, if nothing else is said.
+/// The longest run of calls that was not handed over, which is the default of a sequence
+/// diagram.
 pub fn longest(calls: &Calls) -> Option<u32> {
     let roots = calls.calls().iter().filter(|call| call.parent.is_none());
-    // The first of several.
+    // The first of several equal ones.
     let longest = roots.rev().max_by_key(|call| call.end_ns - call.begin_ns);
     longest.map(|call| call.trace)
 }
 
-/// Draws a run of calls ([`Call::trace`](crate::Call::trace)), and those that were handed over in it, in the order of time. Who takes part
-/// is a place: a module, or a type. A graph has the messages as numbered edges.
+/// Draws a run of calls ([`Call::trace`](crate::Call::trace)), and the runs that were handed over
+/// over from it, sorted by time. The participants are modules and types. As a graph, the messages
+/// are numbered edges.
 pub fn sequence(calls: &Calls, trace: u32, format: Format) -> String {
     let (participants, messages, left_out) = messages(calls, trace);
     let more = (left_out > 0).then(|| format!("{left_out} more"));
@@ -55,8 +57,12 @@ pub fn sequence(calls: &Calls, trace: u32, format: Format) -> String {
                     _ => (message.to, message.from),
                 };
                 let (from, to) = (&participants[from], &participants[to]);
-                let _ =
-                    writeln!(out, "{:>11}  {from} {arrow} {to}: {}", after(message.after_ns), message.name);
+                let _ = writeln!(
+                    out,
+                    "{:>11}  {from} {arrow} {to}: {}",
+                    after(message.after_ns),
+                    message.name
+                );
             }
             if let Some(more) = more {
                 let _ = writeln!(out, "... {more} calls");
@@ -68,11 +74,13 @@ pub fn sequence(calls: &Calls, trace: u32, format: Format) -> String {
             for (number, name) in participants.iter().enumerate() {
                 let _ = writeln!(out, "  p{number} [label={}];", dot(name));
             }
-            let called = messages.iter().filter(|m| matches!(m.what, What::Call | What::HandedCall));
+            let called =
+                messages.iter().filter(|m| matches!(m.what, What::Call | What::HandedCall));
             for (number, message) in (1..).zip(called) {
                 let style = if message.what == What::HandedCall { ", style=dashed" } else { "" };
                 let label = dot(&format!("{number}: {}", message.name));
-                let _ = writeln!(out, "  p{} -> p{} [label={label}{style}];", message.from, message.to);
+                let _ =
+                    writeln!(out, "  p{} -> p{} [label={label}{style}];", message.from, message.to);
             }
             if let Some(more) = more {
                 let _ = writeln!(out, "  more [label={}, shape=plain];", dot(&more));
@@ -103,15 +111,16 @@ pub fn sequence(calls: &Calls, trace: u32, format: Format) -> String {
     }
 }
 
-/// A time since the begin, to be compared with others.
+/// A time since the begin of the run.
 fn after(ns: u64) -> String {
     format!("{:.1} µs", ns as f64 / 1e3)
 }
 
-/// Who takes part, what they say, and how many calls are left out. The first participant is who began.
+/// Participants, messages, and the number of omitted calls. The first participant is the caller of
+/// the run.
 fn messages(calls: &Calls, trace: u32) -> (Vec<String>, Vec<Message>, usize) {
     let all = calls.calls();
-    // Runs that belong to it: who handed over comes first.
+    // Runs that belong to the sequence. A run precedes the runs that it handed over.
     let mut runs = HashSet::from([trace]);
     let mut steps: Vec<(u64, u32, bool)> = Vec::new();
     let by_run = calls.runs();
@@ -128,7 +137,7 @@ fn messages(calls: &Calls, trace: u32) -> (Vec<String>, Vec<Message>, usize) {
             steps.extend(timed);
         }
     }
-    // Stable: steps of a run stay in order.
+    // The sort is stable: steps of a run keep their order.
     steps.sort_by_key(|step| step.0);
     let begin_ns = steps.first().map_or(0, |step| step.0);
     let mut participants = Vec::new();
@@ -164,14 +173,19 @@ fn messages(calls: &Calls, trace: u32) -> (Vec<String>, Vec<Message>, usize) {
             }
         };
         let (caller, callee) = (participant(caller), participant(place(call)));
-        let function = clean(calls.operation(call).function());
+        let mut function = clean(calls.operation(call).function());
+        let fields: Vec<String> =
+            calls.fields(number).map(|(name, value)| clean(&format!("{name}={value}"))).collect();
+        if !fields.is_empty() {
+            function = format!("{function}({})", fields.join(", "));
+        }
         let (from, to, what, name) = match (enters, call.outcome) {
-            (true, _) if call.handed => (caller, callee, What::HandedCall, function),
+            (true, _) if call.handed_over => (caller, callee, What::HandedCall, function),
             (true, _) => (caller, callee, What::Call, function),
-            (false, Outcome::Returned) => (callee, caller, What::Return, "back".into()),
+            (false, Outcome::Returned) => (callee, caller, What::Return, "return".into()),
             (false, Outcome::Panicked) => (callee, caller, What::Panic, "panic".into()),
             (false, Outcome::Open) => (callee, caller, What::Lost, "still open".into()),
-            (false, Outcome::Torn) => (callee, caller, What::Lost, "lost".into()),
+            (false, Outcome::EventsLost) => (callee, caller, What::Lost, "lost".into()),
         };
         messages.push(Message { from, to, what, name, after_ns: at_ns - begin_ns });
     }

@@ -1,10 +1,11 @@
-//! The Common Trace Format 1.8: what babeltrace2 and Trace Compass read.
+//! The Common Trace Format 1.8, which babeltrace2 and Trace Compass read.
 //!
-//! A folder with `metadata`, text in TSDL, and a file of packets for each thread. Everything is aligned to bytes, little-endian.
+//! The export is a folder with `metadata`, a text in TSDL, and one file of packets per thread. All
+//! data is byte-aligned and little-endian.
 
 use crate::error::Error;
 use crate::event::Type;
-use crate::reader::{Ending, Packet, Process, ReadKind, Reader, Thread, Value};
+use crate::reader::{Ending, Packet, Process, ReadField, ReadKind, Reader, Thread, Value};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::fs::{self, File};
@@ -14,29 +15,13 @@ use std::sync::Arc;
 
 const MAGIC: u32 = 0xc1fc_1fc1;
 const BITS: u64 = 8;
-/// The types that fields are declared with.
-const TYPES: &str = r"typealias integer { size = 8; align = 8; signed = false; } := uint8_t;
-typealias integer { size = 16; align = 8; signed = false; } := uint16_t;
-typealias integer { size = 32; align = 8; signed = false; } := uint32_t;
-typealias integer { size = 64; align = 8; signed = false; } := uint64_t;
-typealias integer { size = 8; align = 8; signed = true; } := int8_t;
-typealias integer { size = 16; align = 8; signed = true; } := int16_t;
-typealias integer { size = 32; align = 8; signed = true; } := int32_t;
-typealias integer { size = 64; align = 8; signed = true; } := int64_t;
-typealias integer { size = 8; align = 8; signed = false; base = 16; } := xint8_t;
-typealias integer { size = 16; align = 8; signed = false; base = 16; } := xint16_t;
-typealias integer { size = 32; align = 8; signed = false; base = 16; } := xint32_t;
-typealias integer { size = 64; align = 8; signed = false; base = 16; } := xint64_t;
-typealias floating_point { exp_dig = 8; mant_dig = 24; align = 8; } := float;
-typealias floating_point { exp_dig = 11; mant_dig = 53; align = 8; } := double;
-";
-
-/// Writes a trace into a folder, which is made in one that is there, and must be new or empty. Times are nanoseconds of `CLOCK_MONOTONIC`, with the
-/// offset to real time; what was lost is told as events discarded.
+/// Writes a trace into a folder, which must be new or empty; its parent must exist. Times are
+/// nanoseconds of `CLOCK_MONOTONIC`, with the offset to real time. Lost events are written as
+/// discarded events.
 ///
 /// # Errors
 ///
-/// The trace cannot be read, or the folder not be written.
+/// The trace cannot be read, or the folder cannot be written.
 pub fn write_ctf(reader: &mut Reader<impl Read>, folder: impl AsRef<Path>) -> Result<(), Error> {
     let folder = folder.as_ref();
     let failed = |source| Error::File { path: folder.into(), source };
@@ -69,11 +54,12 @@ pub fn write_ctf(reader: &mut Reader<impl Read>, folder: impl AsRef<Path>) -> Re
     fs::write(&path, metadata).map_err(|source| Error::File { path, source })
 }
 
-/// A stream's file. It is opened for each packet: there may be more streams than files that may be open.
+/// The file of a stream. It is opened for each packet, because a trace can have more streams than
+/// the process may have open files.
 #[derive(Default)]
 struct Stream {
     thread: Arc<Thread>,
-    /// Times go on in each stream.
+    /// Time of the last event; times never decrease within a stream.
     last_ns: u64,
     lost: u64,
     bytes: Vec<u8>,
@@ -99,8 +85,8 @@ impl Stream {
             self.last_ns = self.last_ns.max(event.time_ns());
             bytes.extend(event.kind().number().to_le_bytes());
             bytes.extend(self.last_ns.to_le_bytes());
-            for (field, value) in event.kind().fields().iter().zip(event.values()) {
-                put(bytes, field.of(), value);
+            for (field, value) in event.fields() {
+                put(bytes, field.of, value);
             }
         }
         self.last_ns = self.last_ns.max(end_ns);
@@ -109,8 +95,11 @@ impl Stream {
             bytes[times_at + 8 * index..][..8].copy_from_slice(&number.to_le_bytes());
         }
         let path = folder.join(format!("stream_{}", self.thread.stream));
-        let written =
-            File::options().create(true).append(true).open(&path).and_then(|mut f| f.write_all(bytes));
+        let written = File::options()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .and_then(|mut f| f.write_all(bytes));
         written.map_err(|source| Error::File { path, source })
     }
 }
@@ -127,19 +116,19 @@ fn put(bytes: &mut Vec<u8>, of: Type, value: Value<'_>) {
     bytes.extend(&number.to_le_bytes()[..of.bytes().unwrap_or(0)]);
 }
 
-/// Texts end with a zero; what has one inside ends there.
+/// Writes a text, which ends with a zero byte. A text that contains a zero byte ends there.
 fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend(text.bytes().take_while(|b| *b != 0));
     bytes.push(0);
 }
 
 fn metadata(process: &Process, kinds: &[ReadKind], real_offset_ns: i64) -> String {
-    let mut text = format!("/* CTF 1.8 */\n{TYPES}");
+    let mut text = format!("/* CTF 1.8 */\n{}", types());
     let real_offset_ns = real_offset_ns.max(0);
     let (offset_s, offset) = (real_offset_ns / 1_000_000_000, real_offset_ns % 1_000_000_000);
     let program = Literal(&process.program);
     let pid = process.pid;
-    // To write into a String cannot fail.
+    // Writing into a String cannot fail.
     let _ = write!(
         text,
         r#"trace {{
@@ -160,7 +149,8 @@ clock {{
     offset_s = {offset_s};
     offset = {offset};
 }};
-typealias integer {{ size = 64; align = 8; signed = false; map = clock.monotonic.value; }} := time_t;
+typealias integer {{ size = 64; align = 8; signed = false; map = clock.monotonic.value; }}
+    := time_t;
 stream {{
     id = 0;
     packet.context := struct {{
@@ -178,16 +168,21 @@ stream {{
 "#
     );
     for kind in kinds {
-        let _ = writeln!(text, "event {{\n    name = {};\n    id = {};", Literal(kind.name()), kind.number());
+        let _ = writeln!(
+            text,
+            "event {{\n    name = {};\n    id = {};",
+            Literal(kind.name()),
+            kind.number()
+        );
         let _ = writeln!(text, "    stream_id = 0;\n    fields := struct {{");
         let mut taken = Vec::<String>::new();
         for field in kind.fields() {
-            // An underscore before it, which readers take away, so that no name is a keyword.
-            let mut name = format!("_{}", identifier(field.name()));
+            // Readers remove the underscore. It keeps names from colliding with keywords.
+            let mut name = format!("_{}", identifier(&field.name));
             while taken.contains(&name) {
                 name.push('_');
             }
-            let _ = writeln!(text, "        {} {name};", type_name(field.of(), field.is_hex()));
+            let _ = writeln!(text, "        {} {name};", type_name(field));
             taken.push(name);
         }
         text.push_str("    };\n};\n");
@@ -199,27 +194,41 @@ fn identifier(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-fn type_name(of: Type, is_hex: bool) -> &'static str {
-    match (of, is_hex) {
-        (Type::U8, true) | (Type::I8, true) => "xint8_t",
-        (Type::U16, true) | (Type::I16, true) => "xint16_t",
-        (Type::U32, true) | (Type::I32, true) => "xint32_t",
-        (Type::U64, true) | (Type::I64, true) => "xint64_t",
-        (Type::U8 | Type::Bool, _) => "uint8_t",
-        (Type::U16, _) => "uint16_t",
-        (Type::U32, _) => "uint32_t",
-        (Type::U64, _) => "uint64_t",
-        (Type::I8, _) => "int8_t",
-        (Type::I16, _) => "int16_t",
-        (Type::I32, _) => "int32_t",
-        (Type::I64, _) => "int64_t",
-        (Type::F32, _) => "float",
-        (Type::F64, _) => "double",
-        (Type::Text, _) => "string",
+/// The declarations of the types of fields.
+fn types() -> String {
+    let mut text = String::new();
+    for bits in [8, 16, 32, 64] {
+        for (prefix, signed, base) in [("u", false, 10), ("", true, 10), ("x", false, 16)] {
+            let _ = writeln!(
+                text,
+                "typealias integer {{ size = {bits}; align = 8; signed = {signed}; base = {base}; }} \
+                 := {prefix}int{bits}_t;"
+            );
+        }
     }
+    for (name, exponent, mantissa) in [("float", 8, 24), ("double", 11, 53)] {
+        let _ = writeln!(
+            text,
+            "typealias floating_point {{ exp_dig = {exponent}; mant_dig = {mantissa}; align = 8; }} \
+             := {name};"
+        );
+    }
+    text
 }
 
-/// A text in quotes, of TSDL's.
+fn type_name(field: &ReadField) -> String {
+    let prefix = match field.of {
+        Type::F32 => return "float".into(),
+        Type::F64 => return "double".into(),
+        Type::Text => return "string".into(),
+        _ if field.hex => "x",
+        Type::I8 | Type::I16 | Type::I32 | Type::I64 => "",
+        Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::Bool => "u",
+    };
+    format!("{prefix}int{}_t", 8 * field.of.bytes().unwrap_or(0))
+}
+
+/// A quoted text of TSDL.
 struct Literal<'a>(&'a str);
 
 impl fmt::Display for Literal<'_> {

@@ -1,210 +1,138 @@
-//! JSON.
+//! JSON exports: one object for each event, and Chrome's format.
 
+use super::name::Names;
 use crate::error::Error;
 use crate::reader::{ReadKind, Reader, Record, Value};
 use crate::timeline::Timeline;
+use corebeat_chrome::{ChromeWriter, Scope};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::BTreeSet;
-use std::fmt;
 use std::io::{self, Read, Seek, Write};
 
-/// Writes an object a line for each event, in the order of time (`CLOCK_MONOTONIC`).
+/// Writes one JSON object per line for each event, in the order of time (`CLOCK_MONOTONIC`).
 ///
 /// # Errors
 ///
-/// It cannot be read, or not be written.
+/// The trace cannot be read, or the output cannot be written.
 pub fn write_json_lines<R: Read + Seek>(
     timeline: &mut Timeline<R>,
     mut out: impl Write,
 ) -> Result<(), Error> {
+    let mut names = Names::default();
     while let Some(event) = timeline.next_event()? {
+        names.learn(&event);
         let thread = event.thread();
-        writeln!(
-            out,
-            r#"{{"time_ns":{},"bound_ns":{},"stream":{},"tid":{},"kind":{},"fields":{}}}"#,
-            event.time_ns(),
-            event.bound_ns(),
-            thread.stream,
-            thread.tid,
-            Text(event.kind().name()),
-            Object(&event),
-        )
-        .map_err(Error::Write)?;
+        let line = Line {
+            time_ns: event.time_ns(),
+            bound_ns: event.bound_ns(),
+            stream: thread.stream,
+            tid: thread.tid,
+            kind: event.kind().name(),
+            fields: Fields { event: &event, names: &names },
+        };
+        serde_json::to_writer(&mut out, &line)
+            .map_err(io::Error::from)
+            .and_then(|()| out.write_all(b"\n"))
+            .map_err(Error::Write)?;
     }
     out.flush().map_err(Error::Write)
 }
 
-/// Writes the Trace Event Format of Chrome's, as one JSON object: what Perfetto (ui.perfetto.dev) opens. Each event is an
-/// instant of its thread; times are microseconds of `CLOCK_MONOTONIC`.
+/// Writes Chrome's Trace Event Format as one JSON object, which Perfetto (ui.perfetto.dev) opens.
+/// Each event is an instant of its thread. Times are microseconds of `CLOCK_MONOTONIC`.
 ///
 /// # Errors
 ///
-/// It cannot be read, or not be written.
+/// The trace cannot be read, or the output cannot be written.
 pub fn write_chrome(reader: &mut Reader<impl Read>, out: impl Write) -> Result<(), Error> {
-    let mut chrome = Chrome::new(out)?;
-    chrome.events(reader, |_| true)?;
-    chrome.finish()
+    let mut writer = ChromeWriter::new(out).map_err(Error::Write)?;
+    write_chrome_events(reader, &mut writer, |_| true)?;
+    writer.finish().map_err(Error::Write)?;
+    Ok(())
 }
 
-/// Writes Chrome's format in parts: events as instants, and slices of who knows which events are their begin and end.
-pub struct Chrome<W> {
-    out: W,
-    pid: u32,
-    separator: &'static str,
-}
-
-/// Where a slice is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Track {
-    /// With what happened on the thread of this number in the system, or of another number that has a name by
-    /// [`Chrome::name`]. Slices of a track are in each other, or one behind the other.
-    Thread(u32),
-    /// By itself, with others of this number.
-    Line(u64),
-}
-
-impl<W: Write> Chrome<W> {
-    /// Begins.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
-    pub fn new(mut out: W) -> Result<Chrome<W>, Error> {
-        write!(out, r#"{{"displayTimeUnit":"ns","traceEvents":["#).map_err(Error::Write)?;
-        Ok(Chrome { out, pid: 0, separator: "\n" })
-    }
-
-    /// Writes the names of all threads, and events of the kinds that are wanted as instants.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be read, or not be written.
-    pub fn events(
-        &mut self,
-        reader: &mut Reader<impl Read>,
-        wanted: impl Fn(&ReadKind) -> bool,
-    ) -> Result<(), Error> {
-        let mut named = BTreeSet::new();
-        while let Some(packet) = reader.next_packet()? {
-            self.pid = reader.process().pid;
-            let thread = packet.thread();
-            if named.insert(thread.stream) {
-                self.name(thread.tid, if thread.name.is_empty() { "thread" } else { &thread.name })?;
-            }
-            for event in packet.events().filter(|event| wanted(event.kind())) {
-                let (name, fields) = (Text(event.kind().name()), Object(&event));
-                self.put("i", Track::Thread(thread.tid), event.time_ns(), |out| {
-                    write!(out, r#","s":"t","name":{name},"args":{fields}"#)
-                })?;
-            }
+/// Writes the names of the process and of all threads, and the events whose kind is `wanted` as
+/// instants. The caller
+/// may write further slices into the same file.
+///
+/// # Errors
+///
+/// The trace cannot be read, or the output cannot be written.
+pub fn write_chrome_events<W: Write>(
+    reader: &mut Reader<impl Read>,
+    writer: &mut ChromeWriter<W>,
+    wanted: impl Fn(&ReadKind) -> bool,
+) -> Result<(), Error> {
+    let (mut named, mut names) = (BTreeSet::new(), Names::default());
+    while let Some(packet) = reader.next_packet()? {
+        if named.is_empty() {
+            let process = reader.process();
+            writer.set_process(process.pid);
+            writer.process_name(&process.program).map_err(Error::Write)?;
         }
-        Ok(())
-    }
-
-    /// Names a track.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
-    pub fn name(&mut self, thread: u32, name: &str) -> Result<(), Error> {
-        let (separator, pid, name) = (std::mem::replace(&mut self.separator, ",\n"), self.pid, Text(name));
-        write!(
-            self.out,
-            r#"{separator}{{"ph":"M","name":"thread_name","pid":{pid},"tid":{thread},"args":{{"name":{name}}}}}"#
-        )
-        .map_err(Error::Write)
-    }
-
-    /// Begins a slice.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
-    pub fn begin(&mut self, track: Track, time_ns: u64, name: &str) -> Result<(), Error> {
-        let phase = if let Track::Thread(_) = track { "B" } else { "b" };
-        self.put(phase, track, time_ns, |out| write!(out, r#","name":{}"#, Text(name)))
-    }
-
-    /// Ends the slice of this name that was begun last on the track, with something to say about it, or nothing.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
-    pub fn end(&mut self, track: Track, time_ns: u64, name: &str, remark: &str) -> Result<(), Error> {
-        let phase = if let Track::Thread(_) = track { "E" } else { "e" };
-        self.put(phase, track, time_ns, |out| {
-            write!(out, r#","name":{}"#, Text(name))?;
-            if remark.is_empty() { Ok(()) } else { write!(out, r#","args":{{"remark":{}}}"#, Text(remark)) }
-        })
-    }
-
-    /// Ends the file.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
-    pub fn finish(mut self) -> Result<(), Error> {
-        writeln!(self.out, "\n]}}").and_then(|()| self.out.flush()).map_err(Error::Write)
-    }
-
-    fn put(
-        &mut self,
-        phase: &str,
-        track: Track,
-        time_ns: u64,
-        more: impl FnOnce(&mut W) -> io::Result<()>,
-    ) -> Result<(), Error> {
-        let (separator, pid) = (std::mem::replace(&mut self.separator, ",\n"), self.pid);
-        let (us, ns) = (time_ns / 1000, time_ns % 1000);
-        let out = &mut self.out;
-        write!(out, r#"{separator}{{"ph":"{phase}","pid":{pid},"ts":{us}.{ns:03}"#)
-            .and_then(|()| match track {
-                Track::Thread(tid) => write!(out, r#","tid":{tid}"#),
-                Track::Line(line) => write!(out, r#","cat":"handed","id":"{line}""#),
-            })
-            .and_then(|()| more(out))
-            .and_then(|()| write!(out, "}}"))
-            .map_err(Error::Write)
-    }
-}
-
-/// A text in quotes.
-struct Text<'a>(&'a str);
-
-impl fmt::Display for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("\"")?;
-        for c in self.0.chars() {
-            match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                c if c < ' ' => write!(f, "\\u{:04x}", u32::from(c))?,
-                c => write!(f, "{c}")?,
-            }
+        let thread = packet.thread();
+        if named.insert(thread.stream) {
+            let name = if thread.name.is_empty() { "thread" } else { &thread.name };
+            writer.track_name(thread.tid, name).map_err(Error::Write)?;
         }
-        f.write_str("\"")
+        for event in packet.events() {
+            names.learn(&event);
+            if !wanted(event.kind()) {
+                continue;
+            }
+            let (time_ns, name) = (event.time_ns(), event.kind().name());
+            let fields = Fields { event: &event, names: &names };
+            writer
+                .instant(thread.tid, time_ns, Scope::Thread, name, Some(fields))
+                .map_err(Error::Write)?;
+        }
     }
+    Ok(())
 }
 
-/// The fields.
-struct Object<'a>(&'a Record<'a>);
+/// One line of [`write_json_lines`].
+#[derive(serde::Serialize)]
+struct Line<'a> {
+    time_ns: u64,
+    bound_ns: u32,
+    stream: u32,
+    tid: u32,
+    kind: &'a str,
+    fields: Fields<'a>,
+}
 
-impl fmt::Display for Object<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("{")?;
-        for (index, (field, value)) in self.0.kind().fields().iter().zip(self.0.values()).enumerate() {
-            let separator = if index > 0 { "," } else { "" };
-            write!(f, "{separator}{}:", Text(field.name()))?;
+/// An event's fields as a JSON object. A value that an earlier event has named is followed by its
+/// name.
+struct Fields<'a> {
+    event: &'a Record<'a>,
+    names: &'a Names,
+}
+
+impl Serialize for Fields<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let kind = self.event.kind();
+        let mut map = serializer.serialize_map(None)?;
+        for (field, value) in self.event.fields() {
+            let name = &field.name;
             match value {
-                Value::U64(value) => write!(f, "{value}")?,
-                Value::I64(value) => write!(f, "{value}")?,
-                Value::F32(value) if value.is_finite() => write!(f, "{value:?}")?,
-                Value::F64(value) if value.is_finite() => write!(f, "{value:?}")?,
-                // JSON has no other way.
-                Value::F32(value) => write!(f, "\"{value}\"")?,
-                Value::F64(value) => write!(f, "\"{value}\"")?,
-                Value::Bool(value) => write!(f, "{value}")?,
-                Value::Text(value) => write!(f, "{}", Text(value))?,
+                Value::U64(value) => map.serialize_entry(name, &value)?,
+                Value::I64(value) => map.serialize_entry(name, &value)?,
+                Value::F32(value) if value.is_finite() => map.serialize_entry(name, &value)?,
+                Value::F64(value) if value.is_finite() => map.serialize_entry(name, &value)?,
+                // JSON has no numbers that are not finite.
+                Value::F32(value) => map.serialize_entry(name, &value.to_string())?,
+                Value::F64(value) => map.serialize_entry(name, &value.to_string())?,
+                Value::Bool(value) => map.serialize_entry(name, &value)?,
+                Value::Text(value) => map.serialize_entry(name, value)?,
+            }
+            if let Some(shown) = self.names.get(kind, field, value) {
+                let mut key = format!("{name}_name");
+                while kind.fields().iter().any(|field| field.name == key) {
+                    key.push('_');
+                }
+                map.serialize_entry(&key, shown)?;
             }
         }
-        f.write_str("}")
+        map.end()
     }
 }

@@ -1,0 +1,135 @@
+//! The means to act: an [`Actuator`] for threads, groups and memory, and the channel to OpenMP
+//! teams.
+
+use super::watched::thread_of;
+use crate::process;
+use crate::program::Program;
+use crate::{Actuator, Error, TeamChannel, state_dir};
+use corebeat_machine::{Action, Effect, ProgramId, Restored, TeamSample, ThreadId, ThreadSample};
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+/// The means to act upon programs.
+pub(super) struct Actuators {
+    /// Created by the first action: a machine that only watches needs no folder.
+    actuator: Option<Actuator>,
+    nonblocking: bool,
+    state_dir: Option<PathBuf>,
+    pub(super) teams: Option<TeamChannel>,
+}
+
+impl Actuators {
+    pub(super) fn new(nonblocking: bool, state_dir: Option<PathBuf>) -> Self {
+        Actuators { actuator: None, nonblocking, state_dir, teams: None }
+    }
+
+    /// Carries out an action on a watched program or on one of its threads.
+    pub(super) fn act(
+        &mut self,
+        action: &Action,
+        id: ProgramId,
+        program: &Program,
+    ) -> Result<Effect, Error> {
+        if let Action::SetTeam { size, .. } = *action {
+            return self.set_team(program, size);
+        }
+        let is_denied = |t: &ThreadId| is_denied(program, *t);
+        let denied = || Error::Denied {
+            what: format!("act upon '{}', which runs as another user", program.name),
+            source: std::io::ErrorKind::PermissionDenied.into(),
+        };
+        let threads: Vec<ThreadId> =
+            program.threads().map(|t| t.id).filter(|t| !is_denied(t)).collect();
+        let is_allowed = match thread_of(action) {
+            Some(thread) => threads.contains(&thread),
+            None => !threads.is_empty() || program.threads().next().is_none(),
+        };
+        if !is_allowed {
+            return Err(denied());
+        }
+        let actuator = self.actuator()?;
+        let effect = actuator.apply(action, id, &threads)?;
+        // A thread may have changed its user meanwhile.
+        if threads.iter().any(is_denied) {
+            actuator.release(id);
+            return Err(denied());
+        }
+        Ok(effect)
+    }
+
+    fn set_team(&mut self, program: &Program, size: Option<u32>) -> Result<Effect, Error> {
+        let channel = self.teams.as_ref().ok_or_else(|| Error::Unsupported {
+            what: "the thread count of a running program".into(),
+            how: "start the program by 'corebeat run' with a policy that sizes teams".into(),
+        })?;
+        if !program.is_alive() || channel.size() == size {
+            return Ok(Effect::default());
+        }
+        channel.set_size(None, size).map(|()| Effect { changed: 1 })
+    }
+
+    fn actuator(&mut self) -> Result<&mut Actuator, Error> {
+        match &mut self.actuator {
+            Some(actuator) => Ok(actuator),
+            none => {
+                let dir = match &self.state_dir {
+                    Some(dir) => dir.clone(),
+                    None => state_dir()?,
+                };
+                let actuator = none.insert(Actuator::new(dir));
+                if self.nonblocking {
+                    actuator.set_nonblocking();
+                }
+                Ok(actuator)
+            }
+        }
+    }
+
+    /// Applies the settings of a program to its new threads. Returns a note if that fails.
+    pub(super) fn inherit(
+        &mut self,
+        id: ProgramId,
+        program: &Program,
+        samples: &[ThreadSample],
+    ) -> Option<String> {
+        let actuator = self.actuator.as_mut()?;
+        let new: Vec<ThreadId> =
+            samples.iter().map(|s| s.id).filter(|t| !is_denied(program, *t)).collect();
+        let failed = actuator.inherit(id, &new).err()?;
+        Some(format!("new threads of {} do not get the program's settings: {failed}", program.name))
+    }
+
+    /// Returns what the OpenMP teams did since the last call, by process.
+    pub(super) fn team_samples(&mut self) -> HashMap<i32, TeamSample> {
+        self.teams.as_mut().map(|t| t.samples().into_iter().collect()).unwrap_or_default()
+    }
+
+    /// Undoes all changes to a program.
+    pub(super) fn release(&mut self, program: ProgramId) -> Restored {
+        self.actuator.as_mut().map(|actuator| actuator.release(program)).unwrap_or_default()
+    }
+
+    /// Undoes all changes.
+    pub(super) fn restore(&mut self) -> Restored {
+        if let Some(channel) = &self.teams {
+            // Only the size 0 is refused.
+            let _ = channel.set_size(None, None);
+        }
+        self.actuator.as_mut().map(Actuator::restore).unwrap_or_default()
+    }
+
+    /// Returns a line if programs are stopped by signals instead of control groups.
+    pub(super) fn notes(&self) -> Option<String> {
+        let why = self.actuator.as_ref().and_then(Actuator::no_freezer_reason)?;
+        Some(format!(
+            "programs are stopped by signals, which they and their parents can detect, \
+             because they cannot be frozen: {why}"
+        ))
+    }
+}
+
+/// Returns whether actions on a thread are denied, because the thread runs as another user than
+/// the owner of its program.
+fn is_denied(program: &Program, thread: ThreadId) -> bool {
+    program.owner.is_some_and(|uid| process::is_of_other_user(thread.tid, uid))
+}

@@ -1,0 +1,185 @@
+//! Sensors beyond the files of single threads: the host, spinning, exact lock times, counters.
+
+use super::Options;
+use super::watched::Watched;
+use crate::counter::HostCounter;
+use crate::exact::ExactLocks;
+use crate::file::Buffer;
+use crate::host::{Host, HostTicks};
+use crate::spin::SpinSampler;
+use crate::thread::{self, clock_ns};
+use corebeat_machine::{Counters, CpuId, HostSample, ProgramSample, ThreadId};
+use rustix::time::ClockId;
+use std::collections::HashMap;
+
+/// Shortest span, in ticks, for which the load of other programs is reported: the kernel accounts
+/// it by ticks.
+const TICKS_MIN: f64 = 5.0;
+
+/// Sensors, and their values at the last observation.
+pub(super) struct Sensors {
+    pub(super) host: Host,
+    ticks: Option<HostTicks>,
+    own_cpu_ns: u64,
+    spin: Option<SpinSampler>,
+    /// Share of the newest samples of each thread that found the thread spinning.
+    spin_parts: HashMap<ThreadId, f64>,
+    /// Whether the CPUs of the host are to be counted once that is of use.
+    counts_host: bool,
+    counter: Option<HostCounter>,
+    exact: Option<ExactLocks>,
+    /// Time that each thread was blocked in futex calls up to the last observation, by number.
+    exact_ns: HashMap<i32, u64>,
+}
+
+/// Span of an observation.
+pub(super) struct Span {
+    pub(super) span_ns: u64,
+    /// CPU time of all watched programs, in clock ticks.
+    pub(super) own_ticks: u64,
+    /// Whether this process is watched itself.
+    pub(super) is_watched: bool,
+    /// Number of CPUs of the host.
+    pub(super) cpus: usize,
+}
+
+impl Sensors {
+    /// Opens the sensors that the options request. Adds a note for each that is not available.
+    pub(super) fn new(
+        options: &Options,
+        counts_host: bool,
+        buffer: &mut Buffer,
+        notes: &mut Vec<String>,
+    ) -> Self {
+        let mut unavailable =
+            |what: &str, why: &dyn std::fmt::Display| notes.push(format!("{what}: {why}"));
+        let spin = options.spin.then(SpinSampler::new).transpose();
+        let spin = spin.map_err(|e| unavailable("spin time is not measured", &e));
+        let exact = options.exact_locks.then(ExactLocks::attach).transpose();
+        let exact = exact.map_err(|e| unavailable("lock time is sampled", &e));
+        let host = Host::new();
+        Sensors {
+            ticks: host.ticks(buffer),
+            host,
+            own_cpu_ns: clock_ns(ClockId::ProcessCPUTime),
+            spin: spin.ok().flatten(),
+            spin_parts: HashMap::new(),
+            counts_host,
+            counter: None,
+            exact: exact.ok().flatten(),
+            exact_ns: HashMap::new(),
+        }
+    }
+
+    /// Starts the counters of the host's CPUs, once. Returns a note if they are not available.
+    pub(super) fn count_host(&mut self, cpus: impl Iterator<Item = CpuId>) -> Option<String> {
+        if !std::mem::take(&mut self.counts_host) {
+            return None;
+        }
+        let why = match HostCounter::open(cpus) {
+            Ok(counter) => {
+                self.counter = Some(counter);
+                return None;
+            }
+            // Most virtual machines.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                "this machine has no counters for them".to_owned()
+            }
+            Err(e) => e.to_string(),
+        };
+        Some(format!("cache misses and instructions are not counted: {why}"))
+    }
+
+    /// Returns one line for each kind of lost spin samples.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let Some(spin) = &self.spin else { return Vec::new() };
+        let losses = [
+            (spin.lost(), "were lost, because the buffers were full"),
+            (spin.unread(), "are not used, because their code could not be read"),
+        ];
+        let losses = losses.into_iter().filter(|&(count, _)| count > 0);
+        losses.map(|(count, why)| format!("spin time: {count} samples {why}")).collect()
+    }
+
+    /// Samples the instruction pointers of the threads that run.
+    pub(super) fn sample_spin(&mut self, watched: &Watched) {
+        let Some(spin) = &mut self.spin else { return };
+        let pids = watched.pids();
+        let running = watched.threads().filter(|t| !t.is_quiet()).map(|t| t.id.tid);
+        spin.sample(|pid| pids.contains(&pid), running);
+    }
+
+    /// Replaces sampled lock times by exact ones.
+    pub(super) fn observe_exact_locks(&mut self, programs: &mut [ProgramSample]) {
+        // If the kernel does not return its counts this time, the sampled times remain.
+        let Some(Ok(now_ns)) = self.exact.as_mut().map(ExactLocks::read) else { return };
+        let before_ns = std::mem::replace(&mut self.exact_ns, now_ns);
+        for thread in programs.iter_mut().flat_map(|p| &mut p.threads) {
+            let blocked_ns =
+                |all: &HashMap<i32, u64>| all.get(&thread.id.tid).copied().unwrap_or(0);
+            let lock_ns = blocked_ns(&self.exact_ns).saturating_sub(blocked_ns(&before_ns));
+            if let Some(blocked) = thread.shares.blocked().filter(|_| thread.span_ns > 0) {
+                let lock = (lock_ns as f64 / thread.span_ns as f64).min(blocked);
+                thread.shares.lock = Some(lock);
+                thread.shares.sleep = Some(blocked - lock);
+            }
+        }
+    }
+
+    /// Sets the share of its time that each thread spent spinning.
+    pub(super) fn observe_spin(&mut self, watched: &Watched, programs: &mut [ProgramSample]) {
+        self.sample_spin(watched);
+        let Some(spin) = &mut self.spin else { return };
+        let (unsampled_ns_max, samples) = (spin.unsampled_ns_max(), spin.take());
+        let before = std::mem::take(&mut self.spin_parts);
+        for thread in programs.iter_mut().flat_map(|p| &mut p.threads) {
+            let new = samples.get(&thread.id.tid).filter(|s| s.total > 0);
+            let part = new.map(|s| f64::from(s.spinning) / f64::from(s.total));
+            let part = part.or(before.get(&thread.id).copied());
+            self.spin_parts.extend(part.map(|p| (thread.id, p)));
+            thread.shares.spin = thread.shares.user.and_then(|user| {
+                let ran_briefly = user * thread.span_ns as f64 <= unsampled_ns_max;
+                part.or(ran_briefly.then_some(0.0)).map(|p| user * p)
+            });
+        }
+    }
+
+    /// Returns the load that other programs put on the host, and the counters of the CPUs.
+    pub(super) fn observe_host(
+        &mut self,
+        span: Span,
+        programs: &[ProgramSample],
+        buffer: &mut Buffer,
+    ) -> HostSample {
+        let Span { span_ns, own_ticks, is_watched, cpus } = span;
+        let ticks = self.host.ticks(buffer);
+        let own_cpu_ns = clock_ns(ClockId::ProcessCPUTime);
+        let tick_ns = 1e9 / thread::ticks_per_s() as f64;
+        let own_ns = own_cpu_ns.saturating_sub(self.own_cpu_ns) as f64;
+        let corebeat_ns = if is_watched { 0.0 } else { own_ns };
+        let others_busy = ticks
+            .zip(self.ticks)
+            .filter(|_| span_ns as f64 >= TICKS_MIN * tick_ns)
+            .map(|(now, before)| {
+                let busy = now.busy.saturating_sub(before.busy).saturating_sub(own_ticks);
+                let others_ns = busy as f64 * tick_ns - corebeat_ns;
+                (others_ns / span_ns as f64).clamp(0.0, cpus as f64)
+            });
+        let own_runnable: Option<f64> =
+            programs.iter().map(|p| p.cpus(span_ns, |s| Some(s.running()? + s.wait?))).sum();
+        let runnable = self.host.take_runnable();
+        (self.ticks, self.own_cpu_ns) = (ticks, own_cpu_ns);
+        let counted = self.counter.as_mut().map(HostCounter::take).unwrap_or_default();
+        let counters = Counters {
+            cache_references: counted.references,
+            cache_misses: counted.misses,
+            instructions: counted.instructions,
+            ..Counters::default()
+        };
+        HostSample {
+            others_busy,
+            others_runnable: runnable.zip(own_runnable).map(|(all, own)| (all - own).max(0.0)),
+            counters,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Parsers for the files of a thread in `/proc`.
+
+use corebeat_machine::CpuId;
+
+/// Content of `/proc/PID/task/TID/schedstat`: exact, and the cheapest file that shows whether the
+/// thread ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct SchedStat {
+    /// Time on a CPU, in nanoseconds; up to a scheduler tick late while the thread runs.
+    pub(crate) run_ns: u64,
+    /// Time in run queues, in nanoseconds; a wait is added when it ends.
+    pub(crate) delay_ns: u64,
+    /// Number of times that the thread was dispatched to a CPU.
+    pub(crate) slices: u64,
+}
+
+/// Parses the text of a schedstat file.
+pub(crate) fn parse_schedstat(text: &str) -> Option<SchedStat> {
+    let mut field = text.split_ascii_whitespace().map(|f| f.parse().ok());
+    let mut next = || field.next()?;
+    Some(SchedStat { run_ns: next()?, delay_ns: next()?, slices: next()? })
+}
+
+/// Fields of `/proc/PID/task/TID/stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) state: char,
+    pub(crate) parent: i32,
+    /// CPU time in user mode, in clock ticks.
+    pub(crate) user: u64,
+    /// CPU time in the kernel, in clock ticks.
+    pub(crate) system: u64,
+    /// CPU time of the children that the process has waited for, with their own, in clock ticks.
+    pub(crate) children: u64,
+    pub(crate) start_ticks: u64,
+    /// Whether this process has no permission to read the wait channel and the addresses of the
+    /// thread (ptrace(2), "Ptrace access mode checking"). The kernel then reports 1 as the start
+    /// of the code, and `wchan` reads as if the thread were awake.
+    pub(crate) hidden: bool,
+    pub(crate) cpu: Option<CpuId>,
+}
+
+/// Parses the text of a stat file. The name in parentheses may contain parentheses, so fields count
+/// from the last one.
+pub(crate) fn parse_stat(text: &str) -> Option<Stat<'_>> {
+    let (open, close) = (text.find('(')?, text.rfind(')')?);
+    let name = text.get(open + 1..close)?;
+    // Field numbers are those of proc(5); the first field after the name is 3.
+    let mut fields = (3..).zip(text.get(close + 1..)?.split_ascii_whitespace());
+    let mut field = |number: usize| fields.find(|f| f.0 == number).map(|f| f.1);
+    Some(Stat {
+        name,
+        state: field(3)?.chars().next()?,
+        parent: field(4)?.parse().ok()?,
+        user: field(14)?.parse().ok()?,
+        system: field(15)?.parse().ok()?,
+        children: field(16)?.parse::<u64>().ok()?.saturating_add(field(17)?.parse().ok()?),
+        start_ticks: field(22)?.parse().ok()?,
+        hidden: field(26) == Some("1"),
+        cpu: field(39).and_then(|f| f.parse().ok()).map(CpuId),
+    })
+}
+
+/// Numbers of switches and migrations since the start of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Switches {
+    pub(crate) voluntary: Option<u64>,
+    pub(crate) involuntary: Option<u64>,
+    pub(crate) migrations: Option<u64>,
+}
+
+/// Parses `/proc/PID/task/TID/sched` or, if the kernel does not have that file, `status`, which has
+/// no migrations. Each line of both files has a name, a colon and a value.
+pub(crate) fn parse_switches(text: &str) -> Switches {
+    let mut switches = Switches::default();
+    for line in text.lines() {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        let target = match name.trim_end() {
+            "nr_voluntary_switches" | "voluntary_ctxt_switches" => &mut switches.voluntary,
+            "nr_involuntary_switches" | "nonvoluntary_ctxt_switches" => &mut switches.involuntary,
+            "se.nr_migrations" => &mut switches.migrations,
+            _ => continue,
+        };
+        *target = value.trim().parse().ok();
+    }
+    switches
+}
+
+/// State of a thread in one sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitState {
+    /// Asleep in a futex call.
+    Futex,
+    /// Asleep in another call.
+    Asleep,
+    /// On a CPU, in a run queue, or unknown.
+    Awake,
+}
+
+/// File that shows where a thread sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitFile {
+    /// `wchan`, the kernel function. Requires read access by the rules of ptrace(2), which Yama
+    /// does not restrict.
+    Wchan,
+    /// `syscall`, the number of the system call, for kernels without symbols. Requires attach
+    /// access.
+    Syscall,
+}
+
+impl WaitFile {
+    /// Returns the file that this kernel provides. Reading either takes about 2 µs.
+    pub(crate) fn of_this_kernel() -> Self {
+        match std::path::Path::new("/proc/kallsyms").exists() {
+            true => WaitFile::Wchan,
+            false => WaitFile::Syscall,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            WaitFile::Wchan => "wchan",
+            WaitFile::Syscall => "syscall",
+        }
+    }
+
+    /// Parses the text of the file. Futex waits are `futex_wait_queue_me`, `futex_wait_queue` or
+    /// `futex_do_wait` by kernel version; priority-inheriting ones sleep in `rt_mutex_...`.
+    pub(crate) fn parse(self, text: &str) -> WaitState {
+        let text = text.trim();
+        match self {
+            WaitFile::Wchan if text.is_empty() || text == "0" => WaitState::Awake,
+            WaitFile::Wchan if text.contains("futex") || text.contains("rt_mutex") => {
+                WaitState::Futex
+            }
+            WaitFile::Wchan => WaitState::Asleep,
+            WaitFile::Syscall => match text.split(' ').next().map(str::parse::<i64>) {
+                Some(Ok(number)) if FUTEX_CALLS.contains(&number) => WaitState::Futex,
+                Some(Ok(_)) => WaitState::Asleep,
+                _ => WaitState::Awake,
+            },
+        }
+    }
+}
+
+/// Numbers of futex, futex_waitv and futex_wait. The last is equal on all architectures.
+const FUTEX_CALLS: [i64; 3] = [libc::SYS_futex, libc::SYS_futex_waitv, 455];

@@ -1,0 +1,197 @@
+//! Time shares of a thread between two readings.
+
+use super::parse::{Switches, WaitState};
+use crate::counter::Counted;
+use corebeat_machine::{Counters, TimeShares};
+
+/// Blocked time up to this share of the span counts as sleep without samples: the method has an
+/// error of about one percentage point.
+const BLOCKED_NOISE: f64 = 0.01;
+
+/// Factor by which each span reduces the weight of earlier samples: the split into lock and sleep
+/// follows the last few spans.
+const SAMPLE_DECAY: f64 = 0.5;
+
+/// Values of a thread at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) at_ns: u64,
+    pub(crate) run_ns: u64,
+    /// `None` on a kernel without schedstat.
+    pub(crate) delay_ns: Option<u64>,
+    pub(crate) switches: Switches,
+    pub(crate) counted: Counted,
+    /// Whether the thread is on a CPU or in a run queue.
+    pub(crate) runnable: Option<bool>,
+}
+
+impl Reading {
+    /// Returns the values of a thread that starts at `at_ns`.
+    pub(crate) fn birth(at_ns: u64) -> Self {
+        Reading {
+            at_ns,
+            run_ns: 0,
+            delay_ns: Some(0),
+            switches: Switches { voluntary: Some(0), involuntary: Some(0), migrations: Some(0) },
+            counted: Counted::default(),
+            runnable: Some(true),
+        }
+    }
+}
+
+/// Ratios by which the sums of schedstat are split, computed from the last two full readings of a
+/// thread.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Rates {
+    /// Share of run time in the kernel.
+    pub(crate) system_part: f64,
+    /// Switches and migrations for each dispatch to a CPU.
+    pub(crate) voluntary: Option<f64>,
+    involuntary: Option<f64>,
+    migrations: Option<f64>,
+}
+
+/// Counts of a full reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Full {
+    pub(crate) slices: u64,
+    pub(crate) user_ticks: u64,
+    pub(crate) system_ticks: u64,
+    pub(crate) switches: Switches,
+}
+
+impl Rates {
+    /// Returns the ratios between two full readings.
+    ///
+    /// The kernel counts user and system time in ticks. If no tick passed between the readings,
+    /// the ratio over the lifetime of the thread applies; a thread without any tick counts as
+    /// user time, as in the kernel (`cputime_adjust`).
+    pub(crate) fn between(before: &Full, after: &Full) -> Rates {
+        let ratio = |user: u64, system: u64| {
+            let all = user as f64 + system as f64;
+            (all > 0.0).then(|| system as f64 / all)
+        };
+        let user_ticks = after.user_ticks.saturating_sub(before.user_ticks);
+        let system_ticks = after.system_ticks.saturating_sub(before.system_ticks);
+        let life = || ratio(after.user_ticks, after.system_ticks);
+        let slices = after.slices.saturating_sub(before.slices).max(1) as f64;
+        let per_slice = |after: Option<u64>, before: Option<u64>| {
+            Some(after?.saturating_sub(before.unwrap_or(0)) as f64 / slices)
+        };
+        Rates {
+            system_part: ratio(user_ticks, system_ticks).or_else(life).unwrap_or(0.0),
+            voluntary: per_slice(after.switches.voluntary, before.switches.voluntary),
+            involuntary: per_slice(after.switches.involuntary, before.switches.involuntary),
+            migrations: per_slice(after.switches.migrations, before.switches.migrations),
+        }
+    }
+
+    /// Returns the estimated switches after `slices` more dispatches. The next full reading
+    /// corrects the estimate, because counts are totals.
+    pub(crate) fn switches_after(&self, before: &Switches, slices: u64) -> Switches {
+        let more = |count: Option<u64>, rate: Option<f64>| {
+            Some(count?.saturating_add((rate? * slices as f64).round() as u64))
+        };
+        Switches {
+            voluntary: more(before.voluntary, self.voluntary),
+            involuntary: more(before.involuntary, self.involuntary),
+            migrations: more(before.migrations, self.migrations),
+        }
+    }
+}
+
+/// Returns the time shares between two readings. `system_part` is the share of run time in the
+/// kernel, `lock_part` the share of blocked time in futex calls.
+///
+/// The kernel reports run time and run-queue wait; the rest of the span is blocked time, with two
+/// corrections. A thread that was runnable at both readings and did not switch voluntarily was not
+/// blocked: the rest is a wait or a tick that the kernel has not accounted yet, and is attributed
+/// to running and waiting in proportion. If the kernel accounts a wait that began before the span,
+/// the excess is cut.
+pub(crate) fn shares(
+    before: &Reading,
+    after: &Reading,
+    system_part: f64,
+    lock_part: Option<f64>,
+) -> TimeShares {
+    let span = after.at_ns.saturating_sub(before.at_ns) as f64;
+    if span == 0.0 {
+        return TimeShares::default();
+    }
+    let since = |a: u64, b: u64| a.saturating_sub(b) as f64;
+    let mut running = (since(after.run_ns, before.run_ns) / span).min(1.0);
+    let delay = after.delay_ns.zip(before.delay_ns).map(|(a, b)| since(a, b));
+    let mut wait = delay.map(|d| (d / span).min(1.0 - running));
+    let has_yielded =
+        after.switches.voluntary.is_none() || after.switches.voluntary != before.switches.voluntary;
+    if let Some(known) = wait.map(|l| running + l)
+        && before.runnable == Some(true)
+        && after.runnable == Some(true)
+        && !has_yielded
+    {
+        running = if known > 0.0 { running / known } else { 0.0 };
+        wait = Some(1.0 - running);
+    }
+    let blocked = wait.map(|l| (1.0 - running - l).max(0.0));
+
+    let system = running * system_part.clamp(0.0, 1.0);
+    let lock = blocked.and_then(|b| match lock_part {
+        _ if b <= BLOCKED_NOISE => Some(0.0),
+        part => part.map(|p| b * p.clamp(0.0, 1.0)),
+    });
+    TimeShares {
+        user: Some(running - system),
+        system: Some(system),
+        lock,
+        wait,
+        sleep: lock.zip(blocked).map(|(l, b)| b - l),
+        spin: None,
+    }
+}
+
+/// Returns the counts between two readings; `None` for a counter that one reading does not have.
+pub(crate) fn counters(before: &Reading, after: &Reading) -> Counters {
+    let since = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_sub(b?));
+    let (s, t) = (&before.switches, &after.switches);
+    let (c, d) = (&before.counted, &after.counted);
+    Counters {
+        voluntary_switches: since(t.voluntary, s.voluntary),
+        involuntary_switches: since(t.involuntary, s.involuntary),
+        migrations: since(t.migrations, s.migrations),
+        cache_references: since(d.references, c.references),
+        cache_misses: since(d.misses, c.misses),
+        instructions: since(d.instructions, c.instructions),
+    }
+}
+
+/// Weighted counts of samples that found a thread asleep, and asleep in a futex call. Recent
+/// samples have a higher weight.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct WaitSamples {
+    asleep: f64,
+    futex: f64,
+}
+
+impl WaitSamples {
+    pub(crate) fn add(&mut self, look: WaitState) {
+        self.asleep += f64::from(u8::from(look != WaitState::Awake));
+        self.futex += f64::from(u8::from(look == WaitState::Futex));
+    }
+
+    /// Returns the share of lock time in blocked time. Old samples lose weight, but count until
+    /// there are new ones.
+    pub(crate) fn lock_part(&self) -> Option<f64> {
+        (self.asleep > 0.0).then(|| self.futex / self.asleep)
+    }
+
+    /// Reduces the weight of the samples so far.
+    pub(crate) fn decay(&mut self) {
+        self.asleep *= SAMPLE_DECAY;
+        self.futex *= SAMPLE_DECAY;
+    }
+
+    /// Returns the sum of the samples of two threads.
+    pub(crate) fn plus(self, other: WaitSamples) -> WaitSamples {
+        WaitSamples { asleep: self.asleep + other.asleep, futex: self.futex + other.futex }
+    }
+}

@@ -1,0 +1,220 @@
+//! Tests of parsing, of shares, and of threads of this process.
+
+use super::parse::Switches;
+use super::*;
+use proptest::prelude::*;
+
+const STAT: &str = "5057 (a) b (c) S 5055 5057 5057 0 -1 4194560 2131 38967 0 3 7 2 28 10 20 \
+                    0 1 0 88838 5124096 958 18446744073709551615 94394425004032 \
+                    94394425793437 140721010183360 0 0 0 65536 4 1132560123 1 0 0 17 1 0 0 \
+                    0 0 0 94394426026736 94394426074980 94395436007424 1 2 3 4 0";
+
+fn reading(at_ns: u64, run_ns: u64, delay_ns: u64) -> Reading {
+    Reading { run_ns, delay_ns: Some(delay_ns), runnable: Some(false), ..Reading::birth(at_ns) }
+}
+
+#[test]
+fn stat_name_with_parentheses_is_kept_whole() {
+    let stat = parse_stat(STAT).unwrap();
+    assert_eq!((stat.name, stat.state), ("a) b (c", 'S'));
+    assert_eq!((stat.user, stat.system, stat.start_ticks), (7, 2, 88838));
+    assert_eq!((stat.parent, stat.children), (5055, 38));
+    assert_eq!((stat.cpu, stat.hidden), (Some(CpuId(1)), false));
+}
+
+#[test]
+fn stat_of_a_thread_without_access_is_hidden() {
+    assert!(parse_stat(&STAT.replace("94394425004032", "1")).unwrap().hidden);
+    let own = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    assert!(!parse_stat(&own).unwrap().hidden);
+}
+
+#[test]
+fn schedstat_has_three_numbers() {
+    let parsed = parse_schedstat("28253613 10927721 75\n");
+    assert_eq!(parsed, Some(SchedStat { run_ns: 28253613, delay_ns: 10927721, slices: 75 }));
+    assert_eq!(parse_schedstat("28253613 10927721"), None);
+}
+
+#[test]
+fn switches_are_found_in_sched_and_in_status() {
+    let sched = "bash (5057, #threads: 1)\n---\nse.nr_migrations                    :        15\n\
+                 nr_switches    :  76\nnr_voluntary_switches       :   52\n\
+                 nr_involuntary_switches  : 24\n";
+    let expected = Switches { voluntary: Some(52), involuntary: Some(24), migrations: Some(15) };
+    assert_eq!(parse_switches(sched), expected);
+    let status = "Name:\tx\nvoluntary_ctxt_switches:\t52\nnonvoluntary_ctxt_switches:\t24\n";
+    assert_eq!(parse_switches(status), Switches { migrations: None, ..expected });
+    assert_eq!(parse_switches(""), Switches::default());
+}
+
+#[test]
+fn wait_file_distinguishes_futex_from_other_sleep() {
+    for futex in ["futex_do_wait", "futex_wait_queue_me", "rt_mutex_slowlock_block"] {
+        assert_eq!(WaitFile::Wchan.parse(futex), WaitState::Futex);
+    }
+    assert_eq!(WaitFile::Wchan.parse("hrtimer_nanosleep"), WaitState::Asleep);
+    assert_eq!(WaitFile::Wchan.parse("0"), WaitState::Awake);
+    assert_eq!(WaitFile::Syscall.parse("202 0x560d598ea0c0 0x80 0x2"), {
+        if libc::SYS_futex == 202 { WaitState::Futex } else { WaitState::Asleep }
+    });
+    assert_eq!(WaitFile::Syscall.parse("-1 0x7ffc29d2ed30 0x7fc48a7f1aec"), WaitState::Asleep);
+    assert_eq!(WaitFile::Syscall.parse("running"), WaitState::Awake);
+}
+
+#[test]
+fn shares_split_blocked_time_by_wait_samples() {
+    let shares = shares(&reading(0, 0, 0), &reading(1000, 200, 300), 0.0, Some(0.5));
+    assert_eq!((shares.user, shares.wait), (Some(0.2), Some(0.3)));
+    assert_eq!((shares.lock, shares.sleep), (Some(0.25), Some(0.25)));
+}
+
+#[test]
+fn shares_without_wait_samples_leave_lock_and_sleep_unknown() {
+    let shares = shares(&reading(0, 0, 0), &reading(1000, 200, 300), 0.0, None);
+    assert_eq!((shares.lock, shares.sleep), (None, None));
+    assert_eq!(shares.blocked(), Some(0.5));
+}
+
+#[test]
+fn shares_of_a_thread_that_blocked_briefly_need_no_sample() {
+    let shares = shares(&reading(0, 0, 0), &reading(1000, 991, 0), 0.0, None);
+    assert_eq!(shares.lock, Some(0.0));
+}
+
+#[test]
+fn shares_of_a_thread_that_never_yielded_have_no_blocked_time() {
+    let running = |r: Reading| Reading { runnable: Some(true), ..r };
+    let waits = shares(&running(reading(0, 0, 0)), &running(reading(1000, 300, 300)), 0.0, None);
+    assert_eq!((waits.user, waits.wait, waits.blocked()), (Some(0.5), Some(0.5), Some(0.0)));
+    let starves = shares(&running(reading(0, 0, 0)), &running(reading(1000, 0, 0)), 0.0, None);
+    assert_eq!(starves.wait, Some(1.0));
+}
+
+#[test]
+fn shares_without_schedstat_have_running_only() {
+    let blind = |at, run| Reading { delay_ns: None, ..reading(at, run, 0) };
+    let shares = shares(&blind(0, 0), &blind(1000, 300), 0.0, Some(1.0));
+    assert_eq!((shares.running(), shares.wait, shares.lock), (Some(0.3), None, None));
+}
+
+#[test]
+fn shares_split_run_time_by_the_system_part() {
+    let shares = shares(&reading(0, 0, 0), &reading(1000, 500, 0), 0.5, None);
+    assert_eq!((shares.user, shares.system), (Some(0.25), Some(0.25)));
+}
+
+fn full(slices: u64, user_ticks: u64, system_ticks: u64, voluntary: u64) -> Full {
+    let switches = Switches { voluntary: Some(voluntary), ..Switches::default() };
+    Full { slices, user_ticks, system_ticks, switches }
+}
+
+#[test]
+fn rates_use_the_ticks_of_the_span_then_of_the_lifetime() {
+    assert_eq!(Rates::between(&full(0, 3, 1, 0), &full(0, 4, 2, 0)).system_part, 0.5);
+    assert_eq!(Rates::between(&full(0, 3, 1, 0), &full(0, 3, 1, 0)).system_part, 0.25);
+    assert_eq!(Rates::between(&full(0, 0, 0, 0), &full(0, 0, 0, 0)).system_part, 0.0);
+}
+
+#[test]
+fn rates_predict_switches_by_slices() {
+    let rates = Rates::between(&full(10, 0, 0, 5), &full(30, 0, 0, 20));
+    let before = Switches { voluntary: Some(20), involuntary: None, migrations: None };
+    let after = rates.switches_after(&before, 100);
+    assert_eq!(after, Switches { voluntary: Some(95), ..before });
+}
+
+#[test]
+fn wait_samples_decay_but_keep_their_ratio() {
+    let mut wait_samples = WaitSamples::default();
+    assert_eq!(wait_samples.lock_part(), None);
+    wait_samples.add(WaitState::Awake);
+    assert_eq!(wait_samples.lock_part(), None);
+    wait_samples.add(WaitState::Futex);
+    wait_samples.decay();
+    assert_eq!(wait_samples.lock_part(), Some(1.0));
+    wait_samples.add(WaitState::Asleep);
+    assert_eq!(wait_samples.lock_part(), Some(1.0 / 3.0));
+}
+
+prop_compose! {
+    fn any_reading()(
+        at_ns in 0u64..1 << 40, run_ns in 0u64..1 << 41,
+        delay_ns in proptest::option::of(0u64..1 << 41),
+        runnable: Option<bool>,
+        voluntary in proptest::option::of(0u64..3),
+    ) -> Reading {
+        let switches = Switches { voluntary, ..Switches::default() };
+        Reading { at_ns, run_ns, delay_ns, switches, runnable, counted: Counted::default() }
+    }
+}
+
+proptest! {
+    #[test]
+    fn shares_that_are_known_lie_between_0_and_1_and_add_up(
+        before in any_reading(), after in any_reading(), system_part in -0.5f64..1.5,
+        lock_part in proptest::option::of(-0.5f64..1.5),
+    ) {
+        let s = shares(&before, &after, system_part, lock_part);
+        let parts = [s.user, s.system, s.lock, s.wait, s.sleep];
+        for part in parts.iter().flatten() {
+            prop_assert!((0.0..=1.0 + 1e-9).contains(part), "{s:?}");
+        }
+        if let Some(sum) = parts.iter().copied().sum::<Option<f64>>() {
+            prop_assert!((sum - 1.0).abs() < 1e-9, "{s:?}");
+        }
+    }
+
+    #[test]
+    fn thread_parsers_never_panic(text in "\\PC{0,60}", numbers in "[0-9 ():-]{0,200}") {
+        for text in [text, numbers] {
+            let _ = (parse_schedstat(&text), parse_stat(&text), parse_switches(&text));
+            let _ = (WaitFile::Wchan.parse(&text), WaitFile::Syscall.parse(&text));
+        }
+    }
+}
+
+#[test]
+fn thread_files_of_this_kernel_are_parsed() {
+    let tid = rustix::thread::gettid().as_raw_nonzero().get();
+    let mut buffer = Buffer::new();
+    for keep in [true, false] {
+        let pid = std::process::id() as i32;
+        let mut thread =
+            Thread::open(pid, tid, WaitFile::of_this_kernel(), keep, None, &mut buffer).unwrap();
+        thread.sample(&mut buffer);
+        assert!(matches!(thread.observe(false, None, &mut buffer), Observed::Alive(_)));
+        let Observed::Alive(sample) = thread.observe(false, None, &mut buffer) else {
+            panic!("this thread has not ended")
+        };
+        assert_eq!(sample.id.tid, tid);
+        assert!(sample.cpu.is_some());
+        assert!(sample.shares.running().is_some());
+        assert!(sample.counters.voluntary_switches.is_some());
+    }
+}
+
+#[test]
+fn thread_that_has_ended_is_none_or_ended() {
+    let mut buffer = Buffer::new();
+    let (tid, go) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+    let other = std::thread::spawn(move || {
+        tid.0.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        let _ = go.1.recv();
+    });
+    let (pid, number) = (std::process::id() as i32, tid.1.recv().unwrap());
+    let mut thread =
+        Thread::open(pid, number, WaitFile::of_this_kernel(), true, None, &mut buffer).unwrap();
+    thread.sample(&mut buffer);
+    drop(go.0);
+    other.join().unwrap();
+    // The kernel removes a thread a little after the join.
+    let gone = (0..1000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        matches!(thread.observe(false, None, &mut buffer), Observed::Ended(_))
+    });
+    assert!(gone);
+    assert!(
+        Thread::open(pid, number, WaitFile::of_this_kernel(), true, None, &mut buffer).is_none()
+    );
+}

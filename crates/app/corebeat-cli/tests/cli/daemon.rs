@@ -1,0 +1,378 @@
+//! `corebeat daemon` as a process: its actions on a program with heartbeats, and their restoration.
+
+use crate::{COREBEAT, Running, assert_refused, command, command_of, left, listens, signal, until};
+use crate::{is_root, stdout};
+use corebeat_heartbeat::{Goal, Group};
+use rustix::process::Signal;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// Environment variable that turns the test below into a program with heartbeats.
+const BEATS: &str = "COREBEAT_TEST_BEATS";
+
+/// Name of the test below.
+const PROGRAM: &str = "daemon::program_with_heartbeats";
+
+/// Not a test: a program that emits heartbeats much faster than its goal, until its standard input
+/// ends.
+#[test]
+fn program_with_heartbeats() {
+    if std::env::var_os(BEATS).is_none() {
+        return;
+    }
+    thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    });
+    let number = std::env::var(BEATS).unwrap().parse().unwrap();
+    let producer = Group::new(number).produce().unwrap();
+    // The daemon sets its nice value, and limits it by a control group.
+    producer.set_goal(Goal { rate_max: Some(1.0), hold: true, ..Goal::default() }).unwrap();
+    loop {
+        producer.beat(1000);
+        // A call attaches the program to a restarted daemon.
+        let _ = producer.status();
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Folders and sockets of a daemon.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Starts a daemon, and waits until it listens.
+    fn daemon(&self) -> Running {
+        let daemon = self.daemon_under(&[]);
+        until(|| listens(&self.path("socket")));
+        // The metrics page is created after the socket.
+        until(|| self.metric_of_living("corebeat_programs").is_some());
+        daemon
+    }
+
+    /// Starts a daemon by a command.
+    fn daemon_under(&self, command: &[&str]) -> Running {
+        let words: Vec<&str> = command.iter().copied().chain([COREBEAT]).collect();
+        let mut command = command_of(Path::new(words[0]), self.0.path(), &words[1..]);
+        command.args(["daemon", "--period", "10", "--observe", "20", "--socket", "socket"]);
+        command.arg("--metrics").arg(format!("unix:{}", self.path("metrics").display()));
+        Running::start(&mut command)
+    }
+
+    fn program(&self, group: u32) -> Running {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", PROGRAM]).env(BEATS, group.to_string()).stdin(Stdio::piped());
+        command.env("COREBEAT_SOCKET", self.path("socket")).stdout(Stdio::null());
+        Running::start(&mut command)
+    }
+
+    fn metric(&self, name: &str) -> f64 {
+        self.metric_of_living(name).unwrap()
+    }
+
+    /// `None` if the daemon has ended.
+    fn metric_of_living(&self, name: &str) -> Option<f64> {
+        let mut stream = UnixStream::connect(self.path("metrics")).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page).ok()?;
+        let line = page.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
+        line?.parse().ok()
+    }
+
+    fn journals(&self) -> Vec<String> {
+        let names = left(self.0.path()).into_iter().map(|path| path.to_string_lossy().into_owned());
+        names.filter(|name| name.contains(".journal")).collect()
+    }
+
+    fn restore(&self) {
+        assert!(command(self.0.path(), &["restore"]).status().unwrap().success());
+    }
+}
+
+/// State of a program that a daemon may change: control groups, and nice values, classes and CPUs
+/// of all threads.
+fn state(program: &Running) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", program.0.id())).unwrap().flatten();
+    let mut all: Vec<String> = tasks.map(|e| state_of(&e.path())).collect();
+    all.dedup();
+    all
+}
+
+/// State of a new program of this thread.
+fn state_at_start() -> Vec<String> {
+    vec![state_of(Path::new("/proc/thread-self"))]
+}
+
+fn state_of(thread: &Path) -> String {
+    let group = fs::read_to_string(thread.join("cgroup")).unwrap_or_default();
+    let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
+    let after_name: Vec<&str> =
+        stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let (nice, class) = (after_name.get(16), after_name.get(38));
+    let status = fs::read_to_string(thread.join("status")).unwrap_or_default();
+    let cpus =
+        status.lines().find(|l| l.starts_with("Cpus_allowed_list")).unwrap_or_default().to_owned();
+    format!("{group} {nice:?} {class:?} {cpus}")
+}
+
+fn is_held(program: &Running) -> bool {
+    state(program).iter().any(|s| s.contains("/corebeat-"))
+}
+
+fn nices(state: &[String]) -> Vec<Option<&str>> {
+    state.iter().map(|s| s.split("Some(").nth(1)).collect()
+}
+
+/// Control groups that the daemon with this process number has created.
+fn groups_of(daemon: u32) -> Vec<PathBuf> {
+    let ours = format!("corebeat-{daemon}-");
+    let is_ours = |e: &fs::DirEntry| e.file_name().to_string_lossy().starts_with(&ours);
+    let roots = [
+        "/sys/fs/cgroup",
+        "/sys/fs/cgroup/cpu",
+        "/sys/fs/cgroup/cpu,cpuacct",
+        "/sys/fs/cgroup/unified",
+    ];
+    let entries =
+        roots.iter().filter_map(|root| fs::read_dir(root).ok()).flat_map(|dir| dir.flatten());
+    entries.filter(is_ours).map(|e| e.path()).collect()
+}
+
+/// A daemon that steers a program, and the original state of the program.
+fn steered(place: &Place) -> (Running, Running, Vec<String>) {
+    let daemon = place.daemon();
+    let program = place.program(7);
+    let before = state_at_start();
+    until(|| is_held(&program));
+    assert!(nices(&before) != nices(&state(&program)));
+    assert!(!place.journals().is_empty());
+    (daemon, program, before)
+}
+
+#[test]
+fn daemon_that_is_killed_leaves_nothing_after_restore() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (daemon, program, before) = steered(&place);
+    drop(daemon);
+    place.restore();
+    assert_eq!(state(&program), before);
+    assert!(place.journals().is_empty());
+}
+
+#[test]
+fn killed_daemon_leaves_nothing_after_the_next_start() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (daemon, program, _) = steered(&place);
+    // Names of the daemon's control group and journal.
+    let (group, journal) = (format!("corebeat-{}-", daemon.0.id()), format!("/{}-", daemon.0.id()));
+    assert!(state(&program).iter().any(|s| s.contains(&group)));
+    drop(daemon);
+    assert!(place.journals().iter().any(|name| name.contains(&journal)));
+    // The next daemon may limit the program by its own control group.
+    let _next = place.daemon();
+    until(|| !state(&program).iter().any(|s| s.contains(&group)));
+    until(|| !place.journals().iter().any(|name| name.contains(&journal)));
+}
+
+#[test]
+fn program_is_steered_by_the_next_daemon_after_a_call() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (daemon, program, before) = steered(&place);
+    drop(daemon);
+    let _next = place.daemon();
+    // The program has not set its goal again.
+    let goal = "corebeat_group_rate_max{owner=\"0\",group=\"7\"}";
+    until(|| place.metric_of_living(goal) == Some(1.0));
+    until(|| place.metric("corebeat_actions_done_total") >= 1.0);
+    assert_ne!(state(&program), before);
+}
+
+#[test]
+fn daemon_that_a_signal_ends_leaves_nothing() {
+    for end in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+        if !is_root() {
+            return;
+        }
+        let place = Place::new();
+        let (mut daemon, program, before) = steered(&place);
+        signal(&daemon.0, end);
+        assert!(daemon.0.wait().unwrap().success());
+        assert_eq!(state(&program), before);
+        assert!(place.journals().is_empty());
+        assert!(!place.path("socket").exists());
+    }
+}
+
+#[test]
+fn changes_of_a_program_end_with_the_program() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (daemon, program, _) = steered(&place);
+    drop(program);
+    until(|| place.metric("corebeat_programs") == 0.0);
+    assert_eq!(groups_of(daemon.0.id()), Vec::<PathBuf>::new());
+}
+
+/// The whole life of a daemon, or a part of it: one program stays, another one starts and ends, and
+/// a signal requests the end.
+fn live(place: &Place, daemon: &mut Running, stays: &mut Option<Running>) {
+    let mut lives = || daemon.0.try_wait().unwrap().is_none();
+    let wait =
+        |lives: &mut dyn FnMut() -> bool, right: &dyn Fn() -> bool| until(|| right() || !lives());
+    let metric = |name: &str| place.metric_of_living(name);
+    wait(&mut lives, &|| listens(&place.path("socket")));
+    *stays = Some(place.program(7));
+    wait(&mut lives, &|| stays.as_ref().is_some_and(is_held));
+    let goes = place.program(8);
+    wait(&mut lives, &|| metric("corebeat_programs") == Some(2.0));
+    drop(goes);
+    wait(&mut lives, &|| metric("corebeat_programs") == Some(1.0));
+    let pid = rustix::process::Pid::from_raw(daemon.0.id() as i32).unwrap();
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    let _ = daemon.0.wait();
+}
+
+/// Kills the daemon at system calls distributed over its life: 600 in `cargo xtask soak`, else a
+/// few.
+#[test]
+fn daemon_that_is_killed_at_any_system_call_leaves_nothing_after_restore() {
+    let traces = Command::new("strace").args(["-D", "-o", "/dev/null", "true"]).status();
+    if !is_root() || !traces.is_ok_and(|status| status.success()) {
+        println!("left out: it wants root and strace");
+        return;
+    }
+    let kills = if std::env::var_os("COREBEAT_SOAK").is_some() { 600 } else { 8 };
+    let place = Place::new();
+    let trace = place.path("trace");
+    let mut daemon = place.daemon_under(&["strace", "-D", "-o", trace.to_str().unwrap()]);
+    live(&place, &mut daemon, &mut None);
+    until(|| fs::read_to_string(&trace).is_ok_and(|t| t.contains("+++ exited")));
+    let trace = fs::read_to_string(trace).unwrap();
+    let names = trace.lines().filter_map(|l| l.split_once('(')).map(|(name, _)| name);
+    let names: Vec<&str> =
+        names.filter(|n| n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')).collect();
+    // Before the daemon has its lock, it has changed nothing.
+    let first = names.iter().position(|name| *name == "flock").expect("the socket's lock");
+    let mut killed = 0;
+    for kill in 0..kills {
+        let at = first + kill * (names.len() - first) / kills;
+        let nth = names[..=at].iter().filter(|name| **name == names[at]).count();
+        let inject = format!("inject={}:signal=SIGKILL:when={nth}", names[at]);
+        let place = Place::new();
+        let mut stays = None;
+        let mut daemon = place.daemon_under(&["strace", "-D", "-o", "/dev/null", "-e", &inject]);
+        live(&place, &mut daemon, &mut stays);
+        killed += usize::from(
+            daemon.0.try_wait().unwrap().is_some_and(|s| s.signal() == Some(libc::SIGKILL)),
+        );
+        place.restore();
+        let stays = stays.expect("it was started");
+        assert_eq!(state(&stays), state_at_start(), "{inject}");
+        assert!(place.journals().is_empty(), "{inject}: {:?}", place.journals());
+        assert_eq!(groups_of(daemon.0.id()), Vec::<PathBuf>::new(), "{inject}");
+    }
+    println!("killed {killed} times, of {kills}, over {} system calls", names.len() - first);
+    assert!(killed * 2 > kills, "only {killed} of {kills} came so far");
+}
+
+#[test]
+fn daemon_without_options_listens_at_the_default_socket() {
+    let place = Place::new();
+    let mut command = command(place.0.path(), &["daemon"]);
+    let _daemon = Running::start(command.env("COREBEAT_SOCKET", place.path("socket")));
+    until(|| listens(&place.path("socket")));
+}
+
+/// A user without privileges can set neither nice values nor control groups here.
+#[test]
+fn daemon_without_privileges_reports_its_limitations() {
+    if !is_root() {
+        println!("left out: it wants root, to be somebody else");
+        return;
+    }
+    let (place, nobody) = (Place::new(), 60_001);
+    std::os::unix::fs::chown(place.0.path(), Some(nobody), Some(nobody)).unwrap();
+    // The executables may be in a folder that only root can read.
+    let own = std::env::current_exe().unwrap();
+    for (from, to) in [(Path::new(COREBEAT), "corebeat"), (&own, "program")] {
+        assert!(Command::new("cp").arg(from).arg(place.path(to)).status().unwrap().success());
+    }
+    let command = |name: &str| {
+        let mut command = command_of(&place.path(name), place.0.path(), &[]);
+        command.uid(nobody).gid(nobody).env("COREBEAT_SOCKET", place.path("socket"));
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        command
+    };
+    let _daemon =
+        Running::start(command("corebeat").args(["daemon", "--period", "10", "--observe", "20"]));
+    until(|| listens(&place.path("socket")));
+    let status = || {
+        let mut status = command("corebeat");
+        stdout(&status.args(["daemon", "status"]).stdout(Stdio::piped()).output().unwrap())
+    };
+    assert!(status().contains("steering     yes\n"), "the daemon has not acted yet: {}", status());
+    let _program = Running::start(command("program").args(["--exact", PROGRAM]).env(BEATS, "7"));
+    until(|| status().contains("steering     no\n"));
+    until(|| status().contains("maximum rates cannot be enforced"));
+    let notes: Vec<String> =
+        status().lines().filter(|l| l.starts_with("note")).map(str::to_owned).collect();
+    assert!(notes.len() == 2 && notes[0].contains("CPU shares cannot be set"), "{notes:#?}");
+    assert!(
+        notes[0].contains("CAP_SYS_NICE") && notes[0].matches("run as").count() == 1,
+        "{notes:#?}"
+    );
+}
+
+#[test]
+fn second_daemon_at_the_same_socket_fails_with_one_line() {
+    let place = Place::new();
+    let _daemon = place.daemon();
+    let second = command(place.0.path(), &["daemon", "--socket", "socket"]).output().unwrap();
+    assert_refused(&second, 125, "a daemon owns");
+}
+
+#[test]
+fn metrics_socket_of_another_process_is_kept() {
+    let place = Place::new();
+    let _daemon = place.daemon();
+    let metrics = format!("unix:{}", place.path("metrics").display());
+    let args = ["daemon", "--socket", "second", "--metrics", &metrics];
+    let second = command(place.0.path(), &args).output().unwrap();
+    assert_refused(&second, 125, "another process listens there");
+    assert!(place.metric_of_living("corebeat_programs").is_some(), "the first page is kept");
+    assert!(!place.path("second").exists());
+}
+
+#[test]
+fn mistake_on_the_command_line_is_reported_in_one_line() {
+    for args in
+        [["--metrics", "0.0.0.0:1"], ["--metrics", "0"], ["--period", "0"], ["--scope", "world"]]
+    {
+        assert_refused(&crate::corebeat(&["daemon", args[0], args[1]]), 2, "");
+    }
+}

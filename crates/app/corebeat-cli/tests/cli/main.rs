@@ -1,0 +1,119 @@
+//! The program `corebeat` from the command line; a module for each command.
+
+mod adapt;
+mod beat;
+mod coscheduling;
+mod daemon;
+mod doctor;
+mod numa;
+mod paper;
+mod restore;
+mod run;
+mod top;
+mod tune;
+mod workload;
+
+use corebeat_test_group::TestGroup;
+use corebeat_wire::Connection;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+const COREBEAT: &str = env!("CARGO_BIN_EXE_corebeat");
+
+/// A command that runs in a folder, with its journal there, and without input.
+fn command(folder: &Path, args: &[&str]) -> Command {
+    command_of(Path::new(COREBEAT), folder, args)
+}
+
+/// As [`command`], for a copy of the program.
+fn command_of(program: &Path, folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(folder).env("COREBEAT_STATE_DIR", folder.join("state"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs a command in a new folder, and requires that no journal is left.
+fn corebeat(args: &[&str]) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let done = command(folder.path(), args).output().unwrap();
+    assert_eq!(left(folder.path()), Vec::<PathBuf>::new(), "{args:?}: {}", stderr(&done));
+    done
+}
+
+/// Files that the commands in a folder left, such as journals.
+fn left(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder.join("state")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+fn stdout(done: &Output) -> String {
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+fn stderr(done: &Output) -> String {
+    String::from_utf8_lossy(&done.stderr).into_owned()
+}
+
+/// The JSON object that a command printed.
+fn json(done: &Output) -> Value {
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(done)))
+}
+
+/// The JSON report on standard error.
+fn report(done: &Output) -> Value {
+    serde_json::from_slice(&done.stderr).unwrap_or_else(|e| panic!("{e}: {}", stderr(done)))
+}
+
+/// Requires that a command failed with this status and with one line that contains a text.
+fn assert_refused(done: &Output, status: i32, expected: &str) {
+    let line = stderr(done);
+    assert_eq!((done.status.code(), line.lines().count()), (Some(status), 1), "{line}");
+    assert!(line.starts_with("corebeat: ") && line.contains(expected), "'{expected}': {line}");
+}
+
+/// Waits until a condition holds.
+fn until(mut holds: impl FnMut() -> bool) {
+    for _ in 0..20_000 {
+        if holds() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(3));
+    }
+    panic!("the condition did not hold within a minute");
+}
+
+/// Whether a daemon listens on a socket.
+fn listens(socket: &Path) -> bool {
+    Connection::to(socket).is_ok_and(|found| found.is_some())
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A process that ends, with all that it started, when this value is dropped.
+struct Running(Child, TestGroup);
+
+impl Running {
+    fn start(command: &mut Command) -> Running {
+        let group = TestGroup::new();
+        Running(group.add(command).spawn().unwrap(), group)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.1.kill();
+        let _ = self.0.wait();
+    }
+}

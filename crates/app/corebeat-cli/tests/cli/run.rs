@@ -1,0 +1,311 @@
+//! `corebeat run` from the command line.
+
+use crate::{
+    COREBEAT, Running, assert_refused, command, command_of, corebeat, left, report, signal, stderr,
+    stdout,
+};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn run(args: &[&str]) -> Output {
+    corebeat(&[&["run"], args].concat())
+}
+
+#[test]
+fn invalid_command_lines_are_usage_errors() {
+    for args in [
+        &[][..],
+        &["--"],
+        &["--period", "0", "--", "true"],
+        &["--policy", "no-such", "--", "true"],
+        &["--report", "xml", "--", "true"],
+        &["--report", "none", "--report-file", "report", "--", "true"],
+        &["--memory", "interleave:9999", "--", "true"],
+        &["--period", "-5", "--", "true"],
+    ] {
+        let done = run(args);
+        assert_refused(&done, 2, "");
+        assert!(done.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn run_of_what_cannot_be_started_has_the_status_that_env_has() {
+    for (program, status, says) in [
+        ("/no/such/program", 127, "does not exist"),
+        ("", 127, "does not exist"),
+        ("/", 126, "cannot run '/'"),
+        ("/dev/null", 126, "cannot run"),
+    ] {
+        assert_refused(&run(&["--", program]), status, says);
+    }
+}
+
+#[test]
+fn run_gives_back_exit_status_and_signal() {
+    assert_eq!(run(&["--", "sh", "-c", "exit 7"]).status.code(), Some(7));
+    let killed = run(&["--report", "json", "--", "sh", "-c", "kill -TERM $$"]);
+    assert_eq!(killed.status.signal(), Some(15));
+    assert_eq!(report(&killed)["ended"]["signal"], 15);
+}
+
+#[test]
+fn run_leaves_streams_and_arguments_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "cat; echo why >&2";
+    let mut cat = command(folder.path(), &["run", "--report", "none", "--", "sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    cat.stdin.take().unwrap().write_all(b"\xffbytes\0").unwrap();
+    let done = cat.wait_with_output().unwrap();
+    assert_eq!((&done.stdout[..], &done.stderr[..]), (&b"\xffbytes\0"[..], &b"why\n"[..]));
+
+    let broken = OsStr::from_bytes(b"a\xffb");
+    let printf = ["run", "--report", "json", "--", "printf", "%s"];
+    let done = command(folder.path(), &printf).arg(broken).output().unwrap();
+    assert_eq!(done.stdout, b"a\xffb");
+    assert_eq!(report(&done)["command"][2], "a\u{fffd}b");
+}
+
+#[test]
+fn report_has_the_fields_that_the_book_explains() {
+    let book = include_str!("../../../../../docs/run.md");
+    let section = book.split_once("## The report").unwrap().1;
+    let table = section.lines().skip_while(|l| !l.starts_with('|'));
+    let rows = table.take_while(|l| l.starts_with('|')).filter_map(|l| l.split('|').nth(1));
+    let explained: BTreeSet<&str> =
+        rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let done = run(&["--report", "json", "--", "true"]);
+    let report = report(&done);
+    let fields: BTreeSet<&str> = report.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(fields, explained);
+    assert_eq!(report["ended"]["exit"], 0);
+    assert!(report["wall_s"].as_f64().unwrap() > 0.0);
+    for (field, wanted) in [
+        ("shares", "user system lock wait sleep spin"),
+        (
+            "counters",
+            "voluntary_switches involuntary_switches migrations cache_references cache_misses instructions",
+        ),
+    ] {
+        let fields: BTreeSet<&str> =
+            report[field].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(fields, wanted.split(' ').collect(), "{field}");
+    }
+}
+
+#[test]
+fn double_dash_separates_programs_and_an_escaped_one_is_an_argument() {
+    let two = ["--", "printf", "a", "--", "printf", "b"];
+    let refused = run(&two);
+    assert_refused(&refused, 2, "acts on one program");
+    assert!(refused.stdout.is_empty());
+    let accepted = run(&[&["--policy", "none", "--report", "json"], &two[..]].concat());
+    let report = report(&accepted);
+    assert_eq!(report["programs"].as_array().unwrap().len(), 2, "{report}");
+    let escaped = run(&["--report", "none", "--", "printf", "%s|", "a", r"\--", "b"]);
+    assert_eq!((escaped.stdout.as_slice(), escaped.status.code()), (&b"a|--|b|"[..], Some(0)));
+}
+
+#[test]
+fn report_is_a_table_by_default_and_names_the_program() {
+    for policy in ["auto", "none", "team", "faithful", "tranquilizer", "shuffler"] {
+        let done = run(&["--policy", policy, "--", "true"]);
+        assert!(stderr(&done).contains("corebeat: true: "), "{}", stderr(&done));
+        assert!(stderr(&done).contains(&format!("policy {policy}")), "{}", stderr(&done));
+    }
+}
+
+#[test]
+fn shuffler_notes_that_it_is_idle_on_one_cache() {
+    let done = run(&["--policy", "shuffler", "--", "true"]);
+    let caches: BTreeSet<u32> =
+        corebeat_linux::topology().cpus().iter().map(|cpu| cpu.cache).collect();
+    assert_eq!(
+        stderr(&done).contains("shuffler: all CPUs share one"),
+        caches.len() == 1,
+        "{}",
+        stderr(&done)
+    );
+}
+
+#[test]
+fn report_file_that_cannot_be_created_is_reported_before_the_program_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = folder.path().join("ran");
+    let touch = ["run", "--report-file", "/no/such/folder/report", "--", "touch"];
+    let done = command(folder.path(), &touch).arg(&ran).output().unwrap();
+    assert_refused(&done, 2, "/no/such/folder/report");
+    assert!(!ran.exists());
+}
+
+#[test]
+fn report_file_contains_the_report_and_a_full_disk_does_not_change_the_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    let path = file.to_str().unwrap();
+    let done = run(&["--report", "json", "--report-file", path, "--", "sh", "-c", "exit 7"]);
+    assert_eq!((done.status.code(), stderr(&done).as_str()), (Some(7), ""));
+    let report: Value = serde_json::from_reader(File::open(&file).unwrap()).unwrap();
+    assert_eq!(report["ended"]["exit"], 7);
+
+    let done = run(&["--report-file", "/dev/full", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(done.status.code(), Some(7));
+    assert!(stderr(&done).contains("/dev/full"), "{}", stderr(&done));
+}
+
+#[test]
+fn report_that_cannot_be_written_does_not_change_the_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let exit = ["run", "--", "sh", "-c", "exit 7"];
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    assert_eq!(command(folder.path(), &exit).stderr(full).status().unwrap().code(), Some(7));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(command(folder.path(), &exit).stderr(writer).status().unwrap().code(), Some(7));
+}
+
+#[test]
+fn closed_standard_output_stays_closed_for_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let status = |script: &str, corebeat: &[&str]| {
+        let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &["-c", script]);
+        shell.args(corebeat).stderr(Stdio::null()).stdout(Stdio::null()).status().unwrap().code()
+    };
+    let echo = ["sh", "-c", "echo text"];
+    let without = status("exec \"$@\" >&-", &[&["sh"], &echo[..]].concat());
+    let run = ["sh", COREBEAT, "run", "--report", "none", "--"];
+    let with = status("exec \"$@\" >&-", &[&run[..], &echo].concat());
+    assert_ne!(without, Some(0), "the shell reports the failed write");
+    assert_eq!(with, without);
+}
+
+#[test]
+fn program_runs_unobserved_if_descriptors_are_exhausted() {
+    let folder = tempfile::tempdir().unwrap();
+    let limited = "ulimit -n 12; exec \"$0\" run -- sh -c 'ulimit -n; exit 7'";
+    let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &["-c", limited, COREBEAT]);
+    let done = shell.output().unwrap();
+    assert_eq!((done.status.code(), stdout(&done).as_str()), (Some(7), "12\n"));
+    assert!(stderr(&done).contains("limit of 12 open files"), "{}", stderr(&done));
+    assert_eq!(stderr(&done).lines().count(), 1);
+}
+
+#[test]
+fn attached_process_is_observed_until_it_ends_or_a_signal_detaches() {
+    let folder = tempfile::tempdir().unwrap();
+    for detaches in [true, false] {
+        let mut shell = Command::new("sh");
+        let mut shell =
+            Running::start(shell.args(["-c", "read line; exit 3"]).stdin(Stdio::piped()));
+        let pid = shell.0.id().to_string();
+        let args = ["run", "--policy", "none", "--report", "json", "--interval", "1", "-p", &pid];
+        let mut run = command(folder.path(), &args);
+        let mut run = run.stderr(Stdio::piped()).spawn().unwrap();
+        // A line appears once the process is observed.
+        let mut lines = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.next().unwrap().contains("CPUs busy"));
+        let status = stdout(&corebeat(&["status"]));
+        assert!(status.contains(&format!("{}  ", run.id())) && status.contains(&pid), "{status}");
+        if detaches {
+            signal(&run, Signal::INT);
+        } else {
+            drop(shell.0.stdin.take());
+        }
+        assert_eq!(run.wait().unwrap().code(), Some(0));
+        let report = lines.find(|line| line.starts_with('{')).unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(report["ended"], if detaches { "detached" } else { "unknown" });
+        assert_eq!(report["threads_seen"], 1);
+        assert_eq!(shell.0.try_wait().unwrap().is_none(), detaches, "the process goes on");
+        assert!(left(folder.path()).is_empty());
+    }
+    let ended = run(&["-p", "2147483647"]);
+    assert_refused(&ended, 2, "does not exist");
+    assert_refused(&run(&["-p", "1", "-p", "2"]), 2, "acts on one process");
+    assert_refused(&run(&["-p", "1", "--", "true"]), 2, "cannot be used with");
+}
+
+#[test]
+fn cpus_and_nice_value_are_those_of_the_program() {
+    let cpu = corebeat_linux::topology().cpus()[0].id.0.to_string();
+    let script = "nproc; nice";
+    let before = Command::new("nice").output().unwrap();
+    let before: i32 = stdout(&before).trim().parse().unwrap();
+    let args = ["--report", "none", "--cpus", &cpu, "--nice", "3", "--", "sh", "-c", script];
+    let done = run(&args);
+    assert_eq!(stdout(&done), format!("1\n{}\n", (before + 3).min(19)), "{}", stderr(&done));
+    assert_refused(&run(&["--cpus", "1000", "--", "true"]), 2, "CPUs 1000");
+    let quotas = ["0", "1e-6", "1e300", "NaN"].map(|quota| ["--quota", quota]);
+    for invalid in [["--cpus", ""], ["--cpus", "x"], ["--nice", "40"]].into_iter().chain(quotas) {
+        assert_refused(&run(&[&invalid[..], &["--", "true"]].concat()), 2, "");
+    }
+}
+
+#[test]
+fn quota_limits_the_program_or_is_refused() {
+    let done =
+        run(&["--report", "json", "--quota", "0.5", "--", "sh", "-c", "cat /proc/self/cgroup"]);
+    match done.status.code() {
+        Some(0) => assert!(stdout(&done).contains("/corebeat-"), "{}", stdout(&done)),
+        code => {
+            assert_eq!((code, stderr(&done).lines().count()), (Some(125), 1), "{}", stderr(&done))
+        }
+    }
+}
+
+#[test]
+fn program_without_the_preloaded_library_has_no_variable_for_it() {
+    let names = ["sh", "-c", "env | grep -c COREBEAT_TEAM"];
+    let count = |options: &[&str]| {
+        let args = [&["--report", "none", "--policy", "team"], options, &["--"], &names[..]];
+        stdout(&run(&args.concat())).trim().to_owned()
+    };
+    assert_eq!((count(&[]), count(&["--no-preload"])), ("1".into(), "0".into()));
+}
+
+/// Affinity, cpuset and quota limit the thread count that programs get.
+#[test]
+fn program_on_one_cpu_of_several_starts_one_thread() {
+    let allowed = corebeat_linux::Allowance::of_this_process().cpus;
+    let cpu = allowed.iter().last().unwrap().0.to_string();
+    let folder = tempfile::tempdir().unwrap();
+    for policy in ["none", "team", "auto"] {
+        let args =
+            ["-c", &cpu, COREBEAT, "run", "--report", "json", "--policy", policy, "--", "nproc"];
+        let mut restricted = command_of(Path::new("taskset"), folder.path(), &args);
+        let done = restricted.env_remove("OMP_NUM_THREADS").output().unwrap();
+        assert_eq!(stdout(&done), "1\n", "{policy}: {}", stderr(&done));
+        let report = report(&done);
+        assert_eq!((&report["cpus"], &report["cpus_allowed"]), (&1.into(), &cpu.as_str().into()));
+    }
+}
+
+#[test]
+fn detached_process_that_still_runs_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    let made = command_of(Path::new("mkfifo"), folder.path(), &["fifo"]).status();
+    assert!(made.unwrap().success());
+    let script = "setsid sh -c 'read x <fifo' >/dev/null 2>&1 & exit 0";
+    let args = ["run", "--report", "json", "--", "sh", "-c", script];
+    let done = command(folder.path(), &args).output().unwrap();
+    // The process ends when it has a line.
+    std::fs::write(&fifo, "end\n").unwrap();
+    let report = report(&done);
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("detached processes still run (1)"), "{notes}");
+    // The switches of a program that ends before the first observation are known.
+    assert!(report["counters"]["voluntary_switches"].is_u64(), "{report}");
+}

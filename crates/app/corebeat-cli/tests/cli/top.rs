@@ -1,0 +1,244 @@
+//! `corebeat top` from the command line and on a terminal.
+
+use crate::{Running, assert_refused, command, corebeat, stdout, until};
+use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use serde_json::Value;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, scope};
+
+fn json(args: &[&str]) -> Value {
+    crate::json(&corebeat(&[&["top"], args].concat()))
+}
+
+/// A process with known threads: this binary with the test `threads_of_a_child` only.
+struct Threads(Running);
+
+impl Threads {
+    fn start() -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["top::threads_of_a_child", "--exact", "--nocapture"])
+            .env("COREBEAT_TOP_CHILD", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = Running::start(&mut command);
+        let mut lines =
+            BufReader::new(child.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line.contains("ready")), "the child has not started");
+        Threads(child)
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.0.id() as i32
+    }
+
+    /// Name of the child process, which the child sets.
+    fn name(&self) -> String {
+        format!("cb-top{}", self.pid())
+    }
+}
+
+/// Not a test: the work of the child process, until its standard input is closed.
+#[test]
+fn threads_of_a_child() {
+    if std::env::var_os("COREBEAT_TOP_CHILD").is_none() {
+        return;
+    }
+    std::fs::write("/proc/self/comm", format!("cb-top{}", std::process::id())).unwrap();
+    let (lock, stop) = (&Mutex::new(()), &AtomicBool::new(false));
+    let (mut never, _writer) = std::io::pipe().unwrap();
+    let _held = lock.lock();
+    scope(|threads| {
+        let named = |name: &str| Builder::new().name(name.into());
+        let compute = || {
+            let mut sum = 1u64;
+            while !stop.load(Ordering::Relaxed) {
+                (0..1000).for_each(|i| sum = std::hint::black_box(sum.wrapping_mul(i | 1)));
+            }
+        };
+        named("compute").spawn_scoped(threads, compute).unwrap();
+        named("lock").spawn_scoped(threads, || drop(lock.lock())).unwrap();
+        named("sleep").spawn_scoped(threads, move || never.read(&mut [0])).unwrap();
+        println!("ready");
+        let _ = std::io::stdin().read(&mut [0]);
+        stop.store(true, Ordering::Relaxed);
+        std::process::exit(0);
+    });
+}
+
+fn thread<'a>(program: &'a Value, name: &str) -> &'a Value {
+    let threads = program["threads"].as_array().unwrap();
+    threads.iter().find(|t| t["name"] == name).unwrap_or_else(|| panic!("no {name} in {program}"))
+}
+
+#[test]
+fn top_json_contains_the_shares_of_each_thread() {
+    let child = Threads::start();
+    let seen = json(&["--once", "--json", &child.pid().to_string()]);
+    assert_eq!(seen["programs"].as_array().unwrap().len(), 1);
+    let program = &seen["programs"][0];
+    assert_eq!(program["pid"], child.pid());
+    assert_eq!(program["name"], child.name());
+    let share = |name, share| thread(program, name)["shares"][share].as_f64();
+    assert!(
+        share("compute", "user").unwrap() + share("compute", "wait").unwrap() > 0.5,
+        "{program}"
+    );
+    assert!(program["cpus_busy"].as_f64().unwrap() > 0.0);
+    // The kernel may not permit Corebeat to read the cause of sleep.
+    if let Some(lock) = share("lock", "lock") {
+        assert!(lock > 0.9 && share("sleep", "sleep").unwrap() > 0.9, "{program}");
+    }
+    assert!(seen["span_s"].as_f64().unwrap() >= 1.0);
+    assert!(seen["cpus"].as_u64().unwrap() >= 1);
+}
+
+#[test]
+fn top_finds_a_process_by_name_and_lists_its_threads() {
+    let child = Threads::start();
+    let done = corebeat(&["top", "--once", "--period", "200", &child.name()]);
+    let text = stdout(&done);
+    assert_eq!(done.status.code(), Some(0));
+    let named = |mark: &str, name: &str| {
+        text.lines().filter(|l| l.contains(&format!(" {mark} {name}"))).count()
+    };
+    assert_eq!(named("▾", &child.name()), 1, "{text}");
+    for name in ["compute", "lock", "sleep"] {
+        assert_eq!(named(" ", name), 1, "{name}: {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "colours without a terminal");
+}
+
+#[test]
+fn top_without_names_shows_each_process_of_the_user() {
+    let child = Threads::start();
+    // Standard output is not a terminal: this implies --once.
+    let seen = json(&["--json", "--period", "300"]);
+    let programs = seen["programs"].as_array().unwrap();
+    let program = programs.iter().find(|p| p["pid"] == child.pid()).unwrap();
+    thread(program, "compute");
+    assert!(program["threads"].as_array().unwrap().iter().all(|t| t["pid"] == child.pid()));
+    let text = stdout(&corebeat(&["top", "--period", "300"]));
+    assert!(text.contains(&format!("▸ {}", child.name())), "{text}");
+}
+
+#[test]
+fn top_of_a_missing_process_fails_with_one_line() {
+    let mut ended = Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let cases = [
+        (ended.id().to_string(), "does not exist"),
+        ("2147483647".into(), "does not exist"),
+        ("0".into(), "process 0 does not exist"),
+        ("99999999999999999999".into(), "no process named"),
+        ("no-such-program".into(), "no process named 'no-such-program'"),
+        (String::new(), "no process named ''"),
+    ];
+    for (subject, expected) in cases {
+        let done = corebeat(&["top", "--once", &subject]);
+        assert_refused(&done, 2, expected);
+        assert!(done.stdout.is_empty());
+    }
+    for period in ["0", "-1", "x", "1e9"] {
+        assert_eq!(corebeat(&["top", "--period", period]).status.code(), Some(2));
+    }
+}
+
+#[test]
+fn top_of_a_zombie_process_is_an_error() {
+    let mut ended = Command::new("sh").args(["-c", "exit"]).stdout(Stdio::piped()).spawn().unwrap();
+    // The pipe closes when the process ends.
+    let _ = ended.stdout.take().unwrap().read_to_end(&mut Vec::new());
+    let pid = ended.id().to_string();
+    let top = || corebeat(&["top", "--once", "--period", "50", &pid]);
+    until(|| top().status.code() == Some(2));
+    assert_refused(&top(), 2, "does not exist");
+    ended.wait().unwrap();
+}
+
+/// `corebeat top` on a pseudoterminal.
+struct OnTerminal {
+    child: Running,
+    terminal: File,
+    /// Output so far.
+    text: String,
+}
+
+impl OnTerminal {
+    fn start(args: &[&str]) -> Self {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let ours = openpt(flags).unwrap();
+        unlockpt(&ours).unwrap();
+        let theirs = ioctl_tiocgptpeer(&ours, flags).unwrap();
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&theirs, size).unwrap();
+        let copy = || Stdio::from(theirs.try_clone().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let mut top = command(folder.path(), &[&["top"], args].concat());
+        let child = Running::start(top.stdin(copy()).stdout(copy()).stderr(copy()));
+        OnTerminal { child, terminal: File::from(ours), text: String::new() }
+    }
+
+    /// Reads until the output contains a text.
+    fn until(&mut self, wanted: &str) {
+        let mut bytes = [0; 4096];
+        while !self.text.contains(wanted) {
+            match self.terminal.read(&mut bytes) {
+                Ok(n) if n > 0 => self.text += &String::from_utf8_lossy(&bytes[..n]),
+                _ => panic!("'{wanted}' is not in {:?}", self.text),
+            }
+        }
+    }
+
+    fn end(mut self) -> ExitStatus {
+        let mut status = None;
+        until(|| {
+            status = self.child.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+const ENTER: &str = "\u{1b}[?1049h";
+const LEAVE: &str = "\u{1b}[?1049l";
+
+#[test]
+fn top_on_a_terminal_shows_threads_until_q_quits() {
+    let child = Threads::start();
+    let mut top = OnTerminal::start(&[&child.pid().to_string()]);
+    top.until(ENTER);
+    top.until("compute");
+    top.terminal.write_all(b"?").unwrap();
+    // One word: the terminal library skips unchanged cells, such as spaces.
+    top.until("previous");
+    top.terminal.write_all(b"?q").unwrap();
+    top.until(LEAVE);
+    assert_eq!(top.end().code(), Some(0));
+}
+
+#[test]
+fn top_restores_the_terminal_when_a_signal_ends_it() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+        let mut top = OnTerminal::start(&["--period", "100"]);
+        top.until("CPUs:");
+        crate::signal(&top.child.0, signal);
+        top.until(LEAVE);
+        assert_eq!(top.end().signal(), Some(signal.as_raw()));
+    }
+}
+
+#[test]
+fn top_ends_when_its_terminal_is_closed() {
+    let mut top = OnTerminal::start(&[]);
+    top.until("CPUs:");
+    top.terminal = File::open("/dev/null").unwrap();
+    assert_eq!(top.end().signal(), Some(Signal::HUP.as_raw()));
+}

@@ -1,0 +1,40 @@
+//! `corebeat net draw`: draws a network as SVG, or a running network on the terminal.
+
+use crate::flow::How;
+use crate::live;
+use crate::program::Which;
+use corebeat_command::{Done, Failure, Output, print};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    which: Which,
+    /// Write the drawing to this file [default: standard output]; with --live, the records
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Run the network as 'net run' does, and show the fill levels of its streams
+    #[arg(long)]
+    live: bool,
+    #[command(flatten, next_help_heading = "With --live")]
+    how: Option<How>,
+}
+
+pub(crate) fn main(options: Options) -> Done {
+    let Options { which, output, live, how } = options;
+    if live {
+        return live::main(&which, &how.unwrap_or_default(), output.as_deref());
+    }
+    if how.is_some() {
+        return Err(Failure::usage(
+            "a drawing takes no options of 'net run'; leave them out, or add --live to run the network",
+        ));
+    }
+    let svg = corebeat_snet::draw::svg(&which.read()?.report_remarks()?);
+    match output {
+        Some(path) => Output::create(&path)?.write(&svg)?,
+        None => print(svg)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

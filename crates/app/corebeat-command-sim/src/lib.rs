@@ -1,0 +1,21 @@
+//! The commands `corebeat sim`, `corebeat paper` and `corebeat train`.
+//!
+//! Place in the loop: app; stands on `corebeat-sim`, `corebeat-paper` and `corebeat-train`.
+//!
+//! # Model
+//!
+//! ```text
+//!  SCENARIO --> sim run --> machine, policies --> corebeat_host::Loop --> table, JSON, drawings
+//!               sim compare --> the same programs on this host and on its model --> table
+//!  NAME     --> paper --> an experiment --> the paper's figures beside ours
+//!  SCENARIO, or the kernels of demo on this host --> train --> model of the policy adapt
+//! ```
+//!
+//! # Failure
+//!
+//! Each command returns [`Done`](corebeat_command::Done): a mistake in a scenario is exit status 1;
+//! a file that cannot be opened, or a model that does not fit, is exit status 2.
+
+pub mod paper;
+pub mod sim;
+pub mod train;

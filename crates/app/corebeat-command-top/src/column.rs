@@ -1,0 +1,230 @@
+//! The columns beside the bar: their contents, their format, and the order of rows by a column.
+
+use crate::view::{Figures, Program, Thread};
+use corebeat_machine::CpuId;
+use std::cmp::Ordering;
+
+/// Contents of a row: a thread or a program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cells<'a> {
+    pub(crate) id: i32,
+    pub(crate) name: &'a str,
+    /// Number of threads, in the row of a program.
+    pub(crate) threads: Option<usize>,
+    /// Last CPU, in the row of a thread.
+    pub(crate) cpu: Option<CpuId>,
+    pub(crate) figures: &'a Figures,
+}
+
+impl<'a> From<&'a Program> for Cells<'a> {
+    fn from(p: &'a Program) -> Self {
+        Cells {
+            id: p.pid,
+            name: &p.name,
+            threads: Some(p.threads.len()),
+            cpu: None,
+            figures: &p.figures,
+        }
+    }
+}
+
+impl<'a> From<&'a Thread> for Cells<'a> {
+    fn from(t: &'a Thread) -> Self {
+        Cells { id: t.tid, name: &t.name, threads: None, cpu: t.cpu, figures: &t.figures }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Column {
+    Id,
+    Name,
+    Threads,
+    Cpu,
+    Lock,
+    Wait,
+    Spin,
+    Voluntary,
+    Involuntary,
+    Migrations,
+    Misses,
+    LastCpu,
+}
+
+impl Column {
+    /// Columns beside number, name, CPU and bar, in the order in which they are added to a line.
+    pub(crate) const EXTRA: [Column; 9] = [
+        Column::Lock,
+        Column::Wait,
+        Column::Spin,
+        Column::Voluntary,
+        Column::Involuntary,
+        Column::Migrations,
+        Column::Threads,
+        Column::LastCpu,
+        Column::Misses,
+    ];
+
+    /// Columns that can determine the order of rows, in the order in which a key selects them.
+    pub(crate) const SORTS: [Column; 11] = [
+        Column::Cpu,
+        Column::Lock,
+        Column::Wait,
+        Column::Spin,
+        Column::Voluntary,
+        Column::Involuntary,
+        Column::Migrations,
+        Column::Misses,
+        Column::Threads,
+        Column::Name,
+        Column::Id,
+    ];
+
+    /// Title, and width in characters; the smallest width for the name.
+    fn head(self) -> (&'static str, u16) {
+        match self {
+            Column::Id => ("ID", 7),
+            Column::Name => ("NAME", 10),
+            Column::Threads => ("THR", 4),
+            Column::Cpu => ("CPU%", 6),
+            Column::Lock => ("LOCK%", 6),
+            Column::Wait => ("WAIT%", 6),
+            Column::Spin => ("SPIN%", 6),
+            Column::Voluntary => ("VOL/s", 6),
+            Column::Involuntary => ("INV/s", 6),
+            Column::Migrations => ("MIG/s", 6),
+            Column::Misses => ("MISS%", 6),
+            Column::LastCpu => ("ON", 4),
+        }
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        self.head().0
+    }
+
+    pub(crate) fn width(self) -> u16 {
+        self.head().1
+    }
+
+    /// Number in the column, if known.
+    fn value(self, row: &Cells, span_s: f64) -> Option<f64> {
+        let Figures { cpus_busy, shares, counters } = row.figures;
+        let rate = |count: Option<u64>| count.filter(|_| span_s > 0.0).map(|n| n as f64 / span_s);
+        match self {
+            Column::Id => Some(f64::from(row.id)),
+            Column::Name => None,
+            Column::Threads => row.threads.map(|n| n as f64),
+            Column::Cpu => cpus_busy.map(|c| c * 100.0),
+            Column::Lock => shares.lock.map(|s| s * 100.0),
+            Column::Wait => shares.wait.map(|s| s * 100.0),
+            Column::Spin => shares.spin.map(|s| s * 100.0),
+            Column::Voluntary => rate(counters.voluntary_switches),
+            Column::Involuntary => rate(counters.involuntary_switches),
+            Column::Migrations => rate(counters.migrations),
+            Column::Misses => {
+                let of = counters.cache_references.filter(|&r| r > 0)? as f64;
+                Some(counters.cache_misses? as f64 / of * 100.0)
+            }
+            Column::LastCpu => row.cpu.map(|c| f64::from(c.0)),
+        }
+    }
+
+    /// Text in the column.
+    pub(crate) fn text(self, row: &Cells, span_s: f64) -> String {
+        let value = self.value(row, span_s);
+        match self {
+            Column::Name => row.name.to_owned(),
+            // A program has no last CPU, and a thread has no number of threads.
+            Column::LastCpu if row.threads.is_some() => String::new(),
+            Column::Threads if row.threads.is_none() => String::new(),
+            Column::Id | Column::Threads | Column::LastCpu => whole(value),
+            Column::Voluntary | Column::Involuntary | Column::Migrations => whole(value),
+            _ => value.map_or_else(
+                || "-".into(),
+                |v| if v < 9999.0 { format!("{v:.1}") } else { format!("{v:.0}") },
+            ),
+        }
+    }
+
+    /// Order of two rows: largest values first, numbers and names ascending, unknown values last.
+    pub(crate) fn order(self, a: &Cells, b: &Cells, span_s: f64, reversed: bool) -> Ordering {
+        let flip = |order: Ordering| if reversed { order.reverse() } else { order };
+        let order = match self {
+            Column::Name => flip(a.name.cmp(b.name)),
+            _ => match (self.value(a, span_s), self.value(b, span_s)) {
+                (Some(x), Some(y)) if self == Column::Id => flip(x.total_cmp(&y)),
+                (Some(x), Some(y)) => flip(y.total_cmp(&x)),
+                (x, y) => y.is_some().cmp(&x.is_some()),
+            },
+        };
+        order.then(a.id.cmp(&b.id))
+    }
+}
+
+/// A whole number in at most six characters.
+fn whole(value: Option<f64>) -> String {
+    match value {
+        None => "-".into(),
+        Some(v) if v < 999_999.5 => format!("{v:.0}"),
+        Some(v) => format!("{:.1}M", v / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::tests::{snapshot, thread, unknown_thread};
+
+    fn program() -> Program {
+        let threads = vec![
+            thread(1, 1, "b", [0.1, 0.0, 0.5, 0.0]),
+            thread(1, 2, "c", [0.9, 0.0, 0.0, 0.0]),
+            thread(1, 3, "a", [0.5, 0.0, 0.1, 0.2]),
+            unknown_thread(1, 4),
+        ];
+        Program::whole(1, &snapshot(threads).programs[0], 1_000_000_000)
+    }
+
+    fn sorted(column: Column, reversed: bool) -> Vec<i32> {
+        let program = program();
+        let mut rows: Vec<Cells> = program.threads.iter().map(Cells::from).collect();
+        rows.sort_by(|a, b| column.order(a, b, 1.0, reversed));
+        rows.iter().map(|r| r.id).collect()
+    }
+
+    #[test]
+    fn rows_are_sorted_with_the_largest_first_and_unknown_last() {
+        assert_eq!(sorted(Column::Cpu, false), [2, 3, 1, 4]);
+        assert_eq!(sorted(Column::Cpu, true), [1, 3, 2, 4]);
+        assert_eq!(sorted(Column::Lock, false), [1, 3, 2, 4]);
+        assert_eq!(sorted(Column::Wait, false), [3, 1, 2, 4], "equal values by number");
+        assert_eq!(sorted(Column::Voluntary, false), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn rows_are_sorted_by_name_and_number_ascending() {
+        assert_eq!(sorted(Column::Name, false), [3, 1, 2, 4]);
+        assert_eq!(sorted(Column::Name, true), [4, 2, 1, 3]);
+        assert_eq!(sorted(Column::Id, false), [1, 2, 3, 4]);
+        assert_eq!(sorted(Column::Id, true), [4, 3, 2, 1]);
+    }
+
+    #[test]
+    fn text_of_an_unknown_value_is_a_dash() {
+        let program = program();
+        let text =
+            |row: usize, column: Column| column.text(&Cells::from(&program.threads[row]), 2.0);
+        assert_eq!(text(3, Column::Cpu), "-");
+        assert_eq!(text(3, Column::Voluntary), "-");
+        assert_eq!((text(0, Column::Cpu), text(0, Column::Voluntary)), ("10.0".into(), "5".into()));
+        assert_eq!(text(0, Column::LastCpu), "1");
+        assert_eq!(Column::Threads.text(&Cells::from(&program), 1.0), "4");
+        assert_eq!(whole(Some(12_345_678.0)), "12.3M");
+    }
+
+    #[test]
+    fn every_extra_column_fits_its_title() {
+        for column in Column::EXTRA {
+            assert!(column.title().len() < usize::from(column.width()), "{column:?}");
+        }
+    }
+}

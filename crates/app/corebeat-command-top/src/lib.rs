@@ -1,0 +1,90 @@
+//! The command `corebeat top`: programs and threads with their time shares.
+//!
+//! Place in the loop: app; drives the control loop of `corebeat-host` without policies.
+//!
+//! # Model
+//!
+//! ```text
+//!  control loop (corebeat-host) --> Snapshot
+//!                                      |
+//!  Subjects (which processes) --> View (figures of programs and threads) --> rows of cells
+//!                                                                        |              |
+//!                                                           Screen (terminal)   once (table, JSON)
+//! ```
+//!
+//! # Invariants
+//!
+//! 1. A bar has the requested width, whatever is unknown (`stack_has_the_requested_width`).
+//! 2. The screen can have any size (`screen_of_any_size_with_unknown_shares_does_not_panic`).
+//! 3. However the view ends, it restores the terminal
+//!    (`top_restores_the_terminal_when_a_signal_ends_it`).
+//!
+//! # Failure
+//!
+//! [`main`] returns a [`Failure`](corebeat_command::Failure): a process that does not exist is exit
+//! status 2; a host that cannot be observed, or a terminal that cannot be used, is 125.
+
+mod column;
+mod live;
+mod once;
+mod row;
+mod screen;
+mod stack;
+mod subject;
+mod view;
+
+use corebeat_command::Done;
+use corebeat_linux::LinuxMachine;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+use subject::Subjects;
+
+/// Permitted periods, in milliseconds.
+const PERIOD_MS: std::ops::RangeInclusive<u64> = 50..=60_000;
+
+/// Time from one sample of the causes of sleep to the next, in nanoseconds.
+const SAMPLE_NS: u64 = 100_000_000;
+
+/// Options of `corebeat top`.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Processes by number or name, each with its descendants [default: all of yours]
+    #[arg(value_name = "PID|NAME")]
+    subject: Vec<String>,
+    /// Observe every MS milliseconds
+    #[arg(
+        long, value_name = "MS", default_value_t = 1000,
+        value_parser = clap::value_parser!(u64).range(PERIOD_MS)
+    )]
+    period: u64,
+    /// Print one observation and exit; the default if standard output is not a terminal
+    #[arg(long)]
+    once: bool,
+    /// Print one observation as a JSON object and exit
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows the processes until the user quits, or prints one observation.
+///
+/// # Errors
+/// As the front page describes.
+pub fn main(options: Options) -> Done {
+    // Counters cost a few microseconds for each thread: only programs that the user named are worth
+    // them.
+    let named = !options.subject.is_empty();
+    let mut machine = LinuxMachine::new(corebeat_linux::Options {
+        counters: named,
+        spin: true,
+        ..Default::default()
+    })?;
+    let subjects = Subjects::new(&options.subject, &mut machine)?;
+    let period = Duration::from_millis(options.period);
+    if options.once || options.json || !std::io::stdout().is_terminal() {
+        once::show(machine, subjects, period, options.json)?;
+    } else {
+        live::show(machine, subjects, period)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

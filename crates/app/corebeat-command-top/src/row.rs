@@ -1,0 +1,196 @@
+//! One line of cells for a program or a thread: number, name, CPU, the bar, and further columns if
+//! the line is wide enough.
+//!
+//! ```text
+//!      ID NAME           CPU% TIME                 LOCK% WAIT%
+//!    4711 ▾ ferret      163.2 ████████▒###--·····   21.0   8.1
+//!    4713   ferret       81.0 ████████████▒##-···   12.3   4.0
+//! ```
+
+use crate::column::{Cells, Column};
+use crate::stack::{PARTS, cells};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+
+/// Smallest width of the bar beside a further column.
+const BAR_MIN: u16 = 20;
+
+/// Largest width of the name column: a mark and a whole name.
+const NAME_MAX: u16 = 17;
+
+/// Columns of a line, and the widths of name and bar.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Layout {
+    name: u16,
+    bar: u16,
+    extra: Vec<Column>,
+}
+
+/// The mark before a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// A program with its threads in the rows below.
+    Unfolded,
+    /// A program without rows for its threads.
+    Folded,
+    /// A thread.
+    Thread,
+}
+
+impl Mark {
+    fn text(self) -> &'static str {
+        match self {
+            Mark::Unfolded => "▾ ",
+            Mark::Folded => "▸ ",
+            Mark::Thread => "  ",
+        }
+    }
+}
+
+/// Order of the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sort {
+    pub(crate) column: Column,
+    pub(crate) reversed: bool,
+}
+
+impl Layout {
+    /// Layout of a line. It always contains the column that determines the order, and the column of
+    /// cache misses only if `misses` is set.
+    pub(crate) fn new(width: u16, sort: Sort, misses: bool) -> Self {
+        let with_gap = |column: Column| column.width() + 1;
+        let name = (width / 5).clamp(Column::Name.width(), NAME_MAX);
+        let fixed = with_gap(Column::Id) + name + 1 + with_gap(Column::Cpu);
+        let kept = if Column::EXTRA.contains(&sort.column) { with_gap(sort.column) } else { 0 };
+        let mut bar = width.saturating_sub(fixed + kept);
+        let mut fits = |&column: &Column| {
+            if column == sort.column {
+                return true;
+            }
+            let fits = (misses || column != Column::Misses) && bar >= with_gap(column) + BAR_MIN;
+            bar -= if fits { with_gap(column) } else { 0 };
+            fits
+        };
+        let extra = Column::EXTRA.into_iter().filter(&mut fits).collect();
+        Layout { name, bar, extra }
+    }
+
+    /// Draws the titles.
+    pub(crate) fn titles(&self, area: Rect, sort: Sort, buffer: &mut Buffer) {
+        let style = Style::new().add_modifier(Modifier::BOLD);
+        let title = |column: Column| match column == sort.column {
+            true => format!("{}{}", column.title(), if sort.reversed { "▴" } else { "▾" }),
+            false => column.title().to_owned(),
+        };
+        let mut line = Line::new(area, buffer);
+        line.right(&title(Column::Id), Column::Id.width(), style);
+        line.left(&format!("  {}", title(Column::Name)), self.name, style);
+        line.right(&title(Column::Cpu), Column::Cpu.width(), style);
+        line.left("TIME", self.bar, style);
+        for &column in &self.extra {
+            line.right(&title(column), column.width(), style);
+        }
+    }
+
+    /// Draws a row.
+    pub(crate) fn row(
+        &self,
+        area: Rect,
+        mark: Mark,
+        row: &Cells,
+        span_s: f64,
+        style: Style,
+        buffer: &mut Buffer,
+    ) {
+        buffer.set_style(area, style);
+        let strong = match mark {
+            Mark::Thread => style,
+            _ => style.add_modifier(Modifier::BOLD),
+        };
+        let mut line = Line::new(area, buffer);
+        line.right(&Column::Id.text(row, span_s), Column::Id.width(), style);
+        line.left(&format!("{}{}", mark.text(), row.name), self.name, strong);
+        line.right(&Column::Cpu.text(row, span_s), Column::Cpu.width(), strong);
+        line.bar(row, self.bar);
+        for &column in &self.extra {
+            line.right(&column.text(row, span_s), column.width(), style);
+        }
+    }
+}
+
+/// A line that is filled from left to right. Text beyond the end and control characters are left
+/// out.
+struct Line<'a> {
+    buffer: &'a mut Buffer,
+    x: u16,
+    area: Rect,
+}
+
+impl<'a> Line<'a> {
+    fn new(area: Rect, buffer: &'a mut Buffer) -> Self {
+        Line { buffer, x: area.x, area }
+    }
+
+    fn put(&mut self, text: &str, width: u16, style: Style) {
+        let left = self.area.right().saturating_sub(self.x).min(width);
+        if left > 0 && self.area.height > 0 {
+            self.buffer.set_stringn(self.x, self.area.y, text, usize::from(left), style);
+        }
+        self.x = self.x.saturating_add(width);
+    }
+
+    fn gap(&mut self) {
+        self.x = self.x.saturating_add(1);
+    }
+
+    fn left(&mut self, text: &str, width: u16, style: Style) {
+        self.put(text, width, style);
+        self.gap();
+    }
+
+    fn right(&mut self, text: &str, width: u16, style: Style) {
+        self.put(&format!("{text:>width$}", width = usize::from(width)), width, style);
+        self.gap();
+    }
+
+    fn bar(&mut self, row: &Cells, width: u16) {
+        for (part, count) in PARTS.iter().zip(cells(&row.figures.shares, usize::from(width))) {
+            let text: String = std::iter::repeat_n(part.glyph, count).collect();
+            self.put(&text, count as u16, Style::new().fg(part.color));
+        }
+        self.gap();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn widths(width: u16, column: Column, misses: bool) -> (usize, u16, u16) {
+        let layout = Layout::new(width, Sort { column, reversed: false }, misses);
+        let extra: u16 = layout.extra.iter().map(|c| c.width() + 1).sum();
+        (layout.extra.len(), layout.bar, 8 + layout.name + 1 + 7 + layout.bar + extra)
+    }
+
+    #[test]
+    fn layout_fills_the_width_and_keeps_the_bar() {
+        for width in 40..300 {
+            for column in Column::SORTS {
+                let (extra, bar, sum) = widths(width, column, true);
+                assert_eq!(sum, width, "{column:?}");
+                assert!(bar >= BAR_MIN || extra <= 1, "{column:?} {width}: {bar}");
+            }
+        }
+        assert_eq!(widths(40, Column::Cpu, true).0, 0);
+        assert_eq!(widths(40, Column::Wait, true).0, 1);
+        assert_eq!(widths(200, Column::Cpu, false).0, Column::EXTRA.len() - 1);
+    }
+
+    #[test]
+    fn layout_of_a_tiny_width_does_not_panic() {
+        (0..40).for_each(|width| {
+            drop(Layout::new(width, Sort { column: Column::Lock, reversed: true }, true))
+        });
+    }
+}

@@ -1,0 +1,260 @@
+//! The processes to show: those that the user named, or all processes of the user.
+
+use crate::view::{Program, View};
+use corebeat_command::Failure;
+use corebeat_host::own_cpu_s;
+use corebeat_linux::LinuxMachine;
+use corebeat_machine::{Machine, ProgramId, ProgramSample, Snapshot};
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+/// Bit of kernel threads in the ninth field of `/proc/PID/stat` (`PF_KTHREAD`).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// Length of a process name in the kernel, in bytes.
+const NAME_MAX: usize = 15;
+
+/// Observed processes, and the names of processes to observe as soon as they start.
+pub(crate) struct Subjects {
+    /// Empty if all processes of the user are shown, or numbers only.
+    names: HashSet<Vec<u8>>,
+    numbers: HashSet<i32>,
+    /// First process of each observed program.
+    roots: BTreeMap<ProgramId, i32>,
+    /// Processes that the search skips: processes of other users, hidden processes, and processes
+    /// that ended and were not waited for.
+    skipped: HashSet<i32>,
+    own_cpu_s: f64,
+}
+
+impl Subjects {
+    /// Starts to observe the requested processes.
+    ///
+    /// # Errors
+    /// A number or name belongs to no process, or a process is hidden.
+    pub(crate) fn new(requested: &[String], machine: &mut LinuxMachine) -> Result<Self, Failure> {
+        let mut subjects = Subjects {
+            names: HashSet::new(),
+            numbers: HashSet::new(),
+            roots: BTreeMap::new(),
+            skipped: HashSet::new(),
+            own_cpu_s: 0.0,
+        };
+        for text in requested {
+            match text.parse::<i32>() {
+                Ok(pid) => {
+                    if subjects.numbers.insert(pid) {
+                        subjects.begin(pid, machine)?;
+                    }
+                }
+                Err(_) => {
+                    let name = kept_name(text);
+                    if !processes().iter().any(|&pid| has_name(pid, |n| n == name)) {
+                        return Err(Failure::usage(format!(
+                            "there is no process named '{text}'; write a number or a name from \
+                             'ps -e', or nothing for all processes of yours"
+                        )));
+                    }
+                    subjects.names.insert(name.to_owned());
+                }
+            }
+        }
+        subjects.search(machine);
+        // The start costs more than the observation.
+        subjects.own_cpu_s = own_cpu_s();
+        Ok(subjects)
+    }
+
+    /// Whether the user named processes.
+    pub(crate) fn are_named(&self) -> bool {
+        !self.names.is_empty() || !self.numbers.is_empty()
+    }
+
+    /// Figures of a snapshot. Programs that have ended are part of it for the last time. Starts to
+    /// observe new programs.
+    pub(crate) fn figures(&mut self, machine: &mut LinuxMachine, snapshot: &Snapshot) -> View {
+        let programs: Vec<Program> = match self.are_named() {
+            true => {
+                let whole = |p: &ProgramSample| {
+                    Some(Program::whole(*self.roots.get(&p.id)?, p, snapshot.span_ns))
+                };
+                snapshot.programs.iter().filter_map(whole).collect()
+            }
+            false => Program::by_process(snapshot),
+        };
+        let ended: Vec<ProgramId> =
+            self.roots.keys().copied().filter(|&id| !machine.is_alive(id)).collect();
+        for id in ended {
+            machine.unwatch(id);
+            self.roots.remove(&id);
+        }
+        self.search(machine);
+        let own_cpu_s = own_cpu_s();
+        let watching_cpu_s = own_cpu_s - std::mem::replace(&mut self.own_cpu_s, own_cpu_s);
+        View {
+            span_s: snapshot.span_ns as f64 / 1e9,
+            cpus: machine.topology().cpus().len(),
+            busy: programs.iter().map(|p| p.figures.cpus_busy).sum(),
+            others_busy: snapshot.host.others_busy,
+            others_runnable: snapshot.host.others_runnable,
+            watching_cpu_s,
+            notes: machine.notes(),
+            programs,
+        }
+    }
+
+    /// Starts to observe a process with its descendants as a program.
+    fn begin(&mut self, pid: i32, machine: &mut LinuxMachine) -> Result<(), corebeat_linux::Error> {
+        let id = machine.watch(pid)?;
+        if !machine.is_alive(id) {
+            machine.unwatch(id);
+            return Err(corebeat_linux::Error::NoProcess { pid });
+        }
+        self.roots.insert(id, pid);
+        Ok(())
+    }
+
+    /// Searches for processes to show that are not observed yet. A process that ends during the
+    /// search, or is hidden, is left out.
+    fn search(&mut self, machine: &mut LinuxMachine) {
+        if self.are_named() && self.names.is_empty() {
+            return;
+        }
+        let all = processes();
+        let roots: HashSet<i32> = self.roots.values().copied().collect();
+        self.skipped = all.iter().copied().filter(|pid| self.skipped.contains(pid)).collect();
+        for pid in all {
+            if roots.contains(&pid) || self.skipped.contains(&pid) {
+                continue;
+            }
+            // The name of a process may change; its owner hardly ever does.
+            let (wanted, is_final) = match self.are_named() {
+                true => (has_name(pid, |name| self.names.contains(name)), false),
+                false => (is_own(pid), true),
+            };
+            if (wanted && self.begin(pid, machine).is_err()) || (!wanted && is_final) {
+                self.skipped.insert(pid);
+            }
+        }
+    }
+}
+
+/// Whether a process is not a kernel thread, and belongs to this user. For root, every user's
+/// processes count.
+fn is_own(pid: i32) -> bool {
+    let me = rustix::process::geteuid().as_raw();
+    let owner = fs::metadata(format!("/proc/{pid}")).map(|m| m.uid());
+    // A name may be any bytes.
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    owner.is_ok_and(|owner| me == 0 || me == owner)
+        && parse_flags(&String::from_utf8_lossy(&stat)).is_some_and(|f| f & KERNEL_THREAD == 0)
+}
+
+/// The flags in the text of `/proc/PID/stat`.
+fn parse_flags(text: &str) -> Option<u64> {
+    // The name in parentheses may contain any character. The text after it begins with field 3.
+    text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace().nth(6)?.parse().ok()
+}
+
+/// The part of a name that the kernel keeps. The end may be within a character.
+fn kept_name(text: &str) -> &[u8] {
+    &text.as_bytes()[..text.len().min(NAME_MAX)]
+}
+
+/// All processes except this one.
+fn processes() -> Vec<i32> {
+    let own = std::process::id() as i32;
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).filter(|&pid| pid != own).collect()
+}
+
+fn has_name(pid: i32, wanted: impl Fn(&[u8]) -> bool) -> bool {
+    let name = fs::read(format!("/proc/{pid}/comm"));
+    name.is_ok_and(|n| wanted(n.strip_suffix(b"\n").unwrap_or(&n)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::unix::process::CommandExt;
+    use std::time::Duration;
+
+    proptest! {
+        #[test]
+        fn subject_parsers_never_panic(text in "(\\)|\\(| |[0-9]|S|\\PC){0,30}") {
+            let _ = (parse_flags(&text), kept_name(&text));
+        }
+    }
+
+    #[test]
+    fn flags_after_a_name_with_parentheses_are_read() {
+        assert_eq!(parse_flags("7 (a) b (c) S 55 7 7 0 -1 4194560 1 0"), Some(4_194_560));
+        assert_eq!(parse_flags("7 (a) S 55"), None);
+    }
+
+    #[test]
+    fn name_longer_than_the_limit_of_the_kernel_is_cut() {
+        assert_eq!(kept_name("a-program-with-a-long-name"), b"a-program-with-");
+        assert_eq!(kept_name("a-program-withé"), b"a-program-with\xc3");
+        assert_eq!(kept_name(""), b"");
+    }
+
+    /// A process that ends when this value is dropped.
+    struct Sleeper(std::process::Child);
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn subjects_by_name_include_processes_that_start_later() {
+        let dir = tempfile::tempdir().unwrap();
+        // The kernel cuts this name within its last character.
+        let name = format!("cb-{:011}é", std::process::id());
+        let program = dir.path().join(&name);
+        let sleep =
+            ["/bin/sleep", "/usr/bin/sleep"].into_iter().find(|p| fs::exists(p).unwrap()).unwrap();
+        std::os::unix::fs::symlink(sleep, &program).unwrap();
+        let start = || {
+            // A multi-call binary selects its function by the first argument.
+            let child =
+                std::process::Command::new(&program).arg0("sleep").arg("60").spawn().unwrap();
+            // The process gets its name last, after the exec.
+            let named = || has_name(child.id() as i32, |n| n == kept_name(&name));
+            assert!((0..60_000).any(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                named()
+            }));
+            Sleeper(child)
+        };
+        let mut machine = LinuxMachine::new(corebeat_linux::Options::default()).unwrap();
+        assert!(Subjects::new(std::slice::from_ref(&name), &mut machine).is_err());
+        let mut first = start();
+        assert!(is_own(first.0.id() as i32));
+        let mut subjects = Subjects::new(std::slice::from_ref(&name), &mut machine).unwrap();
+        let mut pids = || -> Vec<u32> {
+            let snapshot = machine.observe().unwrap();
+            let view = subjects.figures(&mut machine, &snapshot);
+            view.programs.iter().map(|p| p.pid as u32).collect()
+        };
+        assert_eq!(pids(), [first.0.id()]);
+        let second = start();
+        pids();
+        assert_eq!(pids(), [first.0.id(), second.0.id()]);
+        first.0.kill().unwrap();
+        first.0.wait().unwrap();
+        pids();
+        assert_eq!(pids(), [second.0.id()]);
+    }
+
+    #[test]
+    fn is_own_holds_for_this_process_and_not_for_a_missing_one() {
+        assert!(is_own(std::process::id() as i32));
+        assert!(!is_own(i32::MAX));
+    }
+}

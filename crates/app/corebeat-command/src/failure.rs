@@ -1,0 +1,119 @@
+//! Failures of commands: one line that says what to do, and an exit status that says what kind of
+//! failure it was.
+
+use corebeat_linux::Error;
+use std::fmt;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// A failure of a command: its line and its exit status.
+#[derive(Debug)]
+pub struct Failure {
+    status: u8,
+    line: String,
+}
+
+impl Failure {
+    /// A mistake on the command line that the parser cannot detect, such as a file that cannot be
+    /// opened. Exit status 2.
+    pub fn usage(line: impl fmt::Display) -> Failure {
+        Failure { status: 2, line: line.to_string() }
+    }
+
+    /// A mistake in what the user supplied outside the command line: in a program, a scenario, or
+    /// records. Exit status 1.
+    pub fn data(line: impl fmt::Display) -> Failure {
+        Failure { status: 1, line: line.to_string() }
+    }
+
+    /// A failure of Corebeat itself, such as an open file that can no longer be read or written.
+    /// Exit status 125.
+    pub fn internal(line: impl fmt::Display) -> Failure {
+        Failure { status: 125, line: line.to_string() }
+    }
+
+    /// The exit status of the process.
+    pub fn status(&self) -> u8 {
+        self.status
+    }
+
+    /// Prints the line on standard error and returns the exit status. Control characters in the
+    /// line (file names may contain them) are escaped.
+    pub fn report(&self) -> ExitCode {
+        print_error(format_args!("corebeat: {}\n", self.printable()));
+        ExitCode::from(self.status)
+    }
+
+    fn printable(&self) -> String {
+        let escape = |c: char| match c.is_control() {
+            true => c.escape_debug().to_string(),
+            false => c.to_string(),
+        };
+        self.line.chars().map(escape).collect()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let status = match error {
+            Error::NotFound { .. } => 127,
+            Error::NotExecutable { .. } => 126,
+            Error::NoProcess { .. } | Error::InvalidArgument(_) => 2,
+            _ => 125,
+        };
+        Failure { status, line: error.to_string() }
+    }
+}
+
+impl From<corebeat_host::Error> for Failure {
+    fn from(error: corebeat_host::Error) -> Self {
+        match error {
+            corebeat_host::Error::Linux(e) => e.into(),
+            corebeat_host::Error::InvalidArgument(line) => Failure::usage(line),
+            e => Failure::internal(e),
+        }
+    }
+}
+
+/// Writes a text to standard error. A failed write is ignored: it must not change what Corebeat
+/// does.
+pub fn print_error(text: impl fmt::Display) {
+    let _ = std::io::stderr().write_all(text.to_string().as_bytes());
+}
+
+/// Writes a text to standard output.
+///
+/// # Errors
+/// If standard output cannot be written.
+pub fn print(text: impl fmt::Display) -> Result<(), Failure> {
+    let printed = std::io::stdout().write_all(text.to_string().as_bytes());
+    printed.map_err(|e| Failure::internal(format!("cannot print: {e}")))
+}
+
+/// Restores the default action of SIGPIPE, so that a reader that closes the pipe
+/// (`corebeat doctor | head`) ends this process silently. The standard library ignores the signal
+/// and panics at the next line printed.
+pub fn end_on_broken_pipe() {
+    // SAFETY: the default action has no handler, and the process has a single thread here.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
+/// The result of every command's `main`.
+pub type Done = Result<ExitCode, Failure>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_prints_one_line() {
+        let failure = Failure::usage("cannot open a\nb\u{1b}[2J: no such file");
+        assert_eq!(failure.printable(), "cannot open a\\nb\\u{1b}[2J: no such file");
+    }
+}

@@ -1,0 +1,54 @@
+//! The shared parts of the commands of `corebeat`.
+//!
+//! Place in the loop: app; the ground of this layer. Each family of commands is a crate beside this
+//! one (`corebeat-command-net`, `-top`, `-trace`, `-sim`); `corebeat-cli` parses the command line
+//! and calls them.
+//!
+//! # Example
+//!
+//! ```
+//! use corebeat_command::{Done, Failure, print};
+//! use std::process::ExitCode;
+//!
+//! fn double(text: &str) -> Done {
+//!     let number: u32 = text.parse().map_err(|_| {
+//!         Failure::usage(format!("'{text}' is not a number; write a number such as 21"))
+//!     })?;
+//!     print(format_args!("{}\n", 2 * number))?;
+//!     Ok(ExitCode::SUCCESS)
+//! }
+//! assert!(double("21").is_ok());
+//! assert_eq!(double("x").unwrap_err().status(), 2);
+//! ```
+//!
+//! # Model
+//!
+//! ```text
+//!  command --> Done = Ok(exit status) | Err(Failure: one line, exit status) --> standard error
+//!     |------> Output: a file that is opened before a long run and written after it
+//!     `------> Cleanup: work that runs if a signal ends the process
+//! ```
+//!
+//! # Invariants
+//!
+//! 1. A failure prints one line, without control characters (`failure_prints_one_line`).
+//! 2. An [`Output`] that is never written leaves no new file and keeps an old one
+//!    (`output_that_is_not_written_changes_nothing`).
+//!
+//! # Failure
+//!
+//! Functions return [`Failure`]s; nothing panics.
+
+mod failure;
+mod input;
+mod output;
+mod policy;
+mod shutdown;
+mod terminal;
+
+pub use failure::{Done, Failure, end_on_broken_pipe, print, print_error};
+pub use input::read_text;
+pub use output::{Output, require_distinct};
+pub use policy::policy_parser;
+pub use shutdown::Cleanup;
+pub use terminal::{TerminalSignals, Tty};

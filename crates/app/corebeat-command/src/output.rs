@@ -1,0 +1,123 @@
+//! Files that are written at the end of a long run.
+
+use crate::{Cleanup, Failure};
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A file to be written later. It is opened at once, so that a file that cannot be written is
+/// reported before the run and not after it. Its old content stays until [`write`](Self::write); if
+/// the run fails, no new file remains.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    file: File,
+    /// The file did not exist before, and its content is not yet written.
+    is_new: bool,
+    /// Removes the new file if a signal ends the process.
+    cleanup: Option<Cleanup>,
+}
+
+impl Output {
+    /// Opens or creates the file.
+    ///
+    /// # Errors
+    /// A usage failure if the file cannot be created or written.
+    pub fn create(path: &Path) -> Result<Output, Failure> {
+        let is_new = !path.exists();
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|e| Failure::usage(cannot_write(path, &e)))?;
+        Ok(Output { path: path.to_owned(), file, is_new, cleanup: None })
+    }
+
+    /// Opens or creates the file in a command that handles no signals itself: if a signal ends the
+    /// process, no new file remains either.
+    ///
+    /// # Errors
+    /// As [`Output::create`]; an internal failure if signal handlers cannot be installed.
+    pub fn create_with_cleanup(path: &Path) -> Result<Output, Failure> {
+        let new = (!path.exists()).then(|| path.to_owned());
+        let cleanup = new.map(|path| Cleanup::on_signal(move || drop(std::fs::remove_file(path))));
+        let cleanup = cleanup.transpose().map_err(Failure::internal)?;
+        let mut output = Output::create(path)?;
+        output.cleanup = cleanup;
+        Ok(output)
+    }
+
+    /// Replaces the content of the file.
+    ///
+    /// # Errors
+    /// An internal failure if the file cannot be written any more, such as on a full disk.
+    pub fn write(mut self, text: &str) -> Result<(), Failure> {
+        let is_file = self.file.metadata().is_ok_and(|m| m.is_file());
+        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
+        let written = emptied.and_then(|()| self.file.write_all(text.as_bytes()));
+        if written.is_ok() {
+            (self.is_new, self.cleanup) = (false, None);
+        }
+        written.map_err(|e| Failure::internal(cannot_write(&self.path, &e)))
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Requires that the paths that exist name different files, so that no output replaces an input or
+/// another output.
+///
+/// # Errors
+/// A usage failure if two paths name one file.
+pub fn require_distinct<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Result<(), Failure> {
+    let mut known = Vec::new();
+    for path in paths {
+        let Ok(file) = path.metadata() else { continue };
+        let identity = (file.dev(), file.ino());
+        if file.is_file() && known.contains(&identity) {
+            return Err(Failure::usage(format!(
+                "{} is named twice; name a different file for each purpose",
+                path.display()
+            )));
+        }
+        known.push(identity);
+    }
+    Ok(())
+}
+
+fn cannot_write(path: &Path, why: &dyn Display) -> String {
+    format!("cannot write {}: {why}; name another file", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_that_is_not_written_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (new, old) = (folder.path().join("new"), folder.path().join("old"));
+        std::fs::write(&old, "content").unwrap();
+        drop(Output::create(&new).unwrap());
+        drop(Output::create(&old).unwrap());
+        assert!(!new.exists());
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), "content");
+        Output::create(&old).unwrap().write("new").unwrap();
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), "new");
+    }
+
+    #[test]
+    fn paths_of_one_file_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+        std::fs::write(&one, "").unwrap();
+        std::fs::hard_link(&one, &other).unwrap();
+        assert!(require_distinct([one.clone()].iter()).is_ok());
+        assert!(require_distinct([one, other].iter()).is_err());
+    }
+}

@@ -1,0 +1,129 @@
+//! Processes of tests that end with their test, also when the test fails or is killed.
+//!
+//! Place in the loop: none. Tests of other crates use this crate as a development dependency.
+//!
+//! # Example
+//!
+//! ```
+//! use corebeat_test_group::TestGroup;
+//! use std::process::Command;
+//!
+//! let group = TestGroup::new();
+//! let mut command = Command::new("sh");
+//! let mut shell = group.add(command.args(["-c", "sleep 600 & sleep 600"])).spawn()?;
+//! drop(group); // kills the shell and both of its children
+//! assert!(!shell.wait()?.success());
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # Model
+//!
+//! ```text
+//!   test -- pipe --> guard         the leader of the process group
+//!     |                | kills its group when the pipe is closed
+//!     +----------> processes       members of the group, with all that they start
+//! ```
+//!
+//! The kernel closes the pipe however the test ends. The guard keeps the number of the group in
+//! use, so that the kill hits no other group.
+//!
+//! # Invariants
+//!
+//! 1. No member outlives the process that created the group
+//!    (`members_end_when_the_test_is_killed`).
+//! 2. No member outlives the [`TestGroup`] (the example above).
+//!
+//! # Limits
+//!
+//! Processes that leave the group (`setsid`, `setpgid`) are not killed; `cargo xtask ci` reports
+//! them. Processes in a frozen control group of version 1 end when the group is thawed.
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// Ignores the signals that tests send to whole groups.
+const GUARD: &str = "trap '' HUP INT QUIT TERM USR1 USR2 TSTP; read line; kill -KILL 0";
+
+/// A process group whose members end when this value is dropped or this process ends.
+#[derive(Debug)]
+pub struct TestGroup(Child);
+
+impl TestGroup {
+    /// Creates a group.
+    ///
+    /// # Panics
+    /// If no process can be created.
+    #[expect(clippy::new_without_default, reason = "a new group is a process")]
+    pub fn new() -> TestGroup {
+        let mut guard = Command::new("sh");
+        guard.args(["-c", GUARD]).process_group(0);
+        guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        TestGroup(guard.spawn().expect("the shell starts"))
+    }
+
+    /// Arranges that a process starts in this group.
+    pub fn add<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        command.process_group(self.id())
+    }
+
+    /// Returns the number of the group.
+    pub fn id(&self) -> i32 {
+        self.0.id() as i32
+    }
+
+    /// Kills all members. The caller reaps those that are its children.
+    pub fn kill(&self) {
+        // The number is in use as long as the guard is not reaped. An error means that no member
+        // is left.
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+    }
+}
+
+impl Drop for TestGroup {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Read};
+
+    const ROLE: &str = "COREBEAT_TEST_ROLE";
+
+    /// The killed test. Does nothing as a test.
+    #[test]
+    fn play() {
+        if std::env::var_os(ROLE).is_none() {
+            return;
+        }
+        let group = TestGroup::new();
+        let forks = "while :; do sleep 0 & wait; done";
+        let script = format!("{forks} & {forks} & echo @started; wait");
+        let mut child = group.add(Command::new("sh").args(["-c", &script])).spawn().unwrap();
+        let _ = child.wait();
+    }
+
+    #[test]
+    fn members_end_when_the_test_is_killed() {
+        let mut test = Command::new(std::env::current_exe().unwrap())
+            .args(["tests::play", "--exact", "--nocapture", "--test-threads=1"])
+            .env(ROLE, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(test.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("@started") {
+            line.clear();
+            assert!(output.read_line(&mut line).unwrap() > 0, "the shell does not start");
+        }
+        test.kill().unwrap();
+        test.wait().unwrap();
+        // The pipe is open in the shells until all of them have ended.
+        output.read_to_end(&mut Vec::new()).unwrap();
+    }
+}

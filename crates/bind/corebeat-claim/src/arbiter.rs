@@ -1,0 +1,138 @@
+//! The arbiter: the daemon, or this process if no daemon runs.
+
+use crate::local::LocalClaim;
+use crate::{Ask, Error, Numa, Retreat};
+use corebeat_machine::{CpuId, CpuSet};
+use corebeat_wire::{Connection, Watch, host};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// The connection of a claim to its arbiter.
+#[derive(Debug)]
+pub(crate) enum ArbiterConnection {
+    Daemon { calls: Connection, changes: Box<Watch<host::ClaimChange>>, claim: u64 },
+    LocalClaim(LocalClaim),
+}
+
+impl ArbiterConnection {
+    /// Creates a claim.
+    pub(crate) fn begin(ask: &Ask) -> Result<(ArbiterConnection, Vec<CpuId>), Error> {
+        let Some(mut calls) = Connection::open()? else {
+            let (local, cpus) = LocalClaim::begin(ask)?;
+            return Ok((ArbiterConnection::LocalClaim(local), cpus));
+        };
+        // The watch starts before the claim exists, so that no report is missed. Its first answer
+        // confirms it.
+        let (_, changes) = calls.another()?.watch(host::WATCH_CLAIMS, &host::Nothing {})?;
+        let (host::Invaded { claim, cpus }, _) =
+            calls.call(host::INVADE, &to_wire(None, ask), &[])?;
+        Ok((ArbiterConnection::Daemon { calls, changes: Box::new(changes), claim }, list(cpus)))
+    }
+
+    pub(crate) fn invade(&mut self, ask: &Ask) -> Result<Vec<CpuId>, Error> {
+        match self {
+            ArbiterConnection::Daemon { calls, claim, .. } => {
+                let (host::Invaded { cpus, .. }, _) =
+                    calls.call(host::INVADE, &to_wire(Some(*claim), ask), &[])?;
+                Ok(list(cpus))
+            }
+            ArbiterConnection::LocalClaim(local) => local.invade(ask),
+        }
+    }
+
+    pub(crate) fn retreat(&mut self, what: Retreat) -> Result<Vec<CpuId>, Error> {
+        match self {
+            ArbiterConnection::Daemon { calls, claim, .. } => {
+                // A claim that keeps no CPU would end.
+                let (to, cpus) = match what {
+                    Retreat::To(count) => (Some(count.max(1)), None),
+                    Retreat::Cpus(cpus) => (None, Some(numbers(&cpus))),
+                };
+                let retreat = host::Retreat { claim: *claim, to, cpus };
+                let (host::Retreated { cpus }, _) = calls.call(host::RETREAT, &retreat, &[])?;
+                Ok(list(cpus))
+            }
+            ArbiterConnection::LocalClaim(local) => local.retreat(what),
+        }
+    }
+
+    /// Applies pending reports. Returns the CPUs of the claim if there was a report.
+    pub(crate) fn poll(&mut self) -> Result<Option<Vec<CpuId>>, Error> {
+        let (calls, changes, claim) = match self {
+            ArbiterConnection::Daemon { calls, changes, claim } => (calls, changes, *claim),
+            ArbiterConnection::LocalClaim(local) => return local.poll().map(Some),
+        };
+        let mut is_told = false;
+        while let Some(change) = changes.try_next()? {
+            is_told |= change.claim == claim;
+        }
+        if !is_told {
+            return Ok(None);
+        }
+        // A report may be older than the last request, because the two connections are not ordered.
+        let (host::Claims { claims }, _) = calls.call(host::LIST_CLAIMS, &host::Nothing {}, &[])?;
+        let Some(own) = claims.into_iter().find(|own| own.claim == claim) else {
+            return Ok(Some(vec![]));
+        };
+        let Some(keep) = own.keep else { return Ok(Some(list(own.cpus))) };
+        let back = own.cpus.into_iter().filter(|cpu| !keep.contains(cpu)).map(CpuId).collect();
+        self.retreat(Retreat::Cpus(back)).map(Some)
+    }
+}
+
+impl Drop for ArbiterConnection {
+    fn drop(&mut self) {
+        if let ArbiterConnection::Daemon { calls, claim, .. } = self {
+            // A claim without CPUs has ended. If the daemon has ended, so has the claim.
+            let nothing = host::Retreat { claim: *claim, to: Some(0), cpus: None };
+            let _ = calls.call::<_, host::Retreated>(host::RETREAT, &nothing, &[]);
+        }
+    }
+}
+
+impl AsFd for ArbiterConnection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            ArbiterConnection::Daemon { changes, .. } => changes.as_fd(),
+            ArbiterConnection::LocalClaim(local) => local.as_fd(),
+        }
+    }
+}
+
+/// The representation of a request in the protocol.
+fn to_wire(claim: Option<u64>, ask: &Ask) -> host::Invade {
+    let numa = ask.numa.map(|numa| match numa {
+        Numa::Scatter => host::Numa::Scatter,
+        Numa::Compact => host::Numa::Compact,
+    });
+    let prefer = (!ask.prefer.is_empty()).then(|| numbers(&ask.prefer));
+    host::Invade {
+        claim,
+        min: ask.min,
+        max: ask.max,
+        numa,
+        within: ask.within.as_ref().map(numbers),
+        prefer,
+    }
+}
+
+fn numbers(cpus: &CpuSet) -> Vec<u32> {
+    cpus.iter().map(|cpu| cpu.0).collect()
+}
+
+fn list(mut cpus: Vec<u32>) -> Vec<CpuId> {
+    cpus.sort_unstable();
+    cpus.into_iter().map(CpuId).collect()
+}
+
+/// An event descriptor, which `poll(2)` can wait for.
+pub(crate) fn event() -> Result<OwnedFd, Errno> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+}
+
+pub(crate) fn signal(event: &OwnedFd) {
+    // The write fails only if the counter of the event would overflow.
+    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+}

@@ -1,0 +1,308 @@
+//! Claims of exclusive CPUs: a program requests CPUs (invade) and releases them (retreat).
+//!
+//! Place in the loop: bind; uses corebeat-wire for the connection to the daemon and the policy
+//! `claims` for the distribution of CPUs.
+//!
+//! # Example
+//!
+//! ```
+//! use corebeat_claim::{Ask, Claim, Numa, Retreat};
+//!
+//! let mut claim = Claim::begin()?;
+//! claim.invade(Ask { numa: Some(Numa::Scatter), ..Ask::new(1, 8) })?;
+//! std::thread::scope(|s| {
+//!     for &cpu in claim.cpus() {
+//!         s.spawn(move || corebeat_claim::pin(cpu));
+//!     }
+//! });
+//! claim.retreat(Retreat::To(1))?;
+//! # Ok::<(), corebeat_claim::Error>(())
+//! ```
+//!
+//! # Model
+//!
+//! The model follows Hollmann and Gerndt, *Invasive Computing: An Application Assisted Resource
+//! Management Approach* (2012), section 2.
+//!
+//! ```text
+//!   program                            arbiter: the daemon, or this process if none runs
+//!   Claim -- invade, retreat, drop --> distribution of CPUs (corebeat_policy::claims)
+//!      ^ <- CPUs, immediately --------
+//!      |
+//!      +--- poll <- descriptor --------- a request to release CPUs until a deadline, or a grant
+//! ```
+//!
+//! No call waits for a CPU: [`Claim::invade`] returns the CPUs that are free. If these are fewer
+//! than the minimum, the arbiter requests CPUs from other claims, and [`Claim::poll`] accepts them
+//! later. [`Claim::poll`] also releases the CPUs that other claims request from this one. After a
+//! deadline the daemon withdraws a requested CPU, even if this program still runs on it. Only
+//! claims share CPUs among each other; programs without claims may run on any CPU.
+//!
+//! # Invariants
+//!
+//! 1. No CPU belongs to two claims, in one process or, with a daemon, on the host
+//!    (`claims_of_a_process_share_its_cpus`).
+//! 2. A claim that has a CPU keeps at least one until it is dropped (`retreat_to_zero_keeps_one`).
+//! 3. A claim ends with its program, whatever the cause: the daemon detects the end of the
+//!    connection.
+//!
+//! # Failure
+//!
+//! [`Error`] states what the user can do. A call waits for at most 2 s for each of its messages to
+//! the daemon, and returns an error if the daemon is stopped: two messages create a claim, one
+//! does everything else (`no_call_waits_for_ever_for_a_stopped_daemon`). When the daemon ends, its
+//! claims end. The next call creates a new claim, either with the daemon's successor or in this
+//! process. The program must call [`Claim::on_change`] again.
+//!
+//! # Limits
+//!
+//! A claim belongs to the process that created it, not to its children. A claim does not move
+//! threads: call [`pin`], or use the means of the runtime (for OpenMP: `invasive_computing.h` of
+//! corebeat-c).
+
+mod arbiter;
+mod error;
+mod local;
+
+pub use corebeat_policy::claims::{Ask, ClaimError, Numa, Retreat};
+pub use error::Error;
+
+use arbiter::ArbiterConnection;
+use corebeat_machine::{CpuId, CpuSet};
+use corebeat_sync::quiet;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::thread::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+
+/// Exclusive CPUs of this program, until it releases them or drops the claim.
+#[derive(Debug)]
+pub struct Claim {
+    arbiter: ArbiterConnection,
+    /// In ascending order.
+    cpus: Vec<CpuId>,
+    listener: Option<Listener>,
+}
+
+impl Claim {
+    /// A claim with one CPU, as in the paper, or without CPUs if none is free.
+    ///
+    /// # Errors
+    /// [`Error::Daemon`] if a daemon refuses or does not answer; [`Error::System`].
+    pub fn begin() -> Result<Claim, Error> {
+        let (arbiter, cpus) = ArbiterConnection::begin(&confined(Ask::new(1, 1)))?;
+        Ok(Claim { arbiter, cpus, listener: None })
+    }
+
+    /// Requests a total number of CPUs under some constraints. Returns the CPUs of the claim, which
+    /// may be fewer; [`poll`](Claim::poll) may add further ones later.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] or [`Error::Daemon`]; the claim is unchanged.
+    pub fn invade(&mut self, ask: Ask) -> Result<&[CpuId], Error> {
+        let ask = confined(ask);
+        match self.arbiter.invade(&ask) {
+            Err(why) if why.is_end_of_daemon() => self.renew(&ask)?,
+            invaded => self.cpus = invaded?,
+        }
+        Ok(&self.cpus)
+    }
+
+    /// Releases CPUs. A CPU that another claim has requested may return when that claim releases
+    /// it; other CPUs return only after [`invade`](Claim::invade).
+    ///
+    /// # Errors
+    /// As [`invade`](Claim::invade).
+    pub fn retreat(&mut self, what: Retreat) -> Result<&[CpuId], Error> {
+        match self.arbiter.retreat(what.clone()) {
+            Err(why) if why.is_end_of_daemon() => {
+                self.renew(&self.present_ask())?;
+                self.cpus = self.arbiter.retreat(what)?;
+            }
+            retreated => self.cpus = retreated?,
+        }
+        Ok(&self.cpus)
+    }
+
+    /// Applies pending requests of the arbiter: releases requested CPUs and accepts granted ones.
+    /// Returns whether the claim has changed.
+    ///
+    /// # Errors
+    /// As [`invade`](Claim::invade).
+    pub fn poll(&mut self) -> Result<bool, Error> {
+        // After a failure no further requests arrive, and the listener stays silent.
+        let polled = match self.arbiter.poll() {
+            Err(why) if why.is_end_of_daemon() => {
+                let before = self.cpus.clone();
+                self.renew(&self.present_ask())?;
+                return Ok(self.cpus != before);
+            }
+            polled => polled?,
+        };
+        if let Some(listener) = &self.listener {
+            listener.call_state.polled();
+        }
+        let Some(cpus) = polled else { return Ok(false) };
+        let changed = cpus != self.cpus;
+        self.cpus = cpus;
+        Ok(changed)
+    }
+
+    /// Creates a new claim after the daemon has ended, with its successor or in this process.
+    fn renew(&mut self, ask: &Ask) -> Result<(), Error> {
+        // The listener waits for requests of the ended claim.
+        self.listener = None;
+        (self.arbiter, self.cpus) = ArbiterConnection::begin(ask)?;
+        Ok(())
+    }
+
+    /// The request that describes the present CPUs of the claim.
+    fn present_ask(&self) -> Ask {
+        let own: CpuSet = self.cpus.iter().copied().collect();
+        match own.len() as u32 {
+            0 => confined(Ask::new(1, 1)),
+            count => Ask { within: Some(own), ..Ask::new(1, count) },
+        }
+    }
+
+    /// The CPUs, in ascending order.
+    pub fn cpus(&self) -> &[CpuId] {
+        &self.cpus
+    }
+
+    /// Calls a function on a separate thread, which receives no signals, when a request of the
+    /// arbiter is pending, and then not again before [`poll`](Claim::poll). The function replaces
+    /// an earlier one. A running call continues when the claim is dropped.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the thread cannot be started or no descriptor is left.
+    pub fn on_change(&mut self, call: impl FnMut() + Send + 'static) -> Result<(), Error> {
+        self.listener = None;
+        self.listener = Some(Listener::new(self.as_fd(), call)?);
+        Ok(())
+    }
+}
+
+impl AsFd for Claim {
+    /// A descriptor that is readable (`poll(2)`) when a request of the arbiter is pending or the
+    /// daemon has ended. If the process has other claims, it may be readable without a reason. Do
+    /// not read from it; call [`Claim::poll`].
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.arbiter.as_fd()
+    }
+}
+
+/// Pins the calling thread to this CPU.
+///
+/// # Errors
+/// [`Error::System`] if the CPU does not exist, or if this process may not use it.
+pub fn pin(cpu: CpuId) -> Result<(), Error> {
+    let mut mask = Mask::new();
+    if cpu.0 as usize >= Mask::MAX_CPU {
+        return Err(Error::system(
+            "cannot pin a thread to a CPU",
+            std::io::ErrorKind::InvalidInput,
+        ));
+    }
+    mask.set(cpu.0 as usize);
+    sched_setaffinity(None, &mask).map_err(|e| Error::system("cannot pin a thread to a CPU", e))
+}
+
+/// The request, restricted to the CPUs that this process may use.
+fn confined(ask: Ask) -> Ask {
+    // The CPUs before the first claim: threads are pinned afterwards.
+    static ALLOWED: OnceLock<Option<CpuSet>> = OnceLock::new();
+    let allowed = ALLOWED.get_or_init(|| {
+        let mask = sched_getaffinity(None).ok()?;
+        Some(
+            (0..Mask::MAX_CPU)
+                .filter(|&cpu| mask.is_set(cpu))
+                .map(|cpu| CpuId(cpu as u32))
+                .collect(),
+        )
+    });
+    let within = match (ask.within, allowed) {
+        (Some(within), Some(allowed)) => {
+            Some(within.iter().filter(|&cpu| allowed.contains(cpu)).collect())
+        }
+        (within, allowed) => within.or_else(|| allowed.clone()),
+    };
+    Ask { within, ..ask }
+}
+
+/// A thread that calls a function when a request is pending.
+#[derive(Debug)]
+struct Listener {
+    call_state: Arc<CallState>,
+    /// Ends the thread.
+    stop: Arc<rustix::fd::OwnedFd>,
+}
+
+/// State of the listener between two calls.
+#[derive(Debug, Default)]
+struct CallState {
+    /// Whether a call was made without a following poll; and whether the thread must end.
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl CallState {
+    fn set(&self, change: impl FnOnce(&mut (bool, bool))) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    fn polled(&self) {
+        self.set(|state| state.0 = false);
+    }
+
+    /// Waits for the next poll. Returns false if the thread must end.
+    fn wait(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = |state: &mut (bool, bool)| state.0 && !state.1;
+        let state = self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
+        !state.1
+    }
+}
+
+impl Listener {
+    fn new(
+        requests: BorrowedFd<'_>,
+        mut call: impl FnMut() + Send + 'static,
+    ) -> Result<Listener, Error> {
+        const WHAT: &str = "cannot listen for changes of a claim";
+        let failed = |e| Error::system(WHAT, e);
+        let requests = requests.try_clone_to_owned().map_err(failed)?;
+        let stop = Arc::new(arbiter::event().map_err(|e| Error::system(WHAT, e))?);
+        let call_state = Arc::new(CallState::default());
+        let (listener_state, listener_stop) = (call_state.clone(), stop.clone());
+        let listen = move || {
+            loop {
+                let mut ready = [
+                    PollFd::new(&requests, PollFlags::IN),
+                    PollFd::new(&*listener_stop, PollFlags::IN),
+                ];
+                let found = rustix::io::retry_on_intr(|| poll(&mut ready, None));
+                if found.is_err() || !ready[1].revents().is_empty() {
+                    return;
+                }
+                listener_state.set(|state| state.0 = true);
+                call();
+                if !listener_state.wait() {
+                    return;
+                }
+            }
+        };
+        quiet::spawn("corebeat-claim", listen).map_err(failed)?;
+        Ok(Listener { call_state, stop })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.call_state.set(|state| state.1 = true);
+        // The thread is not joined, because the function may wait for a lock that the owner of the
+        // claim holds.
+        arbiter::signal(&self.stop);
+    }
+}

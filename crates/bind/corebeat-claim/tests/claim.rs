@@ -1,0 +1,101 @@
+//! Claims without a daemon. Claims with a daemon are tested in `daemon.rs` and in corebeat-daemon.
+
+use corebeat_claim::{Ask, Claim, Error, Retreat, pin};
+use corebeat_machine::{CpuId, CpuSet};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+
+/// Serializes the tests, because all claims of a process share its CPUs. No daemon is used.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // SAFETY: all tests take this lock before they read the environment or start a thread.
+    unsafe { std::env::set_var("COREBEAT_SOCKET", "/nonexistent/socket") };
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().unwrap().get()
+}
+
+fn has_request(claim: &Claim) -> bool {
+    let mut ready = [PollFd::new(claim, PollFlags::IN)];
+    poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
+}
+
+#[test]
+fn claim_starts_with_one_cpu_and_accepts_free_ones() {
+    let _alone = alone();
+    let mut claim = Claim::begin().unwrap();
+    assert_eq!(claim.cpus().len(), 1);
+    assert_eq!(claim.invade(Ask::new(1, 10_000)).unwrap().len(), cpus());
+    assert_eq!(claim.retreat(Retreat::To(1)).unwrap().len(), 1);
+}
+
+#[test]
+fn retreat_to_zero_keeps_one() {
+    let _alone = alone();
+    let mut claim = Claim::begin().unwrap();
+    claim.invade(Ask::new(1, 10_000)).unwrap();
+    assert_eq!(claim.retreat(Retreat::To(0)).unwrap().len(), 1);
+    let all = claim.cpus().iter().copied().collect();
+    assert_eq!(claim.retreat(Retreat::Cpus(all)).unwrap().len(), 1);
+}
+
+#[test]
+fn claims_of_a_process_share_its_cpus() {
+    let _alone = alone();
+    if cpus() < 2 {
+        return;
+    }
+    let mut first = Claim::begin().unwrap();
+    first.invade(Ask::new(1, 10_000)).unwrap();
+    assert!(!has_request(&first));
+    // No CPU is free: the second claim has none, and the first one is requested to release some.
+    let mut second = Claim::begin().unwrap();
+    assert_eq!((second.cpus().len(), has_request(&first)), (0, true));
+    assert!(first.poll().unwrap());
+    assert_eq!((first.cpus().len(), has_request(&first)), (cpus() - 1, false));
+    assert!(second.poll().unwrap());
+    assert_eq!(second.cpus().len(), 1);
+    assert!(first.cpus().iter().all(|cpu| !second.cpus().contains(cpu)));
+    // The first claim obtains the CPUs that the second one releases.
+    drop(second);
+    assert!(first.poll().unwrap());
+    assert_eq!(first.cpus().len(), cpus());
+}
+
+#[test]
+fn listener_is_called_once_per_poll() {
+    let _alone = alone();
+    if cpus() < 2 {
+        return;
+    }
+    let mut first = Claim::begin().unwrap();
+    first.invade(Ask::new(1, 10_000)).unwrap();
+    let (sender, calls) = mpsc::channel();
+    first.on_change(move || sender.send(()).unwrap()).unwrap();
+    for _ in 0..3 {
+        let second = Claim::begin().unwrap();
+        calls.recv().unwrap();
+        first.poll().unwrap();
+        drop(second);
+        calls.recv().unwrap();
+        first.poll().unwrap();
+    }
+    assert_eq!(first.cpus().len(), cpus());
+    drop(first);
+    assert!(calls.try_recv().is_err(), "every call is followed by a poll");
+}
+
+#[test]
+fn invalid_request_is_refused_and_changes_nothing() {
+    let _alone = alone();
+    let mut claim = Claim::begin().unwrap();
+    let elsewhere: CpuSet = [CpuId(8000)].into_iter().collect();
+    for ask in [Ask::new(0, 0), Ask::new(3, 2), Ask { within: Some(elsewhere), ..Ask::new(1, 1) }] {
+        assert!(matches!(claim.invade(ask), Err(Error::InvalidArgument(_))));
+        assert_eq!(claim.cpus().len(), 1);
+    }
+    assert!(pin(CpuId(8191)).is_err());
+    assert!(pin(CpuId(100_000)).is_err());
+}

@@ -1,0 +1,4 @@
+//! Policies that divide the CPUs among programs that a user starts together.
+
+pub mod adapt;
+pub mod cosched;

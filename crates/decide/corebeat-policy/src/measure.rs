@@ -1,0 +1,4 @@
+//! Quantities that policies compute from the samples of a program.
+
+pub mod progress;
+pub(crate) mod ratio;

@@ -1,0 +1,500 @@
+//! The daemon: one thread that waits for the first event, and never for one client.
+
+use crate::client::{Client, Gone, Served};
+use crate::host::{Circumstances, Host};
+use crate::limit::{
+    ACCEPTED_AT_ONCE, CLIENTS_MAX, CLIENTS_PER_USER_MAX, FAILURES, LISTENER_PAUSE_NS, Pace,
+};
+use crate::log::{Level, Log};
+use crate::metric::{self, Counts, Page, Place};
+use crate::notify::Notify;
+use crate::peer::Peer;
+use crate::session::Session;
+use crate::socket::{LockedSocket, Scope, make_directory};
+use crate::steer::Steer;
+use crate::watchdog::{Now, Verdict, Watchdog};
+use crate::{Error, Failure};
+use corebeat_linux::restore_all;
+use corebeat_machine::{AppliedAction, Restored};
+use corebeat_wire::{Refusal, answer, refuse};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+/// Number of a connection. Numbers are never reused.
+type ClientId = u64;
+
+/// Options of the daemon.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Path of the socket.
+    pub socket: PathBuf,
+    /// Users that may connect.
+    pub scope: Scope,
+    /// Place of the metrics page, if one is served.
+    pub metrics: Option<Place>,
+    /// Time from one sample of the heartbeats to the next, in nanoseconds.
+    pub sample_ns: u64,
+    /// Time from one observation of the programs to the next, in nanoseconds.
+    pub observe_ns: u64,
+    /// Whether the daemon steers programs by their goals. Otherwise the daemon measures, and
+    /// assigns claims.
+    pub steers: bool,
+    /// Folder of the journal.
+    pub state_dir: PathBuf,
+    /// Lowest level of logged lines.
+    pub log: Level,
+}
+
+impl Options {
+    /// Default options: samples every 100 ms, observations every 500 ms, no metrics, log level
+    /// info.
+    pub fn new(socket: PathBuf, scope: Scope, state_dir: PathBuf) -> Options {
+        let (sample_ns, observe_ns) = (100_000_000, 500_000_000);
+        let log = Level::Info;
+        Options {
+            socket,
+            scope,
+            metrics: None,
+            sample_ns,
+            observe_ns,
+            steers: true,
+            state_dir,
+            log,
+        }
+    }
+}
+
+/// A daemon with its socket.
+pub struct Daemon {
+    options: Options,
+    log: Log,
+    notify: Notify,
+    listener: LockedSocket,
+    listener_paused_until_ns: u64,
+    page: Option<Page>,
+    host: Host,
+    clients: BTreeMap<ClientId, Client>,
+    next_client: ClientId,
+    /// Rate of calls by user. The entry of a user without connections is kept until its rate limit
+    /// has recovered, so that a new connection does not reset the limit. The recovery time bounds
+    /// the number of entries.
+    users: BTreeMap<u32, Pace>,
+    steer: Steer,
+    watchdog: Watchdog,
+    /// Rate of log lines about refused actions.
+    failures: Pace,
+    counts: Counts,
+    /// Times of the next sample and cycle; `None` while no process emits heartbeats.
+    sample_at_ns: Option<u64>,
+    cycle_at_ns: Option<u64>,
+    alive_at_ns: Option<u64>,
+    /// End of the pause after the last cycle. The pause is as long as the cycle was, so that cycles
+    /// take at most half of a CPU.
+    cycle_paused_until_ns: u64,
+}
+
+/// Source of an event of [`poll`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Stop,
+    LockedSocket,
+    Page,
+    Socket(ClientId),
+    Process(ClientId),
+}
+
+impl Daemon {
+    /// Undoes the changes of a killed daemon, and starts to listen.
+    ///
+    /// # Errors
+    /// [`Failure`] if the socket or the metrics page cannot be created, or the host cannot be
+    /// observed.
+    pub fn open(options: Options) -> Result<Daemon, Failure> {
+        let log = Log::new(options.log);
+        // The socket comes first: its owner is the only daemon here.
+        let listener = make_directory(&options.socket, options.scope)
+            .and_then(|()| LockedSocket::open(&options.socket, options.scope))
+            .map_err(|e| Error::listen(&options.socket, e))?;
+        let page = options.metrics.as_ref().map(Page::open).transpose()?;
+        log_restored(&log, &restore_all(&options.state_dir)?.restored);
+        let steer = Steer::new(&options.state_dir)?;
+        let mut daemon = Daemon {
+            log,
+            notify: Notify::of_environment(),
+            listener,
+            listener_paused_until_ns: 0,
+            page,
+            host: Host::new(steer.topology().clone()),
+            clients: BTreeMap::new(),
+            next_client: 0,
+            users: BTreeMap::new(),
+            steer,
+            watchdog: Watchdog::default(),
+            failures: Pace::default(),
+            counts: Counts::default(),
+            sample_at_ns: None,
+            cycle_at_ns: None,
+            alive_at_ns: None,
+            cycle_paused_until_ns: 0,
+            options,
+        };
+        daemon.host.notes = daemon.steer.notes();
+        daemon.update_status();
+        Ok(daemon)
+    }
+
+    /// Serves until `stop` is readable. Then undoes all changes.
+    ///
+    /// # Errors
+    /// [`Failure`] if the host can no longer be observed, or waiting fails. All changes are undone
+    /// then as well.
+    pub fn run(mut self, stop: BorrowedFd<'_>) -> Result<(), Failure> {
+        let (path, version) = (self.options.socket.display(), env!("CARGO_PKG_VERSION"));
+        self.log.write(Level::Info, format_args!("corebeat daemon {version} listens on {path}"));
+        self.notify.send("READY=1");
+        self.alive_at_ns = self.notify.alive_each_ns.map(|_| now().awake_ns);
+        let served = self.serve(stop);
+        self.notify.send("STOPPING=1");
+        log_restored(&self.log, &self.steer.restore());
+        self.log.write(Level::Info, "corebeat daemon ends");
+        served
+    }
+
+    fn serve(&mut self, stop: BorrowedFd<'_>) -> Result<(), Failure> {
+        loop {
+            let events = self.wait(stop)?;
+            let now_ns = now().awake_ns;
+            for (source, flags) in events {
+                match source {
+                    Source::Stop => return Ok(()),
+                    Source::LockedSocket => self.accept_clients(now_ns),
+                    Source::Page => {}
+                    Source::Socket(id) => self.serve_client(id, flags, now_ns),
+                    Source::Process(id) => self.close_client(id, Gone::Left, now_ns),
+                }
+            }
+            self.serve_page(now_ns);
+            self.serve_due_clients(now_ns);
+            self.host.arbiter.tick(now_ns);
+            self.send_claim_changes(now_ns);
+            self.measure(now_ns);
+            self.cycle()?;
+            self.send_keep_alive(now_ns);
+            self.update_status();
+        }
+    }
+
+    /// Waits for an event or for the next due time.
+    fn wait(&self, stop: BorrowedFd<'_>) -> Result<Vec<(Source, PollFlags)>, Failure> {
+        let now_ns = now().awake_ns;
+        let mut sources = vec![Source::Stop];
+        let mut fds = vec![PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+        let mut add = |source, fd, flags| {
+            sources.push(source);
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+        };
+        if now_ns >= self.listener_paused_until_ns {
+            add(Source::LockedSocket, self.listener.as_fd(), PollFlags::IN);
+        }
+        for (fd, is_written) in self.page.iter().flat_map(|page| page.sockets(now_ns)) {
+            add(Source::Page, fd, if is_written { PollFlags::OUT } else { PollFlags::IN });
+        }
+        for (&id, client) in &self.clients {
+            let input = if client.is_readable(now_ns) { PollFlags::IN } else { PollFlags::empty() };
+            let output = if client.has_output() { PollFlags::OUT } else { PollFlags::empty() };
+            add(Source::Socket(id), client.as_fd(), input | output);
+            add(Source::Process(id), client.peer().as_fd(), PollFlags::IN);
+        }
+        let cycle_at_ns = self.cycle_at_ns.map(|at| at.max(self.cycle_paused_until_ns));
+        let due = [self.sample_at_ns, cycle_at_ns, self.alive_at_ns, self.host.arbiter.due_ns()];
+        let clients = self.clients.values().filter_map(|c| c.wake_at_ns(now_ns));
+        let others = self.page.as_ref().and_then(|page| page.wake_at_ns(now_ns)).into_iter();
+        let pause = Some(self.listener_paused_until_ns).filter(|at| *at > now_ns);
+        let first_ns = due.into_iter().flatten().chain(clients).chain(others).chain(pause).min();
+        let timeout = first_ns.map(|at| timespec(at.saturating_sub(now_ns)));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => {
+                return Err(Error::System { what: "wait for clients", source: e.into() }.into());
+            }
+        }
+        let events = sources.into_iter().zip(&fds).map(|(source, fd)| (source, fd.revents()));
+        Ok(events.filter(|(_, flags)| !flags.is_empty()).collect())
+    }
+
+    /// Accepts waiting connections.
+    fn accept_clients(&mut self, now_ns: u64) {
+        for _ in 0..ACCEPTED_AT_ONCE {
+            match self.listener.accept() {
+                Ok(Some(socket)) => self.admit(socket, now_ns),
+                Ok(None) => return,
+                Err(e) => {
+                    self.listener_paused_until_ns = now_ns + LISTENER_PAUSE_NS;
+                    let what = format_args!("cannot accept connections at present: {e}");
+                    return self.log.write_about_client(Level::Warning, what, now_ns);
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd, now_ns: u64) {
+        let peer = match Peer::of(socket.as_fd()) {
+            Ok(peer) => peer,
+            Err(e) => {
+                self.counts.rejected += 1;
+                let what =
+                    format_args!("a connection is refused, because its process is unknown: {e}");
+                return self.log.write_about_client(Level::Notice, what, now_ns);
+            }
+        };
+        // The process number may be reused: a new process must not inherit the state of an old one.
+        let is_before = |c: &Client| c.peer().pid == peer.pid && c.peer().has_ended();
+        let before: Vec<_> =
+            self.clients.iter().filter(|(_, c)| is_before(c)).map(|(id, _)| *id).collect();
+        before.into_iter().for_each(|id| self.close_client(id, Gone::Left, now_ns));
+        let own = rustix::process::geteuid().as_raw();
+        let of_user = self.clients.values().filter(|c| c.peer().uid == peer.uid).count();
+        let refusal = match () {
+            () if self.options.scope == Scope::User && peer.uid != own && peer.uid != 0 => {
+                Some(Refusal::NotAllowed { why: "this daemon serves only its own user".into() })
+            }
+            () if self.clients.len() >= CLIENTS_MAX => {
+                Some(Refusal::TooMany { what: "connections".into(), limit: CLIENTS_MAX as u64 })
+            }
+            () if of_user >= CLIENTS_PER_USER_MAX => Some(Refusal::TooMany {
+                what: "connections of a user".into(),
+                limit: CLIENTS_PER_USER_MAX as u64,
+            }),
+            () => None,
+        };
+        if let Some(refusal) = refusal {
+            self.counts.rejected += 1;
+            let refused =
+                format_args!("process {} of user {} is refused: {refusal}", peer.pid, peer.uid);
+            self.log.write_about_client(Level::Notice, refused, now_ns);
+            // The refusal fits into the empty socket buffer. A lost refusal does no harm.
+            if let Ok(mut text) = refuse(&refusal) {
+                text.push(0);
+                let _ = send(&socket, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+            }
+            return;
+        }
+        let id = self.next_client;
+        self.next_client += 1;
+        self.counts.connections += 1;
+        let identity = corebeat_heartbeat::Peer { uid: peer.uid, pid: peer.pid.cast_unsigned() };
+        self.users.entry(peer.uid).or_default();
+        let session = Session::new(identity);
+        self.host.enter(&session);
+        self.clients.insert(id, Client::new(socket, peer, session));
+    }
+
+    /// Serves a connection with an event, or after its pause or time limit.
+    fn serve_client(&mut self, id: ClientId, flags: PollFlags, now_ns: u64) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        client.session.has_left |= flags.intersects(PollFlags::HUP | PollFlags::ERR);
+        // poll reports a closed connection at every call, even if no event was requested.
+        if client.session.has_left && !client.is_readable(now_ns) {
+            return self.close_client(id, Gone::Left, now_ns);
+        }
+        let may_read = !flags.is_empty();
+        let of_user = self.users.entry(client.peer().uid).or_default();
+        let mut served = Served::default();
+        let result = client.serve(&mut self.host, of_user, may_read, now_ns, &mut served);
+        self.counts.answered += served.answered;
+        self.counts.refused += served.refused;
+        if let Err(gone) = result {
+            self.close_client(id, gone, now_ns);
+        }
+    }
+
+    fn close_client(&mut self, id: ClientId, gone: Gone, now_ns: u64) {
+        let Some(mut client) = self.clients.remove(&id) else { return };
+        self.host.leave(&mut client.session, now_ns);
+        let uid = client.peer().uid;
+        let here: BTreeSet<u32> = self.clients.values().map(|c| c.peer().uid).collect();
+        self.users.retain(|uid, pace| here.contains(uid) || !pace.is_rested(now_ns));
+        if let Gone::Dropped(why) = gone {
+            self.counts.dropped += 1;
+            let pid = client.peer().pid;
+            let what =
+                format_args!("the connection of process {pid} of user {uid} is closed: {why}");
+            self.log.write_about_client(Level::Notice, what, now_ns);
+        }
+    }
+
+    fn serve_page(&mut self, now_ns: u64) {
+        let Some(page) = &mut self.page else { return };
+        let (counts, registry, all) = (&self.counts, &self.host.registry, page.shows_all());
+        page.serve(now_ns, &mut || metric::text(counts, registry.groups(), all));
+    }
+
+    /// Serves connections whose pause or time limit has ended.
+    fn serve_due_clients(&mut self, now_ns: u64) {
+        let is_due = |c: &Client| c.wake_at_ns(0).is_some_and(|at| at <= now_ns);
+        let ids: Vec<_> =
+            self.clients.iter().filter(|(_, c)| is_due(c)).map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.serve_client(id, PollFlags::empty(), now_ns));
+    }
+
+    /// Sends changes of claims to their processes. Closes connections that do not read; this may
+    /// change claims again.
+    fn send_claim_changes(&mut self, now_ns: u64) {
+        loop {
+            let changes = self.host.arbiter.take_changes();
+            if changes.is_empty() {
+                return;
+            }
+            for (pid, change) in changes {
+                let watches =
+                    |c: &&mut Client| c.session.watches_claims && c.session.peer.pid == pid;
+                let mut gone = Vec::new();
+                for (&id, client) in self.clients.iter_mut() {
+                    if !watches(&client) {
+                        continue;
+                    }
+                    let sent = answer(&change, true)
+                        .map_err(Gone::from)
+                        .and_then(|text| client.send(text, now_ns));
+                    gone.extend(sent.err().map(|why| (id, why)));
+                }
+                gone.into_iter().for_each(|(id, why)| self.close_client(id, why, now_ns));
+            }
+        }
+    }
+
+    /// Samples the heartbeats if a sample is due.
+    fn measure(&mut self, now_ns: u64) {
+        if self.host.registry.is_empty() {
+            self.sample_at_ns = None;
+        } else if self.sample_at_ns.is_none_or(|at| at <= now_ns) {
+            self.host.registry.sample(now_ns);
+            self.sample_at_ns = Some(now_ns + self.options.sample_ns);
+        }
+    }
+
+    /// Makes one cycle of the control loop if a cycle is due.
+    fn cycle(&mut self) -> Result<(), Failure> {
+        let beats = self.clients.values().any(|c| c.session.beats());
+        if !beats && self.steer.is_idle() {
+            self.cycle_at_ns = None;
+            return Ok(());
+        }
+        let now = now();
+        let due_ns = *self.cycle_at_ns.get_or_insert(now.awake_ns);
+        if due_ns.max(self.cycle_paused_until_ns) > now.awake_ns {
+            return Ok(());
+        }
+        let verdict = self.watchdog.cycle(due_ns, self.options.observe_ns, now);
+        self.apply(verdict);
+        let progress = self.host.progress();
+        let clients = &self.clients;
+        let owner_of = |pid| {
+            let is_meant =
+                |c: &&Client| c.peer().pid == pid && c.session.beats() && !c.peer().has_ended();
+            clients.values().find(is_meant).map(|c| c.peer().uid)
+        };
+        let acts = self.options.steers && matches!(verdict, Verdict::Act | Verdict::CaughtUp);
+        let applied = self.steer.cycle(&progress, owner_of, acts)?;
+        self.host.notes = self.steer.notes();
+        self.counts.cycles += 1;
+        applied.iter().for_each(|action| self.note(action, now.awake_ns));
+        // From start to start: a cycle that takes the whole period delays the next one, and the
+        // watchdog detects the delay.
+        self.cycle_at_ns = Some(now.awake_ns + self.options.observe_ns);
+        let took_ns = self::now().awake_ns.saturating_sub(now.awake_ns);
+        self.cycle_paused_until_ns = now.awake_ns + 2 * took_ns;
+        Ok(())
+    }
+
+    fn apply(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::BecameLate => {
+                self.counts.late += 1;
+                self.log.write(
+                    Level::Warning,
+                    "the daemon is late because the host is overloaded; all changes are undone",
+                );
+                log_restored(&self.log, &self.steer.restore());
+            }
+            Verdict::CaughtUp => {
+                self.log.write(Level::Notice, "the daemon is in time again, and acts")
+            }
+            Verdict::Slept => self.log.write(Level::Info, "the host was suspended"),
+            Verdict::Act | Verdict::Late => {}
+        }
+    }
+
+    fn note(&mut self, action: &AppliedAction, now_ns: u64) {
+        let pid = self.steer.pid(&action.decision.action);
+        let process = pid
+            .map_or("a process that is no longer observed".into(), |pid| format!("process {pid}"));
+        let what = format_args!("{process}, {}", action.decision.action);
+        match &action.outcome {
+            Ok(_) => {
+                self.counts.actions_done += 1;
+                self.log.write(Level::Debug, format_args!("{what}: {}", action.decision.why));
+            }
+            Err(why) => {
+                self.counts.actions_failed += 1;
+                if self.failures.take(FAILURES, now_ns) {
+                    self.log.write(Level::Notice, format_args!("{what}: refused: {why}"));
+                }
+            }
+        }
+    }
+
+    /// Sends the keep-alive message to the service manager.
+    fn send_keep_alive(&mut self, now_ns: u64) {
+        if let (Some(at_ns), Some(each_ns)) = (self.alive_at_ns, self.notify.alive_each_ns)
+            && at_ns <= now_ns
+        {
+            self.notify.send("WATCHDOG=1");
+            self.alive_at_ns = Some(now_ns + each_ns);
+        }
+    }
+
+    /// Updates the values of the status call and of the metrics page.
+    fn update_status(&mut self) {
+        self.counts.clients = self.clients.len();
+        self.counts.programs = self.steer.count();
+        self.counts.claims = self.host.arbiter.count();
+        self.counts.steering =
+            self.options.steers && !self.watchdog.is_late() && self.steer.can_act();
+        self.host.circumstances = Circumstances {
+            period_ns: self.options.sample_ns,
+            steering: self.counts.steering,
+            clients: self.counts.clients as u32,
+            programs: self.counts.programs as u32,
+        };
+    }
+}
+
+fn log_restored(log: &Log, restored: &Restored) {
+    restored
+        .undone
+        .iter()
+        .for_each(|line| log.write(Level::Notice, format_args!("restored {line}")));
+    restored
+        .left
+        .iter()
+        .for_each(|line| log.write(Level::Warning, format_args!("not restored: {line}")));
+}
+
+/// Current time of both clocks.
+fn now() -> Now {
+    let ns = |clock| {
+        let time = clock_gettime(clock);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    Now { awake_ns: ns(ClockId::Monotonic), boot_ns: ns(ClockId::Boottime) }
+}
+
+fn timespec(ns: u64) -> Timespec {
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+}

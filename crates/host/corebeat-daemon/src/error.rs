@@ -1,0 +1,64 @@
+//! Errors of the daemon.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// An error that keeps the daemon from starting or continuing. The messages name what the user can
+/// do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another daemon has the socket.
+    #[error(
+        "a daemon owns {path} already, even if the file was removed; stop the daemon, or \
+         write another path with --socket"
+    )]
+    Running {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// A socket could not be created.
+    #[error("cannot listen on {path}: {source}; write another path with --socket")]
+    Listen {
+        /// The socket's path.
+        path: PathBuf,
+        /// Cause.
+        source: io::Error,
+    },
+    /// The metrics page could not be served.
+    #[error("cannot serve metrics on {place}: {source}; write another place with --metrics")]
+    Metrics {
+        /// Place of the page.
+        place: String,
+        /// Cause.
+        source: io::Error,
+    },
+    /// A system call failed.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// Attempted operation.
+        what: &'static str,
+        /// Cause.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Error of a failed attempt to listen at a path.
+    pub(crate) fn listen(path: &Path, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Error::Running { path: path.into() },
+            _ => Error::Listen { path: path.into(), source },
+        }
+    }
+}
+
+/// Reason for a failure of the daemon.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// An error of the daemon.
+    #[error(transparent)]
+    Own(#[from] Error),
+    /// An error of the host: it cannot be observed, or old changes could not be restored.
+    #[error(transparent)]
+    Host(#[from] corebeat_linux::Error),
+}

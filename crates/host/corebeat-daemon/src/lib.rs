@@ -1,0 +1,83 @@
+//! The service for a whole host: programs report their progress and request CPUs, and the daemon
+//! closes the control loop for them.
+//!
+//! Place in the loop: host; uses base, observe, decide, act and corebeat-host.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use corebeat_daemon::{Daemon, Options, Scope};
+//! use std::os::fd::AsFd;
+//!
+//! let (socket, state) = ("/run/corebeat/socket".into(), "/var/lib/corebeat".into());
+//! let options = Options::new(socket, Scope::Host, state);
+//! let (stop, _until_this_is_dropped) = std::io::pipe().unwrap();
+//! Daemon::open(options)?.run(stop.as_fd())?;
+//! # Ok::<(), corebeat_daemon::Failure>(())
+//! ```
+//!
+//! # Model
+//!
+//! ```text
+//!   programs ==socket==> client (reader, writer, pace) --call--> host (groups), claim
+//!                                                                  | progress, every cycle
+//!   /metrics ==socket==> metric                                    v
+//!                                                                steer: observe, decide (fair),
+//!                                                                       act, journal
+//!   one thread: wait, serve ready clients, sample, cycle;          ^
+//!                                                                watchdog: delays of cycles
+//! ```
+//!
+//! The kernel identifies the process behind a socket, by a pidfd, and its user (`peer`). The daemon
+//! observes a program because the program has connected; no message can name another process.
+//!
+//! A second thread closes unexpected descriptors (`closer`): a close may block for an unlimited
+//! time.
+//!
+//! # Invariants
+//!
+//! 1. The daemon never waits for one client: sockets do not block, and the daemon reads nothing
+//!    from a client that does not read its answers (`client_that_does_not_read_*`).
+//! 2. The memory that clients can occupy is bounded by the constants in `limit`
+//!    (`*_beyond_the_limit_*`).
+//! 3. A process can make requests for itself only; the mode of a group determines the access of
+//!    other users (`group_of_another_user_*`).
+//! 4. No input makes the daemon panic (`garbage_is_answered_or_dropped`, and its soak of ten
+//!    million inputs).
+//! 5. Actions on a program are undone when the program emits no heartbeats any more, and when the
+//!    daemon falls behind, ends, or starts again after it was killed
+//!    (`daemon_that_is_killed_leaves_nothing_after_restore`).
+//!
+//! # Failure
+//!
+//! [`Failure`] if the daemon cannot start or continue. An error of a client ends at most the
+//! connection of that client.
+//!
+//! # Limits
+//!
+//! All limits are constants in `limit`. `corebeat-linux` describes programs that change their own
+//! weight, or that are in a control group of another owner.
+
+mod claim;
+mod client;
+mod closer;
+mod daemon;
+mod error;
+mod host;
+#[cfg(test)]
+mod hostile;
+mod limit;
+mod log;
+mod metric;
+mod notify;
+mod peer;
+mod session;
+mod socket;
+mod steer;
+mod watchdog;
+
+pub use daemon::{Daemon, Options};
+pub use error::{Error, Failure};
+pub use log::Level;
+pub use metric::Place;
+pub use socket::Scope;

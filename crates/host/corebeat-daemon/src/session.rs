@@ -1,0 +1,28 @@
+//! State of a connection: identity and groups.
+
+use corebeat_heartbeat::{GroupId, MemberId, Peer, Role};
+use std::collections::BTreeMap;
+
+/// A connection, without its socket.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Identity of the process.
+    pub(crate) peer: Peer,
+    /// Groups that the connection is attached to.
+    pub(crate) seats: BTreeMap<(GroupId, Role), MemberId>,
+    /// Whether the client receives changes of its claims.
+    pub(crate) watches_claims: bool,
+    /// Whether the client has closed the connection, so that no answer is sent.
+    pub(crate) has_left: bool,
+}
+
+impl Session {
+    pub(crate) fn new(peer: Peer) -> Session {
+        Session { peer, seats: BTreeMap::new(), watches_claims: false, has_left: false }
+    }
+
+    /// Whether the process emits heartbeats for a group.
+    pub(crate) fn beats(&self) -> bool {
+        self.seats.keys().any(|(_, role)| *role == Role::Producer)
+    }
+}

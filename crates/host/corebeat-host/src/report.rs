@@ -1,0 +1,666 @@
+//! The report of a run: one structure for one and for several programs, as JSON or as a table.
+
+use crate::tally::{ProgramTally, Tally};
+use corebeat_linux::{Allowance, Usage};
+use corebeat_machine::{Action, AppliedAction, Counters, Inaction, ProgramId, TimeShares};
+use serde::Serialize;
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// The report of one run. The page `run.md` of the book explains every field.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// All programs together. For one program, the same as its entry in `programs`.
+    #[serde(flatten)]
+    pub total: ProgramReport,
+    /// Name of the policy.
+    pub policy: &'static str,
+    /// Slice of coscheduling, in milliseconds.
+    pub slice_ms: Option<u64>,
+    /// Number of threads that can run all the time, by affinity, cpuset and quota.
+    pub cpus: usize,
+    /// CPUs on which the programs may run, by affinity and cpuset, such as `0-3,8`.
+    pub cpus_allowed: String,
+    /// Quota of the control groups, in CPUs.
+    pub quota: Option<f64>,
+    /// Time for which the quota stopped the control group, in seconds.
+    pub throttled_s: Option<f64>,
+    /// Mean number of CPUs that other programs kept busy.
+    pub others_busy: Option<f64>,
+    /// CPU time of Corebeat itself, in seconds.
+    pub watching_cpu_s: f64,
+    /// Time for which Corebeat itself waited for a CPU, in seconds.
+    pub watching_wait_s: Option<f64>,
+    /// Number of observations.
+    pub observations: u64,
+    /// Number of observations that the period requests.
+    pub observations_due: u64,
+    /// One entry for each program, in the order of the command line.
+    pub programs: Vec<ProgramReport>,
+    /// Missing sensors, restored changes, and other remarks; one line each.
+    pub notes: Vec<String>,
+}
+
+/// One program of a report, or the sum of all programs.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProgramReport {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// How the program ended. For all programs, the end that determines the exit status.
+    pub ended: Ended,
+    /// Time from the start to the end, in seconds.
+    pub wall_s: f64,
+    /// CPU time in user mode, in seconds.
+    pub cpu_user_s: f64,
+    /// CPU time in the kernel, in seconds.
+    pub cpu_system_s: f64,
+    /// Mean number of CPUs that the program kept busy.
+    pub cpus_busy: Option<f64>,
+    /// Number of different threads.
+    pub threads_seen: usize,
+    /// Largest number of threads in one observation.
+    pub threads_max: usize,
+    /// Mean time shares of the threads.
+    pub shares: TimeShares,
+    /// Sums of the counters.
+    pub counters: Counters,
+    /// Bytes read and written by system calls.
+    pub io_bytes: Option<u64>,
+    /// OpenMP parallel regions by team size.
+    pub regions: Vec<Regions>,
+    /// Time for which coscheduling did not freeze the program, in seconds.
+    pub turns_s: Option<f64>,
+    /// Smallest possible part of `turns_s` for which the program had every CPU that it could use.
+    pub coscheduled: Option<f64>,
+    /// Applied and refused actions, without the freezes of coscheduling.
+    pub applied: Vec<AppliedRow>,
+    /// For each policy that applied nothing: why it left the program as it is.
+    pub inactions: Vec<Inaction>,
+}
+
+/// The end of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// The program exited with this status.
+    Exit(i32),
+    /// A signal ended the program.
+    Signal(i32),
+    /// A process that Corebeat did not start has ended. Its parent receives the status.
+    Unknown,
+    /// Corebeat has detached from a process that it did not start.
+    Detached,
+}
+
+/// OpenMP parallel regions that ran with one team size.
+#[derive(Debug, Clone, Serialize)]
+pub struct Regions {
+    /// Threads of the team.
+    pub size: u32,
+    /// Number of executed regions.
+    pub count: u64,
+    /// Time in these regions, in seconds.
+    pub time_s: f64,
+}
+
+/// An applied or refused action.
+#[derive(Debug, Clone, Serialize)]
+pub struct AppliedRow {
+    /// Time since the start of the run, in seconds.
+    pub at_s: f64,
+    /// Name of the policy.
+    pub policy: &'static str,
+    /// Name of the program; empty for an action on a thread of unknown program.
+    pub program: String,
+    /// The action.
+    pub action: Action,
+    /// Reason for the action.
+    pub why: String,
+    /// Number of threads whose setting changed, or 1 for a setting of a whole program.
+    pub changed: Option<u32>,
+    /// Reason for the refusal, if the machine refused the action.
+    pub failed: Option<String>,
+}
+
+impl From<ExitStatus> for Ended {
+    fn from(status: ExitStatus) -> Self {
+        match status.signal() {
+            Some(signal) => Ended::Signal(signal),
+            None => Ended::Exit(status.code().unwrap_or(1)),
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Exit(code) => write!(f, "exit {code}"),
+            Ended::Signal(signal) => write!(f, "signal {signal}"),
+            Ended::Unknown => f.write_str("ended"),
+            Ended::Detached => f.write_str("detached"),
+        }
+    }
+}
+
+impl fmt::Display for AppliedRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let failed = self.failed.as_ref().map_or(String::new(), |e| format!(" FAILED: {e}"));
+        write!(f, "  {:>7.1} s  {}: {} ({}){failed}", self.at_s, self.policy, self.action, self.why)
+    }
+}
+
+/// Smallest part of a program's CPU time that the observations must cover for the report to contain
+/// shares.
+const COVERED_MIN: f64 = 0.5;
+
+/// Part of a program's CPU time below which a note names the uncovered part.
+const COVERED_NOTED: f64 = 0.9;
+
+/// CPU time of orphans above which a note names it: in seconds, and as a part of the CPU time of
+/// the program.
+const DETACHED_NOTED_S: f64 = 0.05;
+const DETACHED_NOTED: f64 = 0.02;
+
+/// Values about a program that only its supervisor has.
+pub(crate) struct ProgramFrame {
+    pub(crate) id: ProgramId,
+    pub(crate) command: Vec<String>,
+    pub(crate) ended: Ended,
+    pub(crate) wall_s: f64,
+    pub(crate) usage: Usage,
+    /// Number of processes that still run, and their CPU time so far, in seconds.
+    pub(crate) remaining: (usize, f64),
+    pub(crate) turns_s: Option<f64>,
+    pub(crate) coscheduled: Option<f64>,
+    pub(crate) inactions: Vec<Inaction>,
+}
+
+/// Cost and number of the observations of a run.
+pub(crate) struct Watching {
+    pub(crate) cpu_s: f64,
+    pub(crate) wait_s: Option<f64>,
+    pub(crate) observations: u64,
+    pub(crate) observations_due: u64,
+}
+
+impl Watching {
+    /// Returns whether fewer than nine of ten observations were made.
+    fn is_delayed(&self) -> bool {
+        self.observations * 10 < self.observations_due * 9
+    }
+}
+
+/// Values about a run that only its supervisor has.
+pub(crate) struct Frame {
+    /// The end that determines the exit status.
+    pub(crate) ended: Ended,
+    pub(crate) policy: &'static str,
+    pub(crate) slice_ms: Option<u64>,
+    pub(crate) start_ns: u64,
+    pub(crate) wall_s: f64,
+    pub(crate) allowance: Allowance,
+    pub(crate) throttled_s: Option<f64>,
+    pub(crate) watching: Watching,
+    /// Whether the run samples spinning.
+    pub(crate) samples_spin: bool,
+    pub(crate) programs: Vec<ProgramFrame>,
+    pub(crate) notes: Vec<String>,
+}
+
+impl Report {
+    /// Combines the sums of the loop with the values of the supervisor.
+    pub(crate) fn new(frame: Frame, tally: &Tally) -> Self {
+        let mut notes = frame.notes;
+        let several = frame.programs.len() > 1;
+        let names: Vec<(ProgramId, String)> =
+            frame.programs.iter().map(|p| (p.id, short_name(&p.command, several))).collect();
+        let whole = ProgramFrame {
+            id: ProgramId(u32::MAX),
+            command: frame
+                .programs
+                .iter()
+                .map(|p| &p.command[..])
+                .collect::<Vec<_>>()
+                .join(&"--".to_owned()),
+            ended: frame.ended,
+            wall_s: frame.wall_s,
+            usage: frame.programs.iter().map(|p| p.usage).fold(Usage::NONE, Usage::plus),
+            remaining: (0, 0.0),
+            turns_s: None,
+            coscheduled: None,
+            inactions: vec![],
+        };
+        if frame.watching.is_delayed() {
+            let Watching { observations, observations_due, wait_s, .. } = frame.watching;
+            let delay = wait_s.map_or(String::new(), |s| format!(": it waited {s:.1} s for a CPU"));
+            notes.push(format!(
+                "Corebeat observed {observations} of {observations_due} times{delay}"
+            ));
+        }
+        let rows = |id: Option<ProgramId>| rows(tally, &names, id, frame.start_ns);
+        let mut programs = Vec::new();
+        for (program, (id, name)) in frame.programs.into_iter().zip(&names) {
+            let prefix = if several { format!("{name}: ") } else { String::new() };
+            let sums = tally.programs.get(id);
+            programs.push(ProgramReport::new(program, sums, rows(Some(*id)), |note| {
+                notes.push(format!("{prefix}{note}"));
+            }));
+        }
+        if frame.samples_spin && !notes.iter().any(|note| note.starts_with("spin time")) {
+            let is_unknown =
+                |p: &&ProgramReport| p.shares.user.is_some() && p.shares.spin.is_none();
+            notes.extend(programs.iter().filter(is_unknown).map(|program| {
+                format!(
+                    "spin of {} is unknown: there was no sample of a thread that ran",
+                    short_name(&program.command, several)
+                )
+            }));
+        }
+        let total = match &programs[..] {
+            [program] => ProgramReport { applied: rows(None), ..program.clone() },
+            _ => {
+                let sums = tally.total(names.iter().map(|(id, _)| *id));
+                ProgramReport::new(whole, sums.as_ref(), rows(None), drop)
+            }
+        };
+        Report {
+            total,
+            policy: frame.policy,
+            slice_ms: frame.slice_ms,
+            cpus: frame.allowance.threads_max(),
+            cpus_allowed: frame.allowance.cpus.to_string(),
+            quota: frame.allowance.quota,
+            throttled_s: frame.throttled_s,
+            others_busy: tally.others_busy(),
+            watching_cpu_s: frame.watching.cpu_s,
+            watching_wait_s: frame.watching.wait_s,
+            observations: frame.watching.observations,
+            observations_due: frame.watching.observations_due,
+            programs,
+            notes,
+        }
+    }
+}
+
+/// Rows for the actions on one program, or for all actions. Freezes that succeeded are left out:
+/// coscheduling makes several of them for each slice.
+fn rows(
+    tally: &Tally,
+    names: &[(ProgramId, String)],
+    only: Option<ProgramId>,
+    start_ns: u64,
+) -> Vec<AppliedRow> {
+    let is_listed = |applied: &&AppliedAction| {
+        let action = &applied.decision.action;
+        let is_freeze = matches!(action, Action::SetFrozen { .. });
+        (!is_freeze || applied.outcome.is_err())
+            && only.is_none_or(|id| action.program().is_none_or(|program| program == id))
+    };
+    let row = |applied: &AppliedAction| {
+        let id = applied.decision.action.program();
+        let name = match names {
+            [(_, name)] => Some(name),
+            _ => names.iter().find(|(program, _)| Some(*program) == id).map(|(_, name)| name),
+        };
+        AppliedRow {
+            at_s: applied.at_ns.saturating_sub(start_ns) as f64 / 1e9,
+            policy: applied.decision.policy,
+            program: name.cloned().unwrap_or_default(),
+            action: applied.decision.action.clone(),
+            why: applied.decision.why.clone(),
+            changed: applied.outcome.as_ref().ok().map(|effect| effect.changed),
+            failed: applied.refusal().map(str::to_owned),
+        }
+    };
+    tally.applied.iter().filter(is_listed).map(row).collect()
+}
+
+/// Name of a program without its folder; with the first arguments if several programs could have
+/// the same name.
+fn short_name(command: &[String], with_arguments: bool) -> String {
+    let name = command.first().map_or("", |c| c.rsplit('/').next().unwrap_or(c));
+    let arguments = command.iter().skip(1).take(if with_arguments { 2 } else { 0 });
+    [name].into_iter().chain(arguments.map(String::as_str)).collect::<Vec<_>>().join(" ")
+}
+
+impl ProgramReport {
+    fn new(
+        frame: ProgramFrame,
+        sums: Option<&ProgramTally>,
+        applied: Vec<AppliedRow>,
+        mut note: impl FnMut(String),
+    ) -> ProgramReport {
+        let ProgramFrame { command, ended, wall_s, usage, turns_s, coscheduled, .. } = frame;
+        let mut inactions = frame.inactions;
+        inactions.retain(|i| applied.iter().all(|row| row.policy != i.policy));
+        let mut shares = sums.map(ProgramTally::shares).unwrap_or_default();
+        let mut counters = sums.filter(|p| p.thread_ns > 0).map(|p| p.counters).unwrap_or_default();
+        if let (count @ 1.., s) = frame.remaining {
+            note(format!(
+                "detached processes still run ({count}): their CPU time so far, {s:.2} s, is not \
+                 part of the report"
+            ));
+        }
+        let used_s = usage.cpu_s();
+        let observed_s = sums.map_or(0.0, ProgramTally::running_s);
+        // Shares include detached processes and orphans.
+        let detached_s = observed_s - used_s - frame.remaining.1;
+        if detached_s > DETACHED_NOTED_S && detached_s > DETACHED_NOTED * used_s {
+            note(format!(
+                "orphans used at least {detached_s:.2} s of CPU time, which is not part of the CPU \
+                 seconds"
+            ));
+        }
+        let covered = if used_s > 0.0 { observed_s / used_s } else { 1.0 };
+        if covered < COVERED_NOTED {
+            let consequence = if covered < COVERED_MIN {
+                "so the report contains no shares"
+            } else {
+                "and the shares describe the rest"
+            };
+            note(format!(
+                "{:.0}% of the CPU time belongs to threads that were not observed, because they \
+                 started or ended between two observations, {consequence}",
+                (1.0 - covered) * 100.0
+            ));
+        }
+        let unknown = shares.blocked().filter(|_| shares.lock.is_none() && covered >= COVERED_MIN);
+        if let Some(blocked) = unknown {
+            note(format!(
+                "lock and sleep are unknown: threads were blocked for {:.0}% of their time, and \
+                 too few samples show the cause; --exact-locks measures it",
+                blocked * 100.0
+            ));
+        }
+        if covered < COVERED_MIN {
+            (shares, counters) = (TimeShares::default(), Counters::default());
+        }
+        // The kernel counts these to the end, also of threads that no observation found.
+        if !matches!(ended, Ended::Detached | Ended::Unknown) {
+            counters.voluntary_switches = Some(usage.voluntary_switches);
+            counters.involuntary_switches = Some(usage.involuntary_switches);
+        }
+        let regions = sums.iter().flat_map(|p| &p.regions);
+        ProgramReport {
+            command,
+            ended,
+            wall_s,
+            cpu_user_s: usage.user_s,
+            cpu_system_s: usage.system_s,
+            cpus_busy: (wall_s > 0.0).then(|| used_s / wall_s),
+            threads_seen: sums.map_or(0, ProgramTally::threads_seen),
+            threads_max: sums.map_or(0, |p| p.threads_max),
+            shares,
+            counters,
+            io_bytes: usage.io_bytes,
+            regions: regions
+                .map(|(&size, &(count, ns))| Regions { size, count, time_s: ns as f64 / 1e9 })
+                .collect(),
+            turns_s,
+            coscheduled,
+            applied,
+            inactions,
+        }
+    }
+
+    fn rate(&self, count: Option<u64>) -> String {
+        match count {
+            Some(n) if self.wall_s > 0.0 => format!("{:.0}/s", n as f64 / self.wall_s),
+            _ => "unknown".into(),
+        }
+    }
+
+    fn cpu_line(&self, cpus: usize, others_busy: Option<f64>) -> String {
+        let count = |c: Option<f64>| c.map_or_else(|| "unknown".into(), |c| format!("{c:.2}"));
+        format!(
+            "  CPUs busy   {} of {cpus} ({:.2} s user, {:.2} s system), others {}; threads: {} in \
+             all, {} at once",
+            count(self.cpus_busy),
+            self.cpu_user_s,
+            self.cpu_system_s,
+            count(others_busy),
+            self.threads_seen,
+            self.threads_max
+        )
+    }
+
+    /// Bars of the time shares, counters and OpenMP regions.
+    fn fmt_figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = &self.shares;
+        let rows = [
+            ("user", s.user),
+            ("  spinning", s.spin),
+            ("system", s.system),
+            ("lock", s.lock),
+            ("wait", s.wait),
+            ("sleep", s.sleep),
+        ];
+        for (name, share) in rows {
+            writeln!(f, "  {name:<11} {:>7} {}", percent(share), bar(share.unwrap_or(0.0), 40))?;
+        }
+        let c = &self.counters;
+        writeln!(
+            f,
+            "  switches    {} voluntary, {} involuntary; {} migrations",
+            self.rate(c.voluntary_switches),
+            self.rate(c.involuntary_switches),
+            self.rate(c.migrations)
+        )?;
+        if let (Some(misses), Some(references)) = (c.cache_misses, c.cache_references) {
+            let ratio = (references > 0).then(|| misses as f64 / references as f64);
+            let ratio = percent(ratio);
+            writeln!(f, "  cache       {misses} misses of {references} references ({ratio})")?;
+        }
+        for Regions { size, count, time_s } in &self.regions {
+            writeln!(f, "  teams of {size:<3} {count} parallel regions in {time_s:.2} s")?;
+        }
+        Ok(())
+    }
+
+    /// One program of several, in two lines.
+    fn fmt_short(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = short_name(&self.command, true);
+        write!(f, "  {name}: {:.2} s, {}", self.wall_s, self.ended)?;
+        match self.turns_s {
+            Some(turns_s) => {
+                let share = percent(self.coscheduled);
+                writeln!(f, "; turns {turns_s:.2} s, coscheduled at least {share} of them")?;
+            }
+            None => writeln!(f)?,
+        }
+        let s = &self.shares;
+        writeln!(
+            f,
+            "    {:.2} s CPU; user {}, system {}, lock {}, wait {}, sleep {}",
+            self.cpu_user_s + self.cpu_system_s,
+            percent(s.user),
+            percent(s.system),
+            percent(s.lock),
+            percent(s.wait),
+            percent(s.sleep)
+        )
+    }
+}
+
+/// Lines about a running program.
+#[derive(Debug, Clone, Copy)]
+pub struct Interval {
+    /// Least time from one line to the next. A line appears after an observation.
+    pub every: Duration,
+    /// Receives each line.
+    pub print: fn(&str),
+}
+
+/// A line about these programs: their CPUs, threads and shares in a span of nanoseconds.
+pub(crate) fn interval_line(
+    tally: &Tally,
+    ids: impl Iterator<Item = ProgramId>,
+    span_ns: u64,
+) -> String {
+    let Some(sums) = tally.total(ids) else { return "no observation".into() };
+    let (s, span_s) = (sums.shares(), span_ns as f64 / 1e9);
+    let others = tally.others_busy().map_or_else(|| "unknown".into(), |cpus| format!("{cpus:.2}"));
+    format!(
+        "{:.2} CPUs busy, others {others}; {} threads; user {}, spinning {}, system {}, lock {}, \
+         wait {}, sleep {}",
+        sums.running_s() / span_s,
+        sums.threads_max,
+        percent(s.user),
+        percent(s.spin),
+        percent(s.system),
+        percent(s.lock),
+        percent(s.wait),
+        percent(s.sleep)
+    )
+}
+
+/// A share as a percentage, or `unknown`.
+pub fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "unknown".into(), |s| format!("{:.1}%", s * 100.0))
+}
+
+/// A bar in steps of an eighth of a character; `width` characters for 1.0.
+pub fn bar(share: f64, width: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { total, policy, programs, .. } = self;
+        if let [program] = &programs[..] {
+            let name = short_name(&program.command, false);
+            let (wall_s, ended) = (total.wall_s, total.ended);
+            writeln!(f, "corebeat: {name}: {wall_s:.2} s, {ended}, policy {policy}")?;
+        } else {
+            let slices = self.slice_ms.map_or(String::new(), |ms| format!(", turns of {ms} ms"));
+            let (count, wall_s) = (programs.len(), total.wall_s);
+            writeln!(f, "corebeat: {count} programs, {wall_s:.2} s, policy {policy}{slices}")?;
+            programs.iter().try_for_each(|program| program.fmt_short(f))?;
+        }
+        writeln!(f, "{}", total.cpu_line(self.cpus, self.others_busy))?;
+        if let Some(quota) = self.quota {
+            let throttled =
+                self.throttled_s.map_or(String::new(), |s| format!(", throttled {s:.2} s"));
+            writeln!(f, "  quota       {quota:.2} CPUs on CPUs {}{throttled}", self.cpus_allowed)?;
+        }
+        total.fmt_figures(f)?;
+        for row in &total.applied {
+            let program = if programs.len() > 1 { format!(": {}", row.program) } else { "".into() };
+            writeln!(f, "{row}{program}")?;
+        }
+        if total.applied.is_empty() && self.slice_ms.is_none() && *policy != "none" {
+            let inactions = || programs.iter().flat_map(|program| &program.inactions);
+            let whys: Vec<String> =
+                inactions().map(|i| format!("{}: {}", i.policy, i.why)).collect();
+            match whys.is_empty() {
+                true => writeln!(f, "  no changes: no policy found a reason for one")?,
+                false => whys.iter().try_for_each(|why| writeln!(f, "  no changes  {why}"))?,
+            }
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "  note: {note}"))?;
+        let own = if total.wall_s > 0.0 { self.watching_cpu_s / total.wall_s } else { 0.0 };
+        writeln!(f, "  watching    took {:.2}% of one CPU", own * 100.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(programs: &[&str]) -> Frame {
+        let program = |(n, name): (usize, &&str)| ProgramFrame {
+            id: ProgramId(n as u32),
+            command: vec![(*name).to_owned()],
+            ended: Ended::Exit(0),
+            wall_s: 0.0,
+            usage: Usage::NONE,
+            remaining: (0, 0.0),
+            turns_s: None,
+            coscheduled: None,
+            inactions: vec![],
+        };
+        Frame {
+            ended: Ended::Exit(0),
+            policy: "none",
+            slice_ms: None,
+            start_ns: 0,
+            wall_s: 0.0,
+            allowance: Allowance { cpus: "0-1".parse().unwrap(), quota: None },
+            throttled_s: None,
+            watching: Watching { cpu_s: 0.0, wait_s: None, observations: 1, observations_due: 1 },
+            samples_spin: true,
+            programs: programs.iter().enumerate().map(program).collect(),
+            notes: vec![],
+        }
+    }
+
+    #[test]
+    fn bar_length_is_proportional_to_the_share() {
+        let bars = (bar(0.0, 4), bar(0.5, 4), bar(9.0, 4));
+        assert_eq!(bars, (String::new(), "██".into(), "████".into()));
+        assert_eq!(bar(f64::NAN, 4), "");
+    }
+
+    #[test]
+    fn report_without_observations_is_printed() {
+        let report = Report::new(frame(&["/bin/true"]), &Tally::default());
+        assert!(report.to_string().starts_with("corebeat: true: 0.00 s, exit 0"));
+        assert!(serde_json::to_string(&report).unwrap().contains(r#""ended":{"exit":0}"#));
+    }
+
+    #[test]
+    fn report_states_why_each_policy_changed_nothing() {
+        let mut frame = Frame { policy: "auto", ..frame(&["a"]) };
+        let why = "other programs keep 1.3 CPUs busy; faithful needs less than 0.25";
+        frame.programs[0].inactions = vec![Inaction { policy: "faithful", why: why.to_owned() }];
+        let report = Report::new(frame, &Tally::default());
+        assert!(report.to_string().contains(&format!("  no changes  faithful: {why}\n")));
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["programs"][0]["inactions"][0]["policy"], "faithful");
+    }
+
+    #[test]
+    fn unknown_spin_time_is_noted_unless_the_sensor_is_missing() {
+        let shares = TimeShares { spin: None, ..TimeShares::ZERO };
+        let mut tally = Tally::default();
+        tally.programs.insert(ProgramId(0), ProgramTally::with_shares(shares));
+        let notes = |notes: &[&str], samples_spin| {
+            let notes = notes.iter().map(|note| (*note).to_owned()).collect();
+            Report::new(Frame { notes, samples_spin, ..frame(&["a"]) }, &tally).notes
+        };
+        assert_eq!(
+            notes(&[], true),
+            ["spin of a is unknown: there was no sample of a thread that ran"]
+        );
+        assert_eq!(notes(&["spin time is not measured"], true).len(), 1);
+        assert!(notes(&[], false).is_empty());
+    }
+
+    #[test]
+    fn delayed_observations_are_noted() {
+        let mut frame = frame(&["a"]);
+        frame.watching =
+            Watching { cpu_s: 0.0, wait_s: Some(7.1), observations: 3, observations_due: 16 };
+        let report = Report::new(frame, &Tally::default());
+        let note = "Corebeat observed 3 of 16 times: it waited 7.1 s for a CPU";
+        assert_eq!(report.notes, [note]);
+    }
+
+    #[test]
+    fn report_has_one_schema_for_one_and_for_several_programs() {
+        let json = |programs: &[&str]| {
+            serde_json::to_value(Report::new(frame(programs), &Tally::default())).unwrap()
+        };
+        let keys = |value: &serde_json::Value| {
+            value.as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+        };
+        let (one, two) = (json(&["a"]), json(&["a", "b"]));
+        assert_eq!(keys(&one), keys(&two));
+        assert_eq!(keys(&one["programs"][0]), keys(&two["programs"][1]));
+        assert_eq!(two["command"], serde_json::json!(["a", "--", "b"]));
+    }
+}

@@ -1,0 +1,453 @@
+//! A whole run: programs from their start to their end under a policy, and the report.
+
+use crate::clock::{now_ns, own_cpu_s};
+use crate::control::Periods;
+use crate::error::Error;
+use crate::report::{Ended, Frame, Interval, ProgramFrame, Report, Watching};
+use crate::supervisor::{Input, Run, Supervisor};
+use corebeat_linux::{
+    Allowance, Launch, LinuxMachine, MemoryPolicy, Options, TeamChannel, Usage, restore_all,
+    state_dir, throttled_s, waited_s,
+};
+use corebeat_machine::{
+    Action, AppliedAction, CpuSet, Decision, Inaction, Machine, Policy, ProgramId, Snapshot,
+};
+use corebeat_policy::adapt::Model;
+use corebeat_policy::catalogue::{Context, Need, PolicyName, Scope};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitStatus;
+
+/// Default slice of coscheduling, in milliseconds.
+const SLICE_MS: u64 = 50;
+
+/// Time from one sample to the next for adapt, in nanoseconds: its observations of one program
+/// alone are short.
+const ADAPT_SAMPLE_NS: u64 = 10_000_000;
+
+/// How a run is made.
+#[derive(Debug)]
+pub struct RunOptions {
+    /// Programs with their arguments.
+    pub programs: Vec<Vec<OsString>>,
+    /// Running processes to attach to, instead of programs to start.
+    pub attach: Vec<i32>,
+    /// Policy that acts on the programs.
+    pub policy: PolicyName,
+    /// Name of this host's processor and the model that was trained on this host, for adapt.
+    pub model: Option<(String, Model)>,
+    /// Time from one observation to the next, in milliseconds, if not that of the policy.
+    pub period_ms: Option<u64>,
+    /// Slice of coscheduling, in milliseconds, if not 50.
+    pub slice_ms: Option<u64>,
+    /// Environment variables to set.
+    pub env: Vec<(OsString, OsString)>,
+    /// Count events and sample spinning of the threads.
+    pub counters: bool,
+    /// Measure lock times exactly, by BPF.
+    pub exact_locks: bool,
+    /// CPUs on which the programs may run, if not those of Corebeat.
+    pub cpus: Option<CpuSet>,
+    /// Nice value to add to that of Corebeat, for the programs.
+    pub nice: Option<i32>,
+    /// Largest number of CPU seconds per second for each program.
+    pub quota: Option<f64>,
+    /// Load the library that sizes OpenMP teams into the programs, if the policy uses it.
+    pub preload: bool,
+    /// Let policies change the scheduling class.
+    pub class: bool,
+    /// Lines about the running programs.
+    pub interval: Option<Interval>,
+    /// Placement of the programs' memory on NUMA nodes.
+    pub memory: Option<MemoryPolicy>,
+    /// Standard input, if it is not that of Corebeat.
+    pub input: Option<Input>,
+    /// Standard output, if it is not that of Corebeat.
+    pub stdout: Option<File>,
+}
+
+impl Default for RunOptions {
+    /// No program, no policy, and everything else as for a program that starts without Corebeat.
+    fn default() -> Self {
+        RunOptions {
+            programs: vec![],
+            attach: vec![],
+            policy: PolicyName::None,
+            model: None,
+            period_ms: None,
+            slice_ms: None,
+            env: vec![],
+            counters: true,
+            exact_locks: false,
+            cpus: None,
+            nice: None,
+            quota: None,
+            preload: true,
+            class: true,
+            interval: None,
+            memory: None,
+            input: None,
+            stdout: None,
+        }
+    }
+}
+
+/// Undoes the changes that a killed Corebeat has left. Returns one note for each change.
+pub fn restore_killed() -> Vec<String> {
+    match state_dir().and_then(|dir| restore_all(&dir)) {
+        Ok(journals) => {
+            let undone = journals.restored.undone.iter();
+            undone.map(|change| format!("restored from a killed run: {change}")).collect()
+        }
+        Err(e) => vec![format!("changes of a killed run could not be restored: {e}")],
+    }
+}
+
+/// Whether a policy accepts several programs.
+pub fn accepts_several(policy: PolicyName) -> bool {
+    policy == PolicyName::None || policy.entry().scope == Scope::SeveralPrograms
+}
+
+/// Splits a command line at each `--` into programs, and removes one backslash from words such as
+/// `\\--`, which stand for a literal `--`.
+///
+/// # Errors
+/// A program is empty, or the policy acts on one program and the command line has several.
+pub fn split_programs(
+    command: &[OsString],
+    policy: PolicyName,
+) -> Result<Vec<Vec<OsString>>, Error> {
+    let programs: Vec<&[OsString]> = command.split(|word| word == "--").collect();
+    if programs.len() > 1 && !accepts_several(policy) {
+        return Err(Error::invalid(format!(
+            "the policy {policy} acts on one program, and '--' separates two; choose --policy \
+             coscheduling, adapt or none, or write '\\--' for an argument '--'"
+        )));
+    }
+    if programs.iter().any(|program| program.is_empty()) {
+        return Err(Error::invalid(
+            "a program is missing; write -- PROGRAM ARGUMENTS for each program",
+        ));
+    }
+    let unescape = |word: &OsString| match word.as_bytes().strip_prefix(b"\\") {
+        Some(rest) if is_escaped(rest) => std::ffi::OsStr::from_bytes(rest).to_owned(),
+        _ => word.clone(),
+    };
+    Ok(programs.iter().map(|program| program.iter().map(unescape).collect()).collect())
+}
+
+/// Whether a word, after one backslash, is `--` after any number of backslashes.
+fn is_escaped(rest: &[u8]) -> bool {
+    rest.strip_suffix(b"--").is_some_and(|slashes| slashes.iter().all(|&byte| byte == b'\\'))
+}
+
+/// Runs programs to their ends under a policy. Returns the status of the first program that failed,
+/// else that of the last one, and the report. Every change is undone.
+///
+/// # Errors
+/// A program cannot be started: the others are killed. The programs cannot be observed: they
+/// continue without Corebeat.
+pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
+    let mut notes = restore_killed();
+    let (commands, attach) = (options.programs.clone(), options.attach.clone());
+    let (policy, interval) = (options.policy, options.interval);
+    let (cpus, quota) = (options.cpus.clone(), options.quota);
+    let takes_turns = policy.entry().needs(Need::CoscheduledSets);
+    let slice_ms = takes_turns.then(|| options.slice_ms.unwrap_or(SLICE_MS));
+    let samples_spin = options.counters && slice_ms.is_none();
+    let observe_ns = periods(&options, slice_ms).observe_ns;
+    let (mut supervisor, ids) = hold(options, slice_ms, &mut notes)?;
+    let (mut allowance, throttled_before_s) = (Allowance::of_this_process(), throttled_s());
+    allowance.cpus = cpus.unwrap_or(allowance.cpus);
+    allowance.quota = allowance.quota.into_iter().chain(quota).reduce(f64::min);
+    let (own_s, waited_before_s) = (own_cpu_s(), waited_s());
+    supervisor.release()?;
+    let mut run = Run::new(&mut supervisor, &ids);
+    run.interval = interval;
+    let ran = supervisor.control.drive(&mut run);
+    let end_ns = now_ns();
+    let watching_cpu_s = own_cpu_s() - own_s;
+    let watching_wait_s = waited_s().zip(waited_before_s).map(|(end, start)| end - start);
+    let throttled_s = throttled_s().zip(throttled_before_s).map(|(end, start)| end - start);
+    let left = supervisor.machine().restore().left;
+    ran?;
+    notes.append(&mut run.notes);
+    notes.extend(left.into_iter().map(|line| format!("not restored: {line}")));
+    notes.extend(supervisor.machine().notes());
+    if let Some(failure) = supervisor.control.clock().take_failure() {
+        return Err(failure.into());
+    }
+    let (status, programs) = match attach.is_empty() {
+        true => started(&mut supervisor, &commands, &run, takes_turns)?,
+        false => (ExitStatus::default(), attached(&mut supervisor, &attach, &run, end_ns)),
+    };
+    let ended = match attach.is_empty() {
+        true => Ended::from(status),
+        false => programs.first().map_or(Ended::Unknown, |program| program.ended),
+    };
+    let start_ns = supervisor.start_ns;
+    let frame = Frame {
+        ended,
+        policy: policy.text(),
+        slice_ms,
+        start_ns,
+        wall_s: end_ns.saturating_sub(start_ns) as f64 / 1e9,
+        allowance,
+        throttled_s,
+        watching: Watching {
+            cpu_s: watching_cpu_s,
+            wait_s: watching_wait_s,
+            observations: run.observations,
+            observations_due: end_ns.saturating_sub(start_ns) / observe_ns,
+        },
+        samples_spin,
+        programs,
+        notes,
+    };
+    Ok((status, Report::new(frame, &run.tally)))
+}
+
+/// The ends of programs that Corebeat started, and the status of the first one that failed, else
+/// that of the last one.
+fn started(
+    supervisor: &mut Supervisor,
+    commands: &[Vec<OsString>],
+    run: &Run,
+    takes_turns: bool,
+) -> Result<(ExitStatus, Vec<ProgramFrame>), Error> {
+    let start_ns = supervisor.start_ns;
+    let mut programs = vec![];
+    let mut status: Option<ExitStatus> = None;
+    let ids: Vec<ProgramId> = supervisor.control.clock().children.iter().map(|c| c.id).collect();
+    let mut inactions: BTreeMap<_, _> =
+        ids.iter().map(|&id| (id, supervisor.control.inactions(id))).collect();
+    let remaining: Vec<(usize, f64)> =
+        run.times.iter().map(|time| supervisor.machine().remaining(time.id)).collect();
+    let children = supervisor.control.clock().children.iter();
+    let frames = children.zip(commands).zip(&run.times).zip(remaining);
+    for (((child, command), time), remaining) in frames {
+        let end = child.end.ok_or_else(|| Error::failed("the exit status of a program is lost"))?;
+        status = status.filter(|status| !status.success()).or(Some(end.status));
+        let (sum, span_ns) = time.together_ns;
+        programs.push(ProgramFrame {
+            id: child.id,
+            command: command.iter().map(|c| c.to_string_lossy().into_owned()).collect(),
+            ended: end.status.into(),
+            wall_s: end.at_ns.saturating_sub(start_ns) as f64 / 1e9,
+            usage: child.started.usage(),
+            remaining,
+            turns_s: takes_turns.then_some(time.ran_ns as f64 / 1e9),
+            coscheduled: (takes_turns && span_ns > 0).then(|| sum / span_ns as f64),
+            inactions: inactions.remove(&child.id).unwrap_or_default(),
+        });
+    }
+    Ok((status.ok_or_else(missing)?, programs))
+}
+
+/// The observed spans of processes that Corebeat attached to.
+fn attached(
+    supervisor: &mut Supervisor,
+    pids: &[i32],
+    run: &Run,
+    end_ns: u64,
+) -> Vec<ProgramFrame> {
+    let wall_s = end_ns.saturating_sub(supervisor.start_ns) as f64 / 1e9;
+    let ids = supervisor.attached.clone();
+    let frame = |(&pid, id): (&i32, ProgramId)| {
+        let is_alive = supervisor.machine().is_alive(id);
+        ProgramFrame {
+            id,
+            command: vec![format!("process {pid}")],
+            ended: if is_alive { Ended::Detached } else { Ended::Unknown },
+            wall_s,
+            usage: run.tally.programs.get(&id).map_or(Usage::NONE, |sums| sums.usage()),
+            remaining: (0, 0.0),
+            turns_s: None,
+            coscheduled: None,
+            inactions: supervisor.control.inactions(id),
+        }
+    };
+    pids.iter().zip(ids).map(frame).collect()
+}
+
+fn missing() -> Error {
+    Error::invalid("a program is missing; write it after --")
+}
+
+/// Creates the machine, the policies and the programs, and holds the programs before their first
+/// instructions.
+fn hold(
+    options: RunOptions,
+    slice_ms: Option<u64>,
+    notes: &mut Vec<String>,
+) -> Result<(Supervisor, Vec<ProgramId>), Error> {
+    // Slices are short: counters would cost a program that takes turns more than they show.
+    let detailed = options.counters && slice_ms.is_none();
+    let mut machine = LinuxMachine::new(Options {
+        counters: detailed,
+        spin: detailed,
+        exact_locks: options.exact_locks,
+        allowed_cpus: true,
+        ..Options::default()
+    })?;
+    let mut env: Vec<(OsString, Option<OsString>)> =
+        options.env.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
+    if options.policy.entry().needs(Need::TeamChannel) && options.preload {
+        match TeamChannel::create() {
+            Ok(channel) => {
+                let set = |name: &str| {
+                    options.env.iter().rfind(|(k, _)| k == name).map(|(_, value)| value.clone())
+                };
+                let current = |name: &str| set(name).or_else(|| std::env::var_os(name));
+                let mut cpus = Allowance::of_this_process().threads_max();
+                cpus = options.cpus.as_ref().map_or(cpus, |set| cpus.min(set.iter().count()));
+                cpus = options.quota.map_or(cpus, |quota| cpus.min(quota.ceil() as usize));
+                let variables = channel.environment(current, cpus).into_iter();
+                env.extend(variables.map(|(name, value)| (name, Some(value))));
+                machine.set_teams(channel);
+            }
+            Err(e) => notes.push(format!("OpenMP teams keep their sizes: {e}")),
+        }
+    }
+    let stdin = options.input.as_ref().map(|input| {
+        // Watched as a program of its own, so that its processes do not count as the program's.
+        let _ = machine.watch(input.pid);
+        &input.file
+    });
+    let mut supervisor = Supervisor::new(machine, periods(&options, slice_ms));
+    let several = options.programs.len() > 1;
+    let copy = |file: &File| file.try_clone().map_err(Error::failed);
+    let mut ids = vec![];
+    for command in &options.programs {
+        let (program, arguments) = command.split_first().ok_or_else(missing)?;
+        let mut launch = Launch::new(program, arguments.iter().cloned());
+        // With several programs, an orphan cannot be attributed to one of them.
+        launch.keep_orphans = !several;
+        launch.memory.clone_from(&options.memory);
+        launch.cpus.clone_from(&options.cpus);
+        launch.nice = options.nice;
+        launch.env.clone_from(&env);
+        launch.stdin = stdin.map(copy).transpose()?;
+        launch.stdout = options.stdout.as_ref().map(copy).transpose()?;
+        ids.push(supervisor.hold(&launch)?);
+    }
+    for &pid in &options.attach {
+        ids.push(supervisor.attach(pid)?);
+    }
+    for &program in ids.iter().filter(|_| options.quota.is_some()) {
+        supervisor.machine().act(&Action::SetQuota { program, cpus: options.quota })?;
+    }
+    let policies = policies(&mut supervisor, &options, &ids, slice_ms, notes)?;
+    supervisor.control.set_policies(policies);
+    Ok((supervisor, ids))
+}
+
+/// A policy without changes of the scheduling class.
+struct WithoutClass(Box<dyn Policy>);
+
+impl Policy for WithoutClass {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn decide(&mut self, snapshot: &Snapshot) -> Vec<Decision> {
+        let is_class = |d: &Decision| matches!(d.action, Action::SetClass { .. });
+        let (refused, kept): (Vec<_>, Vec<_>) =
+            self.0.decide(snapshot).into_iter().partition(is_class);
+        for decision in refused {
+            let outcome = Err("--no-class excludes changes of the scheduling class".into());
+            self.0.outcome(&AppliedAction { at_ns: snapshot.at_ns, decision, outcome });
+        }
+        kept
+    }
+
+    fn outcome(&mut self, applied: &AppliedAction) {
+        self.0.outcome(applied);
+    }
+
+    fn inactions(&self, program: ProgramId) -> Vec<Inaction> {
+        self.0.inactions(program)
+    }
+}
+
+fn periods(options: &RunOptions, slice_ms: Option<u64>) -> Periods {
+    let period_ms = options.period_ms.unwrap_or(options.policy.entry().period_ms);
+    match slice_ms {
+        // One observation at the end of each slice, and no samples.
+        Some(ms) => Periods { observe_ns: ms * 1_000_000, sample_ns: u64::MAX },
+        None if options.policy == PolicyName::Adapt => {
+            Periods { sample_ns: ADAPT_SAMPLE_NS, ..Periods::every_ms(period_ms) }
+        }
+        None => Periods::every_ms(period_ms),
+    }
+}
+
+/// Builds the policy for the programs. Adds a note if it will never act on this machine.
+fn policies(
+    supervisor: &mut Supervisor,
+    options: &RunOptions,
+    ids: &[ProgramId],
+    slice_ms: Option<u64>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Box<dyn Policy>>, Error> {
+    let topology = supervisor.machine().topology();
+    let cpus = topology.cpus().len() as u32;
+    let programs: Vec<(ProgramId, u32)> = ids.iter().map(|&id| (id, cpus)).collect();
+    let context = Context {
+        model: options.model.as_ref().map(|(name, model)| (name.as_str(), model)),
+        programs: &programs,
+        slice_ns: slice_ms.unwrap_or(SLICE_MS) * 1_000_000,
+        ..Context::new(topology)
+    };
+    let entry = options.policy.entry();
+    notes.extend(entry.idle_because(&context).map(|why| format!("{}: {why}", entry.text)));
+    let policies = entry.build(&context).map_err(Error::invalid)?.policies();
+    Ok(match options.class {
+        true => policies,
+        false => policies
+            .into_iter()
+            .map(|policy| Box::new(WithoutClass(policy)) as Box<dyn Policy>)
+            .collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(words: &[&str], policy: PolicyName) -> Result<Vec<Vec<OsString>>, String> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        split_programs(&words, policy).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn double_dash_separates_programs_under_every_policy() {
+        let two = ["a", "1", "--", "b"];
+        let expected: Vec<Vec<OsString>> = vec![vec!["a".into(), "1".into()], vec!["b".into()]];
+        for policy in [PolicyName::None, PolicyName::Coscheduling, PolicyName::Adapt] {
+            assert_eq!(split(&two, policy).as_ref(), Ok(&expected), "{policy}");
+        }
+        for policy in [PolicyName::Auto, PolicyName::Team, PolicyName::Faithful] {
+            let refusal = split(&two, policy).unwrap_err();
+            assert!(refusal.contains("acts on one program"), "{policy}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn escaped_double_dash_is_an_argument() {
+        let words = ["git", "log", r"\--", r"\\--", r"\-", r"\x--", "file"];
+        let program = ["git", "log", "--", r"\--", r"\-", r"\x--", "file"];
+        let expected: Vec<OsString> = program.iter().map(OsString::from).collect();
+        assert_eq!(split(&words, PolicyName::Auto), Ok(vec![expected]));
+    }
+
+    #[test]
+    fn empty_programs_are_refused() {
+        for words in [&["--"][..], &["a", "--"], &["--", "a"], &["a", "--", "--", "b"]] {
+            let refusal = split(words, PolicyName::Coscheduling).unwrap_err();
+            assert!(refusal.contains("a program is missing"), "{words:?}: {refusal}");
+        }
+    }
+}

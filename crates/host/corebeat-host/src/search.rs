@@ -1,0 +1,506 @@
+//! The search for a thread count (Thread Reinforcer) over trials, with protection against
+//! disturbances by other programs.
+//!
+//! ```text
+//!   Reinforcer -- Try(n) --> results --(n unknown)--> Trials::run(n) --> disturbed? --> repeat
+//!       ^                       |                                         quiet? --> results
+//!       +------ profile --------+
+//!   Done: a result that is disturbed, compared with the quietest one? --> discard it, search again
+//! ```
+
+use crate::clock::now_ns;
+use crate::error::Error;
+use crate::trial::{TrialResult, Trials, Window};
+use corebeat_policy::oversubscription::{Oversubscription, detect};
+use corebeat_policy::reinforcer::{
+    Limits, Profile, Reason, Reinforcer, Step, Thresholds, Trial, count,
+};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// CPUs that other programs keep busy, above which a note is worth its line.
+pub const OTHERS_BUSY_NOTED: f64 = 0.25;
+
+/// Shortest observation for such a note, in seconds: the kernel accounts in ticks of up to 10 ms.
+const OTHERS_MIN_S: f64 = 0.1;
+
+/// A run is disturbed if other programs keep at least this number of CPUs more busy than in the
+/// quietest run, or this part of all CPUs if that is more. A smaller difference in a window of
+/// 100 ms is within the error of tick accounting.
+const DISTURBED_CPUS: f64 = 0.4;
+const DISTURBED_PART: f64 = 0.05;
+
+/// Number of immediate repetitions of a disturbed trial.
+const REPEATS_MAX: u32 = 3;
+
+/// Number of searches: after each one, disturbed trials are discarded and repeated.
+const ROUNDS_MAX: u32 = 3;
+
+/// Pause before the first repetition; twice as long before each further one.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// One trial of a search.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Thread count.
+    pub threads: u32,
+    /// Time until the program had its threads, in seconds.
+    pub serial_s: f64,
+    /// Length of the observation, in seconds.
+    pub window_s: f64,
+    /// Profile or failure.
+    pub trial: Trial,
+    /// CPUs that other programs kept busy in the window.
+    pub others_busy: Option<f64>,
+    /// Number of disturbed trials with this count that were repeated.
+    pub repeated: u32,
+    /// Why the search went on or stopped.
+    pub verdict: String,
+}
+
+/// The result of a search.
+#[derive(Debug, Serialize)]
+pub struct Found {
+    /// CPUs of the machine.
+    pub cpus: u32,
+    /// Trials of the last search, in order.
+    pub rows: Vec<Row>,
+    /// Best thread count; `None` if the program failed with every count.
+    pub best: Option<u32>,
+    /// Why the search stopped.
+    pub reason: String,
+    /// Duration of the search, in seconds.
+    pub search_s: f64,
+    /// Peak of the time for the same work, if there is one (Christmann et al. 2012).
+    pub oversubscription: Option<Oversubscription>,
+    /// Remarks, one line each.
+    pub notes: Vec<String>,
+}
+
+impl Found {
+    /// Profile of the trial with the best count.
+    pub fn best_profile(&self) -> Option<&Profile> {
+        let row = self.rows.iter().find(|row| Some(row.threads) == self.best)?;
+        profile(&row.trial)
+    }
+}
+
+/// A search, or the status of the signal that ended it.
+pub enum Searched {
+    /// The search came to its end.
+    Found(Found),
+    /// A signal requested the end of Corebeat.
+    Interrupted(ExitStatus),
+}
+
+/// Profile of a trial that did not fail.
+pub fn profile(trial: &Trial) -> Option<&Profile> {
+    match trial {
+        Trial::Ran(profile) => Some(profile),
+        Trial::Failed(_) => None,
+    }
+}
+
+/// Table with one line for each trial. The first line begins with `title`.
+pub fn trial_table(title: &str, rows: &[Row]) -> String {
+    let mut text = format!(
+        "{title}: threads  CPU use   lock   spin  switches/s  migrations/s  why the search went on \
+         or stopped\n"
+    );
+    for row in rows {
+        let rate = |r: Option<f64>| r.map_or_else(|| "-".into(), |r| format!("{r:.0}"));
+        let share = |s: Option<f64>| s.map_or_else(|| "-".into(), |s| format!("{:.0}%", s * 100.0));
+        let figures = match &row.trial {
+            Trial::Ran(p) => format!(
+                "{:>7} {:>6} {:>6} {:>11} {:>13}",
+                share(Some(p.cpu_util)),
+                share(p.lock),
+                share(p.spin),
+                rate(p.voluntary_rate),
+                rate(p.migration_rate)
+            ),
+            Trial::Failed(_) => format!("{:>47}", "failed"),
+        };
+        let width = title.len() + 9;
+        text += &format!("{:>width$} {figures}  {}\n", row.threads, row.verdict);
+    }
+    text
+}
+
+/// A detector of disturbances: it compares the load of other programs during a run with the load
+/// during the quietest run so far. A constant load disturbs no comparison.
+#[derive(Debug, Clone)]
+pub struct Disturbance {
+    /// Difference in CPUs from which on a run is disturbed.
+    limit: f64,
+    /// Least number of CPUs that other programs kept busy in a run.
+    quietest: Option<f64>,
+}
+
+impl Disturbance {
+    /// Creates a detector for a machine with this number of CPUs.
+    pub fn new(cpus: u32) -> Disturbance {
+        let limit = DISTURBED_CPUS.max(DISTURBED_PART * f64::from(cpus));
+        Disturbance { limit, quietest: None }
+    }
+
+    /// Adds the load of other programs during a run.
+    pub fn add(&mut self, others_busy: Option<f64>) {
+        self.quietest = match (self.quietest, others_busy) {
+            (Some(least), Some(busy)) => Some(least.min(busy)),
+            (least, busy) => least.or(busy),
+        };
+    }
+
+    /// Whether other programs were considerably busier than in the quietest run.
+    pub fn is_disturbed(&self, others_busy: Option<f64>) -> bool {
+        others_busy.zip(self.quietest).is_some_and(|(busy, least)| busy - least >= self.limit)
+    }
+}
+
+/// Results by thread count, with the number of repetitions.
+struct Results {
+    by_count: BTreeMap<u32, TrialResult>,
+    repeated: BTreeMap<u32, u32>,
+    disturbance: Disturbance,
+}
+
+impl Results {
+    fn is_disturbed(&self, threads: u32) -> bool {
+        let result = self.by_count.get(&threads);
+        result.is_some_and(|result| self.disturbance.is_disturbed(result.others_busy))
+    }
+
+    /// Discards disturbed results, so that the next search repeats them.
+    fn discard_disturbed(&mut self) {
+        let counts: Vec<u32> = self.by_count.keys().copied().collect();
+        for threads in counts.into_iter().filter(|&n| self.is_disturbed(n)).collect::<Vec<_>>() {
+            self.by_count.remove(&threads);
+            *self.repeated.entry(threads).or_default() += 1;
+        }
+    }
+}
+
+/// Searches for the best thread count. `progress` receives a line about each trial before it
+/// starts, and an empty line at the end.
+///
+/// A trial during which other programs are considerably busier than during the quietest trial is
+/// disturbed. The search repeats it; a note names the repeated counts, and those that stayed
+/// disturbed.
+///
+/// # Errors
+/// A trial could not be made.
+pub fn search(
+    trials: &mut impl Trials,
+    limits: Limits,
+    window: Window,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Searched, Error> {
+    let start_ns = now_ns();
+    let mut results = Results {
+        by_count: BTreeMap::new(),
+        repeated: BTreeMap::new(),
+        disturbance: Disturbance::new(limits.cpus),
+    };
+    let mut round = 1;
+    let (rows, best, reason, disturbed) = loop {
+        let pass = search_once(trials, &mut results, limits, window, progress)?;
+        let (rows, best, reason) = match pass {
+            ControlFlow::Continue(Pass { rows, best, reason }) => (rows, best, reason),
+            ControlFlow::Break(status) => {
+                progress("");
+                return Ok(Searched::Interrupted(status));
+            }
+        };
+        let counts = rows.iter().map(|row| row.threads);
+        let disturbed: Vec<u32> = counts.filter(|&n| results.is_disturbed(n)).collect();
+        if disturbed.is_empty() || round >= ROUNDS_MAX {
+            break (rows, best, reason, disturbed);
+        }
+        results.discard_disturbed();
+        round += 1;
+    };
+    progress("");
+    let times: Vec<(u32, f64)> = rows
+        .iter()
+        .filter_map(|row| Some((row.threads, 1.0 / profile(&row.trial)?.progress?)))
+        .collect();
+    let oversubscription = detect(&times, limits.cpus);
+    let mut notes = remarks(&rows, &results, limits, window);
+    notes.extend(disturbance_notes(&rows, &results, &disturbed));
+    if let Some(o) = oversubscription.filter(|o| o.others_max > 0) {
+        notes.push(format!(
+            "the time for the same work peaks at {} threads: other programs hold {} of {} CPUs \
+             (Christmann et al. 2012)",
+            o.at, o.others_min, limits.cpus
+        ));
+    }
+    let reason = match reason {
+        Reason::AllFailed { .. } => format!("{reason}; run the command by hand to see why"),
+        reason => reason.to_string(),
+    };
+    let search_s = (now_ns() - start_ns) as f64 / 1e9;
+    let cpus = limits.cpus;
+    let found = Found { cpus, rows, best, reason, search_s, oversubscription, notes };
+    Ok(Searched::Found(found))
+}
+
+/// One pass of the search.
+struct Pass {
+    rows: Vec<Row>,
+    best: Option<u32>,
+    reason: Reason,
+}
+
+/// Searches once, or returns the status of the signal that ended the search. Trials whose results
+/// are known are not made again.
+fn search_once(
+    trials: &mut impl Trials,
+    results: &mut Results,
+    limits: Limits,
+    window: Window,
+    progress: &mut dyn FnMut(&str),
+) -> Result<ControlFlow<ExitStatus, Pass>, Error> {
+    let mut search = Reinforcer::new(limits, Thresholds::default());
+    let mut rows = Vec::new();
+    loop {
+        let threads = match search.next() {
+            Step::Try(threads) => threads,
+            Step::Done { best, reason } => {
+                return Ok(ControlFlow::Continue(Pass { rows, best, reason }));
+            }
+        };
+        let mut skip = window.skip;
+        // A serial start is visible only in a run with several threads. The run with one thread,
+        // which leaves the same start out, therefore comes after the first of those.
+        let next = threads.saturating_add(limits.step).min(limits.max);
+        if threads == 1 && next > 1 {
+            if let Some(status) = make(trials, results, next, window, progress)? {
+                return Ok(ControlFlow::Break(status));
+            }
+            let ahead = &results.by_count[&next];
+            if !ahead.stayed_serial {
+                skip = Duration::from_secs_f64(ahead.serial_s);
+            }
+        }
+        let window = Window { skip, ..window };
+        if let Some(status) = make(trials, results, threads, window, progress)? {
+            return Ok(ControlFlow::Break(status));
+        }
+        let result = &results.by_count[&threads];
+        let verdict = search.record(threads, result.trial.clone()).to_string();
+        rows.push(Row {
+            threads,
+            serial_s: result.serial_s,
+            window_s: result.window_s,
+            trial: result.trial.clone(),
+            others_busy: result.others_busy,
+            repeated: results.repeated.get(&threads).copied().unwrap_or(0),
+            verdict,
+        });
+    }
+}
+
+/// Makes a trial whose result is unknown, and repeats it while it is disturbed. Keeps the quietest
+/// result. Returns the status of a signal that requested the end.
+fn make(
+    trials: &mut impl Trials,
+    results: &mut Results,
+    threads: u32,
+    window: Window,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Option<ExitStatus>, Error> {
+    if results.by_count.contains_key(&threads) {
+        return Ok(None);
+    }
+    let mut repeats = 0;
+    let mut kept: Option<TrialResult> = None;
+    loop {
+        progress(&match repeats {
+            0 => format!("trying {} ...", count(threads)),
+            _ => format!("trying {} again: other programs disturbed the trial ...", count(threads)),
+        });
+        let result = trials.run(threads, window)?;
+        if result.interrupted.is_some() {
+            return Ok(result.interrupted);
+        }
+        results.disturbance.add(result.others_busy);
+        let is_quieter = kept.as_ref().is_none_or(|kept| result.others_busy <= kept.others_busy);
+        let kept = match is_quieter {
+            true => kept.insert(result),
+            false => kept.get_or_insert(result),
+        };
+        if !results.disturbance.is_disturbed(kept.others_busy) || repeats >= REPEATS_MAX {
+            break;
+        }
+        repeats += 1;
+        trials.pause(PAUSE * 2u32.pow(repeats - 1));
+    }
+    if repeats > 0 {
+        *results.repeated.entry(threads).or_default() += repeats;
+    }
+    results.by_count.extend(kept.map(|result| (threads, result)));
+    Ok(None)
+}
+
+/// Remarks on trials with unexpected results.
+fn remarks(rows: &[Row], results: &Results, limits: Limits, window: Window) -> Vec<String> {
+    let mut notes = Vec::new();
+    for row in rows {
+        let result = &results.by_count[&row.threads];
+        let with = count(row.threads);
+        if let Trial::Failed(why) = &row.trial {
+            notes.push(format!("with {with} the program failed ({why}); this count is left out"));
+        } else if result.ended && row.window_s < window.length.as_secs_f64() {
+            notes.push(format!(
+                "with {with} the program ended {:.0} ms after the start of the window of {} ms; the \
+                 search uses that part",
+                row.window_s * 1e3,
+                window.length.as_millis()
+            ));
+        }
+        if result.stayed_serial && !result.ended {
+            notes.push(format!(
+                "with {with} the program still had one thread after {:.1} s: it has a longer serial \
+                 start, or ignores the count; the search uses this window. --serial MS waits longer",
+                row.serial_s
+            ));
+        } else if row.threads > 1 && row.serial_s > 0.2 {
+            notes.push(format!(
+                "with {with} the program had a serial start of {:.1} s, which the search leaves out",
+                row.serial_s
+            ));
+        }
+    }
+    let known = rows.iter().filter_map(|row| Some((row.others_busy?, row.window_s)));
+    let (busy, span_s) = known.fold((0.0, 0.0), |sums, (busy, s)| (sums.0 + busy * s, sums.1 + s));
+    let busy = (busy / span_s).min(f64::from(limits.cpus));
+    if span_s >= OTHERS_MIN_S && busy > OTHERS_BUSY_NOTED {
+        notes.push(format!(
+            "other programs kept {busy:.1} CPUs busy during the search: the count holds for this load"
+        ));
+    }
+    notes
+}
+
+/// Notes on repeated trials, and on trials that stayed disturbed.
+fn disturbance_notes(rows: &[Row], results: &Results, disturbed: &[u32]) -> Vec<String> {
+    let list = |counts: &[u32]| counts.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let repeated: Vec<u32> =
+        rows.iter().map(|row| row.threads).filter(|n| results.repeated.contains_key(n)).collect();
+    let mut notes = Vec::new();
+    if !repeated.is_empty() {
+        notes.push(format!(
+            "other programs disturbed the short runs with {} threads: Corebeat repeated these runs",
+            list(&repeated)
+        ));
+    }
+    if !disturbed.is_empty() {
+        notes.push(format!(
+            "the short runs with {} threads stayed disturbed: search again when the machine is quiet",
+            list(disturbed)
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program whose progress is proportional to the CPUs that other programs leave to it. The
+    /// load of other programs depends on the number of trials so far.
+    struct Fake<F> {
+        cpus: u32,
+        load: F,
+        made: Vec<u32>,
+        pauses: u32,
+    }
+
+    impl<F: Fn(usize) -> f64> Trials for Fake<F> {
+        fn run(&mut self, threads: u32, window: Window) -> Result<TrialResult, Error> {
+            let busy = (self.load)(self.made.len());
+            self.made.push(threads);
+            let useful = f64::from(threads.min(self.cpus)).min(f64::from(self.cpus) - busy);
+            let profile = Profile {
+                cpu_util: useful / f64::from(self.cpus),
+                progress: Some(useful),
+                ..Profile::default()
+            };
+            Ok(TrialResult {
+                trial: Trial::Ran(profile),
+                serial_s: 0.0,
+                window_s: window.length.as_secs_f64(),
+                ended: false,
+                stayed_serial: false,
+                others_busy: Some(busy),
+                interrupted: None,
+            })
+        }
+
+        fn pause(&mut self, _: Duration) {
+            self.pauses += 1;
+        }
+    }
+
+    fn searched<F: Fn(usize) -> f64>(load: F) -> (Found, Fake<F>) {
+        let mut fake = Fake { cpus: 2, load, made: vec![], pauses: 0 };
+        let window = Window {
+            cpus: 2,
+            length: Duration::from_millis(100),
+            serial_max: Duration::from_secs(2),
+            skip: Duration::ZERO,
+        };
+        let found = match search(&mut fake, Limits::of(2), window, &mut |_| {}).unwrap() {
+            Searched::Found(found) => found,
+            Searched::Interrupted(_) => panic!("the fake has no signals"),
+        };
+        (found, fake)
+    }
+
+    #[test]
+    fn quiet_search_makes_each_trial_once() {
+        let (found, fake) = searched(|_| 0.0);
+        assert_eq!((found.best, fake.made, fake.pauses), (Some(2), vec![2, 1, 3], 0));
+        assert!(found.notes.is_empty(), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn burst_during_one_trial_makes_the_search_repeat_the_trial() {
+        // The trial with 1 thread, the second one, is quiet; the one with 2 is within the burst.
+        let (found, fake) = searched(|made| if made == 0 { 1.0 } else { 0.0 });
+        assert_eq!(found.best, Some(2), "{found:?}");
+        assert_eq!(fake.made.iter().filter(|n| **n == 2).count(), 2, "{:?}", fake.made);
+        assert!(found.notes[0].contains("with 2 threads: Corebeat repeated"), "{:?}", found.notes);
+        let row = found.rows.iter().find(|row| row.threads == 2).unwrap();
+        assert_eq!((row.repeated, row.others_busy), (1, Some(0.0)));
+    }
+
+    #[test]
+    fn burst_in_the_middle_of_the_search_is_waited_out() {
+        let (found, fake) = searched(|made| if (1..4).contains(&made) { 1.5 } else { 0.0 });
+        assert_eq!(found.best, Some(2), "{found:?}");
+        assert_eq!(fake.made[..5], [2, 1, 1, 1, 1]);
+        assert_eq!(fake.pauses, 3);
+    }
+
+    #[test]
+    fn constant_load_is_noted_and_repeats_nothing() {
+        let (found, fake) = searched(|_| 1.0);
+        assert_eq!(fake.pauses, 0);
+        assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
+        assert!(found.notes[0].contains("kept 1.0 CPUs busy"), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn search_with_endless_bursts_ends_and_reports_the_disturbed_runs() {
+        let (found, fake) = searched(|made| if made == 1 { 0.0 } else { 1.5 });
+        let bound = (ROUNDS_MAX * (REPEATS_MAX + 1)) as usize * found.rows.len().max(3);
+        assert!(fake.made.len() <= bound, "{:?}", fake.made);
+        let last = found.notes.last().unwrap();
+        assert!(last.contains("stayed disturbed"), "{:?}", found.notes);
+    }
+}

@@ -1,0 +1,351 @@
+//! Programs that Corebeat starts, under one control loop.
+
+use crate::clock::{Child, HostClock, now_ns};
+use crate::control::{Driver, Loop, Next, Periods};
+use crate::error::Error;
+use crate::report::{Interval, interval_line};
+use crate::tally::Tally;
+use corebeat_linux::{Launch, LinuxMachine, ShortSlice, Signals, Started};
+use corebeat_machine::{Action, AppliedAction, Clock, Machine, ProgramId, Snapshot};
+use corebeat_policy::cosched::coscheduled;
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+/// Time after which a program that ignores SIGTERM is killed, in nanoseconds.
+const GRACE_NS: u64 = 500_000_000;
+
+/// Time from one check to the next whether a program has ended after SIGTERM, in nanoseconds.
+const END_CHECK_NS: u64 = 5_000_000;
+
+/// A shell command whose output a program reads.
+#[derive(Debug)]
+pub struct Input {
+    pub(crate) file: File,
+    pub(crate) pid: i32,
+}
+
+/// Programs on this host under one control loop.
+///
+/// ```text
+///   hold: start each program, stopped before its first instruction; watch it
+///   release: let all of them go --> wait, observe, decide, act ... --> restore, report
+/// ```
+pub struct Supervisor {
+    pub(crate) control: Loop<LinuxMachine, HostClock>,
+    pub(crate) start_ns: u64,
+    /// Programs that Corebeat did not start.
+    pub(crate) attached: Vec<ProgramId>,
+    /// From the release on. Programs must not inherit the slice.
+    short_slice: Option<ShortSlice>,
+    keeps_signals: bool,
+}
+
+impl Supervisor {
+    /// Creates a supervisor without programs.
+    pub fn new(machine: LinuxMachine, periods: Periods) -> Supervisor {
+        let control = Loop::new(machine, HostClock::new(), vec![], periods);
+        Supervisor {
+            control,
+            start_ns: now_ns(),
+            attached: vec![],
+            short_slice: None,
+            keeps_signals: false,
+        }
+    }
+
+    /// The machine.
+    pub fn machine(&mut self) -> &mut LinuxMachine {
+        self.control.machine()
+    }
+
+    /// Takes signals from now on, also between programs, until the supervisor is dropped.
+    ///
+    /// # Errors
+    /// No signal queue can be created.
+    pub fn keep_signals(&mut self) -> Result<(), Error> {
+        self.keeps_signals = true;
+        self.take_signals()
+    }
+
+    /// Attaches to a process and its descendants. Signals that request the end of Corebeat end the
+    /// run, and not the process.
+    ///
+    /// # Errors
+    /// The process does not exist or is hidden, or no signal queue can be created.
+    pub(crate) fn attach(&mut self, pid: i32) -> Result<ProgramId, Error> {
+        self.take_signals()?;
+        let id = self.machine().watch(pid)?;
+        if !self.machine().is_alive(id) {
+            return Err(corebeat_linux::Error::NoProcess { pid }.into());
+        }
+        self.attached.push(id);
+        Ok(id)
+    }
+
+    /// Takes signals from now on.
+    fn take_signals(&mut self) -> Result<(), Error> {
+        let clock = self.control.clock();
+        if clock.signals.is_none() {
+            clock.signals = Some(Signals::new().map_err(no_queue)?);
+        }
+        Ok(())
+    }
+
+    /// Starts a program and holds it before its first instruction.
+    ///
+    /// # Errors
+    /// No process or signal queue can be created, or the process cannot be observed.
+    pub fn hold(&mut self, launch: &Launch) -> Result<ProgramId, Error> {
+        self.take_signals()?;
+        self.short_slice = None;
+        let started = launch.start()?;
+        let id = self.machine().watch_launch(&started)?;
+        self.control.clock().children.push(Child { id, started, end: None });
+        Ok(id)
+    }
+
+    /// Releases all held programs. The first span of observation begins here.
+    ///
+    /// # Errors
+    /// A program cannot be executed. The others are killed.
+    pub fn release(&mut self) -> Result<(), Error> {
+        self.machine().observe()?;
+        self.start_ns = now_ns();
+        let children = &mut self.control.clock().children;
+        let mut started: Vec<&mut Started> =
+            children.iter_mut().map(|child| &mut child.started).collect();
+        if let Err(e) = Started::release_all(&mut started) {
+            // Without this, the programs that have just started would run unobserved.
+            self.signal(libc::SIGKILL);
+            return Err(e.into());
+        }
+        // Among many runnable threads, samples and observations would come late.
+        self.short_slice = ShortSlice::request();
+        Ok(())
+    }
+
+    /// Waits for one period, or until a program ends or a signal requests the end. Observes then.
+    /// Returns the snapshot, and whether the wait ended early.
+    ///
+    /// # Errors
+    /// The host cannot be observed, or the end of a program was lost.
+    pub fn span(&mut self, periods: Periods) -> Result<(Snapshot, bool), Error> {
+        self.control.set_periods(periods);
+        let ended = self.control.clock().ended();
+        let early = self.control.wait(|_, clock| {
+            let is_early =
+                clock.ended() > ended || clock.is_over() || clock.end_request().is_some();
+            if is_early { Next::End } else { Next::Wait }
+        })?;
+        if let Some(failure) = self.control.clock().take_failure() {
+            return Err(failure.into());
+        }
+        Ok((self.machine().observe()?, early))
+    }
+
+    /// Exit status of a program, if the program has ended.
+    pub fn status(&mut self, id: ProgramId) -> Option<ExitStatus> {
+        let child = self.control.clock().children.iter().find(|child| child.id == id);
+        child.and_then(|child| child.end).map(|end| end.status)
+    }
+
+    /// The last signal that requested the end of Corebeat, as the status of a process that such a
+    /// signal ends.
+    pub fn end_request(&mut self) -> Option<ExitStatus> {
+        self.control.clock().end_request().map(ExitStatus::from_raw)
+    }
+
+    /// Sends a signal to all programs, by libc's number.
+    fn signal(&mut self, signal: i32) {
+        let ids: Vec<ProgramId> = self.control.clock().children.iter().map(|c| c.id).collect();
+        ids.into_iter().for_each(|id| self.machine().signal(id, signal));
+    }
+
+    /// Ends all programs that still run: by SIGTERM, and by SIGKILL after half a second.
+    ///
+    /// # Errors
+    /// The end of a program was lost.
+    pub fn terminate(&mut self) -> Result<(), Error> {
+        self.signal(libc::SIGTERM);
+        let clock = self.control.clock();
+        let deadline_ns = now_ns() + GRACE_NS;
+        while !clock.is_over() && now_ns() < deadline_ns {
+            clock.wait_until(now_ns() + END_CHECK_NS);
+        }
+        if let Some(failure) = clock.take_failure() {
+            return Err(failure.into());
+        }
+        self.kill()
+    }
+
+    /// Kills all programs that still run.
+    fn kill(&mut self) -> Result<(), Error> {
+        self.signal(libc::SIGKILL);
+        let children = self.control.clock().children.iter_mut();
+        let running = children.filter(|child| child.end.is_none());
+        let ended = running.map(|child| child.started.wait().map(drop));
+        Ok(ended.fold(Ok(()), Result::and)?)
+    }
+
+    /// Kills all programs that still run, stops observing all of them, and no longer takes
+    /// signals, except after [`keep_signals`](Self::keep_signals).
+    ///
+    /// # Errors
+    /// The end of a program was lost.
+    pub fn clear(&mut self) -> Result<(), Error> {
+        self.short_slice = None;
+        let killed = self.kill();
+        let clock = self.control.clock();
+        clock.signals.take_if(|_| !self.keeps_signals);
+        let ids: Vec<ProgramId> = clock.children.drain(..).map(|child| child.id).collect();
+        ids.into_iter().for_each(|id| self.machine().unwatch(id));
+        killed
+    }
+}
+
+/// The driver of a whole run: until all programs have ended.
+pub(crate) struct Run {
+    pub(crate) tally: Tally,
+    pub(crate) times: Vec<CoscheduledTime>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) interval: Option<Interval>,
+    attached: Vec<ProgramId>,
+    /// Sum of the snapshots since the last line, and the time of that line.
+    since_line: (Tally, u64),
+    pub(crate) observations: u64,
+    cpus: u32,
+    /// Number of programs that had ended at the last observation.
+    ended: usize,
+    /// Whether policies decide. After a failed freeze, and after the first request to end several
+    /// programs, they do not.
+    steers: bool,
+}
+
+/// Time that a program had under coscheduling.
+#[derive(Debug)]
+pub(crate) struct CoscheduledTime {
+    pub(crate) id: ProgramId,
+    frozen: bool,
+    pub(crate) ran_ns: u64,
+    /// Sum of coscheduled shares times spans, and the sum of these spans, in nanoseconds.
+    pub(crate) together_ns: (f64, u64),
+}
+
+impl Run {
+    pub(crate) fn new(supervisor: &mut Supervisor, ids: &[ProgramId]) -> Run {
+        Run {
+            tally: Tally::default(),
+            times: ids.iter().map(|&id| CoscheduledTime::new(id)).collect(),
+            notes: vec![],
+            observations: 0,
+            interval: None,
+            attached: supervisor.attached.clone(),
+            since_line: (Tally::default(), supervisor.start_ns),
+            cpus: supervisor.machine().topology().cpus().len() as u32,
+            ended: 0,
+            steers: true,
+        }
+    }
+
+    /// Prints a line if the interval is over.
+    fn print_line(&mut self, snapshot: &Snapshot) {
+        let Some(interval) = &self.interval else { return };
+        let (tally, line_ns) = &mut self.since_line;
+        tally.add(snapshot);
+        let span_ns = snapshot.at_ns.saturating_sub(*line_ns);
+        if span_ns >= interval.every.as_nanos() as u64 {
+            let ids = self.times.iter().map(|time| time.id);
+            (interval.print)(&interval_line(tally, ids, span_ns));
+            self.since_line = (Tally::default(), snapshot.at_ns);
+        }
+    }
+
+    fn stop_steering(&mut self, machine: &mut LinuxMachine) {
+        machine.restore();
+        self.steers = false;
+        self.times.iter_mut().for_each(|time| time.frozen = false);
+    }
+}
+
+impl Driver<LinuxMachine, HostClock> for Run {
+    fn poll(&mut self, machine: &mut LinuxMachine, clock: &mut HostClock) -> Next {
+        let is_over = match self.attached.is_empty() {
+            true => clock.is_over(),
+            // A signal detaches from the processes.
+            false => {
+                clock.end_request().is_some()
+                    || !self.attached.iter().any(|&id| machine.is_alive(id))
+            }
+        };
+        if is_over {
+            return Next::End;
+        }
+        // A frozen program does not receive the signal before it is thawed.
+        let must_thaw = self.times.len() > 1 && self.steers && clock.end_request().is_some();
+        if must_thaw {
+            self.stop_steering(machine);
+        }
+        if must_thaw || clock.ended() > self.ended { Next::Observe } else { Next::Wait }
+    }
+
+    fn observed(
+        &mut self,
+        machine: &mut LinuxMachine,
+        clock: &mut HostClock,
+        snapshot: &mut Snapshot,
+    ) -> bool {
+        self.ended = clock.ended();
+        self.tally.add(snapshot);
+        self.print_line(snapshot);
+        self.observations += 1;
+        self.times.iter_mut().for_each(|time| time.add(snapshot, self.cpus));
+        // The span of a program that has just ended is in the tally. Policies decide about the
+        // programs that still run.
+        snapshot.programs.retain(|p| machine.is_alive(p.id));
+        self.steers
+    }
+
+    fn applied(&mut self, machine: &mut LinuxMachine, applied: Vec<AppliedAction>) {
+        let mut refusal = None;
+        for applied in &applied {
+            let Action::SetFrozen { program, frozen } = applied.decision.action else { continue };
+            match applied.refusal() {
+                Some(why) => refusal = refusal.or(Some(why)),
+                None => {
+                    let times = self.times.iter_mut().filter(|time| time.id == program);
+                    times.for_each(|time| time.frozen = frozen);
+                }
+            }
+        }
+        if let Some(why) = refusal {
+            let note = format!("programs are no longer steered, because freezing failed: {why}");
+            self.notes.push(note);
+            self.stop_steering(machine);
+        }
+        self.tally.applied.extend(applied);
+    }
+}
+
+impl CoscheduledTime {
+    fn new(id: ProgramId) -> CoscheduledTime {
+        CoscheduledTime { id, frozen: false, ran_ns: 0, together_ns: (0.0, 0) }
+    }
+
+    /// Adds a span in which the program was not frozen.
+    fn add(&mut self, snapshot: &Snapshot, cpus: u32) {
+        let program = snapshot.program(self.id);
+        let Some(program) = program.filter(|p| !self.frozen && !p.threads.is_empty()) else {
+            return;
+        };
+        self.ran_ns += snapshot.span_ns;
+        if let Some(share) = coscheduled(program, snapshot.span_ns, cpus) {
+            self.together_ns.0 += share * snapshot.span_ns as f64;
+            self.together_ns.1 += snapshot.span_ns;
+        }
+    }
+}
+
+fn no_queue(source: std::io::Error) -> corebeat_linux::Error {
+    corebeat_linux::Error::Refused { what: "queue signals".into(), source }
+}

@@ -1,0 +1,183 @@
+//! Reproductions of the papers' experiments on simulated machines, beside the papers' figures.
+//!
+//! Place in the loop: lab; uses the control loop, the policies and the simulator.
+//!
+//! # Example
+//!
+//! ```
+//! let experiment = corebeat_paper::find("pusukuri-figure-4.3").unwrap();
+//! let report = experiment.run();
+//! println!("{}, {}\n{report}", experiment.source, experiment.title);
+//! assert!(report.deviations().is_empty());
+//! ```
+//!
+//! # Model
+//!
+//! ```text
+//!   Experiment: a table or figure        machines and programs of the papers, as models
+//!        |                                        |
+//!        v                                        v
+//!      run() -----> simulated machines, with and without policies -----> Report: rows of figures,
+//!                                                                        the paper's and ours
+//! ```
+//!
+//! [`EXPERIMENTS`] lists all experiments; each file contains those of one chapter or paper.
+//! Programs are models (`program.rs`): the share of serial work, of work under locks, and of time
+//! that waits for memory. These shares were fitted to the speeds that the papers state. The effects
+//! of policies are not fitted.
+//!
+//! # Invariants
+//!
+//! 1. An experiment returns the same report each time (`experiments_are_deterministic`).
+//! 2. Every figure with a tolerance is within it: the tests run all experiments
+//!    (`figures_are_within_their_tolerances`).
+//!
+//! # Failure
+//!
+//! No function returns an error. Scenarios are built in; a scenario that the simulator rejects is a
+//! panic, which the tests detect.
+//!
+//! # Limits
+//!
+//! For a figure without numbers in the paper's text, the report compares with the paper's words or
+//! equations.
+#![forbid(unsafe_code)]
+
+mod adapt;
+mod backstabbing;
+mod barrier;
+mod coscheduling;
+mod environment;
+mod faithful;
+mod metronome;
+mod oversubscription;
+mod program;
+mod reinforcer;
+mod report;
+mod shuffler;
+mod tranquilizer;
+
+pub use report::{Figure, Report, Row};
+
+/// A reproduction of a table or a figure of a paper.
+pub struct Experiment {
+    /// Name on the command line: paper, kind, number.
+    pub name: &'static str,
+    /// Paper, and table or figure.
+    pub source: &'static str,
+    /// Content of the table or figure.
+    pub title: &'static str,
+    report: fn() -> Report,
+}
+
+impl Experiment {
+    /// Runs the experiment, which takes seconds.
+    pub fn run(&self) -> Report {
+        (self.report)()
+    }
+}
+
+/// All experiments.
+pub const EXPERIMENTS: [Experiment; 16] = [
+    Experiment {
+        name: "pusukuri-table-2.4",
+        source: "Pusukuri 2012, Table 2.4",
+        title: "thread counts that Thread Reinforcer finds, on 24 cores: PARSEC",
+        report: reinforcer::parsec,
+    },
+    Experiment {
+        name: "pusukuri-table-2.5",
+        source: "Pusukuri 2012, Table 2.5",
+        title: "thread counts that Thread Reinforcer finds, on 24 cores: SPEC OMP and pbzip2",
+        report: reinforcer::omp,
+    },
+    Experiment {
+        name: "pusukuri-table-3.4",
+        source: "Pusukuri 2012, Table 3.4",
+        title: "effect of interleaved memory and a fixed priority, on 24 cores",
+        report: tranquilizer::gains,
+    },
+    Experiment {
+        name: "pusukuri-figure-4.2",
+        source: "Pusukuri 2012, Figure 4.2",
+        title: "time of a barrier relative to one package, on 64 cores",
+        report: barrier::times,
+    },
+    Experiment {
+        name: "pusukuri-figure-4.3",
+        source: "Pusukuri 2012, Figure 4.3",
+        title: "distances between transfers of a barrier's lock, on 64 cores",
+        report: barrier::transfers,
+    },
+    Experiment {
+        name: "pusukuri-figure-4.5",
+        source: "Pusukuri 2012, Figure 4.5",
+        title: "effect of shuffling threads by their lock times, on 64 cores",
+        report: shuffler::gains,
+    },
+    Experiment {
+        name: "pusukuri-figure-5.3",
+        source: "Pusukuri 2012, Figure 5.3",
+        title: "share of involuntary switches to the same program's threads, on 24 cores, by load",
+        report: backstabbing::shares,
+    },
+    Experiment {
+        name: "pusukuri-figure-5.8",
+        source: "Pusukuri 2012, Figure 5.8",
+        title: "effect of FaithFul relative to time sharing, on 24 cores, by load",
+        report: faithful::gains,
+    },
+    Experiment {
+        name: "pusukuri-table-6.6",
+        source: "Pusukuri 2012, Table 6.6",
+        title: "predictions of ADAPT for fluidanimate and swim, on 64 cores: time in user mode",
+        report: adapt::predictions,
+    },
+    Experiment {
+        name: "pusukuri-figure-6.9",
+        source: "Pusukuri 2012, Figure 6.9",
+        title: "effect of ADAPT relative to time sharing on mixes of programs, on 64 cores",
+        report: adapt::gains,
+    },
+    Experiment {
+        name: "metronome-table-1",
+        source: "Sironi et al. 2012, Table 1",
+        title: "end times of the programs of a mix, on two cores, in the paper's seconds",
+        report: metronome::ends,
+    },
+    Experiment {
+        name: "metronome-figure-3",
+        source: "Sironi et al. 2012, Figure 3",
+        title: "error between rates and goals, relative to the error without fair",
+        report: metronome::errors,
+    },
+    Experiment {
+        name: "coscheduling-table-1",
+        source: "Schönherr, Lutz, Richling 2012, Table 1",
+        title: "virtual machines that compile a kernel, on 4 cores",
+        report: coscheduling::relatives,
+    },
+    Experiment {
+        name: "oversubscription-figure-1",
+        source: "Christmann et al. 2012, Figure 1",
+        title: "run times of two programs on 8 cores, by the threads of A; B has four",
+        report: oversubscription::times,
+    },
+    Experiment {
+        name: "oversubscription-figure-2",
+        source: "Christmann et al. 2012, Figure 2",
+        title: "throughput of 8 cores relative to the maximum, by the threads of A; B has four",
+        report: oversubscription::throughput,
+    },
+    Experiment {
+        name: "oversubscription-figure-3",
+        source: "Christmann et al. 2012, Figure 3",
+        title: "run time of equal parts on 8 cores, by threads: alone, and beside four others",
+        report: oversubscription::peaks,
+    },
+];
+
+/// Returns the experiment with this name.
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    EXPERIMENTS.iter().find(|experiment| experiment.name == name)
+}

@@ -1,0 +1,31 @@
+//! Errors before the start of a workload. A started workload ends.
+
+use crate::{SCALE_MAX, THREADS_MAX};
+
+/// Reason why a workload did not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// The scale is out of range.
+    #[error("scale {0:?} is out of range; use a number above 0 and at most {SCALE_MAX}")]
+    Scale(f64),
+    /// More threads than [`THREADS_MAX`].
+    #[error("{0} threads are too many; use at most {THREADS_MAX}")]
+    Threads(usize),
+    /// The system refused to start all threads. The started threads ended without any work.
+    #[error(
+        "the system started {started} of {wanted} threads ({source}); use fewer, or raise the \
+         limit (ulimit -u, pids.max)"
+    )]
+    Spawn {
+        /// Number of started threads.
+        started: usize,
+        /// Number of requested threads.
+        wanted: usize,
+        /// Error of the system.
+        source: std::io::Error,
+    },
+    /// The workload has run, but not all of its threads could emit heartbeats.
+    #[error("not all threads emitted heartbeats: {0}")]
+    Heartbeat(#[source] corebeat_heartbeat::Error),
+}

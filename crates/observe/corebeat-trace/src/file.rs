@@ -1,0 +1,110 @@
+//! The file of a trace that is being recorded.
+
+use crate::error::Error;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The part of a file name that is replaced by the process ID.
+const PID: &[u8] = b"{pid}";
+
+/// A file that belongs to one trace. Regular files are locked, so that two traces with one path
+/// cannot overwrite each other; pipes and devices are written as they are.
+pub(crate) struct TraceFile {
+    file: File,
+    path: PathBuf,
+    is_regular: bool,
+    bytes: u64,
+}
+
+impl TraceFile {
+    /// Opens the file, locks it and then discards its old content.
+    pub(crate) fn create(path: &Path) -> Result<TraceFile, Error> {
+        let path = PathBuf::from(with_pid(path.as_os_str(), std::process::id()));
+        let failed = |source| Error::File { path: path.clone(), source };
+        // Not truncated here: another trace may be recorded in the file. The file of which another
+        // program has removed a part stays shorter, because writes go to its end.
+        let file = File::options().append(true).create(true).open(&path);
+        let file = file.map_err(failed)?;
+        // Miri reports that files have no names.
+        let is_regular = file.metadata().map_err(failed)?.is_file() && !cfg!(miri);
+        if is_regular {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => return Err(Error::InUse { path }),
+                // Some network file systems have no locks.
+                Ok(()) | Err(_) => file.set_len(0).map_err(failed)?,
+            }
+        }
+        Ok(TraceFile { file, path, is_regular, bytes: 0 })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Unlocks the file. Returns its size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// The file has no name any more, or another size than what was written.
+    pub(crate) fn finish(self) -> Result<u64, Error> {
+        let TraceFile { file, path, is_regular, bytes } = self;
+        if is_regular {
+            let source = |source| Error::File { path: path.clone(), source };
+            let metadata = file.metadata().map_err(source)?;
+            if metadata.nlink() == 0 || metadata.len() != bytes {
+                return Err(Error::Replaced { path });
+            }
+            // A child of fork may have inherited the descriptor, and the lock with it.
+            let _ = flock(&file, FlockOperation::Unlock);
+        }
+        Ok(bytes)
+    }
+}
+
+/// A path with the process ID in place of each `{pid}`.
+fn with_pid(path: &OsStr, pid: u32) -> OsString {
+    let (pid, mut rest) = (pid.to_string(), path.as_bytes());
+    let mut whole = Vec::with_capacity(rest.len());
+    while let Some(first) = rest.first() {
+        if let Some(after) = rest.strip_prefix(PID) {
+            whole.extend(pid.as_bytes());
+            rest = after;
+        } else {
+            whole.push(*first);
+            rest = &rest[1..];
+        }
+    }
+    OsString::from_vec(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_id_replaces_its_pattern() {
+        for (path, expected) in [
+            ("server-{pid}.cbt", "server-7.cbt"),
+            ("{pid}/{pid}", "7/7"),
+            ("{pid", "{pid"),
+            ("{{pid}}", "{7}"),
+            ("ü{pid}", "ü7"),
+            ("", ""),
+        ] {
+            assert_eq!(with_pid(OsStr::new(path), 7), expected);
+        }
+        assert_eq!(with_pid(OsStr::from_bytes(b"\xff{pid}"), 7).as_bytes(), b"\xff7");
+    }
+}

@@ -1,0 +1,180 @@
+//! Report of a task that overflows its stack, or crashes otherwise, before the program ends as it
+//! would without the report.
+
+use crate::current;
+use crate::task::Header;
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+use std::sync::{Once, OnceLock};
+
+/// Earlier handlers, which receive all signals.
+static BEFORE: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
+
+/// Signals that end faulty code in C, with their names: wild pointers, divisions by 0, traps,
+/// failed assertions.
+const SIGNALS: [(libc::c_int, &str); 5] = [
+    (libc::SIGSEGV, "SIGSEGV"),
+    (libc::SIGBUS, "SIGBUS"),
+    (libc::SIGFPE, "SIGFPE"),
+    (libc::SIGILL, "SIGILL"),
+    (libc::SIGABRT, "SIGABRT"),
+];
+
+/// Installs the handler, once per process. The handler runs on the stack for signals that the
+/// standard library allocates for each thread.
+pub(crate) fn install() {
+    static ONCE: Once = Once::new();
+    if cfg!(any(miri, loom, corebeat_threads)) {
+        return;
+    }
+    ONCE.call_once(|| {
+        let before = SIGNALS.map(|(signal, _)| {
+            // SAFETY: reads the installed handler.
+            unsafe {
+                let mut before: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, std::ptr::null(), &mut before);
+                before
+            }
+        });
+        let _ = BEFORE.set(before);
+        for (signal, _) in SIGNALS {
+            // SAFETY: the handler calls only functions that are allowed in handlers.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = handle as extern "C" fn(_, _, _) as usize;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                libc::sigaction(signal, &action, std::ptr::null_mut());
+            }
+        }
+    });
+}
+
+/// Calls `f`. If the process crashes meanwhile, as it may in functions of C, the line that names
+/// the task contains `what`. Outside a task, only calls `f`.
+#[inline]
+pub fn doing<R>(what: &str, f: impl FnOnce() -> R) -> R {
+    struct Reset<'a>(&'a Header, *const &'static str);
+    impl Drop for Reset<'_> {
+        fn drop(&mut self) {
+            self.0.doing.set(self.1);
+        }
+    }
+    let task = current::with(|c| c.task.get());
+    // SAFETY: the running task is alive while it is in `f`.
+    let Some(task) = (unsafe { task.as_ref() }) else { return f() };
+    // The handler reads the pointer only during this call, while `what` is valid.
+    let _reset = Reset(task, task.doing.replace((&raw const what).cast()));
+    // The handler may interrupt any instruction in `f`.
+    compiler_fence(Ordering::SeqCst);
+    f()
+}
+
+extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel provides a valid description. It contains the sender of a signal that a
+    // process sent.
+    let (code, address, is_sent_by_us) =
+        unsafe { ((*info).si_code, (*info).si_addr().addr(), (*info).si_pid() == libc::getpid()) };
+    let is_fault = code > 0;
+    let before =
+        |of| BEFORE.get().zip(SIGNALS.iter().position(|(s, _)| *s == of)).map(|(b, n)| b[n]);
+    // Code that is called from here and aborts prints its own message, and this stack has no room
+    // for a second call of the handler.
+    if let Some(before) = before(libc::SIGABRT) {
+        // SAFETY: the earlier handler.
+        unsafe { libc::sigaction(libc::SIGABRT, &before, std::ptr::null_mut()) };
+    }
+    let task = current::with(|c| c.task.get());
+    // SAFETY: the running task is alive.
+    if let Some(task) = unsafe { task.as_ref() } {
+        let guard = task.guard.get();
+        if is_fault
+            && [libc::SIGSEGV, libc::SIGBUS].contains(&signal)
+            && (guard..guard + crate::stack::GUARD).contains(&address)
+        {
+            report(task, None);
+            // SAFETY: ends the program.
+            unsafe { libc::abort() };
+        }
+        // An earlier handler may repair the fault. Then the report must not repeat.
+        static REPORTED: AtomicBool = AtomicBool::new(false);
+        if (is_fault || is_sent_by_us) && !REPORTED.swap(true, Ordering::SeqCst) {
+            report(task, SIGNALS.iter().find(|(known, _)| *known == signal).map(|(_, name)| *name));
+        }
+    }
+    // SAFETY: calls the earlier handler as the kernel would have called it.
+    unsafe {
+        match before(signal) {
+            Some(before) if before.sa_flags & libc::SA_SIGINFO != 0 => {
+                let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                    std::mem::transmute(before.sa_sigaction);
+                handler(signal, info, context);
+            }
+            Some(before) => {
+                // A fault repeats, and reaches the earlier handler. A sent signal is sent again,
+                // and arrives when this handler has returned.
+                libc::sigaction(signal, &before, std::ptr::null_mut());
+                if !is_fault {
+                    libc::raise(signal);
+                }
+            }
+            None => libc::abort(),
+        }
+    }
+}
+
+/// Largest number of characters of a name in the report.
+const NAME_MAX: usize = 64;
+/// Largest length of the report in bytes. The stack for signals is small.
+const LINE_MAX: usize = 768;
+
+/// Writes one line without an allocation: the task was ended by `signal`, or, without one, has
+/// overflowed its stack.
+fn report(task: &Header, signal: Option<&str>) {
+    use std::fmt::Write;
+    fn name(line: &mut Line, name: &str) {
+        for char in name.chars().take(NAME_MAX) {
+            let _ = line.write_char(char);
+        }
+    }
+    let mut line = Line { text: [0; LINE_MAX], length: 0 };
+    let _ = write!(line, "corebeat-lpel: task {}", task.id);
+    if let Some(its) = task.name.as_deref() {
+        let _ = line.write_str(" '");
+        name(&mut line, its);
+        let _ = line.write_char('\'');
+    }
+    // SAFETY: set by a call of `doing` that the task is in.
+    if let Some(doing) = unsafe { task.doing.get().as_ref() } {
+        let _ = line.write_str(", in ");
+        name(&mut line, doing);
+        let _ = line.write_char(',');
+    }
+    let _ = match signal {
+        Some(signal) => writeln!(line, " crashed: {signal}"),
+        None => writeln!(
+            line,
+            " has overflowed its stack of {} bytes: set a larger one with {}",
+            task.stack_size,
+            current::worker().map_or(STACK_OPTION, |worker| worker.inner().stack_option)
+        ),
+    };
+    // SAFETY: the line is valid for its length.
+    unsafe { libc::write(libc::STDERR_FILENO, line.text.as_ptr().cast(), line.length) };
+}
+
+/// Default name of the option that enlarges stacks.
+pub(crate) const STACK_OPTION: &str = "stack_size";
+
+struct Line {
+    text: [u8; LINE_MAX],
+    length: usize,
+}
+
+impl std::fmt::Write for Line {
+    fn write_str(&mut self, s: &str) -> std::fmt::Result {
+        let room = &mut self.text[self.length..];
+        let length = s.len().min(room.len());
+        room[..length].copy_from_slice(&s.as_bytes()[..length]);
+        self.length += length;
+        Ok(())
+    }
+}

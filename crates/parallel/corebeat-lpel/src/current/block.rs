@@ -1,0 +1,250 @@
+//! Blocking of the calling task or thread, and its cancellation.
+
+use super::{is_task, runtime, thread, waiter, with, worker};
+use crate::context;
+use crate::error::Failure;
+use crate::set::SetCore;
+use crate::stream::Core;
+use crate::task::{self, Header, Outcome, Status, Unwind};
+use crate::waiter::{self, Token, Word};
+use crate::worker::{Target, TimerKey};
+use corebeat_sync::atomic::Ordering;
+use std::ptr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Returns whether the caller may wait now. Unwinds if the caller is cancelled.
+///
+/// The caller must not wait if it is unwinding, because its worker would run other tasks in the
+/// middle of a panic; and if it is the loop of a worker.
+///
+/// # Panics
+///
+/// Panics in code that must not wait, see [`corebeat_sync::wait`].
+#[inline(always)]
+pub(crate) fn may_block() -> bool {
+    if std::thread::panicking() {
+        return false;
+    }
+    let task = with(|c| c.task.get());
+    // SAFETY: the running task is alive.
+    match unsafe { task.as_ref() } {
+        Some(task) if task.is_interrupted() => handle_interrupt(task),
+        Some(_) => {
+            corebeat_sync::wait::check();
+            true
+        }
+        None => may_block_thread(),
+    }
+}
+
+/// Unwinds a caller that was blocked, if it is cancelled. It does so even if there is news for the
+/// caller: tasks that were unwound before it have closed their streams.
+#[inline(always)]
+pub(crate) fn unblocked() {
+    let task = with(|c| c.task.get());
+    // SAFETY: the running task is alive.
+    match unsafe { task.as_ref() } {
+        Some(task) if task.is_interrupted() => {
+            handle_interrupt(task);
+        }
+        Some(_) => {}
+        None => {
+            may_block_thread();
+        }
+    }
+}
+
+#[cold]
+fn may_block_thread() -> bool {
+    // Between two tasks, a worker runs code such as destructors. It must not wait for its own
+    // tasks.
+    if worker().is_some() {
+        return false;
+    }
+    // SAFETY: the header of the calling thread.
+    match unsafe { waiter().as_ref() } {
+        Some(thread) if thread.is_interrupted() => handle_interrupt(thread),
+        // A blocking task that has ended runs destructors of its thread-local data, and does not
+        // count as active. A blocking task that is about to wait may check for deadlocks, and then
+        // run destructors of retired memory.
+        Some(thread) => thread.status() == Status::Running,
+        None => false,
+    }
+}
+
+/// Unwinds a cancelled caller. Returns false if the time of the caller is over, so that it must not
+/// wait.
+#[cold]
+fn handle_interrupt(caller: &Header) -> bool {
+    if caller.is_cancelled() {
+        std::panic::resume_unwind(Box::new(Unwind::Cancel));
+    }
+    false
+}
+
+/// Limit of the time for which the caller waits, from `begin` to the drop. When the time is over, a
+/// blocked caller continues, and [`may_block`] returns false.
+pub(crate) struct TimeLimit {
+    /// Timer of a task. A thread has a deadline of its own.
+    timer: Option<TimerKey>,
+}
+
+impl TimeLimit {
+    pub(crate) fn begin(time: Duration) -> TimeLimit {
+        let me = waiter();
+        // SAFETY: the running task or thread is alive.
+        let Some(header) = (unsafe { me.as_ref() }) else { return TimeLimit { timer: None } };
+        // Relaxed: a search for deadlocks that reads an older value finds a task that runs.
+        header.timed.store(true, Ordering::Relaxed);
+        let timer =
+            worker().filter(|_| is_task()).map(|w| w.set_timer(nanos(time), Target::Task(me)));
+        if timer.is_none() {
+            thread::set_deadline(Instant::now().checked_add(time));
+        }
+        TimeLimit { timer }
+    }
+}
+
+impl Drop for TimeLimit {
+    fn drop(&mut self) {
+        match (self.timer.take(), worker()) {
+            (Some(key), Some(worker)) => worker.remove_timer(key),
+            _ => thread::set_deadline(None),
+        }
+        // SAFETY: the running task or thread is alive.
+        if let Some(header) = unsafe { waiter().as_ref() } {
+            header.timed.store(false, Ordering::Relaxed);
+            header.end_expiry();
+        }
+    }
+}
+
+/// Returns a duration in nanoseconds, or the largest one.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Suspends the caller, whose token is in `word`, until the token is taken, or until the caller is
+/// interrupted. Afterwards, the token is not in the word.
+///
+/// All code between the `read` of a stream and the switch is inlined: each call there would return
+/// after the switch, where the processor cannot predict the return address.
+#[inline(always)]
+pub(crate) fn block(word: &Word, token: Token, status: Status, on: *const Core) {
+    let task = with(|c| c.task.get());
+    // SAFETY: the running task is alive.
+    let Some(me) = (unsafe { task.as_ref() }) else {
+        return thread::block(word, token, status, on);
+    };
+    // Release: pairs with the acquire of a dump that follows the pointer.
+    me.on.store(on.cast_mut(), Ordering::Release);
+    me.last_on.set(on);
+    loop {
+        suspend(me, status);
+        if me.delivered.replace(false) || waiter::withdraw(word, token) {
+            break;
+        }
+        // The task is interrupted, but another thread has taken the token: its delivery must arrive
+        // first.
+    }
+    me.on.store(ptr::null_mut(), Ordering::Release);
+}
+
+/// Blocks until another task ends, as [`block`] does.
+pub(crate) fn block_on_task(word: &Word, token: Token, task: u64) {
+    // SAFETY: the running task or thread is alive.
+    unsafe { &(*waiter()).on_task }.store(task, Ordering::Relaxed);
+    block(word, token, Status::Joining, ptr::null());
+    // SAFETY: as above.
+    unsafe { &(*waiter()).on_task }.store(0, Ordering::Relaxed);
+    unblocked();
+}
+
+/// Blocks the owner of a set, as [`block`] does.
+pub(crate) fn block_on_set(set: &Arc<SetCore>, token: Token) {
+    // SAFETY: the running task or thread is alive.
+    let on_set = unsafe { &(*waiter()).on_set };
+    // Release: pairs with the acquire of a dump that follows the pointer.
+    on_set.store(Arc::as_ptr(set).cast_mut(), Ordering::Release);
+    block(&set.word, token, Status::Polling, ptr::null());
+    on_set.store(ptr::null_mut(), Ordering::Release);
+    unblocked();
+}
+
+/// Object that an async task awaits.
+pub(crate) enum Awaits<'a> {
+    Stream(&'a Core),
+    Set(&'a Arc<SetCore>),
+    Task(u64),
+}
+
+/// Notes what the running async task awaits, before the task leaves its token there. Dumps and the
+/// search for deadlocks use the note if the token is the only one of the task. The thread that
+/// takes the token deletes the note (`forget_await`).
+pub(crate) fn note_await(token: Token, object: Awaits<'_>) {
+    let task = with(|c| c.task.get());
+    if !waiter::is_awaiting(token, task) {
+        // Another executor polls the future, with wakers of its own.
+        return;
+    }
+    // SAFETY: the running task is alive.
+    let task = unsafe { &*task };
+    task.forget_await();
+    // Release: pairs with the acquire of a dump that follows the pointer.
+    match object {
+        Awaits::Stream(core) => task.on.store(ptr::from_ref(core).cast_mut(), Ordering::Release),
+        Awaits::Set(set) => task.on_set.store(Arc::as_ptr(set).cast_mut(), Ordering::Release),
+        Awaits::Task(id) => task.on_task.store(id, Ordering::Relaxed),
+    }
+}
+
+/// Lets other tasks of the worker run.
+pub(crate) fn yield_task() {
+    // SAFETY: the running task is alive.
+    suspend(unsafe { &*waiter() }, Status::Ready);
+}
+
+/// Suspends the running task for a duration.
+pub(crate) fn sleep_task(time_ns: u64) {
+    let me = waiter();
+    let worker = worker().expect("a task runs on a worker");
+    worker.set_timer(time_ns, Target::Task(me));
+    // SAFETY: the running task is alive.
+    let me = unsafe { &*me };
+    while !me.delivered.replace(false) {
+        suspend(me, Status::Sleeping);
+    }
+}
+
+/// Suspends the calling thread for a duration, or until it is cancelled.
+pub(crate) fn sleep_thread(time: Duration) {
+    let begin = Instant::now();
+    // SAFETY: the header of the calling thread, which exists because the caller may block.
+    while !unsafe { (*waiter()).is_cancelled() }
+        && let Some(left) = time.checked_sub(begin.elapsed())
+        && !left.is_zero()
+    {
+        corebeat_sync::thread::park_timeout(left);
+    }
+}
+
+/// Returns to the worker until the task is dispatched again.
+#[inline(always)]
+fn suspend(me: &Header, status: Status) {
+    let frame = 0u8;
+    me.frame.set(&raw const frame);
+    me.set_status(status);
+    context::suspend(if status == Status::Ready { Outcome::Yielded } else { Outcome::Blocked });
+}
+
+/// Returns the reason why the calling task, which was cancelled, has no result.
+pub(crate) fn cancellation() -> Failure {
+    // SAFETY: the running task or thread is alive.
+    let why = unsafe { &(*waiter()).cancel }.load(Ordering::Acquire);
+    match (why, runtime().and_then(|inner| inner.detector.deadlock())) {
+        (task::CANCEL_DEADLOCK, Some(deadlock)) => Failure::Deadlock(deadlock),
+        (task::CANCEL_ABORTED, _) => Failure::Aborted,
+        _ => Failure::Cancelled,
+    }
+}

@@ -1,0 +1,162 @@
+//! Models of the end of a task, and of the await of an async task.
+
+use super::{assert_detected, check, spawn};
+use crate::JoinHandle;
+use crate::task::{self, Header, Params, Plain, TaskRef};
+use corebeat_sync::atomic::{AtomicBool, Ordering};
+use corebeat_sync::cell::UnsafeCell;
+use corebeat_sync::thread;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering as Plainly};
+use std::task::{Context, Poll, Wake, Waker};
+
+fn create<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> (TaskRef, JoinHandle<T>) {
+    task::create(Params::new(1), Plain(f)).unwrap()
+}
+
+/// A cell that each owner writes, and that the last owner drops.
+struct Checked(UnsafeCell<u32>);
+
+// SAFETY: the model checks that the uses of the cell are ordered.
+unsafe impl Send for Checked {}
+
+impl Checked {
+    fn set(&self, to: u32) {
+        // SAFETY: as above.
+        self.0.with_mut(|n| unsafe { *n = to });
+    }
+}
+
+impl Drop for Checked {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Runs and ends a task on a thread.
+fn run(task: TaskRef) -> thread::JoinHandle<()> {
+    spawn(move || {
+        // SAFETY: only this thread runs the task, once.
+        unsafe { task::run(task.as_ptr()) };
+        task::publish_end(task.header());
+    })
+}
+
+#[test]
+fn loom_join_waits_for_the_result() {
+    check(3, || {
+        let (task, handle) = create(|| Checked(UnsafeCell::new(1)));
+        let thread = run(task);
+        let result = handle.join().unwrap();
+        result.set(2);
+        thread.join().unwrap();
+    });
+}
+
+/// A waker that counts its calls.
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Plainly::Relaxed);
+    }
+}
+
+/// Polls a handle first: the waker is called once, or the poll returns the result. Then joins or
+/// drops the handle.
+fn poll(join: bool) {
+    check(3, move || {
+        let (task, handle) = create(|| Checked(UnsafeCell::new(1)));
+        let thread = run(task);
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let waker = Waker::from(count.clone());
+        let mut handle = pin!(Some(handle));
+        let polled = handle.as_mut().as_pin_mut().unwrap().poll(&mut Context::from_waker(&waker));
+        match polled {
+            Poll::Ready(result) => result.unwrap().set(2),
+            Poll::Pending if join => {
+                // SAFETY: a handle may be moved.
+                let handle = unsafe { handle.get_unchecked_mut() }.take();
+                handle.unwrap().join().unwrap().set(2);
+            }
+            Poll::Pending => {}
+        }
+        thread.join().unwrap();
+        let calls = count.0.load(Plainly::Relaxed);
+        assert!(calls <= 1, "{calls}");
+    });
+}
+
+#[test]
+fn loom_join_after_a_poll_waits_for_the_result() {
+    poll(true);
+}
+
+#[test]
+fn loom_handle_dropped_after_a_poll_leaves_no_token() {
+    poll(false);
+}
+
+#[test]
+fn loom_join_faults_are_detected() {
+    let model = "task::loom_join_waits_for_the_result";
+    assert_detected(&[(model, "release task.rs"), (model, "acquire task.rs")]);
+}
+
+/// Two threads notify an async task, each after an event. The task is polled until it has found
+/// both events.
+#[test]
+fn loom_await_misses_no_notification() {
+    /// State by which a task is dispatched again, and the events.
+    struct World {
+        header: Header,
+        delivered: AtomicBool,
+        worker: thread::Thread,
+        news: [AtomicBool; 2],
+    }
+    check(3, || {
+        static VTABLE: task::Vtable = task::thread_vtable(|_| ());
+        let world = Arc::new(World {
+            header: Header::new(1, None, task::Kind::Async, &VTABLE),
+            delivered: AtomicBool::new(false),
+            worker: thread::current(),
+            news: [AtomicBool::new(false), AtomicBool::new(false)],
+        });
+        let threads = [0, 1].map(|n| {
+            let world = world.clone();
+            spawn(move || {
+                // Relaxed: the notification publishes the event.
+                world.news[n].store(true, Ordering::Relaxed);
+                if world.header.take_await() {
+                    assert!(
+                        !world.delivered.swap(true, Ordering::AcqRel),
+                        "the task was delivered twice"
+                    );
+                    world.worker.unpark();
+                }
+            })
+        });
+        loop {
+            world.header.end_await();
+            if world.news.iter().all(|n| n.load(Ordering::Relaxed)) {
+                break;
+            }
+            if world.header.begin_await() {
+                while !world.delivered.swap(false, Ordering::AcqRel) {
+                    thread::park();
+                }
+            }
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn loom_await_faults_are_detected() {
+    let model = "task::loom_await_misses_no_notification";
+    assert_detected(&[(model, "release task.rs"), (model, "acquire task.rs")]);
+}

@@ -1,0 +1,466 @@
+//! Streams: bounded queues with one writer and one reader, first in, first out.
+//!
+//! The buffer is in [`ring`](crate::ring). This module defines how a side that cannot continue
+//! blocks, and how the other side wakes it. The thesis counts free and full slots with two counters
+//! that both sides change for every item, and wakes at -1 (Prokesch, A Light-Weight Parallel
+//! Execution Layer for Shared-Memory Stream Processing, 2011, 4.4.3, algorithm 8). Here each side
+//! reads the state of the slot itself, and each side has a word that the other side only reads.
+//! Thus an item takes no atomic addition:
+//!
+//! | reader | writer |
+//! | --- | --- |
+//! | finds its slot empty | fills the slot |
+//! | leaves its token in its word | `light` |
+//! | `heavy` | reads the reader's word; if it holds a token, takes the token and wakes the reader |
+//! | reads the slot again; if it is full, withdraws the token | |
+//!
+//! One of the two fences is first. If the reader's fence is first, the writer finds the token. If
+//! the writer's fence is first, the reader finds the item. Both can happen; then the exchange that
+//! takes the token decides. A writer at a full slot uses the same protocol with exchanged roles.
+//!
+//! `heavy` takes a microsecond, so a task does not execute it each time it blocks. Instead, the
+//! task defers the second read of the slot to its worker (`recheck`). The worker executes one
+//! `heavy` fence for many deferred rechecks, at the latest before it sleeps, and then reads all
+//! those slots again. If both sides run on one worker, there is no race: each end stores where it
+//! was last used (`home`). Before an end is used at another place, it stores the new place and
+//! executes a fence.
+//!
+//! The value `CLOSED` in a word means that its side was dropped. A closing side executes a full
+//! fence between its store to its own word and its load of the other word.
+
+mod reader;
+mod writer;
+
+pub use reader::{ReadAsync, Reader};
+pub use writer::Writer;
+
+use crate::current::{self, Peer};
+use crate::inbox::Linked;
+use crate::monitor::{Direction, StreamUse};
+use crate::recheck::Recheck;
+use crate::retired;
+use crate::ring::{Cursor, Segment};
+use crate::set::{self, SetCore};
+use crate::task::discard_panic;
+use crate::waiter::{self, ARMED, CLOSED, EMPTY, Token, Word};
+use crate::worker::{SpinLimit, Worker};
+use corebeat_sync::asymmetric::{heavy_fence, is_free, light_fence};
+use corebeat_sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use corebeat_sync::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::compiler_fence;
+
+/// Creates a stream with room for `capacity` items.
+///
+/// Each end belongs to one task at a time: it can be moved into a task, or sent over another
+/// stream, but not shared.
+///
+/// ```compile_fail,E0277
+/// let (writer, _reader) = corebeat_lpel::stream::<u32>(8);
+/// let (a, b) = (&writer, &writer);
+/// std::thread::scope(|s| {
+///     s.spawn(move || a.id());
+///     s.spawn(move || b.id()); // `Writer<u32>` cannot be shared between threads
+/// });
+/// ```
+///
+/// # Panics
+///
+/// Panics if `capacity` is 0, or if there is no memory for that many items.
+pub fn stream<T: Send + 'static>(capacity: usize) -> (Writer<T>, Reader<T>) {
+    pair(capacity, false)
+}
+
+/// Creates a stream that grows where a fixed capacity would cause a deadlock (Parks, Bounded
+/// scheduling of process networks, 1995; Basten, Hoogerbrugge, Efficient execution of process
+/// networks, 2001): of the full streams that block a cycle of tasks, the smallest one is doubled.
+///
+/// A cycle can be detected when each of its ends was used once, because an unused end may belong
+/// to any task. Inside [`Runtime::run`](crate::Runtime::run), a cycle with unused ends is detected
+/// as well, when all tasks wait.
+///
+/// # Panics
+///
+/// As for [`stream`].
+pub fn growing_stream<T: Send + 'static>(capacity: usize) -> (Writer<T>, Reader<T>) {
+    pair(capacity, true)
+}
+
+fn pair<T: Send + 'static>(capacity: usize, growing: bool) -> (Writer<T>, Reader<T>) {
+    assert!(capacity > 0, "a stream needs room for at least one item");
+    static IDS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    let first = Box::into_raw(Segment::new(capacity));
+    let shared = Arc::new(Shared {
+        core: Core {
+            reader: Side::new(),
+            writer: Side::new(),
+            // Relaxed: numbers only have to be unique.
+            id: IDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            capacity: AtomicUsize::new(capacity),
+            growing,
+            set: UnsafeCell::new(None),
+            link: AtomicPtr::new(ptr::null_mut()),
+        },
+        first,
+        #[cfg(loom)]
+        gone: AtomicUsize::new(0),
+    });
+    let end = |shared| End {
+        shared,
+        cursor: Cursor::new(first),
+        stamp: u64::MAX,
+        items: 0,
+        stream_use: ptr::null_mut(),
+        rare: FENCES,
+        not_sync: PhantomData,
+    };
+    (Writer { end: end(shared.clone()) }, Reader { end: end(shared) })
+}
+
+/// State of one side that the other side reads.
+#[repr(C)]
+pub(crate) struct Side {
+    /// Token of the side if it waits; `CLOSED` if it was dropped. The other side reads the word for
+    /// every item.
+    pub(crate) word: Word,
+    /// Home of the last user; 0 before the first use.
+    pub(crate) home: AtomicU64,
+    /// Number of the task that used the end last; 0 for a thread that is no task.
+    pub(crate) task: AtomicU64,
+}
+
+impl Side {
+    fn new() -> Side {
+        Side { word: Word::new(EMPTY), home: AtomicU64::new(0), task: AtomicU64::new(0) }
+    }
+
+    /// Returns whether the side was dropped.
+    fn is_closed(&self) -> bool {
+        // Acquire: pairs with the release in `close_writer` and `close_reader`, so all earlier
+        // accesses of that side to slots are visible.
+        self.word.load(Ordering::Acquire) == CLOSED
+    }
+
+    /// Returns the word, for a decision that is repeated later.
+    #[inline(always)]
+    fn peek_word(&self) -> Token {
+        // Relaxed: ordered by the fences. Code that acts on the word reads it again.
+        self.word.load(Ordering::Relaxed)
+    }
+}
+
+/// Membership in a set, to which items are announced.
+pub(crate) struct Membership {
+    pub(crate) set: Arc<SetCore>,
+    pub(crate) place: usize,
+}
+
+/// Part of a stream that does not depend on the type of its items. Few fields change while items
+/// flow.
+#[repr(C)]
+pub(crate) struct Core {
+    pub(crate) reader: Side,
+    pub(crate) writer: Side,
+    pub(crate) id: u64,
+    /// Capacity of the segment that is written to.
+    pub(crate) capacity: AtomicUsize,
+    pub(crate) growing: bool,
+    /// Written by the reader's side while the stream is neither armed nor announced. Read by the
+    /// thread that takes `ARMED`.
+    pub(crate) set: UnsafeCell<Option<Membership>>,
+    link: AtomicPtr<Core>,
+}
+
+// SAFETY: `link` always returns the same link. Only the thread that takes `ARMED` out of the word
+// announces the stream.
+unsafe impl Linked for Core {
+    fn link(&self) -> &AtomicPtr<Core> {
+        &self.link
+    }
+}
+
+impl Core {
+    /// Wakes the reader, or announces the stream to its set, because there is an item or the end.
+    #[inline]
+    pub(crate) fn wake_reader(&self) {
+        // Acquire: with ARMED, the reader's write to `set` is visible.
+        let word = self.reader.word.load(Ordering::Acquire);
+        if waiter::is_token(word) {
+            waiter::wake_at(&self.reader.word, word);
+        } else if word == ARMED {
+            set::announce(self);
+        }
+    }
+
+    /// Wakes the writer if it waits, because there is room or no reader.
+    #[inline]
+    pub(crate) fn wake_writer(&self) {
+        let word = self.writer.peek_word();
+        if waiter::is_token(word) {
+            waiter::wake_at(&self.writer.word, word);
+        }
+    }
+
+    /// Wakes the writer with this token, if it still waits here, and lets it grow the stream.
+    pub(crate) fn let_grow(&self, token: Token) -> bool {
+        // AcqRel: see `waiter`.
+        let taken =
+            self.writer.word.compare_exchange(token, EMPTY, Ordering::AcqRel, Ordering::Relaxed);
+        if taken.is_ok() {
+            // SAFETY: the writer was blocked here, and this thread has its token. So the writer is
+            // alive and does not run.
+            unsafe {
+                (*waiter::blocked(token)).grow.set(true);
+                waiter::wake(token);
+            }
+        }
+        taken.is_ok()
+    }
+
+    /// Closes the writer's side.
+    fn close_writer(&self) {
+        // Release: after all writes of items. The fence orders the store before the load of the
+        // reader's word.
+        self.writer.word.store(CLOSED, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.wake_reader();
+    }
+
+    /// Closes the reader's side.
+    fn close_reader(&self) {
+        // AcqRel: after all reads of items; this thread owns the token of a leaked future.
+        let before = self.reader.word.swap(CLOSED, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        // SAFETY: the token was taken out of its word above.
+        unsafe { waiter::forget(before) };
+        self.wake_writer();
+    }
+
+    /// Publishes the capacity of a stream that its writer has grown.
+    fn publish_capacity(&self, capacity: usize) {
+        // Release: after the link to the new segment. Pairs with the acquire in
+        // `Recheck::can_proceed`.
+        self.capacity.store(capacity, Ordering::Release);
+    }
+}
+
+/// Shared part of a stream.
+pub(crate) struct Shared<T> {
+    pub(crate) core: Core,
+    first: *const Segment<T>,
+    /// Stands for the reference count of `Arc`, whose ordering loom does not model.
+    #[cfg(loom)]
+    gone: AtomicUsize,
+}
+
+// SAFETY: the two sides exchange slots by the rules of `ring`, and items are Send. The other fields
+// are atomic, or follow the rule at the field.
+unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        #[cfg(loom)]
+        self.gone.fetch_add(1, Ordering::AcqRel);
+        let mut segment = self.first.cast_mut();
+        while !segment.is_null() {
+            // SAFETY: from `Box::into_raw`, in `pair` or in `Cursor::grow`. Both ends were dropped.
+            let owned = unsafe { Box::from_raw(segment) };
+            segment = owned.next.load(Ordering::Acquire);
+            // The segment holds items that were written while the reader was dropped.
+            discard_panic(|| drop(owned));
+        }
+    }
+}
+
+/// A stream of items of any type.
+pub(crate) trait AnyStream: Send + Sync {
+    fn core(&self) -> &Core;
+}
+
+impl<T: Send> AnyStream for Shared<T> {
+    fn core(&self) -> &Core {
+        &self.core
+    }
+}
+
+/// Bit of `rare`: the monitor counts the items.
+const COUNTS: u8 = 1;
+/// Bit of `rare`: a `light` fence is not free on this system.
+const FENCES: u8 = 2;
+
+/// Common part of both ends.
+struct End<T> {
+    shared: Arc<Shared<T>>,
+    cursor: Cursor<T>,
+    /// Stamp of the last user.
+    stamp: u64,
+    /// Number of items that passed while the monitor counted.
+    items: u64,
+    /// Entry of this end in the monitor's records of the current dispatch; null without one. Valid
+    /// while `stamp` is the current stamp.
+    stream_use: *mut StreamUse,
+    /// Rare work for each item: `COUNTS`, `FENCES`. Normally 0.
+    rare: u8,
+    /// An end has one user at a time.
+    not_sync: PhantomData<std::cell::Cell<()>>,
+}
+
+// SAFETY: the cursor points into the shared part, which lives as long as the end. All unshared
+// state moves with the end.
+unsafe impl<T: Send> Send for End<T> {}
+
+impl<T> End<T> {
+    fn core(&self) -> &Core {
+        &self.shared.core
+    }
+
+    /// Handles the first use of this end by a task (by a dispatch, if the monitor records streams).
+    #[cold]
+    #[inline(never)]
+    fn enter(&mut self, side: fn(&Core) -> &Side, direction: Direction) {
+        let stamp = current::make_stamp();
+        let home = current::home_of(stamp);
+        let core = &self.shared.core;
+        let side = side(core);
+        let task = current::task_id();
+        // Relaxed: only this side writes the two fields, and moving an end synchronises its users.
+        let opened = side.task.load(Ordering::Relaxed) != task;
+        if opened {
+            side.task.store(task, Ordering::Relaxed);
+        }
+        let before = side.home.load(Ordering::Relaxed);
+        if before != home {
+            side.home.store(home, Ordering::Relaxed);
+            if before != 0 {
+                // The other side may block at the old home at this moment, and rely on this side
+                // being there. The other side leaves its token, executes `light`, and reads this
+                // home. This side writes its home, executes `heavy`, and reads the word later.
+                heavy_fence();
+            }
+        }
+        self.stamp = stamp;
+        self.stream_use = current::worker()
+            .map_or(ptr::null_mut(), |worker| worker.add_use(core, direction, opened, self.items));
+        self.rare =
+            if self.stream_use.is_null() { 0 } else { COUNTS } | if is_free() { 0 } else { FENCES };
+    }
+
+    /// Marks the end as used by a thread that is no task.
+    fn mark_outside(&mut self, side: fn(&Core) -> &Side) {
+        let side = side(&self.shared.core);
+        // Relaxed: as in `enter`.
+        side.task.store(0, Ordering::Relaxed);
+        let before = side.home.load(Ordering::Relaxed);
+        side.home.store(current::OUTSIDE, Ordering::Relaxed);
+        if before != 0 {
+            // As in `enter`.
+            heavy_fence();
+        }
+        // The next use enters again.
+        self.stamp = u64::MAX;
+    }
+
+    /// Handles a new dispatch of the task while the task uses this end.
+    #[inline(always)]
+    fn resume(&mut self, side: fn(&Core) -> &Side, direction: Direction) {
+        if self.stamp != current::current_stamp() {
+            self.enter(side, direction);
+        }
+    }
+
+    /// Executes a `light` fence after items passed, before the other side's word is read.
+    #[inline(always)]
+    fn fence(&mut self, items: u64) {
+        // One read of unshared memory covers two rare cases.
+        if self.rare == 0 {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            self.do_rare_work(items);
+        }
+    }
+
+    #[inline(always)]
+    fn do_rare_work(&mut self, items: u64) {
+        if self.rare & COUNTS != 0 {
+            self.items += items;
+            // SAFETY: the end was entered in this dispatch, see `note`.
+            let stream_use = unsafe { &mut *self.stream_use };
+            (stream_use.items, stream_use.moved) = (self.items, true);
+        }
+        if self.rare & FENCES == 0 { compiler_fence(Ordering::SeqCst) } else { light_fence() }
+    }
+
+    /// Updates the monitor's entry, if there is one. The end must have been entered.
+    fn note(&self, note: impl FnOnce(&mut StreamUse)) {
+        if !self.stream_use.is_null() {
+            // SAFETY: the end was entered in this dispatch, and only this end has a pointer to the
+            // entry while the task runs.
+            note(unsafe { &mut *self.stream_use });
+        }
+    }
+}
+
+/// Spins while this worker has no other work. Returns whether `is_ready` became true.
+#[inline(never)]
+fn spin(worker: &Worker, is_ready: impl Fn() -> bool) -> bool {
+    let mut limit = SpinLimit::new(worker);
+    while limit.spin() {
+        if is_ready() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Leaves a token of the caller in the word of its own side.
+#[inline]
+fn leave_token(word: &Word, token: Token) {
+    if word.load(Ordering::Relaxed) == EMPTY {
+        // Release: pairs with the acquire of the thread that takes the token.
+        word.store(token, Ordering::Release);
+    } else {
+        // SAFETY: the swap took the token, which belongs to a leaked future.
+        unsafe { waiter::forget(word.swap(token, Ordering::AcqRel)) };
+    }
+}
+
+/// Second half of the blocking protocol (see the text of this module), after the token was left.
+/// `peer` is the other side. Returns true if the caller has to block, and false if the token is
+/// withdrawn and the caller has to check again.
+#[inline(always)]
+fn must_block<'a, T: Send + 'static>(
+    peer: &Side,
+    recheck: impl FnOnce() -> Recheck<&'a Arc<Shared<T>>>,
+) -> bool {
+    light_fence();
+    if let Peer::Same = current::peer(peer) { true } else { must_block_apart(recheck()) }
+}
+
+#[cold]
+#[inline(never)]
+fn must_block_apart<T: Send + 'static>(recheck: Recheck<&Arc<Shared<T>>>) -> bool {
+    let worker = current::worker();
+    if worker.is_none() {
+        heavy_fence();
+    }
+    if recheck.can_proceed() && waiter::withdraw(recheck.word(), recheck.token()) {
+        return false;
+    }
+    if let Some(worker) = worker {
+        worker.defer(recheck);
+    }
+    true
+}
+
+/// Retires the stream when an end is dropped: a dump may have found the stream through a task that
+/// waited for it, and may still read the stream.
+fn retire<T: Send + 'static>(shared: &Arc<Shared<T>>) {
+    #[cfg(loom)]
+    shared.gone.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: the clone keeps the stream alive. Items are Send, so any thread may drop them.
+    unsafe { retired::retire(shared.clone()) };
+}

@@ -1,0 +1,213 @@
+//! Bodies of tasks, their results, and the memory block of a task.
+
+use super::{Header, JoinHandle, Kind, Outcome, Priority, TaskRef, Vtable};
+use crate::block;
+use crate::current;
+use crate::error::{Failure, Panic};
+use crate::scope::ScopeCore;
+use corebeat_sync::atomic::{AtomicBool, AtomicUsize};
+use std::alloc::Layout;
+use std::any::Any;
+use std::cell::{Cell, UnsafeCell};
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// The memory block of a task. `JoinHandle` uses only the first two fields, whose offsets do not
+/// depend on the type of the body.
+#[repr(C)]
+pub(super) struct Block<B, T> {
+    header: Header,
+    pub(super) result: UnsafeCell<Option<Result<T, Failure>>>,
+    body: UnsafeCell<Option<B>>,
+}
+
+/// Code that runs to a result, in one or more parts.
+pub(crate) trait Body<T>: Send + 'static {
+    const KIND: Kind;
+    /// Continues the body. Returns `None` if the body awaits. Drops the body before it returns a
+    /// result.
+    fn run(body: &mut Option<Self>, task: *const Header) -> Option<T>
+    where
+        Self: Sized;
+}
+
+/// A closure, which has a stack from start to end.
+pub(crate) struct Plain<F>(pub(crate) F);
+
+impl<T, F: FnOnce() -> T + Send + 'static> Body<T> for Plain<F> {
+    const KIND: Kind = Kind::Stackful;
+
+    fn run(body: &mut Option<Self>, _: *const Header) -> Option<T> {
+        body.take().map(|f| f.0())
+    }
+}
+
+/// A future, which has a stack during each poll.
+pub(crate) struct Awaited<F>(pub(crate) F);
+
+impl<F: Future + Send + 'static> Body<F::Output> for Awaited<F> {
+    const KIND: Kind = Kind::Async;
+
+    fn run(body: &mut Option<Self>, task: *const Header) -> Option<F::Output> {
+        let future = body.as_mut()?;
+        // SAFETY: the body stays in the block of the task until it is dropped there.
+        let future = unsafe { Pin::new_unchecked(&mut future.0) };
+        // SAFETY: the running task is alive.
+        let waker = unsafe { TaskRef::borrowed_waker(task) };
+        match future.poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => None,
+            Poll::Ready(result) => {
+                *body = None;
+                Some(result)
+            }
+        }
+    }
+}
+
+/// Payload that unwinds the stack of a task that ends early without a panic.
+pub(crate) enum Unwind {
+    Exit,
+    Cancel,
+}
+
+/// Calls `f`, and discards a panic in it. For code of users, mostly destructors, whose panic no
+/// caller can receive: it must end neither the task that runs on this thread, nor the worker.
+pub(crate) fn discard_panic(f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        // The destructor of the payload may panic as well.
+        std::mem::forget(payload);
+    }
+}
+
+fn failure(payload: Box<dyn Any + Send>) -> Failure {
+    match payload.downcast::<Unwind>() {
+        Ok(unwind) => match *unwind {
+            Unwind::Exit => Failure::Exited,
+            Unwind::Cancel => current::cancellation(),
+        },
+        Err(payload) => Failure::Panicked(Panic::new(payload)),
+    }
+}
+
+struct Typed<B, T>(PhantomData<(B, T)>);
+
+impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
+    const VTABLE: Vtable = Vtable { run: Self::run, fail: Self::fail, free: Self::free };
+
+    unsafe fn run(task: *const Header) -> Outcome {
+        // SAFETY: the vtable belongs to this type of block, and the caller runs the task.
+        let block = unsafe { &*task.cast::<Block<B, T>>() };
+        let cancelled = B::KIND == Kind::Async && block.header.is_cancelled();
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: only the running task uses its body.
+            let body = unsafe { &mut *block.body.get() };
+            if cancelled {
+                *body = None;
+                std::panic::resume_unwind(Box::new(Unwind::Cancel));
+            }
+            B::run(body, task)
+        }));
+        let result = match ended {
+            Ok(None) => return Outcome::Awaits,
+            Ok(Some(result)) => Ok(result),
+            Err(payload) => {
+                let why = failure(payload);
+                // A future that panicked still exists, and its destructor may panic as well.
+                // SAFETY: as above.
+                discard_panic(|| unsafe { *block.body.get() = None });
+                Err(why)
+            }
+        };
+        block.header.locals.clear();
+        // SAFETY: the joiner reads the result after the end is published in `join`.
+        unsafe { *block.result.get() = Some(result) };
+        Outcome::Ended
+    }
+
+    unsafe fn fail(task: *const Header, why: Failure) {
+        // SAFETY: as in `run`; the task does not run and will not run.
+        let block = unsafe { &*task.cast::<Block<B, T>>() };
+        // SAFETY: as in `run`.
+        discard_panic(|| unsafe { *block.body.get() = None });
+        // SAFETY: as in `run`.
+        unsafe { *block.result.get() = Some(Err(why)) };
+    }
+
+    unsafe fn free(task: *mut Header) {
+        let block = task.cast::<Block<B, T>>();
+        // The destructor of a result without a joiner may panic, and no caller can receive that.
+        // SAFETY: `create` made a block of this type, and there are no references to it.
+        discard_panic(|| unsafe { ptr::drop_in_place(block) });
+        // SAFETY: `create` allocated the block for this type.
+        unsafe {
+            block::release(NonNull::new_unchecked(block.cast()), Layout::new::<Block<B, T>>())
+        };
+    }
+}
+
+/// Parameters of a new task.
+pub(crate) struct Params {
+    pub(crate) id: u64,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) priority: Priority,
+    pub(crate) stack_size: u32,
+    pub(crate) stealable: bool,
+    pub(crate) marked: bool,
+    pub(crate) created_ns: u64,
+    pub(crate) runtime: u32,
+    pub(crate) scope: Option<Arc<ScopeCore>>,
+}
+
+impl Params {
+    pub(crate) fn new(id: u64) -> Params {
+        Params {
+            id,
+            name: None,
+            priority: Priority::default(),
+            stack_size: 0,
+            stealable: false,
+            marked: false,
+            created_ns: 0,
+            runtime: 0,
+            scope: None,
+        }
+    }
+}
+
+/// Creates a task, which its scope counts until `publish_end`. Returns a reference for the runtime,
+/// and the join handle; `None` if there is no memory.
+pub(crate) fn create<T: Send + 'static, B: Body<T>>(
+    params: Params,
+    body: B,
+) -> Option<(TaskRef, JoinHandle<T>)> {
+    let block = block::allocate(Layout::new::<Block<B, T>>())?.cast::<Block<B, T>>().as_ptr();
+    // SAFETY: the memory was allocated for this type above.
+    unsafe {
+        // The header is constructed in place, because copying it takes as long as filling it.
+        (&raw mut (*block).header).write(Header {
+            priority: params.priority.0,
+            stack_size: params.stack_size,
+            stealable: Cell::new(params.stealable),
+            marked: params.marked,
+            created_ns: Cell::new(params.created_ns),
+            runtime: params.runtime,
+            scope: params.scope,
+            refs: AtomicUsize::new(2),
+            handled: AtomicBool::new(true),
+            ..Header::new(params.id, params.name, B::KIND, &Typed::<B, T>::VTABLE)
+        });
+        (&raw mut (*block).result).write(UnsafeCell::new(None));
+        (&raw mut (*block).body).write(UnsafeCell::new(Some(body)));
+    }
+    // SAFETY: `refs` counts two references.
+    Some(unsafe {
+        let task = block.cast::<Header>();
+        (*task).scope.iter().for_each(|scope| scope.begin_task());
+        (TaskRef::from_raw(task), JoinHandle::new(TaskRef::from_raw(task)))
+    })
+}

@@ -1,0 +1,145 @@
+//! Waiting for the end of a task.
+
+use super::TaskRef;
+use super::body::Block;
+use crate::current::{self, Awaits, TimeLimit};
+use crate::error::Failure;
+use crate::runtime::Inner;
+use crate::waiter;
+use corebeat_sync::atomic::Ordering;
+use std::cell::UnsafeCell;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Permission to wait for the end of a task and to take its result. A task whose handle is dropped
+/// continues to run.
+pub struct JoinHandle<T> {
+    task: TaskRef,
+    result: PhantomData<fn() -> T>,
+}
+
+impl<T> JoinHandle<T> {
+    /// `task` is a block with a result of type `T`, and this is its only handle.
+    pub(super) fn new(task: TaskRef) -> JoinHandle<T> {
+        JoinHandle { task, result: PhantomData }
+    }
+}
+
+impl<T: Send + 'static> JoinHandle<T> {
+    /// Waits for the end of the task and returns its result. Blocks the calling task, or the
+    /// calling thread if it is no task.
+    ///
+    /// # Errors
+    ///
+    /// The task panicked, exited, was in a deadlock, or was cancelled; or the caller is unwinding,
+    /// and the task has not ended.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the handle was awaited before and returned the result.
+    pub fn join(self) -> Result<T, Failure> {
+        if self.wait() { self.take() } else { Err(Failure::Unwinding) }
+    }
+
+    /// Waits for the end of the task as [`JoinHandle::join`] does, at most for `time`. Returns
+    /// `None` if the task has not ended.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the handle has returned the result before.
+    pub fn join_timeout(&mut self, time: Duration) -> Option<Result<T, Failure>> {
+        let limit = TimeLimit::begin(time);
+        let has_ended = self.wait();
+        drop(limit);
+        has_ended.then(|| self.take())
+    }
+
+    /// Waits for the end of the task. Returns false if the caller must not wait.
+    fn wait(&self) -> bool {
+        let task = self.task.header();
+        while !task.has_ended() {
+            if !current::may_block() {
+                return false;
+            }
+            let token = waiter::blocking_token();
+            // Replaces the token of a waker, if the handle was polled before.
+            if waiter::leave(&task.join, token) {
+                current::block_on_task(&task.join, token, task.id);
+            }
+        }
+        true
+    }
+
+    fn take(&self) -> Result<T, Failure> {
+        let block = self.task.as_ptr().cast::<Block<(), T>>();
+        // SAFETY: the offsets of the first two fields do not depend on the body. The task has
+        // ended, and only this handle takes the result.
+        let result = unsafe {
+            &mut *(&raw const (*block).result).cast::<UnsafeCell<Option<_>>>().cast_mut()
+        };
+        result.get_mut().take().expect("the handle has returned the result of the task before")
+    }
+
+    /// Requests the early end of the task: it is unwound where it waits, or at its next wait, and
+    /// fails with [`Failure::Aborted`]. Its streams close. A task that has not started never runs.
+    /// Has no effect on a task that ends without a wait. Takes time for each task of the runtime.
+    pub fn abort(&self) {
+        let task = self.task.header();
+        task.abort();
+        if let Some(inner) = Inner::with_number(task.runtime) {
+            inner.abort_tasks(|blocking| blocking.id == task.id);
+        }
+    }
+
+    /// Returns whether the task has ended, so that `join` would not wait.
+    pub fn is_finished(&self) -> bool {
+        self.task.header().has_ended()
+    }
+
+    /// Returns the number of the task, unique in this process.
+    pub fn id(&self) -> u64 {
+        self.task.header().id
+    }
+}
+
+impl<T: Send + 'static> Future for JoinHandle<T> {
+    type Output = Result<T, Failure>;
+
+    /// Waits in an async task, which holds no stack meanwhile. Panics if it is polled again after
+    /// it returned the result.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let task = self.task.header();
+        if task.has_ended() {
+            return Poll::Ready(self.take());
+        }
+        // As in `ReadAnyAsync::poll`.
+        let old = task.join.load(Ordering::Relaxed);
+        if waiter::is_token(old) {
+            waiter::withdraw(&task.join, old);
+        }
+        let token = waiter::awaiting_token(context.waker());
+        current::note_await(token, Awaits::Task(task.id));
+        if waiter::leave(&task.join, token) { Poll::Pending } else { Poll::Ready(self.take()) }
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        let task = self.task.header();
+        let token = task.join.load(Ordering::Relaxed);
+        if waiter::is_token(token) {
+            waiter::withdraw(&task.join, token);
+        }
+        // Relaxed: ordered before the drop of the reference by its release, see `wakers`.
+        task.handled.store(false, Ordering::Relaxed);
+    }
+}
+
+impl<T> std::fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "JoinHandle({})", self.task.header().id)
+    }
+}

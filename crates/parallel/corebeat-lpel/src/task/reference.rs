@@ -1,0 +1,113 @@
+//! Counted references to tasks, and wakers of async tasks.
+
+use super::Header;
+use crate::current;
+use crate::retired;
+use corebeat_sync::atomic::Ordering;
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+use std::task::{RawWaker, RawWakerVTable, Waker};
+
+/// A counted reference to a task.
+pub(crate) struct TaskRef(NonNull<Header>);
+
+// SAFETY: the header is Sync, and body and result are Send.
+unsafe impl Send for TaskRef {}
+// SAFETY: as above.
+unsafe impl Sync for TaskRef {}
+
+impl TaskRef {
+    pub(crate) fn into_raw(self) -> *const Header {
+        ManuallyDrop::new(self).0.as_ptr()
+    }
+
+    /// # Safety
+    ///
+    /// `task` owns a reference, which the result takes over.
+    pub(crate) unsafe fn from_raw(task: *const Header) -> TaskRef {
+        // SAFETY: the caller has a reference, so the pointer is not null.
+        TaskRef(unsafe { NonNull::new_unchecked(task.cast_mut()) })
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: this reference keeps the task alive.
+        unsafe { self.0.as_ref() }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const Header {
+        self.0.as_ptr()
+    }
+
+    /// Returns the async task of a waker, if the waker is from this crate.
+    pub(crate) fn of_waker(waker: &Waker) -> Option<TaskRef> {
+        ptr::eq(waker.vtable(), &WAKER).then(|| {
+            // SAFETY: the data of such a waker is a live task.
+            let task = ManuallyDrop::new(unsafe { TaskRef::from_raw(waker.data().cast()) });
+            TaskRef::clone(&task)
+        })
+    }
+
+    /// Returns a waker of a running async task. It owns no reference, so it must not be dropped.
+    ///
+    /// # Safety
+    ///
+    /// The task is alive as long as the result is used.
+    pub(super) unsafe fn borrowed_waker(task: *const Header) -> ManuallyDrop<Waker> {
+        // SAFETY: the vtable implements the contract of wakers.
+        ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(task.cast(), &WAKER)) })
+    }
+
+    /// Requests another poll of an async task.
+    pub(crate) fn notify(&self) {
+        if self.header().take_await() {
+            // SAFETY: the task awaited, and this call ended the await.
+            unsafe { current::deliver(self.as_ptr()) };
+        }
+    }
+}
+
+impl Clone for TaskRef {
+    fn clone(&self) -> TaskRef {
+        // Relaxed: the existing reference keeps the task alive.
+        self.header().refs.fetch_add(1, Ordering::Relaxed);
+        TaskRef(self.0)
+    }
+}
+
+impl Drop for TaskRef {
+    fn drop(&mut self) {
+        // Release, and acquire below: all uses by others precede the free.
+        if self.header().refs.fetch_sub(1, Ordering::Release) == 1 {
+            // A load instead of a fence: ThreadSanitizer ignores fences.
+            self.header().refs.load(Ordering::Acquire);
+            // SAFETY: the task was removed from the table of its worker when it ended. Its parts
+            // are Send.
+            unsafe { retired::retire(Memory(self.0)) };
+        }
+    }
+}
+
+/// The memory of a task without references.
+struct Memory(NonNull<Header>);
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: there are no references to the task.
+        unsafe { (self.0.as_ref().vtable.free)(self.0.as_ptr()) };
+    }
+}
+
+/// Functions of wakers. The data of a waker is a task; the waker owns a reference to it.
+static WAKER: RawWakerVTable = RawWakerVTable::new(
+    |data| {
+        // SAFETY: the data is a task that the waker owns a reference to.
+        let task = ManuallyDrop::new(unsafe { TaskRef::from_raw(data.cast()) });
+        RawWaker::new(TaskRef::clone(&task).into_raw().cast(), &WAKER)
+    },
+    // SAFETY: as above; this function takes the reference over.
+    |data| unsafe { TaskRef::from_raw(data.cast()) }.notify(),
+    // SAFETY: as above; the waker keeps the reference.
+    |data| ManuallyDrop::new(unsafe { TaskRef::from_raw(data.cast()) }).notify(),
+    // SAFETY: as above; this function takes the reference over.
+    |data| drop(unsafe { TaskRef::from_raw(data.cast()) }),
+);

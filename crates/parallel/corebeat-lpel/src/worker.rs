@@ -1,0 +1,729 @@
+//! Workers: each runs its tasks, one after another, and reads its inbox between two tasks.
+//!
+//! The loop is that of Prokesch, A Light-Weight Parallel Execution Layer for Shared-Memory Stream
+//! Processing, 2011, 4.2.1: pick a ready task, switch to the task, return, record, read the
+//! mailbox, repeat. This implementation differs in three points:
+//!
+//! - A worker gives idle workers a share of its new tasks ([`share`]), and an idle worker may steal
+//!   a task that has not started.
+//! - Before a worker sleeps, it searches for work for a few microseconds, because waking a thread
+//!   takes longer.
+//! - One `heavy` fence before the sleep covers every way in which another thread may provide work
+//!   at that moment (inbox, tasks to steal, changed slots). Thus no other thread needs a full
+//!   fence: see [`sleep`](crate::sleep).
+
+mod carriers;
+mod idle;
+mod share;
+mod timer;
+
+pub(crate) use idle::SpinLimit;
+pub(crate) use share::IdleCount;
+pub(crate) use timer::{Key as TimerKey, Target};
+
+use crate::block::Blocks;
+use crate::counter::Counts;
+use crate::current;
+use crate::deque::{self, Steal, Stealer};
+use crate::error::Failure;
+use crate::inbox::Inbox;
+use crate::monitor::{Direction, StreamUse, Watch};
+use crate::recheck::{Deferred, Recheck};
+use crate::retired;
+use crate::runtime::Inner;
+use crate::scheduler::{Ready, ReadySet};
+use crate::sleep::Sleep;
+use crate::stream::{Core, Shared};
+use crate::table::Table;
+use crate::task::{self, Header, Kind, Outcome, Status, TaskRef};
+use carriers::Carriers;
+use corebeat_sync::CachePadded;
+use corebeat_sync::asymmetric::{heavy_fence, light_fence};
+use corebeat_sync::atomic::Ordering;
+use share::{Burst, FIRM, Idleness};
+use std::cell::{Cell, RefCell};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use timer::Timers;
+
+/// Number of steps of a busy worker between two rounds of periodic work.
+const PERIODIC_STEPS: u32 = 64;
+/// While other tasks are ready, a worker admits one unstarted task per this number of steps. An
+/// admitted task cannot be stolen.
+const ADMIT_STEPS: u32 = 8;
+/// Number of rounds of periodic work per round with a `heavy` fence.
+const HEAVY_ROUNDS: u32 = 64;
+/// Time after which an async task retries to get a stack.
+const STACK_RETRY_NS: u64 = 1_000_000;
+/// Bit of stamps that identify a dispatch. Other stamps identify a task.
+const DISPATCH_STAMPS: u64 = 1 << 39;
+
+/// One of the workers of a runtime.
+pub(crate) struct Worker {
+    pub(crate) index: usize,
+    home: u64,
+    inner: OnceLock<*const Inner>,
+    inbox: CachePadded<Inbox<Header>>,
+    pub(crate) sleep: CachePadded<Sleep>,
+    pub(crate) idleness: CachePadded<Idleness>,
+    pub(crate) stealer: Stealer<TaskRef>,
+    pub(crate) table: Table,
+    pub(crate) counts: CachePadded<Counts>,
+    /// State that only the worker's thread uses.
+    own: Own,
+}
+
+// SAFETY: only the thread that runs the worker uses `own`. The other fields are Sync, or state at
+// their place why they may be shared.
+unsafe impl Sync for Worker {}
+// SAFETY: as above.
+unsafe impl Send for Worker {}
+
+struct Own {
+    ready: ReadySet,
+    /// Tasks that have not started.
+    unstarted: deque::Worker<TaskRef>,
+    /// Upper bound of the number of unstarted tasks. Other workers may have stolen some.
+    unstarted_max: Cell<usize>,
+    burst: Burst,
+    /// Whether the task that this worker started last blocked in its first dispatch.
+    starts_block: Cell<bool>,
+    deferred: RefCell<Vec<Deferred>>,
+    timers: Timers,
+    carriers: Carriers,
+    /// Steps until the next round of periodic work.
+    steps_left: Cell<u32>,
+    rounds: Cell<u32>,
+    blocks: Blocks,
+    /// Unused numbers for tasks and timers.
+    ids: Cell<std::ops::Range<u64>>,
+    watch: Option<Watch>,
+    dispatch_stamp: Cell<u64>,
+    /// Time for which the worker searches for work before it sleeps.
+    spin: Duration,
+    /// Number of cancellation requests that the worker has handled.
+    handled_requests: Cell<u64>,
+}
+
+/// Parameters of a worker.
+pub(crate) struct WorkerConfig {
+    pub(crate) index: usize,
+    pub(crate) ready: ReadySet,
+    pub(crate) watch: Option<Watch>,
+    pub(crate) spin: Duration,
+}
+
+impl Worker {
+    pub(crate) fn new(config: WorkerConfig) -> Worker {
+        let unstarted = deque::Worker::new_fifo();
+        Worker {
+            index: config.index,
+            home: current::new_home(),
+            inner: OnceLock::new(),
+            inbox: CachePadded::new(Inbox::new()),
+            sleep: CachePadded::new(Sleep::new()),
+            idleness: CachePadded::default(),
+            stealer: unstarted.stealer(),
+            table: Table::new(),
+            counts: CachePadded::default(),
+            own: Own {
+                ready: config.ready,
+                unstarted,
+                unstarted_max: Cell::new(0),
+                burst: Burst::default(),
+                starts_block: Cell::new(true),
+                deferred: RefCell::default(),
+                timers: Timers::default(),
+                carriers: Carriers::default(),
+                steps_left: Cell::new(PERIODIC_STEPS),
+                rounds: Cell::new(0),
+                blocks: Blocks::default(),
+                ids: Cell::new(0..0),
+                watch: config.watch,
+                dispatch_stamp: Cell::new(0),
+                spin: config.spin,
+                handled_requests: Cell::new(0),
+            },
+        }
+    }
+
+    pub(crate) fn attach(&self, inner: *const Inner) {
+        let _ = self.inner.set(inner);
+    }
+
+    #[inline(always)]
+    pub(crate) fn inner(&self) -> &Inner {
+        let inner = *self.inner.get().expect("a worker is attached before it runs");
+        // SAFETY: the worker is a part of the runtime.
+        unsafe { &*inner }
+    }
+
+    pub(crate) fn home(&self) -> u64 {
+        self.home
+    }
+
+    // ---- for other threads
+
+    /// Sends a task of this worker, from another thread.
+    pub(crate) fn send(&self, task: *const Header) {
+        // A thread outside must keep the runtime alive: the sent task may be its last one.
+        let is_outside = current::worker().is_none_or(|w| !std::ptr::eq(w.inner(), self.inner()));
+        let keep_alive = is_outside.then(|| self.inner().to_arc());
+        // SAFETY: the task is new, or the caller took its only token. So the task is in no inbox,
+        // and is alive.
+        unsafe { self.inbox.push(task) };
+        light_fence();
+        self.wake();
+        drop(keep_alive);
+    }
+
+    /// Wakes the worker if it sleeps. The caller posts the news for the worker before a `light`
+    /// fence.
+    pub(crate) fn wake(&self) -> bool {
+        self.sleep.wake(|| self.inner().count_woken_worker())
+    }
+
+    // ---- for tasks of this worker, on its thread
+
+    /// Makes a task of this worker ready.
+    #[inline]
+    pub(crate) fn make_ready(&self, task: *const Header) {
+        // SAFETY: the task was woken, or yields, so it is alive.
+        let header = unsafe { &*task };
+        if !header.queued.replace(true) {
+            header.set_status(Status::Ready);
+            self.counts.wakeups.add(1);
+            self.own.ready.put(Ready(task));
+        }
+    }
+
+    /// Wakes the owner of a blocking token, a task of this worker.
+    #[inline]
+    pub(crate) fn wake_task(&self, task: *const Header) {
+        // SAFETY: the task was blocked until now.
+        unsafe { (*task).delivered.set(true) };
+        self.make_ready(task);
+    }
+
+    /// Takes a new task that a task of this worker spawned.
+    pub(crate) fn adopt(&self, task: TaskRef) {
+        self.counts.spawned.add(1);
+        self.take_new(task);
+    }
+
+    /// Takes a new task, which other workers may steal if its parameters allow that.
+    fn take_new(&self, task: TaskRef) {
+        if task.header().stealable.get() && self.inner().workers.len() > 1 {
+            self.count_in_burst();
+            self.own.unstarted.push(task);
+            self.own.unstarted_max.set(self.own.unstarted_max.get() + 1);
+            light_fence();
+            self.inner().wake_one_worker();
+        } else {
+            self.queue_new(task);
+        }
+    }
+
+    fn queue_new(&self, task: TaskRef) {
+        let task = task.into_raw();
+        // SAFETY: the ready set owns the reference of the runtime now.
+        unsafe { (*task).queued.set(true) };
+        self.own.ready.put(Ready(task));
+    }
+
+    /// Returns the free memory blocks for tasks.
+    pub(crate) fn blocks(&self) -> &Blocks {
+        &self.own.blocks
+    }
+
+    /// Returns an unused number for a task or timer.
+    #[inline]
+    pub(crate) fn new_id(&self) -> u64 {
+        let mut ids = self.own.ids.take();
+        let id = ids.next().unwrap_or_else(|| {
+            ids = Inner::new_ids();
+            ids.next().expect("a block of numbers is not empty")
+        });
+        self.own.ids.set(ids);
+        id
+    }
+
+    /// Sets a timer, which runs after `time_ns`.
+    pub(crate) fn set_timer(&self, time_ns: u64, target: Target) -> TimerKey {
+        let key = (self.inner().clock.now_ns().saturating_add(time_ns), self.new_id());
+        self.own.timers.set(key, target);
+        key
+    }
+
+    /// Removes a timer, if it has not run.
+    pub(crate) fn remove_timer(&self, key: TimerKey) {
+        self.own.timers.remove(key);
+    }
+
+    /// Defers a recheck until the next `heavy` fence.
+    pub(crate) fn defer<T: Send + 'static>(&self, recheck: Recheck<&Arc<Shared<T>>>) {
+        self.own.deferred.borrow_mut().push(recheck.into_deferred());
+    }
+
+    /// Adds an entry for the use of a stream by the running task to the monitor's records. Returns
+    /// null if the monitor does not record the use.
+    #[inline(always)]
+    pub(crate) fn add_use(
+        &self,
+        core: &Core,
+        direction: Direction,
+        opened: bool,
+        items: u64,
+    ) -> *mut StreamUse {
+        match &self.own.watch {
+            Some(watch) if self.watches_streams() => watch.add_use(core, direction, opened, items),
+            _ => std::ptr::null_mut(),
+        }
+    }
+
+    /// Returns whether the monitor records the stream use of the running task.
+    #[inline(always)]
+    pub(crate) fn watches_streams(&self) -> bool {
+        let Some(watch) = &self.own.watch else { return false };
+        let task = current::with(|c| c.task.get());
+        // SAFETY: the running task is alive.
+        !task.is_null() && watch.watches_streams(unsafe { (*task).marked })
+    }
+
+    // ---- steps
+
+    /// Executes one step of the loop. Returns false if no task was ready.
+    #[inline(always)]
+    pub(crate) fn step(&self) -> bool {
+        if !self.inbox.is_empty() {
+            self.read_inbox();
+        }
+        let steps = self.own.steps_left.get() - 1;
+        self.own.steps_left.set(steps);
+        if steps == 0 {
+            self.do_periodic_work();
+        }
+        if self.own.unstarted_max.get() > 0
+            && (self.own.ready.is_empty() || steps.is_multiple_of(ADMIT_STEPS))
+        {
+            self.admit_unstarted();
+        }
+        match self.own.ready.fetch() {
+            Some(Ready(task)) => {
+                self.dispatch(task);
+                true
+            }
+            None => false,
+        }
+    }
+
+    #[cold]
+    fn do_periodic_work(&self) {
+        self.own.steps_left.set(PERIODIC_STEPS);
+        self.run_timers();
+        self.apply_cancellations();
+        self.steal_from_injector();
+        self.inner().resolve_cycles_rarely();
+        if self.own.deferred.borrow().is_empty() {
+            return;
+        }
+        // A `heavy` fence takes as long as many dispatches, and interrupts all other workers. In
+        // almost all cases, the changes are visible without a fence by now.
+        let rounds = self.own.rounds.get() + 1;
+        self.own.rounds.set(rounds);
+        let is_heavy = rounds.is_multiple_of(HEAVY_ROUNDS);
+        if is_heavy {
+            heavy_fence();
+        }
+        self.recheck_deferred(is_heavy);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_inbox(&self) {
+        let mut new = 0;
+        for task in self.inbox.take() {
+            // SAFETY: a sent task is alive until it has run.
+            let header = unsafe { &*task };
+            if header.worker.load(Ordering::Relaxed).is_null() {
+                new += 1;
+                // SAFETY: the sender passed the reference of the runtime.
+                let task = unsafe { TaskRef::from_raw(task) };
+                if new <= FIRM { self.queue_new(task) } else { self.take_new(task) }
+            } else {
+                header.delivered.set(true);
+                self.counts.mails.add(1);
+                self.make_ready(task);
+            }
+        }
+        self.apply_cancellations();
+    }
+
+    /// Makes cancelled tasks ready to unwind, if there is a new request.
+    pub(crate) fn apply_cancellations(&self) {
+        let requests = self.inner().cancellation.requests();
+        if self.own.handled_requests.replace(requests) == requests {
+            return;
+        }
+        let ending = self.inner().cancellation.is_ending();
+        let mut has_sleepers = false;
+        for task in self.table.tasks() {
+            // SAFETY: tasks in the worker's own table are alive.
+            let header = unsafe { &*task };
+            if ending {
+                header.cancel.store(task::CANCEL_ENDING, Ordering::Release);
+            } else if header.must_abort() {
+                header.abort();
+            }
+            if !header.is_cancelled() {
+                continue;
+            }
+            match header.status() {
+                Status::Awaiting if header.take_await() => self.make_ready(task),
+                Status::Awaiting => {}
+                Status::Sleeping => {
+                    has_sleepers = true;
+                    self.wake_task(task);
+                }
+                status if status.is_blocked() => self.make_ready(task),
+                _ => {}
+            }
+        }
+        if has_sleepers {
+            // SAFETY: a task with a timer sleeps, or waits with a time limit. It has not run since,
+            // and it removes its timer before it ends.
+            self.own.timers.retain_tasks(|task| unsafe { !(*task).is_cancelled() });
+        }
+    }
+
+    /// Moves one unstarted task to the ready set.
+    #[cold]
+    #[inline(never)]
+    fn admit_unstarted(&self) {
+        self.share_unstarted();
+        match self.own.unstarted.pop() {
+            Some(task) => {
+                self.own.unstarted_max.set(self.own.unstarted_max.get() - 1);
+                self.own.burst.started.set(self.own.burst.started.get() + 1);
+                self.queue_new(task);
+            }
+            None => self.own.unstarted_max.set(0),
+        }
+    }
+
+    fn run_timers(&self) {
+        self.own.timers.run(
+            || self.inner().clock.now_ns(),
+            |target| match target {
+                Target::Task(task) => {
+                    // SAFETY: a task removes its timer before it ends.
+                    let header = unsafe { &*task };
+                    match header.status() {
+                        Status::Sleeping => header.delivered.set(true),
+                        _ => header.expire(),
+                    }
+                    self.make_ready(task);
+                }
+                Target::Future(waker) => task::discard_panic(|| waker.wake()),
+            },
+        );
+    }
+
+    /// Returns when the next timer is due.
+    pub(crate) fn next_due_ns(&self) -> Option<u64> {
+        self.own.timers.next_due_ns()
+    }
+
+    /// Wakes the owners of deferred rechecks whose slots have changed, as far as the changes are
+    /// visible, and drops their rechecks. After a `heavy` fence, all rechecks are dropped: a change
+    /// that is not visible then is made by a thread that finds the token.
+    fn recheck_deferred(&self, after_heavy: bool) {
+        let mut deferred = self.own.deferred.take();
+        deferred.extract_if(.., |recheck| recheck.resolve() || after_heavy).for_each(retire);
+        // A drop of a retired recheck may have added new ones.
+        deferred.append(&mut self.own.deferred.borrow_mut());
+        self.own.deferred.replace(deferred);
+    }
+
+    fn steal_from_injector(&self) -> bool {
+        self.steal_with(|| self.inner().injector.steal_batch_and_pop(&self.own.unstarted))
+    }
+
+    fn steal_from(&self, victim: &Worker) -> bool {
+        let stolen = self.steal_with(|| victim.stealer.steal_batch_and_pop(&self.own.unstarted));
+        if stolen {
+            self.counts.steals.add(1);
+        }
+        stolen
+    }
+
+    fn steal_with(&self, steal: impl Fn() -> Steal<TaskRef>) -> bool {
+        loop {
+            match steal() {
+                Steal::Success(task) => {
+                    let left = self.own.unstarted.len();
+                    self.own.unstarted_max.set(left);
+                    self.own.burst.restart(left);
+                    self.queue_new(task);
+                    return true;
+                }
+                Steal::Empty => return false,
+                Steal::Retry => {}
+            }
+        }
+    }
+
+    fn steal(&self) -> bool {
+        if self.steal_from_injector() {
+            return true;
+        }
+        self.others().any(|victim| !victim.stealer.is_empty() && self.steal_from(victim))
+    }
+
+    /// Returns all other workers, the next one first.
+    fn others(&self) -> impl Iterator<Item = &Worker> {
+        let workers = &self.inner().workers;
+        (1..workers.len()).map(|i| &workers[(self.index + i) % workers.len()])
+    }
+
+    // ---- dispatch
+
+    #[inline(always)]
+    fn dispatch(&self, task: *const Header) {
+        // SAFETY: the task was in the ready set, so it is alive until it ends, which is at the end
+        // of this function.
+        let header = unsafe { &*task };
+        let worker = header.worker.load(Ordering::Relaxed).cast_const();
+        assert!(
+            worker.is_null() || std::ptr::eq(worker, self),
+            "a scheduler returned a task of another worker: it must return what was put into it"
+        );
+        header.queued.set(false);
+        if header.carrier.get().is_null() {
+            if !self.begin(task) {
+                return;
+            }
+            if let (Some(name), 0) = (&header.name, header.dispatches.get()) {
+                corebeat_probe::name_task(header.id, name);
+            }
+        }
+        header.set_status(Status::Running);
+        header.dispatches.set(header.dispatches.get() + 1);
+        self.counts.dispatches.add(1);
+        let stamp = match &self.own.watch {
+            Some(watch) if watch.watches_streams(header.marked) => {
+                let number = self.own.dispatch_stamp.get() + 1;
+                self.own.dispatch_stamp.set(number);
+                current::stamp(self.home, DISPATCH_STAMPS | number)
+            }
+            _ => header.stamp.get(),
+        };
+        let outcome = current::with(|c| {
+            c.task.set(task);
+            c.stamp.set(stamp);
+            // SAFETY: the task owns a carrier, which only this function resumes.
+            unsafe { (*header.carrier.get()).resume() };
+            c.task.set(std::ptr::null());
+            c.outcome.get()
+        });
+        // Attributes the calls that probes recorded on this thread to the task.
+        corebeat_probe::task(header.id);
+        if let Some(watch) = &self.own.watch {
+            let status = match outcome {
+                Outcome::Ended => Status::Zombie,
+                Outcome::Awaits => Status::Awaiting,
+                Outcome::Yielded => Status::Ready,
+                Outcome::Blocked => header.status(),
+            };
+            watch.dispatched(header, status);
+        }
+        if header.dispatches.get() == 1 {
+            self.predict(outcome, header.status());
+        }
+        match outcome {
+            Outcome::Blocked => {}
+            Outcome::Yielded => {
+                header.queued.set(true);
+                self.own.ready.put(Ready(task));
+            }
+            Outcome::Awaits => {
+                self.release_carrier(header);
+                header.set_status(Status::Awaiting);
+                if !header.begin_await() {
+                    self.make_ready(task);
+                }
+            }
+            Outcome::Ended => {
+                self.release_carrier(header);
+                self.end(task);
+            }
+        }
+    }
+
+    /// Prepares a task without a stack for its dispatch: at its start, or after an await. Returns
+    /// false if the task does not run.
+    #[inline(never)]
+    fn begin(&self, task: *const Header) -> bool {
+        // SAFETY: the task was in the ready set, so it is alive.
+        let header = unsafe { &*task };
+        if header.worker.load(Ordering::Relaxed).is_null() {
+            // Relaxed: published with the first token that the task leaves.
+            header.worker.store(std::ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
+            header.stamp.set(current::stamp(self.home, header.id));
+            header.place.set(self.table.insert(task));
+            self.counts.started.add(1);
+            if self.inner().cancellation.is_ending() {
+                self.abandon(task, Failure::Cancelled);
+                return false;
+            }
+            if header.must_abort() {
+                self.abandon(task, Failure::Aborted);
+                return false;
+            }
+        } else if header.kind == Kind::Async {
+            // This dispatch is what was delivered. Without the reset, code in the poll that blocks
+            // would take the delivery for its own wake-up.
+            header.delivered.set(false);
+            header.forget_await();
+            header.end_await();
+        }
+        match self.borrow_carrier(header.stack_size) {
+            Ok(carrier) => {
+                // SAFETY: the carrier is on loan to this task now.
+                header.guard.set(unsafe { (*carrier).guard() });
+                header.carrier.set(carrier);
+                true
+            }
+            Err(_) if header.dispatches.get() > 0 && !header.is_cancelled() => {
+                // The task has started. Other tasks will return their stacks.
+                header.set_status(Status::Sleeping);
+                self.set_timer(STACK_RETRY_NS, Target::Task(task));
+                false
+            }
+            Err(why) => {
+                let why = Failure::NoStack(why);
+                let id = header.id;
+                let report = || format!("task {id} and perhaps other tasks did not run: {why}");
+                self.inner().detector.report_later(report);
+                self.abandon(task, why);
+                false
+            }
+        }
+    }
+
+    /// Ends a task without running it.
+    fn abandon(&self, task: *const Header, why: Failure) {
+        // SAFETY: the worker owns the task, and the task does not run.
+        unsafe { task::fail(task, why) };
+        // SAFETY: as above. The task may have run before, so it may have locals.
+        unsafe { &(*task).locals }.clear();
+        self.end(task);
+    }
+
+    #[inline]
+    fn end(&self, task: *const Header) {
+        // SAFETY: the worker owns the reference of the runtime.
+        let task = unsafe { TaskRef::from_raw(task) };
+        self.table.remove(task.header().place.get());
+        self.counts.ended.add(1);
+        task::publish_end(task.header());
+    }
+
+    /// Excludes the time up to now from the execution time of the next task.
+    pub(crate) fn restart_watch(&self) {
+        self.own.watch.iter().for_each(Watch::restart);
+    }
+
+    /// Returns the time of the monitor's clock; 0 without a monitor.
+    pub(crate) fn monitor_ns(&self) -> u64 {
+        self.own.watch.as_ref().map_or(0, |w| w.now_ns())
+    }
+
+    /// Returns tasks that were sent and did not arrive. Only for the end of a runtime, when no
+    /// thread runs the worker.
+    pub(crate) fn unstarted(&self) -> impl Iterator<Item = TaskRef> {
+        // SAFETY: only new tasks are left, which own the reference of the runtime.
+        let sent = self.inbox.take().map(|task| unsafe { TaskRef::from_raw(task) });
+        sent.chain(std::iter::from_fn(|| self.own.unstarted.pop()))
+    }
+
+    // ---- life
+
+    /// Runs a worker on its own thread until the runtime ends.
+    pub(crate) fn run(&self) {
+        self.sleep.set_thread();
+        self.idleness.end(self.inner());
+        let _saved = self.enter();
+        let abort = AbortOnPanic;
+        loop {
+            while self.step() {}
+            if self.inner().cancellation.is_over()
+                && self.table.tasks().next().is_none()
+                && self.inbox.is_empty()
+            {
+                break;
+            }
+            self.idle();
+        }
+        self.leave();
+        std::mem::forget(abort);
+    }
+
+    /// Makes the calling thread the thread of this worker, until the result is dropped.
+    pub(crate) fn enter(&self) -> current::Saved {
+        let saved = current::with(|c| {
+            let saved = current::Saved::of(c);
+            c.worker.set(self);
+            c.task.set(std::ptr::null());
+            c.stamp.set(current::stamp(self.home, 0));
+            saved
+        });
+        if let Some(watch) = &self.own.watch {
+            watch.restart();
+        }
+        saved
+    }
+
+    /// Releases the resources of the worker, at its end.
+    pub(crate) fn leave(&self) {
+        // For rechecks of sets that have left the runtime.
+        heavy_fence();
+        self.recheck_deferred(true);
+        self.trim_carriers(0);
+        if let Some(watch) = &self.own.watch {
+            watch.ended(self.index);
+        }
+    }
+
+    /// Searches for work of any origin, on behalf of a deterministic runtime whose workers found no
+    /// ready task. Returns whether there is work.
+    pub(crate) fn search_everywhere(&self) -> bool {
+        heavy_fence();
+        self.recheck_deferred(true);
+        self.apply_cancellations();
+        self.run_timers();
+        self.steal();
+        !self.own.ready.is_empty() || !self.inbox.is_empty()
+    }
+}
+
+/// Aborts the program when it is dropped, which happens when a panic leaves the loop of a worker.
+/// The tasks of that worker could never continue, and nothing would report that.
+pub(crate) struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        eprintln!(
+            "corebeat-lpel: a worker panicked between two tasks, in its scheduler, its listener, \
+             or a destructor: fix the panic"
+        );
+        std::process::abort();
+    }
+}
+
+/// Retires a recheck. A dump may have found its stream through a task whose status says that the
+/// task waits there, although both ends may be dropped.
+fn retire(recheck: Deferred) {
+    // SAFETY: only the worker owned the recheck. Items are Send, so any thread may drop it.
+    unsafe { retired::retire(recheck) };
+}

@@ -1,0 +1,184 @@
+//! Distribution of new tasks to idle workers.
+//!
+//! A started task never changes its worker. If a worker starts several tasks that soon wait for
+//! items, it keeps all of them, although other workers are idle: a thief arrives too late, because
+//! waking a thread takes longer than starting a task. Therefore a worker gives idle workers a share
+//! of its unstarted tasks before it starts the rest. The shares consist of neighbours, because a
+//! pipeline is usually spawned in order, and an item should rarely change its worker.
+//!
+//! For the same reason, an idle worker waits for its share before it steals: otherwise it would
+//! take each task of a fan-out at the moment at which the task is spawned.
+//!
+//! A share only pays for tasks that wait for items. A task that runs to its end in its first
+//! dispatch should be started at once, and not wait until another thread wakes up. The worker
+//! predicts that new tasks will wait if the last task did that it started.
+//!
+//! Pipelines that grow should stay together as well: each stage spawns the next one, perhaps with a
+//! few tasks beside it. Therefore small shares go only to workers with less than half as many
+//! tasks, so that the parts of a growing pipeline become longer and longer.
+
+use super::Worker;
+use crate::current;
+use crate::runtime::Inner;
+use crate::task::{Outcome, Status, TaskRef};
+use std::cell::Cell;
+// Hints, which no protocol depends on, so the models do not include them.
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Number of received tasks that no other worker may steal back. Otherwise the giver, which may
+/// still search for work, would take the only tasks of a worker that is waking up.
+pub(super) const FIRM: usize = 2;
+
+/// A burst of fewer tasks is small.
+const SMALL: usize = 4;
+
+/// Whether a worker is idle: it searches for work, sleeps, or is being woken.
+#[derive(Default)]
+pub(crate) struct Idleness(AtomicBool);
+
+/// Number of idle workers.
+#[derive(Default)]
+pub(crate) struct IdleCount(AtomicUsize);
+
+impl Idleness {
+    pub(crate) fn begin(&self, inner: &Inner) {
+        // Relaxed: a hint.
+        if !self.0.swap(true, Ordering::Relaxed) {
+            inner.activity.idle.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the idleness: the worker works, or has received its share. Returns whether it was idle.
+    pub(crate) fn end(&self, inner: &Inner) -> bool {
+        // Relaxed: a hint.
+        let was_idle = self.0.swap(false, Ordering::Relaxed);
+        if was_idle {
+            inner.activity.idle.0.fetch_sub(1, Ordering::Relaxed);
+        }
+        was_idle
+    }
+
+    fn is_idle(&self) -> bool {
+        // Relaxed: a hint.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl IdleCount {
+    fn is_zero(&self) -> bool {
+        // Relaxed: a hint.
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// Tasks that entered the list of unstarted tasks of a worker since the list was empty.
+#[derive(Default)]
+pub(super) struct Burst {
+    /// Number of these tasks.
+    pub(super) tasks: Cell<usize>,
+    /// Number of those that the worker itself started.
+    pub(super) started: Cell<usize>,
+    /// Whether the spawner of the last one has spawned other tasks before.
+    pub(super) is_repeated: Cell<bool>,
+}
+
+impl Burst {
+    pub(super) fn restart(&self, tasks: usize) {
+        self.tasks.set(tasks);
+        self.started.set(0);
+    }
+}
+
+impl Worker {
+    /// Gives idle workers equal shares of the unstarted tasks, if these probably will wait.
+    pub(super) fn share_unstarted(&self) {
+        let inner = self.inner();
+        let burst = &self.own.burst;
+        if inner.activity.idle.is_zero() || !self.own.starts_block.get() || !burst.is_repeated.get()
+        {
+            return;
+        }
+        let left = self.own.unstarted.len();
+        let living = self.counts.living() + left as u64;
+        let is_small = burst.tasks.get() < SMALL;
+        let takes = |w: &&Worker| {
+            w.idleness.is_idle()
+                && (!is_small || 2 * w.counts.living() < living)
+                && w.idleness.end(inner)
+        };
+        let idle: Vec<_> = self.others().filter(takes).take(left).collect();
+        if idle.is_empty() {
+            return;
+        }
+        // Stolen tasks count for the others.
+        let kept = (burst.tasks.get() / (idle.len() + 1)).saturating_sub(burst.started.get());
+        let shares = left.saturating_sub(kept);
+        for (n, target) in idle.iter().enumerate() {
+            self.give(shares * (n + 1) / idle.len() - shares * n / idle.len(), target);
+        }
+    }
+
+    /// Counts a task that the running task spawns for any worker.
+    pub(super) fn count_in_burst(&self) {
+        let Burst { tasks, is_repeated, .. } = &self.own.burst;
+        if self.own.unstarted.is_empty() {
+            self.own.burst.restart(0);
+        }
+        tasks.set(tasks.get() + 1);
+        let spawner = current::with(|c| c.task.get());
+        // SAFETY: the running task is alive.
+        if let Some(spawner) = unsafe { spawner.as_ref() } {
+            is_repeated.set(spawner.has_spawned.replace(true));
+        }
+    }
+
+    /// Predicts whether new tasks will wait for items, after the first dispatch of a task.
+    #[inline]
+    pub(super) fn predict(&self, outcome: Outcome, status: Status) {
+        let prediction = match (outcome, status) {
+            (Outcome::Ended, _) => false,
+            (Outcome::Awaits, _) => true,
+            (Outcome::Blocked, Status::Reading | Status::Writing | Status::Polling) => true,
+            // A task that spawns others and joins them predicts nothing.
+            _ => return,
+        };
+        self.own.starts_block.set(prediction);
+    }
+
+    /// Whether an idle worker waits for its share at first, and steals only before it sleeps.
+    pub(super) fn waits_for_share(&self) -> bool {
+        self.own.starts_block.get()
+    }
+
+    /// Sends unstarted tasks to another worker, as far as no thief takes them.
+    fn give(&self, tasks: usize, target: &Worker) {
+        for _ in 0..tasks {
+            let Some(task) = self.own.unstarted.pop() else { return };
+            self.own.unstarted_max.set(self.own.unstarted_max.get().saturating_sub(1));
+            target.send(task.into_raw());
+        }
+    }
+}
+
+impl Inner {
+    /// Returns an idle worker for a task that a thread outside spawns, each one in turn.
+    pub(crate) fn next_idle_worker(&self) -> Option<&Worker> {
+        if self.activity.idle.is_zero() {
+            return None;
+        }
+        let workers = self.workers.iter().map(|_| &self.workers[self.next_worker()]);
+        workers.into_iter().find(|w| w.idleness.is_idle())
+    }
+
+    /// Passes a new task that any worker may run, from a thread that is no worker.
+    pub(crate) fn inject(&self, task: TaskRef) {
+        match self.next_idle_worker() {
+            Some(worker) => worker.send(task.into_raw()),
+            None => {
+                self.injector.push(task);
+                corebeat_sync::asymmetric::light_fence();
+                self.wake_one_worker();
+            }
+        }
+    }
+}

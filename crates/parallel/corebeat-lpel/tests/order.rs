@@ -1,0 +1,364 @@
+//! Order and place of execution: schedulers, priorities, placements, counters.
+
+use corebeat_lpel::placement::{Balanced, Measured, Place, Placement, RoundRobin, TaskInfo};
+use corebeat_lpel::scheduler::{Fifo, Lifo, Prioritised, Ready, Scheduler};
+use corebeat_lpel::*;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Builds a runtime of one worker with a scheduler.
+fn scheduled<S: Scheduler + Default + 'static>() -> Runtime {
+    Runtime::builder().workers(1).scheduler(|_| Box::new(S::default())).build().unwrap()
+}
+
+/// Returns the order in which a worker runs tasks of these priorities, which are all ready before
+/// the worker runs the first one.
+fn order(rt: &Runtime, priorities: &'static [Priority]) -> Vec<usize> {
+    let ran: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let notes = ran.clone();
+    rt.run(move || {
+        for (n, priority) in priorities.iter().enumerate() {
+            let notes = notes.clone();
+            Task::new().priority(*priority).spawn(move || notes.lock().unwrap().push(n)).unwrap();
+        }
+    })
+    .unwrap();
+    Arc::into_inner(ran).unwrap().into_inner().unwrap()
+}
+
+const LEVELS: &[Priority] =
+    &[Priority::LOW, Priority::NORMAL, Priority::HIGH, Priority(0), Priority::LOW, Priority::HIGH];
+
+#[test]
+fn fifo_runs_tasks_in_order() {
+    assert_eq!(order(&scheduled::<Fifo>(), LEVELS), [0, 1, 2, 3, 4, 5]);
+    // The default.
+    assert_eq!(order(&Runtime::builder().workers(1).build().unwrap(), LEVELS), [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn lifo_runs_tasks_in_reverse_order() {
+    assert_eq!(order(&scheduled::<Lifo>(), LEVELS), [5, 4, 3, 2, 1, 0]);
+}
+
+#[test]
+fn prioritised_runs_urgent_tasks_first_and_equals_in_order() {
+    assert_eq!(order(&scheduled::<Prioritised>(), LEVELS), [3, 2, 5, 1, 0, 4]);
+}
+
+#[test]
+fn yielding_tasks_alternate() {
+    let turns = scheduled::<Fifo>().run(|| {
+        let turns: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let take_turns = |n| {
+            let turns = turns.clone();
+            spawn(move || {
+                for _ in 0..3 {
+                    turns.lock().unwrap().push(n);
+                    yield_now();
+                }
+            })
+        };
+        [1, 2].map(take_turns).into_iter().for_each(|t| t.join().unwrap());
+        Arc::into_inner(turns).unwrap().into_inner().unwrap()
+    });
+    assert_eq!(turns.unwrap(), [1, 2, 1, 2, 1, 2]);
+}
+
+#[test]
+fn custom_scheduler_receives_properties_of_its_tasks() {
+    type Observed = Arc<Mutex<Vec<(Option<String>, Priority, u64, u64)>>>;
+    struct Notes(Fifo, Observed);
+    impl Scheduler for Notes {
+        fn put(&mut self, task: Ready) {
+            let observed =
+                (task.name().map(str::to_owned), task.priority(), task.id(), task.dispatches());
+            self.1.lock().unwrap().push(observed);
+            self.0.put(task);
+        }
+        fn fetch(&mut self) -> Option<Ready> {
+            self.0.fetch()
+        }
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+    }
+    let observed = Observed::default();
+    let notes = observed.clone();
+    let make = move |_| -> Box<dyn Scheduler> { Box::new(Notes(Fifo::default(), notes.clone())) };
+    let rt = Runtime::builder().workers(1).scheduler(make).build().unwrap();
+    let task = rt.task().name("noted").priority(Priority(7)).spawn(yield_now).unwrap();
+    let id = task.id();
+    task.join().unwrap();
+    let name = Some("noted".to_owned());
+    assert_eq!(
+        *observed.lock().unwrap(),
+        [(name.clone(), Priority(7), id, 0), (name, Priority(7), id, 1)]
+    );
+}
+
+/// Returns the worker of the running task.
+fn current_worker() -> usize {
+    let dump = dump().unwrap();
+    let running = dump
+        .tasks
+        .iter()
+        .filter(|t| t.status == Status::Running && t.name.as_deref() == Some("here"));
+    let workers: Vec<_> = running.map(|t| t.worker.unwrap()).collect();
+    assert_eq!(workers.len(), 1, "{dump}");
+    workers[0]
+}
+
+#[test]
+fn task_stays_on_the_requested_worker() {
+    let rt = Runtime::builder().workers(3).placement(RoundRobin::default()).build().unwrap();
+    for worker in [2, 0, 1, 1] {
+        let task = rt.task().name("here").worker(worker);
+        let stays =
+            task.spawn(|| [current_worker(), worker_after_yield()]).unwrap().join().unwrap();
+        assert_eq!(stays, [worker; 2]);
+        let asynchronous = task.spawn_async(async { current_worker() }).unwrap().join().unwrap();
+        assert_eq!(asynchronous, worker);
+        let inside = rt.run(move || {
+            let task = Task::new().name("here").worker(worker);
+            task.spawn(current_worker).unwrap().join().unwrap()
+        });
+        assert_eq!(inside.unwrap(), worker);
+    }
+}
+
+fn worker_after_yield() -> usize {
+    yield_now();
+    current_worker()
+}
+
+#[test]
+fn placement_assigns_tasks_to_workers() {
+    struct ByName;
+    impl Placement for ByName {
+        fn place(&mut self, task: &TaskInfo<'_>, workers: usize) -> Place {
+            match task.name {
+                Some(name) => Place::Worker(name.len() % workers),
+                None => Place::Anywhere,
+            }
+        }
+    }
+    assert_eq!(places(RoundRobin::default()), [0, 1, 0, 1]);
+    assert_eq!(places(Balanced::default()), [0, 1, 0, 1]);
+    assert_eq!(places(Measured::new(HashMap::from([("here".to_owned(), 10)]))), [0, 1, 0, 1]);
+    assert_eq!(places(ByName), [0; 4]);
+}
+
+/// Returns the workers of four tasks with one name, on two workers.
+fn places(placement: impl Placement + 'static) -> [usize; 4] {
+    let rt = Runtime::builder().workers(2).placement(placement).build().unwrap();
+    [(); 4].map(|()| rt.task().name("here").spawn(current_worker).unwrap().join().unwrap())
+}
+
+#[test]
+fn placement_receives_the_spawner() {
+    type Told = Arc<Mutex<Vec<(Option<String>, Priority, Option<usize>)>>>;
+    struct Notes(Told);
+    impl Placement for Notes {
+        fn place(&mut self, task: &TaskInfo<'_>, _: usize) -> Place {
+            self.0.lock().unwrap().push((
+                task.name.map(str::to_owned),
+                task.priority,
+                task.spawner,
+            ));
+            Place::Worker(1)
+        }
+    }
+    let reported = Told::default();
+    let rt = Runtime::builder().workers(2).placement(Notes(reported.clone())).build().unwrap();
+    rt.run(|| drop(Task::new().name("inner").priority(Priority::LOW).spawn(|| ()))).unwrap();
+    let inner = (Some("inner".to_owned()), Priority::LOW, Some(1));
+    assert_eq!(*reported.lock().unwrap(), [(None, Priority::NORMAL, None), inner]);
+}
+
+/// Returns the numbers of started tasks named 'parser' on each of two workers.
+fn parsers(dump: &Dump) -> [usize; 2] {
+    let named = || dump.tasks.iter().filter(|t| t.name.as_deref() == Some("parser"));
+    [0, 1].map(|worker| named().filter(|t| t.worker == Some(worker)).count())
+}
+
+type Parser = (Writer<u32>, JoinHandle<usize>);
+
+/// Spawns a task that counts the items of a stream.
+fn parser(task: Task<'_>) -> Parser {
+    let (to, from) = stream(4);
+    (to, task.name("parser").spawn(move || from.count()).unwrap())
+}
+
+/// A blocking task feeds four parsers. Returns how the parsers are distributed over two workers.
+fn fan_out(seed: u64, spawns: fn() -> Vec<Parser>) -> [usize; 2] {
+    let rt = Runtime::builder().workers(2).deterministic(seed).build().unwrap();
+    rt.run(move || {
+        let (mut streams, parsing): (Vec<_>, Vec<_>) = spawns().into_iter().unzip();
+        let (mut go, mut may_go) = stream(1);
+        // Without threads, the feeder is a task on a worker as well.
+        let feeder = Task::new().blocking().worker(0).spawn(move || {
+            may_go.read();
+            (0..400).for_each(|n| streams[n as usize % 4].write(n).unwrap());
+        });
+        sleep(Duration::from_secs(1));
+        let dump = dump().unwrap();
+        go.write(()).unwrap();
+        feeder.unwrap().join().unwrap();
+        assert!(parsing.into_iter().all(|p| p.join().unwrap() == 100));
+        parsers(&dump)
+    })
+    .unwrap()
+}
+
+#[test]
+fn fan_out_is_spread_over_idle_workers() {
+    // Regression: the parsers start and wait for items before another worker can steal them, and
+    // then stay on the worker of their spawner.
+    for seed in 0..200 {
+        let at_once = fan_out(seed, || (0..4).map(|_| parser(Task::new())).collect());
+        assert!(!at_once.contains(&0), "seed {seed}: {at_once:?}");
+        // Each one waits before the next one is spawned.
+        let one_by_one = fan_out(seed, || {
+            let parser_then_pause = |_| (parser(Task::new()), sleep(Duration::from_secs(1))).0;
+            (0..4).map(parser_then_pause).collect()
+        });
+        assert!(!one_by_one.contains(&0), "seed {seed}: {one_by_one:?}");
+    }
+}
+
+#[test]
+fn fan_out_from_a_thread_is_spread_over_idle_workers() {
+    for seed in 0..200 {
+        let rt = Runtime::builder().workers(2).deterministic(seed).build().unwrap();
+        let feeds: Vec<_> = (0..4).map(|_| parser(rt.task())).collect();
+        let dump = rt.run(|| {
+            sleep(Duration::from_secs(1));
+            let dump = dump().unwrap();
+            drop(feeds);
+            dump
+        });
+        assert_eq!(parsers(&dump.unwrap()), [2, 2], "seed {seed}");
+    }
+}
+
+#[test]
+fn pipeline_is_divided_into_few_parts() {
+    // An item should rarely change its worker.
+    for seed in 0..200 {
+        let rt = Runtime::builder().workers(2).deterministic(seed).build().unwrap();
+        let changes = rt.run(|| {
+            let (first, mut last) = stream::<u32>(1);
+            for _ in 0..100 {
+                let (mut to, next) = stream(1);
+                let from = std::mem::replace(&mut last, next);
+                let stage = move || from.into_iter().try_for_each(|n| to.write(n));
+                Task::new().name("stage").spawn(stage).unwrap();
+            }
+            sleep(Duration::from_secs(1));
+            let dump = dump().unwrap();
+            drop(first);
+            assert_eq!(last.read(), None);
+            let stages = dump.tasks.iter().filter(|t| t.name.as_deref() == Some("stage"));
+            let workers: Vec<_> = stages.map(|t| t.worker).collect();
+            assert_eq!(workers.len(), 100);
+            workers.windows(2).filter(|pair| pair[0] != pair[1]).count()
+        });
+        let changes = changes.unwrap();
+        assert!(changes <= 16, "seed {seed}: {changes}");
+    }
+}
+
+#[test]
+fn unstarted_tasks_are_stolen_while_others_are_ready() {
+    const TASKS: usize = 5;
+    let rt = Runtime::builder().workers(2).build().unwrap();
+    // The second worker is kept busy until one of the tasks has started on the first worker.
+    let (started, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let until = |done: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !done() {
+            if begin.elapsed() > Duration::from_secs(60) {
+                // A panic would leave the other tasks spinning.
+                eprintln!("the other worker could not take them");
+                std::process::abort();
+            }
+            std::thread::yield_now();
+        }
+    };
+    let root = move || {
+        let flag = started.clone();
+        let busy = move || until(&|| flag.load(SeqCst));
+        let busy = Task::new().worker(1).spawn(busy).unwrap();
+        let flag = ended.clone();
+        let others = (0..TASKS).map(|_| {
+            let flag = flag.clone();
+            let turns = move || (flag.load(SeqCst) < TASKS).then(yield_now).is_some();
+            Task::new().worker(0).spawn(move || while turns() {}).unwrap()
+        });
+        let others: Vec<_> = others.collect();
+        let tasks = (0..TASKS).map(|_| {
+            let (started, ended) = (started.clone(), ended.clone());
+            spawn(move || {
+                // The first task to start on a worker occupies it until the other worker has run
+                // the rest.
+                if !started.swap(true, SeqCst) {
+                    until(&|| ended.load(SeqCst) == TASKS - 1);
+                }
+                ended.fetch_add(1, SeqCst);
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        others.into_iter().chain(tasks).for_each(|task| task.join().unwrap());
+        busy.join().unwrap();
+    };
+    rt.run(|| Task::new().worker(0).spawn(root).unwrap().join().unwrap()).unwrap();
+}
+
+#[test]
+fn counters_of_one_worker_are_exact() {
+    let rt = scheduled::<Fifo>();
+    rt.run(|| (0..3).for_each(|_| yield_now())).unwrap();
+    let counters = rt.counters();
+    let reported = (counters.spawned, counters.ended, counters.dispatches, counters.wakeups);
+    assert_eq!(reported, (1, 1, 4, 0));
+    rt.run(|| {
+        // Items arrive one by one, and each wakes the reader.
+        let (mut writer, reader) = stream(1);
+        let reads = spawn(move || reader.count());
+        for n in 0..5 {
+            yield_now();
+            writer.write(n).unwrap();
+        }
+        drop(writer);
+        reads.join().unwrap()
+    })
+    .unwrap();
+    let after = rt.counters();
+    assert_eq!((after.spawned, after.ended, after.steals, after.growths), (3, 3, 0, 0));
+    // Five wake-ups of the reader, by items or the end, and one of its joiner.
+    assert_eq!(after.wakeups, 6, "{after:?}");
+    assert_eq!((after.mails, after.stacks >= 2), (0, true), "{after:?}");
+}
+
+#[test]
+fn counters_include_inbox_wake_ups_and_blocking_tasks() {
+    let rt = Runtime::builder().workers(2).build().unwrap();
+    rt.run(|| {
+        let (mut writer, mut reader) = stream(1);
+        let reads = Task::new().worker(0).spawn(move || reader.read()).unwrap();
+        while !dump().unwrap().tasks.iter().any(|t| t.status == Status::Reading) {
+            yield_now();
+        }
+        Task::new().worker(1).spawn(move || writer.write(1).unwrap()).unwrap().join().unwrap();
+        Task::new().blocking().spawn(|| ()).unwrap().join().unwrap();
+        assert_eq!(reads.join().unwrap(), Some(1));
+    })
+    .unwrap();
+    let counters = rt.counters();
+    assert_eq!((counters.spawned, counters.ended), (4, 4), "{counters:?}");
+    assert!(counters.mails > 0, "{counters:?}");
+}

@@ -1,0 +1,108 @@
+//! Pipelines of stages that may fail, and ordered parallel maps.
+
+use corebeat_lpel::*;
+use std::time::Duration;
+
+fn runtimes() -> impl Iterator<Item = Runtime> {
+    let threads = (1..=2).map(|n| Runtime::builder().workers(n));
+    let seeds = (0..20).map(|seed| Runtime::builder().workers(2).deterministic(seed));
+    threads.chain(seeds).map(|builder| builder.build().unwrap())
+}
+
+#[test]
+fn map_keeps_the_order_of_items() {
+    for rt in runtimes() {
+        for tasks in [0, 1, 3, 7] {
+            let got = rt.run(move || {
+                let (mut to, from) = stream(2);
+                spawn(move || (0..100u64).try_for_each(|n| to.write(n)));
+                let slow = |n: u64| {
+                    sleep(Duration::from_micros(n * 7 % 10));
+                    2 * n
+                };
+                map_ordered(from, tasks, slow).collect::<Vec<_>>()
+            });
+            assert!(got.unwrap().into_iter().eq((0..100).map(|n| 2 * n)), "{tasks}");
+        }
+    }
+}
+
+#[test]
+fn map_whose_results_are_dropped_closes_its_input() {
+    for rt in runtimes() {
+        let written = rt.run(|| {
+            let (mut to, from) = stream(1);
+            let writes = spawn(move || (0..).take_while(|n| to.write(*n).is_ok()).count());
+            let mut results = map_ordered(from, 2, |n: u64| n);
+            assert_eq!(results.read(), Some(0));
+            drop(results);
+            writes.join().unwrap()
+        });
+        assert!(written.unwrap() > 0);
+    }
+}
+
+#[test]
+fn pipeline_returns_all_items_in_order() {
+    for rt in runtimes() {
+        let got = rt.run(|| {
+            let numbers = Pipeline::<_, ()>::new(0..500u64)?;
+            let doubled = numbers.parallel("double", 3, |n| Ok(2 * n));
+            doubled.stage("add", |n| Ok(n + 1)).collect()
+        });
+        assert!(got.unwrap().unwrap().into_iter().eq((0..500).map(|n| 2 * n + 1)));
+        assert_eq!(rt.counters().spawned, rt.counters().ended);
+    }
+}
+
+/// Runs an endless pipeline, in which this stage fails at this item.
+fn failing(rt: &Runtime, stage: &'static str, at: u64) -> PipelineError<String> {
+    let fails = move |here: &str, n: u64| {
+        if n != at {
+            return Ok(n);
+        }
+        match stage {
+            "panic" if here == "map" => panic!("the stage panics"),
+            _ if here == stage => Err(format!("item {n}")),
+            _ => Ok(n),
+        }
+    };
+    let failed = rt.run(move || {
+        let numbers = Pipeline::new(0u64..)?;
+        let mapped = numbers.stage("map", move |n| fails("map", n));
+        let mapped = mapped.parallel("parallel", 3, move |n| fails("parallel", n));
+        mapped.for_each(|n| fails("sink", n).map(drop))
+    });
+    failed.unwrap().unwrap_err()
+}
+
+#[test]
+fn first_error_ends_all_stages() {
+    for rt in runtimes() {
+        for failing_stage in ["map", "parallel", "sink"] {
+            for at in [0, 1, 1000] {
+                match failing(&rt, failing_stage, at) {
+                    PipelineError::Stage { stage, error } => {
+                        assert_eq!((stage, error), (failing_stage, format!("item {at}")));
+                    }
+                    other => panic!("{other}"),
+                }
+                assert_eq!(rt.counters().spawned, rt.counters().ended);
+            }
+        }
+    }
+}
+
+#[test]
+fn panic_of_a_stage_is_an_error() {
+    for rt in runtimes() {
+        let why = failing(&rt, "panic", 100).to_string();
+        assert_eq!(why, "stage 'map' has no result: the task panicked: the stage panics");
+    }
+}
+
+#[test]
+fn pipeline_outside_a_task_is_an_error() {
+    let why = Pipeline::<u8, ()>::new([1]).unwrap_err().to_string();
+    assert!(why.starts_with("spawn was called outside a task"), "{why}");
+}

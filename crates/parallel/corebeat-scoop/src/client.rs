@@ -1,0 +1,395 @@
+//! Clients: reservations, commands, queries, and waiting for conditions.
+
+use crate::error::{Error, Name};
+use crate::handle::{Gc, Separate};
+use crate::processor::{Processor, finalises};
+use crate::queue::{Call, Run, Signal};
+use crate::region::Here;
+use crate::system::Inner;
+use crate::trace::Trace;
+use corebeat_lpel::{Writer, stream};
+use corebeat_sync::{Mutex, lock};
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A caller of processors: a thread or task ([`System::client`](crate::System::client)), or a call
+/// ([`Here`]).
+///
+/// A client stays on its thread:
+///
+/// ```compile_fail
+/// fn hand_over(client: corebeat_scoop::Client) {
+///     std::thread::spawn(move || drop(client)); // `Client` cannot be sent between threads safely
+/// }
+/// ```
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+    name: Name,
+    // A client waits in one place at a time.
+    here: PhantomData<*const ()>,
+}
+
+impl Client {
+    pub(crate) fn new(inner: Arc<Inner>, name: Name) -> Self {
+        Client { inner, name, here: PhantomData }
+    }
+
+    /// Returns the number of the client, as in reports of deadlocks.
+    pub fn id(&self) -> u64 {
+        self.name.id
+    }
+
+    pub(crate) fn check(&self, processor: &Processor) {
+        assert!(
+            processor.system == self.inner.id,
+            "the processor belongs to another system: call it from a client of that system"
+        );
+    }
+
+    /// Creates a processor. Its first call runs `f`, which returns the first object. Clients may
+    /// call the object at once.
+    ///
+    /// If `f` panics, the processor fails. If the collector cannot keep up, this waits 20 µs.
+    pub fn create<T: Trace>(
+        &self,
+        f: impl FnOnce(&mut Here<'_>) -> T + Send + 'static,
+    ) -> Separate<T> {
+        self.inner.create(self.id(), f)
+    }
+
+    /// Reserves processors in one step: one, a tuple of up to four, or a slice.
+    ///
+    /// Calls of a reservation run in their order, without calls of other clients in between.
+    /// Reservations of the same processor run in the order in which they were made. This function
+    /// does not wait. A reservation ends when it is dropped.
+    ///
+    /// ```
+    /// # use corebeat_scoop::*;
+    /// # let system = System::new(corebeat_lpel::Runtime::new()?);
+    /// # let client = system.client();
+    /// # let [savings, giro] = [100i64, 0].map(|start| client.create(move |_| start));
+    /// let (from, to) = client.reserve((&savings, &giro));
+    /// from.command(|here, account| here[account] -= 30);
+    /// to.command(|here, account| here[account] += 30);
+    /// drop((from, to));
+    /// assert_eq!(giro.query(&client, |here, account| here[account])?, 30);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If a processor belongs to another system.
+    pub fn reserve<S: Targets>(&self, targets: S) -> S::Reserved {
+        let blocks = self.reserve_blocks(&targets);
+        targets.reserved(&blocks)
+    }
+
+    /// Reserves as [`Client::reserve`], when `condition` holds. `condition` runs queries on the
+    /// reservation. If it returns `false`, the reservation ends, and `condition` runs again after
+    /// another client has called one of these processors.
+    ///
+    /// ```
+    /// # use corebeat_scoop::*;
+    /// # let system = System::new(corebeat_lpel::Runtime::new()?);
+    /// # let client = system.client();
+    /// # let account = client.create(|_| 0i64);
+    /// # account.command(&client, |here, account| here[account] = 50);
+    /// let rich = client
+    ///     .reserve_when(&account, |account| account.query(|here, it| here[it] >= 30))?;
+    /// rich.command(|here, account| here[account] -= 30);
+    /// # Ok::<(), Error>(())
+    /// # .map_err(Box::<dyn std::error::Error>::from)?; Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// An error of `condition`; or the caller would have to wait and is unwinding, or is a
+    /// finaliser.
+    ///
+    /// # Panics
+    ///
+    /// As [`Client::reserve`].
+    pub fn reserve_when<S: Targets>(
+        &self,
+        targets: S,
+        mut condition: impl FnMut(&S::Reserved) -> Result<bool, Error>,
+    ) -> Result<S::Reserved, Error> {
+        loop {
+            let blocks = self.reserve_blocks(&targets);
+            let reserved = targets.reserved(&blocks);
+            blocks.iter().for_each(|block| block.is_condition.set(true));
+            let holds = condition(&reserved)?;
+            blocks.iter().for_each(|block| block.is_condition.set(false));
+            if holds {
+                return Ok(reserved);
+            }
+            may_wait()?;
+            let observe =
+                |block: &Rc<Block>| (block.processor.clone(), lock(&block.processor.queue).changes);
+            let observed: Vec<_> = blocks.iter().map(observe).collect();
+            drop((reserved, blocks));
+            let (writer, mut reader) = stream(1);
+            let signal = corebeat_sync::Arc::new(Signal::new(writer));
+            if observed
+                .iter()
+                .all(|(processor, changes)| lock(&processor.queue).watch(*changes, &signal))
+            {
+                reader.read();
+            }
+            observed.iter().for_each(|(processor, _)| lock(&processor.queue).unwatch(&signal));
+        }
+    }
+
+    fn reserve_blocks(&self, targets: &impl Targets) -> Vec<Rc<Block>> {
+        let mut processors = Vec::new();
+        targets.processors(&mut processors);
+        processors.sort_unstable_by_key(|processor| processor.id);
+        processors.dedup_by_key(|processor| processor.id);
+        processors.iter().for_each(|processor| self.check(processor));
+        // All clients lock queues in the order of their numbers.
+        let mut queues: Vec<_> =
+            processors.iter().map(|processor| lock(&processor.queue)).collect();
+        let numbers: Vec<u64> = queues.iter_mut().map(|queue| queue.reserve(self.id())).collect();
+        drop(queues);
+        let block = |(processor, number): (&&Arc<Processor>, u64)| {
+            Rc::new(Block {
+                inner: self.inner.clone(),
+                owner: self.name,
+                processor: Arc::clone(processor),
+                number,
+                is_condition: Cell::new(false),
+            })
+        };
+        processors.iter().zip(numbers).map(block).collect()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.name)
+    }
+}
+
+/// Checks that the caller may wait.
+fn may_wait() -> Result<(), Error> {
+    if std::thread::panicking() {
+        Err(Error::Unwinding)
+    } else if finalises() {
+        Err(Error::Finaliser)
+    } else {
+        Ok(())
+    }
+}
+
+/// A client's block in the queue of a processor.
+pub struct Block {
+    inner: Arc<Inner>,
+    owner: Name,
+    processor: Arc<Processor>,
+    number: u64,
+    /// Whether calls are part of a condition, and change no state for which others wait.
+    is_condition: Cell<bool>,
+}
+
+impl Block {
+    fn log(&self, run: Run, waiter: Option<Writer<()>>) -> Result<(), Call> {
+        let mut queue = lock(&self.processor.queue);
+        queue.log(self.number, Call { run, changes: !self.is_condition.get(), waiter })?;
+        self.inner.start(&self.processor, queue, false);
+        Ok(())
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let mut queue = lock(&self.processor.queue);
+        queue.close(self.number);
+        self.inner.start(&self.processor, queue, false);
+    }
+}
+
+/// A reservation of an object's processor. It ends when it is dropped.
+///
+/// A reservation stays with its client:
+///
+/// ```compile_fail
+/// # use corebeat_scoop::*;
+/// fn hand_over(held: Reservation<u64>, other: &Separate<u64>, client: &Client) {
+///     // `Reservation` cannot be sent between threads safely
+///     other.command(client, move |_, _| drop(held));
+/// }
+/// ```
+pub struct Reservation<T> {
+    target: Separate<T>,
+    block: Rc<Block>,
+}
+
+impl<T: Trace> Reservation<T> {
+    /// Logs a command: `f` runs on the object's processor, after the earlier calls of this
+    /// reservation. This function does not wait.
+    ///
+    /// If the processor has failed, `f` does not run; the next query returns the failure.
+    pub fn command(&self, f: impl FnOnce(&mut Here<'_>, Gc<T>) + Send + 'static) {
+        let target = self.target.clone();
+        let run = Box::new(move |here: &mut Here<'_>| {
+            let me = here.enter(&target);
+            f(here, me);
+        });
+        // The call of a failed processor is dropped here, after the lock.
+        drop(self.block.log(run, None));
+    }
+
+    /// Runs `f` on the object's processor, after the earlier calls of this reservation, and waits
+    /// for its result.
+    ///
+    /// # Errors
+    ///
+    /// The processor has failed, by this call or an earlier one; the wait would close a cycle of
+    /// waiting clients; or the caller is unwinding, or is a finaliser.
+    pub fn query<R: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        may_wait()?;
+        let Block { inner, processor, owner, .. } = &*self.block;
+        lock(&inner.waits).begin(*owner, processor, self.block.number).map_err(Error::Deadlock)?;
+        let _waits = Waits { inner, id: owner.id };
+        let (waiter, mut reader) = stream(1);
+        let answer = Arc::new(Mutex::new(None));
+        let (target, to) = (self.target.clone(), answer.clone());
+        let run = Box::new(move |here: &mut Here<'_>| {
+            let me = here.enter(&target);
+            let result = f(here, me);
+            *lock(&to) = Some(result);
+        });
+        drop(self.block.log(run, Some(waiter)));
+        reader.read();
+        let answer = lock(&answer).take();
+        answer.ok_or_else(|| processor.failure().unwrap_or(Error::Unwinding))
+    }
+}
+
+impl<T> fmt::Debug for Reservation<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reservation of {:?} by {}", self.target, self.block.owner)
+    }
+}
+
+/// A client that waits for a result.
+struct Waits<'a> {
+    inner: &'a Inner,
+    id: u64,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        lock(&self.inner.waits).end(self.id);
+    }
+}
+
+impl<T: Trace> Separate<T> {
+    /// Calls [`Reservation::command`] on a reservation for this call only.
+    ///
+    /// # Panics
+    ///
+    /// As [`Client::reserve`].
+    pub fn command(&self, client: &Client, f: impl FnOnce(&mut Here<'_>, Gc<T>) + Send + 'static) {
+        client.reserve(self).command(f);
+    }
+
+    /// Calls [`Reservation::query`] on a reservation for this call only.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reservation::query`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Client::reserve`].
+    pub fn query<R: Send + 'static>(
+        &self,
+        client: &Client,
+        f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        client.reserve(self).query(f)
+    }
+}
+
+/// Targets that can be reserved in one step: a [`Separate`], a tuple of up to four, or a slice.
+#[allow(private_interfaces, reason = "the trait is sealed")]
+pub trait Targets: sealed::Sealed {
+    /// The reservations, in the order of the targets.
+    type Reserved;
+
+    #[doc(hidden)]
+    fn processors<'a>(&'a self, all: &mut Vec<&'a Arc<Processor>>);
+
+    /// Returns the reservations; `blocks` are ordered by the numbers of their processors.
+    #[doc(hidden)]
+    fn reserved(&self, blocks: &[Rc<Block>]) -> Self::Reserved;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+impl<T> sealed::Sealed for &Separate<T> {}
+
+#[allow(private_interfaces, reason = "as above")]
+impl<T> Targets for &Separate<T> {
+    type Reserved = Reservation<T>;
+
+    fn processors<'a>(&'a self, all: &mut Vec<&'a Arc<Processor>>) {
+        all.push(&self.export.processor);
+    }
+
+    fn reserved(&self, blocks: &[Rc<Block>]) -> Reservation<T> {
+        let place = blocks.binary_search_by_key(&self.processor(), |block| block.processor.id);
+        let block = blocks[place.expect("all targets were reserved")].clone();
+        Reservation { target: Separate::clone(self), block }
+    }
+}
+
+impl<T> sealed::Sealed for &[Separate<T>] {}
+
+#[allow(private_interfaces, reason = "as above")]
+impl<T> Targets for &[Separate<T>] {
+    type Reserved = Vec<Reservation<T>>;
+
+    fn processors<'a>(&'a self, all: &mut Vec<&'a Arc<Processor>>) {
+        all.extend(self.iter().map(|separate| &separate.export.processor));
+    }
+
+    fn reserved(&self, blocks: &[Rc<Block>]) -> Vec<Reservation<T>> {
+        self.iter().map(|separate| separate.reserved(blocks)).collect()
+    }
+}
+
+macro_rules! tuple {
+    ($($name:ident)*) => {
+        impl<$($name),*> sealed::Sealed for ($(&Separate<$name>,)*) {}
+
+        #[allow(private_interfaces, reason = "as above")]
+        #[allow(non_snake_case, reason = "types and fields have the same names")]
+        impl<$($name),*> Targets for ($(&Separate<$name>,)*) {
+            type Reserved = ($(Reservation<$name>,)*);
+
+            fn processors<'a>(&'a self, all: &mut Vec<&'a Arc<Processor>>) {
+                let ($($name,)*) = self;
+                $($name.processors(all);)*
+            }
+
+            fn reserved(&self, blocks: &[Rc<Block>]) -> Self::Reserved {
+                let ($($name,)*) = self;
+                ($($name.reserved(blocks),)*)
+            }
+        }
+    };
+}
+
+tuple!(A B);
+tuple!(A B C);
+tuple!(A B C D);

@@ -1,0 +1,135 @@
+//! Models of the protocols: small cases, over every interleaving and every outcome that the memory
+//! orderings allow.
+//!
+//! `cargo xtask ci --only loom` runs them. Planted faults show that the models detect mistakes:
+//! each fault that is named here must fail its model.
+
+use crate::queue::{Call, Queue};
+use crate::turn::Turn;
+use corebeat_sync::atomic::{AtomicU32, Ordering};
+use corebeat_sync::{Arc, Mutex, fault, lock, thread};
+
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    fault::model(3).check(model);
+}
+
+/// A processor ends its calls while the collector requests work or does it: the work is done once,
+/// by one thread at a time.
+#[test]
+fn loom_requested_work_is_done_once() {
+    check(|| {
+        let turn = Arc::new(Turn::taken(0));
+        let work = Arc::new(AtomicU32::new(0));
+        let (own_turn, own_work) = (turn.clone(), work.clone());
+        // As the end of `Activation::run`, and `Inner::do_work`.
+        let processor = thread::spawn(move || {
+            // A call. SAFETY: this thread owns the turn from the beginning.
+            unsafe { own_turn.use_value(|done| *done += 2) };
+            while !own_turn.release() {
+                if own_turn.take_work() {
+                    // Relaxed: the work passes with the request.
+                    let work = own_work.swap(0, Ordering::Relaxed);
+                    // SAFETY: this thread owns the turn.
+                    unsafe { own_turn.use_value(|done| *done += work) };
+                }
+            }
+        });
+        // As `Task::take` of the collector.
+        work.store(1, Ordering::Relaxed);
+        if turn.request() && turn.try_take() {
+            turn.take_work();
+            let work = work.swap(0, Ordering::Relaxed);
+            // SAFETY: this thread owns the turn.
+            unsafe { turn.use_value(|done| *done += work) };
+            assert!(turn.release());
+        }
+        processor.join().unwrap();
+        assert!(turn.try_take());
+        // SAFETY: this thread owns the turn.
+        assert_eq!(unsafe { turn.use_value(|done| *done) }, 3);
+    });
+}
+
+/// Two threads try to take the turn. Each one that succeeds is its only owner.
+#[test]
+fn loom_turn_has_one_owner_at_a_time() {
+    check(|| {
+        let turn = Arc::new(Turn::taken(0));
+        assert!(turn.release());
+        let own = turn.clone();
+        let add = |turn: &Turn<u32>| {
+            let taken = turn.try_take();
+            if taken {
+                // SAFETY: this thread owns the turn.
+                unsafe { turn.use_value(|count| *count += 1) };
+                turn.release_with_request();
+            }
+            taken
+        };
+        let other = thread::spawn(move || add(&own));
+        let count = u32::from(add(&turn)) + u32::from(other.join().unwrap());
+        assert!(turn.try_take() && turn.take_work());
+        // SAFETY: this thread owns the turn.
+        assert_eq!(unsafe { turn.use_value(|value| *value) }, count);
+    });
+}
+
+/// Two clients reserve two processors in one step: their order is the same at both.
+#[test]
+fn loom_reservations_have_one_order() {
+    check(|| {
+        let queues = Arc::new([Mutex::new(Queue::default()), Mutex::new(Queue::default())]);
+        let reserve = |queues: &[Mutex<Queue>; 2], owner| {
+            let mut held: Vec<_> = queues.iter().map(lock).collect();
+            held.iter_mut().map(|queue| queue.reserve(owner)).collect::<Vec<_>>()
+        };
+        let own = queues.clone();
+        let other = thread::spawn(move || reserve(&own, 1));
+        let first = reserve(&queues, 2);
+        let second = other.join().unwrap();
+        assert!(first[0] == first[1] && second[0] == second[1] && first[0] != second[0]);
+    });
+}
+
+/// A client logs a call while the task of the processor runs out of calls: one of them runs the
+/// call.
+#[test]
+fn loom_logged_call_runs() {
+    check(|| {
+        let queue = Arc::new(Mutex::new(Queue::default()));
+        let ran = Arc::new(AtomicU32::new(0));
+        // As `Activation::run`.
+        fn run(queue: &Mutex<Queue>, ran: &AtomicU32) {
+            while let (Some(_), _) = { lock(queue).next() } {
+                ran.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        // As `Block::log`.
+        fn log(queue: &Mutex<Queue>, block: u64) -> bool {
+            let mut queue = lock(queue);
+            let call = Call { run: Box::new(|_| ()), changes: true, waiter: None };
+            assert!(queue.log(block, call).is_ok());
+            queue.starts().0
+        }
+        let block = lock(&queue).reserve(1);
+        assert!(log(&queue, block));
+        let (own, own_ran) = (queue.clone(), ran.clone());
+        let processor = thread::spawn(move || run(&own, &own_ran));
+        let starts = log(&queue, block);
+        processor.join().unwrap();
+        if starts {
+            run(&queue, &ran);
+        }
+        assert_eq!(ran.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn loom_planted_faults_are_detected() {
+    fault::assert_noticed(&[
+        ("loom_turn_has_one_owner_at_a_time", "acquire turn.rs"),
+        ("loom_turn_has_one_owner_at_a_time", "release turn.rs"),
+        ("loom_requested_work_is_done_once", "acquire turn.rs"),
+        ("loom_requested_work_is_done_once", "release turn.rs"),
+    ]);
+}

@@ -1,0 +1,302 @@
+//! Systems of processors, and the creation of processors and tasks.
+
+use crate::client::Client;
+use crate::collector::{Collected, Collector};
+use crate::error::Name;
+use crate::fault::{Fault, is_planted};
+use crate::handle::{At, Export, Separate};
+use crate::processor::{Activation, Processor, begin_task, finalises, task};
+use crate::queue::{Call, Queue};
+use crate::region::{Here, Region};
+use crate::trace::Trace;
+use crate::wait::Waits;
+use corebeat_lpel::{Runtime, stream};
+use corebeat_sync::atomic::{AtomicU64, Ordering};
+use corebeat_sync::{Mutex, MutexGuard, lock};
+use slab::Slab;
+use std::any::type_name;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The shared state of a system.
+pub(crate) struct Inner {
+    /// Unique number of the system.
+    pub(crate) id: u64,
+    runtime: Arc<Runtime>,
+    table: RwLock<Table>,
+    next_id: AtomicU64,
+    pub(crate) waits: Mutex<Waits>,
+    pub(crate) collector: Collector,
+}
+
+/// All processors and pools, by number.
+#[derive(Default)]
+pub(crate) struct Table {
+    pub(crate) processors: Slab<Arc<Processor>>,
+    /// The processor of each pool; the number of a pool is its key plus 1.
+    pools: Slab<Arc<Processor>>,
+}
+
+impl Table {
+    pub(crate) fn processor_of(&self, pool: NonZeroU32) -> Option<&Arc<Processor>> {
+        self.pools.get(pool.get() as usize - 1)
+    }
+
+    pub(crate) fn remove_pool(&mut self, pool: NonZeroU32) {
+        self.pools.remove(pool.get() as usize - 1);
+    }
+
+    /// Releases unused memory.
+    pub(crate) fn shrink(&mut self) {
+        self.processors.shrink_to_fit();
+        self.pools.shrink_to_fit();
+    }
+
+    /// # Panics
+    ///
+    /// If there are 4 billion pools.
+    fn add_pool(&mut self, processor: &Arc<Processor>) -> NonZeroU32 {
+        pool_number(self.pools.insert(processor.clone()))
+    }
+}
+
+fn pool_number(place: usize) -> NonZeroU32 {
+    let number = u32::try_from(place + 1).ok().and_then(NonZeroU32::new);
+    number.expect("a system has at most 4 billion pools (one per processor and type of objects)")
+}
+
+impl Inner {
+    pub(crate) fn table(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn table_mut(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn new_id(&self) -> u64 {
+        // Relaxed: the number must only be unique.
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn new_pool(&self, processor: &Arc<Processor>) -> NonZeroU32 {
+        self.table_mut().add_pool(processor)
+    }
+
+    pub(crate) fn processor_of(&self, pool: NonZeroU32) -> Option<Arc<Processor>> {
+        self.table().processor_of(pool).cloned()
+    }
+
+    /// Exports an object: it gets references from outside of all regions.
+    pub(crate) fn export(self: &Arc<Self>, processor: &Arc<Processor>, at: At) -> Arc<Export> {
+        let (export, marks) = processor.export(at, || self.collector.is_marking());
+        if marks == Some(true) && !is_planted(Fault::Export) {
+            self.reach(processor, Some(at));
+        }
+        export
+    }
+
+    pub(crate) fn create<T: Trace>(
+        self: &Arc<Self>,
+        owner: u64,
+        f: impl FnOnce(&mut Here<'_>) -> T + Send + 'static,
+    ) -> Separate<T> {
+        let id = self.new_id();
+        let mut table = self.table_mut();
+        let pool = pool_number(table.pools.vacant_key());
+        let mut region = Region::new::<T>(pool);
+        // Under the lock of the table: a collection that begins finds the processor in the table,
+        // or has begun before this load.
+        let (epoch, is_marking) = self.collector.epoch();
+        region.scanned = epoch;
+        region.swept = if is_marking { epoch - 1 } else { epoch };
+        let processor = Arc::new(Processor::new(id, type_name::<T>(), self.id, region));
+        lock(&processor.inbox).live = epoch;
+        table.add_pool(&processor);
+        let key = table.processors.insert(processor.clone());
+        let processors = table.processors.len() as u64;
+        // Relaxed: written once, before other threads read the key.
+        processor.key.store(key, Ordering::Relaxed);
+        drop(table);
+        let at = At { pool, index: 0 };
+        let separate = Separate::new(self.export(&processor, at));
+        let target = separate.clone();
+        let run = Box::new(move |here: &mut Here<'_>| {
+            let object = f(here);
+            here.put_first::<T>(object);
+            drop(target);
+        });
+        let mut queue = lock(&processor.queue);
+        let block = queue.reserve(owner);
+        let logged = queue.log(block, Call { run, changes: true, waiter: None });
+        queue.close(block);
+        self.start(&processor, queue, true);
+        drop(logged);
+        self.count_processors(processors);
+        separate
+    }
+
+    /// Starts a task for a processor, if its queue needs one, and wakes clients that wait for a
+    /// change.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        processor: &Arc<Processor>,
+        mut queue: MutexGuard<'_, Queue>,
+        is_first: bool,
+    ) {
+        let (starts, woken) = queue.starts();
+        drop(queue);
+        drop(woken);
+        if !starts {
+            return;
+        }
+        let activation = Activation::new(self.clone(), processor.clone(), is_first);
+        // Without memory for a task, the activation is dropped, and the processor fails.
+        drop(self.runtime.task().name(processor.of).spawn(move || activation.run()));
+    }
+
+    /// Starts a task for the collector.
+    pub(crate) fn start_collector(self: &Arc<Self>) {
+        let inner = self.clone();
+        let spawned = self.runtime.task().name("scoop collector").spawn(move || {
+            // No client has this name: finalisers use their own clients.
+            begin_task(0, Name { id: 0, of: None });
+            inner.collect();
+        });
+        // Without memory for a task, a later trigger tries again.
+        if spawned.is_err() {
+            self.collector.did_not_start();
+        }
+    }
+}
+
+/// Processors that can refer to each other, on a runtime of LPEL, with their collector.
+///
+/// ```
+/// use corebeat_scoop::{Error, System};
+/// use corebeat_lpel::Runtime;
+///
+/// let system = System::new(Runtime::new()?);
+/// let client = system.client();
+/// let counter = client.create(|_| 0u64);
+/// for _ in 0..3 {
+///     counter.command(&client, |here, count| here[count] += 1); // does not wait
+/// }
+/// assert_eq!(counter.query(&client, |here, count| here[count])?, 3); // waits
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// The system lives as long as a `System`, a client, or a running call. Its objects are dropped
+/// with it.
+#[derive(Clone)]
+pub struct System {
+    inner: Arc<Inner>,
+}
+
+/// Options of a system.
+///
+/// ```
+/// use corebeat_scoop::{Options, System};
+///
+/// let options = Options { bytes_between: 64 << 20, ..Options::default() };
+/// let system = System::with_options(corebeat_lpel::Runtime::new()?, options);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Number of new processors since the last collection that trigger the next one: 1,000 by
+    /// default. At least as many new processors as the last collection left are allowed.
+    pub processors_between: u64,
+    /// Bytes of new objects that trigger the next collection: 16 MiB by default. At least as many
+    /// new bytes as the last collection left are allowed. Memory that objects own elsewhere, such
+    /// as the contents of a `Vec`, does not count.
+    pub bytes_between: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { processors_between: 1_000, bytes_between: 16 << 20 }
+    }
+}
+
+impl System {
+    /// Creates a system with default options on this runtime.
+    pub fn new(runtime: impl Into<Arc<Runtime>>) -> System {
+        System::with_options(runtime, Options::default())
+    }
+
+    /// Creates a system on this runtime.
+    pub fn with_options(runtime: impl Into<Arc<Runtime>>, options: Options) -> System {
+        static IDS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        let inner = Inner {
+            // Relaxed: the number must only be unique.
+            id: IDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            runtime: runtime.into(),
+            table: RwLock::default(),
+            next_id: AtomicU64::new(1),
+            waits: Mutex::default(),
+            collector: Collector::new(options.processors_between, options.bytes_between),
+        };
+        System { inner: Arc::new(inner) }
+    }
+
+    /// Creates a client for a thread or a task. Inside a call of this system, the client is the
+    /// processor of the call, so that cycles of waiting clients are detected.
+    pub fn client(&self) -> Client {
+        let own = task().filter(|(system, _)| *system == self.inner.id).map(|(_, name)| name);
+        let name = own.unwrap_or_else(|| Name { id: self.inner.new_id(), of: None });
+        Client::new(self.inner.clone(), name)
+    }
+
+    /// Collects all objects and processors that are dead now, and waits for the end of the
+    /// collection. Other calls continue. The collection ends after each live processor was between
+    /// two calls, twice.
+    ///
+    /// # Panics
+    ///
+    /// Inside a call, because the collection would wait for its end; and in a finaliser.
+    pub fn collect(&self) -> Collected {
+        self.collect_with(false)
+    }
+
+    /// Collects objects only: every processor counts as live. For comparisons: it is not cheaper
+    /// than [`System::collect`].
+    ///
+    /// # Panics
+    ///
+    /// As for [`System::collect`].
+    pub fn collect_objects(&self) -> Collected {
+        self.collect_with(true)
+    }
+
+    fn collect_with(&self, objects_only: bool) -> Collected {
+        assert!(
+            task().is_none() && !finalises(),
+            "a call or a finaliser cannot wait for a collection, which waits for its end: collect \
+             from a client outside of calls"
+        );
+        let (writer, mut reader) = stream(1);
+        self.inner.request(objects_only, Some(writer));
+        reader.read().expect(
+            "the collection did not end: the runtime has ended or is deadlocked (see its report), \
+             or the collector has panicked",
+        )
+    }
+
+    /// Returns the number of processors, including dead ones that are not collected yet.
+    pub fn processors(&self) -> usize {
+        self.inner.table().processors.len()
+    }
+
+    /// Returns the result of the last collection; `None` before the end of the first one.
+    pub fn collected(&self) -> Option<Collected> {
+        self.inner.collector.last()
+    }
+}
+
+impl fmt::Debug for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "System({} processors)", self.processors())
+    }
+}

@@ -1,0 +1,54 @@
+//! Large numbers of short-lived processors do not leak.
+//!
+//! `COREBEAT_SOAK=1 cargo test --release -p corebeat-scoop --test scale` creates a million.
+
+use corebeat_lpel::Runtime;
+use corebeat_scoop::*;
+use std::env;
+
+/// Maximum growth of memory in the second half: the allocator and the collector keep some.
+const GROWTH_BYTES_MAX: u64 = 24 << 20;
+
+#[derive(Trace)]
+struct Node {
+    next: Option<Link<Node>>,
+}
+
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+}
+
+#[test]
+fn short_lived_cycles_of_processors_do_not_leak() {
+    let circles = if env::var_os("COREBEAT_SOAK").is_some() { 250_000 } else { 2_500 };
+    let system = System::new(Runtime::builder().workers(2).build().unwrap());
+    let client = system.client();
+    let mut most = [0; 2];
+    for n in 0..circles {
+        let ring: Vec<_> = (0..4).map(|_| client.create(|_| Node { next: None })).collect();
+        for (from, to) in ring.iter().zip(ring.iter().cycle().skip(1)) {
+            let to = to.clone();
+            from.command(&client, move |here, node| here[node].next = Some(here.link(&to)));
+        }
+        // Bounds the number of pending calls.
+        ring[n % 4].query(&client, |_, _| ()).unwrap();
+        if n % 50 == 0 {
+            let half = &mut most[2 * n / circles];
+            *half = resident_bytes().max(*half);
+        }
+    }
+    let [first, second] = most;
+    println!(
+        "{} processors: at most {first} bytes in the first half, {second} in the second",
+        4 * circles
+    );
+    assert!(
+        second < first + GROWTH_BYTES_MAX,
+        "{first} bytes in the first half, {second} in the second"
+    );
+    assert!(system.collected().is_some(), "the number of processors triggers collections");
+    while system.collect().processors > 0 {}
+    assert_eq!(system.processors(), 0);
+}

@@ -1,0 +1,485 @@
+//! Small cases of all functions: small enough for Miri, which is a thousand times slower.
+
+use corebeat_lpel::Runtime;
+use corebeat_scoop::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn system(workers: usize) -> System {
+    System::new(Runtime::builder().workers(workers).build().unwrap())
+}
+
+/// Counts its live instances.
+struct Alive(Arc<AtomicUsize>);
+
+impl Alive {
+    fn new(count: &Arc<AtomicUsize>) -> Plain<Alive> {
+        count.fetch_add(1, Ordering::SeqCst);
+        Plain(Alive(count.clone()))
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[derive(Trace)]
+struct Node {
+    alive: Plain<Alive>,
+    next: Option<Gc<Node>>,
+    far: Option<Link<Node>>,
+}
+
+impl Node {
+    fn new(count: &Arc<AtomicUsize>) -> Node {
+        Node { alive: Alive::new(count), next: None, far: None }
+    }
+}
+
+fn node(client: &Client, count: &Arc<AtomicUsize>) -> Separate<Node> {
+    let count = count.clone();
+    client.create(move |_| Node::new(&count))
+}
+
+/// Adds a reference from the first object to the second one.
+fn lead(client: &Client, from: &Separate<Node>, to: &Separate<Node>) {
+    let to = to.clone();
+    from.query(client, move |here, node| here[node].far = Some(here.link(&to))).unwrap();
+}
+
+#[test]
+fn commands_run_in_order_and_a_query_after_them() {
+    let system = system(2);
+    let client = system.client();
+    let list = client.create(|_| Vec::<u32>::new());
+    for n in 0..10 {
+        list.command(&client, move |here, list| here[list].push(n));
+    }
+    assert_eq!(list.query(&client, |here, list| here[list].clone()), Ok((0..10).collect()));
+}
+
+#[test]
+fn blocks_of_two_clients_do_not_mix() {
+    let system = system(2);
+    let list = system.client().create(|_| Vec::<u32>::new());
+    let write = |n: u32| {
+        let (system, list) = (system.clone(), list.clone());
+        move || {
+            let client = system.client();
+            for _ in 0..3 {
+                let reserved = client.reserve(&list);
+                (0..3).for_each(|_| reserved.command(move |here, list| here[list].push(n)));
+            }
+        }
+    };
+    let threads = [std::thread::spawn(write(1)), std::thread::spawn(write(2))];
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let got = list.query(&system.client(), |here, list| here[list].clone()).unwrap();
+    assert_eq!(got.len(), 18);
+    assert!(got.chunks(3).all(|block| block.iter().all(|n| *n == block[0])), "{got:?}");
+}
+
+#[test]
+fn two_processors_are_reserved_in_one_step() {
+    let system = system(2);
+    let accounts: Vec<_> = (0..2).map(|_| system.client().create(|_| 100i64)).collect();
+    let transfer = |from: usize| {
+        let (system, from, to) =
+            (system.clone(), accounts[from].clone(), accounts[1 - from].clone());
+        move || {
+            let client = system.client();
+            for _ in 0..5 {
+                let (from, to) = client.reserve((&from, &to));
+                let balance = from.query(|here, it| here[it]).unwrap();
+                let other = to.query(|here, it| here[it]).unwrap();
+                assert_eq!(balance + other, 200);
+                from.command(|here, it| here[it] -= 7);
+                to.command(|here, it| here[it] += 7);
+            }
+        }
+    };
+    let threads = [std::thread::spawn(transfer(0)), std::thread::spawn(transfer(1))];
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let client = system.client();
+    let both = client.reserve(&accounts[..]);
+    assert_eq!(
+        both.iter().map(|account| account.query(|here, it| here[it]).unwrap()).sum::<i64>(),
+        200
+    );
+}
+
+#[test]
+fn condition_waits_for_changes_by_others() {
+    let system = system(2);
+    let client = system.client();
+    let buffer = client.create(|_| Vec::<u32>::new());
+    let (own, to) = (system.clone(), buffer.clone());
+    let producer = std::thread::spawn(move || {
+        let client = own.client();
+        for n in 0..5 {
+            let room =
+                client.reserve_when(&to, |buffer| buffer.query(|here, it| here[it].is_empty()));
+            room.unwrap().command(move |here, it| here[it].push(n));
+        }
+    });
+    for n in 0..5 {
+        let items =
+            client.reserve_when(&buffer, |buffer| buffer.query(|here, it| !here[it].is_empty()));
+        assert_eq!(items.unwrap().query(|here, it| here[it].pop()), Ok(Some(n)));
+    }
+    producer.join().unwrap();
+}
+
+#[test]
+fn unreachable_objects_are_dropped() {
+    let (system, count) = (system(2), Arc::default());
+    let client = system.client();
+    let root = node(&client, &count);
+    let own: Arc<AtomicUsize> = count.clone();
+    let made = root.query(&client, move |here, root| {
+        // A reachable cycle and an unreachable one.
+        for keep in [true, false] {
+            let [a, b] = [0; 2].map(|_| here.make(Node::new(&own)));
+            (here[a].next, here[b].next) = (Some(b), Some(a));
+            if keep {
+                here[root].next = Some(a);
+            }
+        }
+    });
+    assert_eq!(made, Ok(()));
+    let found = system.collect();
+    assert_eq!((found.objects, found.objects_freed, found.processors_freed), (3, 2, 0));
+    assert_eq!(count.load(Ordering::SeqCst), 3);
+    root.query(&client, |here, root| {
+        let next = here[root].next.unwrap();
+        assert!(here[next].next.is_some());
+    })
+    .unwrap();
+    drop(root);
+    // The objects of a freed processor count, too.
+    let found = system.collect();
+    assert_eq!((found.objects, found.objects_freed, found.processors_freed), (0, 3, 1));
+    assert_eq!((count.load(Ordering::SeqCst), system.processors()), (0, 0));
+}
+
+#[test]
+fn unreachable_cycles_over_processors_are_collected() {
+    let (system, count) = (system(2), Arc::default());
+    let client = system.client();
+    let ring: Vec<_> = (0..4).map(|_| node(&client, &count)).collect();
+    (0..4).for_each(|n| lead(&client, &ring[n], &ring[(n + 1) % 4]));
+    let one = ring[2].clone();
+    drop(ring);
+    assert_eq!(system.collect().processors_freed, 0);
+    let last = one.query(&client, |here, it| here.hold(here[it].far.unwrap())).unwrap();
+    drop(one);
+    assert_eq!(system.collect().processors_freed, 0);
+    last.query(&client, |here, it| here[it].far = None).unwrap();
+    assert_eq!(system.collect().processors_freed, 3);
+    drop(last);
+    assert_eq!(system.collect().processors_freed, 1);
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn processor_of_a_live_object_keeps_its_own_roots() {
+    let (system, count) = (system(2), Arc::default());
+    let client = system.client();
+    let root = node(&client, &count);
+    let own: Arc<AtomicUsize> = count.clone();
+    let made = root.query(&client, move |here, _| {
+        let kept = here.make(Node::new(&own));
+        here.keep(kept);
+        let gone = here.make(Node::new(&own));
+        here.keep(gone);
+        here.let_go(gone);
+    });
+    assert_eq!(made, Ok(()));
+    assert_eq!((system.collect().objects, count.load(Ordering::SeqCst)), (2, 2));
+    drop(root);
+    assert_eq!((system.collect().processors, count.load(Ordering::SeqCst)), (0, 0));
+}
+
+#[test]
+fn processor_with_logged_calls_lives_until_they_have_run() {
+    let (system, count) = (system(1), Arc::default());
+    let client = system.client();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let held = node(&client, &count);
+    let reservation = client.reserve(&held);
+    let own = ran.clone();
+    // Behind an open block.
+    held.command(&client, move |_, _| {
+        own.fetch_add(1, Ordering::SeqCst);
+    });
+    drop(held);
+    assert_eq!(system.collect().processors_freed, 0);
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+    drop(reservation);
+    while ran.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    while system.collect().processors > 0 {}
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn processor_that_panics_fails_its_clients() {
+    let (system, count) = (system(2), Arc::default());
+    let client = system.client();
+    let root = node(&client, &count);
+    root.command(&client, |_, _| std::panic::panic_any("no more"));
+    let failed = root.query(&client, |_, _| 1);
+    let Err(Error::Failed { why, .. }) = &failed else { panic!("{failed:?}") };
+    assert_eq!(&**why, "no more");
+    assert_eq!(root.query(&client, |_, _| 1), failed);
+    assert!(client.reserve_when(&root, |root| root.query(|_, _| true)).is_err());
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+    drop(root);
+    assert_eq!(system.collect().processors_freed, 1);
+}
+
+#[test]
+fn cycle_of_queries_is_reported_with_its_members() {
+    let system = system(2);
+    let client = system.client();
+    let (a, b) = (client.create(|_| 1u32), client.create(|_| 2u64));
+    let (own_a, own_b) = (a.clone(), b.clone());
+    let told = a.query(&client, move |here, _| {
+        let from_b = own_b.query(here, move |here, _| own_a.query(here, |_, _| ()));
+        from_b.expect("b does not wait forever")
+    });
+    let Err(Error::Deadlock(cycle)) = told.unwrap() else { panic!("no deadlock") };
+    assert_eq!(
+        cycle.members().iter().map(|m| m.id).collect::<Vec<_>>(),
+        [b.processor(), a.processor()]
+    );
+    let text = cycle.to_string();
+    assert!(
+        text.starts_with("deadlock: processor ") && text.contains("(u64) would wait for processor"),
+        "{text}"
+    );
+    // Both processors still run.
+    assert!(a.query(&client, |_, _| ()).is_ok() && b.query(&client, |_, _| ()).is_ok());
+}
+
+#[test]
+fn query_behind_an_own_reservation_is_a_deadlock() {
+    let system = system(1);
+    let client = system.client();
+    let a = client.create(|_| 1u32);
+    let first = client.reserve(&a);
+    let Err(Error::Deadlock(cycle)) = a.query(&client, |_, _| ()) else { panic!("no deadlock") };
+    assert_eq!(
+        cycle.to_string(),
+        format!("deadlock: client {0} would wait for client {0}", client.id())
+    );
+    drop(first);
+    assert_eq!(a.query(&client, |here, it| here[it]), Ok(1));
+}
+
+#[test]
+fn client_created_in_a_call_is_the_processor() {
+    let system = system(1);
+    let client = system.client();
+    let a = client.create(|_| 1u32);
+    let (own, to) = (system.clone(), a.clone());
+    let told = a.query(&client, move |here, _| {
+        let own = own.client();
+        assert_eq!(own.id(), here.id());
+        to.query(&own, |_, _| ())
+    });
+    let Ok(Err(Error::Deadlock(cycle))) = told else { panic!("no deadlock: {told:?}") };
+    assert_eq!(cycle.members().iter().map(|m| m.id).collect::<Vec<_>>(), [a.processor()]);
+}
+
+#[test]
+fn collection_in_a_finaliser_panics() {
+    struct Collects(System, Arc<AtomicUsize>);
+    impl Drop for Collects {
+        fn drop(&mut self) {
+            let refused =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.0.collect()))
+                    .is_err();
+            self.1.fetch_add(usize::from(refused), Ordering::SeqCst);
+        }
+    }
+    let (system, refused) = (system(1), Arc::new(AtomicUsize::new(0)));
+    let client = system.client();
+    // A dead object in a live processor, and an object of a dead processor.
+    let (own, count) = (system.clone(), refused.clone());
+    let live = client.create(move |here| {
+        here.make(Plain(Collects(own, count)));
+        1u32
+    });
+    let (own, count) = (system.clone(), refused.clone());
+    drop(client.create(move |_| Plain(Collects(own, count))));
+    assert_eq!(live.query(&client, |here, it| here[it]), Ok(1));
+    while system.collect().processors > 1 {}
+    assert_eq!(refused.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn query_in_a_finaliser_fails() {
+    struct Asks(System, Separate<u32>, Arc<AtomicUsize>);
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            let answer = self.1.query(&self.0.client(), |here, it| here[it]);
+            self.2.fetch_add(usize::from(answer == Err(Error::Finaliser)), Ordering::SeqCst);
+        }
+    }
+    let (system, refused) = (system(1), Arc::new(AtomicUsize::new(0)));
+    let client = system.client();
+    let live = client.create(|_| 1u32);
+    let asks = || Plain(Asks(system.clone(), live.clone(), refused.clone()));
+    // A dead object in a live processor, an object of a dead processor, and one of a failing
+    // processor.
+    let (dead, gone, failed) = (asks(), asks(), asks());
+    live.command(&client, move |here, _| {
+        here.make(dead);
+    });
+    drop(client.create(move |_| gone));
+    let bad = client.create(move |_| failed);
+    assert!(bad.query(&client, |_, _| std::panic::resume_unwind(Box::new("bad"))).is_err());
+    while system.collect().processors > 2 {}
+    assert_eq!(refused.load(Ordering::SeqCst), 3);
+    assert_eq!(live.query(&client, |here, it| here[it]), Ok(1));
+}
+
+#[test]
+fn collector_that_panics_releases_regions() {
+    struct Bad(Arc<AtomicUsize>);
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    // SAFETY: the type has no handles. Its panic violates the contract, for the test.
+    unsafe impl Trace for Bad {
+        fn trace(&self, _: &mut Tracer) {
+            std::panic::resume_unwind(Box::new("bad"));
+        }
+    }
+    let (system, dropped) = (system(1), Arc::new(AtomicUsize::new(0)));
+    let client = system.client();
+    let own = dropped.clone();
+    let bad = client.create(move |_| Bad(own));
+    let refused =
+        || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| system.collect())).is_err();
+    assert!(refused() && refused());
+    assert_eq!(bad.query(&client, |_, _| 1), Ok(1));
+    drop((bad, client, system));
+    while dropped.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn objects_of_many_types_coexist() {
+    let system = system(1);
+    let client = system.client();
+    let root = client.create(|here| {
+        let text = here.make(String::from("text"));
+        let more = here.make(vec![text]);
+        here.make(7u8);
+        (text, Some(more))
+    });
+    assert!(root.query(&client, |_, _| ()).is_ok());
+    assert_eq!(system.collect().objects_freed, 1);
+    let got = root.query(&client, |here, root| {
+        let (text, more) = here[root];
+        here[more.unwrap()].push(text);
+        (here[text].clone(), here[more.unwrap()].len())
+    });
+    assert_eq!(got, Ok(("text".into(), 2)));
+}
+
+#[test]
+fn calls_run_during_a_collection() {
+    let (system, count) = (system(2), Arc::default());
+    let client = system.client();
+    let ring: Vec<_> = (0..3).map(|_| node(&client, &count)).collect();
+    let over = Arc::new(AtomicUsize::new(0));
+    let (own, own_system) = (over.clone(), system.clone());
+    let collector = std::thread::spawn(move || {
+        for _ in 0..5 {
+            own_system.collect();
+        }
+        own.store(1, Ordering::SeqCst);
+    });
+    let mut n = 0;
+    while over.load(Ordering::SeqCst) == 0 {
+        lead(&client, &ring[n % 3], &ring[(n + 1) % 3]);
+        let own: Arc<AtomicUsize> = count.clone();
+        ring[n % 3]
+            .query(&client, move |here, node| {
+                let next = here.make(Node { next: here[node].next, ..Node::new(&own) });
+                here[node].next = (here[node].next.is_none()).then_some(next);
+                if let Some(far) = here[node].far {
+                    here.hold(far).command(here, |here, it| {
+                        assert!(here[it].alive.0.0.load(Ordering::SeqCst) > 0)
+                    });
+                }
+            })
+            .unwrap();
+        n += 1;
+    }
+    collector.join().unwrap();
+    drop(ring);
+    while system.collect().processors > 0 {}
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn dropped_system_drops_its_objects() {
+    let (system, count) = (system(2), Arc::default());
+    let client = system.client();
+    let ring: Vec<_> = (0..2).map(|_| node(&client, &count)).collect();
+    (0..2).for_each(|n| lead(&client, &ring[n], &ring[(n + 1) % 2]));
+    ring[0].query(&client, |_, _| ()).unwrap();
+    ring[1].query(&client, |_, _| ()).unwrap();
+    drop((ring, client));
+    // The last task may still be ending.
+    drop(system);
+    while count.load(Ordering::SeqCst) > 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn panic_of_a_finaliser_does_not_propagate() {
+    struct Bad;
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("bad"));
+        }
+    }
+    let system = system(1);
+    let client = system.client();
+    let root = client.create(|here| {
+        for _ in 0..3 {
+            here.make(Plain(Bad));
+        }
+        1u32
+    });
+    assert_eq!(root.query(&client, |here, it| here[it]), Ok(1));
+    assert_eq!(system.collect().objects_freed, 3);
+    assert_eq!(root.query(&client, |here, it| here[it]), Ok(1));
+}
+
+#[test]
+fn handle_of_another_processor_is_rejected() {
+    thread_local! {
+        static STASH: std::cell::Cell<Option<Gc<u32>>> = const { std::cell::Cell::new(None) };
+    }
+    let system = system(1);
+    let client = system.client();
+    let one = client.create(|_| 1u32);
+    one.query(&client, |_, it| STASH.set(Some(it))).unwrap();
+    let other = client.create(|_| 2u32);
+    // With one worker, both calls run on one thread: so a handle could escape in thread-local data.
+    let seen = other.query(&client, |here, _| STASH.get().map(|gc| here[gc]));
+    assert!(matches!(seen, Err(Error::Failed { .. })), "{seen:?}");
+}

@@ -1,0 +1,113 @@
+//! Interface between a network and the functions of its boxes.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use crate::label::{Kind, Label};
+use crate::plan::BoxPlan;
+use crate::value::Value;
+
+/// Function of a box. It keeps no visible state between calls, because networks call it in any
+/// order and on several threads at a time.
+pub trait BoxBody: Send + Sync {
+    /// Processes one record. `input` has the values that the box declares, in its order. The
+    /// function may move them out.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason of a failure in one line. Records that were output before the failure
+    /// remain valid.
+    fn call(&self, input: &mut [Value], out: &mut Out<'_>) -> Result<(), String>;
+}
+
+/// Output of a box.
+pub struct Out<'a> {
+    plan: &'a BoxPlan,
+    sink: &'a mut dyn Sink,
+}
+
+/// Receiver of the records that a box outputs.
+pub trait Sink {
+    /// Receives a record of the variant with this index (from 0), whose values match the
+    /// declaration in number and kind. The function may move the values out. Returns `false` if no
+    /// more records are accepted.
+    fn put(&mut self, variant: usize, values: &mut [Value]) -> bool;
+}
+
+impl<'a> Out<'a> {
+    /// Creates an output for a box with this declaration.
+    #[inline]
+    pub fn new(plan: &'a BoxPlan, sink: &'a mut dyn Sink) -> Out<'a> {
+        Out { plan, sink }
+    }
+
+    /// Declaration of the box.
+    pub fn plan(&self) -> &'a BoxPlan {
+        self.plan
+    }
+
+    /// Outputs a record: the values of output `variant`, counted from 1, in the order of the
+    /// declaration. Blocks while the output stream is full. Moves the values out.
+    ///
+    /// Returns `Ok(false)` if the network is shutting down, so that the function can stop its
+    /// output.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the declaration has no such variant, or if the variant has other values.
+    #[inline]
+    pub fn put(&mut self, variant: usize, values: &mut [Value]) -> Result<bool, String> {
+        let labels = variant.checked_sub(1).and_then(|v| self.plan.outputs.get(v));
+        let field = |label: &Label| label.kind() == Kind::Field;
+        let fit = |(label, value): (&Label, &Value)| field(label) != matches!(value, Value::Tag(_));
+        if !labels.is_some_and(|l| l.len() == values.len() && l.iter().zip(&*values).all(fit)) {
+            return Err(self.mismatch(variant, values));
+        }
+        Ok(self.sink.put(variant - 1, values))
+    }
+    /// Returns the reason why a record does not match the declaration.
+    #[cold]
+    fn mismatch(&self, variant: usize, values: &[Value]) -> String {
+        let plan = self.plan;
+        let Some(labels) = variant.checked_sub(1).and_then(|v| plan.outputs.get(v)) else {
+            return format!(
+                "the box output variant {variant}, but declares {} variants: {plan}",
+                plan.outputs.len()
+            );
+        };
+        for (label, value) in labels.iter().zip(values) {
+            if labels.len() == values.len()
+                && (label.kind() == Kind::Field) == matches!(value, Value::Tag(_))
+            {
+                return format!("the box output {value:?} as {label} of variant {variant}: {plan}");
+            }
+        }
+        let (n, wanted) = (values.len(), labels.len());
+        format!("the box output {n} values as variant {variant}, which has {wanted}: {plan}")
+    }
+}
+
+/// Calls a function. Its panic becomes an error.
+#[inline]
+pub(crate) fn invoke(
+    body: &dyn BoxBody,
+    arguments: &mut [Value],
+    out: &mut Out<'_>,
+) -> Result<(), String> {
+    // Unwind safe: the arguments are cleared before their next use, and output records have been
+    // passed on.
+    catch_unwind(AssertUnwindSafe(|| body.call(arguments, out)))
+        .unwrap_or_else(|payload| Err(panic_message(payload)))
+}
+
+#[cold]
+fn panic_message(payload: Box<dyn Any + Send>) -> String {
+    if corebeat_lpel::ends_task(&*payload) {
+        resume_unwind(payload); // the runtime ends the task
+    }
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or(payload.downcast_ref::<String>().map(String::as_str));
+    format!("the box panicked: {}", text.unwrap_or("(no message)"))
+}

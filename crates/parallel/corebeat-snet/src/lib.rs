@@ -1,0 +1,122 @@
+//! The coordination language S-Net: checks networks of boxes, and runs them as tasks and streams.
+//!
+//! Place in the loop: parallel; uses `corebeat-lpel`.
+//!
+//! # Example
+//!
+//! ```
+//! use corebeat_lpel::Runtime;
+//! use corebeat_snet::body::Out;
+//! use corebeat_snet::{Boxes, Kind, Label, Network, Record, Value, check, parse};
+//!
+//! let program = "net down { box step ((n) -> (n) | (done)); } connect step * {done};";
+//! let module = parse(program).unwrap();
+//! let net = check(&module, None).net.expect("the program has no error");
+//! let boxes = Boxes::new().with("step", "(n) -> (n) | (done)", |(n,): (i32,), out: &mut Out| {
+//!     if n > 0 { out.emit(1, (n - 1,)) } else { out.emit(2, ("zero",)) }
+//! })?;
+//! let network = Network::new(net, |plan| boxes.find(plan))?;
+//! let record = Record::from_pairs([(Label::new(Kind::Field, "n")?, Value::from(1000))])?;
+//! let outcome = network.run(&Runtime::new()?, [record])?;
+//! let done = outcome.records[0].get(Label::new(Kind::Field, "done")?);
+//! assert_eq!(done, Some(&Value::from("zero")));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The book describes the language (`docs/snet.md`), with a program for each construct.
+//!
+//! # Model
+//!
+//! The model follows Prokesch, *A Light-Weight Parallel Execution Layer for Shared-Memory Stream
+//! Processing*, 2011, sections 2.2 and 3.2.
+//!
+//! ```text
+//!   text --parse--> Module --check--> Net --Network::new--> Network --run--> tasks, streams
+//!                                      |                      ^
+//!                                      +--> draw::svg         +-- Boxes: functions in
+//!                                                                 Rust, C, C++, Python
+//! ```
+//!
+//! - A **record** ([`Record`]) has a [`Value`] for each [`Label`] of its [`Shape`]: fields, which
+//!   only boxes read, and tags, which are numbers. Each set of labels is one shape in memory, so an
+//!   entity finds its decision for a record by the address of the shape. The cost does not depend
+//!   on the number of labels.
+//! - A **plan** ([`plan::Net`]) is a checked program. Its parts are boxes, filters, synchrocells
+//!   and the combinators.
+//! - A **network** ([`Network`]) is a plan with functions for its boxes. A run creates tasks when
+//!   records need them. A box is a task with one input stream. Cheap entities (filters,
+//!   synchrocells, choices) run in the task that holds the record. Merge points are tasks, called
+//!   collectors.
+//! - A star creates a stage when a record reaches it, and removes the stage after its synchrocells
+//!   have merged. Stages whose boxes are measured to be cheaper than a task's dispatch share a
+//!   task. A split with stateless replicas has at most 1,024 replicas at a time.
+//! - A **barrier** travels with the records where order matters: it leaves a part after the results
+//!   of all records before it. Deterministic combinators mark the end of the results of one record
+//!   with a barrier, and a feedback loop uses a barrier to detect that it is empty.
+//!
+//! # Invariants
+//!
+//! 1. The output records of a net equal those of a sequential interpreter that is written from the
+//!    definition of the language; for deterministic combinators, also in their order
+//!    (`random_confluent_network_equals_the_interpreter`,
+//!    `random_ordered_network_outputs_the_same_sequence`,
+//!    `random_merging_network_neither_loses_nor_duplicates`, on threads and in random orders).
+//! 2. A net that passes the checker can route every record of its input type, and every output has
+//!    a shape that the checker has inferred (`random_nets_route_every_record`).
+//! 3. Each record that cannot continue is reported, and no other record is lost
+//!    (`failing_box_loses_only_its_record`).
+//! 4. Stages of a star that have finished their work do not accumulate
+//!    (`star_of_synchrocells_does_not_grow_by_a_million_pairs`).
+//! 5. No text makes the parser or a reader of records panic, or allocate more than a multiple of
+//!    its length (`random_bytes_never_panic`, `nesting_without_end_is_an_error_without_overflow`).
+//! 6. Misuse of fields by C boxes is an error or harmless (`freed_field_is_detected`).
+//! 7. A library in Rust behaves like a box in the program, or reports why it cannot
+//!    (`rust_library_takes_and_outputs_values`, `rust_library_reports_failures`).
+//!
+//! # Failure
+//!
+//! [`diagnostic::Diagnostic`] reports an error in a program and its place. [`Error`] is the error
+//! type of all other operations. [`Fault`] reports a record that cannot continue inside a network,
+//! and [`OnFault`] selects the reaction. A panic of a box in Rust is a fault. A crash of a box in C
+//! ends the process.
+//!
+//! # Limits
+//!
+//! A process has at most [`LABELS_MAX`] names and [`SHAPES_MAX`] sets of labels. Boxes in C need
+//! x86-64 or AArch64. Tags have 32 bits and wrap around. Streams into a star are not bounded: a
+//! network whose synchrocells wait for partners that arrive much later holds all records in
+//! between, as the language requires.
+
+pub mod ast;
+pub mod body;
+mod boxes;
+mod check;
+pub mod diagnostic;
+pub mod draw;
+mod error;
+pub mod expression;
+pub mod format;
+mod label;
+pub mod plan;
+mod record;
+mod run;
+mod shape;
+pub mod syntax;
+mod value;
+
+#[doc(hidden)]
+pub use boxes::Export;
+pub use boxes::{
+    Argument, Arguments, Boxes, C_ENTRIES_MAX, C_HEADERS, Ending, FIELDS_MAX, Row, Shared, Tag,
+};
+pub use check::{Checked, check};
+pub use error::Error;
+pub use label::{Kind, LABELS_MAX, Label};
+pub use record::Record;
+pub use run::{
+    CAPACITY, Fault, Input, Network, NetworkOptions, OnFault, Outcome, Output, Position, Report,
+    ReportFault, Running, STACK_SIZE,
+};
+pub use shape::{SHAPES_MAX, Shape};
+pub use syntax::parse;
+pub use value::{Array, Element, Native, Scalar, Value};

@@ -1,0 +1,153 @@
+//! State that all entities of a running network share.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use corebeat_lpel::{Reader, STACK_MAX, Writer, stream};
+
+use super::message::Message;
+use super::network::{Fault, NetworkOptions, OnFault, ReportFault};
+use super::step::Step;
+use super::watch::{Position, Watch};
+use crate::record::Record;
+
+/// Faults that are stored for the report. Further faults are only counted.
+pub(crate) const FAULTS_MAX: usize = 1000;
+
+/// Bytes of stack for each level of a network, because nested entities call each other. Builds
+/// without optimisation need much more.
+const LEVEL_STACK: usize = if cfg!(debug_assertions) { 32 << 10 } else { 4 << 10 };
+
+/// One run of a network.
+pub(crate) struct Context {
+    /// Capacity of a stream in records.
+    pub(crate) capacity: usize,
+    /// Bytes of a task's stack.
+    pub(crate) stack_size: usize,
+    /// Whether boxes have the lowest priority (Prokesch 2011, section 6.2.2).
+    pub(crate) boxes_last: bool,
+    /// Workers of the runtime.
+    pub(crate) workers: usize,
+    on_fault: OnFault,
+    report: Option<ReportFault>,
+    watches: Vec<Watch>,
+    faults: Mutex<Vec<Fault>>,
+    fault_count: AtomicUsize,
+    kept: AtomicUsize,
+    loops: AtomicU64,
+    /// Dropped to stop the network. Nothing is ever written to this stream.
+    stopper: Mutex<Option<Writer<Message>>>,
+    /// Whether the reader of the output has gone.
+    abandoned: AtomicBool,
+}
+
+impl Context {
+    /// Creates a context, and the reader of a stream that ends when the network stops.
+    pub(crate) fn new(
+        options: &NetworkOptions,
+        watches: &[Watch],
+        depth: usize,
+        workers: usize,
+    ) -> (Context, Reader<Message>) {
+        let (stopper, stop) = stream(1);
+        let context = Context {
+            capacity: options.capacity,
+            stack_size: options.stack_size.saturating_add(depth * LEVEL_STACK).min(STACK_MAX),
+            boxes_last: options.boxes_last,
+            workers,
+            on_fault: options.on_fault,
+            report: options.report_fault.clone(),
+            watches: watches.to_vec(),
+            faults: Mutex::default(),
+            fault_count: AtomicUsize::new(0),
+            kept: AtomicUsize::new(0),
+            loops: AtomicU64::new(0),
+            stopper: Mutex::new(Some(stopper)),
+            abandoned: AtomicBool::new(false),
+        };
+        (context, stop)
+    }
+
+    /// Creates a stream between entities.
+    pub(crate) fn stream(&self) -> (Writer<Message>, Reader<Message>) {
+        stream(self.capacity)
+    }
+
+    /// Steps that call the observers of this position, in reverse order.
+    pub(crate) fn watch(&self, name: &str, position: Position) -> Vec<Step> {
+        let watches = self.watches.iter().rev().filter(|w| w.is(name, position));
+        watches.map(|w| Step::Watch(w.clone())).collect()
+    }
+
+    /// Reports a record that cannot continue. Only this record is lost.
+    #[cold]
+    pub(crate) fn fault(&self, entity: &str, message: fmt::Arguments<'_>, record: &Record) {
+        self.report(Fault {
+            entity: entity.into(),
+            message: message.to_string(),
+            record: Some(record.clone()),
+        });
+    }
+
+    /// Reports a failure without a record.
+    #[cold]
+    pub(crate) fn failure(&self, entity: &str, message: fmt::Arguments<'_>) {
+        self.report(Fault { entity: entity.into(), message: message.to_string(), record: None });
+    }
+
+    fn report(&self, fault: Fault) {
+        if let OnFault::Stop = self.on_fault {
+            self.stop();
+        }
+        if let Some(report) = &self.report {
+            report(&fault);
+        }
+        // Relaxed: the count is read after the streams of the network have ended.
+        self.fault_count.fetch_add(1, Ordering::Relaxed);
+        let mut faults = self.faults.lock().unwrap_or_else(|e| e.into_inner());
+        if faults.len() < FAULTS_MAX {
+            faults.push(fault);
+        }
+    }
+
+    /// Stops the input. Records inside the network continue.
+    pub(crate) fn stop(&self) {
+        drop(self.stopper.lock().unwrap_or_else(|e| e.into_inner()).take());
+    }
+
+    /// Shuts the network down, because its output has no reader.
+    pub(crate) fn abandon(&self) {
+        // Relaxed: an entity that reads the flag late only does unnecessary work.
+        self.abandoned.store(true, Ordering::Relaxed);
+        self.stop();
+    }
+
+    /// Whether the network is shutting down without a reader.
+    #[inline]
+    pub(crate) fn is_abandoned(&self) -> bool {
+        // Relaxed: as in `abandon`.
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Counts records that a synchrocell holds at its end.
+    pub(crate) fn keep(&self, records: usize) {
+        // Relaxed: like the count of faults.
+        self.kept.fetch_add(records, Ordering::Relaxed);
+    }
+
+    pub(crate) fn kept(&self) -> usize {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn faults(&self) -> (Vec<Fault>, usize) {
+        let faults = self.faults.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        (faults, self.fault_count.load(Ordering::Relaxed))
+    }
+
+    /// Returns a number that is unique among the feedback loops of this run.
+    pub(crate) fn loop_number(&self) -> u64 {
+        // Relaxed: only uniqueness matters.
+        self.loops.fetch_add(1, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,369 @@
+//! Networks: the public API of the run-time system.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use corebeat_lpel::{Closed, Event, Failure, Reader, Runtime, StreamSet, Task, Writer};
+
+use super::build::Builder;
+use super::code::{Code, Coder};
+use super::context::Context;
+use super::line::{End, Line};
+use super::message::Message;
+use super::watch::{Position, Watch};
+use crate::body::BoxBody;
+use crate::label::{Kind, Label};
+use crate::plan::{BoxPlan, Net};
+use crate::record::Record;
+use crate::shape::Shape;
+use crate::value::Value;
+
+/// Default capacity of a stream in records.
+pub const CAPACITY: usize = 64;
+
+/// Default stack size of a task in bytes. Untouched stack takes no memory.
+pub const STACK_SIZE: usize = 256 << 10;
+
+/// A net with functions for its boxes. It can run any number of times.
+pub struct Network {
+    net: Net,
+    code: Code,
+    /// Depth of nesting.
+    depth: usize,
+    options: NetworkOptions,
+    watches: Vec<Watch>,
+}
+
+/// Function that receives faults.
+pub type ReportFault = Arc<dyn Fn(&Fault) + Send + Sync>;
+
+/// Configuration of a [`Network`].
+#[derive(Clone)]
+pub struct NetworkOptions {
+    /// Capacity of a stream in records, at least 1.
+    pub capacity: usize,
+    /// Stack size of each task, and so of each box, in bytes: from
+    /// [`STACK_MIN`](corebeat_lpel::STACK_MIN) to [`STACK_MAX`](corebeat_lpel::STACK_MAX).
+    pub stack_size: usize,
+    /// Whether all other entities have priority over boxes (Prokesch 2011, section 6.2.2). Only
+    /// [`Prioritised`](corebeat_lpel::scheduler::Prioritised) workers use priorities, and tasks
+    /// with a priority are not stolen.
+    pub boxes_last: bool,
+    /// Reaction to a record that cannot continue.
+    pub on_fault: OnFault,
+    /// Function that receives each fault immediately, in the task in which the fault occurs.
+    pub report_fault: Option<ReportFault>,
+}
+
+impl Default for NetworkOptions {
+    fn default() -> NetworkOptions {
+        NetworkOptions {
+            capacity: CAPACITY,
+            stack_size: STACK_SIZE,
+            boxes_last: false,
+            on_fault: OnFault::default(),
+            report_fault: None,
+        }
+    }
+}
+
+/// Reaction to a record that cannot continue, because its box failed or no part takes it. The
+/// option `--on-error` of `corebeat net run` has the same values and the same default. Its value
+/// `record` is `Continue` with a [`ReportFault`] that writes [`Fault::to_record`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFault {
+    /// The network accepts no more records. Records inside continue to the output.
+    #[default]
+    Stop,
+    /// The record is lost. The network continues.
+    Continue,
+}
+
+/// Reason why a record could not continue.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// Entity that failed: `box foo`, `a split`.
+    pub entity: String,
+    /// Reason.
+    pub message: String,
+    /// The record. `None` if a box has consumed it.
+    pub record: Option<Record>,
+}
+
+impl Fault {
+    /// Name of the field with the message in [`to_record`](Self::to_record).
+    pub const FIELD: &str = "error";
+
+    /// The record that failed, without values that have no text, and with the entity and the reason
+    /// in the field [`FIELD`](Self::FIELD). Only that field if the whole record exceeds a limit,
+    /// and no field if the process cannot have the label.
+    pub fn to_record(&self) -> Record {
+        let empty = || Record::new(Shape::empty(), []);
+        let Ok(label) = Label::new(Kind::Field, Fault::FIELD) else { return empty() };
+        let message = Value::from(format!("{}: {}", self.entity, self.message));
+        let kept = self.record.iter().flat_map(Record::iter).filter(|(_, value)| value.has_text());
+        let kept = kept.map(|(label, value)| (label, value.clone()));
+        Record::from_pairs(kept.chain([(label, message.clone())]))
+            .or_else(|_| Record::from_pairs([(label, message)]))
+            .unwrap_or_else(|_| empty())
+    }
+}
+
+/// One line.
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.entity, self.message)?;
+        match &self.record {
+            Some(record) => write!(f, "; record: {record:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Network {
+    /// Creates a network of this net, with the functions that `find` returns for its boxes.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first error of `find`.
+    pub fn new<E>(
+        net: Net,
+        mut find: impl FnMut(&BoxPlan) -> Result<Arc<dyn BoxBody>, E>,
+    ) -> Result<Network, E> {
+        let bodies = net
+            .boxes
+            .iter()
+            .map(|plan| Ok((Arc::as_ptr(plan), find(plan)?)))
+            .collect::<Result<HashMap<_, _>, E>>()?;
+        let code = Coder::new(&bodies).code(&net.root);
+        Ok(Network {
+            depth: code.depth(),
+            net,
+            code,
+            options: NetworkOptions::default(),
+            watches: Vec::new(),
+        })
+    }
+
+    /// Plan of the network.
+    pub fn net(&self) -> &Net {
+        &self.net
+    }
+
+    /// Replaces the configuration.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the capacity is 0.
+    pub fn with_options(self, options: NetworkOptions) -> Network {
+        assert!(options.capacity > 0, "the capacity of a stream is at least one record");
+        Network { options, ..self }
+    }
+
+    /// Calls `observer` for each record that enters or leaves each box or net of this name,
+    /// including this net. The task that holds the record makes the call.
+    pub fn observe(
+        mut self,
+        name: &str,
+        position: Position,
+        observer: impl Fn(&Record) + Send + Sync + 'static,
+    ) -> Self {
+        if name == self.net.name && !self.watches.iter().any(|watch| watch.is_of(name)) {
+            self.code = Code::Net(name.into(), Arc::new(self.code));
+            self.depth += 1;
+        }
+        self.watches.push(Watch::new(name, position, observer));
+        self
+    }
+
+    /// Runs these records through the network, and waits for all outputs.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of [`Runtime::run`] if tasks of the network panicked or are deadlocked.
+    ///
+    /// # Panics
+    ///
+    /// Panics inside a task.
+    pub fn run<I>(&self, runtime: &Runtime, records: I) -> Result<Outcome, Failure>
+    where
+        I: IntoIterator<Item = Record> + Send + 'static,
+    {
+        let (context, stop) = self.context(runtime);
+        let code = self.code.clone();
+        let of_run = context.clone();
+        let records = runtime.run(move || {
+            let (mut input, output) = spawn(code, &of_run, stop, &Task::new());
+            let spawned = Task::new().name("<records>").spawn(move || {
+                for record in records {
+                    if input.write(record).is_err() {
+                        return;
+                    }
+                }
+            });
+            if let Err(why) = spawned {
+                of_run.failure("the input", format_args!("cannot create its task: {why}"));
+            }
+            output.collect()
+        })?;
+        let (faults, fault_count) = context.faults();
+        Ok(Outcome { records, faults, fault_count, kept: context.kept() })
+    }
+
+    /// Starts the network. It ends after its input is dropped.
+    pub fn start(&self, runtime: &Runtime) -> Running {
+        let (context, stop) = self.context(runtime);
+        let (input, output) = spawn(self.code.clone(), &context, stop, &runtime.task());
+        Running { input, output, report: Report(context) }
+    }
+
+    fn context(&self, runtime: &Runtime) -> (Arc<Context>, Reader<Message>) {
+        let (context, stop) =
+            Context::new(&self.options, &self.watches, self.depth, runtime.workers());
+        (Arc::new(context), stop)
+    }
+}
+
+/// Spawns the first task, which creates the other tasks.
+fn spawn(
+    code: Code,
+    context: &Arc<Context>,
+    stop: Reader<Message>,
+    task: &Task<'_>,
+) -> (Input, Output) {
+    let (input, records) = context.stream();
+    let (out, output) = context.stream();
+    let of_task = context.clone();
+    let spawned =
+        task.clone().name("<input>").stack_size(context.stack_size).spawn_async(async move {
+            let context = of_task;
+            match (Builder { context: &context, place: None, deferred: false })
+                .line(&code, End::Stream(out).into())
+            {
+                Ok(line) => enter(records, stop, line, &context).await,
+                Err(why) => {
+                    context.failure("the network", format_args!("cannot create its tasks: {why}"))
+                }
+            }
+        });
+    if let Err(why) = spawned {
+        context.failure("the network", format_args!("cannot create its tasks: {why}"));
+    }
+    (Input(input), Output { records: output, context: context.clone() })
+}
+
+/// Passes records into the network until the input ends or the network stops.
+async fn enter(
+    records: Reader<Message>,
+    stop: Reader<Message>,
+    mut line: Line,
+    context: &Arc<Context>,
+) {
+    let mut set = StreamSet::new();
+    set.add(records);
+    set.add(stop);
+    while let Some((_, Event::Item(Message::Record(record)))) = set.read_async().await {
+        line.record(record, context);
+    }
+    // Records that the stream had accepted before the stop are not lost.
+    for _ in 0..context.capacity {
+        let Some((_, Event::Item(Message::Record(record)))) = set.try_read() else { return };
+        line.record(record, context);
+    }
+}
+
+/// A running network.
+pub struct Running {
+    /// Input of the network.
+    pub input: Input,
+    /// Output of the network.
+    pub output: Output,
+    /// Faults and counts of the run.
+    pub report: Report,
+}
+
+/// Input of a running network. Dropping it ends the network after all records inside have been
+/// processed.
+pub struct Input(Writer<Message>);
+
+impl Input {
+    /// Writes a record. Blocks while the stream is full. If the network stops before it processes
+    /// the record, the record is lost; at most as many records as a stream holds are lost.
+    ///
+    /// # Errors
+    ///
+    /// Returns the record if the network has stopped.
+    pub fn write(&mut self, record: Record) -> Result<(), Closed<Record>> {
+        self.0.write(Message::Record(record)).map_err(|Closed(message)| match message {
+            Message::Record(record) => Closed(record),
+            _ => unreachable!("the message is the record above"),
+        })
+    }
+}
+
+/// Output of a running network, until the network has ended. Dropping it stops the network, and
+/// records inside are lost: no further box is called, and the output function of a running box
+/// reports that no more records are accepted.
+pub struct Output {
+    records: Reader<Message>,
+    context: Arc<Context>,
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.context.abandon();
+    }
+}
+
+impl Iterator for Output {
+    type Item = Record;
+
+    fn next(&mut self) -> Option<Record> {
+        loop {
+            if let Message::Record(record) = self.records.read()? {
+                return Some(record);
+            }
+        }
+    }
+}
+
+/// Faults and counts of a run.
+#[derive(Clone)]
+pub struct Report(Arc<Context>);
+
+impl Report {
+    /// Faults so far. At most 1,000 are stored.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.0.faults().0
+    }
+
+    /// Number of faults so far.
+    pub fn fault_count(&self) -> usize {
+        self.0.faults().1
+    }
+
+    /// Number of records that were in synchrocells when these ended. They had no partner, and are
+    /// lost.
+    pub fn kept(&self) -> usize {
+        self.0.kept()
+    }
+
+    /// Stops the input, like [`OnFault::Stop`]. Wakes the task that waits for a record.
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+}
+
+/// Result of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Output records in order.
+    pub records: Vec<Record>,
+    /// Faults. At most 1,000 are stored.
+    pub faults: Vec<Fault>,
+    /// Number of faults.
+    pub fault_count: usize,
+    /// Number of records that were in synchrocells at the end.
+    pub kept: usize,
+}

@@ -1,0 +1,164 @@
+//! The transaction descriptor of a thread. All accesses to locks and cell memory are in this
+//! module.
+//!
+//! ```text
+//!      +-------- restart, after a pause --------- roll back: old values, a new version
+//!      v                                                      ^
+//!   begin: time = clock                                       |
+//!      |                                                      |
+//!      |   read:     free and not newer than time? else extend, which may fail
+//!      |   acquire:  take the lock, log the old value         |
+//!      v                                                      |
+//!   commit: version = clock + 1; is every value that was read unchanged? no
+//!      | yes
+//!      v
+//!   release the locks with the version
+//! ```
+//!
+//! A written value is in memory at once, behind the lock.
+//!
+//! `access` reads and writes, `conflict` handles locks that other transactions hold, `attempt`
+//! begins, commits, rolls back and restarts, and `current` gives a thread its descriptor.
+
+mod access;
+mod attempt;
+mod conflict;
+mod current;
+
+use crate::counter::Cause;
+use crate::lock::{Lock, owner};
+use crate::place::Place;
+use crate::reads::Reads;
+use crate::retired::RetiredList;
+use crate::slot::{Slot, Slots, Standing};
+use crate::trace::Recorder;
+use fastrand::Rng;
+use std::panic::Location;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+pub(crate) use current::Current;
+#[cfg(all(test, loom))]
+pub(crate) use current::leave;
+
+/// The attempt cannot continue: return this from the closure. The transaction then restarts or
+/// waits.
+#[derive(Debug)]
+#[must_use = "return it with `?`: the attempt has failed"]
+pub struct Abort(());
+
+/// Mode of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Reads values that are not newer than the begin of the attempt, and logs nothing.
+    Snapshot,
+    /// Logs reads and overwritten values.
+    Full,
+    /// Has closed the gate: no value that it reads can change, so it logs overwritten values only.
+    Exclusive,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Open,
+    /// The transaction waits for a change.
+    Retry,
+    Failed(Cause),
+}
+
+/// Log entry of an overwritten value.
+struct Write {
+    place: NonNull<Place>,
+    old: *mut (),
+    /// Destructor of values that need one. Set when the new value has been stored.
+    drop: Option<unsafe fn(*mut ())>,
+    /// The lock, if this write acquired it.
+    lock: Option<NonNull<Lock>>,
+}
+
+pub(crate) struct Descriptor {
+    /// Newest version that the attempt may read.
+    time: u64,
+    /// Content of the locks that this thread holds.
+    owner: u64,
+    mode: Mode,
+    fate: Fate,
+    is_irrevocable: bool,
+    /// Whether `time` may advance if all values that were read are unchanged. `false` only in
+    /// transactions on words that requested it for this attempt.
+    may_extend: bool,
+    /// Whether the end of the transaction must do more than release locks: it wrote values with
+    /// destructors, or had conflicts.
+    needs_cleanup: bool,
+    /// Depth of nested `or_else`.
+    branches: u32,
+    reads: Reads,
+    writes: Vec<Write>,
+    epoch: u64,
+    slot: &'static Slot,
+    /// Version of the last commit.
+    version: u64,
+    /// Number of failed attempts of this transaction.
+    failed: u32,
+    /// Time at which the transaction stops waiting in `retry`.
+    deadline: Option<Instant>,
+    standing: Standing,
+    /// Values that were replaced or undone.
+    retired: RetiredList,
+    random: Rng,
+    /// Call site of the transaction, if known.
+    site: Option<&'static Location<'static>>,
+    recorder: Recorder,
+}
+
+impl Descriptor {
+    fn new() -> Descriptor {
+        let slot = Slots::acquire();
+        Descriptor {
+            time: 0,
+            owner: owner(slot),
+            mode: Mode::Full,
+            fate: Fate::Open,
+            is_irrevocable: false,
+            may_extend: true,
+            needs_cleanup: false,
+            branches: 0,
+            reads: Reads::default(),
+            writes: Vec::new(),
+            epoch: slot.epoch(),
+            slot,
+            version: 0,
+            failed: 0,
+            deadline: None,
+            standing: Standing::default(),
+            retired: RetiredList::default(),
+            // Different for each thread, so that attempts that failed together do not meet again.
+            random: Rng::with_seed((slot as *const Slot).addr() as u64),
+            site: None,
+            recorder: Recorder::new(),
+        }
+    }
+
+    /// The public state of the thread.
+    pub(crate) fn slot(&self) -> &'static Slot {
+        self.slot
+    }
+
+    /// Content of the locks that this thread holds.
+    #[cfg(not(loom))]
+    pub(crate) fn owner(&self) -> u64 {
+        self.owner
+    }
+
+    /// Version of the last commit.
+    #[cfg(not(loom))]
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether the transaction cannot fail any more.
+    #[cfg(not(loom))]
+    pub(crate) fn is_irrevocable(&self) -> bool {
+        self.is_irrevocable
+    }
+}

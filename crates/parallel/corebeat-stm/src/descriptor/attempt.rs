@@ -1,0 +1,388 @@
+//! Begin, commit, rollback and restart of attempts.
+
+use super::{Abort, Descriptor, Fate, Mode, Write};
+use crate::clock::Now;
+use crate::counter::Cause;
+use crate::fault::{Fault, is_planted};
+use crate::global::GLOBAL;
+use crate::lock::{Lock, VERSION_MAX};
+use crate::pause::pause;
+use crate::reads::Logging;
+use crate::trace;
+use crate::waiter::wake;
+use corebeat_reclaim::Retired;
+use std::panic::Location;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+/// A transaction with this number of failed attempts closes the gate: then it cannot fail again.
+pub(super) const FAILED_MAX: u32 = 100;
+
+impl Descriptor {
+    /// For traces: sets the call site of the next transaction.
+    #[inline(always)]
+    pub(crate) fn set_site(&mut self, site: &'static Location<'static>) {
+        self.site = Some(site);
+    }
+
+    /// Begins the first attempt of a transaction.
+    #[inline(always)]
+    pub(crate) fn start(&mut self, mode: Mode) {
+        self.mode = mode;
+        if mode == Mode::Snapshot && self.version > GLOBAL.clock.now().time {
+            // The thread's own last commit has a version from the future, which would fail the
+            // snapshot.
+            GLOBAL.clock.advance_to(self.version);
+        }
+        self.begin();
+    }
+
+    #[inline(always)]
+    fn begin(&mut self) {
+        self.reads.set_logging(if self.mode == Mode::Full { Logging::All } else { Logging::None });
+        if trace::is_on() {
+            self.record_start();
+        }
+        self.epoch += 1;
+        self.slot.begin(self.epoch);
+        self.fate = Fate::Open;
+        self.branches = 0;
+        self.may_extend = true;
+        self.time =
+            if self.mode == Mode::Exclusive { VERSION_MAX } else { GLOBAL.clock.now().time };
+    }
+
+    #[inline(always)]
+    fn end(&mut self) {
+        self.epoch += 1;
+        self.slot.end(self.epoch);
+    }
+
+    /// Makes the transaction irrevocable: from here on it cannot fail.
+    pub(crate) fn make_irrevocable(&mut self) -> Result<(), Abort> {
+        if self.fate != Fate::Open {
+            // The closure has ignored an earlier error.
+            return Err(Abort(()));
+        }
+        if self.mode != Mode::Exclusive {
+            if self.mode == Mode::Snapshot {
+                return Err(self.fail(Cause::Snapshot));
+            }
+            if !GLOBAL.clock.close_gate() {
+                return Err(self.fail(Cause::Gate));
+            }
+            if !self.is_valid() {
+                self.blame_changed();
+                GLOBAL.clock.open_gate();
+                return Err(self.fail(Cause::Validation));
+            }
+            self.mode = Mode::Exclusive;
+            if !trace::is_on() || !self.recorder.is_full() {
+                self.reads.set_logging(Logging::None);
+            }
+            self.time = VERSION_MAX;
+        }
+        self.is_irrevocable = true;
+        Ok(())
+    }
+
+    /// Commits after the closure has succeeded. Returns whether the transaction has taken effect;
+    /// if not, `restart` must follow: also if the closure has ignored an error.
+    #[inline(always)]
+    pub(crate) fn commit(&mut self) -> bool {
+        // Without writes: the values that were read existed together at one moment not before the
+        // begin.
+        let is_committed =
+            self.fate == Fate::Open && (self.writes.is_empty() || self.commit_writes());
+        if is_committed {
+            self.finish();
+        }
+        is_committed
+    }
+
+    #[inline(always)]
+    fn commit_writes(&mut self) -> bool {
+        // After all locks were acquired: see the proof on the front page of the crate.
+        let Now { time, is_closed } = GLOBAL.clock.now();
+        if self.mode == Mode::Full {
+            if is_closed && !is_planted(Fault::Gate) {
+                self.fate = Fate::Failed(Cause::Gate);
+                return false;
+            }
+            if self.slot.is_doomed(self.epoch) {
+                self.recorder.blame_killer(self.slot);
+                self.fate = Fate::Failed(Cause::Killed);
+                return false;
+            }
+            if !self.is_valid() {
+                self.blame_changed();
+                self.fate = Fate::Failed(Cause::Validation);
+                return false;
+            }
+        }
+        self.version = if is_planted(Fault::Version) { time } else { time + 1 };
+        self.release_locks();
+        wake(|| filter_bits(&self.writes));
+        true
+    }
+
+    /// Releases the locks of this attempt with its version.
+    #[inline(always)]
+    fn release_locks(&self) {
+        for write in &self.writes {
+            if let Some(lock) = write.lock {
+                // SAFETY: as in `undo`.
+                unsafe { lock.as_ref() }.release(self.version);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn finish(&mut self) {
+        if trace::is_on() {
+            self.record_commit();
+        }
+        self.reads.clear();
+        if self.needs_cleanup || self.failed != 0 || self.mode == Mode::Exclusive {
+            self.finish_slow();
+        } else {
+            self.writes.clear();
+            self.end();
+        }
+    }
+
+    #[cold]
+    fn finish_slow(&mut self) {
+        for write in self.writes.drain(..) {
+            if let Some(drop) = write.drop {
+                // SAFETY: the commit has replaced the value, and `drop` belongs to it.
+                self.retired.push(unsafe { Retired::new(write.old, drop, ()) });
+            }
+        }
+        self.open_gate();
+        self.failed = 0;
+        self.reset_standing();
+        self.end();
+    }
+
+    /// Retires values that the last commit has unlinked.
+    ///
+    /// # Safety
+    ///
+    /// No attempt that begins after the commit can find the values, and any thread may free them
+    /// with `drop`, once.
+    #[cfg(not(loom))]
+    #[inline(never)]
+    pub(crate) unsafe fn retire(&mut self, values: &mut Vec<*mut ()>, drop: unsafe fn(*mut ())) {
+        // SAFETY: the caller guarantees it.
+        let retired = |value| unsafe { Retired::new(value, drop, ()) };
+        values.drain(..).for_each(|value| self.retired.push(retired(value)));
+        self.needs_cleanup = true;
+    }
+
+    /// Opens the gate, if this transaction has closed it.
+    fn open_gate(&mut self) {
+        self.is_irrevocable = false;
+        if self.mode == Mode::Exclusive {
+            self.mode = Mode::Full;
+            GLOBAL.clock.open_gate();
+        }
+    }
+
+    /// Undoes the attempt and releases its locks.
+    fn roll_back(&mut self, cause: Cause) {
+        self.undo(0);
+        if !self.writes.is_empty() {
+            // As a commit of the old values: a transaction that has read an uncommitted value must
+            // find the lock changed.
+            self.version = GLOBAL.clock.now().time + 1;
+            self.release_locks();
+        }
+        if trace::is_on() && self.recorder.is_current() {
+            let accesses = self.reads.count()
+                + self.writes.iter().filter(|write| write.lock.is_some()).count();
+            if self.recorder.is_full() {
+                self.record_accesses();
+            }
+            self.recorder.abort(accesses, cause);
+        }
+    }
+
+    /// Returns the cause of the failure.
+    pub(crate) fn cause(&self) -> Cause {
+        match self.fate {
+            Fate::Failed(cause) => cause,
+            Fate::Retry => Cause::Retry,
+            // An `Abort` of another transaction.
+            Fate::Open => Cause::Validation,
+        }
+    }
+
+    /// Sets the time at which the transaction stops waiting in `retry`.
+    pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
+    /// Undoes a failed attempt, pauses as the cause requires, and begins the next attempt. Returns
+    /// `false` if the transaction has ended instead, because its deadline came while it waited.
+    #[cold]
+    pub(crate) fn restart(&mut self) -> bool {
+        assert!(
+            !self.is_irrevocable,
+            "an irrevocable transaction was aborted: its closure returned an `Abort` of another one"
+        );
+        let cause = self.cause();
+        self.slot.count_abort(cause);
+        if cause == Cause::Retry && self.mode == Mode::Full {
+            if !self.wait_for_change() {
+                return false;
+            }
+        } else {
+            self.add_karma();
+            self.roll_back(cause);
+            self.reads.clear();
+            self.writes.clear();
+            self.end();
+            self.pause(cause);
+        }
+        self.begin();
+        true
+    }
+
+    fn pause(&mut self, cause: Cause) {
+        match cause {
+            // To wait for a change, the reads must be logged.
+            Cause::Retry => {
+                self.open_gate();
+                self.failed = 0;
+                self.mode = Mode::Full;
+            }
+            // The program may wait for commits of other transactions: let them commit, soon.
+            Cause::Explicit => {
+                self.open_gate();
+                pause(u32::MAX);
+            }
+            Cause::Snapshot => self.mode = Mode::Full,
+            _ => {
+                self.failed += 1;
+                if self.mode != Mode::Exclusive && self.failed >= FAILED_MAX {
+                    while !GLOBAL.clock.close_gate() {
+                        pause(u32::MAX);
+                    }
+                    self.mode = Mode::Exclusive;
+                } else if cause == Cause::Gate {
+                    while GLOBAL.clock.now().is_closed {
+                        pause(u32::MAX);
+                    }
+                } else {
+                    let spins_max = GLOBAL.choice.get().pause_spins(self.failed);
+                    pause(self.random.u32(0..spins_max.max(1)));
+                }
+            }
+        }
+    }
+
+    /// Rolls back, and waits until a value that was read has changed. Returns `false` if the
+    /// deadline came first.
+    fn wait_for_change(&mut self) -> bool {
+        // Locks that this attempt holds get a known version; the versions of the other locks are
+        // not newer than `time`.
+        let mut is_unchanged = self.is_valid();
+        let owner = self.owner;
+        self.reads.retain(|lock| {
+            // SAFETY: as in `is_valid`.
+            unsafe { lock.as_ref() }.load() != owner
+        });
+        self.roll_back(Cause::Retry);
+        let own: Vec<_> = self.writes.iter().filter_map(|write| write.lock).collect();
+        // SAFETY: as in `is_valid`.
+        let load = |lock: &NonNull<Lock>| unsafe { lock.as_ref() }.load();
+        // SAFETY: as in `is_valid`.
+        let bit = |lock: &NonNull<Lock>| unsafe { lock.as_ref() }.filter_bit();
+        let bits =
+            self.reads.to_check().iter().chain(&own).map(bit).fold(0, |bits, bit| bits | bit);
+        let is_late = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
+        if is_unchanged && bits != 0 && !is_late {
+            GLOBAL.waiters.add(self.slot, bits);
+            is_unchanged = self.reads.to_check().iter().all(|lock| load(lock) <= self.time)
+                && own.iter().all(|lock| load(lock) == self.version);
+            if !is_unchanged {
+                GLOBAL.waiters.remove(self.slot);
+            }
+        }
+        self.reads.clear();
+        self.writes.clear();
+        self.failed = 0;
+        self.end();
+        assert!(
+            bits != 0,
+            "`retry` in a transaction that has read no cell would wait forever: read a cell before \
+             `retry`"
+        );
+        !is_late && (!is_unchanged || GLOBAL.waiters.sleep(self.slot, self.deadline))
+    }
+
+    /// Ends the transaction without success, after a panic of the closure or an explicit abort.
+    #[cold]
+    pub(crate) fn abandon(&mut self, cause: Cause) {
+        self.deadline = None;
+        self.failed = 0;
+        self.reset_standing();
+        if self.epoch.is_multiple_of(2) {
+            // The attempt is over already.
+            return;
+        }
+        self.slot.count_abort(cause);
+        self.roll_back(cause);
+        self.reads.clear();
+        self.writes.clear();
+        self.open_gate();
+        self.end();
+    }
+
+    #[inline(always)]
+    fn record_start(&mut self) {
+        self.recorder.start(self.slot, self.site);
+        if self.mode != Mode::Full && self.recorder.is_full() {
+            self.reads.set_logging(Logging::Rows);
+        }
+    }
+
+    #[inline(always)]
+    fn record_commit(&mut self) {
+        // Otherwise the begin of the attempt is not in the trace.
+        if !self.recorder.is_current() {
+            return;
+        }
+        if self.recorder.is_full() {
+            self.record_accesses();
+        }
+        self.recorder.commit();
+    }
+
+    #[inline(always)]
+    fn record_accesses(&mut self) {
+        if !self.reads.is_empty() {
+            self.record_reads();
+        }
+        if !self.writes.is_empty() {
+            self.record_writes();
+        }
+    }
+
+    #[inline(never)]
+    fn record_reads(&mut self) {
+        trace::record_reads(&mut self.reads);
+    }
+
+    #[inline(never)]
+    fn record_writes(&self) {
+        trace::record_writes(&self.writes, |write| write.lock);
+    }
+}
+
+fn filter_bits(writes: &[Write]) -> u64 {
+    let locks = writes.iter().filter_map(|write| write.lock);
+    // SAFETY: as in `undo`.
+    locks.map(|lock| unsafe { lock.as_ref() }.filter_bit()).fold(0, |bits, bit| bits | bit)
+}

@@ -1,0 +1,231 @@
+//! The read log of an attempt.
+
+use crate::TCell;
+use crate::lock::Lock;
+use std::ptr::NonNull;
+
+/// Which reads are logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Logging {
+    #[default]
+    None,
+    /// Every read, for validation.
+    All,
+    /// Reads for the trace only: of adjacent cells, the first and the last.
+    Rows,
+}
+
+/// Locks of the cells that were read, in order. With [`Logging::Rows`], a row of adjacent cells is
+/// two entries:
+///
+/// ```text
+///   | a | b | c       | d, LAST | e |       a, b, all from c to d, e
+/// ```
+#[derive(Default)]
+pub(crate) struct Reads {
+    logging: Logging,
+    locks: Vec<NonNull<Lock>>,
+    /// The lock that would continue the current row.
+    next: Option<NonNull<Lock>>,
+}
+
+/// Marks the last lock of a row, in an unused bit of the aligned address.
+const LAST: usize = 1;
+/// Distance from one cell to the next one.
+const STEP_BYTES: usize = size_of::<TCell<u64>>();
+
+fn is_last(lock: &NonNull<Lock>) -> bool {
+    lock.addr().get() & LAST != 0
+}
+
+impl Reads {
+    /// Sets which reads are logged from here on. Entries stay in the log, so `Rows` requires an
+    /// empty log.
+    #[inline(always)]
+    pub(crate) fn set_logging(&mut self, logging: Logging) {
+        self.logging = logging;
+        if logging == Logging::Rows {
+            self.next = None;
+        }
+    }
+
+    /// Logs a read, if that does not need more capacity. Returns whether it succeeded.
+    #[inline(always)]
+    pub(crate) fn try_push(&mut self, lock: &Lock) -> bool {
+        match self.logging {
+            Logging::None => {}
+            Logging::All => return push_within_capacity(&mut self.locks, lock.into()),
+            Logging::Rows => self.push_to_row(lock.into()),
+        }
+        true
+    }
+
+    /// Logs a read.
+    pub(crate) fn push(&mut self, lock: &Lock) {
+        match self.logging {
+            Logging::None => {}
+            Logging::All => self.locks.push(lock.into()),
+            Logging::Rows => self.push_to_row(lock.into()),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.locks.is_empty()
+    }
+
+    /// Returns the locks to validate. Must not be called with [`Logging::Rows`].
+    #[inline(always)]
+    pub(crate) fn to_check(&self) -> &[NonNull<Lock>] {
+        debug_assert!(self.logging != Logging::Rows, "addresses in rows contain marks");
+        &self.locks
+    }
+
+    /// Number of locks to validate; 0 with [`Logging::Rows`].
+    pub(crate) fn count_to_check(&self) -> usize {
+        if self.logging == Logging::Rows { 0 } else { self.locks.len() }
+    }
+
+    pub(crate) fn retain(&mut self, keeps: impl FnMut(&NonNull<Lock>) -> bool) {
+        self.locks.retain(keeps);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.locks.clear();
+    }
+
+    // ---- rows
+
+    #[inline(always)]
+    fn push_to_row(&mut self, lock: NonNull<Lock>) {
+        if self.next == Some(lock) {
+            // Computed from `lock` and not from `self.next`, so that a read does not depend on the
+            // previous one.
+            self.next = following(lock);
+        } else {
+            self.begin_row(lock);
+        }
+    }
+
+    #[inline(never)]
+    fn begin_row(&mut self, lock: NonNull<Lock>) {
+        self.end_row();
+        self.locks.push(lock);
+        self.next = following(lock);
+    }
+
+    /// Logs the end of the current row.
+    fn end_row(&mut self) {
+        let Some(next) = self.next.take() else { return };
+        let last = next.as_ptr().wrapping_byte_sub(STEP_BYTES);
+        if self.locks.last().is_some_and(|first| first.as_ptr() != last) {
+            // The address is aligned, so the bit is free.
+            let last = last.map_addr(|addr| addr | LAST);
+            self.locks.extend(NonNull::new(last));
+        }
+    }
+
+    // ---- recording
+
+    /// Passes single reads to `one`, and rows to `row` as their first lock and their length.
+    #[inline(always)]
+    pub(crate) fn record(
+        &mut self,
+        one: impl Fn(&[NonNull<Lock>]),
+        row: impl Fn(NonNull<Lock>, u32),
+    ) {
+        let mut rest = &self.locks[..];
+        if self.logging == Logging::Rows {
+            self.end_row();
+            rest = &self.locks[..];
+            while let Some(at) = rest.iter().position(is_last) {
+                // The first lock of the row precedes its last one.
+                let (first, count) = row_of(rest[at - 1], rest[at]);
+                one(&rest[..at - 1]);
+                row(first, count);
+                rest = &rest[at + 1..];
+            }
+        }
+        one(rest);
+    }
+
+    /// Number of reads in the log.
+    pub(crate) fn count(&mut self) -> usize {
+        if self.logging != Logging::Rows {
+            return self.locks.len();
+        }
+        self.end_row();
+        let rows = self.locks.windows(2).filter(|pair| is_last(&pair[1]));
+        // The first and the last lock are counted already.
+        self.locks.len() + rows.map(|pair| row_of(pair[0], pair[1]).1 as usize - 2).sum::<usize>()
+    }
+}
+
+/// Returns the lock of the cell that follows the cell of `lock` in memory.
+#[inline(always)]
+fn following(lock: NonNull<Lock>) -> Option<NonNull<Lock>> {
+    NonNull::new(lock.as_ptr().wrapping_byte_add(STEP_BYTES))
+}
+
+/// Returns the first lock and the length of a row.
+fn row_of(first: NonNull<Lock>, last: NonNull<Lock>) -> (NonNull<Lock>, u32) {
+    let bytes = last.addr().get() - first.addr().get();
+    (first, (bytes / STEP_BYTES) as u32 + 1)
+}
+
+/// Pushes an item, if that does not need more capacity. Keeps calls of the allocator out of the
+/// inlined code of each read.
+#[inline(always)]
+pub(crate) fn push_within_capacity<T>(list: &mut Vec<T>, item: T) -> bool {
+    let has_room = list.len() < list.capacity();
+    if has_room {
+        // SAFETY: the list has capacity for one more item, and the item is initialized.
+        unsafe {
+            list.as_mut_ptr().add(list.len()).write(item);
+            list.set_len(list.len() + 1);
+        }
+    }
+    has_room
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::cell::RefCell;
+
+    proptest! {
+        #[test]
+        fn recorded_rows_contain_exactly_the_reads(
+            steps in prop::collection::vec((0..40usize, 1..6usize), 0..20)
+        ) {
+            let cells: Vec<TCell<u64>> = (0..50).map(TCell::new).collect();
+            let mut reads = Reads::default();
+            // A row that is never recorded leaves no entry.
+            reads.set_logging(Logging::Rows);
+            reads.push(cells[0].parts().0);
+            for logging in [Logging::All, Logging::Rows, Logging::All] {
+                reads.clear();
+                reads.set_logging(logging);
+                let read: Vec<usize> =
+                    steps.iter().flat_map(|&(first, count)| first..first + count).collect();
+                for index in &read {
+                    reads.push(cells[*index].parts().0);
+                }
+                prop_assert_eq!(reads.count(), read.len());
+                let to_check = if logging == Logging::All { read.len() } else { 0 };
+                prop_assert_eq!(reads.count_to_check(), to_check);
+                let recorded = RefCell::new(Vec::new());
+                let begin = (&raw const cells[0]).addr();
+                let index = |lock: NonNull<Lock>| (lock.addr().get() - begin) / STEP_BYTES;
+                reads.record(
+                    |locks| recorded.borrow_mut().extend(locks.iter().map(|lock| index(*lock))),
+                    |first, count| {
+                        assert!(count > 1);
+                        recorded.borrow_mut().extend(index(first)..index(first) + count as usize);
+                    },
+                );
+                prop_assert_eq!(recorded.into_inner(), read);
+            }
+        }
+    }
+}

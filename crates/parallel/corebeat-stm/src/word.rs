@@ -1,0 +1,372 @@
+//! Transactions on arbitrary words of memory: the basis of bindings for other languages.
+//!
+//! Such memory has no room for locks. The locks are in a table, and the address of a word selects
+//! its lock:
+//!
+//! ```text
+//!   address   63 ......... 25 24 ............ 5 4 ... 3 2 ... 0
+//!             +--------------+-----------------+-------+-------+
+//!             |              |   lock index    | word  | byte  |
+//!             +--------------+-----------------+-------+-------+
+//! ```
+//!
+//! Four adjacent words share a lock, and so do words 32 MiB apart. Felber, Fetzer, Riegel, *Dynamic
+//! performance tuning of word-based software transactional memory*, 2008, section 3: four words per
+//! lock and 2^20 locks are TinySTM's sizes, too.
+//!
+//! This module does not check the order of calls: see the safety section of each function.
+
+use crate::counter::Cause;
+use crate::descriptor::{Abort, Current, Descriptor, Mode};
+use crate::global::GLOBAL;
+use crate::lock::{Lock, VERSION_MAX};
+use crate::pause::pause;
+use crate::place::Place;
+use std::fmt;
+use std::ptr::{self, NonNull};
+
+/// Number of locks; few under Miri, which keeps state for each one.
+const LOCKS: usize = if cfg!(miri) { 8 } else { 1 << 20 };
+/// Number of address bits within the memory of one lock.
+const STRIPE_BITS: u32 = 5;
+
+/// All zero: unused pages of the table take no memory.
+static TABLE: [Lock; LOCKS] = [const { Lock::new() }; LOCKS];
+
+#[inline(always)]
+fn lock_of(word: *const usize) -> &'static Lock {
+    &TABLE[(word.addr() >> STRIPE_BITS) % LOCKS]
+}
+
+/// Returns the time of the version clock: values that are written from now on have newer versions.
+pub fn time() -> u64 {
+    GLOBAL.clock.now().time
+}
+
+/// Transaction state of a thread. While a transaction is open, the thread must not begin another
+/// one, nor call [`atomically`](crate::atomically).
+pub struct Words {
+    /// Set while a transaction is open.
+    descriptor: Option<NonNull<Descriptor>>,
+}
+
+impl Words {
+    /// Creates a state without an open transaction.
+    pub const fn new() -> Words {
+        Words { descriptor: None }
+    }
+
+    /// Returns whether a transaction is open.
+    #[inline(always)]
+    pub fn is_open(&self) -> bool {
+        self.descriptor.is_some()
+    }
+
+    /// Begins a transaction; with `only_reads` as a [`snapshot`](crate::snapshot).
+    ///
+    /// # Panics
+    ///
+    /// If the thread is in a transaction.
+    #[inline(always)]
+    pub fn begin(&mut self, only_reads: bool) {
+        let mut current = Current::take();
+        current.get().start(if only_reads { Mode::Snapshot } else { Mode::Full });
+        self.descriptor = Some(current.into_raw());
+    }
+
+    /// # Safety
+    ///
+    /// A transaction is open, and this thread has begun it.
+    #[inline(always)]
+    unsafe fn get(&mut self) -> &mut Descriptor {
+        // SAFETY: the caller guarantees that it is open; the descriptor lives as long as the
+        // thread, and this is the only access to it (`Current`).
+        unsafe { self.descriptor.unwrap_unchecked().as_mut() }
+    }
+
+    /// Returns the value of a word.
+    ///
+    /// # Errors
+    ///
+    /// The attempt cannot continue: call [`restart`](Words::restart) or
+    /// [`abandon`](Words::abandon).
+    ///
+    /// # Safety
+    ///
+    /// A transaction is open, this thread has begun it, and no error was returned in this attempt.
+    /// The word is aligned, readable, and valid until the end of the attempt; only transactions on
+    /// words write it meanwhile.
+    #[inline(always)]
+    pub unsafe fn load(&mut self, word: *const usize) -> Result<usize, Abort> {
+        // SAFETY: `Place` is a pointer-sized atomic; the caller guarantees the rest.
+        let value = unsafe { self.get().read(lock_of(word), &*word.cast::<Place>())? };
+        Ok(value.expose_provenance())
+    }
+
+    /// Returns the value of a word, if no slow path is needed.
+    ///
+    /// # Safety
+    ///
+    /// As for [`load`](Words::load).
+    #[inline(always)]
+    pub unsafe fn try_load(&mut self, word: *const usize) -> Option<usize> {
+        // SAFETY: as in `load`.
+        let value = unsafe { self.get().try_read(lock_of(word), &*word.cast::<Place>())? };
+        Some(value.expose_provenance())
+    }
+
+    /// Writes the bits of a word that are set in `mask`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`load`](Words::load).
+    ///
+    /// # Safety
+    ///
+    /// As for [`load`](Words::load); the word is writable.
+    #[inline(always)]
+    pub unsafe fn store(
+        &mut self,
+        word: *mut usize,
+        value: usize,
+        mask: usize,
+    ) -> Result<(), Abort> {
+        // SAFETY: as in `load`.
+        let (descriptor, place) = unsafe { (self.get(), &*word.cast::<Place>()) };
+        // SAFETY: as in `load`. This attempt may hold the lock because of another word, so every
+        // value is logged.
+        let old = unsafe { descriptor.acquire(lock_of(word), place, true)? };
+        let value = old.expose_provenance() & !mask | value & mask;
+        descriptor.write(place, ptr::with_exposed_provenance_mut(value), None);
+        Ok(())
+    }
+
+    /// Writes as [`store`](Words::store) does, if no slow path is needed. Returns whether the word
+    /// was written.
+    ///
+    /// # Safety
+    ///
+    /// As for [`store`](Words::store).
+    #[inline(always)]
+    pub unsafe fn try_store(&mut self, word: *mut usize, value: usize, mask: usize) -> bool {
+        // SAFETY: as in `load`.
+        let (descriptor, place) = unsafe { (self.get(), &*word.cast::<Place>()) };
+        let Some(old) = descriptor.try_acquire(lock_of(word), place) else { return false };
+        let value = old.expose_provenance() & !mask | value & mask;
+        descriptor.write(place, ptr::with_exposed_provenance_mut(value), None);
+        true
+    }
+
+    /// Gives all words that share the lock of this word a new version, as a write does, without an
+    /// access to their memory.
+    ///
+    /// # Errors
+    ///
+    /// As for [`load`](Words::load).
+    ///
+    /// # Safety
+    ///
+    /// A transaction is open, this thread has begun it, and no error was returned in this attempt.
+    pub unsafe fn touch(&mut self, word: *const usize) -> Result<(), Abort> {
+        /// Logged in place of the word. An undo writes the null that it contains.
+        static DUMMY: Place = Place::new(ptr::null_mut());
+        // SAFETY: the caller guarantees it; no other value is ever written to the place.
+        unsafe { self.get().acquire(lock_of(word), &DUMMY, false) }.map(drop)
+    }
+
+    /// Returns the value of a word and the version of its lock, as a separate transaction does.
+    /// Waits while another open transaction has written there. The version is never newer than
+    /// [`time`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`load`](Words::load), except that no transaction needs to be open.
+    pub unsafe fn peek(&self, word: *const usize) -> (usize, u64) {
+        // SAFETY: as in `load`.
+        let (lock, place) = unsafe { (lock_of(word), &*word.cast::<Place>()) };
+        // SAFETY: as in `get`.
+        let owner = self.descriptor.map(|descriptor| unsafe { descriptor.as_ref() }.owner());
+        loop {
+            let observed = lock.load();
+            let value = place.load();
+            if owner == Some(observed) {
+                return (value.expose_provenance(), time());
+            }
+            if observed > VERSION_MAX {
+                pause(u32::MAX);
+            } else if lock.is_unchanged(observed) {
+                GLOBAL.clock.advance_to(observed);
+                return (value.expose_provenance(), observed);
+            }
+        }
+    }
+
+    /// Writes the bits of a word that are set in `mask`, as a separate transaction, unless its
+    /// version is newer than `version_max`. Returns the new version.
+    ///
+    /// # Errors
+    ///
+    /// The version of the word, if it is newer; nothing was written.
+    ///
+    /// # Panics
+    ///
+    /// If the thread is in a transaction.
+    ///
+    /// # Safety
+    ///
+    /// As for [`load`](Words::load), except that no transaction is open; the word is writable.
+    pub unsafe fn poke(
+        &mut self,
+        word: *mut usize,
+        value: usize,
+        mask: usize,
+        version_max: u64,
+    ) -> Result<u64, u64> {
+        let newer = || {
+            let observed = lock_of(word).load();
+            (observed <= VERSION_MAX && observed > version_max).then_some(observed)
+        };
+        if let Some(version) = newer() {
+            GLOBAL.clock.advance_to(version);
+            return Err(version);
+        }
+        self.begin(false);
+        loop {
+            // SAFETY: a transaction is open; the caller guarantees the rest about the word.
+            unsafe {
+                self.limit(version_max == u64::MAX, version_max);
+                if self.store(word, value, mask).is_ok() && self.commit(&mut Vec::new(), |_| {}) {
+                    return Ok(Current::take().get().version());
+                }
+                self.restart();
+            }
+            if let Some(version) = newer() {
+                // SAFETY: a transaction is open.
+                unsafe { self.abandon() };
+                GLOBAL.clock.advance_to(version);
+                return Err(version);
+            }
+        }
+    }
+
+    /// Limits this attempt: it fails if it reads a word that is newer than `version_max`
+    /// (`u64::MAX`: no limit) or, without `may_extend`, a word that was written after the attempt
+    /// began. Has no effect on an irrevocable transaction.
+    ///
+    /// # Safety
+    ///
+    /// A transaction is open, this thread has begun it, and no error was returned in this attempt.
+    pub unsafe fn limit(&mut self, may_extend: bool, version_max: u64) {
+        // SAFETY: the caller guarantees it.
+        unsafe { self.get() }.limit(may_extend, version_max);
+    }
+
+    /// Makes the transaction irrevocable: it cannot fail any more, and no other transaction commits
+    /// a write until it ends.
+    ///
+    /// # Errors
+    ///
+    /// As for [`load`](Words::load).
+    ///
+    /// # Safety
+    ///
+    /// A transaction is open, this thread has begun it, and no error was returned in this attempt.
+    pub unsafe fn make_irrevocable(&mut self) -> Result<(), Abort> {
+        // SAFETY: the caller guarantees it.
+        unsafe { self.get().make_irrevocable() }
+    }
+
+    /// Returns whether an irrevocable transaction is open.
+    pub fn is_irrevocable(&self) -> bool {
+        // SAFETY: as in `get`.
+        self.descriptor.is_some_and(|descriptor| unsafe { descriptor.as_ref() }.is_irrevocable())
+    }
+
+    /// Commits the transaction, if no word that it has read has changed. Returns `false` otherwise,
+    /// with the same consequences as an error of [`load`](Words::load). Calls `drop` for each
+    /// pointer in `freed` once no attempt can read its memory any more.
+    ///
+    /// # Safety
+    ///
+    /// As for [`make_irrevocable`](Words::make_irrevocable). After the commit, no transaction finds
+    /// the pointers in `freed`, and any thread may call `drop` with them, once.
+    #[inline(always)]
+    pub unsafe fn commit(&mut self, freed: &mut Vec<*mut ()>, drop: unsafe fn(*mut ())) -> bool {
+        // SAFETY: the caller guarantees it.
+        let descriptor = unsafe { self.get() };
+        if !descriptor.commit() {
+            return false;
+        }
+        if !freed.is_empty() {
+            // SAFETY: the caller guarantees it.
+            unsafe { descriptor.retire(freed, drop) };
+        }
+        self.close();
+        true
+    }
+
+    #[inline(always)]
+    fn close(&mut self) {
+        if let Some(descriptor) = self.descriptor.take() {
+            // SAFETY: the pointer comes from `into_raw` and was taken out of this state.
+            unsafe { Current::from_raw(descriptor) }.finish();
+        }
+    }
+
+    /// Marks the attempt as aborted by the program.
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is irrevocable.
+    ///
+    /// # Safety
+    ///
+    /// As for [`make_irrevocable`](Words::make_irrevocable).
+    pub unsafe fn abort(&mut self) {
+        assert!(!self.is_irrevocable(), "an irrevocable transaction cannot be aborted");
+        // SAFETY: the caller guarantees it.
+        let _ = unsafe { self.get().fail(Cause::Explicit) };
+    }
+
+    /// Undoes a failed attempt and begins the next one after a pause. Returns the cause of the
+    /// failure.
+    ///
+    /// # Safety
+    ///
+    /// A transaction is open, and this thread has begun it. Words that were written are still
+    /// writable.
+    pub unsafe fn restart(&mut self) -> Cause {
+        // SAFETY: the caller guarantees it.
+        let descriptor = unsafe { self.get() };
+        let cause = descriptor.cause();
+        descriptor.restart();
+        cause
+    }
+
+    /// Undoes a failed attempt and ends the transaction without success. Returns the cause of the
+    /// failure.
+    ///
+    /// # Safety
+    ///
+    /// As for [`restart`](Words::restart).
+    pub unsafe fn abandon(&mut self) -> Cause {
+        // SAFETY: the caller guarantees it.
+        let descriptor = unsafe { self.get() };
+        let cause = descriptor.cause();
+        descriptor.abandon(cause);
+        self.close();
+        cause
+    }
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Words::new()
+    }
+}
+
+impl fmt::Debug for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Words").field("is_open", &self.is_open()).finish()
+    }
+}

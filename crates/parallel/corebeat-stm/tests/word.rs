@@ -1,0 +1,244 @@
+//! Transactions on words, as a library for another language uses them.
+
+#![cfg(not(loom))]
+
+use corebeat_stm::{Abort, Cause, word::Words};
+use std::alloc::{Layout, alloc, dealloc};
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+const WORDS: usize = 16;
+const BALANCE: usize = 100;
+const ROUNDS: usize = if cfg!(miri) { 30 } else { 20_000 };
+
+/// Words share locks by their addresses: the tests are serialized, so that words of one test do not
+/// fail another one.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Runs attempts until one commits.
+fn run(words: &mut Words, only_reads: bool, mut f: impl FnMut(&mut Words) -> Result<(), Abort>) {
+    words.begin(only_reads);
+    loop {
+        // SAFETY: a transaction of this thread is open; nothing was freed.
+        if f(words).is_ok() && unsafe { words.commit(&mut Vec::new(), unreachable) } {
+            return;
+        }
+        // SAFETY: as above; the words outlive the transaction.
+        unsafe { words.restart() };
+    }
+}
+
+unsafe fn unreachable(_: *mut ()) {
+    unreachable!("nothing was freed");
+}
+
+fn load(words: &mut Words, word: &AtomicUsize) -> Result<usize, Abort> {
+    // SAFETY: the word outlives the transaction; other threads write it in transactions.
+    unsafe { words.load(word.as_ptr()) }
+}
+
+fn store(words: &mut Words, word: &AtomicUsize, value: usize, mask: usize) -> Result<(), Abort> {
+    // SAFETY: as above.
+    unsafe { words.store(word.as_ptr(), value, mask) }
+}
+
+#[test]
+fn words_with_shared_locks_change_atomically() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let accounts: Vec<_> = (0..WORDS).map(|_| AtomicUsize::new(BALANCE)).collect();
+    std::thread::scope(|scope| {
+        for number in 0..2 {
+            let accounts = &accounts;
+            scope.spawn(move || {
+                let mut words = Words::new();
+                for round in 0..ROUNDS {
+                    // Often adjacent words under one lock, and sometimes the same word.
+                    let (from, to) = ((round * 7 + number) % WORDS, (round * 5 + number) % WORDS);
+                    run(&mut words, false, |words| {
+                        let less = load(words, &accounts[from])?;
+                        store(words, &accounts[from], less.wrapping_sub(1), usize::MAX)?;
+                        let more = load(words, &accounts[to])?;
+                        store(words, &accounts[to], more.wrapping_add(1), usize::MAX)
+                    });
+                    let mut sum = 0usize;
+                    run(&mut words, true, |words| {
+                        sum = 0;
+                        for account in accounts {
+                            sum = sum.wrapping_add(load(words, account)?);
+                        }
+                        Ok(())
+                    });
+                    assert_eq!(sum, WORDS * BALANCE);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn aborted_attempt_restores_words() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let pair = [AtomicUsize::new(0x1111), AtomicUsize::new(2)];
+    let mut words = Words::new();
+    words.begin(false);
+    for value in [3, 4] {
+        store(&mut words, &pair[0], value, 0xff).unwrap();
+        store(&mut words, &pair[1], value, usize::MAX).unwrap();
+    }
+    assert_eq!(load(&mut words, &pair[0]).unwrap(), 0x1104);
+    // SAFETY: a transaction of this thread is open.
+    let cause = unsafe {
+        words.abort();
+        words.abandon()
+    };
+    assert_eq!(cause, Cause::Explicit);
+    assert!(!words.is_open());
+    assert_eq!([&pair[0], &pair[1]].map(|word| word.load(Ordering::Relaxed)), [0x1111, 2]);
+}
+
+#[test]
+fn freed_block_stays_readable_for_active_attempts() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    // An attempt fails if the block and the link share a lock by chance: not with all of these
+    // links.
+    let links = [const { AtomicUsize::new(0) }; 64];
+    assert!(links.iter().any(|link| matches!(read_freed_block(link), Ok(5))));
+}
+
+/// Returns what a reader finds in the block of `link` after another thread has freed the block.
+fn read_freed_block(link: &AtomicUsize) -> Result<usize, Abort> {
+    static FREED: AtomicUsize = AtomicUsize::new(0);
+    unsafe fn free(block: *mut ()) {
+        FREED.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the block is allocated below, and has no reader.
+        unsafe { dealloc(block.cast(), Layout::new::<usize>()) };
+    }
+    let before = FREED.load(Ordering::Relaxed);
+    // SAFETY: the size is not 0.
+    let block = unsafe { alloc(Layout::new::<usize>()) }.cast::<usize>();
+    // SAFETY: the block was just allocated.
+    unsafe { block.write(5) };
+    let block = block.expose_provenance();
+    link.store(block, Ordering::Relaxed);
+    let mut reader = Words::new();
+    // Writes of other tests under the lock of the link may be newer than the clock, so a snapshot
+    // would fail.
+    run(&mut reader, false, |words| load(words, link).map(drop));
+    reader.begin(true);
+    let found = with_exposed_provenance_mut::<usize>(load(&mut reader, link).unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut words = Words::new();
+            words.begin(false);
+            store(&mut words, link, 0, usize::MAX).unwrap();
+            // SAFETY: no transaction finds the block after that.
+            assert!(unsafe { words.commit(&mut vec![with_exposed_provenance_mut(block)], free) });
+            corebeat_stm::reclaim();
+        });
+    });
+    assert_eq!(FREED.load(Ordering::Relaxed), before);
+    // SAFETY: the block exists until the end of this attempt.
+    let read = unsafe { reader.load(found) };
+    // SAFETY: a transaction of this thread is open.
+    unsafe {
+        match read {
+            Ok(_) => assert!(reader.commit(&mut Vec::new(), free)),
+            Err(_) => assert_eq!(reader.abandon(), Cause::Snapshot),
+        }
+    }
+    // Ended threads may still be registered.
+    while FREED.load(Ordering::Relaxed) == before {
+        corebeat_stm::reclaim();
+    }
+    read
+}
+
+#[test]
+fn peek_and_poke_use_the_version_of_the_word() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let word = AtomicUsize::new(0x1111);
+    let mut words = Words::new();
+    // SAFETY: the word outlives this test, and other threads write it in transactions; no
+    // transaction of this thread is open at a poke.
+    unsafe {
+        let (value, version) = words.peek(word.as_ptr());
+        assert_eq!(value, 0x1111);
+        let newer = words.poke(word.as_ptr(), 0x2222, 0xff, version).unwrap();
+        assert!(newer > version);
+        assert_eq!(words.peek(word.as_ptr()), (0x1122, newer));
+        assert!(corebeat_stm::word::time() >= newer);
+        assert_eq!(words.poke(word.as_ptr(), 3, usize::MAX, version), Err(newer));
+        assert!(words.poke(word.as_ptr(), 4, usize::MAX, u64::MAX).unwrap() > newer);
+        words.begin(false);
+        store(&mut words, &word, 5, usize::MAX).unwrap();
+        assert_eq!(words.peek(word.as_ptr()).0, 5);
+        words.abandon();
+        assert_eq!(words.peek(word.as_ptr()).0, 4);
+    }
+}
+
+#[test]
+fn limited_attempt_fails_at_newer_words() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let word = AtomicUsize::new(0);
+    let mut words = Words::new();
+    // SAFETY: as above.
+    unsafe {
+        let version = words.poke(word.as_ptr(), 1, usize::MAX, u64::MAX).unwrap();
+        for (may_extend, version_max, fails) in
+            [(false, version - 1, true), (false, version, false), (true, u64::MAX, false)]
+        {
+            words.peek(word.as_ptr());
+            words.begin(false);
+            words.limit(may_extend, version_max);
+            assert_eq!(load(&mut words, &word).is_err(), fails);
+            assert_eq!(store(&mut words, &word, 2, usize::MAX).is_err(), fails);
+            let cause = words.abandon();
+            assert_eq!(cause == Cause::Extension, fails);
+        }
+        // Written by another thread after the attempt began.
+        for may_extend in [false, true] {
+            words.begin(false);
+            words.limit(may_extend, u64::MAX);
+            let other = || Words::new().poke(word.as_ptr(), 7, usize::MAX, u64::MAX).is_ok();
+            assert!(std::thread::scope(|scope| scope.spawn(other).join().unwrap()));
+            assert_eq!(load(&mut words, &word).is_ok(), may_extend);
+            words.abandon();
+        }
+    }
+}
+
+#[test]
+fn touched_word_is_newer_and_unchanged() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let word = AtomicUsize::new(7);
+    let mut words = Words::new();
+    // SAFETY: the word outlives this test; only transactions write it.
+    let look = || unsafe { Words::new().peek(word.as_ptr()) };
+    let (_, before) = look();
+    // SAFETY: a transaction of this thread is open.
+    let renew = |words: &mut Words| unsafe { words.touch(word.as_ptr()) };
+    run(&mut words, false, |words| {
+        // One call for all words that share the lock.
+        renew(words)?;
+        renew(words)
+    });
+    let (value, after) = look();
+    assert!(value == 7 && after > before, "{value}, {after} after {before}");
+    // Together with writes, in either order.
+    for is_first in [false, true] {
+        words.begin(false);
+        if is_first {
+            renew(&mut words).unwrap();
+        }
+        store(&mut words, &word, 8, usize::MAX).unwrap();
+        renew(&mut words).unwrap();
+        // SAFETY: a transaction of this thread is open.
+        unsafe {
+            words.abort();
+            assert_eq!(words.abandon(), Cause::Explicit);
+        }
+        assert_eq!(look().0, 7);
+    }
+}
