@@ -1,7 +1,7 @@
 //! Invalid and hostile journals: one clear line each, and no change.
 
 use crate::victim as eyes;
-use crate::victim::{Player, all_settings, print_line, threads};
+use crate::victim::{Player, all_settings, threads};
 use corebeat_linux::{Error, restore_all};
 use corebeat_machine::ThreadId;
 use std::fs::{self, Permissions};
@@ -55,7 +55,6 @@ pub(crate) fn hidden(dir: &Path) {
         assert!(left.contains("thread 1: cannot restore") && left.contains("hides"), "{left}");
         assert!(path.exists());
     }
-    print_line("passed");
 }
 
 struct Scene {
