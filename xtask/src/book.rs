@@ -1,5 +1,4 @@
-//! The book: every link leads somewhere, every page is in the summary, every dependency has a
-//! reason.
+//! The book: every link has a target, every page is in the summary, every dependency has a reason.
 
 use crate::page::{prose, read, without_code};
 use crate::workspace::{Workspace, files};
@@ -29,8 +28,8 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>, String> {
     Ok(complaints)
 }
 
-/// Where links lead: `[text](target)`, `![alt](target "title")`, and `[name]: target` at the
-/// beginning of a line.
+/// Returns the targets of links: `[text](target)`, `![alt](target "title")`, and `[name]: target`
+/// at the beginning of a line.
 fn links(text: &str) -> Vec<String> {
     let prose: String = prose(text).flatten().map(|line| without_code(line) + "\n").collect();
     let target =
@@ -41,7 +40,7 @@ fn links(text: &str) -> Vec<String> {
     inline.chain(named).collect()
 }
 
-/// Links to files that are not there. Links to elsewhere in the world are left alone.
+/// Returns the links to missing files. Links to other sites are not checked.
 fn broken_links(page: &Path, text: &str) -> Vec<String> {
     let folder = page.parent().unwrap_or(page);
     let is_elsewhere = |link: &str| link.contains("://") || link.starts_with("mailto:");
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_missing_unused_and_without_reason_are_told() {
+    fn dependencies_missing_unused_and_without_reason_are_reported() {
         let used = BTreeSet::from(["a", "b"]);
         assert_eq!(
             dependencies("| `a` | because |\n| `b` | for | good |\n", &used),

@@ -5,7 +5,7 @@ use crate::workspace::{Package, Workspace, files};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A cited word with at least as many underscores is the name of a test.
+/// A cited word with this many underscores or more is the name of a test.
 const UNDERSCORES_MIN: usize = 2;
 
 /// Checks the front page of every crate.
@@ -33,7 +33,7 @@ fn functions_in(text: &str) -> Vec<String> {
     text.split("fn ").skip(1).map(name).collect()
 }
 
-/// The citations of a front page that name nothing.
+/// Returns the citations of a front page that name no test.
 fn missing(
     package: &Package,
     folder: &Path,

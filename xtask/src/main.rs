@@ -42,8 +42,8 @@ fn main() -> ExitCode {
             },
             Err(wrong) => return usage(&wrong),
         },
-        [] => return usage("say what to do"),
-        _ => return usage(&format!("'{}' is not understood", args.join(" "))),
+        [] => return usage("a command is missing"),
+        _ => return usage(&format!("'{}' is not a command", args.join(" "))),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,5 @@
-//! The map: ARCHITECTURE.md names the crates that there are, and no crate knows one that it must
-//! not know.
+//! The map: ARCHITECTURE.md describes exactly the crates of the workspace, and each crate depends
+//! only on crates that its layer may use.
 
 use crate::page::read;
 use crate::workspace::{Package, Workspace};
@@ -33,10 +33,10 @@ const GROUND: [(&str, &str); 8] = [
 /// The program itself: nothing uses it, and it may use every crate.
 const PROGRAM: &str = "corebeat-cli";
 
-/// A crate with this behind its name has the macros of the one without, and is a part of it.
+/// Suffix of a crate of procedural macros, which is a part of the crate without the suffix.
 const MACRO: &str = "-macro";
 
-/// Crates outside the layers, and whether they may use those inside.
+/// Crates outside the layers, and whether they may use crates of the layers.
 const TOOLS: [(&str, bool); 2] = [("bench", true), ("xtask", false)];
 
 /// Checks the map of the workspace.
@@ -46,7 +46,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>, String> {
     Ok([arrows(workspace), names(&text, &crates), rows(&text)].concat())
 }
 
-/// A place in the tree.
+/// Position of a crate in the tree of folders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place<'a> {
     Layer(&'a str),
@@ -70,7 +70,7 @@ fn place<'a>(package: &'a Package, workspace: &Workspace) -> Result<Place<'a>, S
     }
 }
 
-/// All arrows that must not be.
+/// Returns the dependencies that the layers forbid.
 fn arrows(workspace: &Workspace) -> Vec<String> {
     let mut complaints = Vec::new();
     for package in &workspace.packages {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_up_or_sideways_are_told() {
+    fn arrows_up_or_sideways_are_reported() {
         let bad = workspace(&[
             ("crates/base/m", &["crates/app/cli"]),
             ("crates/decide/policy", &["crates/act/linux", "crates/base/m"]),
@@ -207,12 +207,12 @@ mod tests {
             ("bench", &["crates/app/cli"]),
             ("xtask", &["crates/base/m"]),
         ]);
-        let told: Vec<String> = arrows(&bad)
+        let found: Vec<String> = arrows(&bad)
             .iter()
             .map(|c| c.split(':').next().unwrap().replace(" must not use ", ">"))
             .collect();
         assert_eq!(
-            told,
+            found,
             [
                 "m>cli",
                 "policy>linux",
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn names_missing_unknown_and_twice_are_told() {
+    fn names_missing_unknown_and_twice_are_reported() {
         let crates = BTreeSet::from(["a", "b"]);
         assert_eq!(names("**a** is\nnot **c**\n**b** too", &crates), Vec::<String>::new());
         assert_eq!(names("**a**\n**a**\n**c**", &crates).len(), 3);

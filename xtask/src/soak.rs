@@ -1,4 +1,4 @@
-//! Long runs: rare cases, rare interleavings, large numbers, and a machine that has other work.
+//! The long checks: many random cases, more interleavings, large sizes, and a loaded machine.
 
 use crate::step::{Outcome, run_cargo, run_models};
 use crate::workspace::Workspace;
@@ -7,14 +7,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Cases of each property test for each minute, and at most. Without us there are 256, as proptest
-/// has it.
+/// Cases of each property test per minute, and their maximum. The default of proptest is 256.
 const CASES: u32 = 1_000;
 const CASES_MAX: u32 = 20_000;
-/// Tells tests for how many minutes we run: they use larger sizes then, or take a part of that
-/// time.
+/// The variable that holds the minutes of this run. Tests that read it use larger sizes, or run for
+/// a part of that time.
 const SOAK: &str = "COREBEAT_SOAK";
-/// Tests that ask for [`SOAK`].
+/// Tests that read [`SOAK`].
 const LARGE: [&[&str]; 9] = [
     &["-p", "corebeat-heartbeat", "--test", "hostile", "random"],
     &["-p", "corebeat-trace", "--test", "hostile", "random"],
@@ -26,8 +25,7 @@ const LARGE: [&[&str]; 9] = [
     &["-p", "corebeat-stm", "--test", "bank"],
     &["-p", "corebeat-scoop", "--test", "scale"],
 ];
-/// The tests that run under ThreadSanitizer: crate, test files, and the filter of names, which may
-/// be this.
+/// The tests that run under ThreadSanitizer: crate, test files, and a filter of names.
 const RACES: [(&str, &[&str], &str); 7] = [
     ("corebeat-trace", &["small"], ""),
     ("corebeat-lpel", &["small", "stream", "set", "awaiting", "deadlock"], ""),
@@ -37,19 +35,20 @@ const RACES: [(&str, &[&str], &str); 7] = [
     ("corebeat-scoop", &["small"], ""),
     ("corebeat-clustered", &["small", "load", "random"], ""),
 ];
-/// It knows what the standard library does only if that is built with it, and so for a target.
+/// ThreadSanitizer must instrument the standard library, too. Cargo builds it only for a named
+/// target.
 const RACES_TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// The conditions of the rounds, in turns: tests at a time and busy threads, for each CPU. Results
-/// of tests must not depend on when the system runs a thread.
+/// The conditions of the rounds, in turns: simultaneous tests and busy threads per CPU. Results of
+/// tests must not depend on the scheduler of the system.
 const CONDITIONS: [(&str, usize, usize); 3] = [
     ("as usual", 1, 0),
     ("eight tests on each CPU", 8, 0),
     ("beside four busy threads on each CPU", 1, 4),
 ];
 
-/// Property tests once with many cases, and once each what is large, models, and races; then all
-/// tests, again and again, until the time is over.
+/// Runs the property tests with many cases, the large sizes, the models, and the race detector once
+/// each. Then repeats all tests until the time is over.
 pub(crate) fn run(minutes: u32) -> Result<(), String> {
     let workspace = Workspace::read()?;
     let end = Instant::now() + Duration::from_secs(60 * u64::from(minutes));
@@ -88,12 +87,12 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Does work beside this number of threads that compute without end.
+/// Runs a function beside this number of threads that compute without end.
 fn under_load<T>(threads: usize, work: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            // Relaxed: nothing else is passed on.
+            // Relaxed: the flag publishes no other data.
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
@@ -106,7 +105,7 @@ fn under_load<T>(threads: usize, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// ThreadSanitizer sees races that have happened, in runs as long as one likes.
+/// Runs [`RACES`] under ThreadSanitizer, which reports the data races of an execution.
 fn find_races(workspace: &Workspace) -> Result<Outcome, String> {
     let sysroot = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
     let has_sources = sysroot.is_ok_and(|output| {

@@ -11,7 +11,7 @@ type Check = fn(&Workspace) -> Result<Outcome, String>;
 /// How a step that did not fail ended.
 pub(crate) enum Outcome {
     Passed,
-    /// It wants something that this machine does not have.
+    /// A tool that the check needs is not installed. Holds how to get it.
     Skipped(String),
 }
 
@@ -50,9 +50,9 @@ pub(crate) const NAMES: [&str; STEPS.len()] = {
     names
 };
 
-/// The tests that run under Miri: arguments of cargo, and additional flags.
-/// Crates without unsafe code and threads give it nothing to find; it cannot run the system calls
-/// of others; most tests compute for too long.
+/// The tests that run under Miri: arguments of cargo, and additional flags. Other crates have no
+/// unsafe code and no threads, or make system calls that Miri does not have. Most tests compute for
+/// too long.
 const MIRI: [(&[&str], &str); 11] = [
     (&["-p", "corebeat-workload", "--lib", "queue"], ""),
     (&["-p", "corebeat-heartbeat", "--lib", "page::"], ""),
@@ -60,8 +60,8 @@ const MIRI: [(&[&str], &str); 11] = [
     (&["-p", "corebeat-lpel", "--lib", "monitor::watch"], ""),
     (&["-p", "corebeat-snet", "--lib", "boxes::"], ""),
     (&["-p", "corebeat-snet", "--lib", "value::", "--", "--skip", "format::"], ""),
-    // The default rules for pointers forbid what crossbeam does, which also never frees what it
-    // knows of a thread. Tokens have tags in their lowest bits.
+    // crossbeam violates the default rules for pointers, and does not free its data of a thread.
+    // Tokens have tags in their lowest bits.
     (
         &["-p", "corebeat-lpel", "--test", "small"],
         "-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks",
@@ -72,7 +72,7 @@ const MIRI: [(&[&str], &str); 11] = [
     ),
     // A test leaks the payload of a panic that cannot be dropped.
     (&["-p", "corebeat-reclaim", "--lib"], "-Zmiri-ignore-leaks"),
-    // Held locks contain the address of their holder.
+    // A held lock contains the address of its holder.
     (
         &[
             "-p",
@@ -91,7 +91,7 @@ const MIRI: [(&[&str], &str); 11] = [
     (&["-p", "corebeat-clustered", "--test", "small", "--test", "load"], ""),
 ];
 
-/// Runs the step of this name, or all of them, up to the first that fails.
+/// Runs the step of this name, or all steps up to the first failure.
 pub(crate) fn run(only: Option<&str>) -> Result<(), String> {
     let workspace = Workspace::read()?;
     remaining::keep_orphans()?;
@@ -113,7 +113,7 @@ pub(crate) fn run(only: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// A check of texts: one line for each complaint.
+/// The outcome of a check of texts. Each complaint is a line.
 fn verdict(complaints: Result<Vec<String>, String>) -> Result<Outcome, String> {
     let complaints = complaints?;
     if complaints.is_empty() { Ok(Outcome::Passed) } else { Err(complaints.join("\n       ")) }
@@ -128,7 +128,7 @@ pub(crate) fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<(), Strin
     let shown: String = env.iter().map(|(key, value)| format!("{key}='{value}' ")).collect();
     println!("{shown}cargo {}", args.join(" "));
     let mut command = match args.first() {
-        // A toolchain's name is understood by rustup's cargo, not by the one that runs this.
+        // Only the cargo of rustup accepts the name of a toolchain, not the one that runs this.
         Some(first) if first.starts_with('+') => Command::new("cargo"),
         _ => Command::new(cargo()),
     };
@@ -140,13 +140,12 @@ pub(crate) fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<(), Strin
     }
 }
 
-/// Models of concurrent code over every interleaving. They are unit tests with `loom` in their
-/// name.
+/// Runs the loom models: unit tests with `loom` in their name.
 fn loom(workspace: &Workspace) -> Result<Outcome, String> {
     run_models(workspace, &[])
 }
 
-/// Runs them with more in the environment.
+/// As [`loom`], with additional environment variables.
 pub(crate) fn run_models(workspace: &Workspace, more: &[(&str, &str)]) -> Result<Outcome, String> {
     let has_models = |source: &std::path::PathBuf| {
         std::fs::read_to_string(source).is_ok_and(|text| {
@@ -173,7 +172,7 @@ pub(crate) fn run_models(workspace: &Workspace, more: &[(&str, &str)]) -> Result
     step(&args, &env)
 }
 
-/// The interpreter that finds undefined behaviour.
+/// Runs tests under Miri, which detects undefined behaviour.
 fn miri(workspace: &Workspace) -> Result<Outcome, String> {
     let miri = Command::new("cargo").args(["+nightly", "miri", "--version"]).output();
     if !miri.is_ok_and(|output| output.status.success()) {
@@ -183,7 +182,7 @@ fn miri(workspace: &Workspace) -> Result<Outcome, String> {
     let target = workspace.target_directory.join("miri");
     let target = target.to_str().ok_or("the target folder's name is not UTF-8")?;
     for (tests, flags) in MIRI {
-        // proptest asks where it runs.
+        // proptest reads the current folder.
         let flags = format!("-Zmiri-disable-isolation {flags}");
         let env = [
             ("MIRIFLAGS", flags.trim_end()),

@@ -1,9 +1,8 @@
-//! A virtual machine with several NUMA nodes: QEMU with a kernel of Debian's, and commands of ours
-//! in it.
+//! Runs commands in a virtual machine with two NUMA nodes: QEMU with a kernel of Debian.
 //!
-//! Nothing is installed: the kernel is unpacked under the target folder, and the machine's files
-//! are an archive in memory that holds the command, the files that its arguments name, the
-//! libraries of both, and a shell.
+//! The host is not changed. The kernel is unpacked in the target folder. The file system of the
+//! machine is an archive in memory: the command, the files that its arguments name, the libraries
+//! of both, and a shell.
 
 use crate::step::Outcome;
 use crate::workspace::{Workspace, cargo, files};
@@ -15,27 +14,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Default limit of a command, with the start of the machine, in minutes.
+/// Default time limit of a command in minutes, which includes the boot.
 pub(crate) const MINUTES: u32 = 10;
-/// For each of the starts that the step `vm` makes.
+/// Time limit of each boot of the step `vm`, in minutes.
 const STEP_MINUTES: u32 = 8;
-/// Kernels, the best first: slices of threads want 6.12.
+/// Packages of kernels, in order of preference. Slices of threads need 6.12.
 const KERNELS: [&str; 2] = ["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"];
-/// How often it is looked whether the machine has ended.
-const LOOK: Duration = Duration::from_millis(50);
-/// Begins the line with the exit status of the command.
+/// Interval of the checks whether the machine has ended.
+const POLL: Duration = Duration::from_millis(50);
+/// Prefix of the line that has the exit status of the command.
 const STATUS: &str = "corebeat-vm-status ";
-/// Begins the name of a folder in which a kernel is unpacked; the rest is the number of the process
-/// that does it.
+/// Prefix of the name of a folder in which a process unpacks a kernel. The PID of the process
+/// follows.
 const UNPACKED: &str = "kernel-";
-/// Two sockets of four CPUs, a node each.
+/// Two sockets of four CPUs. Each socket is a NUMA node.
 const MACHINE: &str = "-nodefaults -no-user-config -display none -no-reboot -accel tcg,thread=multi -cpu max -m 1536 \
     -smp 8,sockets=2,cores=4,threads=1 \
     -object memory-backend-ram,size=768M,id=m0 -object memory-backend-ram,size=768M,id=m1 \
     -numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21";
 
-/// The tests that the step `vm` runs in the machine, which it starts once for each cgroup version:
-/// with which version, which tests of which package, and those whose name has one of these words.
+/// The tests of the step `vm`, which boots the machine once per cgroup version: the version,
+/// package, test file, and words of which one is in the name of a test.
 const TESTS: [(Groups, &str, &str, &str); 5] = [
     (Groups::V2, "corebeat-linux", "numa", ""),
     (Groups::V2, "corebeat-linux", "restore", "weight_and_freezer leaves_no_ without_groups"),
@@ -44,14 +43,14 @@ const TESTS: [(Groups, &str, &str, &str); 5] = [
     (Groups::V1, "corebeat-cli", "cli", "held_programs more_programs"),
 ];
 
-/// Which version of control groups is mounted.
+/// The version of control groups that is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Groups {
     V1,
     V2,
 }
 
-/// Runs a command in the machine, with its output shown, and returns its exit status.
+/// Runs a command in the machine, shows its output, and returns its exit status.
 pub(crate) fn run(groups: Groups, minutes: u32, command: &[&str]) -> Result<u8, String> {
     let workspace = Workspace::read()?;
     if let Some(missing) = missing() {
@@ -63,7 +62,7 @@ pub(crate) fn run(groups: Groups, minutes: u32, command: &[&str]) -> Result<u8, 
 /// The missing tool, and how to install it.
 fn missing() -> Option<String> {
     if !cfg!(target_arch = "x86_64") {
-        return Some("the virtual machine is one of x86-64, and is not emulated elsewhere".into());
+        return Some("the virtual machine runs on x86-64 only".into());
     }
     for (program, package) in
         [("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static")]
@@ -82,7 +81,7 @@ fn missing() -> Option<String> {
     None
 }
 
-/// Where a program is that is called by its name.
+/// Finds a program in `PATH`.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file())
@@ -97,7 +96,7 @@ fn boot(
     let folder = workspace.target_directory.join("vm");
     remove_stale(&folder);
     let kernel = kernel(&folder)?;
-    // Several may run at once.
+    // Several machines may run at once.
     let own = folder.join(std::process::id().to_string());
     fs::create_dir_all(&own).map_err(|e| format!("{} cannot be made: {e}", own.display()))?;
     let ended = start(workspace, &kernel, &own, groups, minutes, command);
@@ -105,8 +104,8 @@ fn boot(
     ended
 }
 
-/// Removes what runs that were killed have left: folders named after an `xtask` that is not there
-/// any more.
+/// Removes the folders that killed runs have left: their names have the PID of an `xtask` that has
+/// ended.
 fn remove_stale(folder: &Path) {
     let is_stale = |entry: &fs::DirEntry| {
         let name = entry.file_name().into_string().unwrap_or_default();
@@ -117,7 +116,7 @@ fn remove_stale(folder: &Path) {
         })
     };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten().filter(is_stale) {
-        // Not worth failing for: it only takes place.
+        // A folder that remains only takes disk space.
         let _ = fs::remove_dir_all(entry.path());
     }
 }
@@ -134,7 +133,7 @@ fn start(
     let bytes = pack(&workspace.target_directory, own, groups, command)?;
     fs::write(&archive, bytes)
         .map_err(|e| format!("{} cannot be written: {e}", archive.display()))?;
-    // If we are killed, QEMU is.
+    // QEMU is killed with this process.
     let mut qemu = Command::new("setpriv");
     qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]).args(MACHINE.split_ascii_whitespace());
     qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(&archive);
@@ -146,7 +145,7 @@ fn start(
     let status = loop {
         match qemu.try_wait().map_err(|e| format!("QEMU cannot be waited for: {e}"))? {
             Some(status) => break status,
-            None if Instant::now() < end => std::thread::sleep(LOOK),
+            None if Instant::now() < end => std::thread::sleep(POLL),
             None => {
                 let _ = qemu.kill();
                 let _ = qemu.wait();
@@ -156,19 +155,19 @@ fn start(
             }
         }
     };
-    let told = String::from_utf8_lossy(&fs::read(&console).unwrap_or_default()).into_owned();
-    if let Some(code) = told.lines().find_map(|l| l.split_once(STATUS)?.1.trim().parse().ok()) {
+    let printed = String::from_utf8_lossy(&fs::read(&console).unwrap_or_default()).into_owned();
+    if let Some(code) = printed.lines().find_map(|l| l.split_once(STATUS)?.1.trim().parse().ok()) {
         return Ok(code);
     }
     if let Some(signal) = status.signal() {
         return Err(format!("QEMU was killed by signal {signal}"));
     }
-    let lines: Vec<&str> = told.lines().collect();
+    let lines: Vec<&str> = printed.lines().collect();
     let last = lines[lines.len().saturating_sub(20)..].join("\n    ");
-    Err(format!("the machine ended before the command did ({status}); its last words:\n    {last}"))
+    Err(format!("the machine ended before the command did ({status}); its last lines:\n    {last}"))
 }
 
-/// The kernel, fetched and unpacked when it is first wanted.
+/// Returns the path of the kernel. The first call downloads and unpacks it.
 fn kernel(folder: &Path) -> Result<PathBuf, String> {
     let kernel = folder.join("vmlinuz");
     if kernel.is_file() {
@@ -176,7 +175,10 @@ fn kernel(folder: &Path) -> Result<PathBuf, String> {
     }
     let (name, package) =
         KERNELS.iter().find_map(|name| Some((name, depends(name)?))).ok_or_else(|| {
-            format!("apt knows none of {}: apt-get update, as root, on Debian", KERNELS.join(", "))
+            format!(
+                "apt has none of the packages {}: run apt-get update as root, on Debian",
+                KERNELS.join(", ")
+            )
         })?;
     println!("fetching {package} ({name}) into {}", folder.display());
     let unpacked = folder.join(format!("{UNPACKED}{}", std::process::id()));
@@ -189,7 +191,7 @@ fn kernel(folder: &Path) -> Result<PathBuf, String> {
     fetched.map(|()| kernel)
 }
 
-/// The package that the name of the newest kernel stands for.
+/// Returns the package of the kernel that a metapackage depends on.
 fn depends(name: &str) -> Option<String> {
     let output = Command::new("apt-cache").args(["depends", name]).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -197,7 +199,7 @@ fn depends(name: &str) -> Option<String> {
 }
 
 fn unpack(folder: &Path, package: &str) -> Result<PathBuf, String> {
-    // As root apt would fetch as another user, who may not write here.
+    // By default apt of root downloads as another user, who may not write to this folder.
     quiet(
         Command::new("apt-get")
             .args(["-q", "-o", "APT::Sandbox::User=root", "download", package])
@@ -215,7 +217,7 @@ fn unpack(folder: &Path, package: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("there is no kernel in {package}"))
 }
 
-/// Runs a program whose output is shown only if it fails.
+/// Runs a program, and shows its output only if it fails.
 fn quiet(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -232,7 +234,7 @@ fn quiet(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// The machine's files, with a first program that runs the command.
+/// Packs the file system of the machine. Its `/init` runs the command.
 fn pack(target: &Path, own: &Path, groups: Groups, command: &[&str]) -> Result<Vec<u8>, String> {
     let built = target.join("debug");
     let mut archive = Archive::default();
@@ -240,8 +242,8 @@ fn pack(target: &Path, own: &Path, groups: Groups, command: &[&str]) -> Result<V
     archive.file("/bin/busybox", 0o755, read(&busybox)?);
     let mut words = Vec::new();
     for (i, word) in command.iter().enumerate() {
-        // A program that cargo has built is found by its name, other files by path; a command may
-        // be one of the host's.
+        // Programs of the target folder are found by name, other files by path. The first word may
+        // also be a program of the host.
         let named = built.join(word);
         let file = match word.contains('/') {
             true => fs::canonicalize(word).ok().filter(|p| p.is_file()),
@@ -257,7 +259,7 @@ fn pack(target: &Path, own: &Path, groups: Groups, command: &[&str]) -> Result<V
             None => words.push(quote(word)),
         }
     }
-    // Tests of the program start it from where cargo has built it.
+    // Tests start the program at its path in the target folder.
     let program = built.join("corebeat");
     if program.is_file() {
         add_program(&mut archive, own, &program)?;
@@ -271,7 +273,7 @@ fn add_program(archive: &mut Archive, own: &Path, file: &Path) -> Result<(), Str
     if archive.holds(&name) {
         return Ok(());
     }
-    // Symbols for debuggers are most of a program, and its files are the machine's memory.
+    // Debug information is the largest part of a program, and the archive takes memory.
     let stripped = own.join("stripped");
     let is_stripped =
         quiet(Command::new("strip").arg("-g").arg("-o").arg(&stripped).arg(file)).is_ok();
@@ -280,8 +282,8 @@ fn add_program(archive: &mut Archive, own: &Path, file: &Path) -> Result<(), Str
         .arg(file)
         .output()
         .map_err(|e| format!("ldd could not be started: {e}"))?;
-    // ldd prints a library as 'name => /path (address)', the loader as '/path (address)'; a static
-    // program has none.
+    // ldd prints a library as 'name => /path (address)', the loader as '/path (address)', and no
+    // path for a static program.
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     for library in
         text.lines().filter_map(|l| l.split_ascii_whitespace().find(|w| w.starts_with('/')))
@@ -297,12 +299,12 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
     fs::read(file).map_err(|e| format!("{} cannot be read: {e}", file.display()))
 }
 
-/// A word for a shell.
+/// Quotes a word for a shell.
 fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// The machine's first program.
+/// The script `/init` of the machine.
 fn init(built: &Path, groups: Groups, command: &str) -> String {
     let mount_groups = match groups {
         Groups::V2 => "mount -t cgroup2 cgroup2 /sys/fs/cgroup",
@@ -330,7 +332,7 @@ fn init(built: &Path, groups: Groups, command: &str) -> String {
     )
 }
 
-/// Files in the format that the kernel takes for its first ones (`newc`; Linux,
+/// An archive in the format of the initial RAM file system (`newc`; Linux,
 /// Documentation/driver-api/early-userspace/buffer-format.rst).
 #[derive(Default)]
 struct Archive {
@@ -368,7 +370,7 @@ impl Archive {
         for folder in folders.into_iter().filter(|f| *f != Path::new("/")) {
             entry(folder.to_string_lossy().trim_start_matches('/'), 0o040_755, (0, 0), &[]);
         }
-        // Where the first program's output goes.
+        // The output of `/init` goes there.
         entry("dev/console", 0o020_600, (5, 1), &[]);
         for (path, (mode, bytes)) in &self.files {
             entry(path.trim_start_matches('/'), *mode, (0, 0), bytes);
@@ -378,7 +380,7 @@ impl Archive {
     }
 }
 
-/// The step `vm`: tests that want several nodes, or one version of control groups alone.
+/// The step `vm`: tests that need two NUMA nodes, or only one version of control groups.
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
     if let Some(missing) = missing() {
         return Ok(Outcome::Skipped(missing));
@@ -391,7 +393,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
             script += &format!("\necho {package} --test {test} {words}");
             script += &format!("; \"$1\" --test-threads 1 {words}; shift");
         }
-        // The tests are the script's arguments, because what is named there comes into the machine.
+        // The tests are arguments of the script, because files that arguments name are packed.
         let words = ["sh", "-c", &script, "vm"].into_iter().map(Cow::from);
         let command: Vec<Cow<str>> =
             words.chain(binaries.iter().map(|b| b.to_string_lossy())).collect();
@@ -408,7 +410,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
-/// Builds a test, and says where it is.
+/// Builds a test, and returns its path.
 fn build(package: &str, test: &str) -> Result<PathBuf, String> {
     let args = ["test", "-p", package, "--test", test, "--no-run", "--message-format=json"];
     let output = Command::new(cargo()).args(args).stderr(Stdio::inherit()).output();

@@ -25,7 +25,7 @@ pub(crate) struct Package {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// Where it is, if it is on this disk.
+    /// The folder of a crate on this disk, which is not from a registry.
     pub(crate) path: Option<PathBuf>,
     /// `dev` or `build`; `None` for an ordinary dependency.
     pub(crate) kind: Option<String>,
@@ -39,7 +39,7 @@ impl Dependency {
 }
 
 impl Workspace {
-    /// Asks cargo.
+    /// Reads the workspace from `cargo metadata`.
     pub(crate) fn read() -> Result<Workspace, String> {
         let mut cargo = Command::new(cargo());
         cargo.args(["metadata", "--format-version", "1", "--no-deps", "--offline"]);
@@ -58,7 +58,7 @@ impl Workspace {
 }
 
 impl Package {
-    /// The folder, from the workspace's root.
+    /// The folder of the crate, relative to the root of the workspace.
     pub(crate) fn folder<'a>(&'a self, workspace: &Workspace) -> &'a Path {
         let folder = self.manifest_path.parent().unwrap_or(&self.manifest_path);
         folder.strip_prefix(&workspace.root).unwrap_or(folder)
