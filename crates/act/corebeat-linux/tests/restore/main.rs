@@ -219,7 +219,7 @@ fn play() {
     if let Some(args) = role("full") {
         full(&args[0], args[1].parse().unwrap());
     }
-    // Roles that are killed once they have printed: their own folders and processes must be gone then.
+    // Roles that are killed once they have printed. Their folders and processes must be gone then.
     let checks: [(_, fn(&Path)); 5] = [
         ("poor", unprivileged),
         ("turns", turns),
