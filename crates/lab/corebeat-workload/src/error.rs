@@ -25,7 +25,10 @@ pub enum WorkloadError {
         /// Error of the system.
         source: std::io::Error,
     },
-    /// The workload has run, but not all of its threads could emit heartbeats.
-    #[error("not all threads emitted heartbeats: {0}")]
+    /// A thread could not attach to the group. No thread did any work.
+    #[error(
+        "the workload did not run, because its threads cannot emit heartbeats: {0}; restart the \
+         daemon, or run without --group"
+    )]
     Heartbeat(#[source] corebeat_heartbeat::Error),
 }

@@ -24,15 +24,15 @@ pub(crate) fn group() -> Option<Group> {
     GROUP.get()
 }
 
-/// Runs the body of a thread that emits heartbeats.
-pub(crate) fn attached(group: Option<Group>, body: impl FnOnce()) -> Result<(), Error> {
-    let attached = group.map(Group::produce).transpose().map(|producer| {
-        PRODUCER.set(producer);
-    });
-    // The body runs even without heartbeats: the other threads wait for this one.
-    body();
+/// Attaches this thread to the group, if there is one, until [`detach`].
+pub(crate) fn attach(group: Option<Group>) -> Result<(), Error> {
+    PRODUCER.set(group.map(Group::produce).transpose()?);
+    Ok(())
+}
+
+/// Detaches this thread.
+pub(crate) fn detach() {
     PRODUCER.set(None);
-    attached
 }
 
 /// Emits heartbeats for finished items of work.

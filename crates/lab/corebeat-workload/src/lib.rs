@@ -54,8 +54,9 @@
 //!    without volatility, deep in the money, and in the closed form of Ho and Lee; a k-median cost
 //!    that never rises; momentum conserved to the last bit; each triad element by its own
 //!    recurrence; the earth mover's distance against all pairings (tests of each module).
-//! 4. No thread begins its work before all threads have been started. So no barrier waits for a
-//!    thread that does not exist (`run_with_a_refused_thread_runs_no_body`).
+//! 4. No thread begins its work before all threads have been started, and can emit heartbeats if
+//!    requested. So no barrier waits for a thread that does not exist
+//!    (`run_with_a_refused_thread_runs_no_body`, `run_without_its_heartbeats_runs_no_body`).
 //! 5. No thread leaves a barrier before all have arrived, and all threads leave it. A queue
 //!    delivers each item to one consumer, and all consumers end. Loom checks small cases
 //!    exhaustively, with planted bugs that loom must detect: `RUSTFLAGS="--cfg loom" cargo test -p
@@ -74,7 +75,7 @@
 //! # Failure
 //!
 //! [`WorkloadError`]: a scale or thread count is out of range, or the system refuses to start
-//! threads. A run that has begun ends.
+//! threads, or threads cannot attach to the group of their heartbeats. A run that has begun ends.
 //!
 //! # Limits
 //!
@@ -206,8 +207,8 @@ impl Workload {
     /// Runs the workload as [`run`](Self::run) does; its threads emit heartbeats for a group.
     ///
     /// # Errors
-    /// Those of [`run`](Self::run), and [`WorkloadError::Heartbeat`] after the run if a thread
-    /// could not attach to the group.
+    /// Those of [`run`](Self::run), and [`WorkloadError::Heartbeat`] before any work if a thread
+    /// cannot attach to the group. A daemon that does not answer is an error after two seconds.
     pub fn run_beating(
         &self,
         threads: NonZeroUsize,

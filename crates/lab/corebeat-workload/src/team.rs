@@ -2,7 +2,7 @@
 
 use crate::{WorkloadError, heartbeat};
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 
 /// Stack size, sufficient for every body. A thousand stacks of the default size of 2 MiB would
@@ -24,39 +24,36 @@ impl<'a> Job<'a> {
 
 /// Runs each job on its own thread and waits for all.
 ///
-/// No body begins before all threads have been started: a barrier would wait without end for a
-/// thread that the system refused to start.
-pub(crate) fn run(jobs: Vec<Job<'_>>) -> Result<(), WorkloadError> {
+/// No body begins before all threads have been started and attached to the group of the run: a
+/// barrier would wait without end for a thread that the system refused to start. The threads of a
+/// group attach one after the other, so that a daemon that does not answer delays only one.
+pub(crate) fn run<'a>(jobs: Vec<Job<'a>>) -> Result<(), WorkloadError> {
     let wanted = jobs.len();
     let go = &OnceLock::new();
     let group = heartbeat::group();
-    let mut no_heartbeat = OnceLock::new();
-    let no_heartbeat_at = &no_heartbeat;
-    let started = thread::scope(|scope| {
-        let mut refused = None;
-        for (started, Job { name, stack_bytes, body }) in jobs.into_iter().enumerate() {
-            let thread = thread::Builder::new().name(name).stack_size(stack_bytes).spawn_scoped(
-                scope,
-                move || {
-                    if *go.wait()
-                        && let Err(why) = heartbeat::attached(group, body)
-                    {
-                        let _ = no_heartbeat_at.set(why);
-                    }
-                },
-            );
-            if let Err(source) = thread {
-                refused = Some(WorkloadError::Spawn { started, wanted, source });
-                break;
+    let (ready, attached) = mpsc::channel();
+    thread::scope(|scope| {
+        let start = |(started, Job { name, stack_bytes, body }): (usize, Job<'a>)| {
+            let ready = ready.clone();
+            let thread = thread::Builder::new().name(name).stack_size(stack_bytes);
+            let spawned = thread.spawn_scoped(scope, move || {
+                // The receiver exists as long as the scope.
+                let _ = ready.send(heartbeat::attach(group));
+                if *go.wait() {
+                    body();
+                }
+                heartbeat::detach();
+            });
+            spawned.map_err(|source| WorkloadError::Spawn { started, wanted, source })?;
+            match group.and_then(|_| attached.recv().ok()) {
+                Some(Err(why)) => Err(WorkloadError::Heartbeat(why)),
+                _ => Ok(()),
             }
-        }
-        go.get_or_init(|| refused.is_none());
-        refused.map_or(Ok(()), Err)
-    });
-    match no_heartbeat.take() {
-        Some(why) => started.and(Err(WorkloadError::Heartbeat(why))),
-        None => started,
-    }
+        };
+        let started = jobs.into_iter().enumerate().try_for_each(start);
+        go.get_or_init(|| started.is_ok());
+        started
+    })
 }
 
 /// Runs `body` on `threads` threads, each with its rank from 0.
@@ -78,7 +75,9 @@ pub(crate) fn share(rank: usize, threads: usize, count: usize) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corebeat_heartbeat::Group;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     #[test]
     fn shares_of_all_ranks_cover_the_range_once() {
@@ -109,6 +108,19 @@ mod tests {
         jobs[2].stack_bytes = 1 << 62; // No address space holds it.
         let error = run(jobs).unwrap_err();
         assert!(matches!(error, WorkloadError::Spawn { started: 2, wanted: 3, .. }), "{error}");
+        assert_eq!(ran.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn run_without_its_heartbeats_runs_no_body() {
+        let ran = AtomicUsize::new(0);
+        let body = || {
+            ran.fetch_add(1, Ordering::Relaxed);
+        };
+        let jobs = || (0..3).map(|i| Job::new(format!("t-{i}"), body)).collect();
+        let refused = Group::new(1).period(Duration::ZERO);
+        let error = heartbeat::beating(refused, || run(jobs())).unwrap_err();
+        assert!(matches!(error, WorkloadError::Heartbeat(_)), "{error}");
         assert_eq!(ran.load(Ordering::Relaxed), 0);
     }
 }
