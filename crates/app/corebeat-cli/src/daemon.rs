@@ -121,6 +121,7 @@ pub(crate) fn main(options: Options) -> Done {
     how.observe_ns = options.observe * 1_000_000;
     let stop = stop().map_err(|e| Failure::internal(format!("cannot handle signals: {e}")))?;
     Daemon::open(how).and_then(|daemon| daemon.run(stop.as_fd())).map_err(|ended| match ended {
+        Ended::Own(e) if e.is_usage() => Failure::usage(e),
         Ended::Own(e) => Failure::internal(e),
         Ended::Host(e) => e.into(),
     })?;

@@ -43,6 +43,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns whether the user named a place where no socket can be created, such as a path in a
+    /// missing folder. A place that another process uses is no such mistake.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Error::Listen { .. } => true,
+            Error::Metrics { source, .. } => source.kind() != io::ErrorKind::AddrInUse,
+            Error::Running { .. } | Error::System { .. } => false,
+        }
+    }
+
     /// Error of a failed attempt to listen at a path.
     pub(crate) fn listen(path: &Path, source: io::Error) -> Error {
         match source.kind() {
