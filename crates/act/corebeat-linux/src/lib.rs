@@ -122,5 +122,6 @@ pub use journal::state_dir;
 pub use launch::{Launch, Signals, Started, Usage, exit_as};
 pub use machine::{LinuxMachine, Options};
 pub use memory::MemoryPolicy;
+pub use process::is_kernel_thread;
 pub use slice::{ShortSlice, waited_s};
 pub use team::TeamChannel;

@@ -73,6 +73,12 @@ pub(crate) fn thread_id(tid: i32) -> io::Result<Option<ThreadId>> {
     id.map(Some).ok_or_else(|| io::Error::other("its file 'stat' has an unknown format"))
 }
 
+/// Returns whether a process is a thread of the kernel, and not of a program.
+pub fn is_kernel_thread(pid: i32) -> bool {
+    let stat = read_text(format!("/proc/{pid}/stat")).unwrap_or_default();
+    thread::parse_stat(&stat).is_some_and(|stat| stat.is_kernel)
+}
+
 /// Returns whether the thread exists and still has this identity: numbers are reused.
 ///
 /// # Errors

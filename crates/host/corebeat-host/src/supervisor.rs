@@ -5,7 +5,7 @@ use crate::control::{Driver, Loop, Next, Periods};
 use crate::error::Error;
 use crate::report::{Interval, interval_line};
 use crate::tally::Tally;
-use corebeat_linux::{Launch, LinuxMachine, ShortSlice, Signals, Started};
+use corebeat_linux::{Launch, LinuxMachine, ShortSlice, Signals, Started, is_kernel_thread};
 use corebeat_machine::{Action, AppliedAction, Clock, Machine, ProgramId, Snapshot};
 use corebeat_policy::cosched::coscheduled;
 use std::fs::File;
@@ -72,8 +72,15 @@ impl Supervisor {
     /// run, and not the process.
     ///
     /// # Errors
-    /// The process does not exist or is hidden, or no signal queue can be created.
+    /// The process does not exist, is hidden or is a kernel thread, or no signal queue can be
+    /// created.
     pub(crate) fn attach(&mut self, pid: i32) -> Result<ProgramId, Error> {
+        if is_kernel_thread(pid) {
+            return Err(Error::invalid(format!(
+                "process {pid} is a kernel thread, which Corebeat does not change: choose the \
+                 process of a program; 'corebeat top' lists them"
+            )));
+        }
         self.take_signals()?;
         let id = self.machine().watch(pid)?;
         if !self.machine().is_alive(id) {

@@ -21,12 +21,17 @@ pub(crate) fn parse_schedstat(text: &str) -> Option<SchedStat> {
     Some(SchedStat { run_ns: next()?, delay_ns: next()?, slices: next()? })
 }
 
+/// Flag of kernel threads (`linux/sched.h`).
+const PF_KTHREAD: u64 = 0x0020_0000;
+
 /// Fields of `/proc/PID/task/TID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat<'a> {
     pub(crate) name: &'a str,
     pub(crate) state: char,
     pub(crate) parent: i32,
+    /// Whether the thread belongs to the kernel.
+    pub(crate) is_kernel: bool,
     /// CPU time in user mode, in clock ticks.
     pub(crate) user: u64,
     /// CPU time in the kernel, in clock ticks.
@@ -53,6 +58,7 @@ pub(crate) fn parse_stat(text: &str) -> Option<Stat<'_>> {
         name,
         state: field(3)?.chars().next()?,
         parent: field(4)?.parse().ok()?,
+        is_kernel: field(9)?.parse::<u64>().ok()? & PF_KTHREAD != 0,
         user: field(14)?.parse().ok()?,
         system: field(15)?.parse().ok()?,
         children: field(16)?.parse::<u64>().ok()?.saturating_add(field(17)?.parse().ok()?),

@@ -23,6 +23,14 @@ fn stat_name_with_parentheses_is_kept_whole() {
 }
 
 #[test]
+fn stat_of_a_kernel_thread_has_its_flag() {
+    const KTHREADD: &str = "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 1 0 0 20 0 1 0 38 0 0 \
+                            18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 0 1 0 0";
+    assert!(parse_stat(KTHREADD).unwrap().is_kernel);
+    assert!(!parse_stat(STAT).unwrap().is_kernel);
+}
+
+#[test]
 fn stat_of_a_thread_without_access_is_hidden() {
     assert!(parse_stat(&STAT.replace("94394425004032", "1")).unwrap().hidden);
     let own = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
