@@ -19,7 +19,7 @@ pub struct Report {
     pub policy: &'static str,
     /// Slice of coscheduling, in milliseconds.
     pub slice_ms: Option<u64>,
-    /// Number of threads that can run all the time, by affinity, cpuset and quota.
+    /// Number of threads that can use all CPU time, by affinity, cpuset and quota, rounded up.
     pub cpus: usize,
     /// CPUs on which the programs may run, by affinity and cpuset, such as `0-3,8`.
     pub cpus_allowed: String,

@@ -15,7 +15,7 @@ use corebeat_machine::{
 use corebeat_policy::adapt::Model;
 use corebeat_policy::catalogue::{Context, Need, PolicyName, Scope};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitStatus;
@@ -153,16 +153,13 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
     let mut notes = restore_killed();
     let (commands, attach) = (options.programs.clone(), options.attach.clone());
     let (policy, interval) = (options.policy, options.interval);
-    let (cpus, quota) = (options.cpus.clone(), options.quota);
+    let allowance = Allowance::of_this_process().of_program(options.cpus.as_ref(), options.quota);
     let takes_turns = policy.entry().needs(Need::CoscheduledSets);
     let slice_ms = takes_turns.then(|| options.slice_ms.unwrap_or(SLICE_MS));
     let samples_spin = options.counters && slice_ms.is_none();
     let observe_ns = periods(&options, slice_ms).observe_ns;
-    let (mut supervisor, ids) = hold(options, slice_ms, &mut notes)?;
-    let (mut allowance, throttled_before_s) = (Allowance::of_this_process(), throttled_s());
-    allowance.cpus = cpus.unwrap_or(allowance.cpus);
-    allowance.quota = allowance.quota.into_iter().chain(quota).reduce(f64::min);
-    let (own_s, waited_before_s) = (own_cpu_s(), waited_s());
+    let (mut supervisor, ids) = hold(options, &allowance, slice_ms, &mut notes)?;
+    let (own_s, waited_before_s, throttled_before_s) = (own_cpu_s(), waited_s(), throttled_s());
     supervisor.release()?;
     let mut run = Run::new(&mut supervisor, &ids);
     run.interval = interval;
@@ -280,6 +277,7 @@ fn missing() -> Error {
 /// instructions.
 fn hold(
     options: RunOptions,
+    allowance: &Allowance,
     slice_ms: Option<u64>,
     notes: &mut Vec<String>,
 ) -> Result<(Supervisor, Vec<ProgramId>), Error> {
@@ -301,11 +299,10 @@ fn hold(
                     options.env.iter().rfind(|(k, _)| k == name).map(|(_, value)| value.clone())
                 };
                 let current = |name: &str| set(name).or_else(|| std::env::var_os(name));
-                let mut cpus = Allowance::of_this_process().threads_max();
-                cpus = options.cpus.as_ref().map_or(cpus, |set| cpus.min(set.iter().count()));
-                cpus = options.quota.map_or(cpus, |quota| cpus.min(quota.ceil() as usize));
-                let variables = channel.environment(current, cpus).into_iter();
-                env.extend(variables.map(|(name, value)| (name, Some(value))));
+                let variables = channel.environment(current, allowance.threads_max());
+                let asked = current("OMP_NUM_THREADS");
+                notes.extend(asked.and_then(|asked| lowered(&asked, &variables, allowance)));
+                env.extend(variables.into_iter().map(|(name, value)| (name, Some(value))));
                 machine.set_teams(channel);
             }
             Err(e) => notes.push(format!("OpenMP teams keep their sizes: {e}")),
@@ -339,9 +336,26 @@ fn hold(
     for &program in ids.iter().filter(|_| options.quota.is_some()) {
         supervisor.machine().act(&Action::SetQuota { program, cpus: options.quota })?;
     }
-    let policies = policies(&mut supervisor, &options, &ids, slice_ms, notes)?;
+    let policies = policies(&mut supervisor, &options, allowance, &ids, slice_ms, notes)?;
     supervisor.control.set_policies(policies);
     Ok((supervisor, ids))
+}
+
+/// Returns the note about a thread count that the user has set and that Corebeat reduces.
+fn lowered(
+    asked: &OsStr,
+    variables: &[(OsString, OsString)],
+    allowance: &Allowance,
+) -> Option<String> {
+    let (name, given) = variables.iter().find(|(name, _)| name == "OMP_NUM_THREADS")?;
+    let quota = allowance.quota.map_or(String::new(), |quota| format!(", quota {quota:.2} CPUs"));
+    Some(format!(
+        "{}={} was reduced to {}: the program may use CPUs {}{quota}; --no-preload keeps the value",
+        name.display(),
+        asked.display(),
+        given.display(),
+        allowance.cpus,
+    ))
 }
 
 /// A policy without changes of the scheduling class.
@@ -388,18 +402,20 @@ fn periods(options: &RunOptions, slice_ms: Option<u64>) -> Periods {
 fn policies(
     supervisor: &mut Supervisor,
     options: &RunOptions,
+    allowance: &Allowance,
     ids: &[ProgramId],
     slice_ms: Option<u64>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Box<dyn Policy>>, Error> {
-    let topology = supervisor.machine().topology();
+    let part = corebeat_linux::topology().restricted(&allowance.cpus);
+    let topology = part.unwrap_or_else(|| supervisor.machine().topology().clone());
     let cpus = topology.cpus().len() as u32;
     let programs: Vec<(ProgramId, u32)> = ids.iter().map(|&id| (id, cpus)).collect();
     let context = Context {
         model: options.model.as_ref().map(|(name, model)| (name.as_str(), model)),
         programs: &programs,
         slice_ns: slice_ms.unwrap_or(SLICE_MS) * 1_000_000,
-        ..Context::new(topology)
+        ..Context::new(&topology)
     };
     let entry = options.policy.entry();
     notes.extend(entry.idle_because(&context).map(|why| format!("{}: {why}", entry.text)));

@@ -369,10 +369,28 @@ fn metrics_socket_of_another_process_is_kept() {
 }
 
 #[test]
+fn workload_beside_a_stopped_daemon_does_not_run() {
+    let place = Place::new();
+    let daemon = place.daemon();
+    signal(&daemon.0, Signal::STOP);
+    let args = ["workload", "swaption", "--threads", "4", "--scale", "0.0002", "--group", "7"];
+    let mut workload = command(place.0.path(), &args);
+    let done = workload.env("COREBEAT_SOCKET", place.path("socket")).output().unwrap();
+    assert_refused(&done, 125, "the workload did not run");
+    assert!(done.stdout.is_empty(), "{}", stdout(&done));
+}
+
+#[test]
 fn mistake_on_the_command_line_is_reported_in_one_line() {
     for args in
         [["--metrics", "0.0.0.0:1"], ["--metrics", "0"], ["--period", "0"], ["--scope", "world"]]
     {
         assert_refused(&crate::corebeat(&["daemon", args[0], args[1]]), 2, "");
     }
+    let place = Place::new();
+    let daemon = |args: &[&str]| command(place.0.path(), &[&["daemon"], args].concat()).output();
+    let missing = daemon(&["--socket", "none/deep/socket"]).unwrap();
+    assert_refused(&missing, 2, "cannot listen on none/deep/socket");
+    let missing = daemon(&["--socket", "socket", "--metrics", "unix:/no/such/folder"]).unwrap();
+    assert_refused(&missing, 2, "cannot serve metrics on unix:/no/such/folder");
 }

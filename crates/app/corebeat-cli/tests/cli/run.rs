@@ -138,6 +138,9 @@ fn shuffler_notes_that_it_is_idle_on_one_cache() {
         "{}",
         stderr(&done)
     );
+    let cpu = corebeat_linux::Allowance::of_this_process().cpus.iter().next().unwrap().0;
+    let done = run(&["--policy", "shuffler", "--cpus", &cpu.to_string(), "--", "true"]);
+    assert!(stderr(&done).contains("shuffler: all CPUs share one"), "{}", stderr(&done));
 }
 
 #[test]
@@ -238,6 +241,14 @@ fn attached_process_is_observed_until_it_ends_or_a_signal_detaches() {
 }
 
 #[test]
+fn kernel_threads_are_not_programs() {
+    // In a container, no kernel thread has a number.
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        assert_refused(&run(&["-p", "2"]), 2, "process 2 is a kernel thread");
+    }
+}
+
+#[test]
 fn cpus_and_nice_value_are_those_of_the_program() {
     let cpu = corebeat_linux::topology().cpus()[0].id.0.to_string();
     let script = "nproc; nice";
@@ -273,6 +284,32 @@ fn program_without_the_preloaded_library_has_no_variable_for_it() {
         stdout(&run(&args.concat())).trim().to_owned()
     };
     assert_eq!((count(&[]), count(&["--no-preload"])), ("1".into(), "0".into()));
+}
+
+#[test]
+fn reduced_thread_count_of_openmp_programs_is_noted() {
+    let allowed = corebeat_linux::Allowance::of_this_process();
+    let cpu = allowed.cpus.iter().last().unwrap().0.to_string();
+    let notes = |options: &[&str], asked: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let args = [&["run", "--report", "json", "--cpus", &cpu], options, &["--", "sh", "-c"]];
+        let script = ["echo $OMP_NUM_THREADS"];
+        let mut run = command(folder.path(), &[&args.concat()[..], &script].concat());
+        let done = run.env("OMP_NUM_THREADS", asked).output().unwrap();
+        let notes = report(&done)["notes"].as_array().unwrap().clone();
+        let note = notes.iter().filter_map(Value::as_str).find(|n| n.starts_with("OMP_NUM"));
+        (stdout(&done).trim().to_owned(), note.map(str::to_owned))
+    };
+    let note = format!(
+        "OMP_NUM_THREADS=8,2 was reduced to 1,2: the program may use CPUs {cpu}; --no-preload \
+         keeps the value"
+    );
+    let quota = allowed.quota.map(|quota| format!("CPUs {cpu}, quota {quota:.2} CPUs"));
+    let note = quota.map_or(note.clone(), |q| note.replace(&format!("CPUs {cpu}"), &q));
+    assert_eq!(notes(&[], "8,2"), ("1,2".into(), Some(note)));
+    assert_eq!(notes(&[], "1"), ("1".into(), None));
+    assert_eq!(notes(&["--no-preload"], "8,2"), ("8,2".into(), None));
+    assert_eq!(notes(&["--policy", "none"], "8,2"), ("8,2".into(), None));
 }
 
 /// Affinity, cpuset and quota limit the thread count that programs get.
