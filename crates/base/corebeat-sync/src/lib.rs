@@ -25,6 +25,7 @@
 //! - [`asymmetric`]: fences for protocols with a frequent and a rare side.
 //! - `fault` (only under loom): weakens orderings and removes fences, by kind and place. A useful
 //!   model fails with such a planted fault.
+//! - [`fork`]: memory and files that children of fork do not inherit.
 //! - [`quiet`]: threads in which the signal handlers of the program do not run.
 //! - [`wait`]: checks whether a task may wait at this point.
 //!
@@ -36,6 +37,9 @@
 //! 3. A thread of [`quiet`] receives only the signals of its own faults
 //!    (`spawned_thread_receives_only_signals_of_its_own_faults`).
 //!
+//! 4. A child of fork has neither the memory nor the files that are kept out
+//!    (`child_finds_zeros_in_memory_that_is_kept_out`, `child_inherits_no_file_that_is_kept_out`).
+//!
 //! # Limits
 //!
 //! loom does not model every `SeqCst` access: use fences instead. The light side of [`asymmetric`]
@@ -44,6 +48,7 @@
 pub mod asymmetric;
 #[cfg(loom)]
 pub mod fault;
+pub mod fork;
 #[cfg(loom)]
 mod model;
 pub mod quiet;

@@ -18,9 +18,8 @@
 //! Reading a hole of a mapped file allocates a page at the reader's expense, so holes are refused.
 //! The seals prevent later holes (`fallocate(2)`, FALLOC_FL_PUNCH_HOLE).
 
-mod fork;
-
 use crate::Error;
+use corebeat_sync::fork::KeptOut;
 use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use rustix::process::Pid;
@@ -86,6 +85,8 @@ impl<L: Layout> Drop for Mapping<L> {
 /// Memory that this process writes. In a child of fork it becomes private to the child.
 #[derive(Debug)]
 pub(crate) struct Own<L: Layout> {
+    /// Dropped before the mapping.
+    _kept: KeptOut,
     mapping: Mapping<L>,
     fd: OwnedFd,
 }
@@ -104,14 +105,11 @@ impl<L: Layout> Own<L> {
         let mapping = Mapping::new(fd.as_fd(), ProtFlags::READ | ProtFlags::WRITE)?;
         fs::fcntl_add_seals(&fd, SEALS)
             .map_err(|why| Error::system("cannot seal shared memory (requires Linux 5.1)", why))?;
-        fork::keep(mapping.0.addr().get(), L::BYTES)?;
-        Ok(Own { mapping, fd })
-    }
-}
-
-impl<L: Layout> Drop for Own<L> {
-    fn drop(&mut self) {
-        fork::forget(self.mapping.0.addr().get());
+        // SAFETY: the mapping has this size and is removed after the returned value is dropped. It
+        // contains only atomics, and zeros are valid.
+        let kept = unsafe { KeptOut::memory(mapping.0.addr().get(), L::BYTES) };
+        let _kept = kept.map_err(|why| Error::system("cannot register handlers for fork", why))?;
+        Ok(Own { _kept, mapping, fd })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The file of a trace that is being recorded.
 
 use crate::error::Error;
+use corebeat_sync::fork::KeptOut;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -16,9 +17,10 @@ const PID: &[u8] = b"{pid}";
 /// A file that belongs to one trace. Regular files are locked, so that two traces with one path
 /// cannot overwrite each other; pipes and devices are written as they are.
 pub(crate) struct TraceFile {
+    /// Keeps a regular file, and its lock, out of children of fork. Dropped before the file.
+    kept: Option<KeptOut>,
     file: File,
     path: PathBuf,
-    is_regular: bool,
     bytes: u64,
 }
 
@@ -29,18 +31,29 @@ impl TraceFile {
         let failed = |source| Error::File { path: path.clone(), source };
         // Not truncated here: another trace may be recorded in the file. The file of which another
         // program has removed a part stays shorter, because writes go to its end.
-        let file = File::options().append(true).create(true).open(&path);
-        let file = file.map_err(failed)?;
-        // Miri reports that files have no names.
-        let is_regular = file.metadata().map_err(failed)?.is_file() && !cfg!(miri);
-        if is_regular {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::WOULDBLOCK) => return Err(Error::InUse { path }),
+        let open = || File::options().append(true).create(true).open(&path);
+        // Opening a pipe waits for its reader. Miri has no handlers for fork, and reports that
+        // files have no names.
+        let is_special = path.metadata().is_ok_and(|metadata| !metadata.is_file());
+        let (kept, file) = if is_special || cfg!(miri) {
+            (None, open().map_err(failed)?)
+        } else {
+            let (kept, file) = KeptOut::file(open).map_err(failed)?;
+            (Some(kept), file)
+        };
+        let this = TraceFile { kept, file, path, bytes: 0 };
+        if this.kept.is_some() {
+            match flock(&this.file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => return Err(Error::InUse { path: this.path.clone() }),
                 // Some network file systems have no locks.
-                Ok(()) | Err(_) => file.set_len(0).map_err(failed)?,
+                Ok(()) | Err(_) => this.file.set_len(0).map_err(|source| this.failed(source))?,
             }
         }
-        Ok(TraceFile { file, path, is_regular, bytes: 0 })
+        Ok(this)
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        Error::File { path: self.path.clone(), source }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -59,17 +72,22 @@ impl TraceFile {
     ///
     /// The file has no name any more, or another size than what was written.
     pub(crate) fn finish(self) -> Result<u64, Error> {
-        let TraceFile { file, path, is_regular, bytes } = self;
-        if is_regular {
-            let source = |source| Error::File { path: path.clone(), source };
-            let metadata = file.metadata().map_err(source)?;
-            if metadata.nlink() == 0 || metadata.len() != bytes {
-                return Err(Error::Replaced { path });
+        if self.kept.is_some() {
+            let metadata = self.file.metadata().map_err(|source| self.failed(source))?;
+            if metadata.nlink() == 0 || metadata.len() != self.bytes {
+                return Err(Error::Replaced { path: self.path.clone() });
             }
-            // A child of fork may have inherited the descriptor, and the lock with it.
-            let _ = flock(&file, FlockOperation::Unlock);
         }
-        Ok(bytes)
+        Ok(self.bytes)
+    }
+}
+
+impl Drop for TraceFile {
+    fn drop(&mut self) {
+        if self.kept.is_some() {
+            // `vfork` and `clone` may have copied the descriptor, and the lock with it.
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
     }
 }
 

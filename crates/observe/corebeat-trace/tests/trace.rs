@@ -1,10 +1,15 @@
 //! Recorded events are read back.
 
+use corebeat_test_group::TestGroup;
 use corebeat_trace::{
     Ending, Error, Event, Options, Reader, Summary, Trace, Value, WhenFull, emit,
 };
 use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -392,7 +397,7 @@ fn recording_child() {
 fn trace_of_a_killed_process_is_read_up_to_its_last_complete_packet() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.cbt");
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+    let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "recording_child"])
         .env(RECORD, &path)
         .stdout(std::process::Stdio::null())
@@ -411,6 +416,61 @@ fn trace_of_a_killed_process_is_read_up_to_its_last_complete_packet() {
     for (function, entered) in (0u64..).zip(&seen) {
         assert_eq!(entered.values, [format!("{:?}", Value::U64(function))]);
     }
+}
+
+/// Name of the variable with the path of a trace, for a child process.
+const ORPHAN: &str = "TEST_TRACE_ORPHAN";
+
+/// The body of a child process: it records a trace, forks a child that stays, and is killed.
+#[test]
+fn child_that_leaves_an_orphan() {
+    let Some(path) = std::env::var_os(ORPHAN) else { return };
+    let trace = Trace::create(path).unwrap();
+    let (mut started, starts) = std::io::pipe().unwrap();
+    // SAFETY: the child only writes to a pipe, reads from its standard input, and exits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // The end of the input is the end of the test.
+        let mut byte = 0u8;
+        // SAFETY: the pointers refer to one byte, and `_exit` does not return.
+        unsafe {
+            libc::write(starts.as_raw_fd(), (&raw const byte).cast(), 1);
+            libc::read(0, (&raw mut byte).cast(), 1);
+            libc::_exit(0)
+        }
+    }
+    started.read_exact(&mut [0]).unwrap();
+    println!("orphan {child}");
+    // SAFETY: the signal ends this process.
+    unsafe { libc::raise(libc::SIGKILL) };
+    drop(trace);
+}
+
+#[test]
+fn child_of_fork_that_outlives_its_killed_parent_does_not_keep_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.cbt");
+    let group = TestGroup::new();
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", "child_that_leaves_an_orphan", "--nocapture"]).env(ORPHAN, &path);
+    program.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut parent = group.add(&mut program).spawn().unwrap();
+    let input = parent.stdin.take();
+    let mut output = BufReader::new(parent.stdout.take().unwrap());
+    let (mut line, mut orphan) = (String::new(), None);
+    while orphan.is_none() {
+        line.clear();
+        assert!(output.read_line(&mut line).unwrap() > 0, "the parent ended before it forked");
+        orphan = line.trim().rsplit_once("orphan ").map(|(_, pid)| pid.parse().unwrap());
+    }
+    assert_eq!(parent.wait().unwrap().signal(), Some(libc::SIGKILL));
+    // The parent is killed and reaped, and its child still runs.
+    let trace = Trace::create(&path).unwrap();
+    // SAFETY: signal 0 only checks that the process exists.
+    assert_eq!(unsafe { libc::kill(orphan.unwrap(), 0) }, 0);
+    trace.finish().unwrap();
+    drop(input);
+    output.read_to_end(&mut Vec::new()).unwrap();
 }
 
 #[test]

@@ -1,0 +1,215 @@
+//! Keeps shared memory and locked files out of children of fork.
+//!
+//! A child inherits the mappings and the open files of its parent, and possibly code that continues
+//! to use them. A lock of a file (`flock`) belongs to the open file, so a child that outlives its
+//! parent would hold the lock. Before `fork` returns in the child, this module replaces the memory
+//! by private memory filled with zeros, and the descriptors by descriptors of an unused event
+//! counter.
+//!
+//! The kernel's own mechanisms are unsuitable. After `MADV_DONTFORK` the child would crash at its
+//! next access, and `MADV_WIPEONFORK` works only on private memory. No flag closes a descriptor on
+//! fork. Record locks (`F_SETLK`) are not inherited, but a process loses such a lock as soon as it
+//! closes any other descriptor of the file, such as that of a reader.
+//!
+//! `vfork`, and `clone` called without the C library, are not covered.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Memory and descriptors that children do not inherit.
+static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// Held by a thread that forks, so that the child's copy of the list is consistent.
+    static HELD: RefCell<Option<MutexGuard<'static, Vec<Kept>>>> = const { RefCell::new(None) };
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// Address and size in bytes.
+    Memory { start: usize, bytes: usize },
+    /// A descriptor.
+    File(RawFd),
+}
+
+/// Memory or a file that children of fork do not inherit until this value is dropped. Drop it
+/// before the memory is unmapped, or the file is closed: another mapping or file may then have the
+/// same address or descriptor.
+#[derive(Debug)]
+#[must_use]
+pub struct KeptOut(Kept);
+
+impl KeptOut {
+    /// Replaces this memory in children by zeros that are private to the child.
+    ///
+    /// # Errors
+    ///
+    /// The C library cannot register handlers.
+    ///
+    /// # Safety
+    ///
+    /// The memory is a whole mapping, starts at a multiple of the page size, and stays mapped while
+    /// the returned value exists. A child may find zeros in it at any time.
+    pub unsafe fn memory(start: usize, bytes: usize) -> io::Result<KeptOut> {
+        let kept = Kept::Memory { start, bytes };
+        registered()?.push(kept);
+        Ok(KeptOut(kept))
+    }
+
+    /// Opens a file that children do not inherit: their descriptor is that of an event counter. A
+    /// fork of another thread waits until `open` returns, so `open` must not wait for long.
+    ///
+    /// # Errors
+    ///
+    /// The error of `open`; or the C library cannot register handlers.
+    pub fn file(open: impl FnOnce() -> io::Result<File>) -> io::Result<(KeptOut, File)> {
+        let mut list = registered()?;
+        let file = open()?;
+        let kept = Kept::File(file.as_raw_fd());
+        list.push(kept);
+        Ok((KeptOut(kept), file))
+    }
+}
+
+impl Drop for KeptOut {
+    fn drop(&mut self) {
+        let mut list = lock();
+        if let Some(index) = list.iter().position(|kept| *kept == self.0) {
+            list.swap_remove(index);
+        }
+    }
+}
+
+fn lock() -> MutexGuard<'static, Vec<Kept>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks the list, after the first call has registered the handlers.
+fn registered() -> io::Result<MutexGuard<'static, Vec<Kept>>> {
+    static HANDLERS: OnceLock<i32> = OnceLock::new();
+    // SAFETY: the handlers may be called at any time. `dlclose` of this library removes them.
+    let failed = *HANDLERS
+        .get_or_init(|| unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) });
+    if failed == 0 { Ok(lock()) } else { Err(io::Error::from_raw_os_error(failed)) }
+}
+
+extern "C" fn prepare() {
+    let list = lock();
+    // A thread that is being destroyed has no thread-local data. Then the list may change while it
+    // is copied.
+    let _ = HELD.try_with(|held| held.replace(Some(list)));
+}
+
+extern "C" fn parent() {
+    let _ = HELD.try_with(RefCell::take);
+}
+
+extern "C" fn child() {
+    let list = HELD.try_with(RefCell::take).ok().flatten().or_else(|| KEPT.try_lock().ok());
+    for kept in list.iter().flat_map(|list| list.iter()) {
+        match *kept {
+            Kept::Memory { start, bytes } => clear(start, bytes),
+            Kept::File(fd) => replace(fd),
+        }
+    }
+}
+
+fn clear(start: usize, bytes: usize) {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_ANONYMOUS;
+    // SAFETY: the memory is a mapping of this size in which the child may find zeros, and the child
+    // has no other thread. If the system has no memory, the mapping of the parent stays, which is
+    // better than none.
+    unsafe { libc::mmap(start as *mut libc::c_void, bytes, access, flags, -1, 0) };
+}
+
+/// Closes the inherited file. The descriptor stays open, because the owner of the file in the
+/// child's memory may close it, and would otherwise close a later file with the same number.
+fn replace(fd: RawFd) {
+    // SAFETY: the descriptor is that of a file in the list, which nothing in the child relies on.
+    // It is closed first, so that the process is below its limit of descriptors.
+    unsafe {
+        libc::close(fd);
+        let other = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+        if other >= 0 && other != fd {
+            libc::dup3(other, fd, libc::O_CLOEXEC);
+            libc::close(other);
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, miri))))]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    /// Returns whether this is true in a child of fork.
+    fn in_child(check: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child uses only functions that glibc supports after fork, and exits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let code = i32::from(!check());
+            // SAFETY: `_exit` does not return.
+            unsafe { libc::_exit(code) };
+        }
+        let mut status = 1;
+        // SAFETY: the pointer refers to memory for a status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        status == 0
+    }
+
+    fn is_event_counter(fd: RawFd) -> bool {
+        let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+        link.is_ok_and(|link| link.to_string_lossy().contains("eventfd"))
+    }
+
+    #[test]
+    fn child_inherits_no_file_that_is_kept_out() {
+        let null = || File::options().write(true).open("/dev/null");
+        let (kept, mut file) = KeptOut::file(null).unwrap();
+        let (peer, inherited) = UnixStream::pair().unwrap();
+        let fd = file.as_raw_fd();
+        assert!(in_child(|| is_event_counter(fd)));
+        assert!(in_child(|| !is_event_counter(inherited.as_raw_fd())));
+        // The file of the parent is the same as before.
+        assert!(!is_event_counter(fd));
+        file.write_all(b"x").unwrap();
+        drop(kept);
+        assert!(in_child(|| !is_event_counter(fd)));
+        drop((peer, file));
+    }
+
+    #[test]
+    fn error_of_open_is_returned() {
+        let missing = KeptOut::file(|| File::open("/nonexistent/file"));
+        assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn child_finds_zeros_in_memory_that_is_kept_out() {
+        let (access, bytes) = (libc::PROT_READ | libc::PROT_WRITE, 4096);
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: the system chooses an unused address.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        let value = start.cast::<u64>();
+        // SAFETY: the memory is mapped.
+        unsafe { value.write_volatile(7) };
+        // SAFETY: the memory is a mapping of this size, which is unmapped after the value is gone.
+        let kept = unsafe { KeptOut::memory(start as usize, bytes) }.unwrap();
+        // SAFETY: the memory is mapped, also in the child.
+        assert!(in_child(|| unsafe {
+            value.write_volatile(value.read_volatile() + 1);
+            value.read_volatile() == 1
+        }));
+        // SAFETY: the memory is mapped.
+        assert_eq!(unsafe { value.read_volatile() }, 7);
+        drop(kept);
+        // SAFETY: the memory is mapped, and no reference to it is left.
+        unsafe { libc::munmap(start, bytes) };
+    }
+}
