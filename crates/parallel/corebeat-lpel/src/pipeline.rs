@@ -189,8 +189,9 @@ impl<T: Send + 'static, E> std::fmt::Debug for Pipeline<T, E> {
 /// the items. Tasks receive items in turn, so that one slow item delays the others as soon as the
 /// streams are full.
 ///
-/// If a call panics, the results end before its item. Use [`Pipeline::parallel`] where that must be
-/// an error.
+/// If a call panics, the result of its item is the [`Failure`] that a joiner of the task receives,
+/// and it is the last result. Collect into a `Result` to obtain all results or the failure. Use
+/// [`Pipeline::parallel`] for calls that return errors themselves.
 ///
 /// ```
 /// use corebeat_lpel::{Runtime, map_ordered, spawn, stream};
@@ -198,10 +199,10 @@ impl<T: Send + 'static, E> std::fmt::Debug for Pipeline<T, E> {
 /// let squares = Runtime::new()?.run(|| {
 ///     let (mut to, numbers) = stream(16);
 ///     spawn(move || (1..=5).try_for_each(|n| to.write(n)));
-///     map_ordered(numbers, 4, |n: u64| n * n).collect::<Vec<_>>()
-/// });
-/// assert_eq!(squares.unwrap(), [1, 4, 9, 16, 25]);
-/// # Ok::<(), corebeat_lpel::Error>(())
+///     map_ordered(numbers, 4, |n: u64| n * n).collect::<Result<Vec<_>, _>>()
+/// })?;
+/// assert_eq!(squares?, [1, 4, 9, 16, 25]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Panics
@@ -211,9 +212,29 @@ pub fn map_ordered<T: Send + 'static, U: Send + 'static>(
     items: Reader<T>,
     tasks: usize,
     f: impl Fn(T) -> U + Send + Sync + 'static,
-) -> Reader<U> {
+) -> Reader<Result<U, Failure>> {
+    let name = "map_ordered";
     let scope = scope().unwrap_or_else(|e| panic!("{e}"));
-    map_in_scope(&scope, "map_ordered", items, tasks, move |item| Some(f(item))).0
+    let (mut outputs, mut mappers) =
+        distribute(&scope, name, items, tasks, move |item| Some(f(item)));
+    let (mut to, results) = stream(CAPACITY);
+    let collect = move || {
+        for from in (0..outputs.len()).cycle() {
+            let result = match outputs[from].read() {
+                Some(result) => Ok(result),
+                // The task that should produce this result has ended.
+                None => match mappers.swap_remove(from).join() {
+                    Ok(()) => return,
+                    Err(failure) => return drop(to.write(Err(failure))),
+                },
+            };
+            if to.write(result).is_err() {
+                return;
+            }
+        }
+    };
+    spawn(&scope, name, collect);
+    results
 }
 
 /// Spawns a task that distributes items, tasks that map them, and a task that collects the results.
@@ -221,10 +242,26 @@ pub fn map_ordered<T: Send + 'static, U: Send + 'static>(
 fn map_in_scope<T: Send + 'static, U: Send + 'static>(
     scope: &Scope,
     name: &'static str,
-    mut items: Reader<T>,
+    items: Reader<T>,
     tasks: usize,
     f: impl Fn(T) -> Option<U> + Send + Sync + 'static,
 ) -> (Reader<U>, Vec<JoinHandle<()>>) {
+    let (mut outputs, mut handles) = distribute(scope, name, items, tasks, f);
+    let (to, results) = stream(CAPACITY);
+    let in_order = (0..outputs.len()).cycle().map_while(move |from| outputs[from].read());
+    handles.push(spawn(scope, name, || write_all(in_order, to)));
+    (results, handles)
+}
+
+/// Spawns tasks that map items, and a task that distributes items to them in turn. Returns the
+/// results of each task, and the handles in the same order. An item without a result ends its task.
+fn distribute<T: Send + 'static, U: Send + 'static>(
+    scope: &Scope,
+    name: &'static str,
+    mut items: Reader<T>,
+    tasks: usize,
+    f: impl Fn(T) -> Option<U> + Send + Sync + 'static,
+) -> (Vec<Reader<U>>, Vec<JoinHandle<()>>) {
     let f = Arc::new(f);
     let (mut mappers, mut inputs, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..tasks.max(1) {
@@ -245,17 +282,7 @@ fn map_in_scope<T: Send + 'static, U: Send + 'static>(
         }
     };
     mappers.push(spawn(scope, name, distribute));
-    let (mut to, results) = stream(CAPACITY);
-    let collect = move || {
-        for from in (0..outputs.len()).cycle() {
-            let Some(result) = outputs[from].read() else { return };
-            if to.write(result).is_err() {
-                return;
-            }
-        }
-    };
-    mappers.push(spawn(scope, name, collect));
-    (results, mappers)
+    (outputs, mappers)
 }
 
 /// Writes items until the reader is closed.

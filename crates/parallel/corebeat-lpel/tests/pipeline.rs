@@ -20,10 +20,41 @@ fn map_keeps_the_order_of_items() {
                     sleep(Duration::from_micros(n * 7 % 10));
                     2 * n
                 };
-                map_ordered(from, tasks, slow).collect::<Vec<_>>()
+                map_ordered(from, tasks, slow).collect::<Result<Vec<_>, _>>().unwrap()
             });
             assert!(got.unwrap().into_iter().eq((0..100).map(|n| 2 * n)), "{tasks}");
         }
+    }
+}
+
+#[test]
+fn panic_of_a_map_is_the_last_result() {
+    for rt in runtimes() {
+        for (tasks, at) in [(1, 0), (3, 0), (3, 1), (3, 100), (7, 999)] {
+            let mut results = rt.run(move || {
+                let (mut to, from) = stream(2);
+                spawn(move || (0u64..).try_for_each(|n| to.write(n)));
+                let panics = move |n| if n == at { panic!("item {n}") } else { n };
+                map_ordered(from, tasks, panics).collect::<Vec<_>>()
+            });
+            let results = results.as_mut().unwrap();
+            let failure = results.pop().unwrap().unwrap_err().to_string();
+            assert_eq!(failure, format!("the task panicked: item {at}"));
+            assert!(results.iter().map(|r| *r.as_ref().unwrap()).eq(0..at));
+        }
+        assert_eq!(rt.counters().spawned, rt.counters().ended);
+    }
+}
+
+#[test]
+fn map_whose_tasks_exit_reports_it() {
+    for rt in runtimes() {
+        let results = rt.run(|| {
+            let (mut to, from) = stream(2);
+            spawn(move || (0u64..5).try_for_each(|n| to.write(n)));
+            map_ordered(from, 2, |n| if n == 3 { exit() } else { n }).collect::<Result<Vec<_>, _>>()
+        });
+        assert!(matches!(results.unwrap(), Err(Failure::Exited)));
     }
 }
 
@@ -34,7 +65,7 @@ fn map_whose_results_are_dropped_closes_its_input() {
             let (mut to, from) = stream(1);
             let writes = spawn(move || (0..).take_while(|n| to.write(*n).is_ok()).count());
             let mut results = map_ordered(from, 2, |n: u64| n);
-            assert_eq!(results.read(), Some(0));
+            assert_eq!(results.read().unwrap().unwrap(), 0);
             drop(results);
             writes.join().unwrap()
         });
