@@ -1,9 +1,9 @@
 //! The host layer: one control loop (observe, decide, act), and the supervisor that starts programs
 //! on this host and drives the loop.
 //!
-//! Place in the loop: host; uses base, decide and act. This crate is the only place where the loop
-//! closes. `corebeat run`, `tune`, `train`, `top`, `demo`, the daemon and simulated runs are
-//! configurations of it.
+//! Place in the loop: host; uses base, decide and act. `corebeat run`, `tune`, `train`, `top`,
+//! `demo` and simulated runs are configurations of the loop in this crate. The daemon uses one step
+//! of the loop ([`apply`]).
 //!
 //! # Example
 //!
