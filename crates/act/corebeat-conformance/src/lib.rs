@@ -1,7 +1,7 @@
 //! Conformance suite for implementations of [`Machine`]: the semantics of actions, checked against
 //! ground truth that does not come from the machine under test.
 //!
-//! Place in the loop: act; stands on `corebeat-machine`; used by the tests of the machines only.
+//! Place in the loop: act; uses `corebeat-machine`; used by the tests of the machines only.
 //!
 //! # Example
 //!

@@ -44,7 +44,7 @@ struct Cli {
 enum Command {
     /// Run programs, observe and steer them, and report at the end
     Run(run::Options),
-    /// Search the best thread count of a program by short runs, then run it with that count
+    /// Search the best thread count by short runs, then run the program with that count
     Tune(tune::Options),
     /// Train the models of the policy adapt, for this host (takes a minute) or a simulated machine
     Train(train::Options),
@@ -54,7 +54,7 @@ enum Command {
     Doctor(doctor::Options),
     /// Undo the changes of a killed Corebeat
     Restore(restore::Options),
-    /// Show the running Corebeats, and what they changed
+    /// Show the running Corebeats and their changes
     Status(status::Options),
     /// Run embedded kernels before and after steering, side by side
     Demo(demo::Options),
@@ -71,7 +71,7 @@ enum Command {
     /// Run scenarios on simulated machines
     #[command(subcommand)]
     Sim(sim::Command),
-    /// Reproduce the papers' tables and figures, with the papers' values beside
+    /// Reproduce tables and figures of the papers, and print the papers' values beside them
     Paper(paper::Options),
     /// List the probes of a running program, and switch them on and off
     #[command(subcommand)]

@@ -64,7 +64,7 @@ pub(crate) struct How {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
     /// Choose the effect of a record that fails: stop the network, continue without the record, or
-    /// put the record out with a field 'error' and continue [default: stop]
+    /// output the record with a field 'error' and continue [default: stop]
     #[arg(long, value_name = "WHAT", value_enum)]
     on_error: Option<OnError>,
     /// Place tasks nearby (on the spawning or an idle worker), balanced (equal numbers of each box

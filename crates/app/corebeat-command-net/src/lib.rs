@@ -1,6 +1,6 @@
 //! The commands `corebeat net`: check, draw, run and profile networks in S-Net.
 //!
-//! Place in the loop: app; stands on `corebeat-snet`.
+//! Place in the loop: app; uses `corebeat-snet`.
 //!
 //! # Model
 //!
@@ -42,13 +42,13 @@ pub struct Options {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Say what is wrong with a network, or what records it takes and puts out
+    /// Report the errors of a network, or its input and output records
     Check(check::Options),
-    /// Draw a network as SVG, or show one at work
+    /// Draw a network as SVG, or show a running network
     Draw(draw::Options),
-    /// Run a network: records in, records out
+    /// Run a network: read records, and write the records that it outputs
     Run(run::Options),
-    /// Run a network, and say what its parts cost and where they would be placed by that
+    /// Run a network, and report the costs of its parts and a placement by these costs
     Profile(profile::Options),
     /// Write the header that boxes in C include
     Header(header::Options),

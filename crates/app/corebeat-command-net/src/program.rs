@@ -18,7 +18,7 @@ pub(crate) struct Which {
     /// Program in S-Net; '-' for standard input
     #[arg(value_name = "FILE.snet")]
     file: PathBuf,
-    /// Network in the program [default: the one named like the file, else the last]
+    /// Network in the program [default: the network with the name of the file, else the last one]
     #[arg(long, value_name = "NAME")]
     net: Option<String>,
 }

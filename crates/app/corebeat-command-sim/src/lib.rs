@@ -1,6 +1,6 @@
 //! The commands `corebeat sim`, `corebeat paper` and `corebeat train`.
 //!
-//! Place in the loop: app; stands on `corebeat-sim`, `corebeat-paper` and `corebeat-train`.
+//! Place in the loop: app; uses `corebeat-sim`, `corebeat-paper` and `corebeat-train`.
 //!
 //! # Model
 //!

@@ -1,4 +1,5 @@
-//! `corebeat paper`: reproduces the papers' tables and figures, with the papers' values beside.
+//! `corebeat paper`: reproduces tables and figures of the papers, and prints the papers' values
+//! beside them.
 
 use corebeat_command::{Done, Failure, print};
 use corebeat_paper::{EXPERIMENTS, Experiment, Report};
@@ -12,7 +13,7 @@ pub struct Options {
     /// Tables and figures to reproduce; 'list' lists them, 'all' runs all of them
     #[arg(value_name = "NAME", default_value = "list")]
     names: Vec<String>,
-    /// Print JSON, one line for each
+    /// Print one JSON object for each table or figure
     #[arg(long)]
     json: bool,
 }

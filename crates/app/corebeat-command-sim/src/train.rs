@@ -29,7 +29,7 @@ pub struct Options {
     /// with --scenario 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(10..=60_000))]
     window: Option<u64>,
-    /// Run each kernel with N threads on this host [default: its CPUs]
+    /// Run each kernel with N threads on this host [default: the number of CPUs]
     #[arg(
         long, value_name = "N", conflicts_with = "scenario",
         value_parser = clap::value_parser!(u32).range(1..=512)

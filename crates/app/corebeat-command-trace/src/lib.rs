@@ -1,6 +1,6 @@
 //! The commands `corebeat trace`, `corebeat probe` and `corebeat demo trace`.
 //!
-//! Place in the loop: app; stands on `corebeat-trace`, `corebeat-probe` and `corebeat-stm`.
+//! Place in the loop: app; uses `corebeat-trace`, `corebeat-probe` and `corebeat-stm`.
 //!
 //! # Model
 //!

@@ -1,7 +1,7 @@
 //! Topology of this host: the online CPUs with their cores, packages, caches and NUMA nodes, read
 //! from `/sys/devices/system`.
 //!
-//! Place in the loop: base; stands on `corebeat-machine`. The crate has no system calls other than
+//! Place in the loop: base; uses `corebeat-machine`. The crate has no system calls other than
 //! reading files, so that libraries can use the topology without the Linux machine.
 //!
 //! # Example

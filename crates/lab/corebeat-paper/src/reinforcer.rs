@@ -61,13 +61,13 @@ fn report(models: &[Model], published: &[Published]) -> Report {
     };
     Report {
         what: "program",
-        columns: vec!["threads found", "best threads", "best speed", "found, of it"],
+        columns: vec!["threads found", "best threads", "best speed", "found/best"],
         rows: models.iter().zip(published).map(row).collect(),
         notes: vec![
             "Speed is relative to one thread. Models were fitted to the best speed and one or two \
              others; the search results were not.",
-            "With far more threads than cores, some models are faster than with as many, unlike \
-             the thesis' programs.",
+            "With far more threads than cores, some models are faster than with one thread per core, \
+             unlike the thesis' programs.",
         ],
     }
 }

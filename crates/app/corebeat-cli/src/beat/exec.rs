@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// Keep the program below the maximum even if CPUs are idle
     #[arg(long, requires = "max")]
     hold: bool,
-    /// Set the permissions of other users: 600 none, 604 read, 606 read and take part
+    /// Set the permissions of other users: 600 none, 604 read, 606 read, beat and set the goal
     #[arg(long, value_name = "BITS", value_parser = mode)]
     mode: Option<Mode>,
     /// Program with its arguments, after --

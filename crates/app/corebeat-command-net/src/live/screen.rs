@@ -64,7 +64,7 @@ impl Screen {
                     let more = state.gauges.len().saturating_sub(self.first + room);
                     let more =
                         if more > 0 { format!("  {more} more below") } else { String::new() };
-                    format!("q ends it  Up Down PgUp PgDn{more}")
+                    format!("q to stop  Up Down PgUp PgDn{more}")
                 }
             };
             frame.render_widget(foot.as_str(), Rect { y: area.bottom() - 1, height: 1, ..area });
@@ -192,7 +192,7 @@ mod tests {
                 "       5       64/64       ████████████████████  foo",
                 "  x 1000       32/64       ██████████··········  foo, 1 full, 70 in",
                 "       7        0/64       ····················  foo",
-                "q ends it  Up Down PgUp PgDn  1 more below",
+                "q to stop  Up Down PgUp PgDn  1 more below",
             ]
         );
     }

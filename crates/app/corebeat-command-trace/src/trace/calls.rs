@@ -19,7 +19,7 @@ pub struct Options {
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: Form,
-    /// Which run of calls a sequence shows, from 0 [default: the longest]
+    /// Number of the run of calls that a sequence shows, from 0 [default: the longest]
     #[arg(long, value_name = "NUMBER")]
     run: Option<u32>,
     /// Output file [default: standard output]
