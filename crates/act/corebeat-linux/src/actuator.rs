@@ -20,7 +20,8 @@ use setting::{Kind, SLICE_NS_MAX, SLICE_NS_MIN, Setting};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-pub use undo::{JournalSummary, RestoredJournals, journals, restore_all};
+pub use undo::{JournalSummary, RestoredJournals, journals, restorable, restore_all};
+use undo::{Mode, undo};
 
 /// Carries out actions on this host, and undoes them.
 ///
@@ -209,7 +210,7 @@ impl Actuator {
 
     /// Undoes all changes. Removes the journal unless some changes could not be undone.
     pub fn restore(&mut self) -> Restored {
-        let (restored, complete) = undo::undo(&self.ledger, self.lock_timeout);
+        let (restored, complete) = undo(&self.ledger, Mode::Undo(self.lock_timeout));
         self.ledger = Ledger::default();
         self.programs.clear();
         if let Some(journal) = self.journal.take().filter(|_| complete) {
@@ -228,13 +229,24 @@ impl Actuator {
         let groups: Vec<&Path> =
             state.groups.iter().chain(&state.freeze_groups).map(Group::path).collect();
         let part = self.ledger.part(&state.processes, &groups);
-        let (restored, complete) = undo::undo(&part, self.lock_timeout);
+        let (restored, complete) = undo(&part, Mode::Undo(self.lock_timeout));
         if let Some(journal) = self.journal.as_mut().filter(|_| complete) {
             self.ledger.remove(&part);
             // The error is ignored: a longer journal lists changes that are undone already.
             let _ = journal.rewrite(&self.ledger.records());
         }
         restored
+    }
+
+    /// Records that a channel may limit the sizes of OpenMP teams. [`Actuator::restore`] then
+    /// undoes these sizes, and removes the file.
+    pub(crate) fn announce_teams(&mut self, channel: &Path) -> Result<(), Error> {
+        let record = Record::Team { path: channel.to_owned() };
+        if !self.ledger.teams().iter().any(|path| path == channel) {
+            self.journal()?.write(std::slice::from_ref(&record))?;
+            self.ledger.note(&record);
+        }
+        Ok(())
     }
 
     /// Writes the changes to the journal, before they are made.

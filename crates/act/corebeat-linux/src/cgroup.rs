@@ -7,7 +7,7 @@
 
 use crate::Error;
 use crate::file::{field, lock_within, read_text};
-use rustix::fs::{FsWord, Mode, OFlags, statfs};
+use rustix::fs::{Access, FsWord, Mode, OFlags, access, statfs};
 use rustix::io::Errno;
 use std::fs;
 use std::io;
@@ -31,6 +31,8 @@ const ROUNDS_MAX: u32 = 64;
 /// Files that freeze groups.
 const FREEZE: &str = "freezer.state";
 const FREEZE_V2: &str = "cgroup.freeze";
+/// File that lists the controllers of the children of a group of version 2.
+const CHILDREN: &str = "cgroup.subtree_control";
 
 /// Weight of a new group.
 pub(crate) const WEIGHT_DEFAULT: u32 = 100;
@@ -183,8 +185,10 @@ impl Place {
     /// it in the end.
     pub(crate) fn to_enable(&self) -> Option<&Path> {
         // Another Corebeat may have enabled the controller: the last one to end disables it.
-        (self.v2 && self.wanted == Use::Cpu && (!is_on(&self.dir) || has_own_children(&self.dir)))
-            .then_some(self.dir.as_path())
+        (self.v2
+            && self.wanted == Use::Cpu
+            && (!is_on(&self.dir) || !own_children(&self.dir).is_empty()))
+        .then_some(self.dir.as_path())
     }
 
     /// Prevents other Corebeats from creating and removing groups here, until the lock is dropped.
@@ -253,7 +257,7 @@ impl Group {
             // The type comes first: only with threaded children can the parent keep processes.
             put(&self.path, "cgroup.type", "threaded")?;
             if self.place.wanted == Use::Cpu {
-                put(dir, "cgroup.subtree_control", "+cpu")?;
+                put(dir, CHILDREN, "+cpu")?;
             }
         }
         if self.place.cpuset {
@@ -346,18 +350,22 @@ fn magic(path: &Path) -> Option<FsWord> {
     statfs(path).ok().map(|s| s.f_type)
 }
 
-/// Moves all processes of a group of Corebeat to the parent group and removes the group. Returns
-/// whether the group existed.
+/// Returns the parent of a group of Corebeat. `None` if the group does not exist.
 ///
 /// The path may come from a journal and is validated: it must be a control group with the prefix of
 /// Corebeat's names.
-pub(crate) fn remove(path: &Path) -> Result<bool, String> {
-    let Ok(meta) = fs::symlink_metadata(path) else { return Ok(false) };
+pub(crate) fn parent_of_own(path: &Path) -> Result<Option<&Path>, String> {
+    let Ok(meta) = fs::symlink_metadata(path) else { return Ok(None) };
     let is_ours = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(PREFIX));
     let is_group = meta.is_dir() && is_group(path);
-    let Some(parent) = path.parent().filter(|_| is_ours && is_group) else {
-        return Err("the path is not a control group of Corebeat".into());
-    };
+    let parent = path.parent().filter(|_| is_ours && is_group);
+    parent.map(Some).ok_or_else(|| "the path is not a control group of Corebeat".into())
+}
+
+/// Moves all processes of a group of Corebeat to the parent group and removes the group. Returns
+/// whether the group existed. Validates the path as [`parent_of_own`] does.
+pub(crate) fn remove(path: &Path) -> Result<bool, String> {
+    let Some(parent) = parent_of_own(path)? else { return Ok(false) };
     // No process may stay frozen if a later step fails. If this step fails, moving a process to a
     // group that is not frozen thaws the process as well.
     let mut problem = None;
@@ -385,28 +393,33 @@ pub(crate) fn remove(path: &Path) -> Result<bool, String> {
     Err(problem.map_or_else(|| "the group does not become empty".into(), |e| e.to_string()))
 }
 
-/// Disables the cpu controller for the children of this group, unless another Corebeat still uses
-/// it. Returns whether it was enabled. The caller holds the [`Lock`] of the group.
-pub(crate) fn disable(path: &Path) -> Result<bool, String> {
-    if magic(path) != Some(MAGIC_V2) || !is_on(path) || has_own_children(path) {
-        return Ok(false);
-    }
-    match fs::write(path.join("cgroup.subtree_control"), "-cpu") {
-        // Without permission, this Corebeat cannot have enabled the controller.
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(false),
-        other => other.map(|()| true).map_err(|e| e.to_string()),
-    }
+/// Returns whether the cpu controller is enabled for the children of this group, and no Corebeat
+/// uses it after these groups are removed. Without permission to disable the controller, this
+/// Corebeat cannot have enabled it.
+pub(crate) fn is_unused(path: &Path, removed: &[&Path]) -> bool {
+    magic(path) == Some(MAGIC_V2)
+        && is_on(path)
+        && !own_children(path).iter().any(|child| !removed.contains(&child.as_path()))
+        && access(path.join(CHILDREN), Access::WRITE_OK).is_ok()
+}
+
+/// Disables the cpu controller for the children of this group. The caller holds the [`Lock`] of
+/// the group.
+pub(crate) fn disable(path: &Path) -> Result<(), String> {
+    fs::write(path.join(CHILDREN), "-cpu").map_err(|e| e.to_string())
 }
 
 /// Returns whether the cpu controller is enabled for the children of a group of version 2.
 fn is_on(dir: &Path) -> bool {
-    let text = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
+    let text = fs::read_to_string(dir.join(CHILDREN)).unwrap_or_default();
     text.split_ascii_whitespace().any(|c| c == "cpu")
 }
 
-fn has_own_children(dir: &Path) -> bool {
-    let is_own = |e: fs::DirEntry| e.file_name().to_string_lossy().starts_with(PREFIX);
-    fs::read_dir(dir).is_ok_and(|all| all.flatten().any(is_own))
+/// Returns the groups of Corebeats in a group.
+fn own_children(dir: &Path) -> Vec<PathBuf> {
+    let is_own = |e: &fs::DirEntry| e.file_name().to_string_lossy().starts_with(PREFIX);
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter(is_own).map(|e| e.path()).collect()
 }
 
 fn put(dir: &Path, file: &str, text: &str) -> Result<(), Error> {

@@ -6,16 +6,19 @@
 //!    4711-88012-0.journal      one for each `Actuator`, 0600, flock'ed while its owner runs
 //!
 //!  a line:  ["9a0b1c2d",{"set":{...}}]\n      JSON with the CRC-32 of its text
-//!  in order: start, then  (set* took* done)*  and  group, enable, stop, continued
+//!  in order: start, then  (set* took* done)*  and  group, enable, team, stop, continued
 //! ```
 //!
 //! - A batch of `set` lines is written and `fdatasync`ed before the changes are made. `took`
 //!   records that the kernel set another value than requested, `done` the end of the batch. These
 //!   two need no sync: written data survives a `kill -9`, and a crash of the host discards the
 //!   changes. The frequent records `stop`, written before a process is stopped, and `continued`,
-//!   written after, need no sync either.
-//! - The last line may be incomplete: its change was never made. After any other damage, nothing is
-//!   undone.
+//!   written after, need no sync either, nor does `team`: the channel is in memory.
+//! - Each line is verified on its own. A damaged line is reported and not used, nor is any line
+//!   after a second `start`: it belongs to another journal, perhaps of another boot. Without a
+//!   valid first line, nothing is undone. Settings whose state depends on a missing line are left
+//!   alone ([`Ledger`]).
+//! - The last line may be incomplete: its change was never made, unless a user has cut the file.
 //! - The holder of the folder's lock may add, replace or remove journals.
 
 mod ledger;
@@ -26,6 +29,7 @@ use crate::Error;
 use crate::actuator::setting::Setting;
 use crate::file::{lock_within, read_text};
 use crate::process;
+use crate::team;
 use corebeat_machine::ThreadId;
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -43,7 +47,8 @@ const BYTES_MAX: u64 = 64 << 20;
 /// Growth after which a journal is rewritten with the records that are still needed.
 const REWRITE_BYTES: u64 = 1 << 20;
 const SUFFIX: &str = ".journal";
-const VERSION: u32 = 1;
+/// Format. Version 1 has no teams.
+const VERSION: u32 = 2;
 /// Time to wait for the lock of the folder: undoing takes up to a second for each control group.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// Suffix of a journal that is being rewritten.
@@ -65,6 +70,8 @@ pub(crate) enum Record {
     Group { path: PathBuf },
     /// The cpu controller is about to be enabled for the children of this control group.
     Enable { path: PathBuf },
+    /// A channel may limit the sizes of OpenMP teams from now on.
+    Team { path: PathBuf },
     /// A process, identified by its first thread, is about to be stopped by a signal.
     Stop { tid: i32, start: u64 },
     /// The process was continued.
@@ -116,6 +123,7 @@ impl Record {
             Record::Took { tid, value, .. } => *tid > 0 && value.is_valid(),
             Record::Stop { tid, .. } | Record::Continued { tid, .. } => *tid > 0,
             Record::Group { path } | Record::Enable { path } => path.is_absolute(),
+            Record::Team { path } => team::is_channel_name(path),
             Record::Start(_) | Record::Done => true,
         }
     }
@@ -136,29 +144,59 @@ impl Record {
     }
 }
 
-/// Parses a journal. The error is the number of the damaged line, from 1.
-pub(crate) fn parse(text: &[u8]) -> Result<Vec<Record>, usize> {
-    let mut records = Vec::new();
-    for (i, piece) in text.split_inclusive(|&b| b == b'\n').enumerate() {
-        let number = i + 1;
+/// Text of a journal, by lines.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    /// A record for each complete line; `None` for a damaged line.
+    records: Vec<Option<Record>>,
+    /// Whether the last line is incomplete.
+    is_cut: bool,
+}
+
+/// Parses a journal.
+pub(crate) fn parse(text: &[u8]) -> Parsed {
+    let mut parsed = Parsed::default();
+    let mut is_foreign = false;
+    for piece in text.split_inclusive(|&b| b == b'\n') {
         let record = match piece.strip_suffix(b"\n") {
-            Some(line) => Record::from_line(line).ok_or(number)?,
+            Some(line) => Record::from_line(line),
             // An incomplete line is a change that was never made. A complete line with a wrong end
             // was modified.
-            None if piece
-                .split_last()
-                .is_some_and(|(_, line)| Record::from_line(line).is_some()) =>
-            {
-                return Err(number);
+            None => {
+                let is_complete = |(_, line): (&u8, &[u8])| Record::from_line(line).is_some();
+                parsed.is_cut = !piece.split_last().is_some_and(is_complete);
+                if parsed.is_cut {
+                    break;
+                }
+                None
             }
-            None => break,
         };
-        if matches!(record, Record::Start(_)) != (number == 1) {
-            return Err(number);
-        }
-        records.push(record);
+        is_foreign |= !parsed.records.is_empty() && matches!(record, Some(Record::Start(_)));
+        parsed.records.push(record.filter(|_| !is_foreign));
     }
-    Ok(records)
+    parsed
+}
+
+impl Parsed {
+    /// Returns the numbers of the damaged lines, from 1.
+    fn damaged(&self) -> Vec<usize> {
+        (1..).zip(&self.records).filter(|(_, r)| r.is_none()).map(|(number, _)| number).collect()
+    }
+
+    /// Returns the sum of the records after the first line.
+    fn into_ledger(self) -> Ledger {
+        let mut ledger = Ledger::default();
+        for record in self.records.into_iter().skip(1) {
+            match record {
+                Some(record) => ledger.note(&record),
+                None => ledger.note_damage(),
+            }
+        }
+        if self.is_cut {
+            ledger.note_cut();
+        }
+        ledger
+    }
 }
 
 impl Start {
@@ -274,7 +312,8 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Creates a journal in this folder. Creates the folder if necessary.
+    /// Creates a journal in this folder. Creates the folder if necessary. [`owner`] parses the
+    /// name.
     pub(crate) fn create(dir: &Path) -> Result<Journal, Error> {
         process::check_namespace()?;
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -349,14 +388,28 @@ impl Journal {
     }
 }
 
+/// Returns the process that created a journal, from the name of the file.
+pub(crate) fn owner(journal: &Path) -> Option<ThreadId> {
+    let mut numbers = journal.file_name()?.to_str()?.split('-');
+    let (tid, start_ticks) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+    Some(ThreadId { tid, start_ticks })
+}
+
 /// A journal found in the state folder.
-pub(crate) enum Left {
-    /// Changes of an owner that still runs.
-    Live(Ledger),
-    /// The journal cannot be used, for this reason; nothing was changed.
-    Unusable(String),
-    /// Changes of an owner that has ended.
-    Ledger(Ledger),
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// Whether the owner runs.
+    pub(crate) is_live: bool,
+    /// Changes of the owner.
+    pub(crate) ledger: Ledger,
+    /// Reason for which the journal, or a part of it, is not used, and what the user can do.
+    pub(crate) problem: Option<String>,
+}
+
+impl Left {
+    fn unusable(why: impl std::fmt::Display) -> Left {
+        Left { problem: Some(format!("is not used: {why}")), ..Left::default() }
+    }
 }
 
 /// Calls `undo` for each journal of a folder. Removes journals for which `undo` returns true, and
@@ -383,13 +436,14 @@ pub(crate) fn for_each_left(
         let left = match fs::openat(&directory.fd, name.as_os_str(), flags, Mode::empty()) {
             Ok(fd) => read(fd),
             Err(rustix::io::Errno::NOENT) => continue,
-            Err(rustix::io::Errno::LOOP) => {
-                Ok(Some(Left::Unusable("the journal is a symbolic link".into())))
-            }
+            Err(rustix::io::Errno::LOOP) => Ok(Some(Left::unusable("it is a symbolic link"))),
             Err(e) => Err(e.into()),
         };
-        let left = left
-            .unwrap_or_else(|e| Some(Left::Unusable(format!("the journal cannot be read: {e}"))));
+        let mut left =
+            left.unwrap_or_else(|e| Some(Left::unusable(format!("it cannot be read: {e}"))));
+        if let Some(problem) = left.as_mut().and_then(|left| left.problem.as_mut()) {
+            *problem = format!("the journal {} {problem}; inspect and remove it", path.display());
+        }
         if left.is_none_or(|left| undo(&path, left)) && removes {
             let _ = fs::unlinkat(&directory.fd, name.as_os_str(), AtFlags::empty());
         }
@@ -399,22 +453,21 @@ pub(crate) fn for_each_left(
 
 /// Reads a journal. `None` if it is empty or from an earlier boot of this host.
 fn read(fd: OwnedFd) -> io::Result<Option<Left>> {
-    let unusable = |why: String| Ok(Some(Left::Unusable(why)));
+    let unusable = |why: String| Ok(Some(Left::unusable(why)));
     let stat = fs::fstat(&fd)?;
     if !fs::FileType::from_raw_mode(stat.st_mode).is_file() {
-        return unusable("the journal is not a plain file".into());
+        return unusable("it is not a plain file".into());
     }
     if stat.st_uid != rustix::process::geteuid().as_raw() {
-        return unusable(format!("the journal belongs to user {}", stat.st_uid));
+        return unusable(format!("it belongs to user {}", stat.st_uid));
     }
     if stat.st_mode & 0o7777 != 0o600 || stat.st_nlink != 1 {
         return unusable(
-            "other users may have written the journal (mode other than 0600, or a second name)"
-                .into(),
+            "other users may have written it (mode other than 0600, or a second name)".into(),
         );
     }
     if stat.st_size as u64 > BYTES_MAX {
-        return unusable(format!("the journal is longer than {} MiB", BYTES_MAX >> 20));
+        return unusable(format!("it is longer than {} MiB", BYTES_MAX >> 20));
     }
     let is_live = match fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => true,
@@ -425,29 +478,40 @@ fn read(fd: OwnedFd) -> io::Result<Option<Left>> {
     };
     let mut text = Vec::new();
     File::from(fd).take(BYTES_MAX).read_to_end(&mut text)?;
-    let records = match parse(&text) {
-        Ok(records) if is_live => {
-            return Ok(Some(Left::Live(records.into_iter().skip(1).collect())));
-        }
-        // The owner may have rewritten the end of the text meanwhile.
-        Err(_) if is_live => return Ok(Some(Left::Live(Ledger::default()))),
-        Ok(records) => records,
-        Err(line) => return unusable(format!("line {line} is damaged")),
+    let parsed = parse(&text);
+    if is_live {
+        // The owner may have rewritten the end of the text meanwhile: no problem is reported.
+        return Ok(Some(Left { is_live, ledger: parsed.into_ledger(), problem: None }));
+    }
+    let start = match parsed.records.first() {
+        None => return Ok(None),
+        Some(Some(Record::Start(start))) => start,
+        Some(_) => return unusable("line 1 is damaged".into()),
     };
-    let Some(Record::Start(start)) = records.first() else { return Ok(None) };
     let current = Start::current();
-    if start.version != current.version {
+    if !(1..=VERSION).contains(&start.version) {
         return unusable(format!(
-            "the journal has format {}, not {}: use the Corebeat version that wrote it",
-            start.version, VERSION
+            "it has format {}, not {VERSION}: use the Corebeat version that wrote it",
+            start.version
         ));
     }
     if start.host != current.host
         || (start.boot == current.boot && start.pid_namespace != current.pid_namespace)
     {
-        return unusable(format!("the journal is from another host or container, {}", start.host));
+        return unusable(format!("it is from another host or container, {}", start.host));
     }
-    Ok((start.boot == current.boot).then(|| Left::Ledger(records.into_iter().skip(1).collect())))
+    if start.boot != current.boot {
+        return Ok(None);
+    }
+    let problem = match parsed.damaged()[..] {
+        [] => None,
+        [line] => Some(format!("is used without line {line}, which is damaged")),
+        [first, ..] => Some(format!(
+            "is used without {} damaged lines, the first of them line {first}",
+            parsed.damaged().len()
+        )),
+    };
+    Ok(Some(Left { is_live, ledger: parsed.into_ledger(), problem }))
 }
 
 #[cfg(test)]
@@ -485,6 +549,7 @@ mod tests {
             1 => Just(Record::Done),
             1 => "/[ -~é]{0,9}".prop_map(|p| Record::Group { path: p.into() }),
             1 => "/[a-c]".prop_map(|p| Record::Enable { path: p.into() }),
+            1 => "/corebeat-team-[a-c]".prop_map(|p| Record::Team { path: p.into() }),
             1 => (1..4i32, 1..3u64).prop_map(|(tid, start)| Record::Stop { tid, start }),
             1 => (1..4i32, 1..3u64).prop_map(|(tid, start)| Record::Continued { tid, start }),
         ]
@@ -503,8 +568,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_of_written_records_round_trips(records in journal()) {
-            prop_assert_eq!(parse(&text(&records)), Ok(records));
+        fn parse_of_written_records_round_trips(intact in journal()) {
+            let records = intact.clone();
+            let records = records.into_iter().map(Some).collect();
+            prop_assert_eq!(parse(&text(&intact)), Parsed { records, is_cut: false });
         }
 
         #[test]
@@ -512,19 +579,25 @@ mod tests {
             records in journal(), cut in any::<prop::sample::Index>(),
         ) {
             let text = text(&records);
-            let parsed = parse(&text[..cut.index(text.len() + 1)]).unwrap();
-            prop_assert!(records.starts_with(&parsed));
+            let parsed = parse(&text[..cut.index(text.len() + 1)]);
+            let read: Vec<Record> = parsed.records.into_iter().flatten().collect();
+            prop_assert!(records.starts_with(&read));
         }
 
         #[test]
-        fn parse_after_a_flipped_bit_is_an_error(
+        fn parse_after_a_flipped_bit_loses_the_damaged_lines_only(
             records in journal(), at in any::<prop::sample::Index>(), bit in 0..8u8,
         ) {
             let mut text = text(&records);
             let at = at.index(text.len());
             text[at] ^= 1u8 << bit;
-            // The case of a hexadecimal digit carries no meaning.
-            prop_assert!(parse(&text).map_or(true, |parsed| parsed == records));
+            let parsed = parse(&text);
+            let read: Vec<&Record> = parsed.records.iter().flatten().collect();
+            // The case of a hexadecimal digit carries no meaning. A lost end joins two lines.
+            prop_assert!(read.len() + 2 >= records.len());
+            let mut rest = records.iter();
+            prop_assert!(read.iter().all(|record| rest.any(|written| written == *record)));
+            prop_assert!(read.len() == records.len() || !parsed.damaged().is_empty());
         }
 
         #[test]

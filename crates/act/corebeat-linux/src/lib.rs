@@ -62,7 +62,10 @@
 //!    of threads may be any bytes (the tests of `restore` use such names).
 //! 4. No text in `/proc` or `/sys` causes a panic (`thread_parsers_never_panic`,
 //!    `process_parsers_never_panic`, `host_parsers_never_panic`, `facts_parsers_never_panic`).
-//! 5. Every change is in the journal before it is made; see [`Actuator`].
+//! 5. Every change is in the journal before it is made; see [`Actuator`]. Each line of a journal is
+//!    verified on its own (`journal_with_a_damaged_line_is_used_without_the_line_and_kept`).
+//!    [`restorable`] and [`journals`] list the changes that [`restore_all`] would undo: the tests
+//!    of `restore` compare the lists before each restoration.
 //! 6. A program that Corebeat starts gets the limit of open files that was in effect before
 //!    Corebeat raised its own limit (`descriptors_max_keeps_the_limit_at_start`).
 //! 7. A process that another process stopped, before or during the run, stays stopped; a process
@@ -113,7 +116,7 @@ mod spin;
 mod team;
 mod thread;
 
-pub use actuator::{Actuator, JournalSummary, RestoredJournals, journals, restore_all};
+pub use actuator::{Actuator, JournalSummary, RestoredJournals, journals, restorable, restore_all};
 pub use allowance::{Allowance, throttled_s};
 pub use corebeat_topology::topology;
 pub use error::Error;

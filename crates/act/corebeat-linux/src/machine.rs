@@ -155,7 +155,7 @@ impl LinuxMachine {
 
     /// Sets the channel to the OpenMP teams of the program that starts with its environment.
     pub fn set_teams(&mut self, channel: TeamChannel) {
-        self.actuators.teams = Some(channel);
+        self.actuators.set_teams(channel);
     }
 
     /// Starts to count cache references, misses and instructions on the CPUs of the host, if the

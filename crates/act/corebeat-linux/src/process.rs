@@ -156,20 +156,26 @@ pub(crate) fn parent(pid: i32) -> Option<i32> {
     parse_parent(&read_text(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Sends a signal to a process, and never to a later process with its number. Returns whether the
-/// process existed.
+/// Sends a signal to a process, and never to a later process with its number. `None` sends nothing,
+/// and only checks whether a signal could be sent. Returns whether the process existed.
 ///
 /// # Errors
 /// Fails if the identity of the process cannot be read, or if the signal is refused.
-pub(crate) fn signal(process: ThreadId, signal: Signal) -> io::Result<bool> {
+pub(crate) fn signal(process: ThreadId, signal: impl Into<Option<Signal>>) -> io::Result<bool> {
     let Some(pid) = (process.tid > 0).then(|| Pid::from_raw(process.tid)).flatten() else {
         return Ok(false);
     };
-    let sent = match pidfd_open(pid, PidfdFlags::empty()) {
+    let signal = signal.into();
+    let sent = match (pidfd_open(pid, PidfdFlags::empty()), signal) {
         // As long as the process has not ended, its number is not reused.
-        Ok(fd) if is_same(process)? && !has_ended(&fd) => pidfd_send_signal(&fd, signal),
+        (Ok(fd), Some(signal)) if is_same(process)? && !has_ended(&fd) => {
+            pidfd_send_signal(&fd, signal)
+        }
+        (Ok(fd), None) if is_same(process)? && !has_ended(&fd) => test_kill_process(pid),
         // The kernel is older than 5.3, or no descriptor is free.
-        Err(e) if !is_missing(e) && is_same(process)? => kill_process(pid, signal),
+        (Err(e), signal) if !is_missing(e) && is_same(process)? => {
+            signal.map_or_else(|| test_kill_process(pid), |signal| kill_process(pid, signal))
+        }
         _ => return Ok(false),
     };
     match sent {

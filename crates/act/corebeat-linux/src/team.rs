@@ -17,8 +17,9 @@
 //!
 //! Robustness of Corebeat: every value that a program writes into its slot is read as a plain
 //! number; every loop over the memory has a fixed bound. Restoration of the host: dropping the
-//! channel removes the file, and a program that has no sign of life from Corebeat for 30 s (after a
-//! kill) gets the sizes that it requests.
+//! channel removes the file. After a kill, [`restore_all`](crate::restore_all) does so: the journal
+//! names the file. A program without a sign of life from Corebeat for 30 s gets the sizes that it
+//! requests.
 //!
 //! # Limits
 //!
@@ -41,6 +42,8 @@
 //! | `region` by the library | release store | acquire load here | `size` of the entry is written |
 //! | all others | relaxed | | independent numbers |
 
+mod undo;
+
 use crate::Error;
 use crate::thread::now_ns;
 use corebeat_machine::{RegionSample, TeamSample};
@@ -60,6 +63,8 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
+pub(crate) use undo::{is_channel_name, undo};
+
 /// The preloaded library, built by `build.rs`.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/team.so"));
 const LIBRARY_PREFIX: &str = "libcorebeat-team-";
@@ -76,6 +81,9 @@ const ENTRIES: usize = 256;
 /// 15 times as long with the default; on an idle host, they took equally long.
 const SPIN_COUNT: &str = "1000";
 const SIZE_AS_ASKED: u32 = u32::MAX;
+/// Time without a sign of life after which programs get the sizes that they request: `LEASE_NS` of
+/// preload/team.c.
+const LEASE_NS: u64 = 30_000_000_000;
 
 #[repr(C)]
 struct Header {
@@ -120,6 +128,28 @@ struct Slot {
 struct Channel {
     header: Header,
     slots: [Slot; SLOTS],
+}
+
+impl Channel {
+    /// Sets the size for all present and later processes. Only Corebeat writes sizes, so both
+    /// stores are effective for a process that starts meanwhile.
+    fn set_size_of_all(&self, size: Option<u32>) {
+        self.header.size.store(size.unwrap_or(0), Relaxed);
+        self.slots.iter().for_each(|s| s.size.store(0, Relaxed));
+    }
+
+    /// Returns whether programs get the sizes that they request, because Corebeat gave no sign of
+    /// life.
+    fn is_expired(&self) -> bool {
+        now_ns().saturating_sub(self.header.beat_ns.load(Relaxed)) > LEASE_NS
+    }
+}
+
+impl Slot {
+    /// Returns whether the program relies on the size of its teams.
+    fn is_fixed(&self) -> bool {
+        self.fixed.load(Acquire) != 0 && self.consent.load(Relaxed) == 0
+    }
 }
 
 const LEN: usize = size_of::<Channel>();
@@ -204,7 +234,8 @@ impl TeamChannel {
         let mut dirs: Vec<PathBuf> = dirs.into_iter().map(PathBuf::from).collect();
         dirs.push(std::env::temp_dir());
         let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for dir in dirs.iter().filter(|d| d.is_absolute()) {
+        // The journal, which names the file, is text.
+        for dir in dirs.iter().filter(|d| d.is_absolute() && d.to_str().is_some()) {
             match channel_file(dir).and_then(|(path, file)| Ok((Map::new(&file)?, path, file))) {
                 Ok((map, path, file)) => {
                     let header = &map.channel().header;
@@ -269,12 +300,7 @@ impl TeamChannel {
         let channel = self.map.channel();
         channel.header.beat_ns.store(now_ns(), Relaxed);
         match pid {
-            // Only this side writes sizes, so both stores are effective for a process that starts
-            // meanwhile.
-            None => {
-                channel.header.size.store(size.unwrap_or(0), Relaxed);
-                channel.slots.iter().for_each(|s| s.size.store(0, Relaxed));
-            }
+            None => channel.set_size_of_all(size),
             Some(pid) => {
                 let mine = |s: &&Slot| pid > 0 && s.owner.load(Acquire) == pid as u32;
                 if let Some(slot) = channel.slots.iter().find(mine) {
@@ -283,6 +309,11 @@ impl TeamChannel {
             }
         }
         Ok(())
+    }
+
+    /// Returns the file of the channel.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Returns the size that [`set_size`](Self::set_size) has set for all processes.
@@ -369,7 +400,7 @@ fn sample(slot: &Slot, last: &mut LastRead, owner: u32) -> TeamSample {
     TeamSample {
         size_max: slot.size_max.load(Relaxed),
         size: slot.size_last.load(Relaxed),
-        fixed: slot.fixed.load(Relaxed) != 0 && slot.consent.load(Relaxed) == 0,
+        fixed: slot.is_fixed(),
         regions,
     }
 }
@@ -435,17 +466,16 @@ fn channel_file(dir: &Path) -> io::Result<(PathBuf, OwnedFd)> {
     }
 }
 
-/// Removes channels of killed owners, which are not locked.
+/// Removes channels of killed owners, which are not locked, and have no effect any more. Their
+/// journals may be lost.
 fn sweep(dir: &Path) {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries.filter(|e| e.file_name().as_bytes().starts_with(CHANNEL_PREFIX.as_bytes()))
     {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let Ok(file) = open(entry.path(), flags, Mode::empty()) else { continue };
-        // An empty file is being created at this moment.
-        let made = rustix::fs::fstat(&file)
-            .is_ok_and(|s| s.st_size == LEN as i64 && s.st_uid == geteuid().as_raw());
-        if made && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        // An empty file, which is being created at this moment, is refused.
+        let Ok(Some((map, file))) = undo::open_file(&entry.path()) else { continue };
+        let is_free = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if is_free && map.channel().is_expired() {
             let _ = fs::remove_file(entry.path());
         }
     }

@@ -54,7 +54,7 @@ enum Command {
     Doctor(doctor::Options),
     /// Undo the changes of a killed Corebeat
     Restore(restore::Options),
-    /// Show the running Corebeats and their changes
+    /// Show what running and killed Corebeats have changed
     Status(status::Options),
     /// Run embedded kernels before and after steering, side by side
     Demo(demo::Options),

@@ -1,7 +1,7 @@
 //! `corebeat restore`: undoes the changes of a killed Corebeat.
 
 use corebeat_command::{Done, Failure, print, print_error};
-use corebeat_linux::{RestoredJournals, journals, restore_all, state_dir};
+use corebeat_linux::{RestoredJournals, restorable, restore_all, state_dir};
 use corebeat_machine::Restored;
 use std::process::ExitCode;
 
@@ -24,21 +24,19 @@ pub(crate) fn main(options: Options) -> Done {
     match restored.kept {
         0 => Ok(ExitCode::SUCCESS),
         _ => Err(Failure::internal(
-            "some changes are not undone, and their journals are kept: run 'corebeat restore' again",
+            "some changes are not undone, and their journals are kept: remove the causes above, and \
+             run 'corebeat restore' again",
         )),
     }
 }
 
-/// Prints the changes of Corebeats that have ended.
+/// Prints what a restoration would print now.
 fn dry_run() -> Done {
-    let journals = journals(&state_dir()?)?;
-    let ended = journals.iter().filter(|journal| !journal.is_live);
-    let changes = ended.clone().flat_map(|journal| &journal.changes);
-    let changes = changes.map(|line| format!("would restore {line}\n"));
-    let problems = ended.filter_map(|journal| journal.problem.as_ref());
-    let problems = problems.map(|why| format!("would not restore: {why}\n"));
-    let text: String = changes.chain(problems).collect();
-    print(if text.is_empty() { "nothing to restore\n".into() } else { text })?;
+    let journals = restorable(&state_dir()?)?;
+    let Restored { undone, left } = &journals.restored;
+    let undone = undone.iter().map(|line| format!("would restore {line}\n"));
+    let left = left.iter().map(|line| format!("would not restore: {line}\n"));
+    print(undone.chain(left).chain(summary(&journals)).collect::<String>())?;
     Ok(ExitCode::SUCCESS)
 }
 

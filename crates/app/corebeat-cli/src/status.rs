@@ -1,4 +1,4 @@
-//! `corebeat status`: the Corebeats that run, and their changes.
+//! `corebeat status`: the changes of Corebeats that run, or have been killed, by their journals.
 
 use corebeat_command::{Done, Failure, print};
 use corebeat_linux::{JournalSummary, journals, state_dir};
@@ -21,17 +21,12 @@ struct Corebeat {
     command: String,
     is_running: bool,
     changes: Vec<String>,
+    left: Vec<String>,
     problem: Option<String>,
 }
 
 pub(crate) fn main(options: Options) -> Done {
     let mut all: Vec<Corebeat> = journals(&state_dir()?)?.into_iter().map(Corebeat::from).collect();
-    for pid in running() {
-        if !all.iter().any(|corebeat| corebeat.pid == pid) {
-            let (changes, problem) = (vec![], None);
-            all.push(Corebeat { pid, command: command(pid), is_running: true, changes, problem });
-        }
-    }
     all.sort_by_key(|corebeat| corebeat.pid);
     for corebeat in &all {
         print(match options.json {
@@ -40,36 +35,32 @@ pub(crate) fn main(options: Options) -> Done {
         })?;
     }
     if all.is_empty() && !options.json {
-        print("no Corebeat runs, and no change is left\n")?;
+        print("no Corebeat has changed anything\n")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 impl From<JournalSummary> for Corebeat {
     fn from(journal: JournalSummary) -> Corebeat {
-        let JournalSummary { pid, is_live: is_running, changes, problem } = journal;
+        let JournalSummary { pid, is_live: is_running, changes, left, problem } = journal;
         let command = if is_running { command(pid) } else { String::new() };
-        Corebeat { pid, command, is_running, changes, problem }
+        Corebeat { pid, command, is_running, changes, left, problem }
     }
 }
 
 impl Corebeat {
     fn text(&self) -> String {
-        let mut text = match (&self.problem, self.is_running) {
-            (Some(why), _) => {
-                format!("{:>7}  unusable journal {why}; inspect and remove it", self.pid)
-            }
-            (None, true) => format!("{:>7}  {}", self.pid, self.command),
-            (None, false) => {
-                format!("{:>7}  has ended; 'corebeat restore' undoes its changes", self.pid)
-            }
+        let state = match self.is_running {
+            true => self.command.as_str(),
+            false => "has ended; 'corebeat restore' undoes its changes",
         };
-        text += match self.changes.len() {
-            0 if self.problem.is_none() => "\n         no changes\n",
-            _ => "\n",
+        let lines: Vec<&String> =
+            self.changes.iter().chain(&self.left).chain(&self.problem).collect();
+        let lines: String = match lines[..] {
+            [] => "         no changes\n".into(),
+            _ => lines.iter().map(|line| format!("         {line}\n")).collect(),
         };
-        self.changes.iter().for_each(|change| text += &format!("         {change}\n"));
-        text
+        format!("{:>7}  {state}\n{lines}", self.pid)
     }
 }
 
@@ -78,22 +69,4 @@ fn command(pid: i32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<_> = bytes.split(|b| *b == 0).map(String::from_utf8_lossy).collect();
     words.join(" ").trim_end().to_owned()
-}
-
-/// Processes of this user, for root of all users, that observe or steer programs.
-fn running() -> Vec<i32> {
-    const COMMANDS: [&[u8]; 6] = [b"run", b"tune", b"train", b"top", b"demo", b"daemon"];
-    let me = rustix::process::geteuid().as_raw();
-    let observes = |pid: &i32| {
-        let own = fs::metadata(format!("/proc/{pid}"));
-        let is_own = own.is_ok_and(|m| me == 0 || std::os::unix::fs::MetadataExt::uid(&m) == me);
-        let is_corebeat =
-            fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == b"corebeat\n");
-        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let word = command.split(|b| *b == 0).nth(1);
-        is_own && is_corebeat && word.is_some_and(|word| COMMANDS.contains(&word))
-    };
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(observes).collect()
 }

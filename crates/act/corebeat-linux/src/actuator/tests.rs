@@ -128,6 +128,29 @@ fn release_undoes_the_changes_to_one_program_only() {
 }
 
 #[test]
+fn team_channel_of_a_killed_owner_is_removed_and_its_sizes_undone() {
+    let _alone = alone();
+    let (dir, sleeper) = (tempfile::tempdir().unwrap(), Sleeper::new());
+    let channel = crate::TeamChannel::create().unwrap();
+    let mut actuator = Actuator::new(dir.path());
+    for _ in 0..2 {
+        actuator.announce_teams(channel.path()).unwrap();
+    }
+    channel.set_size(None, Some(2)).unwrap();
+    // Another program ends: the journal is rewritten.
+    let batch = Action::SetClass { target: Target::Program(P), class: Some(Class::Batch) };
+    actuator.apply(&batch, P, &[sleeper.id]).unwrap();
+    assert_eq!(actuator.release(P).undone.len(), 1);
+    kill(actuator);
+    let expected = format!("team channel {}: created -> removed", channel.path().display());
+    let [summary] = &crate::journals(dir.path()).unwrap()[..] else { panic!("no journal") };
+    assert_eq!((summary.is_live, &summary.changes), (false, &vec![expected.clone()]));
+    assert_eq!(restore_all(dir.path()).unwrap().restored.undone, [expected]);
+    assert_eq!((channel.size(), channel.path().exists()), (None, false));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn value_that_the_kernel_reduces_is_settled_and_undone() {
     let _alone = alone();
     let (dir, sleeper) = (tempfile::tempdir().unwrap(), Sleeper::new());

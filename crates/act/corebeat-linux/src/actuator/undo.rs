@@ -4,8 +4,9 @@ use super::plan::{change, has_ended};
 use super::setting::{self, Kind, Setting};
 use crate::Error;
 use crate::cgroup;
-use crate::journal::{self, Entry, Ledger, Left};
-use crate::process::{family, is_gone, is_same, thread_id, threads};
+use crate::journal::{self, Entry, Ledger};
+use crate::process::{self, family, is_gone, is_halted, is_same, thread_id, threads};
+use crate::team;
 use corebeat_machine::{Restored, ThreadId};
 use rustix::process::Signal;
 use std::collections::{BTreeSet, HashSet};
@@ -25,7 +26,7 @@ pub struct RestoredJournals {
     /// Number of journals whose owners still run.
     pub live: usize,
     /// Number of journals that remain although their owners have ended: some of their changes
-    /// could not be undone or verified, or the file cannot be used.
+    /// could not be undone or verified, or the file is damaged or cannot be used.
     pub kept: usize,
 }
 
@@ -36,27 +37,31 @@ pub struct RestoredJournals {
 /// Fails if the folder cannot be used, for example because it belongs to another user. A missing
 /// folder holds no journals.
 pub fn restore_all(dir: &Path) -> Result<RestoredJournals, Error> {
+    restore(dir, Mode::Undo(cgroup::LOCK_TIMEOUT))
+}
+
+/// Returns what [`restore_all`] would return now, provided that no write fails, and changes
+/// nothing.
+///
+/// # Errors
+/// Same as [`restore_all`].
+pub fn restorable(dir: &Path) -> Result<RestoredJournals, Error> {
+    restore(dir, Mode::Report)
+}
+
+fn restore(dir: &Path, mode: Mode) -> Result<RestoredJournals, Error> {
     let mut all = RestoredJournals::default();
-    journal::for_each_left(dir, true, |path, left| match left {
-        Left::Live(_) => {
+    journal::for_each_left(dir, mode.acts(), |_, left| {
+        if left.is_live {
             all.live += 1;
-            false
+            return false;
         }
-        Left::Unusable(why) => {
-            all.kept += 1;
-            all.restored.left.push(format!(
-                "the journal {} is not used: {why}; inspect and remove it",
-                path.display()
-            ));
-            false
-        }
-        Left::Ledger(ledger) => {
-            let (restored, complete) = undo(&ledger, cgroup::LOCK_TIMEOUT);
-            all.restored.undone.extend(restored.undone);
-            all.restored.left.extend(restored.left);
-            all.kept += usize::from(!complete);
-            complete
-        }
+        let (restored, complete) = undo(&left.ledger, mode);
+        let complete = complete && left.problem.is_none();
+        all.restored.undone.extend(restored.undone);
+        all.restored.left.extend(restored.left.into_iter().chain(left.problem));
+        all.kept += usize::from(!complete);
+        complete
     })?;
     Ok(all)
 }
@@ -64,14 +69,17 @@ pub fn restore_all(dir: &Path) -> Result<RestoredJournals, Error> {
 /// A journal, as [`journals`] lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalSummary {
-    /// Process of the Corebeat that wrote the journal; 0 if the file has another name.
+    /// Process of the Corebeat that wrote the journal; 0 if the file has another name, or if
+    /// another process holds its lock.
     pub pid: i32,
-    /// Whether that Corebeat still runs.
+    /// Whether that Corebeat still runs: it holds the lock of the journal.
     pub is_live: bool,
-    /// Changes of threads, processes and control groups that exist, one line each: the present
-    /// value and the original one.
+    /// Changes that undoing would undo now, one line for each: the present value and the original
+    /// one.
     pub changes: Vec<String>,
-    /// Reason for which the journal cannot be used.
+    /// Changes that undoing would leave alone, and why, one line each.
+    pub left: Vec<String>,
+    /// Reason for which the journal, or a part of it, cannot be used.
     pub problem: Option<String>,
 }
 
@@ -83,119 +91,187 @@ pub struct JournalSummary {
 pub fn journals(dir: &Path) -> Result<Vec<JournalSummary>, Error> {
     let mut all = vec![];
     journal::for_each_left(dir, false, |path, left| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let pid = name.split('-').next().and_then(|pid| pid.parse().ok()).unwrap_or(0);
-        let (is_live, changes, problem) = match left {
-            Left::Live(ledger) => (true, changes(&ledger), None),
-            Left::Ledger(ledger) => (false, changes(&ledger), None),
-            Left::Unusable(why) => (false, vec![], Some(format!("{}: {why}", path.display()))),
-        };
-        all.push(JournalSummary { pid, is_live, changes, problem });
+        let owner = journal::owner(path).filter(|owner| !left.is_live || !is_gone(*owner));
+        let (Restored { undone, left: kept }, _) = undo(&left.ledger, Mode::Report);
+        all.push(JournalSummary {
+            pid: owner.map_or(0, |owner| owner.tid),
+            is_live: left.is_live,
+            changes: undone,
+            left: kept,
+            problem: left.problem,
+        });
         false
     })?;
     Ok(all)
 }
 
-/// A line for each change that undoing the ledger would undo, the last first.
-fn changes(ledger: &Ledger) -> Vec<String> {
-    let line = |thread: ThreadId, entry: &Entry, is_ours: &dyn Fn(&Setting) -> bool| {
-        let now = setting::read(thread.tid, entry.kind()).ok().flatten()?;
-        let is_changed = is_same(thread).unwrap_or(true) && now != entry.old && is_ours(&now);
-        is_changed.then(|| format!("thread {}: {now} -> {}", thread.tid, entry.old))
-    };
-    let own = ledger.entries().iter().rev();
-    let own = own.filter_map(|entry| line(entry.thread, entry, &|now| entry.is_last(now)));
-    let inherited = inheritors(ledger).into_iter().filter_map(|(thread, entry)| {
-        line(thread, entry, &|now| ledger.is_inheritable(entry, now))
-    });
-    let stopped = ledger.stopped().iter().rev().filter(|process| !is_gone(**process));
-    let stopped = stopped.map(|process| format!("process {}: stopped by a signal", process.tid));
-    let groups = ledger.groups().iter().rev().filter(|path| path.exists());
-    let groups = groups.map(|path| format!("control group {}: created", path.display()));
-    own.chain(inherited).chain(stopped).chain(groups).collect()
+/// Whether changes are undone. One function decides for both modes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Undo; wait this long for the lock of a control group.
+    Undo(Duration),
+    /// Return what would be undone, and change nothing.
+    Report,
+}
+
+impl Mode {
+    fn acts(self) -> bool {
+        self != Mode::Report
+    }
 }
 
 /// Undoes all entries of a ledger, the last first. Returns whether nothing is left to try again.
-pub(super) fn undo(ledger: &Ledger, lock_timeout: Duration) -> (Restored, bool) {
-    let mut restored = Restored::default();
-    let mut complete = true;
-    let mut note = |tid: i32, outcome, to: &Setting| match outcome {
-        Ok(Some(from)) => restored.undone.push(format!("thread {tid}: {from} -> {to}")),
-        Ok(None) => {}
-        Err(Unrestored::ChangedByOthers(now)) => restored.left.push(format!(
-            "thread {tid} keeps {now} instead of {to}: another program has changed it since"
-        )),
-        Err(Unrestored::Failed(e)) => {
-            complete = false;
-            restored.left.push(format!("thread {tid}: cannot restore {to}: {e}"));
-        }
-    };
-    for entry in ledger.entries().iter().rev() {
-        note(entry.thread.tid, undo_entry(entry), &entry.old);
-    }
-    let mut tried = HashSet::new();
-    for _ in 0..ROUNDS_MAX {
-        let inheritors = inheritors(ledger);
-        let fresh: Vec<_> = inheritors
-            .into_iter()
-            .filter(|(thread, entry)| tried.insert((*thread, entry.kind())))
-            .collect();
-        if fresh.is_empty() {
-            break;
-        }
-        for (thread, entry) in fresh {
-            note(
-                thread.tid,
-                undo_value(thread, entry, |now| ledger.is_inheritable(entry, now)),
-                &entry.old,
-            );
-        }
-    }
-    for process in ledger.stopped().iter().rev() {
-        match crate::process::signal(*process, Signal::CONT) {
-            Ok(true) => restored.undone.push(format!("process {}: continued", process.tid)),
-            Ok(false) => {}
-            Err(e) => {
-                complete = false;
-                restored.left.push(format!("process {}: cannot continue: {e}", process.tid));
-            }
-        }
-    }
-    let parents: BTreeSet<&Path> = ledger.groups().iter().filter_map(|g| g.parent()).collect();
-    // Locks are taken in the order of names by every process.
-    let _alone: Vec<_> =
-        parents.into_iter().filter_map(|p| cgroup::Lock::of(p, lock_timeout).ok()).collect();
-    let groups = ledger.groups().iter().rev().map(|path| (path, cgroup::remove(path)));
-    let enabled = ledger.enabled().iter().rev().map(|path| (path, cgroup::disable(path)));
-    for (path, outcome) in groups.chain(enabled) {
+pub(super) fn undo(ledger: &Ledger, mode: Mode) -> (Restored, bool) {
+    let mut undo = Undo { ledger, mode, restored: Restored::default(), complete: true };
+    undo.threads();
+    undo.stopped();
+    undo.groups();
+    undo.teams();
+    (undo.restored, undo.complete)
+}
+
+/// Undoing of one ledger.
+struct Undo<'l> {
+    ledger: &'l Ledger,
+    mode: Mode,
+    restored: Restored,
+    complete: bool,
+}
+
+impl Undo<'_> {
+    /// Adds a change that was undone, or the reason for which another attempt is necessary.
+    fn note(&mut self, outcome: Result<Option<String>, String>) {
         match outcome {
-            Ok(true) => restored.undone.push(format!("control group {}: restored", path.display())),
-            Ok(false) => {}
+            Ok(undone) => self.restored.undone.extend(undone),
             Err(why) => {
-                complete = false;
-                restored.left.push(format!("control group {}: not removed: {why}", path.display()));
+                self.complete = false;
+                self.restored.left.push(why);
             }
         }
     }
-    (restored, complete)
+
+    fn threads(&mut self) {
+        let ledger = self.ledger;
+        for entry in ledger.entries().iter().rev() {
+            self.thread(entry.thread, entry, |now| entry.is_last(now));
+        }
+        let mut tried = HashSet::new();
+        for _ in 0..ROUNDS_MAX {
+            let fresh: Vec<_> = inheritors(ledger)
+                .into_iter()
+                .filter(|(thread, entry)| tried.insert((*thread, entry.kind())))
+                .collect();
+            if fresh.is_empty() {
+                break;
+            }
+            for (thread, entry) in fresh {
+                self.thread(thread, entry, |now| ledger.is_inheritable(entry, now));
+            }
+        }
+    }
+
+    fn thread(&mut self, thread: ThreadId, entry: &Entry, is_ours: impl Fn(&Setting) -> bool) {
+        let (tid, to) = (thread.tid, &entry.old);
+        match undo_value(thread, entry, is_ours, self.mode) {
+            Ok(from) => self.note(Ok(from.map(|from| format!("thread {tid}: {from} -> {to}")))),
+            Err(Unrestored::Unlisted(now)) if entry.is_incomplete() => self.note(Err(format!(
+                "thread {tid} keeps {now} instead of {to}: the journal is incomplete, and does not \
+                 list this value"
+            ))),
+            Err(Unrestored::Unlisted(now)) => self.restored.left.push(format!(
+                "thread {tid} keeps {now} instead of {to}: another program has changed it since"
+            )),
+            Err(Unrestored::Failed(e)) => {
+                self.note(Err(format!("thread {tid}: cannot restore {to}: {e}")));
+            }
+        }
+    }
+
+    fn stopped(&mut self) {
+        let signal = self.mode.acts().then_some(Signal::CONT);
+        for process in self.ledger.stopped().iter().rev() {
+            let pid = process.tid;
+            self.note(match process::signal(*process, signal) {
+                Ok(existed) => Ok(existed.then(|| format!("process {pid}: stopped -> continued"))),
+                Err(e) => Err(format!("process {pid}: cannot continue: {e}")),
+            });
+        }
+        for process in self.ledger.perhaps_stopped() {
+            let pid = process.tid;
+            if !is_gone(*process) && is_halted(pid) {
+                self.note(Err(format!(
+                    "process {pid} stays stopped: the journal is incomplete, and another program \
+                     may have stopped it; 'kill -CONT {pid}' continues it"
+                )));
+            }
+        }
+    }
+
+    fn groups(&mut self) {
+        let ledger = self.ledger;
+        let parents: BTreeSet<&Path> = ledger.groups().iter().filter_map(|g| g.parent()).collect();
+        let lock = |parent| match self.mode {
+            Mode::Undo(timeout) => cgroup::Lock::of(parent, timeout).ok(),
+            Mode::Report => None,
+        };
+        // Locks are taken in the order of names by every process.
+        let _alone: Vec<_> = parents.into_iter().filter_map(lock).collect();
+        let mut removed = vec![];
+        for path in ledger.groups().iter().rev() {
+            let outcome = match self.mode {
+                Mode::Undo(_) => cgroup::remove(path),
+                Mode::Report => cgroup::parent_of_own(path).map(|parent| parent.is_some()),
+            };
+            if outcome.is_ok() {
+                removed.push(path.as_path());
+            }
+            let name = format!("control group {}", path.display());
+            self.note(match outcome {
+                Ok(existed) => Ok(existed.then(|| format!("{name}: created -> removed"))),
+                Err(why) => Err(format!("{name}: not removed: {why}")),
+            });
+        }
+        for path in ledger.enabled().iter().rev() {
+            if !cgroup::is_unused(path, &removed) {
+                continue;
+            }
+            let done = if self.mode.acts() { cgroup::disable(path) } else { Ok(()) };
+            let name = format!("cpu controller of the control group {}", path.display());
+            self.note(match done {
+                Ok(()) => Ok(Some(format!("{name}: enabled -> disabled"))),
+                Err(why) => Err(format!("{name}: not disabled: {why}")),
+            });
+        }
+    }
+
+    fn teams(&mut self) {
+        for path in self.ledger.teams().iter().rev() {
+            match team::undo(path, self.mode.acts()) {
+                Ok(restored) => {
+                    self.restored.undone.extend(restored.undone);
+                    self.restored.left.extend(restored.left);
+                }
+                Err(why) => {
+                    self.note(Err(format!("team channel {}: not removed: {why}", path.display())));
+                }
+            }
+        }
+    }
 }
 
 /// Reason why a value was not restored.
 enum Unrestored {
-    /// Another program has set this value.
-    ChangedByOthers(Setting),
+    /// The journal does not list this value as one of Corebeat.
+    Unlisted(Setting),
     Failed(io::Error),
 }
 
-/// Restores one property and returns its previous value. `None` if nothing had to change.
-fn undo_entry(entry: &Entry) -> Result<Option<Setting>, Unrestored> {
-    undo_value(entry.thread, entry, |now| entry.is_last(now))
-}
-
+/// Restores one property and returns its previous value. `None` if nothing has to change.
 fn undo_value(
     thread: ThreadId,
     entry: &Entry,
     is_ours: impl Fn(&Setting) -> bool,
+    mode: Mode,
 ) -> Result<Option<Setting>, Unrestored> {
     if !is_same(thread).map_err(Unrestored::Failed)? {
         return Ok(None);
@@ -211,7 +287,10 @@ fn undo_value(
         return Ok(None);
     }
     if !is_ours(&now) {
-        return Err(Unrestored::ChangedByOthers(now));
+        return Err(Unrestored::Unlisted(now));
+    }
+    if !mode.acts() {
+        return Ok(Some(now));
     }
     match change(thread, &entry.old) {
         // The cpuset of the thread has changed and has none of the original CPUs.

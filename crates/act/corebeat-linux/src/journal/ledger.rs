@@ -1,5 +1,15 @@
 //! The sum of the records of a journal: for each thread and property, the original value and the
 //! values that Corebeat set.
+//!
+//! A damaged line may have held any record. The records around it are used as follows:
+//!
+//! - A value that an intact record names as set by Corebeat is restored to the value of that
+//!   record from before, even if the damaged line was an earlier change of the same property.
+//! - Any other value may have been set by the damaged line: it is left alone, and the journal
+//!   counts as incomplete. The same holds if the records before and after the damage do not
+//!   connect.
+//! - A process that was stopped before the damage may have been continued by the damaged line, and
+//!   stopped by its user since: it is left alone.
 
 use super::{Record, Set};
 use crate::actuator::setting::{Kind, Setting};
@@ -20,12 +30,14 @@ pub(crate) struct Entry {
     pub(crate) since: u64,
     /// Original value.
     pub(crate) old: Setting,
-    /// Values that Corebeat set, oldest first; never empty.
+    /// Values that Corebeat set, oldest first; empty if the original value is unknown.
     values: Vec<Setting>,
     /// Value that Corebeat requested last; the kernel may have set another.
     requested: Setting,
     /// Whether the last change may not have been made, or may have been reduced by the kernel.
     open: bool,
+    /// Whether a line after the last record of this entry is missing.
+    has_gap: bool,
 }
 
 impl Entry {
@@ -46,6 +58,11 @@ impl Entry {
         };
         let latest = self.values.iter().rev().take(if self.open { 2 } else { 1 });
         cut || latest.into_iter().any(|v| v == value)
+    }
+
+    /// Returns whether the journal may lack a change of this property.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.open || self.has_gap
     }
 
     /// Returns whether this value was requested before, and `now` is what the kernel set.
@@ -70,8 +87,12 @@ pub(crate) struct Ledger {
     index: HashMap<(ThreadId, Kind), usize>,
     groups: Vec<PathBuf>,
     enabled: Vec<PathBuf>,
+    /// Channels to OpenMP teams.
+    teams: Vec<PathBuf>,
     /// Stopped processes, in the order of stopping.
     stopped: Vec<ThreadId>,
+    /// Processes that were stopped before a damaged line, and may have been continued.
+    perhaps_stopped: Vec<ThreadId>,
 }
 
 impl Ledger {
@@ -88,15 +109,29 @@ impl Ledger {
             Record::Done => self.entries.iter_mut().for_each(|e| e.open = false),
             Record::Group { path } => add(&mut self.groups, path),
             Record::Enable { path } => add(&mut self.enabled, path),
+            Record::Team { path } => add(&mut self.teams, path),
             Record::Stop { tid, start } => {
                 add(&mut self.stopped, &ThreadId { tid: *tid, start_ticks: *start });
             }
             Record::Continued { tid, start } => {
                 let process = ThreadId { tid: *tid, start_ticks: *start };
                 self.stopped.retain(|p| *p != process);
+                self.perhaps_stopped.retain(|p| *p != process);
             }
             Record::Start(_) => {}
         }
+    }
+
+    /// Records that the last line is incomplete. Its change was not made, unless the journal was
+    /// longer once.
+    pub(crate) fn note_cut(&mut self) {
+        self.entries.iter_mut().for_each(|e| e.has_gap = true);
+    }
+
+    /// Records that a line is damaged.
+    pub(crate) fn note_damage(&mut self) {
+        self.note_cut();
+        self.perhaps_stopped.append(&mut self.stopped);
     }
 
     fn set(&mut self, set: &Set) {
@@ -109,13 +144,16 @@ impl Ledger {
             values: vec![set.new.clone()],
             requested: set.new.clone(),
             open: true,
+            has_gap: false,
         };
         match self.index.get(&key).map(|&i| &mut self.entries[i]) {
-            Some(e) if e.old == set.old || e.is_last(&set.old) => {
+            Some(e) if !e.values.is_empty() && (e.old == set.old || e.is_last(&set.old)) => {
                 e.push(set.new.clone());
                 e.requested = set.new.clone();
-                e.open = true;
+                (e.open, e.has_gap) = (true, false);
             }
+            // The missing line explains the difference, or another program does.
+            Some(e) if e.has_gap => *e = Entry { values: vec![], has_gap: true, ..fresh },
             // Another program changed the value in between: its value is the one to restore.
             Some(e) => *e = fresh,
             None => {
@@ -154,6 +192,16 @@ impl Ledger {
     /// Returns the groups for whose children Corebeat enabled the cpu controller.
     pub(crate) fn enabled(&self) -> &[PathBuf] {
         &self.enabled
+    }
+
+    /// Returns the channels to OpenMP teams.
+    pub(crate) fn teams(&self) -> &[PathBuf] {
+        &self.teams
+    }
+
+    /// Returns the processes that may be stopped, and may have been continued since.
+    pub(crate) fn perhaps_stopped(&self) -> &[ThreadId] {
+        &self.perhaps_stopped
     }
 
     /// Returns the processes that are stopped by signals, in the order of stopping.
@@ -204,6 +252,7 @@ impl Ledger {
         part.retain(|e| processes.contains(&e.process));
         part.groups.retain(|g| groups.contains(&g.as_path()));
         part.enabled.clear();
+        part.teams.clear();
         part.stopped.retain(|p| processes.contains(p));
         part
     }
@@ -220,6 +269,7 @@ impl Ledger {
         let mut records = Vec::new();
         records.extend(self.enabled.iter().map(|path| Record::Enable { path: path.clone() }));
         records.extend(self.groups.iter().map(|path| Record::Group { path: path.clone() }));
+        records.extend(self.teams.iter().map(|path| Record::Team { path: path.clone() }));
         for e in &self.entries {
             records.extend(e.values.iter().map(|new| {
                 Record::Set(Set {
@@ -298,6 +348,36 @@ mod tests {
         let entry = ledger.entry(T, Kind::Nice).unwrap();
         assert_eq!(entry.old, Setting::Nice(9));
         assert!(!entry.is_last(&Setting::Nice(5)));
+    }
+
+    #[test]
+    fn ledger_after_a_damaged_line_keeps_what_intact_lines_prove() {
+        let damaged = |before: &[Record], after: &[Record]| {
+            let mut all = ledger(before.to_vec());
+            all.note_damage();
+            after.iter().for_each(|record| all.note(record));
+            all.entry(T, Kind::Nice).cloned().unwrap()
+        };
+        let before = damaged(&[set(0, 5), Record::Done], &[]);
+        assert!(before.is_last(&Setting::Nice(5)) && before.is_incomplete());
+        let connected = damaged(&[set(0, 5), Record::Done], &[set(5, 7), Record::Done]);
+        assert_eq!(connected.old, Setting::Nice(0));
+        assert!(connected.is_last(&Setting::Nice(7)) && !connected.is_incomplete());
+        // The damaged line, or another program, has set the value 7.
+        let apart = damaged(&[set(0, 5), Record::Done], &[set(7, 9), Record::Done]);
+        assert!(!apart.is_last(&Setting::Nice(9)) && apart.is_incomplete());
+    }
+
+    #[test]
+    fn process_stopped_before_a_damaged_line_is_perhaps_stopped() {
+        let stop = Record::Stop { tid: 5, start: 50 };
+        let mut ledger = ledger([stop.clone()]);
+        ledger.note_cut();
+        assert_eq!(ledger.stopped(), [T]);
+        ledger.note_damage();
+        assert_eq!((ledger.stopped(), ledger.perhaps_stopped()), (&[][..], &[T][..]));
+        ledger.note(&Record::Continued { tid: 5, start: 50 });
+        assert!(ledger.perhaps_stopped().is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(super) struct Actuators {
     actuator: Option<Actuator>,
     nonblocking: bool,
     state_dir: Option<PathBuf>,
-    pub(super) teams: Option<TeamChannel>,
+    teams: Option<TeamChannel>,
 }
 
 impl Actuators {
@@ -65,7 +65,32 @@ impl Actuators {
         if !program.is_alive() || channel.size() == size {
             return Ok(Effect::default());
         }
-        channel.set_size(None, size).map(|()| Effect { changed: 1 })
+        self.announce_teams()?;
+        self.teams.iter().try_for_each(|channel| channel.set_size(None, size))?;
+        Ok(Effect { changed: 1 })
+    }
+
+    /// Sets the channel to the OpenMP teams.
+    pub(super) fn set_teams(&mut self, channel: TeamChannel) {
+        self.teams = Some(channel);
+        // The error is ignored: the first size is refused for the same reason.
+        let _ = self.announce_teams();
+    }
+
+    /// Writes the file of the team channel to the journal, so that sizes are undone after a kill.
+    fn announce_teams(&mut self) -> Result<(), Error> {
+        let Some(path) = self.teams.as_ref().map(|channel| channel.path().to_owned()) else {
+            return Ok(());
+        };
+        if !path.exists() {
+            return Err(Error::Unsupported {
+                what: format!("the team channel {}", path.display()),
+                how:
+                    "its file was removed, and a size could not be undone: start the program again"
+                        .into(),
+            });
+        }
+        self.actuator()?.announce_teams(&path)
     }
 
     fn actuator(&mut self) -> Result<&mut Actuator, Error> {
@@ -111,11 +136,12 @@ impl Actuators {
 
     /// Undoes all changes.
     pub(super) fn restore(&mut self) -> Restored {
+        let restored = self.actuator.as_mut().map(Actuator::restore).unwrap_or_default();
         if let Some(channel) = &self.teams {
-            // Only the size 0 is refused.
+            // Also without a journal. Only the size 0 is refused.
             let _ = channel.set_size(None, None);
         }
-        self.actuator.as_mut().map(Actuator::restore).unwrap_or_default()
+        restored
     }
 
     /// Returns a line if programs are stopped by signals instead of control groups.

@@ -2,7 +2,7 @@
 
 use crate::victim as eyes;
 use crate::victim::{Player, all_settings, threads};
-use corebeat_linux::{Error, restore_all};
+use corebeat_linux::{Error, RestoredJournals, restorable, restore_all};
 use corebeat_machine::ThreadId;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -30,17 +30,38 @@ fn here() -> String {
     start(&read("/proc/sys/kernel/random/boot_id"))
 }
 
+/// Returns a line according to which the class of this thread changed.
+fn changed(thread: ThreadId, old: i32, new: i32) -> String {
+    let ThreadId { tid, start_ticks } = thread;
+    line(&format!(
+        r#"{{"set":{{"tid":{tid},"start":{start_ticks},"pid":{tid},{}}}}}"#,
+        format_args!(
+            r#""pid_start":{start_ticks},"at":9000000000,"old":{{"policy":{old}}},"new":{{"policy":{new}}}"#
+        )
+    ))
+}
+
+fn done() -> String {
+    line(r#""done""#)
+}
+
 /// Returns a journal according to which the class of this thread changed from batch to normal.
 fn was_batch(thread: ThreadId) -> String {
-    let ThreadId { tid, start_ticks } = thread;
-    here()
-        + &line(&format!(
-            r#"{{"set":{{"tid":{tid},"start":{start_ticks},"pid":{tid},{}}}}}"#,
-            format_args!(
-                r#""pid_start":{start_ticks},"at":9000000000,"old":{{"policy":3}},"new":{{"policy":0}}"#
-            )
-        ))
-        + &line(r#""done""#)
+    here() + &changed(thread, libc::SCHED_BATCH, 0) + &done()
+}
+
+/// Undoes the changes of killed Corebeats. A dry run must report the same before.
+pub(crate) fn restore(dir: &Path) -> RestoredJournals {
+    // Threads without an entry are found in any order.
+    let sorted = |mut all: RestoredJournals| {
+        all.restored.undone.sort();
+        all.restored.left.sort();
+        all
+    };
+    let expected = sorted(restorable(dir).unwrap());
+    let restored = restore_all(dir).unwrap();
+    assert_eq!(expected, sorted(restored.clone()), "the dry run differs from the run");
+    restored
 }
 
 /// Checks, in a mount namespace whose `/proc` hides processes of other users, that an entry that
@@ -50,7 +71,7 @@ pub(crate) fn hidden(dir: &Path) {
     fs::write(&path, was_batch(ThreadId { tid: 1, start_ticks: 1 })).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     for _ in 0..2 {
-        let restored = restore_all(dir).unwrap().restored;
+        let restored = restore(dir).restored;
         let [left] = &restored.left[..] else { panic!("{restored:?}") };
         assert!(left.contains("thread 1: cannot restore") && left.contains("hides"), "{left}");
         assert!(path.exists());
@@ -79,11 +100,19 @@ impl Scene {
         path
     }
 
+    /// Restores, and expects one line about a team channel with this reason.
+    fn expect_unused_file(&self, file: &Path, why: &str) {
+        let RestoredJournals { restored, kept, .. } = restore(self.dir.path());
+        let [line] = &restored.left[..] else { panic!("{why}: {restored:?}") };
+        assert!(line.contains(why) && line.contains(file.to_str().unwrap()), "{why}: {line}");
+        assert_eq!((restored.undone.len(), kept), (0, 1), "{why}");
+    }
+
     /// Restores, and expects one line with this reason and no change.
     fn expect_unused(&self, path: &Path, why: &str) {
         let before = all_settings(self.victim.pid());
-        let restored = restore_all(self.dir.path()).unwrap().restored;
-        assert!(restored.undone.is_empty(), "{why}: {restored:?}");
+        let RestoredJournals { restored, kept, .. } = restore(self.dir.path());
+        assert!(restored.undone.is_empty() && kept == 1, "{why}: {restored:?}");
         let [line] = &restored.left[..] else { panic!("{why}: {restored:?}") };
         assert!(line.contains(why) && line.contains(path.to_str().unwrap()), "{why}: {line}");
         assert_eq!(all_settings(self.victim.pid()), before);
@@ -97,7 +126,7 @@ fn journal_written_by_hand_is_followed() {
     // Proves that the other journals are refused for the given reasons.
     let scene = Scene::new();
     scene.write("a.journal", was_batch(scene.thread));
-    let restored = restore_all(scene.dir.path()).unwrap().restored;
+    let restored = restore(scene.dir.path()).restored;
     assert_eq!(restored.undone.len(), 1, "{restored:?}");
     assert_eq!(eyes::settings_of(scene.thread.tid).policy, libc::SCHED_BATCH as u32);
     assert!(!scene.dir.path().join("a.journal").exists());
@@ -109,7 +138,7 @@ fn journal_with_a_reused_number_changes_nothing() {
     let before = all_settings(scene.victim.pid());
     let start_ticks = scene.thread.start_ticks + 1;
     scene.write("a.journal", was_batch(ThreadId { start_ticks, ..scene.thread }));
-    assert_eq!(restore_all(scene.dir.path()).unwrap(), Default::default());
+    assert_eq!(restore(scene.dir.path()), Default::default());
     assert_eq!(all_settings(scene.victim.pid()), before);
     assert_eq!(threads(scene.victim.pid())[0], scene.thread);
 }
@@ -119,7 +148,7 @@ fn incomplete_rewritten_journal_is_removed_and_the_complete_one_used() {
     let scene = Scene::new();
     scene.write("a.journal", was_batch(scene.thread));
     scene.write("a.journal.new", here());
-    assert_eq!(restore_all(scene.dir.path()).unwrap().restored.undone.len(), 1);
+    assert_eq!(restore(scene.dir.path()).restored.undone.len(), 1);
     assert_eq!(fs::read_dir(scene.dir.path()).unwrap().count(), 0);
 }
 
@@ -128,7 +157,7 @@ fn journal_from_before_a_reboot_is_void() {
     let scene = Scene::new();
     let text = was_batch(scene.thread).replace(&here(), &start("another-boot"));
     let path = scene.write("a.journal", text);
-    assert_eq!(restore_all(scene.dir.path()).unwrap(), Default::default());
+    assert_eq!(restore(scene.dir.path()), Default::default());
     assert!(!path.exists());
     assert_eq!(eyes::settings_of(scene.thread.tid).policy, 0);
 }
@@ -140,17 +169,81 @@ fn journal_that_is_damaged_is_not_used() {
     let mut flipped = good.clone().into_bytes();
     let at = good.find("policy\":3").unwrap() + 8;
     flipped[at] ^= 1; // class 3 becomes 2
-    scene.expect_unused(&scene.write("a.journal", flipped), "line 2 is damaged");
+    scene.expect_unused(&scene.write("a.journal", flipped), "without line 2, which is damaged");
     let headless: String = good.lines().skip(1).map(|l| format!("{l}\n")).collect();
     scene.expect_unused(&scene.write("b.journal", headless), "line 1 is damaged");
+    let two = here() + &done() + &good.replace(&here(), &start("another-boot"));
     scene
-        .expect_unused(&scene.write("c.journal", good.clone() + "\n" + &good), "line 4 is damaged");
+        .expect_unused(&scene.write("c.journal", two), "3 damaged lines, the first of them line 3");
     // A correct checksum with invalid content: a real-time class, and values of two kinds.
     for wrong in [("{\"policy\":3}", "{\"policy\":1}"), ("{\"policy\":3}", "{\"nice\":3}")] {
         let body = good.lines().nth(1).unwrap().replace(wrong.0, wrong.1);
         let text = here() + &line(&body[12..body.len() - 1]);
-        scene.expect_unused(&scene.write("d.journal", text), "line 2 is damaged");
+        scene.expect_unused(&scene.write("d.journal", text), "line 2, which is damaged");
     }
+}
+
+#[test]
+fn journal_with_a_damaged_line_is_used_without_the_line_and_kept() {
+    let scene = Scene::new();
+    let [first, second, ..] = threads(scene.victim.pid())[..] else { panic!("one thread") };
+    let was_batch = |thread| changed(thread, libc::SCHED_BATCH, 0);
+    let damaged = was_batch(second).replace("policy", "polizei");
+    for text in [
+        here() + &was_batch(first) + &damaged + &done(),
+        here() + &damaged + &was_batch(first) + &done(),
+    ] {
+        let path = scene.write("a.journal", text);
+        let RestoredJournals { restored, kept, .. } = restore(scene.dir.path());
+        assert_eq!((restored.undone.len(), kept), (1, 1), "{restored:?}");
+        let [line] = &restored.left[..] else { panic!("{restored:?}") };
+        assert!(line.contains("which is damaged") && line.contains("inspect"), "{line}");
+        let class = |thread: ThreadId| eyes::settings_of(thread.tid).policy as i32;
+        assert_eq!((class(first), class(second)), (libc::SCHED_BATCH, 0));
+        assert!(restore(scene.dir.path()).restored.undone.is_empty(), "a second restore");
+        fs::remove_file(path).unwrap();
+        let normal = libc::sched_param { sched_priority: 0 };
+        // SAFETY: a plain system call on a struct that lives through it.
+        assert_eq!(unsafe { libc::sched_setscheduler(first.tid, 0, &normal) }, 0);
+    }
+}
+
+#[test]
+fn value_that_a_cut_or_damaged_journal_lacks_is_not_attributed_to_another_program() {
+    let scene = Scene::new();
+    // The journal lacks the change from idle to the present class.
+    let change = changed(scene.thread, libc::SCHED_BATCH, libc::SCHED_IDLE);
+    let next = changed(scene.thread, libc::SCHED_IDLE, 0);
+    let before = all_settings(scene.victim.pid());
+    for (text, why) in [
+        (here() + &change, "incomplete"),
+        (here() + &change + &done() + &next[..40], "incomplete"),
+        (here() + &change + &done() + &next.replace("policy", "nice"), "incomplete"),
+        (here() + &change + &done(), "another program"),
+    ] {
+        let path = scene.write("a.journal", text);
+        let RestoredJournals { restored, kept, .. } = restore(scene.dir.path());
+        assert!(restored.undone.is_empty() && restored.left[0].contains(why), "{restored:?}");
+        assert_eq!(kept, usize::from(why == "incomplete"));
+        assert_eq!((all_settings(scene.victim.pid()), path.exists()), (before.clone(), kept > 0));
+    }
+}
+
+#[test]
+fn journal_with_a_file_that_is_no_team_channel_removes_nothing() {
+    let scene = Scene::new();
+    let file = scene.dir.path().join("corebeat-team-1");
+    let channel = format!(r#"{{"team":{{"path":"{}"}}}}"#, file.display());
+    let path = scene.write("a.journal", here() + &line(&channel));
+    fs::write(&file, "kept").unwrap();
+    scene.expect_unused_file(&file, "not the file of a team channel");
+    fs::rename(&file, scene.dir.path().join("other")).unwrap();
+    symlink(scene.dir.path().join("other"), &file).unwrap();
+    scene.expect_unused_file(&file, "symbolic link");
+    assert_eq!(fs::read(scene.dir.path().join("other")).unwrap(), b"kept");
+    let unnamed = channel.replace("corebeat-team-1", "other");
+    scene.expect_unused(&scene.write("a.journal", here() + &line(&unnamed)), "line 2");
+    assert!(!path.exists() && scene.dir.path().join("other").exists());
 }
 
 #[test]
@@ -159,14 +252,14 @@ fn truncated_journal_is_used_up_to_the_last_complete_line() {
     let good = was_batch(scene.thread);
     let second = good.find('\n').unwrap() + 1;
     scene.write("a.journal", &good[..second + 40]);
-    assert_eq!(restore_all(scene.dir.path()).unwrap(), Default::default());
+    assert_eq!(restore(scene.dir.path()), Default::default());
     assert_eq!(
         eyes::settings_of(scene.thread.tid).policy,
         0,
         "the change of an incomplete line was never made"
     );
     scene.write("b.journal", &good[..good.len() - 4]);
-    assert_eq!(restore_all(scene.dir.path()).unwrap().restored.undone.len(), 1);
+    assert_eq!(restore(scene.dir.path()).restored.undone.len(), 1);
 }
 
 #[test]
@@ -209,7 +302,7 @@ fn journal_with_an_unrelated_group_removes_nothing() {
     fs::create_dir(&dir).unwrap();
     let group = format!(r#"{{"group":{{"path":"{}"}}}}"#, dir.display());
     scene.write("a.journal", here() + &line(&group));
-    let restored = restore_all(scene.dir.path()).unwrap().restored;
+    let restored = restore(scene.dir.path()).restored;
     assert!(
         restored.left.len() == 1 && restored.left[0].contains("not a control group"),
         "{restored:?}"
@@ -225,5 +318,5 @@ fn state_folder_of_another_user_is_refused() {
     let error = restore_all(scene.dir.path()).unwrap_err();
     assert!(matches!(error, Error::Denied { .. }) && error.to_string().contains("700"), "{error}");
     assert_eq!(eyes::settings_of(scene.thread.tid).policy, 0);
-    assert_eq!(restore_all(&scene.dir.path().join("none")).unwrap(), Default::default());
+    assert_eq!(restore(&scene.dir.path().join("none")), Default::default());
 }

@@ -99,7 +99,7 @@ impl Scene {
 
     /// Undoes the changes of killed Corebeats.
     fn restore_all(&self) -> Restored {
-        restore_all(self.dir.path()).unwrap().restored
+        hostile::restore(self.dir.path()).restored
     }
 }
 
@@ -358,7 +358,10 @@ fn weight_moves_the_program_into_a_group_and_back() {
     assert!(["300", "3072"].contains(&victim::weight(scene.pid()).as_str()));
     scene.apply(&weight(200)).unwrap();
     scene.grow();
-    assert!(!scene.actuator.restore().undone.is_empty());
+    let undone = scene.actuator.restore().undone;
+    let is_removal = |line: &&String| line.starts_with("control group /");
+    let removal = undone.iter().find(is_removal).expect("a line about the group");
+    assert!(removal.ends_with(": created -> removed"), "{removal}");
     let after = scene.now();
     assert_eq!(after[..scene.before.len()], scene.before);
     assert!(scene.is_original());

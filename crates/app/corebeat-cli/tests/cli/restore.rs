@@ -1,7 +1,14 @@
-//! `corebeat restore` from the command line. corebeat-linux contains the tests of the restoration.
+//! `corebeat restore` and `corebeat status` from the command line. corebeat-linux contains the
+//! tests of the restoration.
 
-use crate::{assert_refused, command, corebeat};
+use crate::{
+    COREBEAT, Running, assert_refused, command, command_of, corebeat, left, stderr, stdout,
+};
 use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 #[test]
 fn restore_without_changes_prints_one_line() {
@@ -28,4 +35,135 @@ fn restore_with_a_full_output_does_not_panic() {
     let folder = tempfile::tempdir().unwrap();
     let status = command(folder.path(), &["restore"]).stdout(full).status().unwrap();
     assert_eq!(status.code(), Some(125));
+}
+
+/// A process that answers each line that it reads.
+struct Dialog {
+    running: Running,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Dialog {
+    fn start(command: &mut Command) -> Dialog {
+        let mut running = Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let input = running.0.stdin.take().unwrap();
+        let output = BufReader::new(running.0.stdout.take().unwrap());
+        Dialog { running, input, output }
+    }
+
+    fn pid(&self) -> u32 {
+        self.running.0.id()
+    }
+
+    fn receive(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn request(&mut self, text: &str) -> String {
+        self.input.write_all(text.as_bytes()).unwrap();
+        self.receive()
+    }
+}
+
+/// Runs a command that must succeed in a folder, and returns its standard output.
+fn say(folder: &Path, args: &[&str]) -> String {
+    let done = command(folder, args).output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{args:?}: {}", stderr(&done));
+    stdout(&done)
+}
+
+#[test]
+fn team_size_of_a_killed_run_is_listed_and_undone() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let program = folder.join("ask");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../act/corebeat-linux/tests/team/ask.c");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-w", "-fopenmp", source, "-o"]).arg(&program);
+    assert!(gcc.status().expect("the test requires gcc").success());
+    let mut run = command(folder, &["run", "--policy", "team", "--report", "none", "--"]);
+    let mut run = Dialog::start(run.arg(&program));
+    let requested = run.request("r");
+
+    let status = say(folder, &["status"]);
+    assert!(status.starts_with(&format!("{:>7}  {COREBEAT} run", run.pid())), "{status}");
+    let file = |line: &str| {
+        let file = line.trim_start().strip_prefix("team channel ")?;
+        file.strip_suffix(": created -> removed").map(PathBuf::from)
+    };
+    let file = status.lines().find_map(file).expect("a line about the file");
+    run.running.0.kill().unwrap();
+    run.running.0.wait().unwrap();
+    // As if Corebeat had set the size 1, with a lease that does not end during the test.
+    let channel = OpenOptions::new().write(true).open(&file).unwrap();
+    channel.write_all_at(&u64::MAX.to_ne_bytes(), 16).unwrap();
+    channel.write_all_at(&1u32.to_ne_bytes(), 8).unwrap();
+    assert_eq!(run.request("r"), "1\n");
+
+    let status = say(folder, &["status"]);
+    assert!(status.starts_with(&format!("{:>7}  has ended", run.pid())), "{status}");
+    let limited = ": OpenMP teams of at most 1 -> as requested";
+    assert!(status.contains(limited) && status.contains(file.to_str().unwrap()), "{status}");
+    let dry = say(folder, &["restore", "--dry-run"]);
+    assert!(file.exists() && dry.lines().count() == 2 && dry.contains(limited), "{dry}");
+    let done = command(folder, &["restore"]).output().unwrap();
+    let wet = stderr(&done).replace("corebeat: restored", "would restore");
+    assert_eq!((done.status.code(), wet), (Some(0), dry));
+    assert_eq!((run.request("r"), file.exists(), left(folder).len()), (requested, false, 0));
+    assert_eq!(say(folder, &["status"]), "no Corebeat has changed anything\n");
+}
+
+/// Copies a program. Another process writes the copy: a writable descriptor of this process would
+/// be inherited by forks of other tests, and a file that is open for writing cannot be executed.
+fn copy(program: &str, to: &Path) {
+    assert!(Command::new("cp").arg(program).arg(to).status().unwrap().success());
+}
+
+#[test]
+fn running_corebeat_is_found_by_its_journal_and_not_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (renamed, other) = (folder.join("renamed"), folder.join("corebeat"));
+    copy(COREBEAT, &renamed);
+    copy("/bin/sh", &other);
+    fs::write(folder.join("run"), "echo ready; read line").unwrap();
+    let mut other = Dialog::start(&mut command_of(&other, folder, &["run"]));
+    assert_eq!(other.receive(), "ready\n");
+    assert_eq!(say(folder, &["status"]), "no Corebeat has changed anything\n");
+
+    let args = ["run", "--report", "none", "--", "sh", "run"];
+    let mut run = Dialog::start(&mut command_of(&renamed, folder, &args));
+    assert_eq!(run.receive(), "ready\n");
+    let status = say(folder, &["status"]);
+    let expected = format!("{:>7}  {} run --report none", run.pid(), renamed.display());
+    assert!(status.starts_with(&expected), "{status}");
+    assert!(!status.contains(&format!("{:>7}  ", other.pid())), "{status}");
+    let restored = say(folder, &["restore"]);
+    assert!(restored.contains("a running Corebeat will undo"), "{restored}");
+    assert_eq!(say(folder, &["restore", "--dry-run"]), restored);
+    run.input.write_all(b"\n").unwrap();
+    assert!(run.running.0.wait().unwrap().success());
+    assert_eq!(left(folder), [""; 0].map(PathBuf::from));
+}
+
+#[test]
+fn damaged_journal_is_kept_with_status_125_and_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (folder, state) = (folder.path(), folder.path().join("state"));
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
+    let journal = state.join("7-8-0.journal");
+    fs::write(&journal, "damaged\n").unwrap();
+    fs::set_permissions(&journal, fs::Permissions::from_mode(0o600)).unwrap();
+    let why = "is not used: line 1 is damaged; inspect and remove it";
+    for args in [&["status"][..], &["status", "--json"], &["restore", "--dry-run"]] {
+        let said = say(folder, args);
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+    let done = command(folder, &["restore"]).output().unwrap();
+    assert_eq!((done.status.code(), stderr(&done).lines().count()), (Some(125), 2));
+    assert!(stderr(&done).contains(why) && journal.exists(), "{}", stderr(&done));
 }
