@@ -40,6 +40,7 @@
 //! | `generation` by the library | release add | acquire load here | later reads: new process |
 //! | `owner` = 0 here | release store | the library's exchange | `size` is cleared before a claim |
 //! | `region` by the library | release store | acquire load here | `size` of the entry is written |
+//! | `fixed` by the library | release or | acquire load here | `frozen` is written |
 //! | all others | relaxed | | independent numbers |
 
 mod undo;
