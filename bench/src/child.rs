@@ -92,12 +92,12 @@ impl Running {
         while !self.printed().contains(text) {
             if self.has_ended() {
                 return Err(format!(
-                    "it ended before it said '{text}': {}",
+                    "it ended before it printed '{text}': {}",
                     last_line(&read(&self.stderr))
                 ));
             }
             if begin.elapsed() > limit {
-                return Err(format!("it did not say '{text}' within {limit:?}"));
+                return Err(format!("it did not print '{text}' within {limit:?}"));
             }
             std::thread::sleep(Duration::from_millis(5));
         }

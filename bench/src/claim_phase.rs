@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const BENCH: Bench = Bench {
     name: "claim.phase",
-    summary: "two OpenMP programs whose phases want all CPUs, or one, until both have ended",
+    summary: "time until two OpenMP programs, whose phases use all CPUs or one, have ended",
     peers: &["plain", "plain, passive waits", "plain, dynamic teams", "each thread count by hand"],
     tools: &[GPP],
     cases: |_| vec![CASE.into()],

@@ -38,7 +38,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
     },
     Bench {
         name: "clustered.guard",
-        summary: "time that a thread takes to read what may be freed meanwhile",
+        summary: "time that a thread takes to read an object that may be freed concurrently",
         peers: &["crossbeam-epoch", "seize"],
         tools: &[],
         cases: apart::thread_cases,
@@ -46,7 +46,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
     },
     Bench {
         name: "clustered.retire",
-        summary: "time that a thread takes to replace what others replace as well, and have the old one freed",
+        summary: "time that a thread takes to replace an object that other threads replace, and to retire the old one",
         peers: &["crossbeam-epoch", "seize"],
         tools: &[],
         cases: apart::thread_cases,
@@ -54,7 +54,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
     },
     Bench {
         name: "clustered.server",
-        summary: "time that a thread of a small server takes to count a request and answer it from what it keeps",
+        summary: "time that a thread of a small server takes to count a request and answer it from its cache",
         peers: &["mutex", "rwlock", "dashmap", "papaya"],
         tools: &[],
         cases: apart::thread_cases,
@@ -369,14 +369,14 @@ impl Numbers {
     fn get(&self) -> &'static Padded {
         // This process ends soon.
         let number: &Padded = Box::leak(Box::default());
-        self.0.lock().expect("nobody panics there").push(number);
+        self.0.lock().expect("no holder of the lock panics").push(number);
         number
     }
 
     fn sum(&self) -> u64 {
         self.0
             .lock()
-            .expect("nobody panics there")
+            .expect("no holder of the lock panics")
             .iter()
             .map(|number| number.0.load(Ordering::Relaxed))
             .sum()

@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 /// Builds the program as this one was built, and says where it is.
 pub(crate) fn build() -> Result<PathBuf, String> {
     let told = cargo_build(&["--package", "corebeat-cli", "--bin", "corebeat"])?;
-    executable(&told).ok_or_else(|| "cargo did not say where it put corebeat".into())
+    executable(&told).ok_or_else(|| "cargo did not report the path of corebeat".into())
 }
 
 /// Builds the library as this program was built, and says in which folder it is.
 pub(crate) fn build_library() -> Result<PathBuf, String> {
     let told = cargo_build(&["--package", "corebeat-c"])?;
-    library(&told).ok_or_else(|| "cargo did not say where it put libcorebeat.so".into())
+    library(&told).ok_or_else(|| "cargo did not report the path of libcorebeat.so".into())
 }
 
 fn cargo_build(what: &[&str]) -> Result<String, String> {
@@ -26,7 +26,7 @@ fn cargo_build(what: &[&str]) -> Result<String, String> {
     let built = cargo.current_dir(root).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let built = built.map_err(|e| format!("cargo could not be started: {e}"))?;
     if !built.status.success() {
-        return Err("corebeat could not be built; cargo says why above".into());
+        return Err("corebeat could not be built; cargo prints the reason above".into());
     }
     Ok(String::from_utf8_lossy(&built.stdout).into_owned())
 }

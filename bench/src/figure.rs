@@ -28,7 +28,7 @@ const SIZE: (u32, u32) = (720, 420);
 const COLUMNS: [(&str, &str); 3] = [
     ("no other thread", "writing, synchronous"),
     ("one CPU", "writing, one CPU"),
-    ("a CPU for who writes", "writing"),
+    ("a CPU for the writers", "writing"),
 ];
 const PORTIONS: [&str; 3] = ["I: instrumentation", "C: collecting", "W: writing"];
 /// Lower bound of drawn values: a logarithm has no 0.
@@ -186,7 +186,7 @@ fn draw_portions(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>>
     let most = bars.iter().flat_map(|bar| bar.1).fold(1.0, f64::max);
     draw(text, SIZE, |root| {
         let mut chart = ChartBuilder::on(root)
-            .caption("What a probe adds to a call", ("sans-serif", 18))
+            .caption("Cost of a probe for a call", ("sans-serif", 18))
             .margin(12)
             .x_label_area_size(36)
             .y_label_area_size(48)
@@ -195,7 +195,7 @@ fn draw_portions(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>>
             .configure_mesh()
             .disable_x_mesh()
             .x_labels(0)
-            .y_desc("ns of the thread that calls")
+            .y_desc("ns of the calling thread")
             .draw()?;
         for (portion, name) in PORTIONS.iter().enumerate() {
             let style = Palette99::pick(portion).filled();
@@ -253,10 +253,10 @@ fn draw_depth(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
     }
     let (_, ns_max) = ends(1.0, lines.values().flatten().map(|point| point.1));
     let axes = Axes {
-        caption: "What probes add to calls, over how many there are in 500 µs",
+        caption: "Cost of probes over the number of calls in 500 µs",
         x_base: 2.0,
         x_desc: "calls in 500 µs",
-        y_desc: "ns of the thread that calls",
+        y_desc: "ns of the calling thread",
         y: (NS_MIN..ns_max * 2.0).log_scale(),
     };
     draw(text, SIZE, |root| axes.draw(root, lines))
@@ -359,7 +359,7 @@ fn draw_as_object(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>
     }
     let (low, high) = ends(0.0, lines.iter().flat_map(|line| &line.1).map(|point| point.1));
     let axes = Axes {
-        caption: "What it costs that objects refer to their processor",
+        caption: "Cost of references from objects to their processor",
         x_base: 10.0,
         x_desc: "thousand objects",
         y_desc: "% more than the joint collection",

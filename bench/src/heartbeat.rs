@@ -158,7 +158,7 @@ impl Heart {
 /// A beat as Hoffmann et al. describe it (*Application Heartbeats*, 2010): under a lock, the time
 /// is read, the rates are computed, and a record goes into a log that others read.
 fn beat(heart: &Mutex<Heart>) {
-    let mut heart = heart.lock().expect("nobody panics");
+    let mut heart = heart.lock().expect("no holder of the lock panics");
     let now = Instant::now();
     let since = now - heart.last;
     let oldest = heart.window.pop_front().unwrap_or_default();

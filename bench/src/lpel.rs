@@ -92,8 +92,8 @@ pub(crate) const BENCHES: [Bench; 7] = [
     },
     Bench {
         name: "lpel.monitor",
-        summary: "time for a hop while somebody listens to the workers",
-        peers: &["nobody listens"],
+        summary: "time for a hop while a monitor records the dispatches",
+        peers: &["no monitor"],
         tools: &[],
         cases: |session| names(&monitor(session)),
         run: |session| measure(session, "lpel.monitor", "ns/hop", &monitor(session)),

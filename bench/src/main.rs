@@ -200,14 +200,15 @@ fn measure(options: Options) -> Result<ExitCode, String> {
         match benches().find(|b| b.name == name) {
             Some(bench) => chosen.push(bench),
             None => {
-                eprintln!("bench: there is no bench '{name}'; 'bench list' names those there are");
+                eprintln!("bench: there is no bench '{name}'; 'bench list' lists all benches");
                 return Ok(ExitCode::from(2));
             }
         }
     }
     if cfg!(debug_assertions) && !session.quick {
         return Err(
-            "built without optimisation, figures mean nothing; use cargo run --release".into()
+            "built without optimisation: the figures are not meaningful; use cargo run --release"
+                .into(),
         );
     }
     for bench in &chosen {
@@ -234,7 +235,7 @@ fn measure(options: Options) -> Result<ExitCode, String> {
     Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Where this is measured, and whether others are at work here.
+/// The machine of the measurement, and whether other programs use it.
 fn surroundings(cpus: usize) -> String {
     let first = |path: &str| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -242,6 +243,7 @@ fn surroundings(cpus: usize) -> String {
     };
     let load = first("/proc/loadavg");
     let busy = load.parse::<f64>().is_ok_and(|l| l > 0.3);
-    let advice = if busy { ": others are at work, wait until it is quiet" } else { "" };
+    let advice =
+        if busy { ": other programs are running; wait until the machine is quiet" } else { "" };
     format!("{cpus} CPUs, Linux {}, load {load}{advice}", first("/proc/sys/kernel/osrelease"))
 }

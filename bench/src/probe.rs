@@ -49,7 +49,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 pub(crate) const BENCHES: [Bench; 4] = [
     Bench {
         name: "probe.call",
-        summary: "what a probe adds to a call, on the thread that makes it: off (I), collecting (I + C), writing (I + C + W)",
+        summary: "cost of a probe for a call, on the calling thread: off (I), collecting (I + C), writing (I + C + W)",
         peers: PEERS,
         tools: TOOLS,
         cases: |_| CALLS.iter().map(|case| case.0.to_owned()).collect(),
@@ -57,7 +57,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
     },
     Bench {
         name: "probe.depth",
-        summary: "the same of calls in calls, so many each 500 µs",
+        summary: "the same cost for nested calls, by their number in 500 µs",
         peers: RUST_PEERS,
         tools: &[],
         cases: |_| depths().map(|case| case.0).collect(),
@@ -65,7 +65,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
     },
     Bench {
         name: "probe.cpu",
-        summary: "what a probe adds to a call, in CPU time of all threads",
+        summary: "cost of a probe for a call, in CPU time of all threads",
         peers: PEERS,
         tools: TOOLS,
         cases: |_| vec![WRITING.0.to_owned()],
@@ -73,7 +73,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
     },
     Bench {
         name: "probe.bytes",
-        summary: "bytes on disk for each of a call's two events",
+        summary: "bytes on disk for each of the two events of a call",
         peers: PEERS,
         tools: TOOLS,
         cases: |_| vec![WRITING.0.to_owned()],
@@ -461,7 +461,7 @@ impl SpanExporter for Spans {
         // Relaxed: it is read when all is over.
         self.1.fetch_add(batch.len() as u64, Ordering::Relaxed);
         if let Some(file) = &self.0 {
-            let mut file = file.lock().expect("nobody panics");
+            let mut file = file.lock().expect("no holder of the lock panics");
             for SpanData { span_context, parent_span_id, name, start_time, end_time, .. } in batch {
                 let id = span_context.span_id();
                 let ns = |at: SystemTime| {

@@ -38,7 +38,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
     },
     Bench {
         name: "scoop.mark",
-        summary: "the part of it until it is known which processors and objects live",
+        summary: "time of the marking phase of a collection, which finds the live processors and objects",
         peers: &["objects only"],
         tools: &[],
         cases: |session| apart::names(&marks(session)),
@@ -54,7 +54,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
     },
     Bench {
         name: "scoop.leak",
-        summary: "actors that nobody can call any more, and that are still there",
+        summary: "number of unreachable actors that still exist",
         peers: &["actix", "ractor"],
         tools: &[],
         cases: |session| apart::names(&leaks(session)),

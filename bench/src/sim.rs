@@ -15,7 +15,7 @@ const CASE: &str = "64 cores, 1000 threads";
 
 pub(crate) const BENCHES: [Bench; 1] = [Bench {
     name: "sim.speed",
-    summary: "events that happen in a second of real time",
+    summary: "number of simulated events in a second of real time",
     peers: &["event list alone"],
     tools: &[],
     cases: |_| vec![CASE.into()],

@@ -47,7 +47,7 @@ pub(crate) const BENCHES: [Bench; 6] = [
     },
     Bench {
         name: "snet.synchronisation",
-        summary: "time for records that find their partners in a star of synchrocells, and the memory for it",
+        summary: "time and memory for the records that a star of synchrocells pairs",
         peers: &["lpel by hand", "tokio"],
         tools: &[],
         cases: |session| names(&synchronisation(session)),
@@ -63,7 +63,7 @@ pub(crate) const BENCHES: [Bench; 6] = [
     },
     Bench {
         name: "snet.routing",
-        summary: "time for a record's choice among branches, by how many labels it has",
+        summary: "time for the choice of a record among branches, by the number of its labels",
         peers: &["no choice"],
         tools: &[],
         cases: |session| names(&routing(session)),
@@ -79,7 +79,7 @@ pub(crate) const BENCHES: [Bench; 6] = [
     },
     Bench {
         name: "snet.box",
-        summary: "time for a record through a network of one box, streams and all",
+        summary: "time for a record through a network of one box, including its streams",
         peers: &["lpel by hand", "tokio"],
         tools: &[CC],
         cases: |session| names(&call(session)),

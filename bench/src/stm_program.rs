@@ -19,7 +19,7 @@ use std::time::Duration;
 
 pub(crate) const BENCHES: [Bench; 1] = [Bench {
     name: "stm.program",
-    summary: "how often transactions of four programs fail, and how long they take",
+    summary: "abort rates and times of the transactions of four programs",
     peers: &["TinySTM"],
     tools: &TOOLS,
     cases: |session| apart::names(&cases(session)),

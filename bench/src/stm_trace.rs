@@ -26,7 +26,7 @@ use std::time::Duration;
 
 pub(crate) const BENCHES: [Bench; 1] = [Bench {
     name: "stm.trace",
-    summary: "what tracing does to transactions: their time, their aborts, and how small the trace is",
+    summary: "effect of tracing on transactions: their time, their aborts, and the size of the trace",
     peers: &["not traced"],
     tools: &[],
     cases: |session| apart::names(&cases(session)),

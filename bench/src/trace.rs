@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const BENCHES: [Bench; 1] = [Bench {
     name: "trace.event",
-    summary: "what an event with a number and a time costs",
+    summary: "cost of an event with a number and a time",
     peers: &["tracing"],
     tools: &[],
     cases: |_| Figure::value_variants().iter().map(apart::name).collect(),
@@ -170,7 +170,7 @@ fn trace_with_tracing(options: &Options, path: &Path) -> Result<Duration, String
     let to_file = tracing_subscriber::fmt().with_ansi(false).with_writer(move || file).finish();
     tracing::subscriber::set_global_default(to_file).map_err(|e| e.to_string())?;
     let caller = laps(options, |function| tracing::info!(function, "entered"));
-    file.0.lock().expect("nobody panics").flush().map_err(|e| e.to_string())?;
+    file.0.lock().expect("no holder of the lock panics").flush().map_err(|e| e.to_string())?;
     Ok(caller)
 }
 
@@ -179,7 +179,7 @@ struct Lines(Mutex<BufWriter<File>>);
 
 impl Write for &Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("nobody panics").write(line)
+        self.0.lock().expect("no holder of the lock panics").write(line)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub(crate) const BENCH: Bench = Bench {
     name: "tune.count",
-    summary: "the time at the count that corebeat tune finds, against the best of all counts; and what the search costs",
+    summary: "time at the count that corebeat tune finds, relative to the best of all counts, and the cost of the search",
     peers: &["as many threads as CPUs", "the best of an exhaustive sweep"],
     tools: &[PBZIP2, SEVEN_ZIP, SYSBENCH],
     cases: |_| workloads().chain(["pbzip2", "7z", "sysbench"]).map(str::to_owned).collect(),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub(crate) const BENCH: Bench = Bench {
     name: "workload.naive",
-    summary: "each embedded kernel against its naive version, on one thread and on as many as there are CPUs",
+    summary: "time of each embedded kernel and of its naive version, on one thread and on one per CPU",
     peers: &["naive, on one thread"],
     tools: &[],
     cases: |session| {

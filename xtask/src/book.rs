@@ -89,7 +89,7 @@ fn dependencies(page: &str, used: &BTreeSet<&str>) -> Vec<String> {
     let unused = rows.iter().filter(|r| !used.contains(r.0));
     let without_reason = rows.iter().filter(|r| r.1.is_empty());
     missing
-        .map(|u| format!("docs/dependencies.md does not say why {u} is used"))
+        .map(|u| format!("docs/dependencies.md has no reason for {u}"))
         .chain(unused.map(|r| format!("docs/dependencies.md lists {}, which no crate uses", r.0)))
         .chain(without_reason.map(|r| format!("docs/dependencies.md gives no reason for {}", r.0)))
         .collect()

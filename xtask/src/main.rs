@@ -72,9 +72,12 @@ fn vm<'a>(mut args: &'a [&'a str]) -> Result<(vm::Groups, u32, &'a [&'a str]), S
                 minutes = parsed.ok_or_else(|| format!("'{n}' is not a number of minutes"))?;
                 rest
             }
-            [] | ["--"] => return Err("say what to run in the virtual machine, after '--'".into()),
+            [] | ["--"] => return Err(
+                "a command is missing; write the command to run in the virtual machine after '--'"
+                    .into(),
+            ),
             [other, ..] => {
-                return Err(format!("'{other}' is not understood; the command goes after '--'"));
+                return Err(format!("'{other}' is not an option; write the command after '--'"));
             }
         }
     }

@@ -116,21 +116,24 @@ impl Count for AdaptiveCounter {
 
 impl Pages for Mutex<HashMap<u32, Page>> {
     fn read(&self, id: u32, answer: impl FnOnce(&[u64; WORDS]) -> bool) -> bool {
-        self.lock().expect("nobody panics there").get(&id).is_some_and(|page| answer(page))
+        self.lock().expect("no holder of the lock panics").get(&id).is_some_and(|page| answer(page))
     }
 
     fn put(&self, id: u32, page: Page) {
-        self.lock().expect("nobody panics there").insert(id, page);
+        self.lock().expect("no holder of the lock panics").insert(id, page);
     }
 }
 
 impl Pages for RwLock<HashMap<u32, Page>> {
     fn read(&self, id: u32, answer: impl FnOnce(&[u64; WORDS]) -> bool) -> bool {
-        RwLock::read(self).expect("nobody panics there").get(&id).is_some_and(|page| answer(page))
+        RwLock::read(self)
+            .expect("no holder of the lock panics")
+            .get(&id)
+            .is_some_and(|page| answer(page))
     }
 
     fn put(&self, id: u32, page: Page) {
-        self.write().expect("nobody panics there").insert(id, page);
+        self.write().expect("no holder of the lock panics").insert(id, page);
     }
 }
 

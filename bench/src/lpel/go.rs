@@ -20,6 +20,6 @@ pub(crate) fn become_it(program: Option<&Path>, load: &Load) -> String {
             let failed = Command::new(program).args(arguments).exec();
             format!("cannot start {}: {failed}", program.display())
         }
-        None => "--program says where the program is".into(),
+        None => "--program is the path of the program".into(),
     }
 }

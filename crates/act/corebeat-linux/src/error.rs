@@ -46,7 +46,9 @@ pub enum Error {
         how: String,
     },
     /// The program to start does not exist.
-    #[error("program '{program}' or its interpreter does not exist: give its path, or check PATH")]
+    #[error(
+        "program '{program}' or its interpreter does not exist: give the path of the program, or check PATH"
+    )]
     NotFound {
         /// Name of the program, as given.
         program: String,

@@ -540,7 +540,7 @@ impl Flow {
         observers.finish();
         if kept > 0 {
             reporter.report(format!(
-                "corebeat: warning: {} in synchrocells at the end and lost: no matching record came\n",
+                "corebeat: warning: {} in synchrocells at the end and lost: no matching record arrived\n",
                 count(kept, "record was", "records were")
             ));
         }

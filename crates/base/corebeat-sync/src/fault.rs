@@ -170,7 +170,7 @@ impl Watched {
     const ALIVE: u32 = 7;
 
     /// Creates a value.
-    #[expect(clippy::new_without_default, reason = "a default would not say what it is")]
+    #[expect(clippy::new_without_default, reason = "a default would not state its value")]
     pub fn new() -> Watched {
         Watched(crate::cell::UnsafeCell::new(Watched::ALIVE))
     }

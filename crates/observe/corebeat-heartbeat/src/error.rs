@@ -19,7 +19,7 @@ pub enum Error {
     #[error("this member belongs to the parent process: attach again in the child")]
     Forked,
     /// The group's mode does not permit the operation for other users.
-    #[error("{0} does not permit this for other users: its owner can change its mode")]
+    #[error("{0} does not permit this for other users: the owner of the group can change the mode")]
     NotAllowed(GroupId),
     /// The group does not exist and only its owner can create it, or its mode hides it.
     #[error(
@@ -71,7 +71,7 @@ pub enum Error {
     /// The status page was written during every attempt to read it.
     #[error(
         "cannot read the status page consistently: try again; if the error persists, the monitor \
-         has died while it wrote the page"
+         has ended while it wrote the page"
     )]
     Unsettled,
     /// The daemon has ended.

@@ -97,14 +97,14 @@ fn cases(cpus: u32) -> Vec<Case> {
         one("two for each CPU", computing("p", 2 * cpus, 200), None),
         one("the same, slices of 0.5 ms", computing("p", 2 * cpus, 200), Some(short)),
         one("the same, slices of 50 ms", computing("p", 2 * cpus, 200), Some(long)),
-        one("meeting each 2 ms", meeting(cpus, 150, 2.0), None),
-        one("two for each CPU, meeting", meeting(2 * cpus, 80, 2.0), None),
-        one("half of it in one lock", locking(cpus), None),
+        one("barrier each 2 ms", meeting(cpus, 150, 2.0), None),
+        one("two for each CPU, barriers", meeting(2 * cpus, 80, 2.0), None),
+        one("half of the time in one lock", locking(cpus), None),
         one("the same, two for each CPU", locking(2 * cpus), None),
         one("sleeping for two thirds", sleeping, None),
         one("all on the first CPU", computing("p", cpus, 200), Some(first)),
         Case {
-            name: "beside one of nice 5",
+            name: "beside nice 5",
             programs: vec![
                 (computing("nice 0", cpus, 200), None),
                 (computing("nice 5", cpus, 200), Some(nice)),
@@ -126,9 +126,10 @@ pub(crate) fn main() -> Done {
     let tick = clock_getres(ClockId::MonotonicCoarse);
     let machine = Hardware { tick_us: tick.tv_nsec as f64 / 1e3, ..Hardware::flat(cpus) };
     print(format_args!(
-        "Programs of known steps on {cpus} CPUs, and on a simulated machine of as many: seconds, and CPUs lost. The host's: medians of\n\
-         {RUNS} runs, and their range. Both know how long a step computes; the model knows nothing else of this host\n\
-         but that slices end at ticks of {} ms.\n\n\
+        "Programs with known steps on {cpus} CPUs of this host, and on a simulated machine with {cpus} \
+         CPUs:\nseconds, and involuntary switches (lost). The values of the host are medians of {RUNS} runs, \
+         and their range.\nThe model receives two values from this host: the loops per microsecond of \
+         computation, and the end of slices at\nticks of {} ms.\n\n\
          {:<28} {:>7} {:>7} {:>13} {:>9}   {:>9} {:>9}\n",
         machine.tick_us / 1e3,
         "case",
