@@ -33,7 +33,7 @@ struct header { /* written by Corebeat */
     uint32_t version;
     uint32_t size;    /* for processes without a separate size; 0: the requested size */
     uint32_t pad;
-    uint64_t beat_ns; /* CLOCK_MONOTONIC, time of the last sign of life from Corebeat */
+    uint64_t beat_ns; /* CLOCK_MONOTONIC, time of the last renewal by Corebeat */
     uint64_t rest[5];
 };
 

@@ -41,7 +41,7 @@
 #define ACQUIRE(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define RELEASE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
 
-/* After this time without a sign of life from Corebeat, programs get the sizes they request. */
+/* After this time without a renewal by Corebeat, programs get the sizes they request. */
 #define LEASE_NS 30000000000ull
 
 typedef void region_fn(void *);

@@ -18,8 +18,8 @@
 //! Robustness of Corebeat: every value that a program writes into its slot is read as a plain
 //! number; every loop over the memory has a fixed bound. Restoration of the host: dropping the
 //! channel removes the file. After a kill, [`restore_all`](crate::restore_all) does so: the journal
-//! names the file. A program without a sign of life from Corebeat for 30 s gets the sizes that it
-//! requests.
+//! names the file. If Corebeat does not renew the channel for 30 s, a program gets the sizes that
+//! it requests.
 //!
 //! # Limits
 //!
@@ -82,8 +82,8 @@ const ENTRIES: usize = 256;
 /// 15 times as long with the default; on an idle host, they took equally long.
 const SPIN_COUNT: &str = "1000";
 const SIZE_AS_ASKED: u32 = u32::MAX;
-/// Time without a sign of life after which programs get the sizes that they request: `LEASE_NS` of
-/// preload/team.c.
+/// Time without a renewal by Corebeat after which programs get the sizes that they request:
+/// `LEASE_NS` of preload/team.c.
 const LEASE_NS: u64 = 30_000_000_000;
 
 #[repr(C)]
@@ -325,8 +325,8 @@ impl TeamChannel {
     /// Returns what the teams of every process did since the last call. A process that has ended is
     /// included one last time.
     ///
-    /// Call this function at least every few seconds: the call is also the sign of life without
-    /// which programs get the sizes that they request after 30 s.
+    /// Call this function at least every few seconds: the call also renews the channel. Without a
+    /// renewal for 30 s, programs get the sizes that they request.
     pub fn samples(&mut self) -> Vec<(i32, TeamSample)> {
         let channel = self.map.channel();
         channel.header.beat_ns.store(now_ns(), Relaxed);
