@@ -1,5 +1,5 @@
-//! Subjects that do the same work, each in a process of its own, which prints a value and a
-//! checksum: a part of this program, or a program in another language.
+//! Subjects that do the same work, each in a separate process that prints a value and a checksum. A
+//! subject is a part of this program or a program in another language.
 
 use crate::child::{Ended, Running, last_line};
 use crate::program::{threads, word_after};
@@ -13,18 +13,18 @@ use std::process::Command;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A run is ended after this.
+/// The limit of a run.
 pub(crate) const RUN_MAX: Duration = Duration::from_secs(120);
 
-/// The same work for several.
+/// The same work for several subjects.
 pub(crate) struct Case<S, L> {
     pub(crate) name: String,
-    /// The subjects: the name in tables, the subject, and its load, which may be smaller.
+    /// The name in tables, the subject, and its load. Loads may differ.
     pub(crate) subjects: Vec<(String, S, L)>,
 }
 
 impl<S: ValueEnum, L: Clone> Case<S, L> {
-    /// A case in which all subjects have their own names, and the same load.
+    /// A case in which each subject has its own name, and all subjects have the same load.
     pub(crate) fn new<'a>(
         case: impl Into<String>,
         subjects: impl IntoIterator<Item = &'a S>,
@@ -51,7 +51,7 @@ pub(crate) fn name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
 }
 
-/// Measures the cases that are wanted, each with these turns, and emits their tables.
+/// Measures the selected cases, each with the subjects of `turns`, and emits their tables.
 pub(crate) fn measure<'a, S, L>(
     session: &'a Session,
     bench: &'static str,
@@ -59,13 +59,13 @@ pub(crate) fn measure<'a, S, L>(
     cases: &'a [Case<S, L>],
     turns: impl Fn(&'a Case<S, L>) -> Result<Vec<Turn<'a>>, String>,
 ) -> Result<(), String> {
-    for case in cases.iter().filter(|case| session.wants(&case.name)) {
+    for case in cases.iter().filter(|case| session.selects(&case.name)) {
         round::measure(session, bench, &case.name, unit(case), turns(case)?);
     }
     Ok(())
 }
 
-/// Measures the wanted cases, each subject by one function, and emits their tables.
+/// Measures the selected cases, each subject with one function, and emits their tables.
 pub(crate) fn measure_each<S: Copy, L: Copy>(
     session: &Session,
     bench: &'static str,
@@ -83,7 +83,7 @@ pub(crate) fn measure_each<S: Copy, L: Copy>(
     })
 }
 
-/// One thread and two, as far as the machine has CPUs for them.
+/// One thread and two threads, if the machine has CPUs for them.
 pub(crate) fn thread_counts(session: &Session) -> impl Iterator<Item = usize> + use<> {
     let cpus = session.cpus;
     [1, 2].into_iter().filter(move |&count| count <= cpus)
@@ -108,16 +108,16 @@ pub(crate) fn measure_threads<S: ValueEnum + Copy>(
     measure_each(session, bench, |_| (unit, Better::Lower), &cases, run)
 }
 
-/// A part of this program: computes a value and a checksum from its options.
+/// A part of this program, which computes a value and a checksum from its options.
 pub(crate) type Part = fn(&str) -> Result<(f64, u64), String>;
 
-/// This program, to run a part of it.
+/// The command that runs a part of this program.
 pub(crate) fn command(
     session: &Session,
     part: &str,
     options: &impl Serialize,
 ) -> Result<Command, String> {
-    let mut command = Command::new(myself()?);
+    let mut command = Command::new(own_path()?);
     command.env("TMPDIR", session.folder()).args(["subject", part]);
     command.arg(serde_json::to_string(options).map_err(|e| e.to_string())?);
     Ok(command)
@@ -125,12 +125,13 @@ pub(crate) fn command(
 
 /// The options that [`command`] passes to a part.
 pub(crate) fn options<T: DeserializeOwned>(json: &str) -> Result<T, String> {
-    serde_json::from_str(json).map_err(|e| format!("its options are '{json}': {e}"))
+    serde_json::from_str(json).map_err(|e| format!("cannot parse the options '{json}': {e}"))
 }
 
 /// The path of this program.
-pub(crate) fn myself() -> Result<String, String> {
-    let path = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
+pub(crate) fn own_path() -> Result<String, String> {
+    let path = std::env::current_exe()
+        .map_err(|e| format!("cannot find the path of this program: {e}"))?;
     Ok(path.to_string_lossy().into_owned())
 }
 
@@ -142,34 +143,34 @@ pub(crate) struct Printed {
 }
 
 impl Printed {
-    /// The output of a subject that has ended, or was to end within [`RUN_MAX`].
+    /// The output of a subject that ended by itself within [`RUN_MAX`].
     pub(crate) fn new(ended: Ended) -> Result<Printed, String> {
         if ended.status.is_none() {
-            return Err(format!("it did not end within {RUN_MAX:?}"));
+            return Err(format!("the subject did not end within {RUN_MAX:?}"));
         }
         ended.check()?;
         let text = ended.stdout;
         Ok(Printed { value: word(&text, "value ")?, checksum: word(&text, "checksum ")?, text })
     }
 
-    /// The number after the first place of a text.
+    /// The number after the first occurrence of a text.
     pub(crate) fn number(&self, before: &str) -> Result<f64, String> {
         word(&self.text, before)
     }
 }
 
 fn word<T: FromStr>(text: &str, before: &str) -> Result<T, String> {
-    let word = word_after(text, before)
-        .ok_or_else(|| format!("it printed no '{before}' but: {}", last_line(text)))?;
-    word.parse().map_err(|_| format!("'{word}' after '{before}' is no number"))
+    let word = word_after(text, before).ok_or_else(|| {
+        format!("the subject did not print '{before}'; its last line is: {}", last_line(text))
+    })?;
+    word.parse().map_err(|_| format!("'{word}' after '{before}' is not a number"))
 }
 
-/// Runs a subject.
 pub(crate) fn run(command: Command) -> Result<Printed, String> {
     Printed::new(Running::start(command, false)?.wait(RUN_MAX)?)
 }
 
-/// Runs a subject that checks its results itself: its value.
+/// Runs a subject that checks its results itself, and returns its value.
 pub(crate) fn value(command: Command) -> Result<Measured, String> {
     Ok(Measured::Value(run(command)?.value))
 }

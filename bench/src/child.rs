@@ -1,4 +1,4 @@
-//! Child processes that never outlive their limit, nor this program.
+//! Child processes that never outlive their limit or this program.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -13,13 +13,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// From the request to end until the end by force.
+/// Time from the request to end until the forced end.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// So much of what a child prints is read.
+/// Limit of the output of a child that is read, in bytes.
 const PRINTED_MAX: usize = 64 << 20;
 
-/// A child and all that it starts, in a process group of their own. Ended when this goes away.
+/// A child and all its descendants, in a process group of their own. `drop` ends the group.
 pub(crate) struct Running {
     child: Child,
     pidfd: OwnedFd,
@@ -29,27 +29,29 @@ pub(crate) struct Running {
     is_reaped: bool,
 }
 
-/// How a child ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// From just before it was started until it had ended, or was ended.
+    /// Seconds from just before the start until the child ended or was ended.
     pub(crate) wall_s: f64,
-    /// `None` if it was ended at its limit.
+    /// `None` if the child was ended at its limit.
     pub(crate) status: Option<ExitStatus>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
 impl Running {
-    /// Starts a program with no input, or with an empty one that stays open.
+    /// Starts a program with no input, or with an empty input that stays open.
     pub(crate) fn start(mut command: Command, open_input: bool) -> Result<Running, String> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let file = || tempfile::tempfile().map_err(|e| format!("no temporary file: {e}"));
-        let copy = |file: &File| file.try_clone().map_err(|e| format!("no file descriptor: {e}"));
+        let file =
+            || tempfile::tempfile().map_err(|e| format!("cannot create a temporary file: {e}"));
+        let copy = |file: &File| {
+            file.try_clone().map_err(|e| format!("cannot copy a file descriptor: {e}"))
+        };
         let (stdout, stderr) = (file()?, file()?);
         command.stdin(if open_input { Stdio::piped() } else { Stdio::null() });
         command.stdout(copy(&stdout)?).stderr(copy(&stderr)?).process_group(0);
-        // SAFETY: between fork and exec the closure makes one system call, and allocates nothing.
+        // SAFETY: between fork and exec the closure makes one system call and allocates no memory.
         unsafe {
             command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
         }
@@ -60,22 +62,21 @@ impl Running {
             Err(e) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(format!("cannot watch {name}: {e}"))
+                Err(format!("cannot open a file descriptor of the process {name}: {e}"))
             }
         }
     }
 
-    /// Its number.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// CPU time of the child so far, all its threads, without its own children, in seconds.
+    /// CPU time of all threads of the child so far, without its own children, in seconds.
     pub(crate) fn cpu_s(&self) -> Result<f64, String> {
         match cpu_s(self.pid()) {
             Some(cpu_s) if !self.has_ended() => Ok(cpu_s),
             _ => Err(format!(
-                "it ended while it was being measured: {}",
+                "the program ended during the measurement: {}",
                 last_line(&read(&self.stderr))
             )),
         }
@@ -86,36 +87,36 @@ impl Running {
         read(&self.stdout)
     }
 
-    /// Waits until it has printed something, a given text.
+    /// Waits until the output of the child contains a text.
     pub(crate) fn wait_for(&self, text: &str, limit: Duration) -> Result<(), String> {
         let begin = Instant::now();
         while !self.printed().contains(text) {
             if self.has_ended() {
                 return Err(format!(
-                    "it ended before it printed '{text}': {}",
+                    "the program ended before it printed '{text}': {}",
                     last_line(&read(&self.stderr))
                 ));
             }
             if begin.elapsed() > limit {
-                return Err(format!("it did not print '{text}' within {limit:?}"));
+                return Err(format!("the program did not print '{text}' within {limit:?}"));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
     }
 
-    /// Closes its input.
+    /// Closes the input of the child.
     pub(crate) fn close_input(&mut self) {
         self.child.stdin = None;
     }
 
-    /// Asks it to end, as from the keyboard.
+    /// Sends SIGINT, as the keyboard does.
     pub(crate) fn interrupt(&self) {
-        // One that has ended already has done what it is asked.
+        // A child that has already ended needs no signal, so an error is ignored.
         let _ = kill_process(pid_of(&self.child), Signal::INT);
     }
 
-    /// Waits until it ends, or ends it when it has run for `limit`.
+    /// Waits until the child ends, and ends the child when it has run for `limit`.
     pub(crate) fn wait(mut self, limit: Duration) -> Result<Ended, String> {
         let ended = self.ends_within(limit.saturating_sub(self.begin.elapsed()));
         let wall_s = self.begin.elapsed().as_secs_f64();
@@ -126,12 +127,12 @@ impl Running {
         Ok(Ended { wall_s, status, stdout: read(&self.stdout), stderr: read(&self.stderr) })
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the child has ended by itself.
     pub(crate) fn has_ended(&self) -> bool {
         self.ends_within(Duration::ZERO)
     }
 
-    /// Whether it ends within a time. It stays to be reaped.
+    /// Whether the child ends within a time. The child remains to be reaped.
     fn ends_within(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         loop {
@@ -146,16 +147,18 @@ impl Running {
         }
     }
 
-    /// Takes the status of a child that has ended, or is about to.
+    /// Takes the status of a child that has ended or is about to end.
     fn reap(&mut self) -> Result<ExitStatus, String> {
-        // Its descendants end with it. Until it is reaped, no other process has its number.
+        // The descendants end with the child. Until the child is reaped, no other process has its
+        // PID.
         let _ = kill_process_group(pid_of(&self.child), Signal::KILL);
-        let status = self.child.wait().map_err(|e| format!("its status was lost: {e}"))?;
+        let status = self.child.wait().map_err(|e| format!("cannot read the exit status: {e}"))?;
         self.is_reaped = true;
         Ok(status)
     }
 
-    /// Ends it and all that it started: asks first, so that Corebeat can put back what it changed.
+    /// Ends the child and its descendants. SIGTERM comes first, so that Corebeat can restore its
+    /// changes.
     fn end(&mut self) {
         if self.is_reaped {
             return;
@@ -176,17 +179,17 @@ impl Drop for Running {
 }
 
 impl Ended {
-    /// Whether it ended well by itself, or why not.
+    /// Returns why the child did not succeed, if it did not.
     pub(crate) fn check(&self) -> Result<(), String> {
         match self.status {
             Some(status) if status.success() => Ok(()),
             Some(status) => Err(format!("{status}: {}", last_line(&self.stderr))),
-            None => Err(format!("it was ended after {:.1} s", self.wall_s)),
+            None => Err(format!("the program was ended at its limit, after {:.1} s", self.wall_s)),
         }
     }
 }
 
-/// CPU time of a process so far, all its threads, without those that it has started, in seconds.
+/// CPU time of all threads of a process so far, without its children, in seconds.
 pub(crate) fn cpu_s(pid: u32) -> Option<f64> {
     let mut clock: libc::clockid_t = 0;
     // SAFETY: the pointer is to a variable of this frame.
@@ -211,9 +214,13 @@ fn read(file: &File) -> String {
     }
 }
 
-/// The relevant part of an error message.
+/// The last line of an error output, which usually states the reason.
 pub(crate) fn last_line(text: &str) -> &str {
-    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").trim()
+    text.lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("the program printed no reason")
+        .trim()
 }
 
 #[cfg(test)]
@@ -228,7 +235,7 @@ mod tests {
 
     #[test]
     fn running_past_its_limit_is_ended() {
-        // The shell starts another process, which must go as well.
+        // The shell starts another process, which must end as well.
         let running = Running::start(shell("sleep 600 & echo $!; wait"), false).unwrap();
         running.wait_for("\n", Duration::from_secs(30)).unwrap();
         let sleeper = running.printed().trim().to_owned();

@@ -1,5 +1,5 @@
-//! Two OpenMP programs that change phase, on one host: claims of CPUs beside all threads at all
-//! times.
+//! Two OpenMP programs with changing phases on one host: with claims of CPUs, and with all threads
+//! at all times.
 //!
 //! Source: Hollmann, Gerndt, *Invasive Computing: An Application Assisted Resource Management
 //! Approach* (2012), section 2.
@@ -26,12 +26,12 @@ pub(crate) const BENCH: Bench = Bench {
 };
 
 const CASE: &str = "two programs";
-/// Both together, on all CPUs.
+/// The time of both programs together, on all CPUs.
 const RUN_S: f64 = 5.0;
 const START_MAX: Duration = Duration::from_secs(60);
 
 fn run(session: &Session) -> Result<(), String> {
-    if !session.wants(CASE) || !session.has(GPP) {
+    if !session.selects(CASE) || !session.has(GPP) {
         return Ok(());
     }
     let library = session.library()?;
@@ -43,11 +43,11 @@ fn run(session: &Session) -> Result<(), String> {
     let begin = Instant::now();
     while !Connection::to(&socket).is_ok_and(|found| found.is_some()) {
         if daemon.has_ended() || begin.elapsed() > START_MAX {
-            return Err("the daemon did not come up".into());
+            return Err("the daemon ended or opened no socket".into());
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    // A pair of phases takes about a second of a core, by threads that do not hinder each other.
+    // A pair of phases takes about a second of a core if the threads do not impede each other.
     let pairs = (session.core_s(RUN_S) / 2.0).round().max(1.0).to_string();
     let agreement = Agreement::default();
     let both = |program: &Path, set: &[(&str, &str)]| {
@@ -67,7 +67,7 @@ fn run(session: &Session) -> Result<(), String> {
             ended.check()?;
             agreement.admit(
                 0,
-                word_after(&ended.stdout, "checksum ").ok_or("it printed no checksum")?,
+                word_after(&ended.stdout, "checksum ").ok_or("the program printed no checksum")?,
             )?;
         }
         Ok(Measured::Value(begin.elapsed().as_secs_f64()))
@@ -90,7 +90,7 @@ fn run(session: &Session) -> Result<(), String> {
     Ok(())
 }
 
-/// The program, with claims where a library for them is given.
+/// Compiles the program, with claims if a library is given.
 fn compile(session: &Session, library: Option<&Path>) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let binary =

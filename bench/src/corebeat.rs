@@ -1,18 +1,18 @@
-//! The program `corebeat`, and the library of the same name for C, built from this tree.
+//! Builds the program `corebeat`, and the C library of the same name, from this tree.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Builds the program as this one was built, and says where it is.
+/// Builds the program with the profile of this program, and returns its path.
 pub(crate) fn build() -> Result<PathBuf, String> {
-    let told = cargo_build(&["--package", "corebeat-cli", "--bin", "corebeat"])?;
-    executable(&told).ok_or_else(|| "cargo did not report the path of corebeat".into())
+    let messages = cargo_build(&["--package", "corebeat-cli", "--bin", "corebeat"])?;
+    executable(&messages).ok_or_else(|| "cargo did not report the path of corebeat".into())
 }
 
-/// Builds the library as this program was built, and says in which folder it is.
+/// Builds the library with the profile of this program, and returns its folder.
 pub(crate) fn build_library() -> Result<PathBuf, String> {
-    let told = cargo_build(&["--package", "corebeat-c"])?;
-    library(&told).ok_or_else(|| "cargo did not report the path of libcorebeat.so".into())
+    let messages = cargo_build(&["--package", "corebeat-c"])?;
+    library(&messages).ok_or_else(|| "cargo did not report the path of libcorebeat.so".into())
 }
 
 fn cargo_build(what: &[&str]) -> Result<String, String> {
@@ -24,14 +24,14 @@ fn cargo_build(what: &[&str]) -> Result<String, String> {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
     let built = cargo.current_dir(root).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-    let built = built.map_err(|e| format!("cargo could not be started: {e}"))?;
+    let built = built.map_err(|e| format!("cannot start cargo: {e}"))?;
     if !built.status.success() {
-        return Err("corebeat could not be built; cargo prints the reason above".into());
+        return Err("cannot build corebeat; cargo prints the reason above".into());
     }
     Ok(String::from_utf8_lossy(&built.stdout).into_owned())
 }
 
-/// The artifact of Corebeat in the messages of cargo.
+/// The artifacts of Corebeat in the messages of cargo.
 fn artifacts(messages: &str) -> impl Iterator<Item = serde_json::Value> {
     let message = |line| serde_json::from_str::<serde_json::Value>(line).ok();
     let is_ours = |m: &serde_json::Value| {
@@ -40,12 +40,12 @@ fn artifacts(messages: &str) -> impl Iterator<Item = serde_json::Value> {
     messages.lines().filter_map(message).filter(is_ours)
 }
 
-/// Where the program is.
+/// The path of the program.
 fn executable(messages: &str) -> Option<PathBuf> {
     artifacts(messages).find_map(|m| Some(PathBuf::from(m["executable"].as_str()?)))
 }
 
-/// Which folder the library is in.
+/// The folder of the library.
 fn library(messages: &str) -> Option<PathBuf> {
     let shared = |m: serde_json::Value| {
         let files =

@@ -1,10 +1,10 @@
-//! Figures of the book, drawn from rows: `bench --json NAME... | bench figure FOLDER`.
+//! Draws the figures of the book from rows: `bench --json NAME... | bench figure FOLDER`.
 //!
-//! They show what the tables say, median by median. After Waller and Hasselbring, 2012:
-//! `probe-portions.svg` is their figure 3, of the rows of `probe.call`, and `probe-depth.svg` their
-//! figure 4, of those of `probe.depth`. After Meyer, Kogtenkov, Akhi, 2012, of the rows of
-//! `scoop.collect`: `scoop-trees.svg`, `scoop-ring.svg`, `scoop-links.svg` and
-//! `scoop-as-object.svg` are their figures 2 to 5.
+//! The figures show the medians. Two figures follow Waller and Hasselbring, 2012:
+//! `probe-portions.svg` is their figure 3, from the rows of `probe.call`, and `probe-depth.svg` is
+//! their figure 4, from the rows of `probe.depth`. Four figures follow Meyer, Kogtenkov, Akhi,
+//! 2012, from the rows of `scoop.collect`: `scoop-trees.svg`, `scoop-ring.svg`, `scoop-links.svg`
+//! and `scoop-as-object.svg` are their figures 2 to 5.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
@@ -16,25 +16,24 @@ use std::io::BufRead;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Where they go.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The folder
+    /// Folder for the figures
     folder: PathBuf,
 }
 
 const SIZE: (u32, u32) = (720, 420);
-/// Columns of figure 3: where who writes runs, and what the case is called.
+/// Columns of figure 3: the place of the writing thread, and the name of the case.
 const COLUMNS: [(&str, &str); 3] = [
     ("no other thread", "writing, synchronous"),
     ("one CPU", "writing, one CPU"),
     ("a CPU for the writers", "writing"),
 ];
 const PORTIONS: [&str; 3] = ["I: instrumentation", "C: collecting", "W: writing"];
-/// Lower bound of drawn values: a logarithm has no 0.
+/// Lower bound of drawn values, because 0 has no logarithm.
 const NS_MIN: f64 = 0.1;
 
-/// Medians: by bench, subject and case.
+/// Medians, by bench, subject and case.
 type Rows = BTreeMap<(String, String, String), f64>;
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
@@ -62,7 +61,7 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
                     .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
                 println!("{}", path.display());
             }
-            Ok(false) => eprintln!("bench: no rows for {name}"),
+            Ok(false) => eprintln!("bench: the input has no rows for {name}"),
             Err(e) => return Err(format!("cannot draw {name}: {e}")),
         }
     }
@@ -74,25 +73,27 @@ fn read(lines: impl BufRead) -> Result<Rows, String> {
     for line in lines.lines() {
         let line = line.map_err(|e| format!("cannot read rows: {e}"))?;
         let row: Value =
-            serde_json::from_str(&line).map_err(|e| format!("'{line}' is no row: {e}"))?;
+            serde_json::from_str(&line).map_err(|e| format!("'{line}' is not a row: {e}"))?;
         let text = |field: &str| row[field].as_str().map(str::to_owned);
         let (Some(bench), Some(subject), Some(case), Some(median)) =
             (text("bench"), text("subject"), text("case"), row["median"].as_f64())
         else {
-            return Err(format!("'{line}' is no row of a bench: make them with --json"));
+            return Err(format!(
+                "'{line}' is not a row of a bench; pass the output of 'bench --json'"
+            ));
         };
         rows.insert((bench, subject, case), median);
     }
     Ok(rows)
 }
 
-/// Draws; whether there was something to draw.
+/// Draws a figure. Returns whether the rows contain the data of the figure.
 type Drawing = fn(&Rows, &mut String) -> Result<bool, Box<dyn Error>>;
 
 /// A line of a figure: its name and points.
 type Line = (String, Vec<(f64, f64)>);
 
-/// Fills a figure, and finishes it.
+/// Fills a figure and completes it.
 fn draw<'a>(
     text: &'a mut String,
     size: (u32, u32),
@@ -110,7 +111,7 @@ fn ends(first: f64, values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((first, first), |(low, high), value| (low.min(value), high.max(value)))
 }
 
-/// The axes of a chart of lines. The axis of x is logarithmic.
+/// The axes of a line chart. The x axis is logarithmic.
 struct Axes<'a, Y> {
     caption: &'a str,
     x_base: f64,
@@ -123,7 +124,7 @@ impl<Y: AsRangedCoord<Value = f64>> Axes<'_, Y>
 where
     Y::CoordDescType: ValueFormatter<f64>,
 {
-    /// Draws lines with points, sorted along the first axis, and their names.
+    /// Draws named lines with points, sorted by x.
     fn draw(
         self,
         area: &DrawingArea<SVGBackend<'_>, Shift>,
@@ -169,7 +170,7 @@ where
     Ok(labels.draw()?)
 }
 
-/// Bars of what each portion takes, one upon the other.
+/// Draws stacked bars with the cost of each portion.
 fn draw_portions(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
     let median =
         |case: &str| rows.get(&("probe.call".into(), "corebeat".into(), case.into())).copied();
@@ -202,7 +203,8 @@ fn draw_portions(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>>
             let boxes = bars.iter().enumerate().map(|(column, (_, upto))| {
                 let from = if portion == 0 { 0.0 } else { upto[portion - 1] };
                 let left = column as f64;
-                // A portion that takes less than nothing is within what was measured.
+                // A portion with a negative cost is within the error of measurement and has no
+                // height.
                 Rectangle::new([(left + 0.25, from), (left + 0.75, upto[portion].max(from))], style)
             });
             chart
@@ -216,7 +218,7 @@ fn draw_portions(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>>
             };
             chart.draw_series([
                 label(
-                    // Less than nothing, rounded to nothing, has a sign otherwise.
+                    // A negative number that rounds to 0 would otherwise keep its sign.
                     format!(
                         "{:.1} + {:.1} + {:.1} ns",
                         upto[0],
@@ -233,7 +235,7 @@ fn draw_portions(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>>
     })
 }
 
-/// Lines over the number of calls in 500 µs, each with a logarithm.
+/// Draws lines over the number of calls in 500 µs. Both axes are logarithmic.
 fn draw_depth(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
     let mut lines = BTreeMap::<String, Vec<(f64, f64)>>::new();
     for ((bench, subject, case), median) in rows {
@@ -241,7 +243,7 @@ fn draw_depth(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
         else {
             continue;
         };
-        // Of peers, all that they do.
+        // Of peers, only the stage with all portions is drawn.
         if subject == "corebeat" || stage == "writing" {
             let depth: u32 = depth.parse()?;
             let line = lines.entry(format!("{subject}, {stage}")).or_default();
@@ -262,7 +264,7 @@ fn draw_depth(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
     draw(text, SIZE, |root| axes.draw(root, lines))
 }
 
-/// Collections of one kind: subject, objects, processors, ms.
+/// The collections of one kind: subject, objects, processors, ms.
 fn collections<'a>(
     rows: &'a Rows,
     kind: &'a str,
@@ -277,8 +279,8 @@ fn collections<'a>(
     )
 }
 
-/// Lines over the number of processors, on the left, and over the number of objects with most
-/// processors.
+/// Draws lines over the number of processors (left), and over the number of objects with the
+/// largest number of processors (right).
 fn draw_collections(
     rows: &Rows,
     kind: &str,
@@ -300,7 +302,7 @@ fn draw_collections(
             by_objects.entry(subject).or_default().push((f64::from(objects) / 1e3, ms));
         }
     }
-    // A point alone is no line.
+    // A single point is not a line.
     by_processors.retain(|_, line| line.len() > 1);
     by_objects.retain(|_, line| line.len() > 1);
     if by_processors.is_empty() || by_objects.is_empty() {
@@ -324,7 +326,7 @@ fn draw_collections(
             halves.iter().zip([(left, "processors"), (right, "thousand objects")])
         {
             let (y_min, y_max) = ends(f64::NAN, lines.iter().flat_map(|line| &line.1).map(|p| p.1));
-            // Room for the names.
+            // The factor leaves room for the names.
             let y = (y_min / 2.0..y_max * 8.0).log_scale();
             let y_desc = "ms of a full collection";
             Axes { caption: "", x_base: 10.0, x_desc, y_desc, y }.draw(half, lines)?;
@@ -333,15 +335,15 @@ fn draw_collections(
     })
 }
 
-/// The cost of a reference from each object to its processor, over the number of objects.
+/// Draws the cost of a reference from each object to its processor, over the number of objects.
 fn draw_as_object(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>> {
     const KINDS: [&str; 3] = ["trees", "ring", "ten links"];
     let mut lines = Vec::new();
     for kind in KINDS {
         let most = collections(rows, kind).map(|row| row.2).max();
-        let of = |who: &str| -> BTreeMap<u32, f64> {
+        let of = |subject: &str| -> BTreeMap<u32, f64> {
             let rows = collections(rows, kind);
-            rows.filter(|row| row.0 == who && Some(row.2) == most)
+            rows.filter(|row| row.0 == subject && Some(row.2) == most)
                 .map(|row| (row.1, row.3))
                 .collect()
         };
@@ -431,12 +433,12 @@ mod tests {
             as_object.contains("trees, 100 processors") && !trees.contains("1000 thousand"),
             "{as_object}"
         );
-        // Trees of which most are dead are another kind.
+        // Trees with mostly dead objects are another kind.
         assert!(!draw_collections(&rows, "ring", "Ring", &mut ring).unwrap());
     }
 
     #[test]
-    fn nothing_is_drawn_of_other_rows_and_what_is_none_is_refused() {
+    fn other_rows_draw_no_figure_and_invalid_rows_are_refused() {
         let rows = read(row("stm.bank", "corebeat", "off", 1.0).as_bytes()).unwrap();
         let mut text = String::new();
         assert!(

@@ -1,11 +1,11 @@
-//! Programs in Go, `peers/NAME.go`, compiled when a bench first wants them.
+//! Programs in Go, `peers/NAME.go`, which the first bench that uses them compiles.
 
 use crate::session::Session;
 use crate::tool::{GO, make};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program of this name, compiled. `None` if there is no compiler.
+/// The path of a compiled program. `None` without a compiler.
 pub(crate) fn program(session: &Session, name: &str) -> Result<Option<PathBuf>, String> {
     if !session.has(GO) {
         return Ok(None);
@@ -14,7 +14,7 @@ pub(crate) fn program(session: &Session, name: &str) -> Result<Option<PathBuf>, 
     if !binary.exists() {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("peers/{name}.go"));
         let mut go = Command::new(GO.program);
-        // It wants nothing from outside, and must not look for it there.
+        // The program has no dependencies, so Go must not search for them on the network.
         go.env("GOTOOLCHAIN", "local").env("GOFLAGS", "").env("GOPROXY", "off");
         go.current_dir(session.folder()).arg("build").arg("-o").arg(&binary).arg(source);
         make(go, &format!("{name}.go"))?;

@@ -1,7 +1,7 @@
-//! Heartbeats beside what they replace: what a beat costs the thread that emits it.
+//! The cost of a heartbeat for the thread that emits it, beside the alternatives.
 //!
-//! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many
-//! beats each, which begin together.
+//! Each subject runs in a separate process, and each thread on its own CPU. A lap has a fixed
+//! number of beats per thread, and all threads begin a lap together.
 
 use crate::Bench;
 use crate::apart;
@@ -24,7 +24,7 @@ pub(crate) const BENCHES: [Bench; 1] = [Bench {
     run,
 }];
 
-/// Samples of the window of Application Heartbeats, and records of its log.
+/// Samples in the window of Application Heartbeats, and records in its log.
 const WINDOW: usize = 20;
 const LOG: usize = 1000;
 
@@ -38,7 +38,7 @@ enum Subject {
 }
 
 impl Subject {
-    /// Beats of a lap, for some hundredths of a second.
+    /// Beats of a lap, which takes some hundredths of a second.
     fn beats(self) -> u64 {
         match self {
             Subject::Corebeat => 50_000_000,
@@ -54,32 +54,31 @@ fn run(session: &Session) -> Result<(), String> {
         let beats = if session.quick { 1000 } else { subject.beats() };
         let options = Options { subject, laps: lap::LapOptions::new(session, count, beats) };
         let mut command = apart::command(session, "heartbeat", &options)?;
-        // No daemon: this is the process's own.
+        // Without a daemon, the group belongs to this process.
         command.env("COREBEAT_SOCKET", session.folder().join("no-daemon"));
-        // It has compared the number of beats itself: runs differ in it.
+        // The subject checks the number of beats itself, because runs differ in this number.
         apart::value(command)
     })
 }
 
-/// One subject.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
     subject: Subject,
     laps: lap::LapOptions,
 }
 
-/// The child's side.
+/// The main function of the child.
 pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let (laps, time, counted) = match options.subject {
         Subject::Corebeat => {
             let total = AtomicU64::new(0);
             let (laps, time) = laps(options, |beats, lap| {
-                let producer = Group::new(7).produce().expect("there is room for two");
+                let producer = Group::new(7).produce().expect("a group has room for two producers");
                 while lap.begins() {
                     (0..beats).for_each(|_| producer.beat(1));
                     lap.ends();
                 }
-                // SAFETY: this thread's, and there as long as the producer is.
+                // SAFETY: the counter belongs to this thread and exists as long as the producer.
                 let counter = unsafe { producer.counter().as_ref() };
                 total.fetch_add(counter.load(Ordering::Relaxed), Ordering::Relaxed);
             });
@@ -93,7 +92,7 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
                     lap.ends();
                 }
             });
-            (laps, time, heart.into_inner().expect("nobody panicked").beats)
+            (laps, time, heart.into_inner().expect("no holder of the lock panics").beats)
         }
         Subject::Add => {
             let counter = AtomicU64::new(0);
@@ -110,12 +109,13 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     };
     let expected = laps * options.laps.operations * options.laps.threads as u64;
     if counted != expected {
-        return Err(format!("{counted} beats were counted, not {expected}"));
+        return Err(format!("the subject counted {counted} beats instead of {expected}"));
     }
     Ok((options.laps.ns(laps, time), counted))
 }
 
-/// Runs laps of beats until enough time was measured: how many, and the time of all but the first.
+/// Runs laps of beats until the measured time suffices. Returns the number of laps, and the time of
+/// all laps except the first.
 fn laps(options: &Options, thread: impl Fn(u64, &Lap) + Sync) -> (u64, Duration) {
     options.laps.run(|_, lap| thread(options.laps.operations, lap))
 }
@@ -125,7 +125,7 @@ struct Heart {
     begin: Instant,
     last: Instant,
     beats: u64,
-    /// Times from beat to beat, and their sum.
+    /// Times between successive beats, and their sum.
     window: VecDeque<Duration>,
     sum: Duration,
     log: Vec<Record>,
@@ -155,8 +155,8 @@ impl Heart {
     }
 }
 
-/// A beat as Hoffmann et al. describe it (*Application Heartbeats*, 2010): under a lock, the time
-/// is read, the rates are computed, and a record goes into a log that others read.
+/// A beat as Hoffmann et al. describe it (*Application Heartbeats*, 2010). Under a lock, the beat
+/// reads the time, computes the rates, and appends a record to a log that other threads read.
 fn beat(heart: &Mutex<Heart>) {
     let mut heart = heart.lock().expect("no holder of the lock panics");
     let now = Instant::now();

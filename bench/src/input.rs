@@ -1,4 +1,4 @@
-//! A file for compressors, the same bytes each time.
+//! A file for compressors, with the same bytes each time.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -14,8 +14,8 @@ fn next(state: &mut u64) -> u64 {
     state.wrapping_mul(0x2545_f491_4f6c_dd1d)
 }
 
-/// Writes words of a made-up language, few of them often, as in text: about a third remains when it
-/// is compressed.
+/// Writes words of an artificial language. As in text, few words are frequent: compression leaves
+/// about a third of the size.
 pub(crate) fn write(path: &Path, size: u64) -> std::io::Result<()> {
     let mut state = SEED;
     let word = |state: &mut u64| -> String {
@@ -26,7 +26,7 @@ pub(crate) fn write(path: &Path, size: u64) -> std::io::Result<()> {
     let mut file = BufWriter::new(std::fs::File::create(path)?);
     let mut written = 0;
     while written < size {
-        // The smallest of three draws: the first words are the common ones.
+        // The minimum of three draws makes the first words frequent.
         let place = (0..3).map(|_| next(&mut state) % VOCABULARY).min().unwrap_or(0);
         let end = if next(&mut state).is_multiple_of(16) { "\n" } else { " " };
         let word = &words[place as usize];

@@ -1,5 +1,5 @@
-//! An embedded kernel or its naive version, in a process of its own: it can be ended, and begins
-//! with fresh memory.
+//! Runs an embedded kernel or its naive version in a separate process, which the bench can end and
+//! which begins with fresh memory.
 
 use crate::line::{cpus, pin};
 use corebeat_workload::{Size, Workload};
@@ -11,7 +11,7 @@ pub(crate) struct Options {
     pub(crate) name: String,
     pub(crate) threads: NonZeroUsize,
     pub(crate) scale: f64,
-    /// The naive version, on one thread.
+    /// Runs the naive version, on one thread.
     pub(crate) naive: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Settings by hand for an unmodified program: a slice, the batch class, one CPU for each thread.
+//! Manual settings for an unmodified program: a slice, the batch class, one CPU for each thread.
 
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -9,21 +9,21 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Milliseconds that a thread may run before another gets its turn
+    /// Set the time slice of the threads, in milliseconds
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
     slice_ms: Option<u64>,
-    /// SCHED_BATCH
+    /// Set the class SCHED_BATCH
     #[arg(long)]
     batch: bool,
-    /// Gives the threads one CPU each, in turn
+    /// Pin each thread to one CPU, in turn
     #[arg(long)]
     pin: bool,
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }
 
-/// From one look for new threads to the next.
-const LOOK: Duration = Duration::from_millis(10);
+/// Interval between two searches for new threads.
+const SCAN_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     if options.slice_ms.is_some() || options.batch {
@@ -37,9 +37,9 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     Err(format!("cannot start {}: {}", options.command[0], command.exec()))
 }
 
-/// Sets slice and class of this thread; what it starts inherits both.
+/// Sets the slice and the class of this thread. A started program inherits both.
 fn schedule(slice_ms: Option<u64>, batch: bool) -> Result<(), String> {
-    // SAFETY: all fields are integers, of which all may be 0.
+    // SAFETY: all fields are integers, for which 0 is valid.
     let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
     let size = size_of_val(&attr) as u32;
     let failed = |call: &str| format!("{call}: {}", std::io::Error::last_os_error());
@@ -58,16 +58,16 @@ fn schedule(slice_ms: Option<u64>, batch: bool) -> Result<(), String> {
     // SAFETY: as above.
     unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &mut attr, size, 0) };
     if slice_ms.is_some() && attr.sched_runtime != runtime_ns {
-        return Err("this kernel takes no slices (Linux 6.12 and later do)".into());
+        return Err("this kernel does not support slices; use Linux 6.12 or later".into());
     }
     Ok(())
 }
 
-/// Runs a program, and pins each of its threads when it is first seen.
+/// Runs a program, and pins each new thread.
 fn run_pinned(mut command: Command) -> Result<ExitCode, String> {
     let allowed = sched_getaffinity(None).map_err(|e| format!("sched_getaffinity: {e}"))?;
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&c| allowed.is_set(c)).collect();
-    // SAFETY: between fork and exec the closure makes one system call, and allocates nothing.
+    // SAFETY: between fork and exec the closure makes one system call and allocates no memory.
     unsafe {
         command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
     }
@@ -82,14 +82,16 @@ fn run_pinned(mut command: Command) -> Result<ExitCode, String> {
             if seen.insert(tid) {
                 let mut one = CpuSet::new();
                 one.set(cpus[(seen.len() - 1) % cpus.len()]);
-                // A thread that has ended already needs no CPU.
+                // A thread that has already ended needs no CPU, so an error is ignored.
                 let _ = sched_setaffinity(Pid::from_raw(tid), &one);
             }
         }
-        if let Some(status) = child.try_wait().map_err(|e| format!("its status was lost: {e}"))? {
+        if let Some(status) =
+            child.try_wait().map_err(|e| format!("cannot read the exit status: {e}"))?
+        {
             let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
             return Ok(ExitCode::from(code as u8));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(SCAN_INTERVAL);
     }
 }

@@ -1,4 +1,4 @@
-//! Laps of threads, each on a CPU of its own, that begin and end together.
+//! Laps of threads that begin and end together, each thread on its own CPU.
 
 use crate::line::{cpus, pin};
 use crate::session::Session;
@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A thread's laps, which begin and end with those of the others.
+/// The laps of one thread, which begin and end with the laps of the other threads.
 pub(crate) struct Lap<'a> {
     barrier: &'a Barrier,
     is_over: &'a AtomicBool,
@@ -16,7 +16,7 @@ pub(crate) struct Lap<'a> {
 impl Lap<'_> {
     pub(crate) fn begins(&self) -> bool {
         self.barrier.wait();
-        // Acquire: pairs with the Release at the end.
+        // Acquire: pairs with the Release at the end of `run`.
         !self.is_over.load(Ordering::Acquire)
     }
 
@@ -29,9 +29,9 @@ impl Lap<'_> {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct LapOptions {
     pub(crate) threads: usize,
-    /// Operations of each thread in a lap
+    /// Operations of each thread in a lap.
     pub(crate) operations: u64,
-    /// Shortest measured time, in milliseconds; at least one lap is measured
+    /// Shortest measured time, in milliseconds. At least one lap is measured.
     pub(crate) least_ms: u64,
 }
 
@@ -42,8 +42,8 @@ impl LapOptions {
         LapOptions { threads, operations, least_ms }
     }
 
-    /// Runs laps until enough time was measured: how many, and the time of all but the first,
-    /// which warms up.
+    /// Runs laps until the measured time suffices. Returns the number of laps, and the time of all
+    /// laps except the first, which warms up.
     pub(crate) fn run(&self, thread: impl Fn(usize, &Lap) + Sync) -> (u64, Duration) {
         let barrier = Barrier::new(self.threads + 1);
         let lap = Lap { barrier: &barrier, is_over: &AtomicBool::new(false) };
@@ -64,14 +64,14 @@ impl LapOptions {
                 time += if laps > 0 { begin.elapsed() } else { Duration::ZERO };
                 laps += 1;
             }
-            // Release: pairs with the Acquire of those who begin.
+            // Release: pairs with the Acquire in `begins`.
             lap.is_over.store(true, Ordering::Release);
             barrier.wait();
             (laps, time)
         })
     }
 
-    /// Nanoseconds per operation, of all laps but the first.
+    /// Nanoseconds per operation, over all laps except the first.
     pub(crate) fn ns(&self, laps: u64, time: Duration) -> f64 {
         time.as_nanos() as f64 / ((laps - 1) * self.operations) as f64
     }

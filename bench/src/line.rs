@@ -1,32 +1,33 @@
-//! The cost of moving a cache line from one core to another and making it visible there.
+//! Measures the cost of moving a cache line from one core to another, including its visibility
+//! there.
 //!
-//! Virtual CPUs have regimes that last for minutes (here: about 50 ns, or about 215 ns) and shift
-//! every figure in which threads wait for each other by 2 to 4 times: a result is worth little
-//! without this one beside it.
+//! Virtual CPUs have phases that last for minutes (here about 50 ns or about 215 ns). These phases
+//! change each figure in which threads wait for each other by a factor of 2 to 4, so each result
+//! needs this cost beside it.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Round trips that are timed together.
+/// Round trips per measured time.
 const BATCH: u32 = 200;
 const BATCHES_MAX: usize = 50;
 const TIME_MAX: Duration = Duration::from_millis(30);
 
-/// A line of its own, also where two are fetched together.
+/// Occupies its own line, also on processors that fetch two lines together.
 #[repr(align(128))]
 struct Line(AtomicU32);
 
-/// Nanoseconds for one move, half a round trip, between the first two CPUs that this process may
-/// use: the median of batches. `None` where it may use only one, or not choose, or where others
-/// leave it no time to measure in.
+/// Nanoseconds for one move, which is half a round trip, between the first two CPUs of this
+/// process. The value is the median of batches. `None` if the process has only one CPU, if it
+/// cannot pin its threads, or if other load leaves no time to measure.
 pub(crate) fn cost_ns() -> Option<f64> {
     let [here, there, ..] = cpus()[..] else { return None };
     let line = Line(AtomicU32::new(0));
-    // Not said on the line: an answer that comes late would write over it.
+    // This flag is not in the line, because a late answer would overwrite the flag.
     let ended = AtomicBool::new(false);
-    // Relaxed: nothing else is passed on by these, and the order of writes to one place is always
-    // kept.
+    // Relaxed: these variables publish no other data, and the writes to one variable have one
+    // order.
     std::thread::scope(|scope| {
         let answer = scope.spawn(|| {
             let pinned = pin(there);
@@ -52,7 +53,7 @@ pub(crate) fn cost_ns() -> Option<f64> {
                     while line.0.load(Ordering::Relaxed) == next {
                         std::hint::spin_loop();
                         looks += 1;
-                        // So many are looked at only when the other side does not run.
+                        // This count is reached only when the other thread does not run.
                         if looks.is_multiple_of(4096) && begin.elapsed() > TIME_MAX {
                             break 'all;
                         }
@@ -66,7 +67,7 @@ pub(crate) fn cost_ns() -> Option<f64> {
         });
         let (asked, batches) = ask.join().ok()?;
         let answered = answer.join().ok()?;
-        // The first batch meets a thread that is not there yet.
+        // The first batch includes the start of the other thread.
         let warm = batches.get(1..).unwrap_or_default();
         if asked && answered { crate::row::median(warm) } else { None }
     })
@@ -78,7 +79,7 @@ pub(crate) fn cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&c| allowed.is_set(c)).collect()
 }
 
-/// Keeps the calling thread on one CPU. Whether that worked.
+/// Pins the calling thread to one CPU. Returns whether this succeeded.
 pub(crate) fn pin(cpu: usize) -> bool {
     let mut one = CpuSet::new();
     one.set(cpu);
@@ -94,7 +95,7 @@ mod tests {
         let cpus = cpus().len();
         match cost_ns() {
             Some(ns) => assert!(cpus > 1 && ns > 0.0),
-            // On a machine that is busy enough there is none either.
+            // A busy machine also yields no value.
             None => assert!(cpus > 0),
         }
     }

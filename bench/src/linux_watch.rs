@@ -1,7 +1,7 @@
 //! The cost of watching a program: CPU time of the watcher, as a share of one core.
 
 use crate::Bench;
-use crate::apart::myself;
+use crate::apart::own_path;
 use crate::child::Running;
 use crate::load::READY;
 use crate::round::{Measured, Subject, interleave};
@@ -23,31 +23,32 @@ pub(crate) const BENCH: Bench = Bench {
 
 const THREADS: [usize; 2] = [64, 1024];
 
-/// A load and a watcher may take this long to start.
+/// Limit for the start of a load or a watcher.
 const START_MAX: Duration = Duration::from_secs(30);
 
 fn case(threads: usize) -> String {
     format!("{threads} threads")
 }
 
-/// How long each watcher is watched.
+/// The time spans of a measurement.
 #[derive(Clone, Copy)]
 struct Span {
-    /// Until it has found all threads.
+    /// Time in which the watcher finds all threads.
     warm_up: Duration,
     measured: Duration,
-    /// In a short trial on a busy machine a watcher may come too late to see all threads.
-    sees_all: bool,
+    /// Whether the watcher must find all threads. In a short trial on a busy machine it may fail
+    /// to.
+    must_find_all: bool,
 }
 
 impl Span {
     fn of(session: &Session) -> Span {
         let (warm_up, measured) = if session.quick { (300, 1_000) } else { (2_000, 10_000) };
         let [warm_up, measured] = [warm_up, measured].map(Duration::from_millis);
-        Span { warm_up, measured, sees_all: !session.quick }
+        Span { warm_up, measured, must_find_all: !session.quick }
     }
 
-    /// No load and no watcher lives longer.
+    /// The limit for a load and for a watcher.
     fn all(self) -> Duration {
         self.warm_up + self.measured + 3 * START_MAX
     }
@@ -67,9 +68,9 @@ fn run(session: &Session) -> Result<(), String> {
     let span = Span::of(session);
     let peers: Vec<Tool> =
         BENCH.tools.iter().copied().filter(|&t| session.has(t) && works(session, t)).collect();
-    for threads in THREADS.into_iter().filter(|&t| session.wants(&case(t))) {
+    for threads in THREADS.into_iter().filter(|&t| session.selects(&case(t))) {
         let load = [
-            myself()?,
+            own_path()?,
             "load".into(),
             format!("--threads={threads}"),
             format!("--seconds={}", span.all().as_secs()),
@@ -101,7 +102,7 @@ fn run(session: &Session) -> Result<(), String> {
         }
         let rounds = interleave(session, &case(threads), "% of one core", subjects);
         let mut series = rounds.series;
-        if session.wants_subject("corebeat") {
+        if session.selects_subject("corebeat") {
             series.push(Series {
                 subject: "corebeat, by its own figure".into(),
                 values: own.take(),
@@ -120,7 +121,7 @@ fn run(session: &Session) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a peer may do here what it does: perf wants privileges.
+/// Whether a peer runs on this machine: perf requires privileges.
 fn works(session: &Session, tool: Tool) -> bool {
     if tool != PERF {
         return true;
@@ -131,12 +132,13 @@ fn works(session: &Session, tool: Tool) -> bool {
         .and_then(|r| r.wait(START_MAX))
         .and_then(|ended| ended.check());
     if let Err(why) = &tried {
-        session.skip(format!("perf trace does not work here ({why}); try as root"));
+        session.skip(format!("perf trace fails ({why}); run as root"));
     }
     tried.is_ok()
 }
 
-/// Corebeat starts the load itself. Returns its CPU time, read from outside and from its report.
+/// Measures `corebeat run`, which starts the load. Returns the CPU time of Corebeat, read from
+/// outside and from the report.
 fn watched_by_corebeat(command: Command, threads: usize, span: Span) -> Result<(f64, f64), String> {
     let mut watcher = Running::start(command, true)?;
     watcher.wait_for(READY, START_MAX)?;
@@ -146,19 +148,24 @@ fn watched_by_corebeat(command: Command, threads: usize, span: Span) -> Result<(
     ended.check()?;
     let report =
         ended.stderr.lines().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let report = report.ok_or_else(|| format!("no report in '{}'", ended.stderr.trim()))?;
-    if span.sees_all && report["threads_max"].as_u64().is_none_or(|seen| seen < threads as u64) {
-        return Err(format!("it saw {} of {threads} threads", report["threads_max"]));
+    let report = report.ok_or_else(|| {
+        format!("the output of corebeat has no report: '{}'", ended.stderr.trim())
+    })?;
+    if span.must_find_all && report["threads_max"].as_u64().is_none_or(|seen| seen < threads as u64)
+    {
+        return Err(format!("corebeat observed {} of {threads} threads", report["threads_max"]));
     }
     let share = |used: f64, wall: f64| used / wall * 100.0;
     let inside = report["watching_cpu_s"].as_f64().zip(report["wall_s"].as_f64());
     Ok((
         outside,
-        inside.map(|(used, wall)| share(used, wall)).ok_or("its report lacks watching_cpu_s")?,
+        inside
+            .map(|(used, wall)| share(used, wall))
+            .ok_or("the report lacks watching_cpu_s or wall_s")?,
     ))
 }
 
-/// Points a peer at the load. Returns its CPU time.
+/// Measures a peer that watches the load. Returns the CPU time of the peer.
 fn watched_by(peer: &str, load: &[String], threads: usize, span: Span) -> Result<f64, String> {
     let mut command = Command::new(&load[0]);
     command.args(&load[1..]);
@@ -173,29 +180,29 @@ fn watched_by(peer: &str, load: &[String], threads: usize, span: Span) -> Result
     };
     let watcher = Running::start(command, false)?;
     if peer == "perf" {
-        attached(&watcher, threads)?;
+        wait_until_attached(&watcher, threads)?;
     }
     let usage = span.measure(&watcher)?;
     watcher.interrupt();
     let ended = watcher.wait(span.all())?;
-    // The exit status after an interrupt differs between peers; the output shows whether it
-    // watched.
+    // The exit status after an interrupt differs between peers, so the output shows whether the
+    // peer watched the threads.
     let lines = ended.stdout.lines().count() + ended.stderr.lines().count();
-    // perf trace names only threads that made a system call, which on a busy machine are few; that
-    // it has opened files for all was seen.
+    // perf trace prints only threads that made a system call, which are few on a busy machine. The
+    // function `wait_until_attached` has checked that perf opened files for all threads.
     let expected = if peer == "perf" { 1 } else { threads };
     if lines < expected {
         return Err(format!(
-            "it printed {lines} lines on {threads} threads: {}",
+            "the watcher printed only {lines} lines for {threads} threads: {}",
             ended.stderr.trim()
         ));
     }
     Ok(usage)
 }
 
-/// Waits until perf has opened its files, at least one for each thread, which takes it seconds:
-/// until there come no more.
-fn attached(perf: &Running, threads: usize) -> Result<(), String> {
+/// Waits until perf has opened its files, at least one for each thread, and opens no more. The
+/// start of perf takes seconds.
+fn wait_until_attached(perf: &Running, threads: usize) -> Result<(), String> {
     let folder = format!("/proc/{}/fd", perf.pid());
     let begin = Instant::now();
     let (mut last, mut since) = (0, Instant::now());
@@ -208,11 +215,11 @@ fn attached(perf: &Running, threads: usize) -> Result<(), String> {
             return Ok(());
         }
         if perf.has_ended() {
-            return Ok(()); // What it said is told by whoever measures it.
+            return Ok(()); // The measurement reports the output of perf.
         }
         if begin.elapsed() > START_MAX {
             return Err(format!(
-                "it had opened {files} files for {threads} threads after {START_MAX:?}"
+                "perf opened only {files} files for {threads} threads within {START_MAX:?}"
             ));
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! `bench list`: the benches, their peers, and the missing tools.
+//! The command `bench list`: the benches, their peers, and the missing tools.
 
 use crate::Bench;
 use crate::session::Session;
@@ -46,7 +46,7 @@ pub(crate) fn print(session: &Session, benches: impl Iterator<Item = &'static Be
                 bench.summary,
                 cases.join("; "),
                 bench.peers.join("; "),
-                if tools.is_empty() { "nothing of others".into() } else { tools.join(", ") },
+                if tools.is_empty() { "no other programs".into() } else { tools.join(", ") },
             )
         };
     }

@@ -1,4 +1,4 @@
-//! A program to be watched: many threads, few of them busy.
+//! A program that the watchers observe: it has many threads, of which few are busy.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::process::ExitCode;
@@ -6,22 +6,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Printed when all threads have started.
+/// The program prints this text when all threads have started.
 pub(crate) const READY: &str = "ready";
 
 const STACK: usize = 64 << 10;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// How many threads, the first one included
+    /// Number of threads, including the main thread
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     threads: u64,
-    /// It ends after so many seconds, or when its input ends
+    /// End after this number of seconds, or when the input ends
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
 }
 
-/// The shared state of all threads.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 static NEVER: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
 
@@ -35,14 +34,14 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
             STARTED.fetch_add(1, Ordering::SeqCst);
             match i {
                 i if i < busy => work(until),
-                // From 10 to 100 times a second.
+                // The rate is 10 to 100 per second.
                 i if i < busy + wakers => wake_up(10 + 90 * (i - busy) / wakers, until),
                 i => sleep(i % 2 == 0, until),
             }
         };
         let thread =
             std::thread::Builder::new().name(format!("load-{i}")).stack_size(STACK).spawn(job);
-        thread.map_err(|e| format!("thread {i} could not be started: {e}"))?;
+        thread.map_err(|e| format!("cannot start thread {i}: {e}"))?;
     }
     while STARTED.load(Ordering::SeqCst) < others as usize {
         std::thread::sleep(Duration::from_millis(1));
@@ -50,7 +49,8 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     println!("{READY}");
     let left = until.saturating_duration_since(Instant::now());
     let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-    // Nothing is ever written to it: it is ready when it is closed. An error ends the load as well.
+    // The parent writes nothing, so the input is ready when it is closed. An error also ends the
+    // load.
     let _ = poll(&mut [PollFd::new(&std::io::stdin(), PollFlags::IN)], Some(&timeout));
     Ok(ExitCode::SUCCESS)
 }

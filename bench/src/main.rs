@@ -1,27 +1,26 @@
-//! Corebeat side by side with its peers, in one run: `cargo run --release -p bench -- list |
-//! NAME...`.
+//! Measures Corebeat beside its peers in one run: `cargo run --release -p bench -- list | NAME...`.
 //!
-//! Place in the loop: beside it; knows Corebeat as users do, by its program and its libraries, and
-//! the workloads. One file a bench: `linux_watch`, `tune_count`, `run_auto`, `run_side`,
-//! `workload_naive`, `claim_phase`, `stm_map`, `stm_program`, `stm_trace`; and `lpel`, `snet`,
-//! `heartbeat`, `stm`, `scoop`, `clustered`, `probe`, `trace` and `sim` for those that share their
-//! peers. `figure` draws some of what they measure. The book's pages `measuring.md` and
-//! `measuring-libraries.md` describe each bench.
+//! Place in the loop: beside the loop. The bench uses Corebeat as users do, through its program and
+//! its libraries, and also uses the workloads. Each bench has a file: `linux_watch`, `tune_count`,
+//! `run_auto`, `run_side`, `workload_naive`, `claim_phase`, `stm_map`, `stm_program` and
+//! `stm_trace`. Benches that share their peers share a file: `lpel`, `snet`, `heartbeat`, `stm`,
+//! `scoop`, `clustered`, `probe`, `trace` and `sim`. `figure` draws some of the results. The book's
+//! pages `measuring.md` and `measuring-libraries.md` describe each bench.
 //!
 //! # Model
 //!
-//! A bench has cases; a case has subjects, which are measured in turn (A B C A B C ...); each
-//! subject of a case yields a [`row::Row`]. Each subject runs as a child process
-//! ([`child::Running`]), so that all of it can be ended.
+//! A bench has cases. A case has subjects, which take turns (A B C A B C ...). Each subject of a
+//! case yields a [`row::Row`]. Each subject runs as a child process ([`child::Running`]), so that
+//! the bench can end the subject and all its processes.
 //!
 //! # Invariants
 //!
-//! 1. No child outlives its limit, or this program (`running_past_its_limit_is_ended`; each asks
-//!    the kernel to be ended with its parent).
-//! 2. Times are never asserted; results are: a checksum that differs from the other subjects', or a
-//!    status that is not success, fails the bench (`proof_that_differs_is_refused`).
-//! 3. A tool that this machine lacks is left out with a line that explains how to get it, and is no
-//!    failure.
+//! 1. No child outlives its limit or this program (`running_past_its_limit_is_ended`; each child
+//!    asks the kernel for a signal when its parent ends).
+//! 2. Tests assert results and never times. A bench fails if the checksums of two subjects differ,
+//!    or if a status is not success (`proof_that_differs_is_refused`).
+//! 3. A bench leaves out a tool that this machine lacks and prints how to install the tool. A
+//!    missing tool is not a failure.
 
 mod apart;
 mod child;
@@ -65,15 +64,14 @@ use session::Session;
 use std::process::ExitCode;
 use tool::Tool;
 
-/// A bench.
 struct Bench {
-    /// Name of the bench; begins with the short name of its crate.
+    /// The name begins with the short name of the crate.
     name: &'static str,
-    /// The measured quantity, in a clause.
+    /// The measured quantity, as a noun phrase.
     summary: &'static str,
-    /// The peers of Corebeat.
+    /// The subjects besides Corebeat.
     peers: &'static [&'static str],
-    /// Tools of the peers and programs; cases that need a missing tool are left out.
+    /// Tools of the peers and programs. A bench leaves out the cases that need a missing tool.
     tools: &'static [Tool],
     cases: fn(&Session) -> Vec<String>,
     run: fn(&Session) -> Result<(), String>,
@@ -104,7 +102,7 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
         .chain(&sim::BENCHES)
 }
 
-/// Measures Corebeat beside its peers, in one run.
+/// Measure Corebeat beside its peers in one run
 #[derive(Parser)]
 #[command(name = "bench", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -116,33 +114,33 @@ struct Cli {
 
 #[derive(clap::Args)]
 struct Options {
-    /// Which benches; 'list' says which there are, their cases and peers, and what is missing here
+    /// Measure these benches; 'list' prints all benches with their cases, peers and missing tools
     #[arg(required = true)]
     name: Vec<String>,
-    /// One short round of each case: a trial whether all of it works
+    /// Measure one short round of each case, to check that everything works
     #[arg(long)]
     quick: bool,
-    /// One JSON object a line instead of tables
+    /// Print one JSON object per line instead of tables
     #[arg(long)]
     json: bool,
-    /// Only cases whose name has this in it
+    /// Measure only cases whose name contains this text
     #[arg(long, value_name = "SUBSTRING")]
     filter: Option<String>,
-    /// Only this subject of each case; may be given several times
+    /// Measure only this subject of each case; may be repeated
     #[arg(long, value_name = "SUBJECT")]
     only: Vec<String>,
 }
 
-/// The parts that benches start in child processes, and the drawing of their rows.
+/// The hidden parts are the programs that benches start as child processes.
 #[derive(Subcommand)]
 enum Part {
-    /// Draws the book's figures from rows, which come on standard input
+    /// Draw the figures of the book from rows on standard input
     Figure(figure::Options),
     #[command(hide = true)]
     Load(load::Options),
     #[command(hide = true)]
     Knob(knob::Options),
-    /// Runs one subject of a bench
+    /// Run one subject of a bench
     #[command(hide = true)]
     Subject { part: String, options: String },
 }
@@ -162,7 +160,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The subjects of benches that run in processes of their own.
+/// The subjects that run in processes of their own, by the name of their bench.
 const PARTS: [(&str, apart::Part); 13] = [
     ("kernel", |options| kernel::main(&apart::options(options)?)),
     ("lpel", |options| lpel::main(&apart::options(options)?)),
@@ -179,13 +177,13 @@ const PARTS: [(&str, apart::Part); 13] = [
     ("sim", |options| sim::main(&apart::options(options)?)),
 ];
 
-/// Runs one subject, and prints its value and checksum for the process that measures.
+/// Runs one subject, and prints its value and checksum for the parent process.
 fn run_subject(name: &str, options: &str) -> Result<ExitCode, String> {
     let part = PARTS.iter().find(|(known, _)| *known == name);
     let (_, part) = part.ok_or_else(|| format!("there is no part '{name}'"))?;
     let (value, checksum) = part(options)?;
     println!("value {value} checksum {checksum:016x}");
-    // Tasks that wait for more remain where they are.
+    // Blocked tasks are not joined: the process ends without them.
     std::process::exit(0);
 }
 
@@ -207,35 +205,35 @@ fn measure(options: Options) -> Result<ExitCode, String> {
     }
     if cfg!(debug_assertions) && !session.quick {
         return Err(
-            "built without optimisation: the figures are not meaningful; use cargo run --release"
+            "this program is built without optimisation, so its figures are not meaningful; use cargo run --release"
                 .into(),
         );
     }
     for bench in &chosen {
         let cases = (bench.cases)(&session);
-        if !cases.iter().any(|case| session.wants(case)) {
+        if !cases.iter().any(|case| session.selects(case)) {
             eprintln!(
-                "bench: no case of {} has the filter's text in its name: there are '{}'",
+                "bench: no case name of {} contains the text of --filter; there are '{}'",
                 bench.name,
                 cases.join("', '")
             );
             return Ok(ExitCode::from(2));
         }
     }
-    session.tell(&surroundings(session.cpus));
+    session.report(&surroundings(session.cpus));
     for bench in chosen {
         if let Err(why) = (bench.run)(&session) {
-            session.complain(format!("{}: {why}", bench.name));
+            session.record_failure(format!("{}: {why}", bench.name));
         }
     }
-    let complaints = session.complaints();
-    for complaint in &complaints {
-        eprintln!("bench: FAILED: {complaint}");
+    let failures = session.failures();
+    for failure in &failures {
+        eprintln!("bench: FAILED: {failure}");
     }
-    Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The machine of the measurement, and whether other programs use it.
+/// Describes the machine, and warns if other programs use it.
 fn surroundings(cpus: usize) -> String {
     let first = |path: &str| {
         let text = std::fs::read_to_string(path).unwrap_or_default();

@@ -2,22 +2,22 @@
 
 use std::fs;
 
-/// Bytes of pages that this process has touched, and of the tables that map them.
-pub(crate) fn held() -> Result<u64, String> {
+/// Bytes of the pages that this process has touched, and of the page tables.
+pub(crate) fn resident_bytes() -> Result<u64, String> {
     Ok(status("VmRSS:")? + status("VmPTE:")?)
 }
 
-/// How much more this process holds at once, at most, while `work` runs than before, in bytes.
+/// The largest growth of the resident memory of this process while `work` runs, in bytes.
 pub(crate) fn peak<T>(work: impl FnOnce() -> Result<T, String>) -> Result<(u64, T), String> {
-    // The kernel resets the peak: proc(5), clear_refs.
+    // This write resets the peak: proc(5), clear_refs.
     fs::write("/proc/self/clear_refs", "5")
-        .map_err(|e| format!("the peak cannot be measured: {e}"))?;
+        .map_err(|e| format!("cannot reset the peak in /proc/self/clear_refs: {e}"))?;
     let before = status("VmRSS:")?;
     let done = work()?;
     Ok((status("VmHWM:")?.saturating_sub(before), done))
 }
 
-/// The bytes of an entry of the status of this process.
+/// Reads an entry of `/proc/self/status`, in bytes.
 fn status(name: &str) -> Result<u64, String> {
     let text =
         fs::read_to_string("/proc/self/status").map_err(|e| format!("/proc/self/status: {e}"))?;
@@ -32,12 +32,12 @@ mod tests {
 
     #[test]
     fn pages_that_are_touched_count_as_held_and_in_the_peak() {
-        // Far more than other tests of this process may give back meanwhile.
+        // This size exceeds by far what other tests of this process may free meanwhile.
         const BYTES: u64 = 256 << 20;
-        let before = held().unwrap();
+        let before = resident_bytes().unwrap();
         let touched = || {
             let pages = vec![1u8; BYTES as usize];
-            let after = held()?;
+            let after = resident_bytes()?;
             Ok((std::hint::black_box(&pages).len(), after))
         };
         let (bytes, (len, after)) = peak(touched).unwrap();

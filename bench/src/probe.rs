@@ -1,12 +1,13 @@
-//! Probes on functions beside their peers: the overhead of a call in three portions.
+//! Measures probes on functions beside their peers: the overhead of a call in three portions.
 //!
-//! After Waller and Hasselbring, *A Comparison of the Influence of Different Multi-core Processors
-//! on the Runtime Overhead for Application-Level Monitoring*, 2012, section 4.1: a function without
-//! a probe (T), with one that is off (T + I), with one that collects without writing (T + I +
-//! C), and with one whose records are written (T + I + C + W). The value is without T: the
-//! function is the same with a probe and without, and both take turns. Either in laps of many
-//! calls, with a pause after each in which writers catch up; or in periods of 500 µs with one call
-//! in each, which calls itself so often (section 4.3).
+//! The portions follow Waller and Hasselbring, *A Comparison of the Influence of Different
+//! Multi-core Processors on the Runtime Overhead for Application-Level Monitoring*, 2012, section
+//! 4.1: a function without a probe (T), with a disabled probe (T + I), with a probe that collects
+//! without writing (T + I + C), and with a probe whose records are written (T + I + C + W).
+//!
+//! The value excludes T: the same function runs with and without a probe in turn. One group of
+//! benches measures laps of many calls, with a pause after each lap in which writers catch up. The
+//! other group (section 4.3) measures periods of 500 µs with one recursive call in each.
 
 mod kieker;
 mod lttng;
@@ -92,10 +93,10 @@ const TOOLS: &[Tool] = &[
     kieker::TOOLS[1],
     kieker::TOOLS[2],
 ];
-/// A case: its name, how far the probe goes, and how deep calls are nested.
+/// A case: its name, the stage that the probe reaches, and the depth of nested calls.
 type Portion<N = &'static str> = (N, Stage, u32);
 const WRITING: Portion = ("writing", Stage::Writing, 1);
-/// The last two are columns of figure 3: one CPU for all threads, and no thread but the caller's.
+/// The last two are columns of figure 3: one CPU for all threads, and no thread except the caller.
 const CALLS: [Portion; 6] = [
     ("off", Stage::Off, 1),
     ("off, recursion", Stage::Off, 64),
@@ -104,7 +105,7 @@ const CALLS: [Portion; 6] = [
     ("writing, one CPU", Stage::OneCpu, 1),
     ("writing, synchronous", Stage::Synchronous, 1),
 ];
-/// Figure 4: what a call costs must not grow with their number.
+/// Figure 4: the cost of a call must not grow with the number of calls.
 const DEPTHS: [u32; 5] = [2, 16, 32, 64, 128];
 
 fn depths() -> impl Iterator<Item = Portion<String>> {
@@ -114,14 +115,14 @@ fn depths() -> impl Iterator<Item = Portion<String>> {
     stages.into_iter().flat_map(move |stage| DEPTHS.map(|depth| case(stage, depth)))
 }
 
-/// Calls of a lap: as many as buffers have room for.
+/// Calls of a lap, which fit into the buffers.
 const CALLS_A_LAP: u32 = 32_768;
-/// Laps that are measured, after one that warms up.
+/// Measured laps, after one lap that warms up.
 const LAPS: u32 = 20;
-/// After each lap.
+/// Pause after each lap.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often a function is called that calls itself, and how often in all, with a probe and without
-/// by turns.
+/// The interval between recursive calls, and their number. Calls with and without a probe take
+/// turns.
 const PERIOD: Duration = Duration::from_micros(500);
 const PERIODS: usize = 2_000;
 
@@ -138,10 +139,10 @@ enum Subject {
 }
 
 impl Subject {
-    /// Whether it can do that, and is here.
+    /// Whether the subject supports the stage and the figure, and its tools are installed.
     fn does(self, session: &Session, figure: Figure, stage: Stage) -> bool {
         match self {
-            // These write with a thread or a process of their own, or not at all.
+            // These two peers write with a separate thread or process, or not at all.
             Subject::Fastrace | Subject::Opentelemetry => stage != Stage::Synchronous,
             Subject::Lttng | Subject::Kieker
                 if stage == Stage::Synchronous || figure == Figure::Period =>
@@ -205,13 +206,12 @@ fn run<N: ToString>(
     })
 }
 
-/// Calls of a lap. In a quick session the buffers have room for the calls of all laps: no record is
-/// lost, however late the writers run.
+/// Calls of a lap. In a quick session the buffers have room for the calls of all laps, so no record
+/// is lost even if the writers run late.
 fn calls_a_lap(session: &Session) -> u32 {
     if session.quick { CALLS_A_LAP / 16 } else { CALLS_A_LAP }
 }
 
-/// One subject.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
     subject: Subject,
@@ -223,12 +223,13 @@ pub(crate) struct Options {
     folder: std::path::PathBuf,
 }
 
-/// Ends what was set up after so many calls: everything is written then, and nothing is missing.
+/// Ends the recording after the given number of calls. At the end all records are written, and the
+/// function fails if a record is missing.
 type End = Box<dyn FnOnce(f64) -> Result<(), String>>;
 
-/// The child's side.
+/// The main function of the child.
 pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
-    // Threads that are started run where who starts them does.
+    // Threads inherit the CPU of the thread that starts them.
     let pin_here = || cpus().first().map(|cpu| pin(*cpu));
     if options.stage == Stage::OneCpu {
         pin_here();
@@ -240,7 +241,7 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
         Subject::Fastrace => (fastrace, set_up_fastrace(options.stage, &path)?),
         Subject::Opentelemetry => (opentelemetry, set_up_opentelemetry(options.stage, &path)?),
         Subject::Lttng | Subject::Kieker => {
-            return Err("this one is a program of another language".into());
+            return Err("this subject is a program in another language".into());
         }
     };
     pin_here();
@@ -282,7 +283,7 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     Ok((value, sum))
 }
 
-/// One call a period, which calls itself: what all of them take together.
+/// Measures one recursive call per period, and returns the time of all its nested calls.
 fn measure_periods(options: &Options, call: Call, end: End) -> Result<(f64, u64), String> {
     let periods = if options.laps > 1 { PERIODS } else { PERIODS / 100 };
     let (mut sum, mut plain_ns, mut with_ns) = (0u64, Vec::new(), Vec::new());
@@ -306,7 +307,7 @@ fn measure_periods(options: &Options, call: Call, end: End) -> Result<(f64, u64)
     Ok((steady(&with_ns) - steady(&plain_ns), sum))
 }
 
-/// Does something in a trace of its own, for as many spans as fastrace keeps of one.
+/// Runs a function in a trace of its own, because fastrace limits the spans of a trace.
 fn in_root<T>(options: &Options, f: impl FnOnce() -> T) -> T {
     if options.subject != Subject::Fastrace || options.stage == Stage::Off {
         return f();
@@ -322,11 +323,11 @@ fn cpu_ns() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// A function, and how often it is to call itself.
+/// A function whose argument is the depth of its recursion.
 type Call = fn(u32) -> u32;
 
-/// The called function, without a probe. Its recursive result is hidden from the
-/// compiler, which makes a loop of it otherwise, and of those with probes it does not.
+/// The function without a probe. `black_box` hides the recursive result, because the compiler would
+/// otherwise turn this function into a loop, but not the functions with probes.
 #[inline(never)]
 fn plain(depth: u32) -> u32 {
     if depth == 0 { black_box(1) } else { black_box(plain(depth - 1)) + 1 }
@@ -355,7 +356,7 @@ static TRACER: OnceLock<SdkTracer> = OnceLock::new();
 #[inline(never)]
 fn opentelemetry(depth: u32) -> u32 {
     let call = |_| if depth == 0 { black_box(1) } else { black_box(opentelemetry(depth - 1)) + 1 };
-    TRACER.get().expect("it was set up").in_span("call", call)
+    TRACER.get().expect("main sets the tracer").in_span("call", call)
 }
 
 fn set_up_corebeat(stage: Stage, path: &Path) -> Result<End, String> {
@@ -378,7 +379,7 @@ fn set_up_corebeat(stage: Stage, path: &Path) -> Result<End, String> {
 fn set_up_tracing(stage: Stage, path: &Path) -> Result<End, String> {
     fn subscribe(writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static, level: LevelFilter) {
         let subscriber = tracing_subscriber::fmt().with_writer(writer).with_max_level(level);
-        // One line for a span, when it is over, with how long it was.
+        // A span writes one line with its duration when it ends.
         subscriber.with_span_events(FmtSpan::CLOSE).with_ansi(false).init();
     }
     match stage {
@@ -402,7 +403,7 @@ fn set_up_tracing(stage: Stage, path: &Path) -> Result<End, String> {
     Ok(Box::new(|_| Ok(())))
 }
 
-/// Takes the time of spans, and nothing else.
+/// Measures the duration of spans and discards it.
 struct Times;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Times {
@@ -418,7 +419,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Times {
     }
 }
 
-/// Writes spans as text, or leaves it.
+/// Writes spans as text, or discards them.
 struct Lines(Option<BufWriter<File>>);
 
 impl Reporter for Lines {
@@ -449,16 +450,17 @@ fn set_up_fastrace(stage: Stage, path: &Path) -> Result<End, String> {
     }))
 }
 
-/// As many spans as a lap has are kept.
-const SPANS_KEPT: usize = 2 * CALLS_A_LAP as usize;
+/// Limit of the queue, which holds the spans of a lap.
+const SPANS_MAX: usize = 2 * CALLS_A_LAP as usize;
 
-/// Writes spans as text, or leaves it; counts them.
+/// Writes spans as text or discards them, and counts them.
 #[derive(Debug)]
 struct Spans(Option<Mutex<BufWriter<File>>>, Arc<AtomicU64>);
 
 impl SpanExporter for Spans {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        // Relaxed: it is read when all is over.
+        // Relaxed: the count is read after the shutdown of the provider, which joins the exporting
+        // thread.
         self.1.fetch_add(batch.len() as u64, Ordering::Relaxed);
         if let Some(file) = &self.0 {
             let mut file = file.lock().expect("no holder of the lock panics");
@@ -491,8 +493,8 @@ fn set_up_opentelemetry(stage: Stage, path: &Path) -> Result<End, String> {
     };
     let exported = Arc::new(AtomicU64::new(0));
     let batches = BatchConfigBuilder::default()
-        .with_max_queue_size(SPANS_KEPT)
-        .with_max_export_batch_size(SPANS_KEPT / 16)
+        .with_max_queue_size(SPANS_MAX)
+        .with_max_export_batch_size(SPANS_MAX / 16)
         .with_scheduled_delay(PAUSE);
     let exporter = Spans(file.map(Mutex::new), exported.clone());
     let processor =

@@ -1,4 +1,4 @@
-//! Programs that are measured: the embedded workloads, OpenMP programs from `bench/programs`, and
+//! The measured programs: the embedded workloads, OpenMP programs from `bench/programs`, and
 //! programs from Debian.
 
 use crate::child::{Running, last_line};
@@ -20,15 +20,15 @@ const PLACEHOLDER: &str = "{threads}";
 /// The OpenMP programs, by the names of their sources.
 pub(crate) const OPENMP: [&str; 5] = ["ep", "cg", "sp", "lu", "phase"];
 
-/// Which programs from Debian, and what they come from.
+/// The programs from Debian, and the tools that contain them.
 pub(crate) const DEBIAN: [(&str, Tool); 4] =
     [("pbzip2", PBZIP2), ("7z", SEVEN_ZIP), ("xz", XZ), ("sysbench", SYSBENCH)];
 
-/// How the thread count is passed.
+/// The way in which a program receives its thread count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum ThreadSetting {
     ByArgument,
-    /// In `OMP_NUM_THREADS`: Corebeat can change it while the program runs.
+    /// In `OMP_NUM_THREADS`. Corebeat can change the count while the program runs.
     ByOpenMp,
 }
 
@@ -37,33 +37,33 @@ pub(crate) enum Told {
 enum Proof {
     /// The word after this text on standard output.
     Word(&'static str),
-    /// The content of a file, which is deleted before each run. It may be another for each thread
-    /// count, as compressors cut their input up.
+    /// The content of a file, which is deleted before each run. The content may depend on the
+    /// thread count, because compressors divide their input.
     File(PathBuf),
 }
 
-/// Results of runs that must be the same.
+/// The results of runs, of which those with the same key must be equal.
 #[derive(Debug, Default)]
 pub(crate) struct Agreement(Mutex<BTreeMap<usize, String>>);
 
 impl Agreement {
-    /// Compares a result with the first of its kind.
+    /// Compares a result with the first result of its kind.
     pub(crate) fn admit(&self, kind: usize, proof: String) -> Result<(), String> {
         let mut known = self.0.lock().unwrap_or_else(|e| e.into_inner());
         let first = known.entry(kind).or_insert_with(|| proof.clone());
         if *first == proof {
             Ok(())
         } else {
-            Err(format!("its result is {proof}, the first was {first}"))
+            Err(format!("the result of the program is {proof}, the first was {first}"))
         }
     }
 }
 
-/// A program, ready to be started with any thread count.
+/// A program that can be started with any thread count.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
-    pub(crate) told: Told,
+    pub(crate) thread_setting: ThreadSetting,
     command: Vec<String>,
     proof: Proof,
 }
@@ -80,13 +80,13 @@ impl Program {
         let command = [&corebeat, "workload", name, "--threads", PLACEHOLDER, "--scale", &scale];
         Ok(Program {
             name,
-            told: Told::ByArgument,
+            thread_setting: ThreadSetting::ByArgument,
             command: command.map(str::to_owned).into(),
             proof: Proof::Word("checksum "),
         })
     }
 
-    /// A program of [`OPENMP`], compiled. `None` if there is no compiler.
+    /// A compiled program of [`OPENMP`]. `None` without a compiler.
     pub(crate) fn openmp(
         session: &Session,
         name: &'static str,
@@ -109,10 +109,12 @@ impl Program {
             "cg" => 95.0 * core_s,
             "sp" => 40.0 * core_s.cbrt(),
             "lu" => 40.0 * core_s.cbrt(),
-            // At two threads its shared phases take five times as long as at one.
+            // With two threads, the shared phases of this program take five times as long as with
+            // one.
             _ => (1.0 * core_s).min(100_000.0),
         };
-        // Beyond these the programs take no size; a machine so large has shorter runs.
+        // The programs accept no larger sizes. On very large machines the runs are therefore
+        // shorter.
         let size_max = match name {
             "cg" => 6_000.0,
             "sp" | "lu" => 500.0,
@@ -121,13 +123,13 @@ impl Program {
         let size = size.min(size_max).round().max(2.0);
         Ok(Some(Program {
             name,
-            told: Told::ByOpenMp,
+            thread_setting: ThreadSetting::ByOpenMp,
             command: vec![binary.to_string_lossy().into_owned(), size.to_string()],
             proof: Proof::Word("checksum "),
         }))
     }
 
-    /// A program of [`DEBIAN`]. `None` if it is not here.
+    /// A program of [`DEBIAN`]. `None` if the program is not installed.
     pub(crate) fn debian(
         session: &Session,
         name: &'static str,
@@ -147,8 +149,7 @@ impl Program {
         let made = |ending| PathBuf::from(format!("{}.{ending}", file.display()));
         let (command, proof): (String, Proof) = match name {
             "pbzip2" => (format!("pbzip2 -kfp{PLACEHOLDER} FILE"), Proof::File(made("bz2"))),
-            // It would add to an archive that is there, and stumbles over what a killed one has
-            // left.
+            // 7z adds to an existing archive, and fails on the temporary files of a killed run.
             "7z" => {
                 let compress = format!("exec 7z a -bd -y -mx=1 -mmt={PLACEHOLDER} FILE.7z FILE");
                 (format!("rm -f FILE.7z FILE.7z.tmp*; {compress}"), Proof::File(made("7z")))
@@ -171,39 +172,39 @@ impl Program {
             "7z" => vec!["sh".to_owned(), "-c".into(), command],
             _ => command.split(' ').map(str::to_owned).collect(),
         };
-        Ok(Some(Program { name, told: Told::ByArgument, command, proof }))
+        Ok(Some(Program { name, thread_setting: ThreadSetting::ByArgument, command, proof }))
     }
 
-    /// The command with `{threads}` in it, for `corebeat tune`.
+    /// The command with the placeholder `{threads}`, for `corebeat tune`.
     pub(crate) fn template(&self) -> &[String] {
         &self.command
     }
 
     /// The command that runs the program with a thread count, after the words of its launcher.
-    pub(crate) fn command(&self, starter: &[String], threads: usize) -> Command {
+    pub(crate) fn command(&self, launcher: &[String], threads: usize) -> Command {
         let words = self.command.iter().map(|a| a.replace(PLACEHOLDER, &threads.to_string()));
-        let mut words = starter.iter().cloned().chain(words);
+        let mut words = launcher.iter().cloned().chain(words);
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words);
-        if self.told == Told::ByOpenMp {
+        if self.thread_setting == ThreadSetting::ByOpenMp {
             command.env("OMP_NUM_THREADS", threads.to_string());
         }
         command
     }
 
-    /// Times a run, whose result must agree with those before.
+    /// Times a run. The result must agree with the earlier results.
     pub(crate) fn timed(
         &self,
-        starter: &[String],
+        launcher: &[String],
         threads: usize,
         limit: Duration,
         agreement: &Agreement,
     ) -> Result<Measured, String> {
         if let Proof::File(path) = &self.proof {
-            // It may not be there yet.
+            // The file may not exist yet.
             let _ = std::fs::remove_file(path);
         }
-        let ended = Running::start(self.command(starter, threads), false)?.wait(limit)?;
+        let ended = Running::start(self.command(launcher, threads), false)?.wait(limit)?;
         if ended.status.is_none() {
             return Ok(Measured::Over(ended.wall_s));
         }
@@ -214,25 +215,30 @@ impl Program {
                 (
                     0,
                     word.ok_or_else(|| {
-                        format!("it printed no '{before}' but: {}", last_line(&ended.stdout))
+                        format!(
+                            "the program did not print '{before}'; its last line is: {}",
+                            last_line(&ended.stdout)
+                        )
                     })?,
                 )
             }
-            Proof::File(path) => {
-                (threads, hash(path).map_err(|e| format!("it left no {}: {e}", path.display()))?)
-            }
+            Proof::File(path) => (
+                threads,
+                hash(path)
+                    .map_err(|e| format!("cannot read the output file {}: {e}", path.display()))?,
+            ),
         };
         agreement.admit(kind, proof)?;
         Ok(Measured::Value(ended.wall_s))
     }
 }
 
-/// The scale of a workload that keeps one core busy for so long, as far as there is one.
+/// The scale of a workload that keeps one core busy for `core_s` seconds, within the valid range.
 pub(crate) fn scale(core_s: f64) -> f64 {
     (core_s / 9.0).clamp(1e-6, SCALE_MAX)
 }
 
-/// The workloads' names.
+/// The names of the workloads.
 pub(crate) fn workloads() -> impl Iterator<Item = &'static str> {
     Workload::all().iter().map(|w| w.name)
 }
@@ -242,7 +248,7 @@ pub(crate) fn threads(count: usize) -> String {
     if count == 1 { "1 thread".into() } else { format!("{count} threads") }
 }
 
-/// The word after the first place of a text.
+/// The word after the first occurrence of a text.
 pub(crate) fn word_after(text: &str, before: &str) -> Option<String> {
     let rest = text.split_once(before)?.1;
     let word = rest.trim_start().split(|c: char| c.is_whitespace() || c == ',').next()?;

@@ -1,19 +1,16 @@
-//! Subjects measured in turn: A B C A B C, so that what changes on the machine meanwhile meets all
-//! of them.
+//! Measures subjects in turn (A B C A B C), so that a change of the machine affects all subjects.
 
 use crate::line;
 use crate::row::{Better, Series, Table, figure};
 use crate::session::Session;
 
-/// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Measured {
     Value(f64),
-    /// Ended at its limit; the true value is larger.
+    /// The run was ended at its limit. The true value is larger.
     Over(f64),
 }
 
-/// A subject of a measurement.
 pub(crate) struct Subject<'a> {
     name: String,
     measure: Box<dyn FnMut() -> Result<Measured, String> + 'a>,
@@ -28,7 +25,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// The values of all subjects, in their order, and the cost of a cache line before each round.
+/// The values of all subjects in their order, and the cost of a cache line before each round.
 pub(crate) struct Rounds {
     pub(crate) series: Vec<Series>,
     pub(crate) line_ns: Vec<f64>,
@@ -46,8 +43,8 @@ pub(crate) fn measure(
     session.emit(&Table { bench, case: case.to_owned(), unit, better, series, line_ns });
 }
 
-/// Measures each subject once a round. One that failed, or was ended at its limit, is not measured
-/// again in this case: further rounds would only take time.
+/// Measures each subject once per round. A subject that failed, or that was ended at its limit, is
+/// not measured again in this case, because more rounds would only take time.
 pub(crate) fn interleave(
     session: &Session,
     case: &str,
@@ -55,10 +52,12 @@ pub(crate) fn interleave(
     mut subjects: Vec<Subject>,
 ) -> Rounds {
     let all: Vec<String> = subjects.iter().map(|s| s.name.clone()).collect();
-    subjects.retain(|s| session.wants_subject(&s.name));
+    subjects.retain(|s| session.selects_subject(&s.name));
     if subjects.is_empty() {
-        session
-            .complain(format!("{case}: no subject is called so: there are '{}'", all.join("', '")));
+        session.record_failure(format!(
+            "{case}: no subject has this name; there are '{}'",
+            all.join("', '")
+        ));
     }
     let mut series: Vec<Series> =
         subjects.iter().map(|s| Series { subject: s.name.clone(), ..Series::default() }).collect();
@@ -83,11 +82,11 @@ pub(crate) fn interleave(
                 }
                 Err(why) => {
                     out[i] = true;
-                    session.complain(format!("{case}, {}: {why}", subject.name));
+                    session.record_failure(format!("{case}, {}: {why}", subject.name));
                     continue;
                 }
             };
-            session.tell(&format!(
+            session.report(&format!(
                 "{case}, round {round} of {}: {} {shown}",
                 session.rounds(),
                 subject.name
@@ -103,7 +102,7 @@ mod tests {
     use std::cell::RefCell;
 
     #[test]
-    fn interleave_takes_turns_and_drops_who_failed_or_was_cut() {
+    fn interleave_takes_turns_and_drops_subjects_that_failed_or_were_cut() {
         let session = Session::new(false, true, None, Vec::new()).unwrap();
         let order = RefCell::new(String::new());
         let subject = |name: &'static str, measured: Result<Measured, String>| {
@@ -123,6 +122,6 @@ mod tests {
         assert_eq!(order.take(), "abcdadadadad");
         assert_eq!((rounds.series[0].values.len(), rounds.series[1].cut_runs), (5, 1));
         assert!(rounds.series[2].values.is_empty());
-        assert_eq!(session.complaints(), ["case, c: wrong"]);
+        assert_eq!(session.failures(), ["case, c: wrong"]);
     }
 }

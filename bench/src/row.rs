@@ -3,22 +3,21 @@
 use serde::Serialize;
 use std::fmt;
 
-/// Which values are good.
+/// Whether lower or higher values are better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Better {
     Lower,
     Higher,
-    /// The value describes, and is neither good nor bad.
+    /// The value is descriptive.
     Neither,
 }
 
-/// The values of one subject.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Series {
     pub(crate) subject: String,
     pub(crate) values: Vec<f64>,
-    /// So many of the values are of runs that were ended at their limit: the true ones are larger.
+    /// Number of runs that were ended at their limit. Their true values are larger.
     pub(crate) cut_runs: usize,
 }
 
@@ -34,10 +33,10 @@ pub(crate) struct Row<'a> {
     min: f64,
     max: f64,
     runs: usize,
-    /// Absent where it is 0.
+    /// Absent if 0.
     #[serde(skip_serializing_if = "is_zero")]
     cut_runs: usize,
-    /// The cost of moving a cache line between two cores; absent on one core.
+    /// The cost of moving a cache line between two cores. Absent on one core.
     #[serde(skip_serializing_if = "Option::is_none")]
     line_ns: Option<f64>,
 }
@@ -53,13 +52,13 @@ pub(crate) struct Table {
     pub(crate) case: String,
     pub(crate) unit: &'static str,
     pub(crate) better: Better,
-    /// Corebeat first.
+    /// Corebeat is the first entry.
     pub(crate) series: Vec<Series>,
-    /// The cost of moving a cache line, before each round.
+    /// The cost of moving a cache line, measured before each round.
     pub(crate) line_ns: Vec<f64>,
 }
 
-/// The middle one, or the mean of the two in the middle. `None` if there are none.
+/// Returns the middle value, or the mean of the two middle values. `None` without values.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -72,8 +71,8 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
 }
 
 impl Series {
-    /// Whether the median is only a lower bound: a run that was ended is at least as long as all
-    /// that were not, so more than half of the values must be known.
+    /// Whether the median is only a lower bound. A run that was ended takes at least as long as
+    /// every other run, so the median is exact if more than half of the runs were not ended.
     fn is_cut(&self) -> bool {
         self.cut_runs * 2 >= self.values.len() && self.cut_runs > 0
     }
@@ -96,17 +95,17 @@ impl Table {
         })
     }
 
-    /// One object a line. A subject without a value has no row.
+    /// Prints one object per line. A subject without a value has no row.
     pub(crate) fn json(&self) -> String {
         let rows = self.series.iter().filter_map(|s| self.row(s));
         rows.map(|row| {
-            serde_json::to_string(&row).expect("a row has only texts and numbers") + "\n"
+            serde_json::to_string(&row).expect("a row contains only strings and numbers") + "\n"
         })
         .collect()
     }
 }
 
-/// Three digits that matter.
+/// Formats a value with three significant digits.
 pub(crate) fn figure(x: f64) -> String {
     match x.abs() {
         a if a >= 100.0 => format!("{x:.0}"),

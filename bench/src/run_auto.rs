@@ -1,9 +1,9 @@
-//! `corebeat run --policy auto` with unmodified programs, beside settings by hand.
+//! Measures `corebeat run --policy auto` with unmodified programs, beside manual settings.
 
 use crate::Bench;
-use crate::apart::myself;
+use crate::apart::own_path;
 use crate::child::Running;
-use crate::program::{Agreement, DEBIAN, OPENMP, Program, Told, threads, workloads};
+use crate::program::{Agreement, DEBIAN, OPENMP, Program, ThreadSetting, threads, workloads};
 use crate::round::{self, Subject};
 use crate::row::Better;
 use crate::session::Session;
@@ -29,8 +29,8 @@ pub(crate) const BENCH: Bench = Bench {
     run,
 };
 
-/// The settings by hand of programs that cannot change their thread count.
-const LEVERS: [(&str, &[&str]); 7] = [
+/// The manual settings for programs that cannot change their thread count.
+const KNOBS: [(&str, &[&str]); 7] = [
     ("slice 3 ms", &["--slice-ms=3"]),
     ("slice 20 ms", &["--slice-ms=20"]),
     ("slice 100 ms", &["--slice-ms=100"]),
@@ -40,16 +40,16 @@ const LEVERS: [(&str, &[&str]); 7] = [
     ("one CPU a thread", &["--pin"]),
 ];
 
-/// A run on all CPUs with as many threads as CPUs.
+/// The time of a run on all CPUs with one thread per CPU.
 const RUN_S: f64 = 5.0;
-/// The launcher's trial is ended after this.
+/// The limit of the trial of a launcher.
 const TRIAL_MAX: Duration = Duration::from_secs(10);
-/// A machine of many CPUs has about so many counts tried by hand.
+/// Approximate limit of the manual thread counts, which applies to machines with many CPUs.
 const COUNTS_MAX: usize = 4;
 
-/// By how much less a workload that spins at barriers is given with more threads than CPUs, for
-/// each factor squared: a barrier then takes slices instead of microseconds, and no run would end
-/// within its limit.
+/// The share of the work for a workload that spins at barriers and has more threads than CPUs. The
+/// share is divided by the square of the factor: a barrier then takes time slices instead of
+/// microseconds, and no run would end within its limit.
 const SPIN_SHARE: f64 = 1.0 / 15.0;
 
 fn factors(session: &Session) -> &'static [usize] {
@@ -68,7 +68,7 @@ fn run(session: &Session) -> Result<(), String> {
     let knobs = knobs(session)?;
     for name in names() {
         let factors: Vec<usize> =
-            factors(session).iter().copied().filter(|&f| session.wants(&case(name, f))).collect();
+            factors(session).iter().copied().filter(|&f| session.selects(&case(name, f))).collect();
         if factors.is_empty() {
             continue;
         }
@@ -80,7 +80,7 @@ fn run(session: &Session) -> Result<(), String> {
     Ok(())
 }
 
-/// A program, sized for a case. `None` if something for it is missing.
+/// A program with the size of a case. `None` if a tool is missing.
 fn program(
     session: &Session,
     name: &'static str,
@@ -98,19 +98,22 @@ fn program(
     Program::workload(session, name, core_s * share).map(Some)
 }
 
-/// The knobs that work here, as words before a command.
+/// The settings that work on this machine, as words before a command.
 fn knobs(session: &Session) -> Result<Vec<(&'static str, Vec<String>)>, String> {
-    let myself = myself()?;
+    let own_path = own_path()?;
     let mut knobs = Vec::new();
-    for (name, flags) in LEVERS {
+    for (name, flags) in KNOBS {
         let flags = flags.iter().map(|&f| f.to_owned());
-        let starter: Vec<String> =
-            [myself.clone(), "knob".into()].into_iter().chain(flags).chain(["--".into()]).collect();
-        let mut command = Command::new(&starter[0]);
-        command.args(&starter[1..]).arg("true");
+        let launcher: Vec<String> = [own_path.clone(), "knob".into()]
+            .into_iter()
+            .chain(flags)
+            .chain(["--".into()])
+            .collect();
+        let mut command = Command::new(&launcher[0]);
+        command.args(&launcher[1..]).arg("true");
         let tried = Running::start(command, false)?.wait(TRIAL_MAX)?;
         match tried.check() {
-            Ok(()) => knobs.push((name, starter)),
+            Ok(()) => knobs.push((name, launcher)),
             Err(why) => session.skip(format!("{name}: {why}")),
         }
     }
@@ -129,14 +132,14 @@ fn measure(
     let corebeat =
         [&corebeat, "run", "--policy", "auto", "--report", "none", "--"].map(str::to_owned);
     let agreement = Agreement::default();
-    let timed = |starter: &[String], count: usize| {
-        program.timed(starter, count, session.run_max(), &agreement)
+    let timed = |launcher: &[String], count: usize| {
+        program.timed(launcher, count, session.run_max(), &agreement)
     };
     let mut subjects = vec![
         Subject::new("corebeat", || timed(&corebeat, count)),
         Subject::new("plain", || timed(&[], count)),
     ];
-    if program.told == Told::ByOpenMp {
+    if program.thread_setting == ThreadSetting::ByOpenMp {
         let step = session.cpus.div_ceil(COUNTS_MAX);
         let by_hand = (1..=session.cpus).filter(|n| *n == 1 || *n == session.cpus || n % step == 0);
         for by_hand in by_hand.filter(|&n| n != count) {
@@ -146,9 +149,9 @@ fn measure(
             }));
         }
     } else if factor > 1 {
-        for (name, starter) in knobs {
+        for (name, launcher) in knobs {
             let timed = &timed;
-            subjects.push(Subject::new(*name, move || timed(starter, count)));
+            subjects.push(Subject::new(*name, move || timed(launcher, count)));
         }
     }
     round::measure(session, BENCH.name, &case, ("s", Better::Lower), subjects);

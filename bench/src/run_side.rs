@@ -1,5 +1,5 @@
-//! Two to four programs side by side, each steered by a `corebeat run --policy auto` of its own,
-//! beside the programs alone.
+//! Measures two to four programs side by side. Each program runs under its own `corebeat run
+//! --policy auto`, or unsteered.
 
 use crate::Bench;
 use crate::program::{Agreement, DEBIAN, Program, workloads};
@@ -26,8 +26,9 @@ fn names() -> Vec<&'static str> {
     workloads().chain(DEBIAN.iter().map(|d| d.0).filter(|n| ["pbzip2", "7z"].contains(n))).collect()
 }
 
-/// Neighbours in the list of programs, which is a ring: each program is in one pair, one group of
-/// three and one of four, some in two. The groups are not selected.
+/// Neighbours in the list of programs, which forms a ring. Each program is in one pair, one group
+/// of three and one group of four, and some programs are in two. The groups are not selected by
+/// result.
 fn groups(session: &Session) -> Vec<Vec<&'static str>> {
     let names = names();
     let sizes = if session.quick { 2..=2 } else { 2..=4 };
@@ -46,18 +47,18 @@ fn run(session: &Session) -> Result<(), String> {
         [&corebeat, "run", "--policy", "auto", "--report", "none", "--"].map(str::to_owned);
     for names in groups(session) {
         let case = names.join(" + ");
-        if !session.wants(&case) {
+        if !session.selects(&case) {
             continue;
         }
         let programs: Option<Vec<Program>> =
             names.iter().map(|name| program(session, name)).collect::<Result<_, _>>()?;
         let Some(programs) = programs else { continue };
         let agreements: Vec<Agreement> = programs.iter().map(|_| Agreement::default()).collect();
-        // Programs that would end together may end one after the other: the mean falls without
-        // a gain. So both values are reported.
+        // If programs that would end together end one after the other, the mean falls without a
+        // gain. Therefore the bench reports both values.
         let means = [RefCell::default(), RefCell::default()];
-        let all = |starter: &[String], means: &RefCell<Vec<f64>>| {
-            let (mean_s, last) = together(session, &programs, starter, &agreements)?;
+        let all = |launcher: &[String], means: &RefCell<Vec<f64>>| {
+            let (mean_s, last) = together(session, &programs, launcher, &agreements)?;
             means.borrow_mut().push(mean_s);
             Ok(last)
         };
@@ -88,12 +89,11 @@ fn program(session: &Session, name: &'static str) -> Result<Option<Program>, Str
     Program::debian(session, name, core_s)
 }
 
-/// Starts all: the mean of the times from there to their ends, and the time until the last has
-/// ended.
+/// Starts all programs. Returns the mean of their times, and the time until the last program ends.
 fn together(
     session: &Session,
     programs: &[Program],
-    starter: &[String],
+    launcher: &[String],
     agreements: &[Agreement],
 ) -> Result<(f64, Measured), String> {
     let all: Vec<Result<Measured, String>> = thread::scope(|scope| {
@@ -102,12 +102,12 @@ fn together(
             .iter()
             .zip(agreements)
             .map(|(program, agreement)| {
-                scope.spawn(move || program.timed(starter, threads, limit, agreement))
+                scope.spawn(move || program.timed(launcher, threads, limit, agreement))
             })
             .collect();
         started
             .into_iter()
-            .map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+            .map(|t| t.join().unwrap_or_else(|_| Err("a measuring thread panicked".into())))
             .collect()
     });
     let (mut sum_s, mut last_s, mut is_cut) = (0.0, 0.0_f64, false);

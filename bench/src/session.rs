@@ -1,4 +1,4 @@
-//! One run of this program: what was asked for, where rows go, what went wrong.
+//! The state of one run of the bench: its options, its output, and its failures.
 
 use crate::corebeat;
 use crate::row::Table;
@@ -26,7 +26,7 @@ pub(crate) struct Session {
     corebeat: OnceCell<Result<PathBuf, String>>,
     library: OnceCell<Result<PathBuf, String>>,
     skipped: RefCell<Vec<String>>,
-    complaints: RefCell<Vec<String>>,
+    failures: RefCell<Vec<String>>,
 }
 
 impl Session {
@@ -37,9 +37,9 @@ impl Session {
         only: Vec<String>,
     ) -> Result<Self, String> {
         let folder = tempfile::Builder::new().prefix("corebeat-bench-").tempdir();
-        let folder = folder.map_err(|e| format!("no temporary folder: {e}"))?;
+        let folder = folder.map_err(|e| format!("cannot create a temporary folder: {e}"))?;
         remove_at_signal(folder.path().to_owned())
-            .map_err(|e| format!("cannot take signals: {e}"))?;
+            .map_err(|e| format!("cannot install a signal handler: {e}"))?;
         Ok(Session {
             quick,
             json,
@@ -50,62 +50,61 @@ impl Session {
             corebeat: OnceCell::new(),
             library: OnceCell::new(),
             skipped: RefCell::default(),
-            complaints: RefCell::default(),
+            failures: RefCell::default(),
         })
     }
 
-    /// How often each subject of a case is measured.
+    /// Rounds of each subject of a case.
     pub(crate) fn rounds(&self) -> usize {
         if self.quick { 1 } else { ROUNDS }
     }
 
-    /// How much work a program is given that is to keep all CPUs busy for `wall_s` seconds, in
-    /// seconds of one core.
+    /// The work that keeps all CPUs busy for `wall_s` seconds, in seconds of one core.
     pub(crate) fn core_s(&self, wall_s: f64) -> f64 {
         match (self.quick, cfg!(debug_assertions)) {
             (false, _) => wall_s * self.cpus as f64,
             (true, false) => wall_s * self.cpus as f64 / 25.0,
-            // As little as programs take: code that is not optimised runs twenty times as long.
+            // The smallest size that programs accept: unoptimised code takes twenty times as long.
             (true, true) => 1e-5,
         }
     }
 
-    /// A run of a program is ended after this, and counts as longer.
+    /// The limit of a run. A run that reaches the limit is ended and counts as longer.
     pub(crate) fn run_max(&self) -> Duration {
         Duration::from_secs(if self.quick { 1 } else { 20 })
     }
 
-    /// Whether the filter lets a case pass.
-    pub(crate) fn wants(&self, case: &str) -> bool {
+    /// Whether the filter selects a case.
+    pub(crate) fn selects(&self, case: &str) -> bool {
         self.filter.as_ref().is_none_or(|f| case.contains(f))
     }
 
-    /// Whether all subjects are to be measured.
-    pub(crate) fn wants_all_subjects(&self) -> bool {
+    /// Whether all subjects are measured.
+    pub(crate) fn selects_all_subjects(&self) -> bool {
         self.only.is_empty()
     }
 
-    /// Whether a subject is to be measured.
-    pub(crate) fn wants_subject(&self, name: &str) -> bool {
+    /// Whether a subject is measured.
+    pub(crate) fn selects_subject(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|o| o == name)
     }
 
-    /// A folder for files, gone at the end.
+    /// A folder for files. The folder is removed at the end.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The program `corebeat`, built on the first call.
+    /// The path of the program `corebeat`, which the first call builds.
     pub(crate) fn corebeat(&self) -> Result<&Path, String> {
         self.corebeat.get_or_init(corebeat::build).as_deref().map_err(Clone::clone)
     }
 
-    /// The folder with `libcorebeat.so`, built on the first call.
+    /// The folder with `libcorebeat.so`, which the first call builds.
     pub(crate) fn library(&self) -> Result<&Path, String> {
         self.library.get_or_init(corebeat::build_library).as_deref().map_err(Clone::clone)
     }
 
-    /// Whether a tool is here; says so, once, where it is not.
+    /// Whether a tool is installed. Reports a missing tool once.
     pub(crate) fn has(&self, tool: Tool) -> bool {
         let here = tool.path().is_some();
         if !here {
@@ -114,29 +113,29 @@ impl Session {
         here
     }
 
-    /// Says, once, that something is left out.
+    /// Reports once that something is left out.
     pub(crate) fn skip(&self, why: String) {
         let mut skipped = self.skipped.borrow_mut();
         if !skipped.contains(&why) {
-            self.tell(&format!("left out: {why}"));
+            self.report(&format!("left out: {why}"));
             skipped.push(why);
         }
     }
 
-    /// A line about how far we are.
-    pub(crate) fn tell(&self, text: &str) {
+    /// Prints a line on the progress.
+    pub(crate) fn report(&self, text: &str) {
         let _ = writeln!(std::io::stderr(), "bench: {text}");
     }
 
-    /// Remembers that something was wrong; the run goes on, and fails at its end.
-    pub(crate) fn complain(&self, what: String) {
-        self.tell(&format!("FAILED: {what}"));
-        self.complaints.borrow_mut().push(what);
+    /// Records a failure. The run continues, and its exit status is a failure.
+    pub(crate) fn record_failure(&self, what: String) {
+        self.report(&format!("FAILED: {what}"));
+        self.failures.borrow_mut().push(what);
     }
 
     /// The failures so far.
-    pub(crate) fn complaints(&self) -> Vec<String> {
-        self.complaints.borrow().clone()
+    pub(crate) fn failures(&self) -> Vec<String> {
+        self.failures.borrow().clone()
     }
 
     /// Prints the rows of a case.
@@ -147,7 +146,7 @@ impl Session {
     }
 }
 
-/// The folder goes when a signal ends this program, which a `Drop` does not see.
+/// Removes the folder when a signal ends this program, because a signal runs no `Drop`.
 fn remove_at_signal(folder: PathBuf) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     std::thread::Builder::new().name("bench-end".into()).spawn(move || {

@@ -1,4 +1,4 @@
-//! The simulator's speed, beside the list that its events wait in, alone.
+//! The speed of the simulator, beside the bare queue that holds its events.
 
 use crate::Bench;
 use crate::apart::{self, Case};
@@ -22,7 +22,7 @@ pub(crate) const BENCHES: [Bench; 1] = [Bench {
     run,
 }];
 
-/// Simulated seconds, and where one quick trial is enough.
+/// Simulated seconds, and the seconds of a quick trial.
 const SECONDS: f64 = 100.0;
 const SECONDS_QUICK: f64 = 0.05;
 
@@ -42,7 +42,6 @@ fn run(session: &Session) -> Result<(), String> {
     })
 }
 
-/// One subject.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
     subject: Subject,
@@ -50,8 +49,8 @@ pub(crate) struct Options {
     seconds: f64,
 }
 
-/// A thousand threads in two programs: one computes and meets at barriers, one takes locks, waits
-/// for memory and for devices.
+/// A thousand threads in two programs. One program computes and synchronises at barriers. The other
+/// acquires locks and waits for memory and devices.
 fn scenario(seconds: f64) -> Scenario {
     let forever = |steps| vec![Step::Repeat { times: None, shared: false, steps }];
     let compute = |us, memory| Step::Compute(Work { jitter: 0.5, memory, ..Work::us(us) });
@@ -73,7 +72,7 @@ fn scenario(seconds: f64) -> Scenario {
     }
 }
 
-/// The child's side.
+/// The main function of the child.
 pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let begin = Instant::now();
     let (events, checksum) = match options.subject {
@@ -82,12 +81,16 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
                 SimMachine::new(&scenario(options.seconds), 1).map_err(|e| e.to_string())?;
             machine.run();
             if machine.deadlock().is_some() {
-                return Err("what never waits for ever is deadlocked".into());
+                return Err(
+                    "the simulated programs deadlocked, although each wait of the scenario ends"
+                        .into(),
+                );
             }
             (machine.events(), machine.fingerprint())
         }
         Subject::Heap => {
-            // As many as wait on 64 CPUs and 200 devices; each that happens makes another.
+            // This is the number of events that wait on 64 CPUs and 200 devices. Each event creates
+            // another.
             let mut events: BinaryHeap<Reverse<(u64, u64, u64)>> =
                 (0..264).map(|n| Reverse((n * 7919 % 3_000_000, n, n))).collect();
             let count = (options.seconds * 80_000.0) as u64;

@@ -1,4 +1,4 @@
-//! Programs of others that benches use.
+//! Programs of other projects that benches use.
 
 use crate::child::Running;
 use std::os::unix::fs::PermissionsExt;
@@ -6,33 +6,33 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// The limit of a step that makes a program. The first time, Go compiles its own library.
+/// The limit of a build step. The first time, Go compiles its standard library.
 const MAKE_MAX: Duration = Duration::from_secs(300);
 
-/// Runs a step that makes a program.
+/// Runs a build step of a program.
 pub(crate) fn make(step: Command, program: &str) -> Result<(), String> {
     let ended = Running::start(step, false)?.wait(MAKE_MAX)?;
-    ended.check().map_err(|why| format!("{program} is not made: {why}"))
+    ended.check().map_err(|why| format!("cannot build {program}: {why}"))
 }
 
-/// Something that may be missing.
+/// A program, header, archive or source that a machine may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tool {
-    /// Its name; a program is started by it.
+    /// The name, which is also the command of a program.
     pub(crate) program: &'static str,
     pub(crate) origin: Origin,
 }
 
-/// Where one gets it.
+/// Where the user gets a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A program of this Debian package.
     Package(&'static str),
-    /// A header of this Debian package, for C.
+    /// A C header of this Debian package.
     Header(&'static str),
-    /// An archive for Java, by Maven's name for it, under `.m2/repository` at home.
+    /// A Java archive with this Maven name, in `.m2/repository` of the home folder.
     Maven(&'static str),
-    /// Source in the folder that this variable of the environment names.
+    /// Source in the folder that this environment variable names.
     Source(&'static str),
 }
 
@@ -54,7 +54,7 @@ pub(crate) const LTTNG_UST: Tool =
 pub(crate) const JAVA: Tool = Tool::package("java", "default-jre-headless");
 pub(crate) const JAVAC: Tool = Tool::package("javac", "default-jdk-headless");
 
-/// With all that it needs in it.
+/// The archive contains its dependencies.
 pub(crate) const KIEKER: Tool = Tool {
     program: "net/kieker-monitoring/kieker/1.13/kieker-1.13-emf.jar",
     origin: Origin::Maven("net.kieker-monitoring:kieker:1.13:jar:emf"),
@@ -69,7 +69,7 @@ impl Tool {
         Tool { program, origin: Origin::Package(package) }
     }
 
-    /// Where it is, if it is here.
+    /// The path of an installed tool.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         match self.origin {
             Origin::Source(variable) => {
@@ -78,7 +78,7 @@ impl Tool {
                     .filter(|folder| folder.is_dir());
             }
             Origin::Header(_) => {
-                // The include paths of gcc: the second is specific to one processor.
+                // The include paths of gcc. The second path is specific to one processor.
                 let found = |folder: &str| {
                     Some(PathBuf::from(folder).join(self.program)).filter(|h| h.is_file())
                 };
@@ -99,21 +99,21 @@ impl Tool {
         std::env::split_paths(&folders).map(|folder| folder.join(self.program)).find(is_program)
     }
 
-    /// How to get it.
+    /// A line that states how to install the tool.
     pub(crate) fn advice(&self) -> String {
         match self.origin {
             Origin::Package(package) | Origin::Header(package) => {
-                format!("{} is not here (apt install {package})", self.program)
+                format!("{} is missing (apt install {package})", self.program)
             }
             Origin::Maven(artifact) => {
                 let name = self.program.rsplit('/').next().unwrap_or(self.program);
                 format!(
-                    "{name} is not here (mvn dependency:get -Dtransitive=false -Dartifact={artifact})"
+                    "{name} is missing (mvn dependency:get -Dtransitive=false -Dartifact={artifact})"
                 )
             }
             Origin::Source(variable) => {
                 format!(
-                    "{} is not here (set {variable} to the folder with its source)",
+                    "{} is missing (set {variable} to the folder with its source)",
                     self.program
                 )
             }

@@ -1,7 +1,7 @@
-//! Events of a trace: what they cost the thread that logs, all threads, and in the file.
+//! Measures the cost of trace events: for the thread that logs, for all threads, and in the file.
 //!
-//! Each subject runs in a process of its own: laps of so many events, with a pause after each in
-//! which what was logged is written.
+//! Each subject runs in a separate process. After each lap of events a pause follows, in which the
+//! logged events are written.
 
 use crate::Bench;
 use crate::apart::{self, Case};
@@ -27,9 +27,9 @@ pub(crate) const BENCHES: [Bench; 1] = [Bench {
     run,
 }];
 
-/// Events of a lap: fewer than a thread's buffers hold.
+/// Events of a lap, which fit into the buffers of a thread.
 const EVENTS: u64 = 50_000;
-/// Laps that are measured, after one that warms up.
+/// Measured laps, after one lap that warms up.
 const LAPS: u64 = 40;
 /// Pause after each lap, in which the writer catches up.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -74,18 +74,17 @@ fn run(session: &Session) -> Result<(), String> {
 
 fn measure(session: &Session, subject: Subject, figure: Figure) -> Result<Measured, String> {
     let (events, laps) = if session.quick { (500, 1) } else { (EVENTS, LAPS) };
-    // It has compared the number of events itself.
+    // The subject checks the number of events itself.
     apart::value(apart::command(session, "trace", &Options { subject, figure, events, laps })?)
 }
 
-/// One subject.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
     subject: Subject,
     figure: Figure,
-    /// Events of a lap
+    /// Events of a lap.
     events: u64,
-    /// Laps that are measured
+    /// Measured laps.
     laps: u64,
 }
 
@@ -100,7 +99,7 @@ struct Passed {
     function: u32,
 }
 
-/// The child's side.
+/// The main function of the child.
 pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let path = folder.path().join("trace");
@@ -132,7 +131,7 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let counted = count(options.subject, &path)?;
     let expected = (options.laps + 1) * options.events;
     if counted != expected {
-        return Err(format!("{counted} events are in the file, not {expected}"));
+        return Err(format!("the file contains {counted} events instead of {expected}"));
     }
     let bytes = path.metadata().map_err(|e| e.to_string())?.len();
     let value = match options.figure {
@@ -147,7 +146,7 @@ fn finish(trace: Trace) -> Result<(), String> {
     trace.finish().map(drop).map_err(|e| e.to_string())
 }
 
-/// The time of all laps but the first, on a CPU of its own.
+/// The time of all laps except the first, on one CPU.
 fn laps(options: &Options, event: impl Fn(u32) + Sync) -> Duration {
     let work = || {
         cpus().first().copied().map(pin);
@@ -160,10 +159,12 @@ fn laps(options: &Options, event: impl Fn(u32) + Sync) -> Duration {
         }
         time
     };
-    std::thread::scope(|scope| scope.spawn(work).join().expect("it does not panic"))
+    std::thread::scope(|scope| {
+        scope.spawn(work).join().expect("the measuring thread does not panic")
+    })
 }
 
-/// The alternative without a library for this: `tracing`, with its text lines in a file.
+/// The alternative that writes its events as lines of text: `tracing`.
 fn trace_with_tracing(options: &Options, path: &Path) -> Result<Duration, String> {
     let file = File::create(path).map_err(|e| e.to_string())?;
     let file: &'static Lines = Box::leak(Box::new(Lines(Mutex::new(BufWriter::new(file)))));
@@ -174,7 +175,7 @@ fn trace_with_tracing(options: &Options, path: &Path) -> Result<Duration, String
     Ok(caller)
 }
 
-/// A file that threads write lines to.
+/// A file to which threads write lines.
 struct Lines(Mutex<BufWriter<File>>);
 
 impl Write for &Lines {
@@ -187,7 +188,7 @@ impl Write for &Lines {
     }
 }
 
-/// Events in the file.
+/// Number of events in the file.
 fn count(subject: Subject, path: &Path) -> Result<u64, String> {
     let file = BufReader::new(File::open(path).map_err(|e| e.to_string())?);
     if subject == Subject::Tracing {
@@ -201,7 +202,7 @@ fn count(subject: Subject, path: &Path) -> Result<u64, String> {
     Ok(events)
 }
 
-/// Of all threads, in user and system.
+/// CPU time of all threads of this process, in user mode and in the kernel.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

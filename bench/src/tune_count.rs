@@ -1,4 +1,4 @@
-//! Whether `corebeat tune` finds the best thread count, and what the search costs.
+//! Measures whether `corebeat tune` finds the best thread count, and the cost of the search.
 
 use crate::Bench;
 use crate::child::Running;
@@ -22,13 +22,13 @@ pub(crate) const BENCH: Bench = Bench {
     run,
 };
 
-/// A run of the sweep, on all CPUs.
+/// A run of the sweep on all CPUs.
 const RUN_S: f64 = 3.0;
-/// The run that a search is worth its time for, on all CPUs.
+/// The run on all CPUs for which the search must pay.
 const LONG_S: f64 = 30.0;
-/// A search is ended after this.
+/// The limit of a search.
 const SEARCH_MAX: Duration = Duration::from_secs(120);
-/// On a machine of many CPUs a sweep has about this many counts.
+/// Approximate limit of the counts of a sweep, which applies to machines with many CPUs.
 const SWEEP_MAX: usize = 32;
 
 /// The result of a search.
@@ -38,10 +38,13 @@ struct Found {
 }
 
 fn run(session: &Session) -> Result<(), String> {
-    if !session.wants_all_subjects() {
-        return Err("what is found is held against all other counts; leave --only out".into());
+    if !session.selects_all_subjects() {
+        return Err(
+            "this bench compares the count that it finds with all other counts; leave --only out"
+                .into(),
+        );
     }
-    for name in (BENCH.cases)(session).iter().filter(|case| session.wants(case)) {
+    for name in (BENCH.cases)(session).iter().filter(|case| session.selects(case)) {
         let build = |core_s| -> Result<Option<Program>, String> {
             match workloads().find(|w| w == name) {
                 Some(workload) => Program::workload(session, workload, core_s).map(Some),
@@ -58,14 +61,14 @@ fn run(session: &Session) -> Result<(), String> {
     Ok(())
 }
 
-/// 1, 2, ... up to a largest count; where that is many, in steps, but always with the number of
+/// Returns the counts from 1 to `max`. A large range has steps, but always contains the number of
 /// CPUs.
 fn counts(max: usize, cpus: usize) -> Vec<usize> {
     let step = max.div_ceil(SWEEP_MAX);
     (1..=max).filter(|n| n % step == 0 || *n == 1 || *n == cpus).collect()
 }
 
-/// A value of each result.
+/// Maps each result to a value.
 fn each(found: &[Found], value: &dyn Fn(&Found) -> f64) -> Vec<f64> {
     found.iter().map(value).collect()
 }
@@ -85,12 +88,12 @@ fn search(
     command.arg("--").args(program.template());
     let ended = Running::start(command, false)?.wait(SEARCH_MAX)?;
     ended.check()?;
-    let report: serde_json::Value =
-        serde_json::from_str(&ended.stdout).map_err(|e| format!("its JSON is invalid: {e}"))?;
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout)
+        .map_err(|e| format!("the JSON of corebeat tune is invalid: {e}"))?;
     let (count, search_s) = report["best"]
         .as_u64()
         .zip(report["search_s"].as_f64())
-        .ok_or("its JSON lacks best or search_s")?;
+        .ok_or("the JSON of corebeat tune lacks best or search_s")?;
     Ok(Found { count: count as usize, search_s })
 }
 
@@ -126,7 +129,7 @@ fn measure(session: &Session, short: &Program, long: &Program) -> Result<(), Str
     let times: BTreeMap<usize, f64> =
         counts.iter().zip(&sweep).filter_map(|(&n, s)| Some((n, median(&s.values)?))).collect();
     let Some(best) = times.values().copied().reduce(f64::min) else { return Ok(()) };
-    // On a machine of many CPUs the count found may lie between two that were swept.
+    // On a machine with many CPUs, the sweep may not contain the count that the search found.
     let time_at =
         |n: usize| times.iter().min_by_key(|(m, _)| m.abs_diff(n)).map_or(f64::NAN, |(_, &t)| t);
     let (in_long, in_short) = (in_long.take(), in_short.take());

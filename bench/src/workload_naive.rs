@@ -1,4 +1,4 @@
-//! Each embedded kernel against the same work as one would first write it.
+//! Compares each embedded kernel with a naive version of the same work.
 
 use crate::Bench;
 use crate::apart::{self, Printed};
@@ -24,9 +24,9 @@ pub(crate) const BENCH: Bench = Bench {
     run,
 };
 
-/// A run of a kernel on one thread, in seconds; the naive clustering takes 25 times as long.
+/// Seconds of a kernel on one thread. The naive clustering takes 25 times as long.
 const RUN_S: f64 = 1.0;
-/// A run is ended after this.
+/// The limit of a run.
 const RUN_MAX: Duration = Duration::from_secs(60);
 
 fn counts(session: &Session) -> Vec<usize> {
@@ -38,10 +38,10 @@ fn case(name: &str, count: usize) -> String {
 }
 
 fn run(session: &Session) -> Result<(), String> {
-    // One core's seconds, whatever the number of CPUs.
+    // The work is for one core, regardless of the number of CPUs.
     let scale = scale(session.core_s(RUN_S) / session.cpus as f64);
     for name in workloads() {
-        for count in counts(session).into_iter().filter(|&n| session.wants(&case(name, n))) {
+        for count in counts(session).into_iter().filter(|&n| session.selects(&case(name, n))) {
             let agreement = Agreement::default();
             let timed = |naive: bool| {
                 let threads = NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);

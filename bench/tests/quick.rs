@@ -1,5 +1,5 @@
-//! Each bench at its quick size: it works, its results are right, and its rows are what the book
-//! says.
+//! Runs each bench at its quick size, and checks that the bench works, that its results are right,
+//! and that its rows match the book.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -17,17 +17,17 @@ fn objects(output: &Output) -> Vec<Value> {
         .collect()
 }
 
-/// One bench at a time: programs that spin take many times as long beside others.
+/// One bench at a time: programs that spin take many times as long beside other programs.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs benches and gives their rows.
+/// Runs benches and returns their rows.
 fn rows(args: &[&str]) -> Vec<Value> {
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
     let output = bench(&[args, &["--quick", "--json"]].concat());
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
     // The output of the test names missing tools.
-    told.lines().filter(|line| line.contains("left out")).for_each(|line| println!("{line}"));
+    log.lines().filter(|line| line.contains("left out")).for_each(|line| println!("{line}"));
     let rows = objects(&output);
     for row in &rows {
         for text in ["bench", "case", "subject", "unit"] {
@@ -38,7 +38,7 @@ fn rows(args: &[&str]) -> Vec<Value> {
         assert!(figure("min") <= figure("median") && figure("median") <= figure("max"), "{row}");
         assert!(row["runs"].as_u64().is_some_and(|n| n > 0), "{row}");
     }
-    assert!(rows.iter().any(|r| r["subject"] == "corebeat"), "{told}");
+    assert!(rows.iter().any(|r| r["subject"] == "corebeat"), "{log}");
     rows
 }
 
@@ -80,8 +80,9 @@ const GROUPS: [&[&str]; 11] = [
 const OPTIONAL: [&str; 6] =
     ["corebeat, in C", "TinySTM", "go", "java, serial", "LTTng-ust", "Kieker"];
 
-/// The subjects of a case beside `corebeat` and [`OPTIONAL`], in their order. Those of the tasks,
-/// streams and networks are many: here is the one that matters most.
+/// The subjects of a case besides `corebeat` and [`OPTIONAL`], in their order. The benches of
+/// tasks, streams and networks have many subjects, so this list contains only the most important
+/// one.
 fn peers(bench: &str, case: &str) -> &'static [&'static str] {
     match bench {
         "lpel.monitor" => &["level d"],
@@ -157,7 +158,7 @@ fn list_names_benches_cases_peers_and_what_is_missing() {
 }
 
 #[test]
-fn bench_that_is_unknown_or_matches_nothing_is_told() {
+fn unknown_bench_and_filter_without_match_are_reported() {
     let unknown = bench(&["run.otto"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("bench list"));
@@ -191,16 +192,16 @@ fn auto_quick_runs_every_program_plain_and_steered() {
 }
 
 #[test]
-fn subjects_that_cannot_be_measured_alone_or_are_not_there_are_told() {
+fn unknown_subjects_and_unsupported_selections_are_reported() {
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
     for (args, says) in [
         (["tune.count", "--filter", "lu", "--only", "corebeat"], "leave --only out"),
-        (["run.side", "--filter", "option", "--only", "nobody"], "there are 'corebeat', 'plain'"),
+        (["run.side", "--filter", "option", "--only", "no such"], "there are 'corebeat', 'plain'"),
     ] {
         let output = bench(&[&args[..], &["--quick"]].concat());
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains(says), "{told}");
+        let log = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{log}");
+        assert!(log.contains(says), "{log}");
     }
 }
 
@@ -253,7 +254,7 @@ fn quick_gives_every_case_and_subject_of_every_bench() {
             if name.starts_with("lpel.") && name != "lpel.monitor" {
                 assert!(rows.iter().any(|r| r["subject"] == "tokio"), "{name}: {rows:?}");
             }
-            // Of actors, ours are all gone.
+            // The collector must free all unreachable actors of Corebeat.
             let left = rows.iter().filter(|r| name == "scoop.leak" && r["subject"] == "corebeat");
             left.for_each(|row| assert_eq!(row["max"], 0.0, "{row}"));
         }

@@ -98,13 +98,13 @@ pub(crate) fn blocked<T>(
     pause: fn(),
     release: impl FnMut((u64, T)) -> u64,
 ) -> Result<Outcome, String> {
-    let before = memory::held()?;
+    let before = memory::resident_bytes()?;
     let started = Arc::new(AtomicU64::new(0));
     let tasks: Vec<T> = (0..load.count).map(|_| spawn(started.clone())).collect();
     while started.load(Ordering::SeqCst) < load.count {
         pause();
     }
-    let after = memory::held()?;
+    let after = memory::resident_bytes()?;
     if load.work == Work::Idle {
         hold();
     }

@@ -201,7 +201,7 @@ async fn crowd(load: Load) -> Outcome {
 }
 
 async fn blocked(load: Load) -> Result<Outcome, String> {
-    let before = memory::held()?;
+    let before = memory::resident_bytes()?;
     let started = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::with_capacity(load.count as usize);
     for _ in 0..load.count {
@@ -216,7 +216,7 @@ async fn blocked(load: Load) -> Result<Outcome, String> {
     while started.load(Ordering::SeqCst) < load.count {
         tokio::task::yield_now().await;
     }
-    let after = memory::held()?;
+    let after = memory::resident_bytes()?;
     if load.work == Work::Idle {
         hold();
     }

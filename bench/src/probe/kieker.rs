@@ -1,10 +1,10 @@
-//! Kieker for Java, the paper's subject: `programs/Kieker.java`, with the probe that its aspect for
-//! AspectJ has.
+//! Measures Kieker for Java, the subject of the paper: `programs/Kieker.java` contains the probe of
+//! Kieker's aspect for AspectJ.
 //!
-//! At its best, of what was tried: the queue of one consumer, with room for more than a lap;
-//! records as bytes in files of its own; a heap that is there from the start, and the collector for
-//! throughput. Its caller waits where there is no room, so nothing is lost. Laps warm up until the
-//! code that is measured is compiled.
+//! The settings are the best ones that were tried: a queue with one consumer and with room for more
+//! than a lap, a binary file format, a heap that is allocated at the start, and the collector for
+//! throughput. A caller waits when the queue is full, so no record is lost. The warm-up lasts until
+//! the measured code is compiled.
 
 use super::{CALLS_A_LAP, Figure, PAUSE, Stage};
 use crate::apart;
@@ -21,8 +21,8 @@ pub(super) const TOOLS: [Tool; 3] = [JAVA, JAVAC, KIEKER];
 
 /// Laps that warm up.
 const WARM: u32 = 40;
-/// Records that the queue has room for: it wants a power of 2.
-const ROOM: u32 = 2 * CALLS_A_LAP;
+/// Capacity of the queue in records, a power of 2.
+const QUEUE_RECORDS: u32 = 2 * CALLS_A_LAP;
 
 pub(super) fn measure(
     session: &Session,
@@ -47,7 +47,7 @@ pub(super) fn measure(
     };
     set("writer", &format!("kieker.monitoring.writer.{writer}"));
     set("core.controller.WriterController.RecordQueueFQN", "org.jctools.queues.MpscArrayQueue");
-    set("core.controller.WriterController.RecordQueueSize", &ROOM.to_string());
+    set("core.controller.WriterController.RecordQueueSize", &QUEUE_RECORDS.to_string());
     set("writer.filesystem.BinaryFileWriter.customStoragePath", &folder.path().to_string_lossy());
     set("writer.filesystem.BinaryFileWriter.bufferSize", "1048576");
     set("writer.filesystem.BinaryFileWriter.maxEntriesInFile", "10000000");
@@ -57,7 +57,7 @@ pub(super) fn measure(
     java.arg(PAUSE.as_millis().to_string());
     if stage == Stage::OneCpu {
         let cpu = cpus().first().copied();
-        // SAFETY: between fork and exec it makes one system call, and allocates nothing.
+        // SAFETY: between fork and exec the closure makes one system call and allocates no memory.
         unsafe {
             java.pre_exec(move || {
                 cpu.map(pin);
@@ -73,7 +73,7 @@ pub(super) fn measure(
     }))
 }
 
-/// Bytes of all files in a folder, and in those below it.
+/// Bytes of all files in a folder and its subfolders.
 pub(super) fn size(folder: &Path) -> Result<u64, String> {
     let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
     let mut sum = 0;

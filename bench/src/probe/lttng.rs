@@ -1,4 +1,5 @@
-//! LTTng-ust: `programs/lttng.c`, and a session daemon that lives as long as a run.
+//! Measures LTTng-ust with `programs/lttng.c`, and with a session daemon that lives as long as a
+//! run.
 //!
 //! ```text
 //!   lttng.c  --- one ring per CPU --->  lttng-consumerd  --->  files
@@ -7,9 +8,10 @@
 //!                                                             stop, destroy
 //! ```
 //!
-//! At its best: buffers with room for a lap, and events without a field, as their names say which
-//! function it is. Discarded events are counted, and a run with such an event fails. Collecting
-//! is a session of snapshots that are never taken.
+//! The settings are the best ones: buffers with room for a lap, and events without a field, because
+//! the name of an event identifies the function. The bench counts discarded events, and a run with
+//! such an event fails. For the stage `Collecting`, the session is one of snapshots, and no
+//! snapshot is taken.
 
 use super::kieker::size;
 use super::{Figure, PAUSE, Stage};
@@ -28,9 +30,9 @@ use std::time::{Duration, Instant};
 
 pub(super) const TOOLS: [Tool; 4] = [GCC, LTTNG_UST, LTTNG, LTTNG_SESSIOND];
 
-/// The limit of each word with the session daemon.
+/// The limit of each command to the session daemon.
 const STEP_MAX: Duration = Duration::from_secs(60);
-/// The session of a run, in a daemon that is its own.
+/// The session of a run, in a separate daemon.
 const NAME: &str = "bench";
 
 pub(super) fn measure(
@@ -45,7 +47,8 @@ pub(super) fn measure(
         let mut command = Command::new(program);
         command.env("LTTNG_HOME", home.path());
         if stage == Stage::OneCpu {
-            // SAFETY: between fork and exec it makes one system call, and allocates nothing.
+            // SAFETY: between fork and exec the closure makes one system call and allocates no
+            // memory.
             unsafe {
                 command.pre_exec(move || {
                     cpu.map(pin);
@@ -70,7 +73,7 @@ pub(super) fn measure(
         Running::start(lttng, false)?.wait(STEP_MAX)
     };
     if lttng(&["list"])?.check().is_ok() {
-        return Err("a session daemon of LTTng's is running already: end it first".into());
+        return Err("a session daemon of LTTng is already running; end that daemon first".into());
     }
     let mut sessiond = command(OsStr::new(LTTNG_SESSIOND.program));
     sessiond.arg("--no-kernel");
@@ -78,20 +81,23 @@ pub(super) fn measure(
     let begin = Instant::now();
     while lttng(&["list"])?.check().is_err() {
         if daemon.has_ended() || begin.elapsed() > STEP_MAX {
-            return Err("lttng-sessiond does not answer".into());
+            return Err(
+                "lttng-sessiond ended or does not answer; check that it starts with --no-kernel"
+                    .into(),
+            );
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    let say = |words: &[&str]| -> Result<String, String> {
+    let control = |words: &[&str]| -> Result<String, String> {
         let ended = lttng(words)?;
         ended.check().map_err(|why| format!("lttng {}: {why}", words.join(" ")))?;
         Ok(ended.stdout)
     };
     let files = home.path().join("trace");
     let output = format!("--output={}", files.display());
-    say(&["create", NAME, if stage == Stage::Collecting { "--snapshot" } else { &output }])?;
+    control(&["create", NAME, if stage == Stage::Collecting { "--snapshot" } else { &output }])?;
     let lossy = if stage == Stage::Collecting { "--overwrite" } else { "--discard" };
-    say(&[
+    control(&[
         "enable-channel",
         "--userspace",
         "--session",
@@ -101,17 +107,18 @@ pub(super) fn measure(
         "--num-subbuf=8",
         "all",
     ])?;
-    say(&["enable-event", "--userspace", "--session", NAME, "--channel", "all", "bench:*"])?;
-    say(&["start", NAME])?;
+    control(&["enable-event", "--userspace", "--session", NAME, "--channel", "all", "bench:*"])?;
+    control(&["start", NAME])?;
     let before_s = cpu_of_all_s(daemon.pid());
     let run = apart::run(bench)?;
-    // Waits for what is not written yet.
-    say(&["stop", NAME])?;
+    // The command waits until all events are written.
+    control(&["stop", NAME])?;
     let daemon_ns = (cpu_of_all_s(daemon.pid()) - before_s) * 1e9;
-    let told = say(&["list", NAME])?;
-    let discarded = told.lines().filter_map(|line| line.trim().strip_prefix("Discarded events:"));
+    let listing = control(&["list", NAME])?;
+    let discarded =
+        listing.lines().filter_map(|line| line.trim().strip_prefix("Discarded events:"));
     let discarded: u64 = discarded.filter_map(|number| number.trim().parse::<u64>().ok()).sum();
-    say(&["destroy", NAME])?;
+    control(&["destroy", NAME])?;
     if discarded > 0 {
         return Err(format!("{discarded} of {} events were lost", 2.0 * run.number("calls ")?));
     }
@@ -134,7 +141,7 @@ fn compile(session: &Session) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// CPU time of a process and of those that it has started, in seconds.
+/// CPU time of a process and its descendants, in seconds.
 fn cpu_of_all_s(pid: u32) -> f64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
