@@ -1,8 +1,8 @@
 import java.util.Arrays;
 
 /**
- * The benches of separate objects with Java's heap and collector: the same objects, links,
- * arguments and output as the subjects in Rust (bench/src/scoop/plan.rs). Arguments: work, objects,
+ * The benches of separate objects with Java's heap and collector. The objects, links, arguments and
+ * output are those of the subjects in Rust (bench/src/scoop/plan.rs). Arguments: work, objects,
  * processors, collections; or "pause", objects, milliseconds.
  */
 final class Scoop {
@@ -21,13 +21,13 @@ final class Scoop {
     static Object roots;
     static volatile boolean over;
 
-    /** A number below n, drawn by number. */
+    /** Returns a random number below n, which the parameter number determines. */
     static int draw(long number, int n) {
         long z = (number + 1) * 0x9e3779b97f4a7c15L;
         z = (z ^ z >>> 30) * 0xbf58476d1ce4e5b9L;
         z = (z ^ z >>> 27) * 0x94d049bb133111ebL;
         z ^= z >>> 31;
-        // The upper half of the product without signs.
+        // The upper half of the unsigned product.
         return (int) (Math.multiplyHigh(z, n) + (z >> 63 & n));
     }
 
@@ -46,7 +46,7 @@ final class Scoop {
     static Tree[] trees(long objects, int processors) {
         Tree[] trees = new Tree[processors];
         for (int p = 0; p < processors; p++) {
-            // As all objects whose number times processors, divided by objects, is this.
+            // The objects i with i * processors / objects == p.
             long from = (p * objects + processors - 1) / processors;
             trees[p] = grow((int) from, (int) (((p + 1) * objects + processors - 1) / processors));
         }
@@ -89,7 +89,7 @@ final class Scoop {
         roots = nodes;
     }
 
-    /** Another thread reads the clock, and measures how long it was stopped by collections. */
+    /** Another thread reads the clock, and measures for how long collections stopped it. */
     static double pause(int objects, long ms) throws InterruptedException {
         roots = trees(objects, 100);
         long[] longest = new long[1];

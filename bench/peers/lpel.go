@@ -1,5 +1,5 @@
-// The lpel benches with goroutines and channels: the same work, arguments and output as the
-// subjects in Rust (bench/src/lpel/load.rs says what each work is).
+// The lpel benches with goroutines and channels. The work, arguments and output are those of the
+// subjects in Rust (bench/src/lpel/load.rs describes each work).
 package main
 
 import (
@@ -86,7 +86,8 @@ func operations() (n uint64) {
 	return count
 }
 
-// Whether there is to be another lap; it begins now. The first one warms up.
+// Begins a lap, unless the measured time suffices, and returns whether a lap begins. The first lap
+// warms up.
 func lap() bool {
 	more := lapsEnded < 2 || lapsTime < least
 	lapBegin = time.Now()
@@ -134,7 +135,7 @@ func plain(want uint64) {
 	}
 }
 
-// All stages share the way out, as one would do it with channels.
+// All stages share one exit channel, which is the usual design with channels.
 func leave(want uint64) {
 	laps := make(chan struct{}, 1)
 	from := make(chan uint64, buffer)
@@ -203,7 +204,7 @@ func stream(want uint64) {
 	}
 }
 
-// There are no handles to join: each task leaves its result in a place of its own.
+// Goroutines have no handles to join, so each task stores its result in its own element.
 func spawn(want uint64) {
 	results := make([]uint64, crowd)
 	var group sync.WaitGroup
@@ -227,9 +228,8 @@ func spawn(want uint64) {
 	}
 }
 
-// Bytes of pages that this process has touched, and of the tables that map them, without what is
-// garbage.
-func held() (bytes uint64) {
+// Bytes of the pages that this process has touched, and of the page tables, without garbage.
+func residentBytes() (bytes uint64) {
 	debug.FreeOSMemory()
 	status, _ := os.ReadFile("/proc/self/status")
 	for _, line := range strings.Split(string(status), "\n") {
@@ -242,9 +242,9 @@ func held() (bytes uint64) {
 	return
 }
 
-// Bytes a task, and the checksum.
+// Returns the bytes per task, and the checksum.
 func blocked() (float64, uint64) {
-	before := held()
+	before := residentBytes()
 	var started atomic.Uint64
 	streams, results := make([]chan uint64, count), make([]uint64, count)
 	var group sync.WaitGroup
@@ -261,7 +261,7 @@ func blocked() (float64, uint64) {
 	for started.Load() < count {
 		runtime.Gosched()
 	}
-	after := held()
+	after := residentBytes()
 	if work == "idle" {
 		fmt.Println("ready")
 		io.Copy(io.Discard, bufio.NewReader(os.Stdin))
@@ -279,7 +279,7 @@ func blocked() (float64, uint64) {
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "which work?")
+		fmt.Fprintln(os.Stderr, "the first argument must be the work")
 		os.Exit(2)
 	}
 	work = os.Args[1]
@@ -307,7 +307,7 @@ func main() {
 		return
 	}
 	if work != "memory" && work != "idle" {
-		fmt.Fprintln(os.Stderr, "Go does not do", work)
+		fmt.Fprintln(os.Stderr, "this program does not support the work", work)
 		os.Exit(2)
 	}
 	value, checksum := blocked()

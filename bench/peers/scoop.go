@@ -1,5 +1,5 @@
-// The benches of separate objects with Go's heap and collector: the same objects, links, arguments
-// and output as the subjects in Rust (bench/src/scoop/plan.rs). Arguments: work, objects,
+// The benches of separate objects with Go's heap and collector. The objects, links, arguments and
+// output are those of the subjects in Rust (bench/src/scoop/plan.rs). Arguments: work, objects,
 // processors, collections; or "pause", objects, milliseconds.
 package main
 
@@ -19,7 +19,7 @@ type tree struct{ left, right *tree }
 type ring struct{ next *ring }
 type links struct{ to [10]*links }
 
-// A number below n, drawn by number.
+// Returns a random number below n, which the parameter number determines.
 func draw(number, n int) int {
 	z := (uint64(number) + 1) * 0x9e3779b97f4a7c15
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
@@ -36,7 +36,7 @@ func number(at int) int {
 	return n
 }
 
-// One tree of these numbers of objects; its first node.
+// Builds a tree of the objects from..to, and returns its first node.
 func grow(from, to int) *tree {
 	nodes := make([]*tree, to-from)
 	for n := range nodes {
@@ -56,7 +56,7 @@ func grow(from, to int) *tree {
 func trees(objects, processors int) []*tree {
 	roots := make([]*tree, processors)
 	for p := range roots {
-		// As all objects whose number times processors, divided by objects, is this.
+		// The objects i with i * processors / objects == p.
 		roots[p] = grow((p*objects+processors-1)/processors, ((p+1)*objects+processors-1)/processors)
 	}
 	return roots
@@ -120,13 +120,13 @@ func main() {
 	fmt.Printf("value %v\nchecksum %016x\n", times[len(times)/2], objects)
 }
 
-// Somebody else goes on, and looks how long it could not, while collections follow each other.
+// Another goroutine measures for how long it was stopped while collections follow each other.
 func pause(objects int, span time.Duration) {
 	roots := trees(objects, 100)
 	var over atomic.Bool
 	gaps := make(chan []float64)
 	go func() {
-		// Only long gaps are kept, in room that is there from the beginning.
+		// Only long gaps are kept, in memory that is allocated before the collections.
 		kept := make([]float64, 0, 1<<16)
 		last := time.Now()
 		for !over.Load() {

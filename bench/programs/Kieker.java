@@ -1,6 +1,6 @@
-// A function with a probe of Kieker's, beside itself without: laps of many calls, with a pause
-// after each in which the writer catches up, as `probe.rs` does with Rust's libraries. The probe
-// does the work of Kieker's aspect for AspectJ, without AspectJ, which costs no less.
+// Measures a function with and without a probe of Kieker, in laps of many calls. In the pause after
+// each lap the writer catches up. `probe.rs` does the same with Rust libraries. The probe does the
+// work of Kieker's aspect for AspectJ without AspectJ, which would not reduce the cost.
 
 import java.lang.management.ManagementFactory;
 import java.util.Arrays;
@@ -78,8 +78,8 @@ public final class Kieker {
         return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
     }
 
-    /** Whether the probe is on, the depth, the calls of a lap, laps that warm up, those that are
-     * measured, and the pause after each. */
+    /** Arguments: whether the probe is enabled, the depth, the calls of a lap, the laps that warm
+     * up, the measured laps, and the pause after each lap. */
     public static void main(final String[] args) throws Exception {
         final int depth = Integer.parseInt(args[1]);
         final int outer = Integer.parseInt(args[2]) / depth;

@@ -1,10 +1,11 @@
-/* Accounts in transactions, by TinySTM's calls: what `stm.*` measures of libraries that have them.
+/* Transactions on accounts with the functions of TinySTM. The benches `stm.*` run this program with
+ * libraries that have these functions.
  *
  * bank WORK THREADS ACCOUNTS OPERATIONS LEAST_MS
  *
- * WORK is transfer or read. Laps of so many operations a thread, each thread on a CPU of its own,
- * until so much was measured; the first lap warms up. Prints the nanoseconds that an operation
- * takes a thread, and the sum of all accounts. */
+ * WORK is transfer or read. Each thread runs on its own CPU. A lap has OPERATIONS per thread, and
+ * laps are repeated until LEAST_MS are measured. The first lap warms up. The program prints the
+ * nanoseconds of a thread per operation, and the sum of all accounts. */
 #define _GNU_SOURCE
 #include "stm.h"
 
@@ -100,14 +101,14 @@ static uint64_t now_ns(void)
 int main(int argc, char **argv)
 {
 	if (argc != 6)
-		die("bank WORK THREADS ACCOUNTS OPERATIONS LEAST_MS");
+		die("usage: bank WORK THREADS ACCOUNTS OPERATIONS LEAST_MS");
 	reads = strcmp(argv[1], "read") == 0;
 	uint64_t threads = strtoull(argv[2], NULL, 10), least_ns = strtoull(argv[5], NULL, 10) * 1000000;
 	accounts = strtoull(argv[3], NULL, 10);
 	operations = strtoull(argv[4], NULL, 10);
 	balances = malloc(accounts * sizeof *balances);
 	if (threads < 1 || threads > 64 || accounts < 2 || !balances)
-		die("so many threads or accounts cannot be had");
+		die("the number of threads or accounts is not supported");
 	for (uint64_t i = 0; i < accounts; i++)
 		balances[i] = BALANCE;
 	stm_init();
@@ -115,7 +116,7 @@ int main(int argc, char **argv)
 	pthread_barrier_init(&lap, NULL, threads + 1);
 	for (uint64_t i = 0; i < threads; i++)
 		if (pthread_create(&tellers[i], NULL, teller, (void *)(uintptr_t)i))
-			die("a thread cannot be made");
+			die("cannot start a thread");
 	uint64_t laps = 0, time_ns = 0;
 	while (laps < 2 || time_ns < least_ns) {
 		pthread_barrier_wait(&lap);

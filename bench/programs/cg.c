@@ -1,16 +1,17 @@
-/* Conjugate gradients on a large sparse matrix with random columns: bound by memory.
+/* Conjugate gradients on a large sparse matrix with random columns. Memory bounds the speed.
  *
- * After the CG benchmark of Bailey et al., The NAS Parallel Benchmarks (1991); the method is that
- * of Hestenes and Stiefel, Methods of Conjugate Gradients for Solving Linear Systems (1952).
+ * The program follows the CG benchmark of Bailey et al., The NAS Parallel Benchmarks (1991). The
+ * method is that of Hestenes and Stiefel, Methods of Conjugate Gradients for Solving Linear Systems
+ * (1952).
  *
- * Use: cg [ROWS IN THOUSANDS]. The result does not depend on the number of threads: sums are taken
- * over blocks of fixed size, and the blocks added in order. */
+ * Usage: cg [ROWS IN THOUSANDS]. The result does not depend on the number of threads, because the
+ * program sums blocks of fixed size and adds their sums in order. */
 #include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define PAIRS 7 /* off-diagonal pairs a row */
+#define PAIRS 7 /* off-diagonal pairs per row */
 #define ROW (2 * PAIRS + 1)
 #define BLOCK 1024
 #define ITERATIONS 400
@@ -26,7 +27,7 @@ static uint64_t mix(uint64_t x) { /* Steele, Lea and Flood, Fast Splittable Pseu
     return x ^ (x >> 31);
 }
 
-/* A symmetric, diagonally dominant matrix: rings over a random order of the rows. */
+/* Fills a symmetric, diagonally dominant matrix: rings over a random order of the rows. */
 static void fill(void) {
     int *order = malloc(n * sizeof *order), *place = malloc(n * sizeof *place);
     if (!order || !place)
@@ -86,14 +87,14 @@ static void multiply(const double *x, double *y) {
 int main(int argc, char **argv) {
     n = (argc > 1 ? atoi(argv[1]) : 150) * 1000;
     if (n < 1000 || n > 100000000 / ROW)
-        return fprintf(stderr, "cg: the size is from 1 to %d\n", 100000 / ROW), 2;
+        return fprintf(stderr, "cg: the size must be from 1 to %d\n", 100000 / ROW), 2;
     blocks = (n + BLOCK - 1) / BLOCK;
     column = malloc((size_t)n * ROW * sizeof *column);
     value = malloc((size_t)n * ROW * sizeof *value);
     partial = malloc(blocks * sizeof *partial);
     double *x = calloc(n, sizeof *x), *r = malloc(n * sizeof *r), *p = malloc(n * sizeof *p), *q = malloc(n * sizeof *q);
     if (!column || !value || !partial || !x || !r || !p || !q)
-        return fprintf(stderr, "cg: no memory\n"), 1;
+        return fprintf(stderr, "cg: out of memory\n"), 1;
     fill();
     double begin = omp_get_wtime();
     for (int i = 0; i < n; i++)

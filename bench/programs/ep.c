@@ -1,10 +1,11 @@
-/* Pairs of Gaussian deviates, counted by size: nothing shared but the result.
+/* Pairs of Gaussian deviates, counted by size. Threads share only the result.
  *
- * After the EP benchmark of Bailey et al., The NAS Parallel Benchmarks (1991); the polar method is
- * that of Marsaglia and Bray, A Convenient Method for Generating Normal Variables (1964).
+ * The program follows the EP benchmark of Bailey et al., The NAS Parallel Benchmarks (1991). The
+ * polar method is that of Marsaglia and Bray, A Convenient Method for Generating Normal Variables
+ * (1964).
  *
- * Use: ep [PAIRS IN THOUSANDS]. The result does not depend on the number of threads: pairs are
- * numbered, and sums taken over blocks of fixed size and added in order. */
+ * Usage: ep [PAIRS IN THOUSANDS]. The result does not depend on the number of threads, because the
+ * program numbers the pairs, sums blocks of fixed size, and adds their sums in order. */
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>
@@ -24,11 +25,11 @@ static double uniform(uint64_t x) { /* Steele, Lea and Flood, Fast Splittable Ps
 int main(int argc, char **argv) {
     long pairs = (argc > 1 ? atol(argv[1]) : 30000) * 1000;
     if (pairs < 1000 || pairs > 1000000000000)
-        return fprintf(stderr, "ep: the size is from 1 to 1000000000\n"), 2;
+        return fprintf(stderr, "ep: the size must be from 1 to 1000000000\n"), 2;
     long blocks = (pairs + BLOCK - 1) / BLOCK, counts[BINS] = {0};
     double *sums = calloc(blocks, sizeof *sums), begin = omp_get_wtime(), sum = 0;
     if (!sums)
-        return fprintf(stderr, "ep: no memory\n"), 1;
+        return fprintf(stderr, "ep: out of memory\n"), 1;
 #pragma omp parallel for schedule(static) reduction(+ : counts)
     for (long block = 0; block < blocks; block++)
         for (long i = block * BLOCK; i < pairs && i < (block + 1) * BLOCK; i++) {

@@ -1,5 +1,5 @@
-/* A function with LTTng's tracepoints, beside itself without: laps of many calls, with a pause
- * after each in which writers catch up, as `probe.rs` does with Rust's libraries. */
+/* Measures a function with and without LTTng's tracepoints, in laps of many calls. In the pause
+ * after each lap the writers catch up. `probe.rs` does the same with Rust libraries. */
 #define _GNU_SOURCE
 #define LTTNG_UST_TRACEPOINT_DEFINE
 #define LTTNG_UST_TRACEPOINT_CREATE_PROBES
@@ -43,7 +43,7 @@ static double now_ns(clockid_t clock)
 static uint64_t sum;
 static unsigned pause_us;
 
-/* How long so many calls take. */
+/* Returns the time of the calls of a lap, in nanoseconds. */
 static double lap(unsigned (*call)(unsigned), unsigned outer, unsigned depth)
 {
 	double begin = now_ns(CLOCK_MONOTONIC);
@@ -60,8 +60,8 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The CPU to run on, the depth, the calls of a lap, the laps, and the pause after each in
- * microseconds. */
+/* Arguments: the CPU of the program, the depth, the calls of a lap, the number of laps, and the pause
+ * after each lap in microseconds. */
 int main(int argc, char **argv)
 {
 	if (argc != 6)
@@ -84,7 +84,7 @@ int main(int argc, char **argv)
 		if (number > 0)
 			net_ns[number - 1] = (with_ns - plain_ns) / calls;
 	}
-	/* What laps without tracepoints take is twice there: once as itself, once in those with. */
+	/* The time of laps without tracepoints counts twice: by itself, and as part of the other laps. */
 	double net_cpu_ns = now_ns(CLOCK_PROCESS_CPUTIME_ID) - begin_cpu_ns - 2 * plain_cpu_ns;
 	qsort(net_ns, laps, sizeof *net_ns, compare);
 	double median = (net_ns[laps / 2] + net_ns[(laps - 1) / 2]) / 2;

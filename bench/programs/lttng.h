@@ -1,4 +1,4 @@
-/* The tracepoints of lttng.c: a call begins, a call ends. Their names say which function it is. */
+/* The tracepoints of lttng.c at the begin and the end of a call. Their names identify the function. */
 #undef LTTNG_UST_TRACEPOINT_PROVIDER
 #define LTTNG_UST_TRACEPOINT_PROVIDER bench
 #undef LTTNG_UST_TRACEPOINT_INCLUDE

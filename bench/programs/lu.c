@@ -1,13 +1,14 @@
-/* SSOR sweeps as a wavefront whose threads wait for each other by spinning on flags.
+/* SSOR sweeps as a wavefront. Threads wait for each other by spinning on flags.
  *
- * After the LU benchmark of Bailey et al., The NAS Parallel Benchmarks (1991), and the pipelined
- * OpenMP version of Jin, Frumkin and Yan, The OpenMP Implementation of NAS Parallel Benchmarks and
- * Its Performance (1999), section 3.5: each thread has a strip of the grid, and begins a plane of
- * it when its neighbour has finished that plane of its own; a flag between the two is handed over
- * for each plane. A block of five unknowns sits on each point. With more threads than CPUs the
- * spinning threads keep the others from the flags that they wait for.
+ * The program follows the LU benchmark of Bailey et al., The NAS Parallel Benchmarks (1991), and
+ * the pipelined OpenMP version of Jin, Frumkin and Yan, The OpenMP Implementation of NAS Parallel
+ * Benchmarks and Its Performance (1999), section 3.5. Each thread has a strip of the grid. A thread
+ * begins a plane of its strip when its neighbour has finished the same plane of the neighbour's
+ * strip. A flag between the two threads synchronises them for each plane. Each point has a block of
+ * five unknowns. With more threads than CPUs, spinning threads occupy the CPUs of those threads
+ * that would set the flags.
  *
- * Use: lu [POINTS ALONG A SIDE]. The result does not depend on the number of threads. */
+ * Usage: lu [POINTS ALONG A SIDE]. The result does not depend on the number of threads. */
 #include <omp.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,8 +19,8 @@
 
 static int n;
 static double (*u)[5], (*b)[5];
-/* Set by a thread when it has finished a plane, cleared by the next when it takes it up. A cache
- * line each. */
+/* A thread sets a flag when it has finished a plane, and the next thread clears the flag when it
+ * begins the plane. Each flag has its own cache line. */
 static struct {
     _Alignas(64) atomic_int set;
 } flags[THREADS_MAX];
@@ -32,8 +33,8 @@ static const double couple[5][5] = {{0.11, 0.02, 0.01, 0.00, 0.01},
 
 static size_t at(int i, int j, int k) { return ((size_t)k * (n + 2) + j) * (n + 2) + i; }
 
-/* One point: relaxes towards its right-hand side and its six neighbours, of which three are new
- * already. */
+/* Relaxes one point towards its right-hand side and its six neighbours, of which three already have
+ * new values. */
 static void relax(size_t p) {
     size_t row = n + 2, plane = row * row;
     double near[5], sum[5];
@@ -94,12 +95,12 @@ static void step(void) {
 int main(int argc, char **argv) {
     n = argc > 1 ? atoi(argv[1]) : 45;
     if (n < 1 || n > 500)
-        return fprintf(stderr, "lu: the size is from 1 to 500\n"), 2;
+        return fprintf(stderr, "lu: the size must be from 1 to 500\n"), 2;
     size_t points = (size_t)(n + 2) * (n + 2) * (n + 2);
     u = calloc(points, sizeof *u);
     b = calloc(points, sizeof *b);
     if (!u || !b)
-        return fprintf(stderr, "lu: no memory\n"), 1;
+        return fprintf(stderr, "lu: out of memory\n"), 1;
     double begin = omp_get_wtime(), sum = 0;
     for (int k = 1; k <= n; k++)
         for (int j = 1; j <= n; j++)

@@ -1,15 +1,15 @@
-/* Phases that want all threads, and phases that want one, in turn.
+/* Phases that are fastest with all threads alternate with phases that are fastest with one thread.
  *
- * The first kind computes on numbers of its own; the second adds to counters that all threads
- * share, so that their cache line travels for each addition. Phases are what Pusukuri, Runtime
- * Support for Maximizing Performance on Multicore Systems (2012), section 2.4, gives as the limit
- * of a thread count that is found once.
+ * In the first kind, each thread computes on its own numbers. In the second kind, threads add to
+ * shared counters, so each addition moves a cache line. Pusukuri, Runtime Support for Maximizing
+ * Performance on Multicore Systems (2012), section 2.4, states that phases limit the use of a
+ * thread count that is found once.
  *
- * Compiled as C++ with -DCLAIM it claims its CPUs, as many as there are for the first kind and one
- * for the second: Hollmann, Gerndt, Invasive Computing (2012), section 2.1.
+ * Compiled as C++ with -DCLAIM, the program claims all CPUs for the first kind and one CPU for the
+ * second kind: Hollmann, Gerndt, Invasive Computing (2012), section 2.1.
  *
- * Use: phase [PAIRS OF PHASES]. The result does not depend on the number of threads: all sums are
- * of whole numbers. */
+ * Usage: phase [PAIRS OF PHASES]. The result does not depend on the number of threads, because all
+ * sums are of integers. */
 #include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@
 #define CLAIMING(what)
 #endif
 
-#define REGIONS 40 /* a phase */
+#define REGIONS 40 /* per phase */
 #define SCALING 1000000
 #define SHARED 1000000
 #define COUNTERS 8
@@ -39,7 +39,7 @@ static uint64_t mix(uint64_t x) { /* Steele, Lea and Flood, Fast Splittable Pseu
 int main(int argc, char **argv) {
     int pairs = argc > 1 ? atoi(argv[1]) : 6;
     if (pairs < 1 || pairs > 100000)
-        return fprintf(stderr, "phase: the size is from 1 to 100000\n"), 2;
+        return fprintf(stderr, "phase: the size must be from 1 to 100000\n"), 2;
     double begin = omp_get_wtime(), scaling = 0;
     uint64_t sum = 0;
     CLAIMING(Claim claim;)

@@ -1,10 +1,11 @@
-/* Sweeps along the three axes of a grid in turn: many short parallel regions with barriers.
+/* Sweeps along the three axes of a grid in turn, with many short parallel regions and barriers.
  *
- * After the SP benchmark of Bailey et al., The NAS Parallel Benchmarks (1991): an
- * alternating-direction implicit step solves a band system along each line of the grid, first all
- * lines along x, then y, then z. Here the systems are tridiagonal and solved by Thomas' algorithm.
+ * The program follows the SP benchmark of Bailey et al., The NAS Parallel Benchmarks (1991). An
+ * alternating-direction implicit step solves a band system along each line of the grid: first along
+ * x, then along y, then along z. In this program the systems are tridiagonal, and Thomas' algorithm
+ * solves them.
  *
- * Use: sp [POINTS ALONG A SIDE]. The result does not depend on the number of threads. */
+ * Usage: sp [POINTS ALONG A SIDE]. The result does not depend on the number of threads. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ static double get(int i, int j, int k) {
     return i < 0 || j < 0 || k < 0 || i >= n || j >= n || k >= n ? 0 : u[at(i, j, k)];
 }
 
-/* The right-hand side: three loops with a barrier after each, in one region. */
+/* Computes the right-hand side with three loops in one region. A barrier follows each loop. */
 static void right_side(void) {
 #pragma omp parallel
     {
@@ -81,13 +82,13 @@ static void step(void) {
 int main(int argc, char **argv) {
     n = argc > 1 ? atoi(argv[1]) : 40;
     if (n < 2 || n > SIDE_MAX)
-        return fprintf(stderr, "sp: the size is from 2 to %d\n", SIDE_MAX), 2;
+        return fprintf(stderr, "sp: the size must be from 2 to %d\n", SIDE_MAX), 2;
     size_t points = (size_t)n * n * n;
     u = calloc(points, sizeof *u);
     r = calloc(points, sizeof *r);
     f = calloc(points, sizeof *f);
     if (!u || !r || !f)
-        return fprintf(stderr, "sp: no memory\n"), 1;
+        return fprintf(stderr, "sp: out of memory\n"), 1;
     double begin = omp_get_wtime(), sum = 0;
     for (int k = 0; k < n; k++)
         for (int j = 0; j < n; j++)

@@ -1,13 +1,13 @@
-/* Programs in transactions, by TinySTM's calls: what `stm.program` measures of libraries that have
- * them. They do what those of the same names in Rust do (the example `workload` of corebeat-stm),
- * with the same sizes.
+/* Transactional programs with the functions of TinySTM. The bench `stm.program` runs this file with
+ * libraries that have these functions. The programs do the same work, with the same sizes, as the
+ * Rust programs of the same names (the example `workload` of corebeat-stm).
  *
  * stamp PROGRAM THREADS TIMES LEAST_MS FIGURE
  *
- * PROGRAM is kmeans, vacation, intruder or labyrinth, FIGURE is time or aborts. Runs with so many
- * times as much to do as at least until so much was measured; the first run warms up. Prints the
- * nanoseconds that a transaction takes a thread, or the aborts of a commit. Ends with a complaint
- * if a result is wrong. */
+ * PROGRAM is kmeans, vacation, intruder or labyrinth. FIGURE is time or aborts. A run does TIMES
+ * the smallest work, and runs are repeated until LEAST_MS are measured. The first run warms up. The
+ * output is the nanoseconds of a thread per transaction, or the aborts per commit. The program
+ * fails if a result is wrong. */
 #define _GNU_SOURCE
 #include "mod_mem.h"
 #include "mod_stats.h"
@@ -18,8 +18,8 @@
 #include <time.h>
 
 #define THREADS_MAX 64
-/* What changes after `sigsetjmp` lives in functions of their own, so that it begins anew with each
- * attempt. */
+/* Variables that change after `sigsetjmp` are in separate functions, so that each attempt
+ * initialises them. */
 #define OWN __attribute__((noinline))
 #define ATOMICALLY(body)                                                                                                                   \
 	do {                                                                                                                               \
@@ -44,12 +44,12 @@ static void *room(size_t count, size_t size)
 {
 	void *memory = calloc(count, size);
 	if (!memory)
-		die("there is no memory");
+		die("out of memory");
 	return memory;
 }
 
-/* Steele, Lea, Flood, Fast splittable pseudorandom number generators, 2014 (SplitMix64): from 0 to
- * bound, exclusive. */
+/* Steele, Lea, Flood, Fast splittable pseudorandom number generators, 2014 (SplitMix64). Returns
+ * a number from 0 to bound, exclusive. */
 static size_t below(uint64_t *state, size_t bound)
 {
 	uint64_t z = *state += 0x9e3779b97f4a7c15;
@@ -86,7 +86,7 @@ static void *thread(void *number)
 	return NULL;
 }
 
-/* Runs it on all threads, each with its number, and adds up how long it took. */
+/* Runs a function on all threads with their numbers, and adds the elapsed time to time_ns. */
 static void together(void (*what)(size_t number))
 {
 	pthread_t all[THREADS_MAX];
@@ -94,7 +94,7 @@ static void together(void (*what)(size_t number))
 	uint64_t begin_ns = now_ns();
 	for (size_t i = 0; i < threads; i++)
 		if (pthread_create(&all[i], NULL, thread, (void *)(uintptr_t)i))
-			die("a thread cannot be made");
+			die("cannot start a thread");
 	for (size_t i = 0; i < threads; i++)
 		pthread_join(all[i], NULL);
 	time_ns += now_ns() - begin_ns;
@@ -105,11 +105,12 @@ static void add(stm_word_t *word, int64_t what)
 	stm_store(word, stm_load(word) + (stm_word_t)what);
 }
 
-/* Points are grouped around centres, which move into the midst of their groups. */
+/* kmeans: each point belongs to the group of its nearest centre. Centres move to the means of their
+ * groups. */
 
 enum { POINTS = 4000, CENTRES = 12, ROUNDS = 5 };
 typedef int64_t point[3];
-typedef stm_word_t group[4]; /* how many, and their sums */
+typedef stm_word_t group[4]; /* number of points, and the sums of their coordinates */
 
 static size_t point_count;
 static point *points, centres[CENTRES];
@@ -176,12 +177,12 @@ static void kmeans(size_t times)
 					alone[at][j] = sums[at][j + 1] / sums[at][0];
 			}
 		if (memcmp(centres, alone, sizeof centres))
-			die("centres are not where they are with one thread");
+			die("the centres differ from those of a run with one thread");
 	}
 	free(points);
 }
 
-/* Customers book the cheapest of some seats, rooms and cars, and give up what they have. */
+/* vacation: customers book the cheapest of some seats, rooms and cars, and cancel their bookings. */
 
 enum { OFFERS = 64, CUSTOMERS = 128, VISITS = 6000, LOOKS = 8 };
 struct booking {
@@ -205,7 +206,7 @@ static OWN void book(stm_word_t *customer, const size_t *looks)
 	if (best == OFFERS)
 		return;
 	add(&available[best], -1);
-	/* Nobody else sees it yet. */
+	/* No other thread can reach this memory yet. */
 	struct booking *made = stm_malloc(sizeof *made);
 	made->offer = best;
 	made->rest = stm_load(customer);
@@ -263,11 +264,11 @@ static void vacation(size_t times)
 		}
 	for (int i = 0; i < OFFERS; i++)
 		if (available[i] != total[i])
-			die("what is booked is not what is not free");
+			die("the bookings do not match the available offers");
 }
 
-/* Packets of many flows come in any order; when all of a flow are there, it is put together and
- * looked through. */
+/* intruder: packets of many flows arrive in any order. The last packet of a flow causes the assembly
+ * and inspection of the flow. */
 
 enum { FLOWS = 800, PARTS_MAX = 8, BUCKETS = 64, BYTES = 32 };
 static const char attack[] = "attack";
@@ -297,7 +298,7 @@ static OWN struct packet *pop(void)
 	return first;
 }
 
-/* Puts a packet to the others of its flow. If it was the last, takes them all out. */
+/* Stores a packet with the other packets of its flow. The last packet removes all of them. */
 static OWN int put(stm_word_t *bucket, struct packet *packet, struct packet **parts)
 {
 	size_t count = 0;
@@ -382,14 +383,14 @@ static void intruder(size_t times)
 		flows = found = 0;
 		together(look_through);
 		if (flows != FLOWS || found != attacks)
-			die("flows or attacks are not all found");
+			die("the program did not find all flows and attacks");
 		for (int i = 0; i < BUCKETS; i++)
 			if (buckets[i])
-				die("something is left");
+				die("the buckets are not empty");
 	}
 }
 
-/* Paths are laid through a maze, none over another. */
+/* labyrinth: paths through a maze, which must not cross each other. */
 
 enum { SIDE = 32, FIELDS = SIDE * SIDE, PATHS = 24 };
 static const stm_word_t wall = UINT32_MAX;
@@ -411,7 +412,7 @@ static size_t neighbours(size_t field, size_t *of)
 	return count;
 }
 
-/* The shortest path there is, breadth first: its length, or 0. */
+/* Searches the shortest path breadth first. Returns its length, or 0 if no path exists. */
 static OWN size_t lay(size_t from, size_t to, size_t *path)
 {
 	size_t came_from[FIELDS], open[FIELDS], first = 0, last = 0, of[4];
@@ -478,12 +479,12 @@ static void labyrinth(size_t times)
 				for (size_t step = 0; step < steps; step++)
 					is_step |= i > 0 && of[step] == paths[path][i - 1];
 				if (!is_step || (expected[field] && expected[field] != path + 1))
-					die("a path is none, or goes over another");
+					die("a path has a gap or crosses another path");
 				expected[field] = path + 1;
 				laid++;
 			}
 		if (!laid || memcmp(maze, expected, sizeof maze))
-			die("the maze is not what paths have made of it");
+			die("the maze does not match the paths");
 	}
 }
 
@@ -491,7 +492,7 @@ static unsigned long counted(const char *name)
 {
 	unsigned long value = 0;
 	if (!stm_get_global_stats(name, &value))
-		die("there are no statistics");
+		die("the library has no statistics");
 	return value;
 }
 
@@ -502,18 +503,18 @@ int main(int argc, char **argv)
 		void (*run)(size_t times);
 	} programs[] = {{"kmeans", kmeans}, {"vacation", vacation}, {"intruder", intruder}, {"labyrinth", labyrinth}};
 	if (argc != 6)
-		die("stamp PROGRAM THREADS TIMES LEAST_MS FIGURE");
+		die("usage: stamp PROGRAM THREADS TIMES LEAST_MS FIGURE");
 	threads = strtoull(argv[2], NULL, 10);
 	size_t times = strtoull(argv[3], NULL, 10);
 	uint64_t least_ns = strtoull(argv[4], NULL, 10) * 1000000;
 	if (threads < 1 || threads > THREADS_MAX || times < 1)
-		die("so many threads cannot be had");
+		die("the number of threads or times is not supported");
 	void (*run)(size_t times) = NULL;
 	for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
 		if (strcmp(argv[1], programs[i].name) == 0)
 			run = programs[i].run;
 	if (!run)
-		die("there is no such program");
+		die("unknown program; use kmeans, vacation, intruder or labyrinth");
 	stm_init();
 	mod_mem_init(0);
 	mod_stats_init();

@@ -1,8 +1,9 @@
-//! Clustered objects beside other ways to count, to keep what is read from being freed, and to
-//! replace it.
+//! Measures clustered objects beside other ways to count, and to read and replace objects that
+//! other threads may free.
 //!
-//! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many
-//! operations each, which begin together. Nothing is lost, or the subject fails.
+//! Each subject runs in a separate process, and each thread on its own CPU. A lap has a fixed
+//! number of operations per thread, and all threads begin a lap together. A subject that loses an
+//! operation fails.
 
 mod server;
 
@@ -62,7 +63,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
     },
 ];
 
-/// More threads than are ever measured.
+/// Exceeds the largest number of measured threads.
 const THREADS_MAX: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
@@ -137,12 +138,11 @@ fn run(session: &Session, bench: usize, work: Work) -> Result<(), String> {
     let does = |subject: Subject| subject.does(work);
     apart::measure_threads(session, BENCHES[bench].name, unit, does, |subject, count| {
         let laps = lap::LapOptions::new(session, count, operations);
-        // It has looked for what is lost itself.
+        // The subject checks its results itself.
         apart::value(apart::command(session, "clustered", &Options { subject, work, laps })?)
     })
 }
 
-/// One subject.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
     subject: Subject,
@@ -150,7 +150,7 @@ pub(crate) struct Options {
     laps: lap::LapOptions,
 }
 
-/// The child's side.
+/// The main function of the child.
 pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     match (options.work, options.subject) {
         (Work::Counter, Subject::Corebeat) => count::<Linked>(options),
@@ -168,12 +168,12 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
         (_, Subject::Corebeat) => replace::<Link<u64>>(options),
         (_, Subject::CrossbeamEpoch) => replace::<Epoch>(options),
         (_, Subject::Seize) => replace::<Seize>(options),
-        _ => Err("it does other work".into()),
+        _ => Err("this subject does not support this work".into()),
     }
 }
 
 thread_local! {
-    /// The thread's number in this run.
+    /// The number of the thread in this run.
     static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -189,29 +189,29 @@ fn count<C: Count>(options: &Options) -> Result<(f64, u64), String> {
             lap.ends();
         }
     });
-    let (is, expected) =
+    let (counted, expected) =
         (counter.sum(), laps * options.laps.operations * options.laps.threads as u64);
-    if is != expected {
-        return Err(format!("it counted {is}, not {expected}"));
+    if counted != expected {
+        return Err(format!("the subject counted {counted} operations instead of {expected}"));
     }
     Ok((options.laps.ns(laps, time), 1))
 }
 
-/// Something to count with.
+/// A counter.
 trait Count: Default + Sync {
-    /// A thread is going to use it.
+    /// Prepares the counter for the calling thread.
     fn enter(&self) {}
     fn add(&self);
     fn sum(&self) -> u64;
 }
 
-/// To a number that only this thread writes.
+/// Adds to a number that only this thread writes.
 #[inline(always)]
 fn add_alone(number: &AtomicU64) {
     number.store(number.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// Event, dereference, and increment: case 6.
+/// A read section, a dereference, and an increment: case 6.
 struct Linked(Link<Counter>);
 
 impl Default for Linked {
@@ -223,11 +223,11 @@ impl Default for Linked {
 impl Count for Linked {
     #[inline(always)]
     fn add(&self) {
-        read_section(|guard| self.0.get(guard).expect("it is there").add(1));
+        read_section(|guard| self.0.get(guard).expect("the link is never removed").add(1));
     }
 
     fn sum(&self) -> u64 {
-        read_section(|guard| self.0.get(guard).expect("it is there").value()) as u64
+        read_section(|guard| self.0.get(guard).expect("the link is never removed").value()) as u64
     }
 }
 
@@ -242,7 +242,7 @@ impl<D: corebeat_clustered::Domain> Count for Counter<D> {
     }
 }
 
-/// A dereference to a representative that all share: case 5.
+/// A dereference of a representative that all threads share: case 5.
 struct OneForAll(Link<Clustered<All>>);
 
 struct All;
@@ -265,12 +265,18 @@ impl Count for OneForAll {
     #[inline(always)]
     fn add(&self) {
         read_section(|guard| {
-            self.0.get(guard).expect("it is there").here().fetch_add(1, Ordering::Relaxed)
+            self.0
+                .get(guard)
+                .expect("the link is never removed")
+                .here()
+                .fetch_add(1, Ordering::Relaxed)
         });
     }
 
     fn sum(&self) -> u64 {
-        read_section(|guard| self.0.get(guard).expect("it is there").here().load(Ordering::Relaxed))
+        read_section(|guard| {
+            self.0.get(guard).expect("the link is never removed").here().load(Ordering::Relaxed)
+        })
     }
 }
 
@@ -289,7 +295,7 @@ impl Count for AtomicU64 {
 #[derive(Default)]
 struct Plain(AtomicU64);
 
-/// Two lines, because processors fetch them in pairs.
+/// Occupies two lines, because processors fetch lines in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 struct Padded(AtomicU64);
@@ -326,7 +332,7 @@ impl<N: Default + AsRef<AtomicU64> + Sync> Count for Array<N> {
     }
 }
 
-/// A virtual call to a representative that all share: case 4.
+/// A virtual call to a representative that all threads share: case 4.
 struct Virtual(Box<dyn Rep>);
 
 trait Rep: Sync {
@@ -361,13 +367,13 @@ impl Count for Virtual {
     }
 }
 
-/// Numbers that threads reach in their own way, and all of them.
+/// The numbers of all threads. A thread reaches its own number in another way.
 #[derive(Default)]
 struct Numbers(Mutex<Vec<&'static Padded>>);
 
 impl Numbers {
     fn get(&self) -> &'static Padded {
-        // This process ends soon.
+        // The leak is harmless because this process ends soon.
         let number: &Padded = Box::leak(Box::default());
         self.0.lock().expect("no holder of the lock panics").push(number);
         number
@@ -383,15 +389,15 @@ impl Numbers {
     }
 }
 
-/// As in the paper: `pthread_getspecific`.
+/// `pthread_getspecific`, as in the paper.
 struct Key(libc::pthread_key_t, Numbers);
 
 impl Default for Key {
     fn default() -> Self {
         let mut key = 0;
-        // SAFETY: it is room for a key, which has no destructor.
+        // SAFETY: the pointer is to a variable of this frame. The key has no destructor.
         let failed = unsafe { libc::pthread_key_create(&raw mut key, None) };
-        assert_eq!(failed, 0, "there are keys enough");
+        assert_eq!(failed, 0, "the system has no more keys for thread-specific data");
         Key(key, Numbers::default())
     }
 }
@@ -401,12 +407,12 @@ impl Count for Key {
         // SAFETY: the key was created.
         let failed =
             unsafe { libc::pthread_setspecific(self.0, (&raw const *self.1.get()).cast()) };
-        assert_eq!(failed, 0, "there is memory for it");
+        assert_eq!(failed, 0, "the system has no memory for thread-specific data");
     }
 
     #[inline(always)]
     fn add(&self) {
-        // SAFETY: the key was created, and `enter` has put a number there that stays.
+        // SAFETY: the key was created, and `enter` has stored a number that is never freed.
         let number = unsafe { &*libc::pthread_getspecific(self.0).cast::<Padded>() };
         add_alone(&number.0);
     }
@@ -430,7 +436,7 @@ impl Count for Variable {
 
     #[inline(always)]
     fn add(&self) {
-        add_alone(&MINE.get().expect("it has entered").0);
+        add_alone(&MINE.get().expect("each thread calls enter").0);
     }
 
     fn sum(&self) -> u64 {
@@ -472,12 +478,12 @@ fn replace<P: Place>(options: &Options) -> Result<(f64, u64), String> {
     match (wrong.into_inner(), place.read()) {
         (0, 1) => Ok((options.laps.ns(laps, time), 1)),
         (wrong, last) => {
-            Err(format!("{wrong} times something else was read, and {last} at the end"))
+            Err(format!("{wrong} reads returned a wrong value, and the last value is {last}"))
         }
     }
 }
 
-/// A place for a value that is read while others replace it.
+/// A place for a value that threads read while other threads replace it.
 trait Place: Sync {
     fn new(value: u64) -> Self;
     fn read(&self) -> u64;
@@ -491,7 +497,7 @@ impl Place for Link<u64> {
 
     #[inline(always)]
     fn read(&self) -> u64 {
-        read_section(|guard| *self.get(guard).expect("it is there"))
+        read_section(|guard| *self.get(guard).expect("the link is never removed"))
     }
 
     #[inline(always)]
@@ -510,7 +516,8 @@ impl Place for Epoch {
     #[inline(always)]
     fn read(&self) -> u64 {
         let guard = epoch::pin();
-        // SAFETY: it is never null, and is freed after the guard is gone.
+        // SAFETY: the pointer is never null, and the value is not freed before the guard is
+        // dropped.
         unsafe { *self.0.load(Ordering::Acquire, &guard).deref() }
     }
 
@@ -534,7 +541,8 @@ impl Place for Seize {
     fn read(&self) -> u64 {
         use seize::Guard;
         let guard = self.0.enter();
-        // SAFETY: it is never null, and is freed after the guard is gone.
+        // SAFETY: the pointer is never null, and the value is not freed before the guard is
+        // dropped.
         unsafe { *guard.protect(&self.1, Ordering::Acquire) }
     }
 

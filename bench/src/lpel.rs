@@ -1,8 +1,8 @@
-//! Tasks and streams beside those of others: what passing a record on, waiting, spawning and being
-//! there costs.
+//! Measures tasks and streams beside other libraries: the cost of passing records, waiting,
+//! spawning, and of blocked tasks.
 //!
-//! Each subject does the same work ([`load`](mod@load)) in a process of its own, which times itself
-//! in laps ([`lap`]) and prints a value and a checksum. One file a subject.
+//! Each subject does the same work ([`load`](mod@load)) in a separate process. The process times
+//! itself in laps ([`lap`]), and prints a value and a checksum. Each subject has a file.
 
 mod corebeat;
 mod go;
@@ -29,9 +29,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use subject::Subject;
 
-/// Of a run so much is measured, and at least one lap.
+/// Shortest measured time of a run. At least one lap is measured.
 const LEAST_MS: u64 = 300;
-/// Until a runtime whose tasks are all blocked has come to rest.
+/// Time after which a runtime with only blocked tasks is idle.
 const SETTLE: Duration = Duration::from_millis(200);
 
 pub(crate) const BENCHES: [Bench; 7] = [
@@ -102,7 +102,7 @@ pub(crate) const BENCHES: [Bench; 7] = [
 
 type Case = apart::Case<Subject, Load>;
 
-/// A case with all who can do the work.
+/// A case with all subjects that support the work.
 fn case(name: impl Into<String>, load: Load) -> Case {
     let subjects = Subject::of(&load).into_iter().map(|subject| {
         let (load, name) = limited(subject, &load);
@@ -205,7 +205,8 @@ fn measure(
     })
 }
 
-/// Fewer tasks for subjects with a limit, and a name that states their number. Values are per task.
+/// Limits the number of tasks for some subjects, whose name then states this number. Values are per
+/// task.
 fn limited(subject: Subject, load: &Load) -> (Load, String) {
     let most = subject.tasks_max();
     if load.work == Work::Memory && load.count > most {
@@ -224,19 +225,19 @@ fn run(session: &Session, options: &Options) -> Result<Measured, String> {
     let mut used = None;
     if is_idle {
         running.wait_for(READY, RUN_MAX)?;
-        used = Some(used_at_rest(&running, session.quick)?);
+        used = Some(used_while_idle(&running, session.quick)?);
         running.close_input();
     }
     let Printed { value, checksum, .. } = Printed::new(running.wait(RUN_MAX)?)?;
     let expected = format!("{:016x}", load.checksum());
     if checksum != expected {
-        return Err(format!("its checksum is {checksum}, not {expected}"));
+        return Err(format!("the checksum is {checksum} instead of {expected}"));
     }
     Ok(Measured::Value(used.unwrap_or(value)))
 }
 
-/// CPU time of a child that has nothing to do, in % of one core.
-fn used_at_rest(running: &Running, quick: bool) -> Result<f64, String> {
+/// CPU time of an idle child, in % of one core.
+fn used_while_idle(running: &Running, quick: bool) -> Result<f64, String> {
     let span = Duration::from_millis(if quick { 100 } else { 2000 });
     std::thread::sleep(SETTLE);
     let (begin, before) = (Instant::now(), running.cpu_s()?);
@@ -245,24 +246,24 @@ fn used_at_rest(running: &Running, quick: bool) -> Result<f64, String> {
     Ok(used / begin.elapsed().as_secs_f64() * 100.0)
 }
 
-/// One subject at one work.
+/// One subject with one work.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
     subject: Subject,
-    /// The subject, where it is a program of its own.
+    /// The path of a subject that is a separate program.
     program: Option<PathBuf>,
     load: Load,
 }
 
-/// The child's side.
+/// The main function of the child.
 pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let Options { subject, program, load } = options;
-    // A log's writer may use the other CPUs.
+    // The writer of a log may use the other CPUs.
     if load.workers == 1 && !matches!(load.watched, Some(Watched::Text | Watched::WholeText)) {
         cpus().first().map(|&cpu| pin(cpu));
     }
     if *subject == Subject::Go {
-        return Err(go::become_it(program.as_deref(), load));
+        return Err(go::exec(program.as_deref(), load));
     }
     let outcome = subject.run(load).map_err(|why| format!("{}: {why}", name(subject)))?;
     Ok((outcome.value, outcome.checksum))

@@ -1,11 +1,12 @@
-//! Collections of objects and processors, as Meyer, Kogtenkov, Akhi measured them (*Processors and
-//! their collection*, 2012, section 6); and what they left out: calls that go on meanwhile, and
-//! actors of others.
+//! Measures collections of objects and processors, as Meyer, Kogtenkov, Akhi did (*Processors and
+//! their collection*, 2012, section 6). The bench also measures two quantities that the paper
+//! omits: calls during collections, and actors of other libraries.
 //!
-//! Each subject runs in a process of its own: it builds the objects with no collection in between,
-//! then collects a few times. All objects live, but where the case says so, and each collection is
-//! to find that. Processors with all objects live (*objects only*) are collected in the same
-//! process, in turn with ours: so both meet the same objects at the same places.
+//! Each subject runs in a separate process. The process builds the objects without a collection,
+//! and then collects a few times. All objects live unless the case states otherwise, and each
+//! collection must find this number of live objects. Collections without the search for dead
+//! processors (*objects only*) take turns with full collections in one process, so that both work
+//! on the same objects at the same addresses.
 
 mod arena;
 mod heap;
@@ -63,9 +64,9 @@ pub(crate) const BENCHES: [Bench; 4] = [
 ];
 
 const TOOLS: &[Tool] = &[GO, JAVA, JAVAC];
-/// Collections of a run: the median of them is one value.
+/// Collections of a run. Their median is one value.
 const COLLECTIONS: usize = 9;
-/// How long calls are made.
+/// Time span of the calls.
 const SPAN_MS: u64 = 500;
 
 /// The load of a subject.
@@ -74,11 +75,11 @@ struct Load {
     work: Work,
     objects: usize,
     processors: usize,
-    /// Objects of the processor that is called.
+    /// Objects of the called processor.
     called: usize,
-    /// So many calls of a thousand were as fast.
+    /// The reported time is the quantile of this many calls in a thousand.
     per_mille: usize,
-    /// Until it is known who lives, and no longer.
+    /// Whether only the marking phase is measured.
     marking: bool,
 }
 
@@ -104,7 +105,7 @@ impl Load {
     }
 }
 
-/// The papers' figures 2 to 5, and beside one heap's collectors.
+/// The papers' figures 2 to 5, beside collectors of one heap.
 fn collections(session: &Session) -> Vec<Case<Subject, Load>> {
     const OURS: [Subject; 3] =
         [Subject::Corebeat, Subject::ObjectsOnly, Subject::ProcessorAsObject];
@@ -189,7 +190,7 @@ fn run(
     cases: &[Case<Subject, Load>],
 ) -> Result<(), String> {
     apart::measure(session, BENCHES[bench].name, unit, cases, |case| {
-        // The value of the second subject, which the first one measures.
+        // The value of the second subject, which the process of the first subject measures.
         let other = Rc::new(Cell::new(None));
         let mut turns = Vec::new();
         for (name, subject, load) in &case.subjects {
@@ -202,7 +203,7 @@ fn run(
             turns.push(Turn::new(name, move || match subject {
                 Subject::ObjectsOnly => {
                     let value: Option<f64> = other.take();
-                    value.map(Measured::Value).ok_or_else(|| "not measured".into())
+                    value.map(Measured::Value).ok_or_else(|| "the process of the subject corebeat measures this value, and has not run".into())
                 }
                 _ => measure(session, subject, load, &other),
             }));
@@ -211,7 +212,7 @@ fn run(
     })
 }
 
-/// Runs a child, which has counted what lives itself.
+/// Runs a child. The child counts the live objects itself.
 fn measure(
     session: &Session,
     subject: Subject,
@@ -219,11 +220,12 @@ fn measure(
     other: &Cell<Option<f64>>,
 ) -> Result<Measured, String> {
     let Load { work, objects, processors, called, per_mille, marking } = load;
-    // Large heaps take long.
+    // Collections of large heaps take long.
     let collections = if objects > 1_000_000 { 3 } else { COLLECTIONS };
     let span_ms = if session.quick { 20 } else { SPAN_MS };
     let command = if matches!(subject, Subject::Go | Subject::Java) {
-        let mut command = peer::command(session, subject)?.ok_or("it is gone")?;
+        let mut command =
+            peer::command(session, subject)?.ok_or("the peer is no longer installed")?;
         command.arg(apart::name(&work)).arg(objects.to_string());
         match work {
             Work::Pause => command.arg(span_ms.to_string()),
@@ -244,7 +246,6 @@ fn measure(
     Ok(Measured::Value(value))
 }
 
-/// One subject.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
     subject: Subject,
@@ -264,7 +265,7 @@ impl Options {
     }
 }
 
-/// The child's side.
+/// The main function of the child.
 pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     Ok(match (options.work, options.subject) {
         (Work::Pause, _) => pause::measure(options)?,

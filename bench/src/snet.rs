@@ -1,9 +1,9 @@
-//! Networks in S-Net beside the same by hand: what replicas, synchrocells, choices, boxes and
-//! records as text cost.
+//! Measures networks in S-Net beside equivalent code by hand: the cost of replicas, synchrocells,
+//! choices, boxes and records as text.
 //!
-//! Each subject does the same work ([`load`](mod@load)) in a process of its own, which times itself
-//! in laps ([`lap`]) and prints a value and a checksum. In a lap a network is made, used and taken
-//! down. One file a subject, or a work.
+//! Each subject does the same work ([`load`](mod@load)) in a separate process. The process times
+//! itself in laps ([`lap`]), and prints a value and a checksum. A lap builds, uses and ends a
+//! network. Each subject or work has a file.
 
 mod corebeat;
 mod format;
@@ -28,9 +28,9 @@ use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 use subject::Subject;
 
-/// Of a run so much is measured, and at least one lap.
+/// Shortest measured time of a run. At least one lap is measured.
 const LEAST_MS: u64 = 300;
-/// Largest growth of the process, for any number of pairs of records.
+/// Largest growth of the memory of a process, for any number of pairs of records.
 const GROWTH_MAX: u64 = 16 << 20;
 
 /// Compiles boxes in C.
@@ -89,7 +89,7 @@ pub(crate) const BENCHES: [Bench; 6] = [
 
 type Case = apart::Case<Subject, Load>;
 
-/// A case with all who can do the work.
+/// A case with all subjects that support the work.
 fn case(name: impl Into<String>, load: Load) -> Case {
     Case::new(name, &Subject::of(&load), load)
 }
@@ -202,21 +202,21 @@ fn run(
     let (value, checksum) = (printed.value, printed.checksum);
     match load.checksum().map(|sum| format!("{sum:016x}")) {
         Some(expected) if expected != checksum => {
-            return Err(format!("its checksum is {checksum}, not {expected}"));
+            return Err(format!("the checksum is {checksum} instead of {expected}"));
         }
         _ => agreement.admit(0, checksum)?,
     }
     Ok(Measured::Value(value))
 }
 
-/// One subject at one work.
+/// One subject with one work.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
     subject: Subject,
     load: Load,
 }
 
-/// The child's side.
+/// The main function of the child.
 pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let Options { subject, load } = options;
     if load.workers == 1 {
@@ -224,7 +224,11 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     }
     let outcome = subject.run(load).map_err(|why| format!("{}: {why}", apart::name(subject)))?;
     if load.work == Work::Memory && outcome.bytes > GROWTH_MAX {
-        return Err(format!("{}: it grew by {} MiB", apart::name(subject), outcome.bytes >> 20));
+        return Err(format!(
+            "{}: the memory of the process grew by {} MiB",
+            apart::name(subject),
+            outcome.bytes >> 20
+        ));
     }
     Ok((load.value(&outcome), outcome.checksum))
 }

@@ -1,10 +1,11 @@
-//! Transactions beside what else keeps accounts right: other software transactional memory, and
-//! locks.
+//! Measures transactions beside other means that keep accounts consistent: other software
+//! transactional memory, and locks.
 //!
-//! Each subject runs in a process of its own, its threads on CPUs of their own: laps of so many
-//! operations each, which begin together. No money is lost, or the subject fails.
+//! Each subject runs in a separate process, and each thread on its own CPU. A lap has a fixed
+//! number of operations per thread, and all threads begin a lap together. A subject that loses
+//! money fails.
 //!
-//! Libraries for C run `programs/bank.c`, which does the same.
+//! C libraries run `programs/bank.c`, which does the same work.
 
 use crate::Bench;
 use crate::apart;
@@ -78,17 +79,17 @@ enum Subject {
 }
 
 impl Subject {
-    /// Whether it differs from others in what it does, and is here.
+    /// Whether the subject differs from others for this work, and its tools are installed.
     fn does(self, session: &Session, work: Work) -> bool {
         match self {
             Subject::ReadAndWrite => work != Work::Read,
-            Subject::C => Library::Corebeat.is_here(session),
-            Subject::TinyStm => Library::TinyStm.is_here(session),
+            Subject::C => Library::Corebeat.is_available(session),
+            Subject::TinyStm => Library::TinyStm.is_available(session),
             _ => true,
         }
     }
 
-    /// The program of a library for C, compiled.
+    /// The compiled program of a C library.
     fn program(self, session: &Session) -> Result<Option<PathBuf>, String> {
         match self {
             Subject::C => Library::Corebeat.compile(session, "bank").map(Some),
@@ -98,7 +99,7 @@ impl Subject {
     }
 }
 
-/// A library with TinySTM's calls.
+/// A library with the functions of TinySTM.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Library {
     Corebeat,
@@ -106,13 +107,13 @@ pub(crate) enum Library {
 }
 
 impl Library {
-    /// Whether its tools are installed.
-    pub(crate) fn is_here(self, session: &Session) -> bool {
+    /// Whether the tools are installed.
+    pub(crate) fn is_available(self, session: &Session) -> bool {
         let tools: &[Tool] = if self == Library::Corebeat { &[GCC] } else { &TOOLS };
         tools.iter().all(|tool| session.has(*tool))
     }
 
-    /// A program of the folder `programs`, compiled when it is first wanted.
+    /// A program of the folder `programs`, which the first call compiles.
     pub(crate) fn compile(self, session: &Session, name: &str) -> Result<PathBuf, String> {
         let own = if self == Library::Corebeat { "corebeat" } else { "tinystm" };
         let program = session.folder().join(format!("{name}-{own}"));
@@ -141,7 +142,7 @@ impl Library {
     }
 }
 
-/// TinySTM, made as its own rules say: a copy of the folder.
+/// Builds TinySTM with its own make rules in a copy of the source, and returns the folder.
 fn tinystm(session: &Session) -> Result<PathBuf, String> {
     let source = TINYSTM.path().ok_or_else(|| TINYSTM.advice())?;
     let folder = session.folder().join("TinySTM");
@@ -189,11 +190,10 @@ fn measure(
         ]);
         return apart::value(command);
     }
-    // It has looked for lost money itself.
+    // The subject checks the sum of the accounts itself.
     apart::value(apart::command(session, "stm", &Options { subject, work, accounts, laps })?)
 }
 
-/// One subject.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
     subject: Subject,
@@ -202,14 +202,14 @@ pub(crate) struct Options {
     laps: lap::LapOptions,
 }
 
-/// The child's side.
+/// The main function of the child.
 pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     match options.subject {
         Subject::Corebeat => work::<Cells>(options),
         Subject::ReadAndWrite => work::<ReadAndWrite>(options),
         Subject::Stm => work::<Stm>(options),
         Subject::FastStm => work::<FastStm>(options),
-        Subject::C | Subject::TinyStm => Err("this one is a program in C".into()),
+        Subject::C | Subject::TinyStm => Err("this subject is a program in C".into()),
         Subject::Mutex => work::<One>(options),
         Subject::MutexEach => work::<Each>(options),
     }
@@ -237,12 +237,12 @@ fn work<B: Bank>(options: &Options) -> Result<(f64, u64), String> {
         }
     });
     if bank.sum() != sum {
-        return Err(format!("{} is there, not {sum}", bank.sum()));
+        return Err(format!("the accounts contain {} instead of {sum}", bank.sum()));
     }
     Ok((options.laps.ns(laps, time), sum as u64))
 }
 
-/// Accounts, made from their balances.
+/// Accounts, built from their balances.
 trait Bank: FromIterator<i64> + Sync {
     /// Moves 1 from one account to another one.
     fn transfer(&self, from: usize, to: usize);
@@ -277,7 +277,7 @@ impl Bank for Cells {
     }
 }
 
-/// The same, as it is written where there is nothing like `update`.
+/// The same accounts without the function `update`, which other libraries lack.
 struct ReadAndWrite(Cells);
 
 impl FromIterator<i64> for ReadAndWrite {
@@ -301,7 +301,7 @@ impl Bank for ReadAndWrite {
     }
 }
 
-/// Both crates have the same names.
+/// The two crates have equal names for their types and functions.
 macro_rules! peer {
     ($name:ident, $peer:ident) => {
         struct $name(Vec<$peer::TVar<i64>>);
@@ -371,7 +371,7 @@ impl FromIterator<i64> for Each {
 
 impl Bank for Each {
     fn transfer(&self, from: usize, to: usize) {
-        // The lower one first, or two threads may wait for each other.
+        // The fixed order of the locks prevents a deadlock.
         let mut first = lock(&self.0[from.min(to)]);
         let mut second = lock(&self.0[from.max(to)]);
         let (less, more) =

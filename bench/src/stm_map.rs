@@ -1,6 +1,6 @@
 //! Items that move between two maps: transactional maps, maps behind one lock, and concurrent maps.
 //!
-//! Each subject runs in a process of its own. At the end no item may be missing.
+//! Each subject runs in a separate process. A subject that loses an item fails.
 
 use crate::Bench;
 use crate::apart;
@@ -45,7 +45,6 @@ fn run(session: &Session) -> Result<(), String> {
     )
 }
 
-/// One subject.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
     subject: Subject,
@@ -53,7 +52,7 @@ pub(crate) struct Options {
     laps: lap::LapOptions,
 }
 
-/// The child's side.
+/// The main function of the child.
 pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     match options.subject {
         Subject::Corebeat => work::<[TMap<u64, u64>; 2]>(options),
@@ -76,12 +75,12 @@ fn work<M: Maps>(options: &Options) -> Result<(f64, u64), String> {
     });
     let count = maps.len();
     if count != options.items {
-        return Err(format!("{count} items are there, not {}", options.items));
+        return Err(format!("the maps contain {count} items instead of {}", options.items));
     }
     Ok((options.laps.ns(laps, time), count))
 }
 
-/// Two maps; each key is in one of them.
+/// Two maps. Each key is in one of them.
 trait Maps: Default + Sync {
     /// Inserts a key into the first map.
     fn insert(&self, key: u64);
@@ -131,7 +130,7 @@ impl Maps for Mutex<[HashMap<u64, u64>; 2]> {
     }
 }
 
-/// A key is in neither map for a moment, so another thread may not find it.
+/// During a move a key is in neither map, so another thread may not find the key.
 impl Maps for [DashMap<u64, u64>; 2] {
     fn insert(&self, key: u64) {
         self[0].insert(key, key);

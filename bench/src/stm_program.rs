@@ -1,7 +1,7 @@
-//! Four programs in transactions: how often these fail, and how long they take, beside TinySTM.
+//! Measures the abort rates and times of the transactions of four programs, beside TinySTM.
 //!
-//! Each subject runs in a process of its own. Libraries for C run `programs/stamp.c`, which does
-//! what the programs in Rust do.
+//! Each subject runs in a separate process. C libraries run `programs/stamp.c`, which does the same
+//! work as the Rust programs.
 
 use crate::Bench;
 use crate::apart::{self, Case};
@@ -26,9 +26,9 @@ pub(crate) const BENCHES: [Bench; 1] = [Bench {
     run,
 }];
 
-/// Of a run so much is measured.
+/// Shortest measured time of a run.
 const LEAST_MS: u64 = 1_000;
-/// How many times as much a program does in a lap as it does at least, and again for each thread.
+/// The work of a lap, as a multiple of the smallest work, for each thread.
 const TIMES: usize = 50;
 
 #[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ enum Subject {
 }
 
 impl Subject {
-    /// The library for C that it is.
+    /// The C library of the subject.
     fn library(self) -> Option<Library> {
         match self {
             Subject::Corebeat => None,
@@ -66,10 +66,10 @@ struct Load {
 }
 
 fn cases(session: &Session) -> Vec<Case<Subject, Load>> {
-    let is_here =
-        |subject: &Subject| subject.library().is_none_or(|library| library.is_here(session));
+    let is_available =
+        |subject: &Subject| subject.library().is_none_or(|library| library.is_available(session));
     let subjects: Vec<Subject> =
-        Subject::value_variants().iter().copied().filter(is_here).collect();
+        Subject::value_variants().iter().copied().filter(is_available).collect();
     let mut cases = Vec::new();
     for count in apart::thread_counts(session) {
         for (program, _) in PROGRAMS {
@@ -109,11 +109,10 @@ fn measure(session: &Session, subject: Subject, load: Load) -> Result<Measured, 
         return apart::value(command);
     }
     let options = Options { program: program.to_owned(), threads, times, least_ms, figure };
-    // It has checked its results itself.
+    // The subject checks its results itself.
     apart::value(apart::command(session, "stm-program", &options)?)
 }
 
-/// One subject.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
     program: String,
@@ -123,7 +122,7 @@ pub(crate) struct Options {
     figure: Figure,
 }
 
-/// The child's side. The first lap warms up.
+/// The main function of the child. The first lap warms up.
 pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let known = PROGRAMS.iter().find(|(name, _)| *name == options.program);
     let (_, run) = known.ok_or_else(|| format!("there is no program {}", options.program))?;

@@ -1,8 +1,8 @@
 //! The cost of tracing transactions: time, aborts, lost events, and bytes.
 //!
-//! After Schindewolf, Karl, *Capturing Transactional Memory Application's Behavior*, 2012, sections
-//! 3.3 and 3.4: a bank whose transactions are traced, beside the same one untraced; and whole
-//! programs, as in their section 4. Each subject runs in a process of its own.
+//! The bench follows Schindewolf, Karl, *Capturing Transactional Memory Application's Behavior*,
+//! 2012, sections 3.3 and 3.4: a bank with traced transactions runs beside the same untraced bank.
+//! As in section 4, whole programs are also measured. Each subject runs in a separate process.
 
 #[path = "../../crates/parallel/corebeat-stm/examples/workload/program/mod.rs"]
 pub(crate) mod program;
@@ -35,12 +35,13 @@ pub(crate) const BENCHES: [Bench; 1] = [Bench {
 
 const ACCOUNTS: usize = 1 << 10;
 const BALANCE: i64 = 1_000;
-/// Where they contend: accounts, and how many of them a transaction changes.
+/// The contended work: number of accounts, and of accounts that a transaction changes.
 const CONTENDED: usize = 64;
 const CHANGED: usize = 8;
 /// Operations of a thread in a lap.
 const OPERATIONS: u64 = 20_000;
-/// Of the paper's bank, a transaction of so many adds up all accounts; the others move money.
+/// In the bank of the paper, one of this many transactions sums all accounts. The others move
+/// money.
 const SUM_EVERY: u64 = 5;
 /// Bytes of an event in the paper: section 3.1, table 1.
 const EVENT_BYTES: u64 = 17;
@@ -62,11 +63,11 @@ enum Subject {
 enum Work {
     /// Move money between two accounts.
     Transfer,
-    /// That, and add up all of them now and then.
+    /// Move money, and sum all accounts at intervals.
     Bank,
-    /// Move money between a few of very few accounts, which many others want, too.
+    /// Move money between a few accounts, for which many transactions compete.
     Contended,
-    /// Programs in miniature, of the example `workload` of `corebeat-stm`.
+    /// Small programs of the example `workload` of `corebeat-stm`.
     Kmeans,
     Vacation,
     Intruder,
@@ -74,8 +75,8 @@ enum Work {
 }
 
 impl Work {
-    /// How many times as much a program does in a lap as it does at least, and again for each
-    /// thread, so that it takes some 100 ms.
+    /// The work of a lap, as a multiple of the smallest work, for each thread. A lap takes some 100
+    /// ms.
     fn times(self) -> Option<usize> {
         match self {
             Work::Transfer | Work::Bank | Work::Contended => None,
@@ -102,7 +103,7 @@ impl Figure {
         }
     }
 
-    /// Whether it says something of this subject.
+    /// Whether the figure applies to this subject.
     fn is_of(self, subject: Subject) -> bool {
         subject != Subject::Untraced || matches!(self, Figure::Time | Figure::Aborts)
     }
@@ -149,11 +150,10 @@ fn measure(session: &Session, subject: Subject, load: Load) -> Result<Measured, 
     let Load { work, threads, figure } = load;
     let operations = if session.quick { 100 } else { OPERATIONS };
     let laps = lap::LapOptions::new(session, threads, operations);
-    // It has looked for lost money itself.
+    // The subject checks the sum of the accounts itself.
     apart::value(apart::command(session, "stm-trace", &Options { subject, work, figure, laps })?)
 }
 
-/// One subject.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Options {
     subject: Subject,
@@ -162,7 +162,7 @@ pub(crate) struct Options {
     laps: lap::LapOptions,
 }
 
-/// The child's side.
+/// The main function of the child.
 pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let path = folder.path().join("trace");
@@ -184,22 +184,22 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     let summary = recorded.finish().map_err(|e| e.to_string())?;
     let sum = sum(&accounts);
     if sum != ACCOUNTS as i64 * BALANCE {
-        return Err(format!("{sum} is there, not {}", ACCOUNTS as i64 * BALANCE));
+        return Err(format!("the accounts contain {sum} instead of {}", ACCOUNTS as i64 * BALANCE));
     }
     let (commits, aborts) =
         (after.commits - before.commits, after.aborts.total() - before.aborts.total());
     let (events, all) = count(&path)?;
     let ends = commits + aborts;
-    let is_told = all.ends == ends || summary.lost > 0 || options.subject == Subject::Untraced;
-    if !is_told {
-        return Err(format!("{} attempts are told, not {ends}", all.ends));
+    let is_complete = all.ends == ends || summary.lost > 0 || options.subject == Subject::Untraced;
+    if !is_complete {
+        return Err(format!("the trace contains {} attempts instead of {ends}", all.ends));
     }
     let value = match options.figure {
         Figure::Time => time.as_nanos() as f64 / operations as f64,
         Figure::Aborts => aborts as f64 / commits as f64,
         Figure::Lost => 100.0 * summary.lost as f64 / (summary.lost + events) as f64,
         Figure::Smaller => {
-            // There, each attempt has a start as well as an end.
+            // In the paper, each attempt has a start event and an end event.
             let events = 2 * all.ends + all.accesses;
             (events * EVENT_BYTES) as f64 / summary.file_bytes as f64
         }
@@ -207,7 +207,7 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     Ok((value, sum as u64))
 }
 
-/// How many transactions a thread has done in how long.
+/// Returns the number of transactions of a thread, and their time.
 fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
     if let Some(times) = options.work.times() {
         return run_program(options, times);
@@ -243,11 +243,11 @@ fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
     ((laps - 1) * options.laps.operations, time)
 }
 
-/// Runs a program again and again. The first time warms up.
+/// Runs a program repeatedly. The first run warms up.
 fn run_program(options: &Options, times: usize) -> (u64, Duration) {
     let name = apart::name(&options.work);
     let known = program::PROGRAMS.iter().find(|(known, _)| *known == name);
-    let (_, run) = known.expect("all of them are there");
+    let (_, run) = known.expect("each of these works is a program");
     let times = if options.laps.least_ms == 0 { 1 } else { times * options.laps.threads };
     run(options.laps.threads, times);
     let (mut time, before) = (Duration::ZERO, counters().commits);
@@ -271,29 +271,29 @@ fn sum(accounts: &[TCell<i64>]) -> i64 {
 
 /// The counts of a trace.
 #[derive(Default)]
-struct Told {
+struct Counts {
     ends: u64,
     accesses: u64,
 }
 
-/// Events of the file, and which they are.
-fn count(path: &Path) -> Result<(u64, Told), String> {
+/// Counts all events of the file, and those of each kind.
+fn count(path: &Path) -> Result<(u64, Counts), String> {
     let file = BufReader::new(File::open(path).map_err(|e| e.to_string())?);
     let mut reader = Reader::new(file).map_err(|e| e.to_string())?;
-    let (mut events, mut told) = (0, Told::default());
+    let (mut events, mut counts) = (0, Counts::default());
     while let Some(packet) = reader.next_packet().map_err(|e| e.to_string())? {
         events += packet.events().len() as u64;
         for event in packet.events() {
             match event.kind().name() {
-                "stm.commit" | "stm.done" | "stm.abort" => told.ends += 1,
-                "stm.read" | "stm.write" => told.accesses += 1,
+                "stm.commit" | "stm.done" | "stm.abort" => counts.ends += 1,
+                "stm.read" | "stm.write" => counts.accesses += 1,
                 "stm.reads" => match event.value("count") {
-                    Some(Value::U64(count)) => told.accesses += count,
-                    _ => return Err("reads without a count".into()),
+                    Some(Value::U64(count)) => counts.accesses += count,
+                    _ => return Err("an event stm.reads has no count".into()),
                 },
                 _ => {}
             }
         }
     }
-    Ok((events, told))
+    Ok((events, counts))
 }

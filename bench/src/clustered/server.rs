@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-/// So many pages there are.
+/// Number of pages.
 const PAGES: u32 = 4096;
-/// One request in so many changes a page.
+/// One of this many requests changes a page.
 const CHANGE: u64 = 64;
 /// Words of a page.
 const WORDS: usize = 32;
@@ -33,7 +33,7 @@ pub(super) fn main(options: &Options) -> Result<(f64, u64), String> {
         Subject::RwLock => serve::<AtomicU64, RwLock<HashMap<u32, Page>>>(options),
         Subject::Dashmap => serve::<AtomicU64, DashMap<u32, Page>>(options),
         Subject::Papaya => serve::<AtomicU64, papaya::HashMap<u32, Page>>(options),
-        _ => Err("it does other work".into()),
+        _ => Err("this subject does not support this work".into()),
     }
 }
 
@@ -58,17 +58,18 @@ fn serve<C: Count, P: Pages>(options: &Options) -> Result<(f64, u64), String> {
         }
         wrong.fetch_add(wrongs, Ordering::Relaxed);
     });
-    let (is, expected) =
+    let (counted, expected) =
         (store.requests.sum(), laps * options.laps.operations * options.laps.threads as u64);
-    match (is == expected, wrong.into_inner()) {
+    match (counted == expected, wrong.into_inner()) {
         (true, 0) => Ok((options.laps.ns(laps, time), 1)),
-        (_, wrong) => {
-            Err(format!("it counted {is}, not {expected}; {wrong} pages were missing or not whole"))
-        }
+        (_, wrong) => Err(format!(
+            "the subject counted {counted} requests instead of {expected}; {wrong} pages were missing or torn"
+        )),
     }
 }
 
-/// To answer is to go through the page.
+/// Whether the words of a page are equal and belong to `id`. The answer to a request reads all
+/// words.
 fn is_whole(id: u32, page: &[u64; WORDS]) -> bool {
     let all = page.iter().fold(0, |sum, word| sum | (word ^ page[0]));
     all == 0 && page[0] as u32 % PAGES == id

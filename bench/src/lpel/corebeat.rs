@@ -1,4 +1,5 @@
-//! Corebeat's own: tasks with a stack, and async tasks, which hold none while they wait.
+//! The subjects of Corebeat: tasks with a stack, and async tasks, which have no stack while they
+//! wait.
 
 use super::lap::{Laps, Outcome, blocked, crowd};
 use super::load::{
@@ -15,14 +16,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Neighbours in a pipeline that are placed together. A lap's records stand in as many stages as
-/// there are records for a stream, 100: larger blocks would keep one worker busy after the other.
+/// Neighbours in a pipeline that are placed together. The records of a lap fill the streams of
+/// about 100 stages, so larger blocks would keep the workers busy one after the other.
 const BLOCK: u64 = 100;
 
 /// Bytes of memory for records that are not written yet.
 const LOG_BUFFER: usize = 64 << 20;
 
-/// Which tasks do the work.
+/// The kind of tasks, and their placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Stackful,
@@ -43,14 +44,15 @@ pub(crate) fn run(load: &Load, form: Form) -> Result<Outcome, String> {
         Some(Watched::Text) => WhenFull::Lose,
         Some(Watched::WholeText) => WhenFull::Wait,
     };
-    let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+    let folder =
+        tempfile::tempdir().map_err(|e| format!("cannot create a temporary folder: {e}"))?;
     let log = TextLog::with_buffer(&folder, Level::Workers, LOG_BUFFER, when_full)
         .map_err(|e| e.to_string())?;
     let builder = builder.cpus(cpus()).monitor(log.clone());
     let outcome = run_on(builder, load, form)?;
     let written = log.finish().map_err(|e| e.to_string())?;
     match (when_full, written.lost) {
-        (WhenFull::Wait, lost) if lost > 0 => Err(format!("its log lost {lost} records")),
+        (WhenFull::Wait, lost) if lost > 0 => Err(format!("the log lost {lost} records")),
         _ => Ok(outcome),
     }
 }
@@ -74,12 +76,12 @@ fn run_on(builder: Builder, load: Load, form: Form) -> Result<Outcome, String> {
             Err(why) => Err(why),
         },
         Work::Idle => return idle(&runtime, load, form),
-        Work::RingBatch => return Err("has no batches that do not wait".into()),
+        Work::RingBatch => return Err("this subject has no batches that do not wait".into()),
     };
     outcome.map_err(|why| why.to_string())
 }
 
-/// Listens, and only adds up.
+/// A monitor that only adds figures.
 struct Sum(Level);
 
 /// The figures of the tasks of one worker.
@@ -115,7 +117,7 @@ impl Listener for Added {
     }
 }
 
-/// A task on a worker, the last one if there are not so many.
+/// Spawns a task on a worker. If the number is too large, the last worker is used.
 fn on<T: Send + 'static>(
     load: Load,
     worker: usize,
@@ -124,7 +126,7 @@ fn on<T: Send + 'static>(
     Task::new().worker(worker.min(load.workers - 1)).spawn(f).ok()
 }
 
-/// The same for an async one.
+/// Spawns an async task on a worker, in the same way.
 fn async_on<T: Send + 'static>(
     load: Load,
     worker: usize,
@@ -133,7 +135,7 @@ fn async_on<T: Send + 'static>(
     Task::new().worker(worker.min(load.workers - 1)).spawn_async(future).ok()
 }
 
-/// A stage of a pipeline, which monitors record, on the worker that the form gives it to.
+/// A stage of a pipeline, which monitors record. The form determines its worker.
 fn stage(load: Load, form: Form, number: u64) -> Task<'static> {
     let task = Task::new().mark();
     match form {
@@ -142,7 +144,7 @@ fn stage(load: Load, form: Form, number: u64) -> Task<'static> {
     }
 }
 
-/// Reads all records, and passes each on.
+/// Spawns a stage that reads all records and passes them.
 fn spawn_stage(
     task: Task<'_>,
     form: Form,
@@ -157,7 +159,7 @@ fn spawn_stage(
             task.spawn_async(async move { while from.read_async().await.is_some_and(&mut pass) {} })
         }
     };
-    // The collector detects a task that cannot be spawned.
+    // If the spawn fails, the checksum of the lap is wrong.
     drop(spawned);
 }
 
@@ -338,7 +340,7 @@ fn batch(load: Load) -> Outcome {
     result(reader)
 }
 
-/// Two tasks that never wait, but try again.
+/// Two tasks that never wait, but retry.
 fn ring(load: Load) -> Outcome {
     let (mut to, mut from) = new_stream(CAPACITY);
     on(load, 1, move || {
@@ -388,13 +390,13 @@ fn memory(load: Load, form: Form) -> Result<Outcome, String> {
     blocked(load, spawn, yield_now, release)
 }
 
-/// Sends a task a number, and returns its result.
+/// Sends a number to a task, and returns the result of the task.
 fn release((i, (mut to, task)): (u64, (Writer<u64>, JoinHandle<u64>))) -> u64 {
     let _ = to.write(i);
     task.join().unwrap_or(0)
 }
 
-/// This thread is no task: it holds the streams' other ends.
+/// The calling thread is not a task. It holds the other ends of the streams.
 fn idle(runtime: &Runtime, load: Load, form: Form) -> Result<Outcome, String> {
     let tasks: Vec<_> = (0..load.count)
         .map(|_| {

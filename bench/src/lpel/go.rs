@@ -1,4 +1,4 @@
-//! Go: `peers/lpel.go`. It prints the same as the others.
+//! The subject Go: `peers/lpel.go`. Its output has the format of the other subjects.
 
 use super::load::Load;
 use crate::apart::name;
@@ -6,8 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Becomes that program. Returns only if that does not work.
-pub(crate) fn become_it(program: Option<&Path>, load: &Load) -> String {
+/// Replaces this process by the program. Returns only on failure, with the reason.
+pub(crate) fn exec(program: Option<&Path>, load: &Load) -> String {
     match program {
         Some(program) => {
             let arguments = [
@@ -20,6 +20,6 @@ pub(crate) fn become_it(program: Option<&Path>, load: &Load) -> String {
             let failed = Command::new(program).args(arguments).exec();
             format!("cannot start {}: {failed}", program.display())
         }
-        None => "--program is the path of the program".into(),
+        None => "the options lack the path of the Go program".into(),
     }
 }

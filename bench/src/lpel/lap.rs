@@ -1,7 +1,7 @@
-//! Laps: the same work over and over, the first time to warm up, then until enough time was
-//! measured.
+//! Laps repeat the same work. The first lap warms up, and the others run until the measured time
+//! suffices.
 
-use super::load::{CROWD, Load, Work, hold};
+use super::load::{GROUP, Load, Work, hold};
 use crate::memory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 /// The result of a child process.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Outcome {
-    /// Nanoseconds for an operation, or bytes for a task.
+    /// Nanoseconds per operation, or bytes per task.
     pub(crate) value: f64,
     pub(crate) checksum: u64,
 }
 
-/// The time that laps took, and whether their results were right.
+/// The time of laps, and whether their results are right.
 pub(crate) struct Laps {
     load: Load,
     /// The expected checksum of each lap.
     expected: u64,
     begin: Instant,
-    /// Laps that have ended, the first one included.
+    /// Number of ended laps, including the first.
     ended: u64,
-    /// The time of all laps but the first.
+    /// The time of all laps except the first.
     time: Duration,
     wrong: Option<u64>,
 }
@@ -44,14 +44,14 @@ impl Laps {
         laps.outcome()
     }
 
-    /// Whether there is to be another lap; it begins now.
+    /// Begins a lap, unless the measured time suffices. Returns whether a lap begins.
     pub(crate) fn begin(&mut self) -> bool {
         let more = self.ended < 2 || self.time < self.load.least();
         self.begin = Instant::now();
         more
     }
 
-    /// A lap has ended, with this checksum.
+    /// Ends a lap with a checksum.
     pub(crate) fn end(&mut self, checksum: u64) {
         let time = self.begin.elapsed();
         if self.ended > 0 {
@@ -63,7 +63,7 @@ impl Laps {
         }
     }
 
-    /// The mean time of an operation. The checksum is that of a lap that was wrong, if one was.
+    /// The mean time of an operation. The checksum is the first wrong one, if a lap was wrong.
     pub(crate) fn outcome(&self) -> Outcome {
         let operations = self.ended.saturating_sub(1) * self.load.operations();
         Outcome {
@@ -73,25 +73,25 @@ impl Laps {
     }
 }
 
-/// Runs laps that spawn crowds of tasks and join them.
+/// Runs laps that spawn batches of tasks and join them.
 pub(crate) fn crowd<T>(
     load: Load,
     mut spawn: impl FnMut(u64) -> T,
     mut join: impl FnMut(T) -> u64,
 ) -> Outcome {
-    let mut tasks = Vec::with_capacity(CROWD as usize);
+    let mut tasks = Vec::with_capacity(GROUP as usize);
     Laps::run(load, || {
         let mut sum = 0;
-        for begin in (0..load.count).step_by(CROWD as usize) {
-            tasks.extend((begin..load.count.min(begin + CROWD)).map(&mut spawn));
+        for begin in (0..load.count).step_by(GROUP as usize) {
+            tasks.extend((begin..load.count.min(begin + GROUP)).map(&mut spawn));
             sum += tasks.drain(..).map(&mut join).sum::<u64>();
         }
         sum
     })
 }
 
-/// Measures the memory of tasks that wait, each for an item. `spawn` returns a task that first
-/// adds one to a number; `release` sends it an item, and returns its result.
+/// Measures the memory of tasks, each of which waits for an item. `spawn` returns a task that first
+/// increments a number. `release` sends an item to the task, and returns the result of the task.
 pub(crate) fn blocked<T>(
     load: Load,
     mut spawn: impl FnMut(Arc<AtomicU64>) -> T,
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn laps_are_two_where_no_time_is_asked_for() {
+    fn laps_are_two_without_a_minimum_time() {
         let mut laps = Laps::new(LOAD);
         let mut count = 0;
         while laps.begin() {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn outcome_tells_a_lap_that_was_wrong() {
+    fn outcome_contains_the_checksum_of_a_wrong_lap() {
         assert_eq!(laps(&[7, 7, 7]).checksum, 7);
         assert_eq!(laps(&[7, 8, 7]).checksum, 8);
     }

@@ -1,19 +1,19 @@
-//! The load of the lpel benches, equal for all subjects, and its expected result.
+//! The load of the lpel benches, which is equal for all subjects, and its expected result.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::time::Duration;
 
-/// Records between two stages of a pipeline.
+/// Capacity of a stream between two stages of a pipeline, in records.
 pub(crate) const BUFFER: usize = 10;
-/// Items that the one stream of `stream` and `batch`, and the rings, hold.
+/// Capacity of the single stream of the works `Stream` and `Batch`, and of rings, in items.
 pub(crate) const CAPACITY: usize = 1024;
-/// Items that are passed together.
+/// Items per batch.
 pub(crate) const BATCH: usize = 64;
 /// Tasks that are spawned before the first of them is joined.
-pub(crate) const CROWD: u64 = 1000;
-/// Printed by a child when all its tasks are blocked.
+pub(crate) const GROUP: u64 = 1000;
+/// A child prints this text when all its tasks are blocked.
 pub(crate) const READY: &str = "ready";
 
 const SEED: u64 = 0x636f_7265_6265_6174;
@@ -23,8 +23,8 @@ const SEED: u64 = 0x636f_7265_6265_6174;
 pub(crate) enum Work {
     /// Records pass all stages of a pipeline.
     Plain,
-    /// Records carry a counter, which each stage takes one from; at 0 they leave to a collector of
-    /// all stages.
+    /// Each stage decrements the counter of a record. A record with counter 0 leaves to a collector
+    /// of all stages.
     Leave,
     /// Two tasks pass a number back and forth.
     Pingpong,
@@ -32,11 +32,11 @@ pub(crate) enum Work {
     Stream,
     /// One task writes to another, many items at a time.
     Batch,
-    /// As `Stream`, but two threads that spin, with nothing but the ring between them.
+    /// Two threads spin, and share only the ring. One item passes at a time.
     Ring,
-    /// As `Ring`, many items at a time.
+    /// As `Ring`, with many items at a time.
     RingBatch,
-    /// Tasks are spawned and joined, a crowd at a time.
+    /// Tasks are spawned and joined, in groups.
     Spawn,
     /// Tasks wait, each on its own stream.
     Memory,
@@ -44,31 +44,31 @@ pub(crate) enum Work {
     Idle,
 }
 
-/// The monitoring of Corebeat's workers: the levels of Prokesch, *A Light-Weight Parallel Execution
-/// Layer for Shared-Memory Stream Processing* (2011), section 5.4.3, with a listener that adds up;
-/// and the highest level written as text.
+/// The monitoring of Corebeat's workers. The levels are those of Prokesch, *A Light-Weight Parallel
+/// Execution Layer for Shared-Memory Stream Processing* (2011), section 5.4.3, with a listener that
+/// adds figures. Two more variants write the highest level as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Watched {
     A,
     B,
     C,
     D,
-    /// Level D as text. Records that come faster than they are written are lost.
+    /// Level D as text. Records that arrive faster than they are written are lost.
     Text,
     /// Level D as text, for which workers wait.
     WholeText,
 }
 
-/// A work, with its size.
+/// A work and its size.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) work: Work,
     pub(crate) workers: usize,
-    /// Records, round trips, items, or tasks, in one lap.
+    /// Records, round trips, items, or tasks of a lap.
     pub(crate) count: u64,
     /// Stages of a pipeline.
     pub(crate) depth: u64,
-    /// Laps are made until so much time was measured.
+    /// Shortest measured time. Laps are repeated until it is reached.
     pub(crate) least_ms: u64,
     pub(crate) watched: Option<Watched>,
 }
@@ -78,15 +78,15 @@ impl Load {
         Duration::from_millis(self.least_ms)
     }
 
-    /// The record of this number as the source of a pipeline sends it: its number, and below that
-    /// its counter.
+    /// The record that the source of a pipeline sends. The upper half contains the number of the
+    /// record, and the lower half its counter.
     pub(crate) fn record(&self, number: u64) -> u64 {
         let counter =
             if self.work == Work::Leave { mix(SEED.wrapping_add(number)) % self.depth } else { 0 };
         number << 32 | counter
     }
 
-    /// Number of operations in a lap; the value is the time of one.
+    /// Number of operations in a lap. The value is the time of one operation.
     pub(crate) fn operations(&self) -> u64 {
         match self.work {
             Work::Plain => self.count * self.depth,
@@ -101,7 +101,7 @@ impl Load {
             Work::Plain => {
                 (0..self.count).fold(0, |sum, i| ordered(sum, self.record(i) + self.depth))
             }
-            // The stage that a record leaves at is what its counter was.
+            // A record leaves at the stage whose number is its initial counter.
             Work::Leave => (0..self.count).fold(0, |sum, i| unordered(sum, self.record(i))),
             Work::Pingpong => self.count,
             Work::Stream | Work::Batch | Work::Ring | Work::RingBatch => {
@@ -117,18 +117,18 @@ pub(crate) fn counter(record: u64) -> u64 {
     record & 0xffff_ffff
 }
 
-/// A sum of items that another order changes.
+/// Adds an item to a sum that depends on the order of items.
 pub(crate) fn ordered(sum: u64, item: u64) -> u64 {
     sum.rotate_left(5) ^ item
 }
 
-/// A sum of items that come in any order.
+/// Adds an item to a sum that does not depend on the order of items.
 pub(crate) fn unordered(sum: u64, item: u64) -> u64 {
     sum.wrapping_add(mix(item))
 }
 
-/// Steele, Lea and Flood, *Fast Splittable Pseudorandom Number Generators* (2014): the output
-/// function of SplitMix64.
+/// The output function of SplitMix64: Steele, Lea and Flood, *Fast Splittable Pseudorandom Number
+/// Generators* (2014).
 fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -136,8 +136,8 @@ fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Says that all is as it should be while CPU time is measured, and waits until it was: until the
-/// input ends.
+/// Reports that the tasks are blocked, and waits until the input ends. Meanwhile the parent
+/// measures CPU time.
 pub(crate) fn hold() {
     println!("{READY}");
     let _ = std::io::stdout().flush();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn checksum_tells_order_only_where_order_is_kept() {
+    fn checksum_depends_on_order_only_if_order_is_kept() {
         assert_ne!(ordered(ordered(0, 1), 2), ordered(ordered(0, 2), 1));
         assert_eq!(unordered(unordered(0, 1), 2), unordered(unordered(0, 2), 1));
         assert_ne!(load(Work::Plain).checksum(), load(Work::Leave).checksum());

@@ -1,6 +1,6 @@
-//! may: stackful coroutines that move between workers, and its channels, which know no bound.
+//! The subject may: stackful coroutines that move between workers, with unbounded channels.
 //!
-//! A bound is laid on by hand: a semaphore beside the channel counts the places that are free.
+//! For the bound, a semaphore beside each channel counts the free places.
 
 use super::lap::{Laps, Outcome, blocked, crowd};
 use super::load::{BUFFER, CAPACITY, Load, Work, counter, ordered, unordered};
@@ -20,7 +20,7 @@ pub(crate) fn run(load: &Load, bound: Bound) -> Result<Outcome, String> {
     let load = *load;
     may::config().set_workers(load.workers);
     let main = match load.work {
-        // It holds up the thread that it runs on, which therefore must be no worker.
+        // These works block the main thread, which therefore must not be a worker.
         Work::Memory | Work::Idle => return memory(load),
         Work::Plain => go!(move || plain(load, bound)),
         Work::Leave => go!(move || leave(load, bound)),
@@ -30,12 +30,12 @@ pub(crate) fn run(load: &Load, bound: Bound) -> Result<Outcome, String> {
             let spawn = |i| go!(move || i);
             go!(move || crowd(load, spawn, |task| task.join().unwrap_or(0)))
         }
-        _ => return Err("has no batches, and no ring alone".into()),
+        _ => return Err("may has no batches and no bare ring".into()),
     };
     main.join().map_err(|_| "panicked".into())
 }
 
-/// The places of a channel that are free; none has no bound.
+/// The free places of a channel. `None` has no bound.
 #[derive(Clone)]
 struct Places(Option<Arc<Semphore>>);
 
@@ -125,7 +125,7 @@ fn plain(load: Load, bound: Bound) -> Outcome {
     })
 }
 
-/// All stages share the way out, as one would do it with these channels.
+/// All stages share one exit channel, which is the usual design with these channels.
 fn leave(load: Load, bound: Bound) -> Outcome {
     let (go, lap) = spsc::channel();
     let (to, mut from) = bound.stream(BUFFER);
@@ -159,7 +159,7 @@ fn leave(load: Load, bound: Bound) -> Outcome {
     })
 }
 
-/// With one number under way no bound is needed.
+/// The channel holds only one number, so no bound is needed.
 fn pingpong(load: Load) -> Outcome {
     let (there, arrived) = spsc::channel();
     let (back, returned) = spsc::channel();

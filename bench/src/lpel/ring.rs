@@ -1,21 +1,21 @@
-//! rtrb: a ring between two threads that spin; no tasks, no sleep.
+//! The subject rtrb: a ring between two spinning threads, without tasks and without sleep.
 
 use super::lap::{Laps, Outcome};
 use super::load::{BATCH, CAPACITY, Load, Work, ordered};
 use crate::line::{cpus, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// So often a side looks again before it lets others run.
-const LOOKS_MAX: u32 = 1000;
+/// Failed attempts before a thread yields.
+const SPINS_MAX: u32 = 1000;
 
-/// Waits a moment for the other side, which may want this very CPU.
+/// Waits for the other thread, which may need this CPU.
 #[derive(Default)]
 pub(crate) struct Spin(u32);
 
 impl Spin {
     pub(crate) fn wait(&mut self) {
         self.0 += 1;
-        if self.0.is_multiple_of(LOOKS_MAX) {
+        if self.0.is_multiple_of(SPINS_MAX) {
             std::thread::yield_now()
         } else {
             std::hint::spin_loop()
@@ -23,8 +23,8 @@ impl Spin {
     }
 }
 
-/// Runs a writer and a reader, each on a CPU of its own where there are two. The writer goes on,
-/// lap after lap, until the request to stop; the reader times the laps.
+/// Runs a writer and a reader, each on its own CPU if the machine has two. The writer repeats laps
+/// until the request to stop, and the reader times the laps.
 pub(crate) fn race(
     load: Load,
     write_lap: impl FnMut() -> Result<(), String> + Send,
@@ -44,18 +44,18 @@ pub(crate) fn race(
             on(0);
             let outcome = Laps::run(load, &mut read_lap);
             stop.store(true, Ordering::SeqCst);
-            // Dropping the reader's end ends the writer.
+            // Dropping the receiving end ends the writer.
             drop(read_lap);
             outcome
         });
-        reader.join().map_err(|_| "panicked".into())
+        reader.join().map_err(|_| "the reader panicked".into())
     })
 }
 
 pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
     let (mut to, mut from) = rtrb::RingBuffer::<u64>::new(CAPACITY);
     let load = *load;
-    let gone = || "nobody reads on".to_owned();
+    let gone = || "the reader has ended".to_owned();
     match load.work {
         Work::Ring => race(
             load,
@@ -123,6 +123,6 @@ pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
                 sum
             },
         ),
-        _ => Err("is a ring alone".into()),
+        _ => Err("rtrb supports only the works with a bare ring".into()),
     }
 }

@@ -8,7 +8,7 @@ use super::{corebeat, may, ring, thread, tokio};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Each is a process of its own.
+/// Each subject runs in a separate process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Subject {
     Corebeat,
@@ -27,8 +27,8 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// A machine at its default limits gives it no more: a stack is two mappings, and threads are
-    /// counted as well.
+    /// The largest number of tasks. A machine with default limits supports no more: a stack needs
+    /// two mappings, and the number of threads is limited.
     pub(crate) fn tasks_max(self) -> u64 {
         match self {
             Subject::May | Subject::MayUnbounded => 30_000,
@@ -37,7 +37,7 @@ impl Subject {
         }
     }
 
-    /// Whom to measure at a work.
+    /// The subjects of a work.
     pub(crate) fn of(load: &Load) -> Vec<Subject> {
         use Subject::*;
         let mut all = match load.work {
@@ -65,10 +65,10 @@ impl Subject {
         all
     }
 
-    /// A pipeline of threads is no deeper.
+    /// Largest depth of a pipeline of threads.
     pub(crate) const THREADED_DEPTH_MAX: u64 = 1000;
 
-    /// Does the work, in this process.
+    /// Does the work in this process.
     pub(crate) fn run(self, load: &Load) -> Result<Outcome, String> {
         match self {
             Subject::Corebeat => corebeat::run(load, Form::Stackful),
@@ -79,7 +79,7 @@ impl Subject {
             Subject::MayUnbounded => may::run(load, Bound::None),
             Subject::Thread => thread::run(load),
             Subject::Rtrb => ring::run(load),
-            Subject::Go => Err("is a program of its own".into()),
+            Subject::Go => Err("Go is a separate program".into()),
         }
     }
 }

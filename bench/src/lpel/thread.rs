@@ -1,5 +1,5 @@
-//! Threads of the standard library with crossbeam's bounded channels: what one has without a layer
-//! like this.
+//! The subject of threads: the standard library with crossbeam's bounded channels, without a task
+//! layer.
 
 use super::lap::{Laps, Outcome, blocked, crowd};
 use super::load::{BUFFER, CAPACITY, Load, Work, counter, ordered, unordered};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-/// Small, so that the C library keeps the stacks of a crowd for the next one.
+/// The stack is small, so that the C library reuses the stacks of one group for the next.
 const STACK: usize = 64 << 10;
 
 pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
@@ -19,11 +19,11 @@ pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
         Work::Stream => stream(*load),
         Work::Spawn => Ok(crowd(
             *load,
-            |i| spawn(move || i).expect("the system has threads enough"),
+            |i| spawn(move || i).expect("the system can start more threads"),
             |thread| thread.join().unwrap_or(0),
         )),
         Work::Memory => memory(*load),
-        _ => Err("is not measured with threads".into()),
+        _ => Err("the bench does not measure this work with threads".into()),
     }
 }
 
@@ -31,7 +31,7 @@ fn spawn<T: Send + 'static>(
     f: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, String> {
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(f);
-    thread.map_err(|e| format!("no thread: {e}"))
+    thread.map_err(|e| format!("cannot start a thread: {e}"))
 }
 
 /// Sends the records of a lap on each request.
@@ -132,7 +132,7 @@ fn memory(load: Load) -> Result<Outcome, String> {
             started.fetch_add(1, Ordering::SeqCst);
             from.recv().unwrap_or(0)
         });
-        (to, thread.expect("the system has threads enough"))
+        (to, thread.expect("the system can start more threads"))
     };
     blocked(load, spawn, std::thread::yield_now, |(i, (to, thread))| {
         let _ = to.send(i);

@@ -1,8 +1,8 @@
-//! Tokio: a current-thread runtime for one worker, a multi-thread runtime for more, and its bounded
-//! channels.
+//! The subject Tokio: a current-thread runtime for one worker, a multi-thread runtime for more, and
+//! bounded channels.
 
 use super::lap::{Laps, Outcome};
-use super::load::{BATCH, BUFFER, CAPACITY, CROWD, Load, Work, counter, hold, ordered, unordered};
+use super::load::{BATCH, BUFFER, CAPACITY, GROUP, Load, Work, counter, hold, ordered, unordered};
 use crate::memory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,15 +14,14 @@ pub(crate) fn runtime(workers: usize) -> Result<Runtime, String> {
         1 => Builder::new_current_thread().build(),
         n => Builder::new_multi_thread().worker_threads(n).build(),
     };
-    runtime.map_err(|e| format!("no runtime: {e}"))
+    runtime.map_err(|e| format!("cannot build a Tokio runtime: {e}"))
 }
 
 pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
     let load = *load;
     runtime(load.workers)?.block_on(async {
         match load.work {
-            // They hold up the thread that they run on, which therefore must be none of the
-            // workers.
+            // These works block the main thread, which therefore must not be a worker.
             Work::Memory | Work::Idle => return blocked(load).await,
             Work::Plain => tokio::spawn(plain(load)),
             Work::Leave => tokio::spawn(leave(load)),
@@ -30,7 +29,7 @@ pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
             Work::Stream => tokio::spawn(stream(load)),
             Work::Batch => tokio::spawn(batch(load)),
             Work::Spawn => tokio::spawn(crowd(load)),
-            Work::Ring | Work::RingBatch => return Err("has no ring alone".into()),
+            Work::Ring | Work::RingBatch => return Err("Tokio has no bare ring".into()),
         }
         .await
         .map_err(|e| e.to_string())
@@ -80,7 +79,7 @@ async fn plain(load: Load) -> Outcome {
     laps.outcome()
 }
 
-/// All stages share the way out, as one would do it with these channels.
+/// All stages share one exit channel, which is the usual design with these channels.
 async fn leave(load: Load) -> Outcome {
     let (go, lap) = channel(1);
     let (to, mut from) = channel(BUFFER);
@@ -185,11 +184,11 @@ async fn batch(load: Load) -> Outcome {
 
 async fn crowd(load: Load) -> Outcome {
     let mut laps = Laps::new(load);
-    let mut tasks = Vec::with_capacity(CROWD as usize);
+    let mut tasks = Vec::with_capacity(GROUP as usize);
     while laps.begin() {
         let mut sum = 0;
-        for begin in (0..load.count).step_by(CROWD as usize) {
-            let end = load.count.min(begin + CROWD);
+        for begin in (0..load.count).step_by(GROUP as usize) {
+            let end = load.count.min(begin + GROUP);
             tasks.extend((begin..end).map(|i| tokio::spawn(async move { i })));
             for task in tasks.drain(..) {
                 sum += task.await.unwrap_or(0);

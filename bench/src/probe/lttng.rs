@@ -81,23 +81,20 @@ pub(super) fn measure(
     let begin = Instant::now();
     while lttng(&["list"])?.check().is_err() {
         if daemon.has_ended() || begin.elapsed() > STEP_MAX {
-            return Err(
-                "lttng-sessiond ended or does not answer; check that it starts with --no-kernel"
-                    .into(),
-            );
+            return Err("lttng-sessiond ended or does not answer".into());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    let control = |words: &[&str]| -> Result<String, String> {
+    let ctl = |words: &[&str]| -> Result<String, String> {
         let ended = lttng(words)?;
         ended.check().map_err(|why| format!("lttng {}: {why}", words.join(" ")))?;
         Ok(ended.stdout)
     };
     let files = home.path().join("trace");
     let output = format!("--output={}", files.display());
-    control(&["create", NAME, if stage == Stage::Collecting { "--snapshot" } else { &output }])?;
+    ctl(&["create", NAME, if stage == Stage::Collecting { "--snapshot" } else { &output }])?;
     let lossy = if stage == Stage::Collecting { "--overwrite" } else { "--discard" };
-    control(&[
+    ctl(&[
         "enable-channel",
         "--userspace",
         "--session",
@@ -107,18 +104,17 @@ pub(super) fn measure(
         "--num-subbuf=8",
         "all",
     ])?;
-    control(&["enable-event", "--userspace", "--session", NAME, "--channel", "all", "bench:*"])?;
-    control(&["start", NAME])?;
+    ctl(&["enable-event", "--userspace", "--session", NAME, "--channel", "all", "bench:*"])?;
+    ctl(&["start", NAME])?;
     let before_s = cpu_of_all_s(daemon.pid());
     let run = apart::run(bench)?;
     // The command waits until all events are written.
-    control(&["stop", NAME])?;
+    ctl(&["stop", NAME])?;
     let daemon_ns = (cpu_of_all_s(daemon.pid()) - before_s) * 1e9;
-    let listing = control(&["list", NAME])?;
-    let discarded =
-        listing.lines().filter_map(|line| line.trim().strip_prefix("Discarded events:"));
+    let listed = ctl(&["list", NAME])?;
+    let discarded = listed.lines().filter_map(|line| line.trim().strip_prefix("Discarded events:"));
     let discarded: u64 = discarded.filter_map(|number| number.trim().parse::<u64>().ok()).sum();
-    control(&["destroy", NAME])?;
+    ctl(&["destroy", NAME])?;
     if discarded > 0 {
         return Err(format!("{discarded} of {} events were lost", 2.0 * run.number("calls ")?));
     }

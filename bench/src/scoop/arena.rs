@@ -1,4 +1,4 @@
-//! gc-arena: one heap, for one thread.
+//! The subject gc-arena: one heap for one thread.
 
 use super::Options;
 use super::heap::median;
@@ -15,7 +15,7 @@ struct Node<'gc, const N: usize> {
 
 type Shared<'gc, const N: usize> = Gc<'gc, RefLock<Node<'gc, N>>>;
 
-/// Milliseconds of a collection, and how many objects are live.
+/// Milliseconds of a collection, and the number of live objects.
 pub(super) fn measure<const N: usize>(options: &Options) -> (f64, u64) {
     let plan = options.plan();
     let share = plan.share();

@@ -1,5 +1,5 @@
-//! Ours: the objects on processors, in one process for both kinds of collection, which take turns
-//! on the same objects.
+//! The subjects of Corebeat: objects on processors. Both kinds of collection take turns on the same
+//! objects in one process.
 
 use super::Options;
 use super::plan::{Plan, Work};
@@ -8,37 +8,37 @@ use corebeat_scoop::{Client, Collected, Error, Gc, Here, Link, Separate, System,
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The result of a run: milliseconds, the median of its collections.
+/// The medians of the collections of a run, in milliseconds.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Times {
     pub(super) joint: f64,
     pub(super) joint_marking: f64,
-    /// 0 where there was none.
+    /// 0 if the run has no such collections.
     pub(super) objects_only: f64,
     pub(super) objects_only_marking: f64,
 }
 
-/// An object with so many links, and one to its processor where processors are objects: else it is
-/// there, and empty, as in the paper.
+/// An object with `N` links, and a link to its processor if processors are objects. Otherwise this
+/// link exists and is empty, as in the paper.
 #[derive(Trace)]
 pub(super) struct Node<const N: usize> {
     links: [Option<Link<Node<N>>>; N],
     processor: Option<Link<Root>>,
 }
 
-/// The object of a processor where processors are objects.
+/// The object that represents a processor if processors are objects.
 #[derive(Trace)]
 struct Root;
 
-/// The roots of a processor: its objects; only the first one in a tree. A ring is held by the
-/// first object of the first processor.
+/// The roots of a processor: its objects, or the first object of a tree. For a ring, the first
+/// processor has only the first object as a root, and the other processors have no roots.
 #[derive(Trace)]
 pub(super) struct Home<const N: usize> {
     nodes: Vec<Gc<Node<N>>>,
     root: Gc<Root>,
 }
 
-/// A processor with this many objects that only its own root refers to.
+/// A processor with this many objects, to which only its own root refers.
 pub(super) fn home<const N: usize>(
     client: &Client,
     objects: usize,
@@ -52,7 +52,7 @@ pub(super) fn home<const N: usize>(
     })
 }
 
-/// Nobody collects but who asks for it.
+/// A system that collects only on request.
 pub(super) fn system(workers: usize) -> Result<System, String> {
     let runtime =
         corebeat_lpel::Runtime::builder().workers(workers).build().map_err(|e| e.to_string())?;
@@ -60,7 +60,7 @@ pub(super) fn system(workers: usize) -> Result<System, String> {
     Ok(System::with_options(runtime, options))
 }
 
-/// Makes the objects, collects, and counts what is left.
+/// Builds the objects, collects, and counts the live objects.
 pub(super) fn measure<const N: usize>(options: &Options) -> Result<(Times, u64), String> {
     let system = system(1)?;
     let client = system.client();
@@ -84,7 +84,7 @@ pub(super) fn measure<const N: usize>(options: &Options) -> Result<(Times, u64),
     if !matches!(plan.work, Work::Trees | Work::Links) {
         homes.truncate(1);
     }
-    // Homes, and roots that are known, are objects as well.
+    // Homes, and roots with a reference, are objects as well.
     let extra = match plan.work {
         Work::Ring | Work::Shuffled if as_object => 1 + plan.processors,
         _ => 2 * homes.len(),
@@ -93,7 +93,8 @@ pub(super) fn measure<const N: usize>(options: &Options) -> Result<(Times, u64),
     let all =
         if plan.work == Work::Dead { plan.objects + 2 * plan.processors } else { live + extra };
     let check = |found: Collected, expected: usize| {
-        let wrong = || format!("{} objects are left, not {expected}", found.objects);
+        let wrong =
+            || format!("the collection left {} objects instead of {expected}", found.objects);
         (found.objects == expected as u64).then_some(found).ok_or_else(wrong)
     };
     let (mut joint, mut only) = (Vec::new(), Vec::new());
@@ -103,12 +104,12 @@ pub(super) fn measure<const N: usize>(options: &Options) -> Result<(Times, u64),
         }
         Ok(())
     };
-    // The order alternates as well.
+    // The order also alternates.
     for n in 0..options.collections {
         if plan.work == Work::Dead || n % 2 == 1 {
             objects_only(&mut only)?;
         }
-        // The one that finds processors dead can be only one, and is the last.
+        // Only one collection can find the dead processors, and this collection is the last.
         if plan.work != Work::Dead || n + 1 == options.collections {
             joint.push(timed(|| check(system.collect(), live + extra))?);
         }
@@ -125,7 +126,7 @@ pub(super) fn measure<const N: usize>(options: &Options) -> Result<(Times, u64),
     Ok((times, live as u64))
 }
 
-/// Milliseconds: of all, and of marking.
+/// Milliseconds of the collection, and of its marking phase.
 fn timed(collect: impl FnOnce() -> Result<Collected, String>) -> Result<(f64, f64), String> {
     let begin = Instant::now();
     let found = collect()?;
@@ -138,7 +139,7 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// Makes a full binary tree of the objects, of which the home knows the first.
+/// Builds a full binary tree of the objects. The home keeps the first object.
 pub(super) fn grow<const N: usize>(here: &mut Here<'_>, home: Gc<Home<N>>) {
     let nodes = std::mem::take(&mut here[home].nodes);
     for (n, node) in nodes.iter().enumerate() {
@@ -149,7 +150,7 @@ pub(super) fn grow<const N: usize>(here: &mut Here<'_>, home: Gc<Home<N>>) {
     here[home].nodes = nodes[..1.min(nodes.len())].to_vec();
 }
 
-/// Links objects of any processors as planned.
+/// Links the objects of all processors as planned.
 fn link<const N: usize>(
     client: &Client,
     homes: &[Separate<Home<N>>],
@@ -175,7 +176,7 @@ fn link<const N: usize>(
             for (n, targets) in targets.iter().enumerate() {
                 let node = here[home].nodes[n];
                 for (side, target) in targets.iter().enumerate() {
-                    let target = all[*target].as_ref().expect("each is on some processor");
+                    let target = all[*target].as_ref().expect("each object is on a processor");
                     here[node].links[side] = Some(here.link(target));
                 }
             }

@@ -1,5 +1,5 @@
-//! Unreachable actors: how many of them still exist. Each has a payload whose
-//! destructor counts it.
+//! Counts unreachable actors that still exist. Each actor has a payload whose destructor decrements
+//! the count.
 
 use super::Options;
 use super::plan::Work;
@@ -8,13 +8,12 @@ use corebeat_scoop::{Link, Plain, Separate, System, Trace};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Actors in a row, or in a circle.
+/// Actors in a row or circle.
 const ROW: usize = 10;
-/// Others have run so often before those that are left are counted. An actor that is freed needs a
-/// few runs of those before it.
-const TURNS: usize = 10_000;
+/// Number of yields before the count. The release of an actor needs several runs of other tasks.
+const YIELDS: usize = 10_000;
 
-/// Counts those that are there.
+/// Counts the living payloads.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -30,8 +29,8 @@ impl Drop for Alive {
     }
 }
 
-/// Makes `--objects` actors, each of which knows the next of its row, drops them, and counts those
-/// that are left while their system is there.
+/// Makes `objects` actors, each of which refers to the next of its row, drops them, and counts the
+/// actors that still exist while their system exists.
 pub(super) fn measure(options: &Options) -> Result<(f64, u64), String> {
     let alive = Arc::new(AtomicUsize::new(0));
     let (rows, is_cycle) = (options.objects / ROW, options.work == Work::Cycle);
@@ -39,18 +38,18 @@ pub(super) fn measure(options: &Options) -> Result<(f64, u64), String> {
         Subject::Corebeat => own(rows, is_cycle, &alive)?,
         Subject::Actix => actix_actors(rows, is_cycle, &alive)?,
         Subject::Ractor => ractor_actors(rows, is_cycle, &alive)?,
-        _ => return Err("it has no actors".into()),
+        _ => return Err("this subject has no actors".into()),
     };
     Ok((left as f64, (rows * ROW) as u64))
 }
 
-/// All were made, and know the next.
+/// Checks that all actors were made.
 fn check(rows: usize, alive: &AtomicUsize) -> Result<(), String> {
     let made = alive.load(Ordering::SeqCst);
     if made == rows * ROW {
         Ok(())
     } else {
-        Err(format!("{made} actors were made, not {}", rows * ROW))
+        Err(format!("the subject made {made} actors instead of {}", rows * ROW))
     }
 }
 
@@ -93,7 +92,7 @@ fn own(rows: usize, is_cycle: bool, alive: &Arc<AtomicUsize>) -> Result<usize, S
 }
 
 async fn let_run(alive: &AtomicUsize) {
-    for _ in 0..TURNS {
+    for _ in 0..YIELDS {
         if alive.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -191,8 +190,8 @@ fn ractor_actors(rows: usize, is_cycle: bool, alive: &Arc<AtomicUsize>) -> Resul
             }
             for (from, to) in pairs(is_cycle) {
                 let next = row[to].clone();
-                let told = ractor::call!(row[from], RactorMessage::Next, next);
-                told.map_err(|e| e.to_string())?;
+                let reply = ractor::call!(row[from], RactorMessage::Next, next);
+                reply.map_err(|e| e.to_string())?;
             }
             all.extend(row);
         }

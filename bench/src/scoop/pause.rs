@@ -1,4 +1,4 @@
-//! How long a call takes while one collection follows another.
+//! Measures the time of a call while collections follow each other.
 
 use super::Options;
 use super::heap::{Home, grow, home, system};
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// As many as run beside the collector on the smallest machine of today.
+/// The number of workers beside the collector on the smallest current machines.
 const WORKERS: usize = 2;
-/// Calls that are remembered: the first ones.
+/// Calls that are recorded, beginning with the first.
 const CALLS_MAX: usize = 1 << 20;
 
-/// The time of one call of `--per` thousand, in µs, and how many were made. The processor that is
-/// called has `--called` objects; all objects live.
+/// Returns the time of one call, at the quantile `per_mille`, in µs, and the number of calls. The
+/// called processor has `called` objects. All objects live.
 pub(super) fn measure(options: &Options) -> Result<(f64, u64), String> {
     let system = system(WORKERS)?;
     let client = system.client();

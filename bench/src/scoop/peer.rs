@@ -1,4 +1,5 @@
-//! Go and Java: `peers/scoop.go`, `peers/Scoop.java`, which print the same as the others.
+//! The peers in Go and Java: `peers/scoop.go` and `peers/Scoop.java`. Their output has the same
+//! format.
 
 use super::subject::Subject;
 use crate::go;
@@ -7,10 +8,10 @@ use crate::tool::{JAVA, JAVAC, make};
 use std::path::Path;
 use std::process::Command;
 
-/// Java's heap, in MiB; it is there from the start, and never grows.
+/// Java's heap, in MiB. The heap has this size from the start and never grows.
 const HEAP_MIB: u32 = 3 << 10;
 
-/// The program of this subject, if it is one of those. `None` if it is not here.
+/// The program of a peer in Go or Java. `None` if its tools are missing.
 pub(super) fn command(session: &Session, subject: Subject) -> Result<Option<Command>, String> {
     if subject == Subject::Go {
         return Ok(go::program(session, "scoop")?.map(Command::new));

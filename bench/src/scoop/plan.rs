@@ -1,26 +1,27 @@
-//! The object graph: objects, their processors, the targets of their links. Equal for all subjects,
-//! as it is drawn from numbers, not in turn.
+//! The object graph: objects, their processors, and the targets of their links. The graph is equal
+//! for all subjects, because a number determines each random draw, independently of the order of
+//! draws.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Work {
-    /// Full binary trees, one a processor (figure 2).
+    /// Full binary trees, one per processor (figure 2).
     Trees,
-    /// One ring of objects on random processors, made in its order (figure 3).
+    /// One ring of objects on random processors, created in ring order (figure 3).
     Ring,
-    /// The same, made in random order.
+    /// The same ring, created in random order.
     Shuffled,
-    /// Ten random links an object (figure 4).
+    /// Ten random links per object (figure 4).
     Links,
-    /// Trees that their processors keep. All processors are dropped but the first.
+    /// Trees that their processors keep. All processors except the first are dropped.
     Dead,
-    /// Trees, and calls while they are collected.
+    /// Trees, and calls during their collection.
     Pause,
-    /// Actors that know the next, ten in a row.
+    /// Actors in rows of ten, each of which refers to the next.
     Chain,
-    /// The last one knows the first.
+    /// Rows whose last actor refers to the first.
     Cycle,
 }
 
@@ -30,8 +31,8 @@ pub(crate) struct Plan {
     pub(crate) processors: usize,
 }
 
-/// A number below `n`, drawn by `number`. Steele, Lea, Flood, *Fast splittable pseudorandom number
-/// generators*, 2014.
+/// A random number below `n` that `number` determines. Steele, Lea, Flood, *Fast splittable
+/// pseudorandom number generators*, 2014.
 fn draw(number: usize, n: usize) -> usize {
     let mut z = (number as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -40,7 +41,7 @@ fn draw(number: usize, n: usize) -> usize {
     ((u128::from(z) * n as u128) >> 64) as usize
 }
 
-/// Numbers to draw by: each kind has a range.
+/// The ranges of the numbers that determine draws. Each kind of draw has its own range.
 const LINKS: usize = 1 << 40;
 const ORDER: usize = 2 << 40;
 
@@ -58,7 +59,7 @@ impl Plan {
         share
     }
 
-    /// For each object of a ring the one that comes after it.
+    /// The successor of each object in a ring.
     pub(crate) fn ring(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.objects).collect();
         if self.work == Work::Shuffled {
@@ -69,7 +70,7 @@ impl Plan {
         next
     }
 
-    /// The object that a random link leads to.
+    /// The target of a random link.
     pub(crate) fn link(&self, object: usize, side: usize) -> usize {
         draw(LINKS + 16 * object + side, self.objects)
     }

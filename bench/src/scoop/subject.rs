@@ -1,4 +1,4 @@
-//! The subjects.
+//! The subjects of the scoop benches.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 /* The boxes of the benches snet.replication and snet.box. */
 #include "C4SNet.h"
 
-/* Takes one from the record's counter; at 0 it is done, and leaves its number. */
+/* Decrements the counter of the record. A record with counter 0 leaves with its number. */
 void *foo(void *hnd, c4snet_data_t *field)
 {
   int a = *(int *)C4SNetGetData(field);

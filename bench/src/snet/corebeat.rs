@@ -1,4 +1,4 @@
-//! Corebeat's own: networks in S-Net.
+//! The subjects of Corebeat: networks in S-Net.
 
 use super::lap::{laps, whole};
 use super::load::{CHOICES, COUNTER_BITS, Load, Outcome, Work, counter, paired};
@@ -36,7 +36,9 @@ pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
         }
         Work::Routing => routing(load, &runtime, subject),
         Work::Box => call(load, &runtime, subject),
-        Work::Mandelbrot | Work::Read | Work::Write => Err("is measured elsewhere".into()),
+        Work::Mandelbrot | Work::Read | Work::Write => {
+            Err("another module measures this work".into())
+        }
     }
 }
 
@@ -48,7 +50,7 @@ fn network(program: &str, boxes: &Boxes) -> Result<Network, String> {
     Network::new(net, |plan| boxes.find(plan)).map_err(|e| e.to_string())
 }
 
-/// Those of C, or of Rust.
+/// The boxes in C or in Rust.
 fn boxes(subject: Subject) -> Result<Boxes, Error> {
     let mut boxes = Boxes::new();
     if subject == Subject::CorebeatC {
@@ -63,7 +65,7 @@ fn boxes(subject: Subject) -> Result<Boxes, Error> {
         .with("step", "(A) -> (A)", |(a,): (i32,), out: &mut Out| out.emit(1, (a + 1,)))
 }
 
-/// Runs records through a network, from a task to a task.
+/// Passes records through a network. One task writes them, and another task takes them.
 fn through<T: Send + 'static>(
     network: &Network,
     runtime: &Runtime,
@@ -77,7 +79,7 @@ fn through<T: Send + 'static>(
     let all = source.join().map_err(|e| e.to_string())?;
     match report.faults().first() {
         Some(fault) => Err(fault.to_string()),
-        None if !all || report.kept() > 0 => Err("records were lost".into()),
+        None if !all || report.kept() > 0 => Err("the network lost records".into()),
         None => Ok(taken),
     }
 }
@@ -90,7 +92,7 @@ fn shape(labels: impl IntoIterator<Item = Label>) -> Result<Shape, String> {
     Shape::new(labels).map_err(|e| e.to_string())
 }
 
-/// The number of a record under a label; an unexpected number if the label is missing.
+/// The integer that a record has for a label, or `u64::MAX` if the label is missing.
 fn number(record: &Record, label: Label) -> u64 {
     record.get(label).and_then(Value::integer).map_or(u64::MAX, |n| n as u64)
 }
@@ -123,16 +125,16 @@ fn pairs(load: &Load, runtime: &Runtime, network: &Network) -> Result<u64, Strin
     through(network, runtime, records, sum)
 }
 
-/// The choices of a program: between nets that do nothing, or filters that do next to nothing; or
-/// no choice. The last branch, which no record takes, is a filter always: a choice of branches that
-/// all do nothing is not made.
+/// The choices of a program: between empty nets, between filters that copy a field, or no choice.
+/// The last branch, which no record takes, is always a filter, because a choice between empty nets
+/// is optimised away.
 fn choices(branches: u64, subject: Subject) -> String {
     let mut program = "net routing {\n".to_owned();
     let mut names = Vec::new();
     for i in 0..branches {
         let filters = subject == Subject::CorebeatFilter || i == branches - 1;
         let does = if filters { format!("[{{K{i}}} -> {{K{i}}}]") } else { "[]".into() };
-        // A text takes whatever is written to it.
+        // A write to a string cannot fail.
         let _ = writeln!(program, "    net b{i} ({{K{i}}} -> {{K{i}}}) connect {does};");
         names.push(format!("b{i}"));
     }
@@ -144,7 +146,8 @@ fn choices(branches: u64, subject: Subject) -> String {
     program + "} connect " + &all.join(" .. ") + ";\n"
 }
 
-/// The same records go through it in each lap, so that making and dropping labels is no part of it.
+/// The same records pass through the network in each lap, so that a lap includes no creation of
+/// labels.
 fn routing(load: &Load, runtime: &Runtime, subject: Subject) -> Result<Outcome, String> {
     let network = network(&choices(load.depth, subject), &Boxes::new())?;
     let keys =

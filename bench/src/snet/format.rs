@@ -1,4 +1,4 @@
-//! Records as text: what Corebeat makes of it, beside readers that know nothing of records.
+//! Records as text: Corebeat beside readers and writers without records.
 
 use super::lap::{laps, whole};
 use super::load::{Fields, Form, Load, Outcome, Work};
@@ -26,7 +26,7 @@ pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
         (Work::Read, Subject::Corebeat) => {
             for (i, read) in Reader::new(&text[..], format).enumerate() {
                 if records.get(i) != Some(&read.map_err(|e| e.to_string())?) {
-                    return Err(format!("record {i} is not what was written"));
+                    return Err(format!("record {i} differs from the written record"));
                 }
             }
             laps(load, || whole(|| read(&text, format)))
@@ -45,12 +45,12 @@ pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
             let events = events(std::str::from_utf8(&text).map_err(|e| e.to_string())?)?;
             again(load, text.len(), |room| write_events(&events, room))
         }
-        _ => Err("reads and writes nothing".into()),
+        _ => Err("this subject neither reads nor writes records".into()),
     };
     Ok(Outcome { bytes: text.len() as u64, ..outcome? })
 }
 
-/// Laps that write into the same memory; what they write must have the same length.
+/// Runs laps that write into the same memory. The output of all laps must have the same length.
 fn again(
     load: &Load,
     bytes: usize,
@@ -66,7 +66,7 @@ fn again(
     })
 }
 
-/// Printable text without what the forms write in different ways.
+/// Text of letters and spaces, for which the forms need no escapes.
 fn words(seed: u64, bytes: usize) -> String {
     let letters = (0..).map(|i| unordered(seed, i)).flat_map(u64::to_le_bytes).map(|b| b % 27);
     letters.take(bytes).map(|b| if b == 26 { ' ' } else { char::from(b'a' + b) }).collect()
@@ -110,8 +110,8 @@ fn write(records: &[Record], format: Format, room: Vec<u8>) -> Result<Vec<u8>, S
 
 type Object = serde_json::Map<String, serde_json::Value>;
 
-/// A record as serde_json has it. It would not read back the same numbers: it may err in the last
-/// bit.
+/// A record as a map of serde_json. serde_json may read numbers with an error in the last bit, so
+/// the bench does not compare them.
 fn map(record: &Record) -> Object {
     let value = |value: &Value| match (value, value.as_str()) {
         (_, Some(text)) => text.into(),
@@ -143,7 +143,7 @@ fn write_maps(maps: &[Object], mut room: Vec<u8>) -> Result<Vec<u8>, String> {
     Ok(room)
 }
 
-/// Looks at all events, and counts the records that hold data.
+/// Reads all events, and counts the records with data.
 fn count_records(text: &str) -> Result<u64, String> {
     let mut reader = quick_xml::Reader::from_str(text);
     let mut count = 0;
@@ -167,7 +167,7 @@ fn events(text: &str) -> Result<Vec<Event<'static>>, String> {
     }
 }
 
-/// Writes what was read: nothing of it has to be made into text.
+/// Writes events that were read, so no value is converted to text.
 fn write_events(events: &[Event<'static>], room: Vec<u8>) -> Result<Vec<u8>, String> {
     let mut writer = quick_xml::Writer::new(room);
     for event in events {

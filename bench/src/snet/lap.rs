@@ -1,13 +1,13 @@
-//! Laps: the same work over and over, the first time to warm up, then until enough time was
-//! measured.
+//! Laps repeat the same work. The first lap warms up, and the others run until the measured time
+//! suffices.
 
 use super::load::{Load, Outcome};
 use std::time::{Duration, Instant};
 
-/// The measured value of a lap, and its checksum.
+/// The measured time of a lap, and its checksum.
 pub(crate) type Lap = Result<(Duration, u64), String>;
 
-/// Makes laps of a load. The outcome's time is their mean.
+/// Runs laps of a load. The time of the outcome is the mean.
 pub(crate) fn laps(load: &Load, mut lap: impl FnMut() -> Lap) -> Result<Outcome, String> {
     let (_, checksum) = lap()?;
     let (mut time, mut count) = (Duration::ZERO, 0);
@@ -15,7 +15,7 @@ pub(crate) fn laps(load: &Load, mut lap: impl FnMut() -> Lap) -> Result<Outcome,
         let (taken, of_lap) = lap()?;
         if of_lap != checksum {
             return Err(format!(
-                "its laps have different results: {checksum:016x}, then {of_lap:016x}"
+                "two laps have different results: {checksum:016x}, then {of_lap:016x}"
             ));
         }
         time += taken;
@@ -24,7 +24,7 @@ pub(crate) fn laps(load: &Load, mut lap: impl FnMut() -> Lap) -> Result<Outcome,
     Ok(Outcome { seconds: time.as_secs_f64() / f64::from(count), checksum, bytes: 0 })
 }
 
-/// A lap of which all is measured.
+/// A lap that is measured as a whole.
 pub(crate) fn whole(lap: impl FnOnce() -> Result<u64, String>) -> Lap {
     let begin = Instant::now();
     let checksum = lap()?;
@@ -48,7 +48,7 @@ mod tests {
     };
 
     #[test]
-    fn laps_leave_out_the_first_and_must_agree() {
+    fn laps_exclude_the_first_and_must_agree() {
         let mut times = [9, 1, 2].map(Duration::from_secs).into_iter();
         let mut lap = || Ok((times.next().unwrap_or_default(), 7));
         let outcome = laps(&Load { least_ms: 1500, ..LOAD }, &mut lap).unwrap();

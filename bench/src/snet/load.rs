@@ -1,31 +1,31 @@
-//! The load of the snet benches, equal for all subjects, and its expected result.
+//! The load of the snet benches, which is equal for all subjects, and its expected result.
 
 use crate::lpel::load::unordered;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Records with A that come before those with B that they are for.
+/// Records with A that precede the records with B with which they form pairs.
 pub(crate) const DISTANCE: u64 = 5;
-/// Choices that a record makes, one after the other: streams cost little beside so many.
+/// Successive choices of a record. With this number, streams are a small part of the cost.
 pub(crate) const CHOICES: u64 = 16;
-/// A record's counter is in so many of its lower bits; above it is its number.
+/// The lower bits of a record that contain its counter. The upper bits contain its number.
 pub(crate) const COUNTER_BITS: u32 = 16;
 
 /// The kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Work {
-    /// `count` records go through a star, each through as many stages as it says, up to `depth` and
-    /// one.
+    /// `count` records pass through a star. The counter of each record states the number of its
+    /// stages, up to `depth` and one.
     Replication,
-    /// Records with A and B find each other, `count` times five pairs.
+    /// Records with A and B form pairs, `count` times five.
     Synchronisation,
-    /// As `Synchronisation`; what matters is the most memory that it takes.
+    /// As `Synchronisation`, but the value is the largest memory.
     Memory,
     /// An image of `count` by `count` points, in `depth` strips.
     Mandelbrot,
     /// `count` records of `labels` labels choose among `depth` branches, `CHOICES` times.
     Routing,
-    /// `count` records go through a box.
+    /// `count` records pass through a box.
     Box,
     /// `count` records are read.
     Read,
@@ -33,7 +33,7 @@ pub(crate) enum Work {
     Write,
 }
 
-/// Which form records have as text.
+/// The text format of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Form {
     Xml,
@@ -51,12 +51,12 @@ pub(crate) enum Fields {
     Array,
 }
 
-/// A work, with its size.
+/// A work and its size.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) work: Work,
     pub(crate) workers: usize,
-    /// Records, pairs by five, or points of a side of an image.
+    /// Records, groups of five pairs, or points of a side of an image.
     pub(crate) count: u64,
     /// Stages of a star, strips of an image, or branches.
     pub(crate) depth: u64,
@@ -64,16 +64,16 @@ pub(crate) struct Load {
     pub(crate) labels: u64,
     pub(crate) form: Form,
     pub(crate) fields: Fields,
-    /// Laps are made until so much time was measured.
+    /// Shortest measured time. Laps are repeated until it is reached.
     pub(crate) least_ms: u64,
 }
 
 /// The outcome of a load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Outcome {
-    /// Of a lap.
+    /// Time of a lap.
     pub(crate) seconds: f64,
-    /// The text that a lap reads or writes, or the memory that it takes.
+    /// The text that a lap reads or writes, or its memory.
     pub(crate) bytes: u64,
     pub(crate) checksum: u64,
 }
@@ -83,7 +83,7 @@ impl Load {
         Duration::from_millis(self.least_ms)
     }
 
-    /// The unit of [`value`](Self::value), and whether more is better.
+    /// The unit of [`value`](Self::value), and whether higher values are better.
     pub(crate) fn unit(work: Work) -> (&'static str, bool) {
         match work {
             Work::Replication | Work::Synchronisation => ("ms", false),
@@ -121,7 +121,7 @@ impl Load {
             .flat_map(move |time| [false, true].into_iter().flat_map(move |b| of(time, b)))
     }
 
-    /// The checksum of a lap, where it can be computed without doing the work.
+    /// The checksum of a lap. `None` if only the work itself yields the checksum.
     pub(crate) fn checksum(&self) -> Option<u64> {
         match self.work {
             Work::Replication | Work::Routing => Some((0..self.count).fold(0, unordered)),
@@ -136,12 +136,12 @@ impl Load {
     }
 }
 
-/// The remaining depth of a record in a star, and its number.
+/// The remaining depth of a record in a star.
 pub(crate) fn counter(record: i32) -> i32 {
     record & ((1 << COUNTER_BITS) - 1)
 }
 
-/// With one more pair, in any order.
+/// Adds a pair to a sum that does not depend on the order of pairs.
 pub(crate) fn paired(sum: u64, (a, b): (i32, i32)) -> u64 {
     unordered(sum, ((a as u64) << 32) | b as u64)
 }

@@ -1,5 +1,5 @@
-//! The same by hand, with tasks and streams of LPEL: no records, no labels, nothing that is found
-//! out at run time.
+//! The same work by hand, with tasks and streams of LPEL: without records, labels and decisions at
+//! run time.
 
 use super::lap::{laps, whole};
 use super::load::{COUNTER_BITS, Load, Outcome, Work, counter, paired};
@@ -9,8 +9,8 @@ use corebeat_lpel::{Event, Reader, Runtime, StreamSet, Task, Writer, spawn, stre
 use corebeat_snet::CAPACITY;
 use std::collections::VecDeque;
 
-/// Neighbours in a star that are placed together, which with two workers is better than to let the
-/// runtime place each.
+/// Neighbours in a star that are placed together. With two workers, this is faster than placement
+/// by the runtime.
 const BLOCK: usize = 100;
 
 pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
@@ -28,14 +28,14 @@ pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
             Ok(Outcome { seconds: 0.0, bytes, checksum })
         }
         Work::Box => laps(&load, || whole(|| done(call, load))),
-        _ => Err("is not measured by hand".into()),
+        _ => Err("the bench does not measure this work by hand".into()),
     }
 }
 
-/// A message of a stage of a star to the collector.
+/// A message from a stage of a star to the collector.
 enum Exit {
     Record(i32),
-    /// There is one more stage.
+    /// A further stage exists.
     Stage(Reader<Exit>),
 }
 
@@ -58,7 +58,7 @@ fn star(load: Load) -> u64 {
     sum
 }
 
-/// A task that makes the next one when it has something for it.
+/// Spawns a stage, which spawns the next stage for its first record.
 fn stage(load: Load, number: usize, mut from: Reader<i32>, mut out: Writer<Exit>) {
     let task = Task::new().worker(number / BLOCK % load.workers).spawn(move || {
         let mut next: Option<Writer<i32>> = None;
@@ -70,8 +70,8 @@ fn stage(load: Load, number: usize, mut from: Reader<i32>, mut out: Writer<Exit>
                     let (to, from) = stream(CAPACITY);
                     let (exit, collected) = stream(CAPACITY);
                     stage(load, number + 1, from, exit);
-                    let told = out.write(Exit::Stage(collected)).is_ok();
-                    told && next.insert(to).write(record - 1).is_ok()
+                    let announced = out.write(Exit::Stage(collected)).is_ok();
+                    announced && next.insert(to).write(record - 1).is_ok()
                 }
             };
             if !sent {
@@ -79,7 +79,7 @@ fn stage(load: Load, number: usize, mut from: Reader<i32>, mut out: Writer<Exit>
             }
         }
     });
-    // Whose stage cannot be spawned is missed by the collector.
+    // If the spawn fails, the checksum of the lap is wrong.
     drop(task);
 }
 

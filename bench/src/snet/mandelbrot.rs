@@ -14,8 +14,8 @@ mod fractal;
 mod network;
 
 const ITERATIONS_MAX: u32 = 500;
-/// Points of a side of the image that is for warming up: a whole one would take as long as what is
-/// measured.
+/// Points of a side of the image for the warm-up. A whole image would take as long as the
+/// measurement.
 const WARM_UP: usize = 256;
 
 pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
@@ -34,9 +34,9 @@ pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
         }
         _ => Box::new(move |view| Ok(serial(view, strips))),
     };
-    // Images are cut into whole rows.
+    // An image is divided into whole rows.
     if !side.is_multiple_of(strips) {
-        return Err(format!("{side} rows are not cut into {strips} equal strips"));
+        return Err(format!("{side} rows cannot be divided into {strips} equal strips"));
     }
     draw(of(side.min(WARM_UP)))?;
     let begin = Instant::now();
@@ -50,7 +50,7 @@ fn serial(view: View, strips: usize) -> Vec<u8> {
     view.strips(strips).flat_map(compute).collect()
 }
 
-/// Each strip is a piece of work of its own, as in the network.
+/// Each strip is a separate piece of work, as in the network.
 fn parallel(view: View, strips: usize) -> Vec<u8> {
     let mut image = vec![0; view.width * view.height];
     let pieces =

@@ -5,7 +5,7 @@ use super::{corebeat, format, lpel, mandelbrot, thread, tokio};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Each is a process of its own.
+/// Each subject runs in a separate process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Subject {
     Corebeat,
@@ -30,7 +30,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// Whom to measure at a work.
+    /// The subjects of a work.
     pub(crate) fn of(load: &Load) -> Vec<Subject> {
         use Subject::*;
         match load.work {
@@ -48,7 +48,7 @@ impl Subject {
         }
     }
 
-    /// Does the work, in this process.
+    /// Does the work in this process.
     pub(crate) fn run(self, load: &Load) -> Result<Outcome, String> {
         match (load.work, self) {
             (Work::Mandelbrot, _) => mandelbrot::run(load, self),
@@ -61,5 +61,5 @@ impl Subject {
     }
 }
 
-/// A star of threads is no deeper.
+/// Largest depth of a star of threads.
 const THREADED_DEPTH_MAX: u64 = 1000;

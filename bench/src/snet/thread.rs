@@ -1,4 +1,4 @@
-//! Threads of the standard library with crossbeam's bounded channels: a star with a thread for each
+//! Threads of the standard library with crossbeam's bounded channels: a star has a thread for each
 //! stage.
 
 use super::lap::{laps, whole};
@@ -8,18 +8,22 @@ use corebeat_snet::CAPACITY;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::thread::Builder;
 
-/// Small, so that the C library keeps the stacks of a star for the next one.
+/// The stack is small, so that the C library reuses the stacks of one star for the next.
 const STACK: usize = 64 << 10;
 
 pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
     match load.work {
         Work::Replication => laps(load, || whole(|| star(*load))),
-        _ => Err("is not measured with threads".into()),
+        _ => Err("the bench does not measure this work with threads".into()),
     }
 }
 
 fn spawn(f: impl FnOnce() + Send + 'static) -> Result<(), String> {
-    Builder::new().stack_size(STACK).spawn(f).map(drop).map_err(|e| format!("no thread: {e}"))
+    Builder::new()
+        .stack_size(STACK)
+        .spawn(f)
+        .map(drop)
+        .map_err(|e| format!("cannot start a thread: {e}"))
 }
 
 fn star(load: Load) -> Result<u64, String> {
@@ -36,7 +40,7 @@ fn star(load: Load) -> Result<u64, String> {
     Ok(left.into_iter().fold(0, |sum, number| unordered(sum, number as u64)))
 }
 
-/// A thread that makes the next one when it has something for it.
+/// Starts a stage, which starts the next stage for its first record.
 fn stage(from: Receiver<i32>, out: Sender<i32>) -> Result<(), String> {
     spawn(move || {
         let mut next: Option<Sender<i32>> = None;
@@ -46,7 +50,7 @@ fn stage(from: Receiver<i32>, out: Sender<i32>) -> Result<(), String> {
                 (_, Some(next)) => next.send(record - 1).is_ok(),
                 (_, None) => {
                     let (to, from) = bounded(CAPACITY);
-                    // Whose stage cannot be spawned is missed at the way out.
+                    // If the start fails, the checksum of the lap is wrong.
                     stage(from, out.clone()).is_ok() && next.insert(to).send(record - 1).is_ok()
                 }
             };

@@ -1,5 +1,5 @@
-//! Tokio: a current-thread runtime for one worker, a multi-thread runtime for more, and its bounded
-//! channels.
+//! The subject Tokio: a current-thread runtime for one worker, a multi-thread runtime for more, and
+//! bounded channels.
 
 use super::lap::{laps, whole};
 use super::load::{COUNTER_BITS, Load, Outcome, Work, counter, paired};
@@ -24,11 +24,11 @@ pub(crate) fn run(load: &Load) -> Result<Outcome, String> {
             Ok(Outcome { seconds: 0.0, bytes, checksum })
         }
         Work::Box => laps(&load, || whole(|| done(&runtime, call(load)))),
-        _ => Err("is not measured with it".into()),
+        _ => Err("the bench does not measure this work with Tokio".into()),
     }
 }
 
-/// Its task is one of the workers'.
+/// Runs the work as a task of a worker.
 fn done(
     runtime: &Runtime,
     work: impl Future<Output = u64> + Send + 'static,
@@ -36,7 +36,7 @@ fn done(
     runtime.block_on(runtime.spawn(work)).map_err(|e| e.to_string())
 }
 
-/// Sends all items from a task of its own, as long as there is a receiver.
+/// Sends all items from a separate task, as long as the receiver exists.
 fn send<T: Send + 'static>(to: Sender<T>, items: impl Iterator<Item = T> + Send + 'static) {
     tokio::spawn(async move {
         for item in items {
@@ -47,7 +47,7 @@ fn send<T: Send + 'static>(to: Sender<T>, items: impl Iterator<Item = T> + Send 
     });
 }
 
-/// Adds up all items.
+/// Adds all items.
 async fn fold<T>(mut from: Receiver<T>, add: impl Fn(u64, T) -> u64) -> u64 {
     let mut sum = 0;
     while let Some(item) = from.recv().await {
@@ -64,8 +64,8 @@ async fn star(load: Load) -> u64 {
     fold(left, |sum, number| unordered(sum, number as u64)).await
 }
 
-/// A task that makes the next one when it has something for it. All share the way out, as one would
-/// do it with these channels.
+/// Spawns a stage, which spawns the next stage for its first record. All stages share one exit
+/// channel, which is the usual design with these channels.
 fn stage(mut from: Receiver<i32>, out: Sender<i32>) {
     tokio::spawn(async move {
         let mut next: Option<Sender<i32>> = None;
