@@ -15,7 +15,7 @@ pub(crate) const COUNTER_BITS: u32 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Work {
     /// `count` records pass through a star. The counter of each record states the number of its
-    /// stages, up to `depth` and one.
+    /// stages, up to `depth` + 1.
     Replication,
     /// Records with A and B form pairs, `count` times five.
     Synchronisation,
@@ -113,7 +113,7 @@ impl Load {
         ((number << COUNTER_BITS) | (unordered(0, number) % (self.depth + 1))) as i32
     }
 
-    /// The records for pairs: whether they have B, and a number.
+    /// The records that form pairs: whether a record has B, and its number.
     pub(crate) fn halves(&self) -> impl Iterator<Item = (bool, i32)> + Send + 'static {
         let of =
             |time: u64, b| (time * DISTANCE..(time + 1) * DISTANCE).map(move |i| (b, i as i32));
