@@ -21,8 +21,8 @@
 //!
 //! # Failure
 //!
-//! [`main`] returns a [`Failure`](corebeat_command::Failure): a process that does not exist is exit
-//! status 2; a host that cannot be observed, or a terminal that cannot be used, is 125.
+//! [`main`] returns a [`Failure`](corebeat_command::Failure). Its exit status is 2 if a process
+//! does not exist, and 125 if the host cannot be observed or the terminal cannot be used.
 
 mod column;
 mod live;

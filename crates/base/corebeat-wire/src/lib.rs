@@ -30,7 +30,8 @@
 //!
 //! A message is a JSON object followed by a NUL byte ([Varlink](https://varlink.org)). Descriptors
 //! travel with the first byte of their message, as in systemd. [`host`] defines the interface
-//! `io.corebeat.Host`, [`service`] the interface by which Varlink services describe themselves.
+//! `io.corebeat.Host`, and [`service`] defines the interface by which Varlink services describe
+//! themselves.
 //!
 //! # Invariants
 //!

@@ -38,11 +38,12 @@
 //!
 //! # Invariants
 //!
-//! 1. No clock, file, environment or thread: the same inputs give the same outputs (`clippy.toml`
-//!    of this crate forbids them; `search_ends_within_bounds_and_repeats_itself`,
-//!    `decide_repeats_itself`, `tranquilizer_repeats_itself`,
-//!    `shuffler_repeats_itself_within_bounds`, `events_in_any_order_keep_the_rules`).
-//! 2. No unsafe code (`forbid(unsafe_code)`).
+//! 1. Decisions use no clock, file, environment or thread, so equal inputs give equal outputs
+//!    (`clippy.toml` of this crate forbids these uses;
+//!    `search_ends_within_bounds_and_repeats_itself`, `decide_repeats_itself`,
+//!    `tranquilizer_repeats_itself`, `shuffler_repeats_itself_within_bounds`,
+//!    `events_in_any_order_keep_the_rules`).
+//! 2. This crate contains no unsafe code (`forbid(unsafe_code)`).
 //! 3. A search ends and stays within its limits (`search_ends_within_bounds_and_repeats_itself`).
 //! 4. A change that does not help is undone (`decide_where_it_hurts_undoes_and_rests`,
 //!    `fixed_slices_that_do_not_reduce_variation_are_undone`,
@@ -73,9 +74,9 @@
 //! # Failure
 //!
 //! Policies and searches neither fail nor panic: they skip values that a machine does not report.
-//! Invalid claims are [`ClaimError`](claims::ClaimError)s, invalid sets
-//! [`SetError`](cosched::SetError)s, and unusable models [`ModelError`](adapt::ModelError)s; their
-//! messages state the remedy.
+//! An invalid claim yields [`ClaimError`](claims::ClaimError), an invalid set
+//! [`SetError`](cosched::SetError), and an unusable model [`ModelError`](adapt::ModelError). The
+//! messages of these errors state the remedy.
 //!
 //! # Limits
 //!

@@ -42,8 +42,8 @@
 //! ```
 //!
 //! [`Loop`] is generic over the traits `Machine` and `Clock`, so that a simulated machine runs in
-//! the same loop. A [`Driver`] configures a run of it: the steps of a wait, and what happens with
-//! snapshots and applied actions. [`Supervisor`] runs the loop on this host for one or more
+//! the same loop. A [`Driver`] configures a run of the loop: the steps of a wait, and the handling
+//! of snapshots and applied actions. [`Supervisor`] runs the loop on this host for one or more
 //! programs: [`run`] to their ends, or one span at a time ([`HostTrials`], `corebeat train`).
 //! `corebeat top` drives the loop from a terminal. The daemon waits for its clients and not for a
 //! period, so it has its own loop; it uses [`apply`], the step from a snapshot to applied actions.

@@ -50,12 +50,13 @@
 //! 2. The naive version has the same checksum. The checksum of `option` counts values to the
 //!    nearest unit of money, within which both versions agree
 //!    (`checksum_of_the_naive_version_is_the_same`).
-//! 3. Each kernel is correct, not only repeatable: put-call parity and textbook values; swaptions
-//!    without volatility, deep in the money, and in the closed form of Ho and Lee; a k-median cost
-//!    that never rises; momentum conserved to the last bit; each triad element by its own
-//!    recurrence; the earth mover's distance against all pairings (tests of each module).
-//! 4. No thread begins its work before all threads have been started, and can emit heartbeats if
-//!    requested. So no barrier waits for a thread that does not exist
+//! 3. Each kernel is correct, not only repeatable. The tests of the modules check put-call parity
+//!    and textbook values; swaptions without volatility, deep in the money, and in the closed form
+//!    of Ho and Lee; that the k-median cost never rises; that momentum is conserved to the last
+//!    bit; each triad element by its own recurrence; and the earth mover's distance against all
+//!    pairings.
+//! 4. No thread begins its work before all threads have been started and, on request, can emit
+//!    heartbeats. Therefore, no barrier waits for a thread that does not exist
 //!    (`run_with_a_refused_thread_runs_no_body`, `run_without_its_heartbeats_runs_no_body`).
 //! 5. No thread leaves a barrier before all have arrived, and all threads leave it. A queue
 //!    delivers each item to one consumer, and all consumers end. Loom checks small cases
@@ -74,8 +75,9 @@
 //!
 //! # Failure
 //!
-//! [`WorkloadError`]: a scale or thread count is out of range, or the system refuses to start
-//! threads, or threads cannot attach to the group of their heartbeats. A run that has begun ends.
+//! [`WorkloadError`] reports that a scale or thread count is out of range, that the system refuses
+//! to start threads, or that threads cannot attach to the group of their heartbeats. A run that has
+//! begun ends.
 //!
 //! # Limits
 //!

@@ -44,11 +44,11 @@
 //!   a private cache line. It may set the group's [`Goal`].
 //! - A **consumer** ([`Consumer`]) reads the group's [`Status`]: its goal, its beats and its rates.
 //!   A producer can read the status, too: both are [`Member`]s.
-//! - A **monitor** measures. It is the daemon if one runs. Otherwise it is a [`Registry`] in this
-//!   process, with a thread that exists while at least one member is attached. Groups can only span
-//!   several processes if a daemon runs.
+//! - A **monitor** measures the rates. The monitor is the daemon if a daemon runs. Otherwise, the
+//!   monitor is a [`Registry`] in this process, with a thread that exists while at least one member
+//!   is attached. Groups can only span several processes if a daemon runs.
 //! - The **global rate** is the number of beats since the group was created, divided by the time
-//!   since then (equation 6). The **window rate** is the same over the goal's window of samples
+//!   since then (equation 6). The **window rate** is the rate over the goal's window of samples
 //!   (equation 7). A beat is counted at most one period after it was emitted.
 //! - Each shared memory area has exactly one writing process: the producers' process writes a
 //!   **region**, the monitor writes a **status page**. Both are sealed memfds that are passed as
@@ -115,10 +115,10 @@
 //!
 //! # Limits
 //!
-//! Requires Linux 5.1, for the seal. A process can have [`SLOTS`] threads in one group. A user can
-//! have [`GROUPS_PER_USER_MAX`] groups and [`MEMBERS_PER_USER_MAX`] attached processes, all users
-//! together [`MEMBERS_MAX`]. A window has at most [`WINDOW_MAX`] samples. A region takes 64 KiB and
-//! a descriptor; a group takes a page and a descriptor.
+//! This crate requires Linux 5.1, for the seal. A process can have [`SLOTS`] threads in one group.
+//! A user can have [`GROUPS_PER_USER_MAX`] groups and [`MEMBERS_PER_USER_MAX`] attached processes,
+//! all users together [`MEMBERS_MAX`]. A window has at most [`WINDOW_MAX`] samples. A region takes
+//! 64 KiB and a descriptor; a group takes a page and a descriptor.
 //!
 //! A thread that ends leaves its group, even if its [`Producer`] was not dropped. (A thread that
 //! ends by the bare system call, without the C library, counts as a member until another thread of

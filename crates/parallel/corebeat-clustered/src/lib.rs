@@ -102,7 +102,7 @@
 //! | batch in the depot (`pool`) | Release | Acquire exchange | its objects are visible with it |
 //! | reference dropped, parts added (`shared`) | AcqRel | the same | the last one drops last |
 //!
-//! - (a) One of the two observes the other.
+//! - (a) At least one side observes the write of the other side.
 //! - (b) A thread that finds a value newer than the request observes the request. The maker of the
 //!   value loads the era (Acquire) and links the value (Release). The finder loads the link
 //!   (Acquire), and then the requests.
@@ -113,10 +113,11 @@
 //!
 //! # Failure
 //!
-//! No errors. Panics: a miss handler that panics; a thread that locks a [`BiasedLock`] for writing
-//! while it reads it; an [`Adaptive`] whose form was lost in a panic; a task of LPEL that waits in
-//! a section; a place that is not below [`domain::PLACES_MAX`]. A panic of a destructor does not
-//! propagate, and does not prevent the destruction of other values.
+//! No function returns an error. This crate panics if a miss handler panics, if a thread locks a
+//! [`BiasedLock`] for writing while the thread holds a read guard, if the form of an [`Adaptive`]
+//! was lost in a panic, if a task of LPEL waits in a section, and if a place is not below
+//! [`domain::PLACES_MAX`]. A panic of a destructor does not propagate, and does not prevent the
+//! destruction of other values.
 //!
 //! # Limits
 //!

@@ -105,25 +105,25 @@
 //!
 //! # Failure
 //!
-//! [`Error`]. This crate panics for a `Gc` of another processor (which fails the processor of the
-//! call); a target of another system; a collection inside a call; more than 4 billion objects of a
-//! type in a region, or pools in a system. If a hand-written `Trace` panics, against its contract,
-//! in the task of the collector, regions are released, calls continue, and that system performs no
-//! more collections. In the task of a processor, the objects of that processor leak, and a
-//! collection may not end.
+//! Functions return [`Error`]. This crate panics for a `Gc` of another processor (which fails the
+//! processor of the call), for a target of another system, for a collection inside a call, and for
+//! more than 4 billion objects of a type in a region, or pools in a system. If a hand-written
+//! `Trace` panics, against its contract, in the task of the collector, regions are released, calls
+//! continue, and that system performs no more collections. In the task of a processor, the objects
+//! of that processor leak, and a collection may not end.
 //!
 //! # Limits
 //!
 //! A collection interrupts no call, and traces a region only between two calls. Therefore, a
-//! collection ends only after every live processor has been between two calls, and a call that
-//! never returns prevents this. A processor whose region is being traced waits until the collector
-//! has traced a slice of 16,384 objects, and then traces the rest of its own region itself: in the
-//! worst case all of it. A client that creates processors faster than they are collected waits 20
-//! µs for each; the creation of objects is not throttled. Queues are unbounded: a client that logs
-//! calls faster than the processor runs them must issue a query now and then. Objects are not
-//! moved. The deadlock detection of [`Runtime::run`](corebeat_lpel::Runtime::run) does not include
-//! reservations of threads that are not tasks: where tasks wait for such a thread, make it a
-//! blocking task.
+//! collection ends only after every live processor has been between two calls. A call that never
+//! returns prevents the end of the collection. A processor whose region is being traced waits until
+//! the collector has traced a slice of 16,384 objects, and then traces the rest of its own region
+//! itself. In the worst case, the rest is the whole region. A client that creates processors faster
+//! than they are collected waits 20 µs for each; the creation of objects is not throttled. Queues
+//! are unbounded: a client that logs calls faster than the processor runs them must wait for a
+//! query at intervals. Objects are not moved. The deadlock detection of
+//! [`Runtime::run`](corebeat_lpel::Runtime::run) does not include reservations of threads that are
+//! not tasks. If tasks wait for such a thread, make the thread a blocking task.
 
 #[cfg(test)]
 extern crate self as corebeat_scoop;

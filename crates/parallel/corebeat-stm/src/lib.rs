@@ -85,11 +85,11 @@
 //! - A replaced value is freed when every attempt that may have read it is over (`retired`, on
 //!   [`corebeat_reclaim`]).
 //!
-//! Further functions: [`TMap`], [`TSet`], [`TQueue`] and [`TCounter`] are collections in cells;
-//! [`Tx::retry`], with a time limit [`atomically_timeout`], and [`Tx::or_else`] (Harris, Marlow,
-//! Peyton Jones, Herlihy, *Composable memory transactions*, 2005); [`Tx::irrevocable`] for input
-//! and output; [`contention`] selects the policy for conflicts; [`counters`] returns statistics,
-//! and [`trace`] records all transactions on demand.
+//! [`TMap`], [`TSet`], [`TQueue`] and [`TCounter`] are collections in cells. [`Tx::retry`] waits
+//! for a change of a cell, [`atomically_timeout`] limits this wait, and [`Tx::or_else`] composes
+//! alternatives (Harris, Marlow, Peyton Jones, Herlihy, *Composable memory transactions*, 2005).
+//! [`Tx::irrevocable`] permits input and output. [`contention`] selects the policy for conflicts.
+//! [`counters`] returns statistics, and [`trace`] records all transactions on demand.
 //!
 //! A transaction passes its [`Tx`] to the functions that do parts of it: nesting is flat. An
 //! [`atomically`] inside another one cannot join it, and panics. Its cells need to outlive only the
@@ -108,8 +108,8 @@
 //! the inner transaction could restart the outer one only by unwinding through code that is not
 //! prepared for unwinding.
 //!
-//! Memory outside of cells has its locks in a table, indexed by address: [`word`](mod@word), for C
-//! programs.
+//! The module [`word`](mod@word) serves C programs: locks for memory outside of cells are in a
+//! table, which the address indexes.
 //!
 //! # Invariants
 //!
@@ -118,11 +118,11 @@
 //! 2. The versions of a lock only increase, and memory that a lock covers changes only while the
 //!    lock is held (`lock`, `place`; `loom_value_under_a_free_lock_is_committed`).
 //! 3. Therefore, a transaction with time *t* reads, under a free lock, the value of the last commit
-//!    up to *t*: the locks of those commits were held, and visible, when the clock reached *t*. The
+//!    up to *t*: the locks of those commits were held and visible when the clock reached *t*. The
 //!    transaction reads no newer value (`random_history_is_opaque_with_each_manager`,
 //!    `loom_attempt_reads_all_of_a_commit_or_nothing`).
-//! 4. The values that a commit has read are unchanged when all its locks are held: that is the
-//!    moment at which it takes effect (`random_history_is_opaque_with_each_manager`,
+//! 4. The values that a commit has read are unchanged when all its locks are held. The commit takes
+//!    effect at that moment (`random_history_is_opaque_with_each_manager`,
 //!    `loom_commits_that_read_from_each_other_have_an_order`).
 //! 5. A value is dropped once, when no attempt reads it (`retired`; `tests/small.rs` under Miri;
 //!    `loom_value_is_dropped_after_it_was_read`).
@@ -165,10 +165,12 @@
 //!
 //! - (a) Invariant 1: a transaction that observes that time observes the lock. All accesses are
 //!   SeqCst.
-//! - (b) Of two transactions that write what the other one has read, one observes the other.
-//! - (c) A committing transaction observes the gate, or its locks are observed.
+//! - (b) If each of two transactions writes a value that the other one has read, at least one of
+//!   them observes the lock of the other.
+//! - (c) Either a committing transaction observes the closed gate, or the transaction that closes
+//!   the gate observes the locks.
 //! - (d) A reader of an uncommitted value observes the held lock.
-//! - (e) One of the two observes the other.
+//! - (e) At least one side observes the write of the other side.
 //! - (f) Nothing depends on when threads observe the value.
 //!
 //! `light` and `heavy` are the fences of [`corebeat_sync::asymmetric`]. SeqCst loads cost nothing
@@ -184,16 +186,16 @@
 //!
 //! # Limits
 //!
-//! 64-bit processors only. Transactions belong to threads, not to tasks: a task of LPEL that waits
-//! or yields within a transaction panics (`corebeat_sync::wait`; `tests/task.rs`). A task must not
-//! wait in the destructor of a value that was in a cell: later values of cells that other tasks of
-//! its worker drop would wait for that destructor. `retry` blocks the worker. A long transaction
-//! keeps all values that are replaced meanwhile. A thread keeps the logs of its largest
-//! transaction. A transaction that has failed 100 times excludes all other commits until it is
-//! done, so it eventually commits. Replaced values are dropped in no particular order. Values in
-//! cells of a dropped value are dropped after it, not within its destructor: a list of cells with
-//! `Arc`s of any length needs the stack of one cell
-//! (`long_list_of_cells_is_dropped_on_a_small_stack`).
+//! This crate supports only 64-bit processors. Transactions belong to threads, not to tasks: a task
+//! of LPEL that waits or yields within a transaction panics (`corebeat_sync::wait`;
+//! `tests/task.rs`). A task must not wait in the destructor of a value that was in a cell: later
+//! values of cells that other tasks of its worker drop would wait for that destructor. `retry`
+//! blocks the worker. A long transaction keeps all values that are replaced meanwhile. A thread
+//! keeps the logs of its largest transaction. A transaction that has failed 100 times excludes all
+//! other commits until it has committed. Therefore, every transaction eventually commits. Replaced
+//! values are dropped in no particular order. Values in cells of a dropped value are dropped after
+//! that value, not within its destructor. Therefore, a list of cells with `Arc`s of any length
+//! needs only the stack of one cell (`long_list_of_cells_is_dropped_on_a_small_stack`).
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("corebeat-stm stores 64 bits in a pointer and requires a 64-bit processor");
