@@ -1,6 +1,6 @@
-//! The checks of the project, one command: `cargo xtask ci`.
+//! Runs the checks of the project with one command: `cargo xtask ci`.
 //!
-//! `cargo xtask soak` is for long runs: the same tests with many more cases, again and again.
+//! `cargo xtask soak` repeats the same tests for a long time, with many more cases.
 //! `cargo xtask vm` runs a command in a virtual machine that has two NUMA nodes.
 
 mod book;

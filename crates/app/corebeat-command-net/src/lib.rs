@@ -14,8 +14,8 @@
 //!
 //! # Failure
 //!
-//! A mistake in a network or in its records is exit status 1, a file that cannot be opened is exit
-//! status 2; each failure is one line, and remarks on the source show the place.
+//! Exit status 1 reports a mistake in a network or in its records, and exit status 2 a file that
+//! cannot be opened. Each failure is one line, and remarks on the source show the place.
 
 mod check;
 mod draw;

@@ -13,8 +13,8 @@
 //!
 //! # Failure
 //!
-//! Each command returns [`Done`](corebeat_command::Done): a mistake in a scenario is exit status 1;
-//! a file that cannot be opened, or a model that does not fit, is exit status 2.
+//! Each command returns [`Done`](corebeat_command::Done). Exit status 1 reports a mistake in a
+//! scenario, and exit status 2 a file that cannot be opened or a model that does not fit.
 
 pub mod paper;
 pub mod sim;

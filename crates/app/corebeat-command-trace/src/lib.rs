@@ -11,8 +11,8 @@
 //!
 //! # Failure
 //!
-//! Each command returns [`Done`](corebeat_command::Done): a file that is not a trace, or a damaged
-//! one, is exit status 1; a file that cannot be opened is exit status 2.
+//! Each command returns [`Done`](corebeat_command::Done). Exit status 1 reports a file that is
+//! damaged or not a trace, and exit status 2 a file that cannot be opened.
 
 pub mod demo;
 pub mod probe;

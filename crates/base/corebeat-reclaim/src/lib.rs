@@ -81,8 +81,8 @@
 //!
 //! # Failure
 //!
-//! No errors and no panics. A panic in a destructor is caught, after the panic hook has reported
-//! it.
+//! No function returns an error or panics. A panic in a destructor is caught, after the panic hook
+//! has reported it.
 //!
 //! # Limits
 //!

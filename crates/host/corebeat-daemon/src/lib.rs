@@ -50,8 +50,8 @@
 //!
 //! # Failure
 //!
-//! [`Failure`] if the daemon cannot start or continue. An error of a client ends at most the
-//! connection of that client.
+//! The daemon returns [`Failure`] if it cannot start or continue. An error of a client ends at most
+//! the connection of that client.
 //!
 //! # Limits
 //!

@@ -134,16 +134,17 @@
 //!
 //! # Failure
 //!
-//! Errors: [`Error`] when a runtime is built or a task is spawned, [`Failure`] for a task without a
-//! result, [`Closed`] for a write without a reader, [`monitor::LogError`] for a log.
+//! Functions return [`Error`] if a runtime cannot be built or a task cannot be spawned, [`Failure`]
+//! for a task without a result, [`Closed`] for a write without a reader, and [`monitor::LogError`]
+//! for a log.
 //!
-//! Panics: a task that waits where waiting is forbidden ([`corebeat_sync::wait`]); a stream of
-//! capacity 0, or one that is too large for memory; [`Runtime::run`] inside a task; [`spawn`] and
-//! [`exit`] outside a task; a second read of the result of a [`JoinHandle`]. A panic in a task ends
-//! that task only: its ends close, and its joiner receives the panic. The readers of its streams
-//! cannot distinguish this from a normal end. If the result must be complete, join all stages, or
-//! use a [`Pipeline`].
-//! Locks that a panicking task holds are poisoned, as with threads.
+//! This crate panics if a task waits where waiting is forbidden ([`corebeat_sync::wait`]); if a
+//! stream has capacity 0, or a capacity that is too large for memory; if [`Runtime::run`] is called
+//! inside a task, or [`spawn`] or [`exit`] outside a task; and if the result of a [`JoinHandle`] is
+//! read a second time. A panic in a task ends that task only: its ends close, and its joiner
+//! receives the panic. The readers of its streams cannot distinguish this from a normal end. If the
+//! result must be complete, join all stages, or use a [`Pipeline`]. Locks that a panicking task
+//! holds are poisoned, as with threads.
 //!
 //! The program aborts with a message if a task overflows its stack, or if a scheduler or listener
 //! panics. If a task crashes, as C code can (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), a message
@@ -156,10 +157,11 @@
 //!
 //! # Limits
 //!
-//! Linux on x86-64 and other 64-bit processors that corosensei supports, with pages of 4 KiB. More
-//! than about 32,000 tasks with stacks at a time need Linux 6.13, for guards inside mappings. A
-//! runtime has at most [`WORKERS_MAX`] workers. A task that computes for a long time delays the
-//! started tasks of its worker; [`yield_now`] lets them run. There is no I/O: use a blocking task.
+//! This crate supports Linux on x86-64 and on the other 64-bit processors that corosensei supports,
+//! with pages of 4 KiB. More than about 32,000 tasks with stacks at a time need Linux 6.13, for
+//! guards inside mappings. A runtime has at most [`WORKERS_MAX`] workers. A task that computes for
+//! a long time delays the started tasks of its worker; [`yield_now`] lets them run. There is no
+//! I/O: use a blocking task.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("corebeat-lpel needs a 64-bit processor, because it counts in 64 bits");
