@@ -36,8 +36,8 @@ struct Span {
     /// Time in which the watcher finds all threads.
     warm_up: Duration,
     measured: Duration,
-    /// Whether the watcher must find all threads. In a short trial on a busy machine it may fail
-    /// to.
+    /// Whether the watcher must find all threads. In a short trial on a busy machine, it may miss
+    /// some.
     must_find_all: bool,
 }
 
