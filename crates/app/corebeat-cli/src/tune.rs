@@ -1,11 +1,12 @@
 //! `corebeat tune`: Thread Reinforcer. Short runs with growing thread counts, then the full run
-//! with the best count.
+//! with the best count, and a comparison of repeated runs.
 
 use crate::plot::{self, Series};
 use corebeat_command::{Done, Failure, Output, policy_parser, print, print_error};
 use corebeat_host::{
-    Found, HostTrials, OTHERS_BUSY_NOTED, PLACEHOLDER, Report, Row, RunOptions, Searched, Template,
-    Window, count, percent, profile, split_programs, trial_table,
+    Comparison, Difference, Ended, Found, HostTrials, OTHERS_BUSY_NOTED, PAIRS_MAX, PLACEHOLDER,
+    Report, Row, RunOptions, Searched, Side, Template, Window, compare, count, percent, profile,
+    split_programs, trial_table,
 };
 use corebeat_linux::exit_as;
 use corebeat_policy::catalogue::{Environment, PolicyName, Scope};
@@ -61,6 +62,13 @@ pub(crate) struct Options {
     /// Skip the full run
     #[arg(long)]
     search_only: bool,
+    /// Then compare the program as it is with the chosen settings, by N runs of each; showing a
+    /// difference requires at least 6
+    #[arg(
+        long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(2..=i64::from(PAIRS_MAX))
+    )]
+    repeat: Option<u32>,
     /// Choose the policy that acts on the full run
     #[arg(long, value_parser = policy_parser(Environment::Run), default_value = "auto")]
     policy: PolicyName,
@@ -83,6 +91,7 @@ struct Tuned {
     run: Option<Report>,
     /// Part of the search in the time of search and run together.
     search_share: Option<f64>,
+    comparison: Option<Comparison>,
 }
 
 /// Checks the command line, and returns what the search needs.
@@ -153,11 +162,13 @@ pub(crate) fn main(options: Options) -> Done {
         found,
         run: None,
         search_share: None,
+        comparison: None,
     };
     let ended = match tuned.found.best.filter(|_| !options.search_only) {
         Some(best) => Some(full_run(&options, &template, best, &mut tuned)?),
         None => None,
     };
+    let compared = compare_repeated(&options, &template, &mut tuned);
     let printed = match options.json {
         true => serde_json::to_string(&tuned)
             .map_err(Failure::internal)
@@ -167,14 +178,103 @@ pub(crate) fn main(options: Options) -> Done {
     match ended {
         // The exit status of the program has precedence over output that cannot be written.
         Some(status) => {
-            drawn.err().into_iter().chain(printed.err()).for_each(|failure| {
+            [drawn, compared, printed].into_iter().filter_map(Result::err).for_each(|failure| {
                 failure.report();
             });
             exit_as(status)
         }
         None if tuned.found.best.is_none() => Err(Failure::internal(&tuned.found.reason)),
-        None => drawn.and(printed).map(|()| ExitCode::SUCCESS),
+        None => drawn.and(compared).and(printed).map(|()| ExitCode::SUCCESS),
     }
+}
+
+/// Compares repeated runs of the program as it is and with the best count, as far as the options
+/// request a comparison and the full run succeeded.
+fn compare_repeated(
+    options: &Options,
+    template: &Template,
+    tuned: &mut Tuned,
+) -> Result<(), Failure> {
+    let has_failed = |run: &Report| run.total.ended != Ended::Exit(0) || run.end_request.is_some();
+    if tuned.run.as_ref().is_some_and(has_failed) {
+        return Ok(());
+    }
+    let (Some(pairs), Some(best)) = (options.repeat, tuned.found.best) else { return Ok(()) };
+    let mut number = 0;
+    let compared = compare(pairs, |side| {
+        number += 1;
+        progress_line(true, &format!("run {number} of {} ...", 2 * pairs));
+        repeated_run(options, template, best, tuned.found.cpus, side)
+    });
+    progress_line(true, "");
+    let comparison = compared?;
+    if !options.json {
+        print_error(comparison_text(&comparison, best));
+    }
+    tuned.comparison = Some(comparison);
+    Ok(())
+}
+
+/// Runs the program once, without input from Corebeat's standard input and without output. Returns
+/// its time in seconds. Exits if a signal requested the end of Corebeat.
+fn repeated_run(
+    options: &Options,
+    template: &Template,
+    best: u32,
+    cpus: u32,
+    side: Side,
+) -> Result<f64, Failure> {
+    let silent =
+        RunOptions { input: template.open_input()?, is_silent: true, ..RunOptions::default() };
+    let (status, report) = corebeat_host::run(match side {
+        Side::AsIs => {
+            RunOptions { programs: vec![template.command(cpus)], counters: false, ..silent }
+        }
+        Side::Chosen => RunOptions {
+            programs: vec![template.command(best)],
+            env: template.env(best),
+            policy: options.policy,
+            ..silent
+        },
+    })?;
+    if let Some(status) = report.end_request {
+        exit_as(status);
+    }
+    if !status.success() {
+        let settings = match side {
+            Side::AsIs => "as it is",
+            Side::Chosen => "with the chosen settings",
+        };
+        return Err(Failure::internal(format!(
+            "the program {settings} failed ({}) in a repeated run, so there is no comparison; run \
+             it by hand to see why",
+            report.total.ended
+        )));
+    }
+    Ok(report.total.wall_s)
+}
+
+/// Medians, ratio and interval of a comparison, and the difference if one was shown.
+fn comparison_text(found: &Comparison, best: u32) -> String {
+    let Comparison { as_is_s, chosen_s, ratio, interval: (low, high), coverage, .. } = found;
+    let difference = match found.difference {
+        Some(Difference::Shorter) => "the chosen settings take less time",
+        Some(Difference::Longer) => "the chosen settings take more time",
+        None if found.has_too_few_pairs() => {
+            "no difference was shown: fewer than 6 runs of each have no interval of 95%"
+        }
+        None => "no difference was shown",
+    };
+    format!(
+        "  comparison  {} runs of each: as it is {as_is_s:.3} s, with {} {chosen_s:.3} s (medians)\n  \
+         {:10}  ratio {ratio:.3}, interval {low:.3} to {high:.3} (coverage {:.1}%)\n  \
+         {:10}  {difference}\n",
+        found.pairs_s.len(),
+        count(best),
+        "",
+        coverage * 100.0,
+        "",
+    )
 }
 
 /// Runs the program with the best count.
@@ -316,6 +416,23 @@ fn summary(found: &Found) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn comparison_states_a_difference_only_if_one_was_shown() {
+        let text = |ratio: f64, pairs| {
+            let run = |side| Ok::<f64, ()>(if side == Side::AsIs { 2.0 } else { 2.0 * ratio });
+            comparison_text(&compare(pairs, run).unwrap(), 3)
+        };
+        let shorter = "  comparison  6 runs of each: as it is 2.000 s, with 3 threads 1.000 s \
+                       (medians)\n              ratio 0.500, interval 0.500 to 0.500 (coverage \
+                       96.9%)\n              the chosen settings take less time\n";
+        assert_eq!(text(0.5, 6), shorter);
+        assert!(text(1.5, 10).ends_with("  the chosen settings take more time\n"));
+        assert!(text(1.0, 10).ends_with("  no difference was shown\n"));
+        let few = text(0.5, 4);
+        assert!(few.contains("(coverage 87.5%)") && few.contains("shown: fewer than 6"), "{few}");
+        assert!(!few.contains("less time"), "{few}");
+    }
 
     #[test]
     fn full_run_worse_than_the_searched_value_is_reported_with_its_cause() {

@@ -48,7 +48,8 @@
 //! `corebeat top` drives the loop from a terminal. The daemon waits for its clients and not for a
 //! period, so it has its own loop; it uses [`apply`], the step from a snapshot to applied actions.
 //!
-//! [`search`] finds a thread count by [`Trials`].
+//! [`search`] finds a thread count by [`Trials`], and [`compare`] compares two settings of a
+//! program by paired runs.
 //!
 //! # Invariants
 //!
@@ -66,6 +67,8 @@
 //! 6. A search repeats trials that other programs disturbed, a bounded number of times
 //!    (`burst_during_one_trial_makes_the_search_repeat_the_trial`,
 //!    `search_with_endless_bursts_ends_and_reports_the_disturbed_runs`).
+//! 7. A comparison shows a difference only if a confidence interval of at least 95% excludes the
+//!    ratio 1 (`difference_requires_an_interval_without_1_and_enough_pairs`).
 //!
 //! # Failure
 //!
@@ -80,6 +83,7 @@
 //! CPU time.
 
 mod clock;
+mod comparison;
 mod control;
 mod error;
 mod report;
@@ -90,6 +94,7 @@ mod tally;
 mod trial;
 
 pub use clock::{HostClock, now_ns, own_cpu_s};
+pub use comparison::{Comparison, Difference, PAIRS_MAX, Side, compare};
 pub use control::{Driver, Loop, Next, Periods, apply};
 pub use corebeat_policy::reinforcer::count;
 pub use error::Error;

@@ -15,6 +15,9 @@ pub struct Report {
     /// All programs together. For one program, the same as its entry in `programs`.
     #[serde(flatten)]
     pub total: ProgramReport,
+    /// The signal that requested the end of Corebeat, as the status of a process that it ends.
+    #[serde(skip)]
+    pub end_request: Option<ExitStatus>,
     /// Name of the policy.
     pub policy: &'static str,
     /// Slice of coscheduling, in milliseconds.
@@ -196,6 +199,7 @@ impl Watching {
 pub(crate) struct Frame {
     /// The end that determines the exit status.
     pub(crate) ended: Ended,
+    pub(crate) end_request: Option<ExitStatus>,
     pub(crate) policy: &'static str,
     pub(crate) slice_ms: Option<u64>,
     pub(crate) start_ns: u64,
@@ -267,6 +271,7 @@ impl Report {
         };
         Report {
             total,
+            end_request: frame.end_request,
             policy: frame.policy,
             slice_ms: frame.slice_ms,
             cpus: frame.allowance.threads_max(),
@@ -585,6 +590,7 @@ mod tests {
         };
         Frame {
             ended: Ended::Exit(0),
+            end_request: None,
             policy: "none",
             slice_ms: None,
             start_ns: 0,

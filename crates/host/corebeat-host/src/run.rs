@@ -4,7 +4,7 @@ use crate::clock::{now_ns, own_cpu_s};
 use crate::control::Periods;
 use crate::error::Error;
 use crate::report::{Ended, Frame, Interval, ProgramFrame, Report, Watching};
-use crate::supervisor::{Input, Run, Supervisor};
+use crate::supervisor::{Input, Run, Supervisor, null};
 use corebeat_linux::{
     Allowance, Launch, LinuxMachine, MemoryPolicy, Options, TeamChannel, Usage, restore_all,
     state_dir, throttled_s, waited_s,
@@ -66,6 +66,8 @@ pub struct RunOptions {
     pub input: Option<Input>,
     /// Standard output, if it is not that of Corebeat.
     pub stdout: Option<File>,
+    /// Start the programs without standard streams, except `input` and `stdout`.
+    pub is_silent: bool,
 }
 
 impl Default for RunOptions {
@@ -90,6 +92,7 @@ impl Default for RunOptions {
             memory: None,
             input: None,
             stdout: None,
+            is_silent: false,
         }
     }
 }
@@ -187,6 +190,7 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
     let start_ns = supervisor.start_ns;
     let frame = Frame {
         ended,
+        end_request: supervisor.end_request(),
         policy: policy.text(),
         slice_ms,
         start_ns,
@@ -315,6 +319,7 @@ fn hold(
     });
     let mut supervisor = Supervisor::new(machine, periods(&options, slice_ms));
     let several = options.programs.len() > 1;
+    let null = options.is_silent.then(null).transpose()?;
     let copy = |file: &File| file.try_clone().map_err(Error::failed);
     let mut ids = vec![];
     for command in &options.programs {
@@ -326,8 +331,9 @@ fn hold(
         launch.cpus.clone_from(&options.cpus);
         launch.nice = options.nice;
         launch.env.clone_from(&env);
-        launch.stdin = stdin.map(copy).transpose()?;
-        launch.stdout = options.stdout.as_ref().map(copy).transpose()?;
+        launch.stdin = stdin.or(null.as_ref()).map(copy).transpose()?;
+        launch.stdout = options.stdout.as_ref().or(null.as_ref()).map(copy).transpose()?;
+        launch.stderr = null.as_ref().map(copy).transpose()?;
         ids.push(supervisor.hold(&launch)?);
     }
     for &pid in &options.attach {

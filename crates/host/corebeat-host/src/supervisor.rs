@@ -353,6 +353,11 @@ impl CoscheduledTime {
     }
 }
 
+/// The null device, which a program reads and writes instead of standard streams.
+pub(crate) fn null() -> Result<File, Error> {
+    File::options().read(true).write(true).open("/dev/null").map_err(Error::failed)
+}
+
 fn no_queue(source: std::io::Error) -> corebeat_linux::Error {
     corebeat_linux::Error::Refused { what: "queue signals".into(), source }
 }

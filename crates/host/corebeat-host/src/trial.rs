@@ -4,7 +4,7 @@
 use crate::clock::now_ns;
 use crate::control::Periods;
 use crate::error::Error;
-use crate::supervisor::{Input, Supervisor};
+use crate::supervisor::{Input, Supervisor, null};
 use corebeat_linux::{Launch, LinuxMachine, Options};
 use corebeat_machine::{ProgramId, ProgramSample, Snapshot};
 use corebeat_policy::reinforcer::{Profile, Trial};
@@ -168,8 +168,6 @@ impl<'a> HostTrials<'a> {
         let (program, arguments) = command
             .split_first()
             .ok_or_else(|| Error::invalid("a program is missing; write it after --"))?;
-        let null =
-            || File::options().read(true).write(true).open("/dev/null").map_err(Error::failed);
         let mut launch = Launch::new(program, arguments.iter().cloned());
         launch.keep_orphans = true;
         // Watched as a program of its own, so that its processes do not count as the program's.

@@ -1,10 +1,10 @@
 //! `corebeat tune` from the command line.
 
-use crate::{assert_refused, command, corebeat, json, signal, stderr, stdout, until};
+use crate::{Running, assert_refused, command, corebeat, json, signal, stderr, stdout, until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 /// Options for the shortest possible runs.
 const SHORT: [&str; 4] = ["--window", "20", "--serial", "20"];
@@ -21,6 +21,11 @@ fn invalid_command_lines_are_usage_errors() {
         (&["--max", "0", "--", "true", "{threads}"], "--max"),
         (&["--min", "0", "--", "true", "{threads}"], "--min"),
         (&["--step", "0", "--", "true", "{threads}"], "--step"),
+        (&["--repeat", "0", "--", "true", "{threads}"], "0 is not in 2..=1000"),
+        (&["--repeat", "1", "--", "true", "{threads}"], "1 is not in 2..=1000"),
+        (&["--repeat", "1001", "--", "true", "{threads}"], "1001 is not in 2..=1000"),
+        (&["--repeat", "-1", "--", "true", "{threads}"], "--repeat"),
+        (&["--repeat", "few", "--", "true", "{threads}"], "write a whole number in digits"),
         (&["--min", "3", "--max", "2", "--", "true", "{threads}"], "below"),
         (&["--env", "A=B", "--", "true"], "A=B"),
         (&["--env", "", "--", "true"], "variable"),
@@ -101,12 +106,26 @@ fn json_is_one_object_whose_fields_the_book_explains() {
         tune(&["--max", "2", "--json", "--", "sh", "-c", "echo noise; sleep 0.1", "{threads}"]);
     assert_eq!(done.status.code(), Some(0));
     assert_eq!(stderr(&done), "noise\n");
-    let tuned = json(&done);
+    let mut tuned = json(&done);
+    assert!(tuned["comparison"].is_null(), "{tuned}");
+    let repeated = tune(&[
+        "--max",
+        "1",
+        "--search-only",
+        "--json",
+        "--repeat",
+        "2",
+        "--",
+        "true",
+        "{threads}",
+    ]);
+    tuned["comparison"] = json(&repeated)["comparison"].take();
     let book = include_str!("../../../../../docs/tune.md").split_once("## JSON").unwrap().1;
     let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let mut all = fields(&tuned);
     all.extend(fields(&tuned["rows"][0]));
     all.extend(fields(&tuned["rows"][0]["trial"]["ran"]));
+    all.extend(fields(&tuned["comparison"]));
     for field in &all {
         assert!(
             book.contains(&format!("`{field}`")) || book.contains(&format!("\"{field}\"")),
@@ -169,4 +188,88 @@ fn interrupted_tune_ends_by_the_signal_although_the_program_handles_it() {
     let program = std::fs::read_to_string(&pid).unwrap();
     assert!(!std::path::Path::new("/proc").join(program.trim()).exists(), "the program still runs");
     assert!(!folder.path().join("new.svg").exists(), "an empty plot is left");
+}
+
+/// A shell script that gets the thread count by a variable.
+const SCRIPT: [&str; 5] = ["--env", "COUNT", "--", "sh", "-c"];
+
+#[test]
+fn repeated_runs_alternate_print_nothing_and_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#"echo "${COUNT:--} $1" >>log; echo printed; cat; cat; echo printed >&2"#;
+    let short = ["tune", "--window", "20", "--serial", "20", "--max", "1", "--repeat", "3"];
+    let run = |more: &[&str]| {
+        let args = [&short[..], more, &SCRIPT, &[script, "sh", "{threads}"]].concat();
+        let done = command(folder.path(), &args).env_remove("COUNT").output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+        let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+        let made: Vec<String> = log.lines().map(str::to_owned).collect();
+        (done, made)
+    };
+    let (done, made) = run(&[]);
+    assert_eq!(stdout(&done), "printed\n", "only the full run prints");
+    let text = stderr(&done);
+    assert_eq!(text.matches("printed").count(), 1, "{text}");
+    assert!(text.contains("comparison  3 runs of each: as it is ") && text.contains("75.0%"));
+    assert!(text.contains("no difference was shown"), "{text}");
+    // As it is: no variable, and the number of CPUs as argument.
+    let as_is = format!("- {}", std::thread::available_parallelism().unwrap());
+    let pairs = [&as_is, "1 1", "1 1", &as_is, &as_is, "1 1"];
+    assert_eq!(made[made.len() - 6..], pairs);
+
+    let (done, made) = run(&["--search-only", "--json"]);
+    assert_eq!(made[made.len() - 6..], pairs);
+    let comparison = &json(&done)["comparison"];
+    assert_eq!((stderr(&done), &comparison["difference"]), (String::new(), &Value::Null));
+    assert_eq!(comparison["coverage"], 0.75);
+    let number = |value: &Value| value.as_f64().unwrap();
+    let pairs_s = comparison["pairs_s"].as_array().unwrap();
+    let mut ratios: Vec<f64> = pairs_s.iter().map(|p| number(&p[1]) / number(&p[0])).collect();
+    ratios.sort_by(f64::total_cmp);
+    assert_eq!(ratios.len(), 3, "{comparison}");
+    let [low, high] = [0, 1].map(|at| number(&comparison["interval"][at]));
+    for (written, ratio) in [low, number(&comparison["ratio"]), high].into_iter().zip(ratios) {
+        assert!((written / ratio - 1.0).abs() < 1e-9, "{comparison}");
+    }
+}
+
+#[test]
+fn failure_of_a_repeated_run_is_reported() {
+    let repeat = ["--max", "1", "--repeat", "2"];
+    let script = r#"[ -n "$COUNT" ] || exit 3"#;
+    for (more, status) in [(&[][..], 0), (&["--search-only"], 125)] {
+        let done = tune(&[&repeat[..], more, &SCRIPT, &[script]].concat());
+        let text = stderr(&done);
+        assert_eq!(done.status.code(), Some(status), "{text}");
+        let expected = "corebeat: the program as it is failed (exit 3) in a repeated run";
+        assert!(text.contains(expected) && !text.contains("comparison  "), "{text}");
+    }
+}
+
+#[test]
+fn failed_full_run_is_not_compared() {
+    // Only the full run has the standard output of Corebeat, here a pipe.
+    let script = "! [ -p /dev/stdout ] || exit 3";
+    let done = tune(&[&["--max", "1", "--repeat", "2"][..], &SCRIPT, &[script]].concat());
+    let text = stderr(&done);
+    assert_eq!(done.status.code(), Some(3), "{text}");
+    assert!(!text.contains("comparison  ") && !text.contains("corebeat: the program"), "{text}");
+}
+
+#[test]
+fn signal_in_a_repeated_run_ends_tune_although_the_program_handles_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid");
+    let script = r#"[ -n "$COUNT" ] && exit
+        trap 'kill $!; exit 0' TERM; sleep 600 & echo $$ >new; mv new pid; wait"#;
+    let short = ["tune", "--window", "20", "--serial", "20", "--max", "1", "--repeat", "9"];
+    let args = [&short[..], &SCRIPT, &[script]].concat();
+    let mut tune = command(folder.path(), &args);
+    let mut tune = Running::start(tune.env_remove("COUNT").stderr(Stdio::null()));
+    until(|| pid.exists());
+    signal(&tune.0, Signal::TERM);
+    let status = tune.0.wait().unwrap();
+    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()), "{status}");
+    let program = std::fs::read_to_string(&pid).unwrap();
+    assert!(!std::path::Path::new("/proc").join(program.trim()).exists(), "the program still runs");
 }
