@@ -2,7 +2,7 @@
 
 use corebeat_linux::{Error, Launch, MemoryPolicy, Signals, Started};
 use corebeat_machine::NodeId;
-use corebeat_test_group::TestGroup;
+use corebeat_test_group::{TestGroup, reset_signals};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -63,18 +63,8 @@ struct Front {
 
 impl Front {
     fn start(script: &str) -> Front {
-        // Tests in the background or under nohup ignore some signals, which a shell cannot trap
-        // then.
-        let listen = || {
-            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
-                // SAFETY: the default action runs no handler.
-                unsafe { libc::signal(signal, libc::SIG_DFL) };
-            }
-            Ok(())
-        };
         Self::prepared(script, |command| {
-            // SAFETY: the hook only makes system calls.
-            unsafe { command.pre_exec(listen) };
+            reset_signals(command);
         })
     }
 

@@ -39,6 +39,7 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
 fn command(folder: &TempDir, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
     command.arg("net").args(args).current_dir(folder.path()).stdin(Stdio::null());
+    corebeat_test_group::reset_signals(&mut command);
     command
 }
 

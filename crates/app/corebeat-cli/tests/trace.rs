@@ -301,7 +301,7 @@ fn demo_traces_a_bank_and_has_others_open_it() {
 #[test]
 fn demo_that_is_ended_by_a_signal_leaves_no_folder_behind() {
     use rustix::process::{Pid, Signal, kill_process};
-    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::os::unix::process::ExitStatusExt;
     let demos: [&[&str]; 2] =
         [&["demo", "trace", "--transactions", "1000000"], &["demo", "goals", "--scale", "16"]];
     for demo in demos {
@@ -311,17 +311,7 @@ fn demo_that_is_ended_by_a_signal_leaves_no_folder_behind() {
             let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
             command.args(demo).env("TMPDIR", folder.path()).env("COREBEAT_STATE_DIR", state.path());
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-            // Tests that were started with `nohup`, or in the background of a script, are to find
-            // the same.
-            let usual = || {
-                for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-                    // SAFETY: the default action needs no handler.
-                    unsafe { libc::signal(signal, libc::SIG_DFL) };
-                }
-                Ok(())
-            };
-            // SAFETY: between fork and exec it makes system calls alone.
-            unsafe { command.pre_exec(usual) };
+            corebeat_test_group::reset_signals(&mut command);
             let mut child = command.spawn().unwrap();
             while is_empty() {
                 assert!(

@@ -1,4 +1,5 @@
-//! Processes of tests that end with their test, also when the test fails or is killed.
+//! Processes of tests that end with their test, also when the test fails or is killed, and that
+//! handle signals as in a terminal ([`reset_signals`]).
 //!
 //! Place in the loop: none. Tests of other crates use this crate as a development dependency.
 //!
@@ -41,6 +42,24 @@
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+
+/// Signals that a script's background processes (`&`) and processes under `nohup` ignore.
+const IGNORED_IN_BACKGROUND: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM];
+
+/// Arranges that a process starts with the default actions of the signals that end it. A process
+/// inherits ignored signals, so a test that sends such a signal would otherwise wait for ever when
+/// the tests run in the background.
+pub fn reset_signals(command: &mut Command) -> &mut Command {
+    let reset = || {
+        for signal in IGNORED_IN_BACKGROUND {
+            // SAFETY: the default action runs no handler.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: the hook runs between fork and exec, and only makes system calls.
+    unsafe { command.pre_exec(reset) }
+}
 
 /// Ignores the signals that tests send to whole groups.
 const GUARD: &str = "trap '' HUP INT QUIT TERM USR1 USR2 TSTP; read line; kill -KILL 0";
@@ -105,6 +124,21 @@ mod tests {
         let script = format!("{forks} & {forks} & echo @started; wait");
         let mut child = group.add(Command::new("sh").args(["-c", &script])).spawn().unwrap();
         let _ = child.wait();
+    }
+
+    #[test]
+    fn signals_are_reset_although_the_test_runs_in_the_background() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "kill -INT $$; echo ignored"]).stdout(Stdio::piped());
+        let ignore = || {
+            // SAFETY: ignoring a signal runs no handler.
+            unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+            Ok(())
+        };
+        // SAFETY: the hook only makes system calls.
+        let output = unsafe { shell.pre_exec(ignore) }.output().unwrap();
+        assert_eq!(output.stdout, b"ignored\n");
+        assert!(reset_signals(&mut shell).output().unwrap().stdout.is_empty());
     }
 
     #[test]

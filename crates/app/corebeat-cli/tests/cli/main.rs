@@ -13,7 +13,7 @@ mod top;
 mod tune;
 mod workload;
 
-use corebeat_test_group::TestGroup;
+use corebeat_test_group::{TestGroup, reset_signals};
 use corebeat_wire::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -35,6 +35,7 @@ fn command_of(program: &Path, folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(folder).env("COREBEAT_STATE_DIR", folder.join("state"));
     command.stdin(Stdio::null());
+    reset_signals(&mut command);
     command
 }
 
