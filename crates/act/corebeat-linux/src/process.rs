@@ -63,14 +63,17 @@ fn exists(tid: i32) -> bool {
 
 /// Returns the identity of the thread that has this number now, if there is one.
 ///
+/// A dead process (state X), whose parent waits for it at this moment, has ended: the sums of the
+/// parent may already include those of the process.
+///
 /// # Errors
 /// Fails if the identity of an existing thread cannot be read.
 pub(crate) fn thread_id(tid: i32) -> io::Result<Option<ThreadId>> {
     // The file of the thread: that of the process sums the times of all threads, which is slow.
     let Some(stat) = read_of_thread(tid, &format!("task/{tid}/stat"))? else { return Ok(None) };
-    let start_ticks = thread::parse_stat(&stat).map(|s| s.start_ticks);
-    let id = start_ticks.map(|start_ticks| ThreadId { tid, start_ticks });
-    id.map(Some).ok_or_else(|| io::Error::other("its file 'stat' has an unknown format"))
+    let stat = thread::parse_stat(&stat)
+        .ok_or_else(|| io::Error::other("its file 'stat' has an unknown format"))?;
+    Ok((stat.state != 'X').then_some(ThreadId { tid, start_ticks: stat.start_ticks }))
 }
 
 /// Returns whether a process is a thread of the kernel, and not of a program.
