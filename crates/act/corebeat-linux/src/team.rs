@@ -139,8 +139,8 @@ impl Channel {
         self.slots.iter().for_each(|s| s.size.store(0, Relaxed));
     }
 
-    /// Returns whether programs get the sizes that they request, because Corebeat gave no sign of
-    /// life.
+    /// Returns whether programs get the sizes that they request, because Corebeat does not renew
+    /// the channel.
     fn is_expired(&self) -> bool {
         now_ns().saturating_sub(self.header.beat_ns.load(Relaxed)) > LEASE_NS
     }
@@ -220,32 +220,27 @@ pub struct TeamChannel {
 }
 
 impl TeamChannel {
-    /// Creates a channel: a file in memory (in `$XDG_RUNTIME_DIR` except for root, `/dev/shm`, or
-    /// the temporary folder), which is removed when the channel is dropped, and the library in a
-    /// cache folder. The library stays there: later children of the program have its name in
-    /// `LD_PRELOAD`, and the dynamic linker reports a missing file.
+    /// Creates a channel: a file in memory (in `$XDG_RUNTIME_DIR`, `/dev/shm`, or the temporary
+    /// folder), which is removed when the channel is dropped, and the library in a cache folder.
+    ///
+    /// The library stays there: later children of the program have its name in `LD_PRELOAD`, and
+    /// the dynamic linker reports a missing file.
     ///
     /// # Errors
     /// [`Error::Refused`] if file or library cannot be written.
     pub fn create() -> Result<Self, Error> {
         let library = library_path()?;
         // For root the folder may belong to a user, who could replace the file.
-        let run = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !geteuid().is_root());
+        let is_own = |dir: &OsString| is_own_folder(Path::new(dir)).unwrap_or(false);
+        let run = std::env::var_os("XDG_RUNTIME_DIR").filter(is_own);
         let dirs = [run.unwrap_or_default(), "/dev/shm".into()];
         let mut dirs: Vec<PathBuf> = dirs.into_iter().map(PathBuf::from).collect();
         dirs.push(std::env::temp_dir());
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         // The journal, which names the file, is text.
         for dir in dirs.iter().filter(|d| d.is_absolute() && d.to_str().is_some()) {
-            match channel_file(dir).and_then(|(path, file)| Ok((Map::new(&file)?, path, file))) {
-                Ok((map, path, file)) => {
-                    let header = &map.channel().header;
-                    header.beat_ns.store(now_ns(), Relaxed);
-                    header.version.store(VERSION, Relaxed);
-                    header.magic.store(MAGIC, Relaxed);
-                    let last = (0..SLOTS).map(|_| LastRead::default()).collect();
-                    return Ok(TeamChannel { map, path, _file: file, library, last });
-                }
+            match Self::create_in(dir, &library) {
+                Ok(channel) => return Ok(channel),
                 Err(e) => last = e,
             }
         }
@@ -253,6 +248,19 @@ impl TeamChannel {
             what: format!("create the team channel in any of {dirs:?}"),
             source: last,
         })
+    }
+
+    /// Creates a channel in a folder, with the path of the library.
+    fn create_in(dir: &Path, library: &Path) -> io::Result<Self> {
+        sweep(dir);
+        let (path, file) = channel_file(dir)?;
+        let map = Map::new(&file)?;
+        let header = &map.channel().header;
+        header.beat_ns.store(now_ns(), Relaxed);
+        header.version.store(VERSION, Relaxed);
+        header.magic.store(MAGIC, Relaxed);
+        let last = (0..SLOTS).map(|_| LastRead::default()).collect();
+        Ok(TeamChannel { map, path, _file: file, library: library.to_owned(), last })
     }
 
     /// Returns the environment variables with which the teams of a program can be observed and
@@ -443,7 +451,6 @@ fn threads_lowered(current: Option<&OsStr>, cpus: usize) -> Option<String> {
 /// Creates the file of a channel in `dir`, locked and fully allocated: a program that writes to
 /// unallocated memory of a full file system would be killed.
 fn channel_file(dir: &Path) -> io::Result<(PathBuf, OwnedFd)> {
-    sweep(dir);
     let mut number = now_ns();
     loop {
         let path = dir.join(format!("{CHANNEL_PREFIX}{}-{number:x}", getpid().as_raw_nonzero()));
@@ -467,16 +474,19 @@ fn channel_file(dir: &Path) -> io::Result<(PathBuf, OwnedFd)> {
     }
 }
 
-/// Removes channels of killed owners, which are not locked, and have no effect any more. Their
-/// journals may be lost.
+/// Removes channels of killed owners, and permits programs the sizes that they request. Their
+/// journals may be lost: a boot invalidates a journal, but keeps a file on disk.
+///
+/// Only the lock decides: an owner holds the lock from before the file has its length to its own
+/// end. The time of the last renewal may be of another boot.
 fn sweep(dir: &Path) {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries.filter(|e| e.file_name().as_bytes().starts_with(CHANNEL_PREFIX.as_bytes()))
     {
         // An empty file, which is being created at this moment, is refused.
         let Ok(Some((map, file))) = undo::open_file(&entry.path()) else { continue };
-        let is_free = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-        if is_free && map.channel().is_expired() {
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            map.channel().set_size_of_all(None);
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -517,6 +527,12 @@ fn library_in_one_of(dirs: &[PathBuf], name: &str) -> Result<PathBuf, Error> {
     Err(Error::Refused { what: format!("write the team library to any of {dirs:?}"), source: last })
 }
 
+/// Returns whether a folder belongs to this user, and no other user may write to it.
+fn is_own_folder(dir: &Path) -> io::Result<bool> {
+    let meta = fs::symlink_metadata(dir)?;
+    Ok(meta.is_dir() && meta.uid() == geteuid().as_raw() && meta.mode() & 0o022 == 0)
+}
+
 fn library_in(dir: &Path, name: &str) -> io::Result<PathBuf> {
     let refuse = |why: &str| Err(io::Error::other(format!("{}: {why}", dir.display())));
     if !dir.is_absolute() || dir.as_os_str().as_bytes().iter().any(|b| b": $".contains(b)) {
@@ -526,8 +542,7 @@ fn library_in(dir: &Path, name: &str) -> io::Result<PathBuf> {
     // error if they may not read it.
     let (dir_mode, mode) = if geteuid().is_root() { (0o755, 0o644) } else { (0o700, 0o600) };
     fs::DirBuilder::new().recursive(true).mode(dir_mode).create(dir)?;
-    let meta = fs::symlink_metadata(dir)?;
-    if !meta.is_dir() || meta.uid() != geteuid().as_raw() || meta.mode() & 0o022 != 0 {
+    if !is_own_folder(dir)? {
         return refuse("other users may write to the folder");
     }
     if rustix::fs::statvfs(dir)?.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
@@ -603,14 +618,28 @@ mod tests {
     }
 
     #[test]
-    fn abandoned_channel_is_removed_but_a_used_one_stays() {
+    fn abandoned_channel_of_any_age_is_removed_but_one_in_effect_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let (living, _lock) = channel_file(dir.path()).unwrap();
-        let (left, lock) = channel_file(dir.path()).unwrap();
-        drop(lock);
-        sweep(dir.path());
-        assert!(living.exists());
-        assert!(!left.exists());
+        let create = |beat_ns| {
+            let channel = TeamChannel::create_in(dir.path(), Path::new("library")).unwrap();
+            channel.set_size(None, Some(2)).unwrap();
+            channel.map.channel().header.beat_ns.store(beat_ns, Relaxed);
+            channel
+        };
+        // A channel in effect, even if its Corebeat was stopped for longer than the lease.
+        let living = create(0);
+        // Left by a killed Corebeat, which renewed the channel never, just now, or in an earlier
+        // boot after the present time: a copy, which is not locked. A program has mapped the file.
+        for beat_ns in [0, now_ns(), u64::MAX] {
+            let path = dir.path().join(format!("{CHANNEL_PREFIX}left"));
+            fs::write(&path, fs::read(create(beat_ns).path()).unwrap()).unwrap();
+            let (program, _) = undo::open_file(&path).unwrap().unwrap();
+            assert_eq!(program.channel().header.size.load(Relaxed), 2);
+            drop(TeamChannel::create_in(dir.path(), Path::new("library")).unwrap());
+            assert!(!path.exists(), "renewed at {beat_ns}");
+            assert_eq!(program.channel().header.size.load(Relaxed), 0, "{beat_ns}");
+            assert!(living.path().exists() && living.size() == Some(2), "{beat_ns}");
+        }
     }
 
     #[test]
