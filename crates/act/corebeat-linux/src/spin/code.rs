@@ -1,8 +1,9 @@
 //! Detects machine code that waits for another thread.
 //!
 //! Code waits if one more iteration of its loop changes nothing that the loop reads: the loop reads
-//! the same addresses, writes no memory, and no register carries a value to the next iteration,
-//! except a count of iterations. Only a write by another thread can end such a loop.
+//! the same addresses, writes no memory outside its frame on the stack, and neither a register nor
+//! the frame carries a value to the next iteration, except a count of iterations. Only a write by
+//! another thread can end such a loop.
 //!
 //! ```text
 //!            ip, from a sample
@@ -22,10 +23,12 @@
 //! 2. From the sampled instruction, the analysis follows the code forward, over both sides of every
 //!    branch, within the available bytes. Decoding starts at an instruction that was executed, so
 //!    instruction boundaries are correct.
-//! 3. The *cycle* is the shortest path back to the sampled instruction that writes no memory, calls
-//!    no function and makes no system call. An idempotent atomic operation (xchg, cmpxchg, or, and,
-//!    bts, btr: test-and-set locks, fences) does not count as a write. Without a cycle, the code
-//!    computes.
+//! 3. The *cycle* is the shortest path back to the sampled instruction that writes no memory
+//!    outside the frame, calls no function and makes no system call. The frame is the memory at
+//!    constant distances above the stack pointer, or below the frame pointer: compilers keep the
+//!    variables of a function there at `-O0`, and `volatile` variables always. An idempotent atomic
+//!    operation (xchg, cmpxchg, or, and, bts, btr: test-and-set locks, fences) does not count as a
+//!    write. Without a cycle, the code computes.
 //! 4. A cycle with a PAUSE waits. This covers back-off loops that read no memory.
 //! 5. Otherwise the analysis connects each instruction of the cycle to those whose results it uses,
 //!    including those of the previous iteration. A circular dependency is a value carried from
@@ -33,19 +36,20 @@
 //!    compute. A circular dependency of moves and additions of constants only is a counter. A
 //!    counter may be compared; any other use, such as in an address or a product, is work.
 //! 6. At least one branch must depend on a value that was read from memory and not on a counter.
+//!    Values from the frame do not satisfy this rule in a cycle with a counter: they are constants
+//!    of the loop.
 //! 7. A cycle without a counter waits, regardless of other paths of the loop. A cycle with a
 //!    counter waits only if every instruction of the loop is on such a cycle: `for i { if
 //!    (*enabled) work(i) }` has an idle cycle, and does not wait.
 //!
-//! Not detected: loops that call functions (debug builds), loops at `-O0` that keep their counter
-//! in memory, and loops longer than [`REACH_BYTES`] to either side. Loops that call `sched_yield`
-//! count as system time. A loop that only polls `rdtsc` waits for time, not for a thread, and does
-//! not count as spinning, unless it has a PAUSE. The first, successful attempt of a test-and-set
-//! lock looks like a later attempt; it is short.
+//! Not detected: loops that call functions (debug builds), and loops longer than [`REACH_BYTES`] to
+//! either side. Loops that call `sched_yield` count as system time. A loop that only polls `rdtsc`
+//! waits for time, not for a thread, and does not count as spinning, unless it has a PAUSE. The
+//! first, successful attempt of a test-and-set lock looks like a later attempt; it is short.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register, UsedRegister,
+    Code, Decoder, DecoderOptions, FlowControl, InstructionInfo, InstructionInfoFactory, Mnemonic,
+    OpAccess, OpKind, Register, UsedMemory,
 };
 use std::collections::{HashSet, VecDeque};
 
@@ -55,11 +59,47 @@ pub(crate) const REACH_BYTES: u64 = 256;
 /// Number of instructions that are followed.
 const INSTRUCTIONS_MAX: usize = 96;
 
-/// Storage through which instructions pass values: a register (whole) or one processor flag.
+/// Storage through which instructions pass values: a register (whole), one processor flag, or
+/// memory in the frame, at a constant distance from the stack pointer or the frame pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Register(Register),
     Flag(u32),
+    Frame { base: Register, offset: i64 },
+}
+
+impl Place {
+    fn is_frame(self) -> bool {
+        matches!(self, Place::Frame { .. })
+    }
+
+    /// Returns the place in the frame that an instruction accesses, if it accesses one.
+    fn in_frame(memory: &UsedMemory) -> Option<Place> {
+        let offset = memory.displacement() as i64;
+        let base = memory.base();
+        // Below the stack pointer are the return addresses of calls and the values of pushes, above
+        // the frame pointer the arguments of callers.
+        let inside =
+            (base == Register::RSP && offset >= 0) || (base == Register::RBP && offset < 0);
+        (inside && memory.index() == Register::None).then_some(Place::Frame { base, offset })
+    }
+}
+
+/// Returns whether a write determines all that a read returns, or `None` if it determines nothing.
+fn overlap(write: Access, read: Access) -> Option<bool> {
+    let ((to, written, all), (from, size, _)) = (write, read);
+    let complete = match (to, from) {
+        (Place::Frame { base: to, offset: start }, Place::Frame { base: from, offset: wanted }) => {
+            let (end, wanted_end) = (start + written as i64, wanted + size as i64);
+            if to != from || end <= wanted || wanted_end <= start {
+                return None;
+            }
+            start <= wanted && wanted_end <= end
+        }
+        _ if to == from => written >= size,
+        _ => return None,
+    };
+    Some(all && complete)
 }
 
 /// A place with the size of the access in bytes, and a flag.
@@ -75,8 +115,8 @@ struct Step {
     /// Whether the instruction has an effect that waiting code does not have.
     effect: bool,
     pause: bool,
-    /// Whether the instruction can be part of a counter: a move between registers or an addition of
-    /// a constant.
+    /// Whether the instruction can be part of a counter: a move between registers and the frame, or
+    /// an addition of a constant.
     counts: bool,
     compares: bool,
     loads: bool,
@@ -180,10 +220,11 @@ fn step(instruction: &iced_x86::Instruction, factory: &mut InstructionInfoFactor
             OpAccess::None | OpAccess::NoMemAccess => {}
             OpAccess::Read | OpAccess::CondRead => loads = true,
             _ if repeatable => loads = true,
+            access if Place::in_frame(memory).is_some() => loads |= access == OpAccess::ReadWrite,
             _ => effect = true,
         }
     }
-    let (reads, writes) = accesses(instruction, info.used_registers(), loads, &mut effect);
+    let (reads, writes) = accesses(instruction, info, loads, &mut effect);
     Step {
         ip: instruction.ip(),
         next,
@@ -193,7 +234,7 @@ fn step(instruction: &iced_x86::Instruction, factory: &mut InstructionInfoFactor
             mnemonic,
             Mnemonic::Pause | Mnemonic::Tpause | Mnemonic::Umwait | Mnemonic::Mwaitx
         ),
-        counts: is_counting(instruction),
+        counts: is_counting(instruction, info),
         compares: matches!(mnemonic, Mnemonic::Cmp | Mnemonic::Test),
         loads,
         reads,
@@ -224,22 +265,22 @@ fn is_idempotent(instruction: &iced_x86::Instruction) -> bool {
 }
 
 /// Returns whether the instruction can be the counter of a loop.
-fn is_counting(instruction: &iced_x86::Instruction) -> bool {
-    instruction.op0_kind() == OpKind::Register
-        && match instruction.mnemonic() {
-            Mnemonic::Inc | Mnemonic::Dec => true,
-            Mnemonic::Add | Mnemonic::Sub => is_immediate(instruction, 1),
-            Mnemonic::Mov => instruction.op1_kind() == OpKind::Register,
-            Mnemonic::Lea => instruction.memory_index() == Register::None,
-            _ => false,
-        }
+fn is_counting(instruction: &iced_x86::Instruction, info: &InstructionInfo) -> bool {
+    match instruction.mnemonic() {
+        Mnemonic::Lea => instruction.memory_index() == Register::None,
+        _ if !info.used_memory().iter().all(|memory| Place::in_frame(memory).is_some()) => false,
+        Mnemonic::Inc | Mnemonic::Dec => true,
+        Mnemonic::Add | Mnemonic::Sub => is_immediate(instruction, 1),
+        Mnemonic::Mov => !is_immediate(instruction, 1),
+        _ => false,
+    }
 }
 
 /// Returns the registers and flags that the instruction reads and writes. Sets `effect` for
 /// registers that no waiting loop uses.
 fn accesses(
     instruction: &iced_x86::Instruction,
-    registers: &[UsedRegister],
+    info: &InstructionInfo,
     loads: bool,
     effect: &mut bool,
 ) -> (Vec<Access>, Vec<Access>) {
@@ -250,7 +291,7 @@ fn accesses(
                 .any(|r| r.full_register() == register.full_register())
     };
     let (mut reads, mut writes) = (Vec::new(), Vec::new());
-    for used in registers {
+    for used in info.used_registers() {
         let register = used.register();
         let place = Place::Register(register.full_register());
         if !(register.is_gpr() || register.is_vector_register() || register.is_k()) {
@@ -259,24 +300,33 @@ fn accesses(
             continue;
         }
         let size = register.size();
-        let (read, write) = match used.access() {
-            OpAccess::Read | OpAccess::CondRead => (true, None),
-            OpAccess::Write => (false, Some(true)),
-            OpAccess::ReadWrite => (true, Some(true)),
-            OpAccess::CondWrite | OpAccess::ReadCondWrite => (true, Some(false)),
-            OpAccess::None | OpAccess::NoMemAccess => (false, None),
-        };
-        if read {
-            reads.push((place, size, is_address(register)));
-        }
-        if let Some(all) = write {
-            writes.push((place, size, all));
+        let (read, write) = read_and_write(used.access());
+        reads.extend(read.then_some((place, size, is_address(register))));
+        writes.extend(write.map(|all| (place, size, all)));
+    }
+    for memory in info.used_memory() {
+        if let Some(place) = Place::in_frame(memory) {
+            let size = memory.memory_size().size();
+            let (read, write) = read_and_write(memory.access());
+            reads.extend(read.then_some((place, size, false)));
+            writes.extend(write.filter(|_| !is_idempotent(instruction)).map(|a| (place, size, a)));
         }
     }
     let flags = |bits: u32| (0..32).map(|b| 1 << b).filter(move |b| bits & b != 0).map(Place::Flag);
     reads.extend(flags(instruction.rflags_read()).map(|p| (p, 1, false)));
     writes.extend(flags(instruction.rflags_modified()).map(|p| (p, 1, true)));
     (reads, writes)
+}
+
+/// Returns whether an access reads, and whether it writes: `false` if the old value may remain.
+fn read_and_write(access: OpAccess) -> (bool, Option<bool>) {
+    match access {
+        OpAccess::Read | OpAccess::CondRead => (true, None),
+        OpAccess::Write => (false, Some(true)),
+        OpAccess::ReadWrite => (true, Some(true)),
+        OpAccess::CondWrite | OpAccess::ReadCondWrite => (true, Some(false)),
+        OpAccess::None | OpAccess::NoMemAccess => (false, None),
+    }
 }
 
 fn is_immediate(instruction: &iced_x86::Instruction, operand: u32) -> bool {
@@ -345,6 +395,9 @@ fn judge(steps: &[Step], cycle: &[usize]) -> Verdict {
     if cycle.iter().any(|s| s.pause) {
         return Verdict::Waits;
     }
+    if !keeps_its_frame(&cycle) {
+        return Verdict::Works;
+    }
     // For each step, the steps whose results it reads, and whether as part of an address.
     let uses: Vec<Vec<(usize, bool)>> = (0..cycle.len()).map(|i| sources(&cycle, i)).collect();
     // For each step, the steps on which its results depend. The result of a failed atomic operation
@@ -362,7 +415,10 @@ fn judge(steps: &[Step], cycle: &[usize]) -> Verdict {
         return Verdict::Works;
     }
     let mut varies: Vec<bool> = (0..cycle.len()).map(|i| carried.contains(&i)).collect();
-    let mut loaded: Vec<bool> = cycle.iter().map(|s| s.loads).collect();
+    let is_own =
+        |read: &Access| read.0.is_frame() && (!carried.is_empty() || is_written(&cycle, *read));
+    let mut loaded: Vec<bool> =
+        cycle.iter().map(|s| s.loads && !s.reads.iter().any(is_own)).collect();
     spread(&mut varies, &inputs);
     spread(&mut loaded, &inputs);
     for (i, step) in cycle.iter().enumerate() {
@@ -379,21 +435,40 @@ fn judge(steps: &[Step], cycle: &[usize]) -> Verdict {
         return Verdict::Waits;
     }
     let written = carried.iter().flat_map(|&i| &cycle[i].writes).map(|w| w.0);
-    Verdict::Counts(written.filter(|p| matches!(p, Place::Register(_))).collect())
+    Verdict::Counts(written.filter(|p| !matches!(p, Place::Flag(_))).collect())
+}
+
+/// Returns whether equal places in the frame are the same memory in all iterations: the cycle
+/// addresses the places that it writes by one register, and does not write this register.
+fn keeps_its_frame(cycle: &[&Step]) -> bool {
+    let base = |access: &Access| match access.0 {
+        Place::Frame { base, .. } => Some(base),
+        _ => None,
+    };
+    let Some(written) = cycle.iter().flat_map(|s| &s.writes).find_map(base) else { return true };
+    cycle
+        .iter()
+        .flat_map(|s| s.reads.iter().chain(&s.writes))
+        .filter_map(base)
+        .all(|b| b == written)
+        && !cycle.iter().flat_map(|s| &s.writes).any(|w| w.0 == Place::Register(written))
+}
+
+fn is_written(cycle: &[&Step], read: Access) -> bool {
+    cycle.iter().flat_map(|s| &s.writes).any(|write| overlap(*write, read).is_some())
 }
 
 /// Returns the steps of the cycle whose results step `i` reads, including those of the previous
 /// iteration.
 fn sources(cycle: &[&Step], i: usize) -> Vec<(usize, bool)> {
     let mut found = Vec::new();
-    for &(place, size, address) in &cycle[i].reads {
+    for &read in &cycle[i].reads {
         for back in 1..=cycle.len() {
             let from = (i + cycle.len() - back) % cycle.len();
-            let Some(&(_, written, all)) = cycle[from].writes.iter().find(|w| w.0 == place) else {
-                continue;
-            };
-            found.push((from, address));
-            if all && written >= size {
+            let complete = cycle[from].writes.iter().find_map(|write| overlap(*write, read));
+            let Some(complete) = complete else { continue };
+            found.push((from, read.2));
+            if complete {
                 break;
             }
         }
@@ -558,6 +633,17 @@ mod tests {
             "2: cmp [rdi], esi; jne 3f; inc rax; cmp rax, rdx; jb 2b; 3:";
         counted_spin_with_limit_in_memory_waits =>
             "2: cmp [rdi], esi; jne 3f; inc rax; cmp rax, [rsp + 8]; jb 2b; 3:";
+        counted_spin_with_counter_in_the_frame_waits => // parsec_barrier_wait, gcc -O3
+            "jmp 3f; 2: mov rax, [rsp + 8]; add rax, 1; mov [rsp + 8], rax; mov edx, [rbp + 96]; \
+             test edx, edx; je 4f; 3: mov r13, [rsp + 8]; cmp r13, 35000; jbe 2b; 4:";
+        counted_spin_without_optimisation_waits => // gcc -O0
+            "jmp 3f; 2: add dword ptr [rbp - 4], 1; 3: mov rax, [rbp - 24]; mov eax, [rax]; \
+             test eax, eax; jne 4f; cmp dword ptr [rbp - 4], 999; jle 2b; 4:";
+        flag_spin_with_a_copy_in_the_frame_waits => // clang -O0
+            "2: mov rax, [rbp - 16]; mov eax, [rax]; mov [rbp - 20], eax; cmp dword ptr [rbp - 20], 0; \
+             je 2b";
+        flag_spin_on_the_own_frame_waits => // MCS lock with its node on the stack
+            "2: mov eax, [rsp + 16]; test eax, eax; jne 2b";
         spin_until_a_deadline_waits =>
             "2: mov eax, [rdi]; test eax, eax; jne 3f; rdtsc; shl rdx, 32; or rax, rdx; \
              cmp rax, rsi; jb 2b; 3:";
@@ -601,6 +687,30 @@ mod tests {
         atomic_tickets_compute => "2: mov eax, 1; lock xadd [rdi], eax; cmp eax, 100; jl 2b";
         exchange_of_a_growing_number_computes =>
             "2: inc ecx; mov eax, ecx; xchg eax, [rdi]; test eax, eax; jne 2b";
+        delay_with_counter_in_the_frame_computes =>
+            "jmp 3f; 2: add dword ptr [rbp - 4], 1; 3: cmp dword ptr [rbp - 4], 999; jle 2b";
+        delay_with_limit_and_counter_in_the_frame_computes =>
+            "jmp 3f; 2: inc dword ptr [rsp]; 3: mov eax, [rsp]; cmp eax, [rsp + 4]; jl 2b";
+        sum_without_optimisation_computes =>
+            "jmp 3f; 2: mov eax, [rbp - 4]; cdqe; lea rdx, [rax * 4]; mov rax, [rbp - 24]; \
+             add rax, rdx; mov eax, [rax]; add [rbp - 8], eax; add dword ptr [rbp - 4], 1; \
+             3: mov eax, [rbp - 4]; cmp eax, [rbp - 28]; jl 2b";
+        count_by_a_constant_in_the_frame_computes =>
+            "2: cmp dword ptr [rbp - 12], 0; je 3f; add dword ptr [rbp - 8], 1; \
+             3: add dword ptr [rbp - 4], 1; cmp dword ptr [rbp - 4], 999; jle 2b";
+        list_without_optimisation_computes =>
+            "2: mov rax, [rbp - 8]; mov rax, [rax]; mov [rbp - 8], rax; \
+             cmp qword ptr [rbp - 8], 0; jne 2b";
+        product_in_the_frame_computes =>
+            "2: mov rcx, [rbp - 32]; cmp dword ptr [rcx], 0; jne 3f; \
+             imul eax, [rbp - 4], 3; mov [rbp - 4], eax; jmp 2b; 3:";
+        parts_of_a_place_in_the_frame_compute => // the halves change places
+            "2: cmp dword ptr [rcx], 0; jne 3f; mov rax, [rsp]; mov [rsp + 4], eax; \
+             shr rax, 32; mov [rsp], eax; jmp 2b; 3:";
+        counter_in_shared_memory_computes =>
+            "2: cmp dword ptr [rcx], 0; jne 3f; inc dword ptr [rbp + 16]; jmp 2b; 3:";
+        frame_that_moves_computes =>
+            "2: cmp dword ptr [rcx], 0; jne 3f; inc dword ptr [rsp + 8]; add rsp, 8; jmp 2b; 3:";
         clock_polled_without_pause_computes =>
             "2: rdtsc; shl rdx, 32; or rax, rdx; cmp rax, rsi; jb 2b";
         empty_counting_computes => "2: dec rcx; jne 2b";
