@@ -1,11 +1,14 @@
-//! Exact lock times: the time that each thread was blocked in futex calls, in nanoseconds.
+//! Exact lock times: the time that each thread was blocked in futex calls, in nanoseconds, for
+//! locks and for other waits.
 //!
 //! Two small BPF programs run in the kernel and count for every thread of the host:
 //!
 //! ```text
-//!   sched_switch   a thread goes to sleep in a futex call asleep[thread] = now
-//!   sched_wakeup   the thread is woken                    blocked[tid] += now - asleep[thread]
+//!   sched_switch   a thread sleeps in a futex call    asleep[thread] = now
+//!   sched_wakeup   the thread is woken                blocked[tid, kind] += now - asleep[thread]
 //! ```
+//!
+//! The operation and the expected value of the call determine the kind, as for samples.
 //!
 //! Time in a run queue after the wake-up counts as wait, not as lock time. Threads and processes
 //! that start later are included, because nothing is filtered. The programs run on demand only.
@@ -19,6 +22,15 @@ mod bpf;
 use crate::Error;
 use std::collections::HashMap;
 
+/// Time that a thread was blocked in futex calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct FutexTime {
+    /// Time in calls that wait for locks.
+    pub(crate) lock_ns: u64,
+    /// Time in other calls.
+    pub(crate) park_ns: u64,
+}
+
 /// Exact counts of the time that threads of the whole host are blocked in futex calls.
 ///
 /// Requires `CAP_BPF` and `CAP_PERFMON`, Linux 5.18 with BTF, and an x86-64 processor.
@@ -27,7 +39,7 @@ pub(crate) struct ExactLocks {
     #[cfg(target_arch = "x86_64")]
     counter: bpf::Counter,
     /// Counts that were returned last, so that no count decreases.
-    last_ns: HashMap<i32, u64>,
+    last_ns: HashMap<i32, FutexTime>,
 }
 
 impl ExactLocks {
@@ -69,11 +81,13 @@ impl ExactLocks {
     /// # Errors
     /// [`Error::Refused`] if the kernel does not return the counts.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn read(&mut self) -> Result<HashMap<i32, u64>, Error> {
+    pub(crate) fn read(&mut self) -> Result<HashMap<i32, FutexTime>, Error> {
         let mut blocked_ns = self.counter.blocked_ns()?;
         // A wait that ends between reading the two tables may be missing from both.
-        for (tid, ns) in &mut blocked_ns {
-            *ns = (*ns).max(self.last_ns.get(tid).copied().unwrap_or(0));
+        for (tid, time) in &mut blocked_ns {
+            let last = self.last_ns.get(tid).copied().unwrap_or_default();
+            time.lock_ns = time.lock_ns.max(last.lock_ns);
+            time.park_ns = time.park_ns.max(last.park_ns);
         }
         self.last_ns.clone_from(&blocked_ns);
         Ok(blocked_ns)
@@ -84,7 +98,7 @@ impl ExactLocks {
     /// # Errors
     /// None.
     #[cfg(not(target_arch = "x86_64"))]
-    pub(crate) fn read(&mut self) -> Result<HashMap<i32, u64>, Error> {
+    pub(crate) fn read(&mut self) -> Result<HashMap<i32, FutexTime>, Error> {
         Ok(self.last_ns.clone())
     }
 }
@@ -127,7 +141,9 @@ mod tests {
             let mutex = &mutex;
             let waiter = scope.spawn(move || {
                 sender.send(tid()).unwrap();
-                let before = locks.read().unwrap().get(&tid()).copied().unwrap_or(0);
+                let mut lock_ns =
+                    || locks.read().unwrap().get(&tid()).map_or(0, |time| time.lock_ns);
+                let before = lock_ns();
                 let mut longest = Duration::ZERO;
                 for _ in 0..ROUNDS {
                     // Only this lock may block between the two reads, so this loop polls.
@@ -138,8 +154,7 @@ mod tests {
                     drop(mutex.lock().unwrap_or_else(PoisonError::into_inner));
                     longest += start.elapsed();
                 }
-                let after = locks.read().unwrap().get(&tid()).copied().unwrap_or(0);
-                (after - before, longest)
+                (lock_ns() - before, longest)
             });
             let waiter_tid = receiver.recv().unwrap();
             let mut shortest = Duration::ZERO;
@@ -177,13 +192,39 @@ mod tests {
             let start = Instant::now();
             let mut last = 0;
             while start.elapsed() < Duration::from_millis(50) {
-                let now = locks.read().unwrap()[&waiter];
+                let now = locks.read().unwrap()[&waiter].lock_ns;
                 assert!(last <= now, "{last} then {now}");
                 last = now;
             }
             let elapsed = start.elapsed();
-            assert!(Duration::from_nanos(locks.read().unwrap()[&waiter]) >= elapsed);
+            assert!(Duration::from_nanos(locks.read().unwrap()[&waiter].lock_ns) >= elapsed);
             drop(held);
+        });
+    }
+
+    #[test]
+    fn wait_for_a_condition_is_counted_beside_locks() {
+        let Some(mut locks) = attached() else { return };
+        let (mutex, condition) = (Mutex::new(0), std::sync::Condvar::new());
+        let (sender, receiver) = channel();
+        std::thread::scope(|scope| {
+            let waits = || {
+                sender.send(tid()).unwrap();
+                drop(condition.wait_while(mutex.lock().unwrap(), |n| *n < 3));
+            };
+            scope.spawn(waits);
+            let waiter = receiver.recv().unwrap();
+            let mut time = || locks.read().unwrap().get(&waiter).copied().unwrap_or_default();
+            // The count of the condition is 0, 1, and 2: that of a contended lock.
+            for _ in 0..3 {
+                let before = time();
+                let until = Instant::now() + Duration::from_secs(60);
+                while time().park_ns == before.park_ns {
+                    assert!(Instant::now() < until, "the wait is not counted");
+                }
+                *mutex.lock().unwrap() += 1;
+                condition.notify_one();
+            }
         });
     }
 

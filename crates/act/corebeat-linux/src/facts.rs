@@ -158,7 +158,7 @@ fn times() -> Fact {
     fact(
         "exact run and wait times (schedstat)",
         either(there, "in nanoseconds for each thread", "missing"),
-        "wait, lock and sleep times are unknown, and run time is exact to 10 ms only",
+        "wait, lock, park and sleep times are unknown, and run time is exact to 10 ms only",
         "use a kernel with CONFIG_SCHED_INFO (by CONFIG_SCHEDSTATS or CONFIG_TASK_DELAY_ACCT), as \
          in distributions",
     )
@@ -206,16 +206,21 @@ fn state_of_sleeper(file: WaitFile) -> Option<WaitState> {
 }
 
 fn sleep_reason() -> Fact {
-    let file = WaitFile::of_this_kernel();
-    let found = match state_of_sleeper(file) {
-        Some(WaitState::Futex) => (Offer::Yes, format!("from /proc/PID/task/TID/{}", file.name())),
-        Some(_) => (Offer::Limited, format!("{} does not identify futex waits", file.name())),
-        None => (Offer::No, format!("{} reports no sleep", file.name())),
+    let by = |file: WaitFile| (state_of_sleeper(file), file.name());
+    let found = match (by(WaitFile::Syscall), by(WaitFile::Wchan)) {
+        ((Some(WaitState::Park(_)), name), _) => {
+            (Offer::Yes, format!("from /proc/PID/task/TID/{name}"))
+        }
+        (_, (Some(WaitState::Futex), name)) => {
+            (Offer::Limited, format!("{name} does not separate locks from other futex waits"))
+        }
+        (_, (Some(_), name)) => (Offer::Limited, format!("{name} does not identify futex waits")),
+        (_, (None, name)) => (Offer::No, format!("{name} reports no sleep")),
     };
     fact(
         "reasons of sleep",
         found,
-        "lock time is indistinguishable from sleep",
+        "lock time is indistinguishable from other sleep",
         "use a kernel with CONFIG_KALLSYMS for wchan, or with CONFIG_HAVE_ARCH_TRACEHOOK for \
          syscall, and no seccomp filter or LSM that denies reading them",
     )

@@ -25,7 +25,7 @@
 //!   watch(pid) and all descendants     schedstat  1.0 µs  always           running, wait, blocked
 //!      |                               stat       3.6 µs  about 32 that    user : system, last CPU
 //!      | observe(), once a second      sched      6.3 µs  ran, in turn     switches, migrations
-//!      | sample(), ten times a second  wchan      2.0 µs  16 that ran, in  lock : sleep
+//!      | sample(), ten times a second  syscall    2.0 µs  16 that ran, in  lock : park : sleep
 //!      v                                                  turn, a sample
 //!   Snapshot                           instruction pointers; counters      spin; misses, and so on
 //! ```
@@ -36,11 +36,13 @@
 //! that starts with the channel's environment. [`facts`] lists the features of this host.
 //!
 //! The kernel accounts run time and run delay in nanoseconds for all threads of the same user,
-//! without privileges. The rest of a span is blocked time. The share of lock time in blocked time
-//! is sampled: the share of samples that find a sleeping thread in a futex call. The weight of
-//! samples halves with each later span. A thread that no sample found asleep gets the share of the
-//! other threads of its program, unless the kernel hides the reasons of sleep: in that case, lock
-//! and sleep are unknown. Below one percentage point, blocked time counts as sleep.
+//! without privileges. The rest of a span is blocked time. The shares of lock and park in blocked
+//! time are sampled: the shares of samples that find a sleeping thread in a futex call, which the
+//! arguments of the call divide into waits for locks and other waits. The weight of samples halves
+//! with each later span. A thread that no sample found asleep gets the shares of the other threads
+//! of its program, unless the kernel hides the reasons of sleep: in that case, lock, park and sleep
+//! are unknown. If only the arguments are hidden, `wchan` replaces `syscall`: lock and park are
+//! unknown, and sleep is known. Below one percentage point, blocked time counts as sleep.
 //!
 //! A thread that slept through the last span costs one reading in the next span, and no sample. If
 //! more than 32 threads ran, run time and wait of all threads are still read, but about 32 threads
@@ -51,7 +53,7 @@
 //!
 //! # Invariants
 //!
-//! 1. Known shares lie between 0 and 1, and all five add up to 1
+//! 1. Known shares lie between 0 and 1, and all six add up to 1
 //!    (`shares_that_are_known_lie_between_0_and_1_and_add_up`).
 //! 2. A thread or process that ends between two readings is no error
 //!    (`thread_that_has_ended_is_none_or_ended`, `machine_program_that_has_ended_is_no_error`).

@@ -10,7 +10,7 @@ use crate::counter::Counting;
 use crate::file::{self, Buffer};
 use crate::process::{self, Process};
 use crate::program::{Program, Reader};
-use crate::thread::{Thread, WaitFile, now_ns, ticks_per_s};
+use crate::thread::{Thread, now_ns, ticks_per_s};
 use crate::{Allowance, Error, Started, TeamChannel, topology};
 use actuators::Actuators;
 use corebeat_machine::{
@@ -101,12 +101,8 @@ impl LinuxMachine {
         let mut notes = Vec::new();
         let counting = options.counters.then(|| Counting::probe().ok()).flatten();
         let descriptors_max = file::descriptors_max();
-        let mut reader = Reader {
-            buffer: Buffer::new(),
-            wait_file: WaitFile::of_this_kernel(),
-            counting,
-            descriptors_left: descriptors_max,
-        };
+        let mut reader =
+            Reader { buffer: Buffer::new(), counting, descriptors_left: descriptors_max };
         // Without kept descriptors: the limit may be low.
         let mut own = Process::open(std::process::id() as i32, false)?;
         own.count_from_now(&mut reader.buffer);

@@ -4,7 +4,7 @@ use crate::counter::{Counting, DESCRIPTORS_PER_COUNTER};
 use crate::file::{Buffer, field};
 use crate::process::{self, Children, Process, Progress, Sums};
 use crate::thread::{
-    self, DESCRIPTORS_PER_THREAD, Observed, Thread, WaitFile, WaitSamples, clock_ns, now_ns,
+    self, DESCRIPTORS_PER_THREAD, Observed, Thread, WaitParts, WaitSamples, clock_ns, now_ns,
 };
 use corebeat_machine::{ThreadId, ThreadSample};
 use rustix::time::ClockId;
@@ -15,7 +15,6 @@ use std::fs::File;
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(crate) buffer: Buffer,
-    pub(crate) wait_file: WaitFile,
     /// Counters of single threads, if these are available.
     pub(crate) counting: Option<Counting>,
     /// Number of descriptors that may still be kept open.
@@ -121,8 +120,7 @@ impl Program {
         let keep = reader.keep();
         let counter = reader.counting.filter(|_| keep).and_then(|c| c.thread(tid));
         let buffer = &mut reader.buffer;
-        let mut thread =
-            Thread::open(process.id.tid, tid, reader.wait_file, keep, counter, buffer)?;
+        let mut thread = Thread::open(process.id.tid, tid, keep, counter, buffer)?;
         // A process that is still alive has kept its number: the thread belongs to this process and
         // not to a later one.
         if !process.is_alive() {
@@ -181,12 +179,12 @@ impl Program {
         }
     }
 
-    /// Returns the share of lock time in blocked time, from the samples of all threads.
-    pub(crate) fn lock_part(&self) -> Option<f64> {
+    /// Returns the parts of blocked time, from the samples of all threads.
+    pub(crate) fn wait_parts(&self) -> Option<WaitParts> {
         self.threads()
             .map(Thread::wait_samples)
             .fold(WaitSamples::default(), WaitSamples::plus)
-            .lock_part()
+            .parts()
     }
 
     /// Returns what the threads did since the last observation, and removes those that have ended.
@@ -196,12 +194,12 @@ impl Program {
         mut full: impl FnMut() -> bool,
         buffer: &mut Buffer,
     ) -> Vec<ThreadSample> {
-        let lock_part = self.lock_part();
+        let parts = self.wait_parts();
         let mut samples = Vec::new();
         for process in &mut self.processes {
             process.threads.retain(|_, thread| {
                 let full = thread.is_quiet() || full();
-                match thread.observe(full, lock_part, buffer) {
+                match thread.observe(full, parts, buffer) {
                     Observed::Alive(sample) => {
                         samples.push(sample);
                         true
@@ -222,10 +220,10 @@ impl Program {
         found: &[Found],
         buffer: &mut Buffer,
     ) -> Vec<ThreadSample> {
-        let lock_part = self.lock_part();
+        let parts = self.wait_parts();
         let sample = |&(place, tid): &Found| {
             let thread = self.processes.get_mut(place)?.threads.get_mut(&tid)?;
-            match thread.observe(true, lock_part, buffer) {
+            match thread.observe(true, parts, buffer) {
                 Observed::Alive(sample) => Some(sample),
                 Observed::Ended(sample) => sample,
             }

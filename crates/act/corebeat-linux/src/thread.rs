@@ -9,10 +9,13 @@ use crate::counter::{Counted, ThreadCounter};
 use crate::file::{Buffer, ProcFile};
 use corebeat_machine::{CpuId, ThreadId, ThreadSample};
 use parse::SchedStat;
-pub(crate) use parse::{WaitFile, WaitState, parse_schedstat, parse_stat, parse_switches};
+pub(crate) use parse::{
+    CONTENDED, CONTENDED_GOMP, FUTEX_LOCK_PI2, WaitFile, WaitState, parse_schedstat, parse_stat,
+    parse_switches,
+};
 use rustix::time::ClockId;
-pub(crate) use shares::WaitSamples;
 use shares::{Full, Rates, Reading, counters, shares};
+pub(crate) use shares::{WaitParts, WaitSamples};
 
 /// A watched thread.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub(crate) struct Thread {
     /// Time and schedstat of the newest sample since `base`.
     sampled: Option<(u64, SchedStat)>,
     last_state: WaitState,
+    /// Address of the last futex call that was not for a lock.
+    parked_at: Option<u64>,
     /// Schedstat at the last reading of the state: as long as it is equal, so is the state.
     state_sched: Option<SchedStat>,
     wait_samples: WaitSamples,
@@ -63,7 +68,6 @@ impl Thread {
     pub(crate) fn open(
         pid: i32,
         tid: i32,
-        wait_file: WaitFile,
         keep: bool,
         counter: Option<ThreadCounter>,
         buffer: &mut Buffer,
@@ -78,6 +82,11 @@ impl Thread {
             ProcFile::Closed => open("status"),
             file => file,
         };
+        let syscall = open(WaitFile::Syscall.name());
+        let (look, wait_file) = match syscall.read(buffer) {
+            Ok(_) => (syscall, WaitFile::Syscall),
+            Err(_) => (open(WaitFile::Wchan.name()), WaitFile::Wchan),
+        };
         let mut thread = Thread {
             id,
             pid,
@@ -86,7 +95,7 @@ impl Thread {
             schedstat: open("schedstat"),
             stat: stat_file,
             switches,
-            look: open(wait_file.name()),
+            look,
             wait_file,
             counter,
             full: Full::default(),
@@ -95,6 +104,7 @@ impl Thread {
             base_sched: None,
             sampled: None,
             last_state: WaitState::Awake,
+            parked_at: None,
             state_sched: None,
             wait_samples: WaitSamples::default(),
             hidden,
@@ -144,7 +154,7 @@ impl Thread {
     pub(crate) fn observe(
         &mut self,
         full: bool,
-        fallback: Option<f64>,
+        fallback: Option<WaitParts>,
         buffer: &mut Buffer,
     ) -> Observed {
         let sched = self.read_schedstat(buffer);
@@ -157,7 +167,7 @@ impl Thread {
             estimate.or_else(|| self.read_full(sched, buffer))
         };
         let Some(mut after) = reading else { return Observed::Ended(self.final_sample(fallback)) };
-        if self.wait_samples.lock_part().is_none() {
+        if self.wait_samples.parts().is_none() {
             self.sample_wait(sched, buffer);
         }
         let sample = self.thread_sample(&after, fallback);
@@ -176,7 +186,7 @@ impl Thread {
     }
 
     /// Returns what the samples found of a thread that has ended since the last observation.
-    fn final_sample(&self, fallback: Option<f64>) -> Option<ThreadSample> {
+    fn final_sample(&self, fallback: Option<WaitParts>) -> Option<ThreadSample> {
         let (at_ns, sched) = self.sampled?;
         let last = Reading {
             at_ns,
@@ -188,17 +198,17 @@ impl Thread {
         Some(self.thread_sample(&last, fallback))
     }
 
-    fn thread_sample(&self, after: &Reading, fallback: Option<f64>) -> ThreadSample {
+    fn thread_sample(&self, after: &Reading, fallback: Option<WaitParts>) -> ThreadSample {
         let lifetime = || Rates::between(&Full::default(), &self.full);
         let system_part = self.rates.unwrap_or_else(lifetime).system_part;
-        let lock_part = self.wait_samples.lock_part().or(fallback).filter(|_| !self.hidden);
+        let parts = self.wait_samples.parts().or(fallback).filter(|_| !self.hidden);
         ThreadSample {
             id: self.id,
             pid: self.pid,
             name: self.name.clone(),
             cpu: self.cpu,
             span_ns: after.at_ns.saturating_sub(self.base.at_ns),
-            shares: shares(&self.base, after, system_part, lock_part),
+            shares: shares(&self.base, after, system_part, parts),
             counters: counters(&self.base, after),
         }
     }
@@ -208,8 +218,16 @@ impl Thread {
             return;
         }
         if sched.is_none() || sched != self.state_sched {
-            self.last_state =
+            let state =
                 self.look.read(buffer).map_or(WaitState::Awake, |t| self.wait_file.parse(&t));
+            // A condition variable of Rust counts its notifications: 2 is also the value of a lock.
+            self.last_state = match state {
+                WaitState::Lock(word) if self.parked_at == Some(word) => WaitState::Park(word),
+                state => state,
+            };
+            if let WaitState::Park(word) = self.last_state {
+                self.parked_at = Some(word);
+            }
             self.state_sched = sched;
         }
         self.wait_samples.add(self.last_state);

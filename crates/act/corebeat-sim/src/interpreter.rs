@@ -30,6 +30,11 @@ pub(crate) struct Interpreter {
     pub(crate) claims: Claims,
 }
 
+/// State of a thread that blocks at an operation.
+fn blocked_at(op: Op) -> State {
+    if matches!(op, Op::Acquire(_)) { State::Blocked } else { State::Parked }
+}
+
 impl Interpreter {
     /// Executes the operations of a CPU's running thread up to one that takes time.
     pub(crate) fn advance(&mut self, kernel: &mut Kernel, c: usize) -> Advance {
@@ -53,7 +58,7 @@ impl Interpreter {
                         return Advance::Runs;
                     }
                     kernel.threads[i].activity = Activity::Fetch;
-                    return Advance::Waits(State::Blocked);
+                    return Advance::Waits(blocked_at(op));
                 }
                 Activity::Fetch => {}
             }
@@ -158,7 +163,7 @@ impl Interpreter {
                 None
             }
             Outcome::Spins => None,
-            Outcome::Blocks => Some(Advance::Waits(State::Blocked)),
+            Outcome::Blocks => Some(Advance::Waits(blocked_at(op))),
             Outcome::Ends => Some(Advance::Ends),
         }
     }

@@ -329,6 +329,7 @@ impl Kernel {
         let waited = now - t.since;
         match t.state {
             State::Blocked => t.account.lock += waited,
+            State::Parked => t.account.park += waited,
             State::Asleep => t.account.sleep += waited,
             _ => return,
         }

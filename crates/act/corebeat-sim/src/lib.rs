@@ -16,7 +16,7 @@
 //! let machine = Hardware { packages: 4, cores: 6, ..Hardware::default() };
 //! let mut machine = SimMachine::new(&Scenario::new(machine, programs), 1)?;
 //! machine.clock().wait_until(1_000_000_000);
-//! println!("{:?} of the time at the barrier", machine.observe()?.programs[0].mean(|s| s.lock));
+//! println!("{:?} of the time at the barrier", machine.observe()?.programs[0].mean(|s| s.park));
 //! let target = Target::Program(ProgramId(0));
 //! machine.act(&Action::SetSlice { target, slice_us: Some(20_000) })?;
 //! machine.run();

@@ -26,8 +26,10 @@ pub struct Outcome {
     pub system_ns: u64,
     /// Time spent spinning; a part of `user_ns`.
     pub spin_ns: u64,
-    /// Time blocked at locks, barriers, conditions and queues.
+    /// Time blocked at locks.
     pub lock_ns: u64,
+    /// Time blocked at barriers, conditions and queues.
+    pub park_ns: u64,
     /// Run-queue wait.
     pub wait_ns: u64,
     /// Time waiting for devices.
@@ -59,6 +61,7 @@ fn settle(kernel: &mut Kernel) {
         match t.state {
             State::Ready | State::Throttled => t.account.wait += waited,
             State::Blocked => t.account.lock += waited,
+            State::Parked => t.account.park += waited,
             State::Asleep => t.account.sleep += waited,
             State::New | State::Running | State::Ended => continue,
         }
@@ -133,6 +136,7 @@ fn sample(i: usize, t: &Thread, pid: i32, diff: &Account) -> ThreadSample {
             user: share(diff.user),
             system: share(diff.system),
             lock: share(diff.lock),
+            park: share(diff.park),
             wait: share(diff.wait),
             sleep: share(diff.sleep),
             spin: share(diff.spin),
@@ -165,6 +169,7 @@ pub(crate) fn outcomes(world: &mut World) -> Vec<Outcome> {
             system_ns: sum(|a| a.system),
             spin_ns: sum(|a| a.spin),
             lock_ns: sum(|a| a.lock),
+            park_ns: sum(|a| a.park),
             wait_ns: sum(|a| a.wait),
             sleep_ns: sum(|a| a.sleep),
             voluntary_switches: sum(|a| a.voluntary),

@@ -326,7 +326,7 @@ impl SyncObjects {
         for waiter in std::mem::take(&mut object.waiters) {
             let cpu = kernel.threads[waiter].cpu;
             match kernel.threads[waiter].state {
-                State::Blocked => kernel.wake(waiter),
+                State::Parked => kernel.wake(waiter),
                 State::Running => {
                     kernel.settle(cpu);
                     kernel.threads[waiter].activity = Activity::Fetch;
@@ -345,7 +345,7 @@ impl SyncObjects {
         let line = self.objects[object].line_of_waiters(to_push);
         let rank = |w: usize| match kernel.threads[w].state {
             State::Running => 0,
-            State::Blocked => 1,
+            State::Blocked | State::Parked => 1,
             _ => 2,
         };
         let (_, first) = line.iter().enumerate().map(|(at, &w)| (rank(w), at)).min()?;
@@ -362,7 +362,7 @@ impl SyncObjects {
                 kernel.threads[i].complete();
                 kernel.kick(cpu);
             }
-            State::Blocked => {
+            State::Blocked | State::Parked => {
                 if let Some(by) = by {
                     kernel.threads[by].debt_system += kernel.hardware.wake_ns;
                 }
@@ -386,7 +386,7 @@ impl SyncObjects {
         for waiter in waiters {
             let t = &mut kernel.threads[waiter];
             t.pc = pc.unwrap_or(t.pc);
-            if t.state == State::Blocked {
+            if t.state == State::Parked {
                 delay_ns += kernel.hardware.wake_ns;
                 t.complete();
                 kernel.events.post_in(delay_ns, Event::Wake(waiter));

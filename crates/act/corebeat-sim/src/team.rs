@@ -99,7 +99,7 @@ impl ThreadTeam {
         let cpus: Vec<usize> = (0..kernel.cpus.len()).filter(is_allowed).collect();
         let cpu = cpus[t.member % cpus.len()];
         let t = &mut kernel.threads[i];
-        (t.cpu, t.state) = (cpu, State::Blocked);
+        (t.cpu, t.state) = (cpu, State::Parked);
         sync.get_mut(self.start).waiters.push_back(i);
     }
 

@@ -21,8 +21,10 @@ pub(crate) enum State {
     Running,
     /// Ready, but the program is frozen or has used up its quota.
     Throttled,
-    /// Blocked at a lock, a barrier, a condition or a queue.
+    /// Blocked at a lock.
     Blocked,
+    /// Blocked at a barrier, a condition or a queue.
+    Parked,
     /// Waiting for a device.
     Asleep,
     Ended,
@@ -59,6 +61,7 @@ pub(crate) struct Account {
     /// A part of `user`.
     pub(crate) spin: u64,
     pub(crate) lock: u64,
+    pub(crate) park: u64,
     pub(crate) wait: u64,
     pub(crate) sleep: u64,
     pub(crate) voluntary: u64,
@@ -76,7 +79,7 @@ pub(crate) struct Account {
 impl Account {
     /// The time span that the account covers.
     pub(crate) fn whole(&self) -> u64 {
-        self.user + self.system + self.lock + self.wait + self.sleep
+        self.user + self.system + self.lock + self.park + self.wait + self.sleep
     }
 
     /// The difference to an earlier state.
@@ -86,6 +89,7 @@ impl Account {
             system: self.system - before.system,
             spin: self.spin - before.spin,
             lock: self.lock - before.lock,
+            park: self.park - before.park,
             wait: self.wait - before.wait,
             sleep: self.sleep - before.sleep,
             voluntary: self.voluntary - before.voluntary,

@@ -132,6 +132,7 @@ fn lock_excludes_other_threads() {
     assert!((80.0..100.0).contains(&wall), "800 times 0.1 ms in sequence: {wall}");
     let snapshot = machine.observe().unwrap();
     assert!(snapshot.programs[0].mean(|s| s.lock).unwrap() > 0.7);
+    assert_eq!(snapshot.programs[0].mean(|s| s.park), Some(0.0));
 }
 
 #[test]
@@ -141,7 +142,9 @@ fn barrier_releases_all_after_the_last_arrival() {
     let mut machine = ended(&scenario(Hardware::flat(2), vec![program], None));
     let wall = wall_ms(&mut machine, 0);
     assert!((90.0..92.0).contains(&wall), "the slow thread determines the time: {wall}");
-    assert!((75_000_000..82_000_000).contains(&machine.outcomes()[0].lock_ns));
+    let outcome = &machine.outcomes()[0];
+    assert!((75_000_000..82_000_000).contains(&outcome.park_ns), "{}", outcome.park_ns);
+    assert!(outcome.lock_ns < 1_000_000, "{}", outcome.lock_ns);
 }
 
 #[test]
@@ -605,8 +608,8 @@ proptest! {
             for t in snapshot.programs.iter().flat_map(|p| &p.threads).filter(|t| t.span_ns > 0) {
                 prop_assert!(t.span_ns <= snapshot.span_ns);
                 let s = t.shares;
-                let all = s.user.unwrap() + s.system.unwrap() + s.lock.unwrap() + s.wait.unwrap();
-                prop_assert!((all + s.sleep.unwrap() - 1.0).abs() < 1e-9);
+                let all = s.user.unwrap() + s.system.unwrap() + s.lock.unwrap() + s.park.unwrap();
+                prop_assert!((all + s.wait.unwrap() + s.sleep.unwrap() - 1.0).abs() < 1e-9);
                 prop_assert!(s.spin.unwrap() <= s.user.unwrap() + 1e-12);
                 ran += s.running().unwrap() * t.span_ns as f64;
             }

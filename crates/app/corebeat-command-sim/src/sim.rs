@@ -291,7 +291,7 @@ fn json(
         json!({
             "name": o.name, "threads": o.threads, "start_s": seconds(o.start_ns), "end_s": o.end_ns.map(seconds),
             "user_s": seconds(o.user_ns), "system_s": seconds(o.system_ns), "spin_s": seconds(o.spin_ns),
-            "wait_s": seconds(o.wait_ns), "lock_s": seconds(o.lock_ns), "sleep_s": seconds(o.sleep_ns),
+            "wait_s": seconds(o.wait_ns), "lock_s": seconds(o.lock_ns), "park_s": seconds(o.park_ns), "sleep_s": seconds(o.sleep_ns),
             "switches": o.voluntary_switches, "lost": o.involuntary_switches, "backstabs": o.backstabs, "moved": o.migrations,
             "beats": o.beats,
         })
@@ -344,7 +344,7 @@ fn named(path: &Path, scenario: &Scenario) -> Result<Vec<PolicyName>, Failure> {
 /// The outcomes of the programs.
 fn table(outcomes: &[Outcome], now_ns: u64) -> String {
     let mut text = format!(
-        "{:<16} {:>7} {:>11} {:>7} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>9} {:>9} {:>8} {:>10}\n",
+        "{:<16} {:>7} {:>11} {:>7} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>6} {:>9} {:>9} {:>8} {:>10}\n",
         "program",
         "threads",
         "time",
@@ -354,6 +354,7 @@ fn table(outcomes: &[Outcome], now_ns: u64) -> String {
         "spin",
         "wait",
         "lock",
+        "park",
         "sleep",
         "switches",
         "lost",
@@ -362,7 +363,8 @@ fn table(outcomes: &[Outcome], now_ns: u64) -> String {
     );
     for o in outcomes {
         let wall_s = o.end_ns.unwrap_or(now_ns).saturating_sub(o.start_ns) as f64 / 1e9;
-        let all = (o.user_ns + o.system_ns + o.lock_ns + o.wait_ns + o.sleep_ns).max(1) as f64;
+        let all = (o.user_ns + o.system_ns + o.lock_ns + o.park_ns + o.wait_ns + o.sleep_ns).max(1)
+            as f64;
         let share = |ns: u64| format!("{:.1}%", ns as f64 / all * 100.0);
         let of_time = |amount: f64| if wall_s > 0.0 { amount / wall_s } else { 0.0 };
         let ended = if o.end_ns.is_some() { " s" } else { " s+" };
@@ -370,7 +372,7 @@ fn table(outcomes: &[Outcome], now_ns: u64) -> String {
             if o.beats > 0 { format!("{:.1}", of_time(o.beats as f64)) } else { "-".into() };
         let _ = writeln!(
             text,
-            "{:<16} {:>7} {:>11} {:>7.2} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>9} {:>9} {:>8} {:>10}",
+            "{:<16} {:>7} {:>11} {:>7.2} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>6} {:>9} {:>9} {:>8} {:>10}",
             o.name,
             o.threads,
             format!("{wall_s:.6}{ended}"),
@@ -380,6 +382,7 @@ fn table(outcomes: &[Outcome], now_ns: u64) -> String {
             share(o.spin_ns),
             share(o.wait_ns),
             share(o.lock_ns),
+            share(o.park_ns),
             share(o.sleep_ns),
             o.voluntary_switches,
             o.involuntary_switches,

@@ -43,6 +43,7 @@ pub(crate) enum Column {
     Lock,
     Wait,
     Spin,
+    Park,
     Voluntary,
     Involuntary,
     Migrations,
@@ -52,20 +53,21 @@ pub(crate) enum Column {
 
 impl Column {
     /// Columns beside number, name, CPU and bar, in the order in which they are added to a line.
-    pub(crate) const EXTRA: [Column; 9] = [
+    pub(crate) const EXTRA: [Column; 10] = [
         Column::Lock,
         Column::Wait,
         Column::Spin,
         Column::Voluntary,
         Column::Involuntary,
         Column::Migrations,
+        Column::Park,
         Column::Threads,
         Column::LastCpu,
         Column::Misses,
     ];
 
     /// Columns that can determine the order of rows, in the order in which a key selects them.
-    pub(crate) const SORTS: [Column; 11] = [
+    pub(crate) const SORTS: [Column; 12] = [
         Column::Cpu,
         Column::Lock,
         Column::Wait,
@@ -74,6 +76,7 @@ impl Column {
         Column::Involuntary,
         Column::Migrations,
         Column::Misses,
+        Column::Park,
         Column::Threads,
         Column::Name,
         Column::Id,
@@ -89,6 +92,7 @@ impl Column {
             Column::Lock => ("LOCK%", 6),
             Column::Wait => ("WAIT%", 6),
             Column::Spin => ("SPIN%", 6),
+            Column::Park => ("PARK%", 6),
             Column::Voluntary => ("VOL/s", 6),
             Column::Involuntary => ("INV/s", 6),
             Column::Migrations => ("MIG/s", 6),
@@ -117,6 +121,7 @@ impl Column {
             Column::Lock => shares.lock.map(|s| s * 100.0),
             Column::Wait => shares.wait.map(|s| s * 100.0),
             Column::Spin => shares.spin.map(|s| s * 100.0),
+            Column::Park => shares.park.map(|s| s * 100.0),
             Column::Voluntary => rate(counters.voluntary_switches),
             Column::Involuntary => rate(counters.involuntary_switches),
             Column::Migrations => rate(counters.migrations),

@@ -400,7 +400,7 @@ mod tests {
                 "    100 ▾ program0         60.0 ██████████▒▒####--··   20.0   10.0    0.0     10",
                 "    101   worker           60.0 ██████████▒▒####--··   20.0   10.0    0.0     10",
                 "",
-                "? help  █ user  x spinning  ▒ system  # lock  - wait  · sleep",
+                "? help  █ user  x spinning  ▒ system  # lock  ~ park  - wait  · sleep",
             ]
         );
     }

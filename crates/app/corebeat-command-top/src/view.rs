@@ -129,6 +129,7 @@ pub(crate) mod tests {
                 user: Some(user),
                 system: Some(system),
                 lock: Some(lock),
+                park: Some(0.0),
                 wait: Some(wait),
                 sleep: Some(1.0 - shares.iter().sum::<f64>()),
                 spin: Some(0.0),

@@ -41,9 +41,9 @@
 //! A [`Machine`] has a [`Topology`], can be observed and can be acted upon. A [`Snapshot`] holds
 //! the observations of a span. A [`Policy`] maps snapshots to [`Decision`]s: an [`Action`] and the
 //! reason for the action. An [`AppliedAction`] is a decision with its outcome: an [`Effect`], or
-//! the reason for a refusal. Unknown values are `None`, never 0. The five time shares are those of
+//! the reason for a refusal. Unknown values are `None`, never 0. The time shares are those of
 //! Pusukuri, *Runtime Support for Maximizing Performance on Multicore Systems* (2012), section 2.1
-//! (user, system, lock, wait), and sleep for the rest.
+//! (user, system, lock, wait), with lock divided into lock and park, and sleep for the rest.
 //!
 //! A machine that runs [`CoscheduledSet`]s in rotation calls a [`Coscheduler`] much more often, to
 //! assign CPUs to sets. An [`Arbiter`] assigns CPUs that programs request and return.

@@ -18,15 +18,19 @@ pub struct ProgramId(pub u32);
 
 /// Use of the time of a thread, as shares of the span from 0 to 1.
 ///
-/// The first five shares are disjoint and add up to 1 if all are known. `spin` is a part of `user`.
+/// The first six shares are disjoint and add up to 1 if all are known. `spin` is a part of `user`.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct TimeShares {
     /// Running in user mode.
     pub user: Option<f64>,
     /// Running in the kernel.
     pub system: Option<f64>,
-    /// Blocked on a lock or condition variable (on Linux: asleep in a futex call).
+    /// Blocked on a lock that another thread holds.
     pub lock: Option<f64>,
+    /// Blocked until another thread wakes the thread: at a condition variable, a barrier, a
+    /// semaphore, a join, or in a pool without work (on Linux: asleep in any futex call that is
+    /// not recognised as the wait for a lock).
+    pub park: Option<f64>,
     /// Ready to run, but not running (run-queue wait).
     pub wait: Option<f64>,
     /// Blocked on anything else: I/O, timers, children.
@@ -41,6 +45,7 @@ impl TimeShares {
         user: Some(0.0),
         system: Some(0.0),
         lock: Some(0.0),
+        park: Some(0.0),
         wait: Some(0.0),
         sleep: Some(0.0),
         spin: Some(0.0),
@@ -54,6 +59,7 @@ impl TimeShares {
             user: both(self.user, other.user),
             system: both(self.system, other.system),
             lock: both(self.lock, other.lock),
+            park: both(self.park, other.park),
             wait: both(self.wait, other.wait),
             sleep: both(self.sleep, other.sleep),
             spin: both(self.spin, other.spin),
@@ -70,12 +76,23 @@ impl TimeShares {
         Some(self.user? + self.system?)
     }
 
-    /// Returns the share of blocked time: lock and sleep, or the rest beside running and wait if
-    /// lock and sleep are unknown.
+    /// Returns the share of blocked time: lock, park and sleep, or the rest beside running and wait
+    /// if one of the three is unknown.
     pub fn blocked(&self) -> Option<f64> {
-        match (self.lock, self.sleep) {
-            (Some(l), Some(s)) => Some(l + s),
+        match (self.lock, self.park, self.sleep) {
+            (Some(lock), Some(park), Some(sleep)) => Some(lock + park + sleep),
             _ => Some((1.0 - self.running()? - self.wait?).max(0.0)),
+        }
+    }
+
+    /// Returns the share blocked on other threads: lock and park, also if only their sum is known.
+    ///
+    /// This is the lock time (LCK) of Solaris, which counts every wait for a lock, a condition
+    /// variable or a semaphore.
+    pub fn lock_or_park(&self) -> Option<f64> {
+        match (self.lock, self.park) {
+            (Some(lock), Some(park)) => Some(lock + park),
+            _ => Some((self.blocked()? - self.sleep?).max(0.0)),
         }
     }
 }
@@ -319,5 +336,23 @@ mod tests {
         };
         assert_eq!(s.blocked(), Some(0.25));
         assert_eq!(TimeShares::default().blocked(), None);
+        assert_eq!(TimeShares { lock: Some(0.25), ..s }.blocked(), Some(0.25));
+        let all = TimeShares { lock: Some(0.125), park: Some(0.25), ..TimeShares::ZERO };
+        assert_eq!(all.blocked(), Some(0.375));
+    }
+
+    #[test]
+    fn lock_or_park_is_known_if_only_the_sum_is() {
+        let s = TimeShares { lock: Some(0.25), park: Some(0.5), ..TimeShares::default() };
+        assert_eq!(s.lock_or_park(), Some(0.75));
+        let sum = TimeShares {
+            lock: None,
+            park: None,
+            user: Some(0.125),
+            sleep: Some(0.125),
+            ..TimeShares::ZERO
+        };
+        assert_eq!(sum.lock_or_park(), Some(0.75));
+        assert_eq!(TimeShares { sleep: None, ..sum }.lock_or_park(), None);
     }
 }

@@ -372,12 +372,18 @@ impl ProgramReport {
             ));
         }
         let unknown = shares.blocked().filter(|_| shares.lock.is_none() && covered >= COVERED_MIN);
-        if let Some(blocked) = unknown {
-            note(format!(
-                "lock and sleep are unknown: threads were blocked for {:.0}% of their time, and \
-                 too few samples show the cause; --exact-locks measures it",
+        match unknown {
+            Some(_) if shares.sleep.is_some() => note(
+                "lock and park are unknown: the kernel denies reading /proc/PID/task/TID/syscall, \
+                 which requires the permission to trace the program; run as root"
+                    .to_owned(),
+            ),
+            Some(blocked) => note(format!(
+                "lock, park and sleep are unknown: threads were blocked for {:.0}% of their time, \
+                 and too few samples show the cause; --exact-locks measures it",
                 blocked * 100.0
-            ));
+            )),
+            None => {}
         }
         if covered < COVERED_MIN {
             (shares, counters) = (TimeShares::default(), Counters::default());
@@ -439,6 +445,7 @@ impl ProgramReport {
             ("  spinning", s.spin),
             ("system", s.system),
             ("lock", s.lock),
+            ("park", s.park),
             ("wait", s.wait),
             ("sleep", s.sleep),
         ];
@@ -478,11 +485,12 @@ impl ProgramReport {
         let s = &self.shares;
         writeln!(
             f,
-            "    {:.2} s CPU; user {}, system {}, lock {}, wait {}, sleep {}",
+            "    {:.2} s CPU; user {}, system {}, lock {}, park {}, wait {}, sleep {}",
             self.cpu_user_s + self.cpu_system_s,
             percent(s.user),
             percent(s.system),
             percent(s.lock),
+            percent(s.park),
             percent(s.wait),
             percent(s.sleep)
         )
@@ -509,13 +517,14 @@ pub(crate) fn interval_line(
     let others = tally.others_busy().map_or_else(|| "unknown".into(), |cpus| format!("{cpus:.2}"));
     format!(
         "{:.2} CPUs busy, others {others}; {} threads; user {}, spinning {}, system {}, lock {}, \
-         wait {}, sleep {}",
+         park {}, wait {}, sleep {}",
         sums.running_s() / span_s,
         sums.threads_max,
         percent(s.user),
         percent(s.spin),
         percent(s.system),
         percent(s.lock),
+        percent(s.park),
         percent(s.wait),
         percent(s.sleep)
     )

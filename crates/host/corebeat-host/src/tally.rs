@@ -37,8 +37,8 @@ pub struct ProgramTally {
     /// Sum of share times span for each share, in nanoseconds; `None` once the share of a thread
     /// was unknown.
     sums_ns: TimeShares,
-    /// Blocked time of unknown cause, in nanoseconds. The sums of `lock` and `sleep` exclude this
-    /// time.
+    /// Blocked time of unknown cause, in nanoseconds. The sums of `lock`, `park` and `sleep`
+    /// exclude this time.
     unknown_ns: f64,
     /// Sums of the counters; `None` once the counter of a thread was unknown.
     pub counters: Counters,
@@ -105,9 +105,9 @@ impl ProgramTally {
             }
             self.thread_ns += thread.span_ns;
             let (span, mut shares) = (thread.span_ns as f64, thread.shares);
-            if let (None, None, Some(blocked)) = (shares.lock, shares.sleep, shares.blocked()) {
+            if let (None, Some(blocked)) = (shares.sleep, shares.blocked()) {
                 self.unknown_ns += blocked * span;
-                (shares.lock, shares.sleep) = (Some(0.0), Some(0.0));
+                (shares.lock, shares.park, shares.sleep) = (Some(0.0), Some(0.0), Some(0.0));
             }
             self.sums_ns = self.sums_ns.zip_with(&shares, |sum, share| sum + share * span);
             self.counters = self.counters.plus(&thread.counters);
@@ -165,26 +165,27 @@ impl ProgramTally {
     /// Mean shares over all thread time. A share is `None` if it was unknown for a thread, or if
     /// there was no thread.
     ///
-    /// Blocked time of unknown cause is attributed to `lock` and `sleep` in proportion to the time
-    /// of known cause, if that time is at least as long. Otherwise, at most 1% of the thread time
-    /// counts as sleep, and more makes both shares `None`.
+    /// Blocked time of unknown cause is attributed to `lock`, `park` and `sleep` in proportion to
+    /// the time of known cause, if that time is at least as long. Otherwise, at most 1% of the
+    /// thread time counts as sleep, and more makes these shares `None`.
     pub fn shares(&self) -> TimeShares {
         if self.thread_ns == 0 {
             return TimeShares::default();
         }
-        let (lock, sleep) = self.sums_ns.lock.zip(self.sums_ns.sleep).unzip();
-        let known_ns = lock.zip(sleep).map_or(0.0, |(lock, sleep)| lock + sleep);
-        let (lock, sleep) = if self.unknown_ns == 0.0 {
-            (self.sums_ns.lock, self.sums_ns.sleep)
+        let TimeShares { lock, park, sleep, .. } = self.sums_ns;
+        let known_ns: Option<f64> = [lock, park, sleep].into_iter().sum();
+        let known_ns = known_ns.unwrap_or(0.0);
+        let (lock, park, sleep) = if self.unknown_ns == 0.0 {
+            (lock, park, sleep)
         } else if self.unknown_ns <= known_ns {
             let whole = |part: Option<f64>| part.map(|p| p * (1.0 + self.unknown_ns / known_ns));
-            (whole(lock), whole(sleep))
+            (whole(lock), whole(park), whole(sleep))
         } else if self.unknown_ns <= UNKNOWN_MAX * self.thread_ns as f64 {
-            (lock, sleep.map(|s| s + self.unknown_ns))
+            (lock, park, sleep.map(|s| s + self.unknown_ns))
         } else {
-            (None, None)
+            (None, None, None)
         };
-        TimeShares { lock, sleep, ..self.sums_ns }.divided_by(self.thread_ns as f64)
+        TimeShares { lock, park, sleep, ..self.sums_ns }.divided_by(self.thread_ns as f64)
     }
 }
 
@@ -201,7 +202,12 @@ mod tests {
             name: "t".into(),
             cpu: None,
             span_ns,
-            shares: TimeShares { lock, sleep: lock.map(|l| 1.0 - l), ..TimeShares::default() },
+            shares: TimeShares {
+                lock,
+                park: lock.map(|_| 0.0),
+                sleep: lock.map(|l| 1.0 - l),
+                ..TimeShares::default()
+            },
             counters: Counters { migrations: Some(2), ..Counters::default() },
         };
         let program = ProgramSample {
@@ -248,13 +254,14 @@ mod tests {
     #[test]
     fn tally_attributes_unknown_sleep_in_proportion_to_known_sleep() {
         let mut tally = Tally::default();
-        let mut shares_after = |lock, sleep| {
+        let mut shares_after = |park: Option<f64>, sleep| {
+            let lock = park.map(|_| 0.0);
             let mut sample = snapshot(10, lock);
             sample.programs[0].threads[0].shares =
-                TimeShares { user: Some(0.5), lock, sleep, spin: None, ..TimeShares::ZERO };
+                TimeShares { user: Some(0.5), lock, park, sleep, spin: None, ..TimeShares::ZERO };
             tally.add(&sample);
             let shares = tally.programs[&ProgramId(0)].shares();
-            (shares.lock, shares.sleep)
+            (shares.park, shares.sleep)
         };
         assert_eq!(shares_after(None, None), (None, None));
         assert_eq!(shares_after(Some(0.125), Some(0.375)), (Some(0.125), Some(0.375)));
@@ -270,7 +277,8 @@ mod tests {
     fn tally_counts_little_unknown_sleep_as_sleep() {
         let mut tally = Tally::default();
         let mut sample = snapshot(10, None);
-        let unknown = TimeShares { lock: None, sleep: None, spin: None, ..TimeShares::ZERO };
+        let unknown =
+            TimeShares { lock: None, park: None, sleep: None, spin: None, ..TimeShares::ZERO };
         let shares = TimeShares { user: Some(0.992), ..unknown };
         sample.programs[0].threads[0].shares = shares;
         tally.add(&sample);

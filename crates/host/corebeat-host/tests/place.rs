@@ -122,7 +122,7 @@ fn ran(
     let p = &seen.programs[0];
     Ran {
         beats: (beats(&mut control) - before) as f64,
-        lock: p.mean(|s| Some(s.lock? + s.spin?)).unwrap(),
+        lock: p.mean(|s| Some(s.lock_or_park()? + s.spin?)).unwrap(),
         lost: p.counters().involuntary_switches.unwrap(),
         tally,
     }

@@ -66,11 +66,11 @@ fn backstabbing(outcome: &Outcome) -> f64 {
     outcome.backstabs as f64 / all.max(1) as f64 * 100.0
 }
 
-/// Returns the share of time at locks, in percent.
+/// Returns the share of time blocked on other threads, in percent: the lock time of Solaris.
 fn lock_time(outcome: &Outcome) -> f64 {
-    let own =
-        outcome.user_ns + outcome.system_ns + outcome.lock_ns + outcome.wait_ns + outcome.sleep_ns;
-    (outcome.lock_ns + outcome.spin_ns) as f64 / own.max(1) as f64 * 100.0
+    let blocked_ns = outcome.lock_ns + outcome.park_ns;
+    let own = outcome.user_ns + outcome.system_ns + blocked_ns + outcome.wait_ns + outcome.sleep_ns;
+    (blocked_ns + outcome.spin_ns) as f64 / own.max(1) as f64 * 100.0
 }
 
 pub(crate) fn shares() -> Report {

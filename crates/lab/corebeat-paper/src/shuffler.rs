@@ -61,7 +61,7 @@ fn ran(name: &str, work_us: f64, shuffles: bool) -> (f64, f64) {
     };
     observed(810);
     let snapshot = observed(1_210);
-    let lock = snapshot.programs[0].mean(|s| Some(s.lock? + s.spin?)).unwrap_or_default();
+    let lock = snapshot.programs[0].mean(|s| Some(s.lock_or_park()? + s.spin?)).unwrap_or_default();
     ((machine.outcomes()[0].beats - before) as f64, lock)
 }
 

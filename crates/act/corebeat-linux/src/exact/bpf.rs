@@ -1,7 +1,8 @@
 //! The two BPF programs, assembled here without a BPF compiler, and the tables that they fill.
 
+use super::FutexTime;
 use crate::Error;
-use crate::thread::now_ns;
+use crate::thread::{CONTENDED, CONTENDED_GOMP, FUTEX_LOCK_PI2, now_ns};
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::io;
@@ -16,15 +17,21 @@ const THREADS_MAX: u32 = 16_384;
 struct Asleep {
     /// Time on the monotonic clock; 0 if the thread is awake.
     since_ns: u64,
+    /// Number of the thread, and [`LOCK`] if the call waits for a lock.
     tid: u64,
+    /// Address of the last call that did not wait for a lock; 0 without one.
+    parked_at: u64,
 }
+
+/// Bit beside the number of a thread for calls that wait for locks.
+const LOCK: u64 = 1 << 32;
 
 /// Attached programs, and their tables.
 #[derive(Debug)]
 pub(super) struct Counter {
     /// [`Asleep`] by the address of the kernel's task structure, which both programs receive.
     asleep: OwnedFd,
-    /// Nanoseconds (u64) by thread number (u32).
+    /// Nanoseconds (u64) by thread number with [`LOCK`] (u64).
     blocked_ns: OwnedFd,
     /// Descriptors of the programs, which run as long as these are open.
     _links: [OwnedFd; 2],
@@ -33,7 +40,7 @@ pub(super) struct Counter {
 impl Counter {
     pub(super) fn attach() -> Result<Self, Error> {
         let asleep = table(size_of::<u64>(), size_of::<Asleep>())?;
-        let blocked_ns = table(size_of::<u32>(), size_of::<u64>())?;
+        let blocked_ns = table(size_of::<u64>(), size_of::<u64>())?;
         let links = [
             program(c"sched_switch", &falls_asleep(asleep.as_raw_fd()))?,
             program(c"sched_wakeup", &wakes_up(asleep.as_raw_fd(), blocked_ns.as_raw_fd()))?,
@@ -42,18 +49,22 @@ impl Counter {
     }
 
     /// Returns the blocked time of each thread up to now, by thread number.
-    pub(super) fn blocked_ns(&self) -> Result<HashMap<i32, u64>, Error> {
+    pub(super) fn blocked_ns(&self) -> Result<HashMap<i32, FutexTime>, Error> {
         // In this order, a wait that ends meanwhile is missing this time; in the other order it
         // would count twice.
-        let mut sum: HashMap<i32, u64> = rows::<u32, u64>(&self.blocked_ns)?
-            .into_iter()
-            .map(|(tid, ns)| (tid as i32, ns))
-            .collect();
+        let mut sum: HashMap<i32, FutexTime> = HashMap::new();
+        let mut add = |tid: u64, ns: u64| {
+            let time = sum.entry(tid as i32).or_default();
+            *if tid & LOCK != 0 { &mut time.lock_ns } else { &mut time.park_ns } += ns;
+        };
+        for (tid, ns) in rows::<u64, u64>(&self.blocked_ns)? {
+            add(tid, ns);
+        }
         let asleep = rows::<u64, Asleep>(&self.asleep)?;
         let now_ns = now_ns();
-        for (_, Asleep { since_ns, tid }) in asleep {
+        for (_, Asleep { since_ns, tid, .. }) in asleep {
             if since_ns != 0 {
-                *sum.entry(tid as i32).or_default() += now_ns.saturating_sub(since_ns);
+                add(tid, now_ns.saturating_sub(since_ns));
             }
         }
         Ok(sum)
@@ -62,7 +73,7 @@ impl Counter {
 
 /// Position of the key of a table on the stack, and of the value of a new row.
 const KEY: i16 = -8;
-const VALUE: i16 = -24;
+const VALUE: i16 = -32;
 
 /// Calls `bpf_map_lookup_elem` for the key at `key`.
 fn lookup(table: i32, key: i16) -> [Instruction; 4] {
@@ -100,13 +111,36 @@ fn falls_asleep(asleep: i32) -> Vec<u64> {
         Call(GET_CURRENT_TASK_BTF),
         Move(R1, R0),
         Call(TASK_PT_REGS),
-        Load(R2, R0, 120),
-        JumpIf(R2, libc::SYS_futex as i32, "futex"),
-        JumpIf(R2, libc::SYS_futex_waitv as i32, "futex"),
-        JumpUnless(R2, SYS_FUTEX_WAIT, "out"),
-        Label("futex"),
         Load(R2, R6, 8),
         Store(R10, KEY, R2),
+        Load(R2, R0, 120),
+        // Address, and whether the call waits for a lock.
+        Load(R6, R0, 112),
+        Constant(R9, 0),
+        JumpIf(R2, libc::SYS_futex_waitv as i32, "found"),
+        JumpIf(R2, SYS_FUTEX_WAIT, "found"),
+        JumpUnless(R2, libc::SYS_futex as i32, "out"),
+    ];
+    // The distinction of `waits_for_lock`: operation, expected value, and timeout.
+    let kind = [
+        Load(R2, R0, 104),
+        AndConstant(R2, !libc::FUTEX_PRIVATE_FLAG),
+        Load(R3, R0, 96),
+        Load(R4, R0, 56),
+        JumpIfLow(R2, libc::FUTEX_LOCK_PI, "lock"),
+        JumpIfLow(R2, FUTEX_LOCK_PI2, "lock"),
+        JumpUnless(R4, 0, "found"),
+        JumpIfLow(R2, libc::FUTEX_WAIT_BITSET, "bitset"),
+        JumpIfLow(R2, libc::FUTEX_WAIT, "wait"),
+        Jump("found"),
+        Label("wait"),
+        JumpIfLow(R3, CONTENDED_GOMP, "lock"),
+        Label("bitset"),
+        JumpIfLow(R3, CONTENDED, "lock"),
+        Jump("found"),
+        Label("lock"),
+        Constant(R9, 1),
+        Label("found"),
     ];
     let store = [
         Move(R7, R0),
@@ -116,21 +150,38 @@ fn falls_asleep(asleep: i32) -> Vec<u64> {
         ShiftLeft(R0, 32),
         ShiftRight(R0, 32),
         JumpIf(R7, 0, "new"),
+        // A call at the address of the last other call is not for a lock either.
+        JumpIf(R9, 0, "park"),
+        Load(R2, R7, 16),
+        JumpUnlessSame(R2, R6, "store"),
+        Constant(R9, 0),
+        Label("park"),
+        Store(R7, 16, R6),
+        Label("store"),
+        ShiftLeft(R9, 32),
+        Add(R0, R9),
         Store(R7, 8, R0),
         Store(R7, 0, R8),
         Jump("out"),
         Label("new"),
+        JumpIf(R9, 0, "insert"),
+        Constant(R6, 0),
+        Label("insert"),
+        ShiftLeft(R9, 32),
+        Add(R0, R9),
         Store(R10, VALUE, R8),
         Store(R10, VALUE + 8, R0),
+        Store(R10, VALUE + 16, R6),
     ];
-    assemble(&[&find[..], &lookup(asleep, KEY), &store, &insert(asleep, KEY), &OUT].concat())
+    let (row, add) = (lookup(asleep, KEY), insert(asleep, KEY));
+    assemble(&[&find[..], &kind, &row, &store, &add, &OUT].concat())
 }
 
 /// sched_wakeup(struct task_struct *p). Runs after the switch of the same sleep: both hold the lock
 /// of the run queue.
 fn wakes_up(asleep: i32, blocked_ns: i32) -> Vec<u64> {
     use Instruction::*;
-    /// Position of the thread number, the key of the second table.
+    /// Position of the thread number with its kind, the key of the second table.
     const TID: i16 = -16;
     let find = [Load(R2, R1, 0), Store(R10, KEY, R2)];
     let since = [
@@ -184,6 +235,7 @@ const R4: Register = Register(4);
 const R6: Register = Register(6);
 const R7: Register = Register(7);
 const R8: Register = Register(8);
+const R9: Register = Register(9);
 const R10: Register = Register(10);
 
 /// Instructions of the programs, on 64 bits. The first register is the destination, or the address
@@ -196,6 +248,7 @@ enum Instruction {
     AndConstant(Register, i32),
     ShiftLeft(Register, i32),
     ShiftRight(Register, i32),
+    Add(Register, Register),
     Subtract(Register, Register),
     /// Load from the address in the second register plus an offset.
     Load(Register, Register, i16),
@@ -208,6 +261,10 @@ enum Instruction {
     /// Jump if the register equals the constant.
     JumpIf(Register, i32, &'static str),
     JumpUnless(Register, i32, &'static str),
+    /// Jump if the low 32 bits of the register equal the constant.
+    JumpIfLow(Register, i32, &'static str),
+    /// Jump unless the registers are equal.
+    JumpUnlessSame(Register, Register, &'static str),
     Call(i32),
     Label(&'static str),
     Exit,
@@ -261,6 +318,7 @@ fn assemble(program: &[Instruction]) -> Vec<u64> {
             AndConstant(r, value) => word(0x57, r, R0, 0, value),
             ShiftLeft(r, bits) => word(0x67, r, R0, 0, bits),
             ShiftRight(r, bits) => word(0x77, r, R0, 0, bits),
+            Add(r, from) => word(0x0f, r, from, 0, 0),
             Subtract(r, from) => word(0x1f, r, from, 0, 0),
             Load(r, address, offset) => word(0x79, r, address, offset, 0),
             Store(address, offset, r) => word(0x7b, address, r, offset, 0),
@@ -268,6 +326,8 @@ fn assemble(program: &[Instruction]) -> Vec<u64> {
             Jump(label) => word(0x05, R0, R0, to(label), 0),
             JumpIf(r, value, label) => word(0x15, r, R0, to(label), value),
             JumpUnless(r, value, label) => word(0x55, r, R0, to(label), value),
+            JumpIfLow(r, value, label) => word(0x16, r, R0, to(label), value),
+            JumpUnlessSame(r, from, label) => word(0x5d, r, from, to(label), 0),
             Call(function) => word(0x85, R0, R0, 0, function),
             Exit => word(0x95, R0, R0, 0, 0),
         };

@@ -3,7 +3,7 @@
 use super::Options;
 use super::watched::Watched;
 use crate::counter::HostCounter;
-use crate::exact::ExactLocks;
+use crate::exact::{ExactLocks, FutexTime};
 use crate::file::Buffer;
 use crate::host::{Host, HostTicks};
 use crate::spin::SpinSampler;
@@ -29,7 +29,7 @@ pub(super) struct Sensors {
     counter: Option<HostCounter>,
     exact: Option<ExactLocks>,
     /// Time that each thread was blocked in futex calls up to the last observation, by number.
-    exact_ns: HashMap<i32, u64>,
+    exact_ns: HashMap<i32, FutexTime>,
 }
 
 /// Span of an observation.
@@ -115,13 +115,17 @@ impl Sensors {
         let Some(Ok(now_ns)) = self.exact.as_mut().map(ExactLocks::read) else { return };
         let before_ns = std::mem::replace(&mut self.exact_ns, now_ns);
         for thread in programs.iter_mut().flat_map(|p| &mut p.threads) {
-            let blocked_ns =
-                |all: &HashMap<i32, u64>| all.get(&thread.id.tid).copied().unwrap_or(0);
-            let lock_ns = blocked_ns(&self.exact_ns).saturating_sub(blocked_ns(&before_ns));
+            let time = |all: &HashMap<i32, FutexTime>| {
+                all.get(&thread.id.tid).copied().unwrap_or_default()
+            };
+            let (now, before) = (time(&self.exact_ns), time(&before_ns));
+            let share = |ns: u64| ns as f64 / thread.span_ns as f64;
             if let Some(blocked) = thread.shares.blocked().filter(|_| thread.span_ns > 0) {
-                let lock = (lock_ns as f64 / thread.span_ns as f64).min(blocked);
+                let lock = share(now.lock_ns.saturating_sub(before.lock_ns)).min(blocked);
+                let park = share(now.park_ns.saturating_sub(before.park_ns)).min(blocked - lock);
                 thread.shares.lock = Some(lock);
-                thread.shares.sleep = Some(blocked - lock);
+                thread.shares.park = Some(park);
+                thread.shares.sleep = Some(blocked - lock - park);
             }
         }
     }

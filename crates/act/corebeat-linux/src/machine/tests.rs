@@ -7,7 +7,7 @@ use corebeat_test_group::TestGroup;
 use std::collections::HashSet;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::{Condvar, Mutex, mpsc};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -110,6 +110,82 @@ fn machine_distinguishes_threads_that_lock_sleep_and_compute() {
 }
 
 #[test]
+fn machine_divides_waits_of_c_programs_into_lock_and_park() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("wait");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wait.c");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-pthread", source, "-o"]).arg(&program);
+    assert!(gcc.status().expect("the test requires gcc").success());
+    let program = Running::shell(&format!("exec {}", program.display()));
+    let mut machine = machine();
+    machine.watch(program.pid()).unwrap();
+    let mut last = Vec::new();
+    let right = until(&mut machine, |snapshot| {
+        let threads = &snapshot.programs[0].threads;
+        last = threads.iter().map(|t| (t.name.clone(), t.shares)).collect();
+        let is_right = |(name, s): &(String, TimeShares)| match name.split(' ').next() {
+            Some("lock") => s.lock > Some(0.9) && s.park == Some(0.0),
+            Some("park") => s.park > Some(0.9) && s.lock == Some(0.0),
+            _ => s.sleep > Some(0.9),
+        };
+        last.len() == 7 && last.iter().all(is_right)
+    });
+    assert!(right, "{last:#?}");
+}
+
+#[test]
+fn machine_divides_waits_of_rust_threads_into_lock_and_park() {
+    let (lock, idle) = (Mutex::new(()), (Mutex::new(()), Condvar::new()));
+    let stop = AtomicBool::new(false);
+    let is_idle = |_: &mut ()| !stop.load(Ordering::Relaxed);
+    let held = lock.lock().unwrap();
+    std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        let threads = ["lock", "condition", "park", "join"].map(|work| {
+            let (sender, lock, idle, stop) = (sender.clone(), &lock, &idle, &stop);
+            let thread = scope.spawn(move || {
+                sender.send((work, tid())).unwrap();
+                match work {
+                    "lock" => drop(lock.lock()),
+                    "condition" => drop(idle.1.wait_while(idle.0.lock().unwrap(), is_idle)),
+                    "park" => {
+                        while !stop.load(Ordering::Relaxed) {
+                            std::thread::park();
+                        }
+                    }
+                    _ => {
+                        let waits =
+                            move || drop(idle.1.wait_while(idle.0.lock().unwrap(), is_idle));
+                        scope.spawn(waits).join().unwrap();
+                    }
+                }
+            });
+            thread.thread().clone()
+        });
+        let tids: BTreeMap<&str, i32> = receiver.iter().take(4).collect();
+        let mut machine = machine();
+        machine.watch(std::process::id() as i32).unwrap();
+        let right = until(&mut machine, |snapshot| {
+            let is_right = |(work, tid): (&&str, &i32)| {
+                let sample = snapshot.programs[0].threads.iter().find(|t| t.id.tid == *tid);
+                sample.is_some_and(|t| match *work {
+                    "lock" => t.shares.lock > Some(0.9) && t.shares.park == Some(0.0),
+                    _ => t.shares.park > Some(0.9) && t.shares.lock == Some(0.0),
+                })
+            };
+            tids.iter().all(is_right)
+        });
+        stop.store(true, Ordering::Relaxed);
+        drop(idle.0.lock());
+        idle.1.notify_all();
+        threads.iter().for_each(std::thread::Thread::unpark);
+        drop(held);
+        assert!(right);
+    });
+}
+
+#[test]
 fn machine_known_shares_of_every_thread_add_up_to_1() {
     let mut machine = machine();
     machine.watch(std::process::id() as i32).unwrap();
@@ -118,7 +194,7 @@ fn machine_known_shares_of_every_thread_add_up_to_1() {
         for thread in &snapshot.programs[0].threads {
             let s = thread.shares;
             if let Some(sum) =
-                [s.user, s.system, s.lock, s.wait, s.sleep].into_iter().sum::<Option<f64>>()
+                [s.user, s.system, s.lock, s.park, s.wait, s.sleep].into_iter().sum::<Option<f64>>()
             {
                 assert!((sum - 1.0).abs() < 1e-9, "{s:?}");
                 known += 1;

@@ -96,7 +96,11 @@ pub(crate) fn parse_switches(text: &str) -> Switches {
 /// State of a thread in one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitState {
-    /// Asleep in a futex call.
+    /// Asleep in a futex call that waits for a lock, at this address.
+    Lock(u64),
+    /// Asleep in another futex call, at this address.
+    Park(u64),
+    /// Asleep in a futex call of unknown kind.
     Futex,
     /// Asleep in another call.
     Asleep,
@@ -104,26 +108,17 @@ pub(crate) enum WaitState {
     Awake,
 }
 
-/// File that shows where a thread sleeps.
+/// File that shows where a thread sleeps. Reading either takes about 2 µs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitFile {
-    /// `wchan`, the kernel function. Requires read access by the rules of ptrace(2), which Yama
-    /// does not restrict.
-    Wchan,
-    /// `syscall`, the number of the system call, for kernels without symbols. Requires attach
-    /// access.
+    /// `syscall`, the system call with its arguments. Requires attach access by the rules of
+    /// ptrace(2), which Yama restricts to the descendants of a process.
     Syscall,
+    /// `wchan`, the kernel function. Requires read access by the same rules, and kernel symbols.
+    Wchan,
 }
 
 impl WaitFile {
-    /// Returns the file that this kernel provides. Reading either takes about 2 µs.
-    pub(crate) fn of_this_kernel() -> Self {
-        match std::path::Path::new("/proc/kallsyms").exists() {
-            true => WaitFile::Wchan,
-            false => WaitFile::Syscall,
-        }
-    }
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             WaitFile::Wchan => "wchan",
@@ -131,8 +126,9 @@ impl WaitFile {
         }
     }
 
-    /// Parses the text of the file. Futex waits are `futex_wait_queue_me`, `futex_wait_queue` or
-    /// `futex_do_wait` by kernel version; priority-inheriting ones sleep in `rt_mutex_...`.
+    /// Parses the text of the file. In `wchan`, futex waits are `futex_wait_queue_me`,
+    /// `futex_wait_queue` or `futex_do_wait` by kernel version; priority-inheriting ones sleep in
+    /// `rt_mutex_...`.
     pub(crate) fn parse(self, text: &str) -> WaitState {
         let text = text.trim();
         match self {
@@ -141,14 +137,59 @@ impl WaitFile {
                 WaitState::Futex
             }
             WaitFile::Wchan => WaitState::Asleep,
-            WaitFile::Syscall => match text.split(' ').next().map(str::parse::<i64>) {
-                Some(Ok(number)) if FUTEX_CALLS.contains(&number) => WaitState::Futex,
-                Some(Ok(_)) => WaitState::Asleep,
-                _ => WaitState::Awake,
-            },
+            WaitFile::Syscall => parse_syscall(text),
         }
     }
 }
 
-/// Numbers of futex, futex_waitv and futex_wait. The last is equal on all architectures.
-const FUTEX_CALLS: [i64; 3] = [libc::SYS_futex, libc::SYS_futex_waitv, 455];
+/// Numbers of futex, futex_waitv and futex_wait, and of futex for 32-bit programs (i386: 240, which
+/// is mq_open on x86-64 and does not sleep; 422 with 64-bit times). 422 and 455 are equal on all
+/// architectures.
+const FUTEX_CALLS: &[i64] = match cfg!(target_arch = "x86_64") {
+    true => &[libc::SYS_futex, libc::SYS_futex_waitv, 455, 422, 240],
+    false => &[libc::SYS_futex, libc::SYS_futex_waitv, 455, 422],
+};
+
+/// Parses `syscall`: the number and six arguments in hexadecimal digits, or `running`.
+fn parse_syscall(text: &str) -> WaitState {
+    let mut fields = text.split(' ');
+    match fields.next().map(str::parse::<i64>) {
+        Some(Ok(number)) if FUTEX_CALLS.contains(&number) => {
+            let mut argument = || u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok();
+            let arguments = (argument(), argument(), argument(), argument());
+            let (Some(word), Some(op), Some(value), Some(timeout)) = arguments else {
+                return WaitState::Futex;
+            };
+            // The other calls have no operation at this place.
+            let is_futex = !matches!(number, libc::SYS_futex_waitv | 455);
+            match is_futex && waits_for_lock(op as i32, value as i32, timeout) {
+                true => WaitState::Lock(word),
+                false => WaitState::Park(word),
+            }
+        }
+        Some(Ok(_)) => WaitState::Asleep,
+        _ => WaitState::Awake,
+    }
+}
+
+/// Value of the futex word of a contended lock in glibc, in Rust's standard library and in the
+/// runtime of Go.
+pub(crate) const CONTENDED: i32 = 2;
+
+/// Value of the futex word of a contended lock in libgomp.
+pub(crate) const CONTENDED_GOMP: i32 = -1;
+
+/// FUTEX_LOCK_PI2, which libc does not define yet.
+pub(crate) const FUTEX_LOCK_PI2: i32 = 13;
+
+/// Returns whether a futex call waits for a lock, as far as its arguments show that. Waits of
+/// condition variables, semaphores and joins in glibc have the flag FUTEX_CLOCK_REALTIME. A wait
+/// with a timeout is not for a lock. The BPF programs of `exact` make the same distinction.
+fn waits_for_lock(op: i32, value: i32, timeout: u64) -> bool {
+    match op & !libc::FUTEX_PRIVATE_FLAG {
+        libc::FUTEX_LOCK_PI | FUTEX_LOCK_PI2 => true,
+        libc::FUTEX_WAIT => timeout == 0 && matches!(value, CONTENDED | CONTENDED_GOMP),
+        libc::FUTEX_WAIT_BITSET => timeout == 0 && value == CONTENDED,
+        _ => false,
+    }
+}

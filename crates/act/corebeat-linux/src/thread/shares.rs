@@ -8,8 +8,8 @@ use corebeat_machine::{Counters, TimeShares};
 /// error of about one percentage point.
 const BLOCKED_NOISE: f64 = 0.01;
 
-/// Factor by which each span reduces the weight of earlier samples: the split into lock and sleep
-/// follows the last few spans.
+/// Factor by which each span reduces the weight of earlier samples: the split into lock, park and
+/// sleep follows the last few spans.
 const SAMPLE_DECAY: f64 = 0.5;
 
 /// Values of a thread at one moment.
@@ -101,7 +101,7 @@ impl Rates {
 }
 
 /// Returns the time shares between two readings. `system_part` is the share of run time in the
-/// kernel, `lock_part` the share of blocked time in futex calls.
+/// kernel, `parts` divides the blocked time.
 ///
 /// The kernel reports run time and run-queue wait; the rest of the span is blocked time, with two
 /// corrections. A thread that was runnable at both readings and did not switch voluntarily was not
@@ -112,7 +112,7 @@ pub(crate) fn shares(
     before: &Reading,
     after: &Reading,
     system_part: f64,
-    lock_part: Option<f64>,
+    parts: Option<WaitParts>,
 ) -> TimeShares {
     let span = after.at_ns.saturating_sub(before.at_ns) as f64;
     if span == 0.0 {
@@ -135,16 +135,17 @@ pub(crate) fn shares(
     let blocked = wait.map(|l| (1.0 - running - l).max(0.0));
 
     let system = running * system_part.clamp(0.0, 1.0);
-    let lock = blocked.and_then(|b| match lock_part {
-        _ if b <= BLOCKED_NOISE => Some(0.0),
-        part => part.map(|p| b * p.clamp(0.0, 1.0)),
-    });
+    let is_noise = blocked.is_some_and(|b| b <= BLOCKED_NOISE);
+    let parts = if is_noise { Some(WaitParts { futex: 0.0, lock: Some(0.0) }) } else { parts };
+    let futex = blocked.zip(parts).map(|(b, p)| b * p.futex);
+    let lock = blocked.zip(parts.and_then(|p| p.lock)).map(|(b, lock)| b * lock);
     TimeShares {
         user: Some(running - system),
         system: Some(system),
         lock,
+        park: futex.zip(lock).map(|(f, l)| f - l),
         wait,
-        sleep: lock.zip(blocked).map(|(l, b)| b - l),
+        sleep: blocked.zip(futex).map(|(b, f)| b - f),
         spin: None,
     }
 }
@@ -164,34 +165,59 @@ pub(crate) fn counters(before: &Reading, after: &Reading) -> Counters {
     }
 }
 
-/// Weighted counts of samples that found a thread asleep, and asleep in a futex call. Recent
-/// samples have a higher weight.
+/// Parts of blocked time, as shares of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct WaitParts {
+    /// Time in futex calls.
+    pub(crate) futex: f64,
+    /// Time in those futex calls that wait for locks, at most `futex`; `None` if the kind of the
+    /// calls is unknown.
+    pub(crate) lock: Option<f64>,
+}
+
+/// Weighted counts of samples that found a thread asleep, by cause. Recent samples have a higher
+/// weight.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct WaitSamples {
     asleep: f64,
+    /// In a futex call, and those of them that wait for locks, or for unknown things.
     futex: f64,
+    lock: f64,
+    unknown: f64,
 }
 
 impl WaitSamples {
     pub(crate) fn add(&mut self, look: WaitState) {
-        self.asleep += f64::from(u8::from(look != WaitState::Awake));
-        self.futex += f64::from(u8::from(look == WaitState::Futex));
+        let one = |is: bool| f64::from(u8::from(is));
+        self.asleep += one(look != WaitState::Awake);
+        self.futex += one(!matches!(look, WaitState::Awake | WaitState::Asleep));
+        self.lock += one(matches!(look, WaitState::Lock(_)));
+        self.unknown += one(look == WaitState::Futex);
     }
 
-    /// Returns the share of lock time in blocked time. Old samples lose weight, but count until
-    /// there are new ones.
-    pub(crate) fn lock_part(&self) -> Option<f64> {
-        (self.asleep > 0.0).then(|| self.futex / self.asleep)
+    /// Returns the parts of blocked time. Old samples lose weight, but count until there are new
+    /// ones.
+    pub(crate) fn parts(&self) -> Option<WaitParts> {
+        (self.asleep > 0.0).then(|| WaitParts {
+            futex: self.futex / self.asleep,
+            lock: (self.unknown == 0.0).then_some(self.lock / self.asleep),
+        })
     }
 
     /// Reduces the weight of the samples so far.
     pub(crate) fn decay(&mut self) {
-        self.asleep *= SAMPLE_DECAY;
-        self.futex *= SAMPLE_DECAY;
+        for count in [&mut self.asleep, &mut self.futex, &mut self.lock, &mut self.unknown] {
+            *count *= SAMPLE_DECAY;
+        }
     }
 
     /// Returns the sum of the samples of two threads.
     pub(crate) fn plus(self, other: WaitSamples) -> WaitSamples {
-        WaitSamples { asleep: self.asleep + other.asleep, futex: self.futex + other.futex }
+        WaitSamples {
+            asleep: self.asleep + other.asleep,
+            futex: self.futex + other.futex,
+            lock: self.lock + other.lock,
+            unknown: self.unknown + other.unknown,
+        }
     }
 }

@@ -3,6 +3,8 @@
 use super::parse::Switches;
 use super::*;
 use proptest::prelude::*;
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 const STAT: &str = "5057 (a) b (c) S 5055 5057 5057 0 -1 4194560 2131 38967 0 3 7 2 28 10 20 \
                     0 1 0 88838 5124096 958 18446744073709551615 94394425004032 \
@@ -63,31 +65,63 @@ fn wait_file_distinguishes_futex_from_other_sleep() {
     }
     assert_eq!(WaitFile::Wchan.parse("hrtimer_nanosleep"), WaitState::Asleep);
     assert_eq!(WaitFile::Wchan.parse("0"), WaitState::Awake);
-    assert_eq!(WaitFile::Syscall.parse("202 0x560d598ea0c0 0x80 0x2"), {
-        if libc::SYS_futex == 202 { WaitState::Futex } else { WaitState::Asleep }
-    });
     assert_eq!(WaitFile::Syscall.parse("-1 0x7ffc29d2ed30 0x7fc48a7f1aec"), WaitState::Asleep);
     assert_eq!(WaitFile::Syscall.parse("running"), WaitState::Awake);
 }
 
 #[test]
-fn shares_split_blocked_time_by_wait_samples() {
-    let shares = shares(&reading(0, 0, 0), &reading(1000, 200, 300), 0.0, Some(0.5));
-    assert_eq!((shares.user, shares.wait), (Some(0.2), Some(0.3)));
-    assert_eq!((shares.lock, shares.sleep), (Some(0.25), Some(0.25)));
+fn futex_calls_are_divided_into_locks_and_others() {
+    let state = |arguments: &str| {
+        WaitFile::Syscall.parse(&format!("{} {arguments} 0x0 0x0 0x7f 0x7f", libc::SYS_futex))
+    };
+    // Observed with glibc 2.36, Rust 1.95, libgomp 12 and Go.
+    for (name, arguments) in [
+        ("pthread_mutex_lock", "0x10 0x80 0x2 0x0"),
+        ("pthread_mutex_lock of shared memory", "0x10 0x0 0x2 0x0"),
+        ("pthread_mutex_lock with priority inheritance", "0x10 0x86 0x0 0x0"),
+        ("std::sync::Mutex::lock", "0x10 0x89 0x2 0x0"),
+        ("omp critical", "0x10 0x80 0xffffffff 0x0"),
+    ] {
+        assert_eq!(state(arguments), WaitState::Lock(16), "{name}");
+    }
+    for (name, arguments) in [
+        ("pthread_cond_wait", "0x10 0x189 0x2 0x0"),
+        ("pthread_join", "0x10 0x109 0x6b26 0x0"),
+        ("pthread_barrier_wait", "0x10 0x80 0x0 0x0"),
+        ("std::sync::Condvar::wait", "0x10 0x89 0x0 0x0"),
+        ("std::sync::Condvar::wait_timeout", "0x10 0x89 0x2 0x7f10"),
+        ("std::thread::park", "0x10 0x89 0xffffffff 0x0"),
+        ("a barrier of libgomp", "0x10 0x80 0x8 0x0"),
+        ("an idle thread of Go", "0x10 0x80 0x0 0x0"),
+    ] {
+        assert_eq!(state(arguments), WaitState::Park(16), "{name}");
+    }
+    assert_eq!(state("truncated"), WaitState::Futex);
 }
 
 #[test]
-fn shares_without_wait_samples_leave_lock_and_sleep_unknown() {
+fn shares_split_blocked_time_by_wait_samples() {
+    let parts = |futex, lock| Some(WaitParts { futex, lock });
+    let of = |parts| shares(&reading(0, 0, 0), &reading(1000, 250, 250), 0.0, parts);
+    let s = of(parts(0.75, Some(0.25)));
+    assert_eq!((s.user, s.wait), (Some(0.25), Some(0.25)));
+    assert_eq!((s.lock, s.park, s.sleep), (Some(0.125), Some(0.25), Some(0.125)));
+    let s = of(parts(0.75, None));
+    assert_eq!((s.lock, s.park, s.sleep), (None, None, Some(0.125)));
+    assert_eq!(s.lock_or_park(), Some(0.375));
+}
+
+#[test]
+fn shares_without_wait_samples_leave_lock_park_and_sleep_unknown() {
     let shares = shares(&reading(0, 0, 0), &reading(1000, 200, 300), 0.0, None);
-    assert_eq!((shares.lock, shares.sleep), (None, None));
+    assert_eq!((shares.lock, shares.park, shares.sleep), (None, None, None));
     assert_eq!(shares.blocked(), Some(0.5));
 }
 
 #[test]
 fn shares_of_a_thread_that_blocked_briefly_need_no_sample() {
     let shares = shares(&reading(0, 0, 0), &reading(1000, 991, 0), 0.0, None);
-    assert_eq!(shares.lock, Some(0.0));
+    assert_eq!((shares.lock, shares.park), (Some(0.0), Some(0.0)));
 }
 
 #[test]
@@ -102,7 +136,8 @@ fn shares_of_a_thread_that_never_yielded_have_no_blocked_time() {
 #[test]
 fn shares_without_schedstat_have_running_only() {
     let blind = |at, run| Reading { delay_ns: None, ..reading(at, run, 0) };
-    let shares = shares(&blind(0, 0), &blind(1000, 300), 0.0, Some(1.0));
+    let parts = Some(WaitParts { futex: 1.0, lock: Some(1.0) });
+    let shares = shares(&blind(0, 0), &blind(1000, 300), 0.0, parts);
     assert_eq!((shares.running(), shares.wait, shares.lock), (Some(0.3), None, None));
 }
 
@@ -135,14 +170,19 @@ fn rates_predict_switches_by_slices() {
 #[test]
 fn wait_samples_decay_but_keep_their_ratio() {
     let mut wait_samples = WaitSamples::default();
-    assert_eq!(wait_samples.lock_part(), None);
+    let parts = |futex, lock| Some(WaitParts { futex, lock });
+    assert_eq!(wait_samples.parts(), None);
     wait_samples.add(WaitState::Awake);
-    assert_eq!(wait_samples.lock_part(), None);
-    wait_samples.add(WaitState::Futex);
+    assert_eq!(wait_samples.parts(), None);
+    wait_samples.add(WaitState::Lock(16));
     wait_samples.decay();
-    assert_eq!(wait_samples.lock_part(), Some(1.0));
+    assert_eq!(wait_samples.parts(), parts(1.0, Some(1.0)));
     wait_samples.add(WaitState::Asleep);
-    assert_eq!(wait_samples.lock_part(), Some(1.0 / 3.0));
+    assert_eq!(wait_samples.parts(), parts(1.0 / 3.0, Some(1.0 / 3.0)));
+    wait_samples.add(WaitState::Park(32));
+    assert_eq!(wait_samples.parts(), parts(0.6, Some(0.2)));
+    wait_samples.add(WaitState::Futex);
+    assert_eq!(wait_samples.parts().unwrap().lock, None);
 }
 
 prop_compose! {
@@ -161,10 +201,11 @@ proptest! {
     #[test]
     fn shares_that_are_known_lie_between_0_and_1_and_add_up(
         before in any_reading(), after in any_reading(), system_part in -0.5f64..1.5,
-        lock_part in proptest::option::of(-0.5f64..1.5),
+        futex in 0.0f64..=1.0, lock in proptest::option::of(0.0f64..=1.0), is_known: bool,
     ) {
-        let s = shares(&before, &after, system_part, lock_part);
-        let parts = [s.user, s.system, s.lock, s.wait, s.sleep];
+        let parts = WaitParts { futex, lock: lock.map(|l| l * futex) };
+        let s = shares(&before, &after, system_part, is_known.then_some(parts));
+        let parts = [s.user, s.system, s.lock, s.park, s.wait, s.sleep];
         for part in parts.iter().flatten() {
             prop_assert!((0.0..=1.0 + 1e-9).contains(part), "{s:?}");
         }
@@ -188,8 +229,7 @@ fn thread_files_of_this_kernel_are_parsed() {
     let mut buffer = Buffer::new();
     for keep in [true, false] {
         let pid = std::process::id() as i32;
-        let mut thread =
-            Thread::open(pid, tid, WaitFile::of_this_kernel(), keep, None, &mut buffer).unwrap();
+        let mut thread = Thread::open(pid, tid, keep, None, &mut buffer).unwrap();
         thread.sample(&mut buffer);
         assert!(matches!(thread.observe(false, None, &mut buffer), Observed::Alive(_)));
         let Observed::Alive(sample) = thread.observe(false, None, &mut buffer) else {
@@ -211,8 +251,7 @@ fn thread_that_has_ended_is_none_or_ended() {
         let _ = go.1.recv();
     });
     let (pid, number) = (std::process::id() as i32, tid.1.recv().unwrap());
-    let mut thread =
-        Thread::open(pid, number, WaitFile::of_this_kernel(), true, None, &mut buffer).unwrap();
+    let mut thread = Thread::open(pid, number, true, None, &mut buffer).unwrap();
     thread.sample(&mut buffer);
     drop(go.0);
     other.join().unwrap();
@@ -222,7 +261,49 @@ fn thread_that_has_ended_is_none_or_ended() {
         matches!(thread.observe(false, None, &mut buffer), Observed::Ended(_))
     });
     assert!(gone);
-    assert!(
-        Thread::open(pid, number, WaitFile::of_this_kernel(), true, None, &mut buffer).is_none()
-    );
+    assert!(Thread::open(pid, number, true, None, &mut buffer).is_none());
+}
+
+/// Samples a thread of this process until the sample is right. Returns whether one was.
+fn until_sampled(thread: &mut Thread, mut is_right: impl FnMut(WaitState) -> bool) -> bool {
+    let (until, mut buffer) = (Instant::now() + Duration::from_secs(60), Buffer::new());
+    while Instant::now() < until {
+        thread.sample(&mut buffer);
+        if is_right(thread.last_state) {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
+}
+
+#[test]
+fn condition_whose_count_is_that_of_a_lock_remains_a_condition() {
+    let (condition, notifications) = (Condvar::new(), Mutex::new(0));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let notify = || {
+        *notifications.lock().unwrap() += 1;
+        condition.notify_one();
+    };
+    let (parks, parks_with_2) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            sender.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            drop(condition.wait_while(notifications.lock().unwrap(), |n| *n < 3));
+        });
+        let (pid, tid) = (std::process::id() as i32, receiver.recv().unwrap());
+        let mut thread = Thread::open(pid, tid, true, None, &mut Buffer::new()).unwrap();
+        let word = std::ptr::from_ref(&condition).addr() as u64;
+        let parks = until_sampled(&mut thread, |state| state == WaitState::Park(word));
+        notify();
+        notify();
+        let call = || std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap();
+        let has_count_2 = |call: &str| WaitFile::Syscall.parse(call) == WaitState::Lock(word);
+        let parks_with_2 = until_sampled(&mut thread, |state| {
+            state == WaitState::Park(word) && has_count_2(&call())
+        });
+        notify();
+        (parks, parks_with_2)
+    });
+    assert!(parks, "no sample of the thread that waits for the condition");
+    assert!(parks_with_2, "the wait with the value of a lock is taken for a lock");
 }

@@ -93,7 +93,7 @@ fn report_has_the_fields_that_the_book_explains() {
     assert_eq!(report["ended"]["exit"], 0);
     assert!(report["wall_s"].as_f64().unwrap() > 0.0);
     for (field, wanted) in [
-        ("shares", "user system lock wait sleep spin"),
+        ("shares", "user system lock park wait sleep spin"),
         (
             "counters",
             "voluntary_switches involuntary_switches migrations cache_references cache_misses instructions",
@@ -236,6 +236,31 @@ fn attached_process_is_observed_until_it_ends_or_a_signal_detaches() {
     assert_refused(&ended, 2, "does not exist");
     assert_refused(&run(&["-p", "1", "-p", "2"]), 2, "acts on one process");
     assert_refused(&run(&["-p", "1", "--", "true"]), 2, "cannot be used with");
+}
+
+#[test]
+fn idle_threads_of_a_pool_are_parked_and_wait_for_no_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("wait");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../act/corebeat-linux/tests/wait.c");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-pthread", source, "-o"]).arg(&program);
+    assert!(gcc.status().expect("the test requires gcc").success());
+    let args = ["run", "--policy", "none", "--report", "json", "--interval", "1", "--"];
+    let mut run = command(folder.path(), &args);
+    run.arg(&program).arg("pool").stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = Running::start(&mut run);
+    let mut lines = BufReader::new(run.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    // A line without parked threads may describe the start of the program.
+    let is_parked = |line: &String| !line.contains("park 0.0%") && !line.contains("unknown");
+    let parked = lines.by_ref().take(60).find(is_parked);
+    drop(run.0.stdin.take());
+    assert_eq!(run.0.wait().unwrap().code(), Some(0));
+    let report = lines.find(|line| line.starts_with('{')).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    // Of seven threads, one reads the input.
+    let share = |name: &str| report["shares"][name].as_f64().unwrap();
+    assert!(parked.is_some() && share("park") > 0.5 && share("lock") < 0.1, "{report}");
 }
 
 #[test]

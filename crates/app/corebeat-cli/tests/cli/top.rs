@@ -65,6 +65,7 @@ fn threads_of_a_child() {
         };
         named("compute").spawn_scoped(threads, compute).unwrap();
         named("lock").spawn_scoped(threads, || drop(lock.lock())).unwrap();
+        named("park").spawn_scoped(threads, std::thread::park).unwrap();
         named("sleep").spawn_scoped(threads, move || never.read(&mut [0])).unwrap();
         println!("ready");
         let _ = std::io::stdin().read(&mut [0]);
@@ -94,7 +95,8 @@ fn top_json_contains_the_shares_of_each_thread() {
     assert!(program["cpus_busy"].as_f64().unwrap() > 0.0);
     // The kernel may not permit Corebeat to read the cause of sleep.
     if let Some(lock) = share("lock", "lock") {
-        assert!(lock > 0.9 && share("sleep", "sleep").unwrap() > 0.9, "{program}");
+        assert!(lock > 0.9 && share("park", "park").unwrap() > 0.9, "{program}");
+        assert!(share("sleep", "sleep").unwrap() > 0.9, "{program}");
     }
     assert!(seen["span_s"].as_f64().unwrap() >= 1.0);
     assert!(seen["cpus"].as_u64().unwrap() >= 1);
@@ -110,7 +112,7 @@ fn top_finds_a_process_by_name_and_lists_its_threads() {
         text.lines().filter(|l| l.contains(&format!(" {mark} {name}"))).count()
     };
     assert_eq!(named("▾", &child.name()), 1, "{text}");
-    for name in ["compute", "lock", "sleep"] {
+    for name in ["compute", "lock", "park", "sleep"] {
         assert_eq!(named(" ", name), 1, "{name}: {text}");
     }
     assert!(!text.contains('\u{1b}'), "colours without a terminal");

@@ -133,6 +133,7 @@ pub(crate) mod sample {
             user: Some(user),
             system: Some(0.0),
             lock: Some(lock),
+            park: Some(0.0),
             wait: Some(wait),
             sleep: Some(1.0 - user - lock - wait),
             spin: None,

@@ -64,7 +64,7 @@ use crate::one_program::{ONE_THREAD, PerProgram, ProgramPolicy, inaction};
 use crate::progress::Work;
 use crate::ratio::{Ratio, others_busy};
 use corebeat_machine::{
-    AppliedAction, Decision, Inaction, Policy, ProgramId, ProgramSample, Snapshot,
+    AppliedAction, Decision, Inaction, Policy, ProgramId, ProgramSample, Snapshot, TimeShares,
 };
 use std::collections::BTreeMap;
 
@@ -253,7 +253,7 @@ impl Window {
     fn add(&mut self, p: &ProgramSample, snapshot: &Snapshot, free: f64) {
         self.pace.work.add(p, snapshot);
         self.pace.free += free * snapshot.span_ns as f64;
-        self.lock.add_share(p, |s| s.lock);
+        self.lock.add_share(p, TimeShares::lock_or_park);
         self.wait.add_share(p, |s| s.wait);
         self.blocked.add_share(p, |s| s.blocked());
         self.spin.add_share(p, |s| s.spin);

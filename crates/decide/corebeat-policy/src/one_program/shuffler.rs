@@ -179,7 +179,7 @@ impl Window {
             t.is_alive = true;
             t.is_active |= !is_bystander(sample);
             t.cpu = sample.cpu.or(t.cpu);
-            if let Some(lock) = sample.shares.lock {
+            if let Some(lock) = sample.shares.lock_or_park() {
                 let spin = sample.shares.spin.unwrap_or(0.0);
                 t.lock_ns += (lock + spin) * sample.span_ns as f64;
                 t.span_ns += sample.span_ns as f64;

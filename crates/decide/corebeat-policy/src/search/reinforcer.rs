@@ -30,7 +30,7 @@
 
 use crate::progress::Measure;
 use crate::ratio;
-use corebeat_machine::{ProgramSample, Snapshot};
+use corebeat_machine::{ProgramSample, Snapshot, TimeShares};
 use serde::Serialize;
 use std::fmt;
 
@@ -39,7 +39,8 @@ use std::fmt;
 pub struct Profile {
     /// Used share of the machine's CPUs, from 0 to 1, without detected spinning.
     pub cpu_util: f64,
-    /// Share of the threads' time spent blocked on locks, from 0 to 1.
+    /// Share of the threads' time spent blocked on other threads (lock and park), from 0 to 1: the
+    /// lock time of the thesis' Solaris.
     pub lock: Option<f64>,
     /// Share of the threads' time spent spinning, from 0 to 1.
     pub spin: Option<f64>,
@@ -65,7 +66,7 @@ impl Profile {
             program.cpus(span_ns, |s| s.running().map(|r| (r - s.spin.unwrap_or(0.0)).max(0.0)))?;
         Some(Profile {
             cpu_util: (useful / f64::from(cpus.max(1))).min(1.0),
-            lock: ratio::share(program, |s| s.lock),
+            lock: ratio::share(program, TimeShares::lock_or_park),
             spin: ratio::share(program, |s| s.spin),
             voluntary_rate: ratio::rate(program, |t| t.counters.voluntary_switches),
             migration_rate: ratio::rate(program, |t| t.counters.migrations),

@@ -20,7 +20,8 @@ pub struct Usage {
     pub sys: Option<f64>,
     /// Run-queue wait: share of time runnable but not running.
     pub lat: Option<f64>,
-    /// Share of time waiting for locks, blocked or (where detected) spinning.
+    /// Share of time waiting for other threads (lock and park, and spinning where detected): the
+    /// lock time of the thesis' Solaris.
     pub lock: Option<f64>,
     /// Misses per reference of the last-level cache.
     pub mpa: Option<f64>,
@@ -45,7 +46,7 @@ impl Gauge {
         self.usr.add_share(p, |s| Some((s.user? - s.spin.unwrap_or(0.0)).max(0.0)));
         self.sys.add_share(p, |s| s.system);
         self.lat.add_share(p, |s| s.wait);
-        self.lock.add_share(p, |s| Some(s.lock? + s.spin.unwrap_or(0.0)));
+        self.lock.add_share(p, |s| Some(s.lock_or_park()? + s.spin.unwrap_or(0.0)));
         self.mpa.add_counts(p, |t| t.counters.cache_misses.zip(t.counters.cache_references));
         let part = p.threads.iter().filter(|t| t.span_ns > 0 && !is_bystander(t)).count();
         self.threads = self.threads.max(part as u32);

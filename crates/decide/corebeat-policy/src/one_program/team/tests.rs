@@ -29,6 +29,7 @@ impl Model {
                 user: Some(1.0),
                 system: Some(0.0),
                 lock: Some(0.0),
+                park: Some(0.0),
                 wait: Some(if self.others > 0.0 { 0.3 } else { 0.0 }),
                 sleep: Some(0.0),
                 spin: Some(1.0 - useful),

@@ -236,6 +236,7 @@ fn profile_of_a_sample_has_all_indicators() {
     for _ in 0..2 {
         let t = sample::thread(&mut p, 0.5, 0.25, 0.25);
         t.shares.spin = Some(0.25);
+        (t.shares.lock, t.shares.park) = (Some(0.125), Some(0.125));
         t.counters.voluntary_switches = Some(50);
         t.counters.migrations = Some(5);
         t.counters.instructions = Some(1000);

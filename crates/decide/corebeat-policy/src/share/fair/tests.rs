@@ -69,6 +69,7 @@ impl Fluid {
                 user: Some(running),
                 system: Some(0.0),
                 lock: Some(0.0),
+                park: Some(0.0),
                 wait: Some(1.0 - running),
                 sleep: Some(0.0),
                 spin: None,
