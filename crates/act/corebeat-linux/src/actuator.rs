@@ -15,6 +15,7 @@ use crate::thread::{clock_ns, ticks_per_s};
 use crate::{Error, memory};
 use corebeat_machine::{Action, Effect, ProgramId, Restored, Target, ThreadId};
 use group::GroupLimits;
+pub(crate) use plan::repair;
 use plan::{Desired, Plan, change, describe};
 use setting::{Kind, SLICE_NS_MAX, SLICE_NS_MIN, Setting};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -64,8 +64,10 @@
 //!    of threads may be any bytes (the tests of `restore` use such names).
 //! 4. No text in `/proc` or `/sys` causes a panic (`thread_parsers_never_panic`,
 //!    `process_parsers_never_panic`, `host_parsers_never_panic`, `facts_parsers_never_panic`).
-//! 5. Every change is in the journal before it is made; see [`Actuator`]. Each line of a journal is
-//!    verified on its own (`journal_with_a_damaged_line_is_used_without_the_line_and_kept`).
+//! 5. Every change is in the journal before it is made; see [`Actuator`]. Only signals and nice
+//!    values that the user requests ([`send_signal`], [`renice_process`]) are not. Each line of a
+//!    journal is verified on its own
+//!    (`journal_with_a_damaged_line_is_used_without_the_line_and_kept`).
 //!    [`restorable`] and [`journals`] list the changes that [`restore_all`] would undo: the tests
 //!    of `restore` compare the lists before each restoration.
 //! 6. A program that Corebeat starts gets the limit of open files that was in effect before
@@ -113,10 +115,12 @@ mod memory;
 mod perf;
 mod process;
 mod program;
+mod request;
 mod slice;
 mod spin;
 mod team;
 mod thread;
+mod user;
 
 pub use actuator::{Actuator, JournalSummary, RestoredJournals, journals, restorable, restore_all};
 pub use allowance::{Allowance, throttled_s};
@@ -128,5 +132,7 @@ pub use launch::{Launch, Signals, Started, Usage, exit_as};
 pub use machine::{LinuxMachine, Options};
 pub use memory::MemoryPolicy;
 pub use process::is_kernel_thread;
+pub use request::{process_id, renice_process, renice_thread, send_signal};
 pub use slice::{ShortSlice, waited_s};
 pub use team::TeamChannel;
+pub use user::{user_id, user_name};

@@ -1,5 +1,6 @@
 //! The columns beside the bar: their contents, their format, and the order of rows by a column.
 
+use crate::process::Process;
 use crate::view::{Figures, Program, Thread};
 use corebeat_machine::CpuId;
 use std::cmp::Ordering;
@@ -9,6 +10,8 @@ use std::cmp::Ordering;
 pub(crate) struct Cells<'a> {
     pub(crate) id: i32,
     pub(crate) name: &'a str,
+    /// The process, unless it is the one in the row of the program.
+    pub(crate) process: Option<&'a Process>,
     /// Number of threads, in the row of a program.
     pub(crate) threads: Option<usize>,
     /// Last CPU, in the row of a thread.
@@ -21,6 +24,7 @@ impl<'a> From<&'a Program> for Cells<'a> {
         Cells {
             id: p.pid,
             name: &p.name,
+            process: Some(&p.process),
             threads: Some(p.threads.len()),
             cpu: None,
             figures: &p.figures,
@@ -28,15 +32,24 @@ impl<'a> From<&'a Program> for Cells<'a> {
     }
 }
 
-impl<'a> From<&'a Thread> for Cells<'a> {
-    fn from(t: &'a Thread) -> Self {
-        Cells { id: t.tid, name: &t.name, threads: None, cpu: t.cpu, figures: &t.figures }
+impl<'a> Cells<'a> {
+    /// The row of a thread below the row of its program.
+    pub(crate) fn of_thread(t: &'a Thread, program: &Program) -> Self {
+        Cells {
+            id: t.tid,
+            name: &t.name,
+            process: Some(&t.process).filter(|_| t.pid != program.pid),
+            threads: None,
+            cpu: t.cpu,
+            figures: &t.figures,
+        }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Column {
     Id,
+    User,
     Name,
     Threads,
     Cpu,
@@ -49,14 +62,17 @@ pub(crate) enum Column {
     Migrations,
     Misses,
     LastCpu,
+    Command,
 }
 
 impl Column {
     /// Columns beside number, name, CPU and bar, in the order in which they are added to a line.
-    pub(crate) const EXTRA: [Column; 10] = [
+    pub(crate) const EXTRA: [Column; 12] = [
+        Column::User,
         Column::Lock,
         Column::Wait,
         Column::Spin,
+        Column::Command,
         Column::Voluntary,
         Column::Involuntary,
         Column::Migrations,
@@ -67,7 +83,7 @@ impl Column {
     ];
 
     /// Columns that can determine the order of rows, in the order in which a key selects them.
-    pub(crate) const SORTS: [Column; 12] = [
+    pub(crate) const SORTS: [Column; 14] = [
         Column::Cpu,
         Column::Lock,
         Column::Wait,
@@ -78,14 +94,17 @@ impl Column {
         Column::Misses,
         Column::Park,
         Column::Threads,
+        Column::User,
         Column::Name,
+        Column::Command,
         Column::Id,
     ];
 
-    /// Title, and width in characters; the smallest width for the name.
+    /// Title, and width in characters; the smallest width for name and command line.
     fn head(self) -> (&'static str, u16) {
         match self {
             Column::Id => ("ID", 7),
+            Column::User => ("USER", 8),
             Column::Name => ("NAME", 10),
             Column::Threads => ("THR", 4),
             Column::Cpu => ("CPU%", 6),
@@ -98,6 +117,7 @@ impl Column {
             Column::Migrations => ("MIG/s", 6),
             Column::Misses => ("MISS%", 6),
             Column::LastCpu => ("ON", 4),
+            Column::Command => ("COMMAND", 12),
         }
     }
 
@@ -115,7 +135,7 @@ impl Column {
         let rate = |count: Option<u64>| count.filter(|_| span_s > 0.0).map(|n| n as f64 / span_s);
         match self {
             Column::Id => Some(f64::from(row.id)),
-            Column::Name => None,
+            Column::User | Column::Name | Column::Command => None,
             Column::Threads => row.threads.map(|n| n as f64),
             Column::Cpu => cpus_busy.map(|c| c * 100.0),
             Column::Lock => shares.lock.map(|s| s * 100.0),
@@ -133,11 +153,26 @@ impl Column {
         }
     }
 
+    /// Text that determines the order, if known. `None` for a column of numbers.
+    fn label<'a>(self, row: &Cells<'a>) -> Option<&'a str> {
+        match self {
+            Column::Name => Some(row.name),
+            Column::User => row.process?.user.as_deref(),
+            Column::Command => row.process?.command.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Text in the column.
     pub(crate) fn text(self, row: &Cells, span_s: f64) -> String {
         let value = self.value(row, span_s);
         match self {
-            Column::Name => row.name.to_owned(),
+            // The program's row has the process of its threads.
+            Column::User | Column::Command if row.process.is_none() => String::new(),
+            Column::Command => {
+                self.label(row).map_or_else(|| format!("[{}]", row.name), str::to_owned)
+            }
+            Column::User | Column::Name => self.label(row).unwrap_or("-").to_owned(),
             // A program has no last CPU, and a thread has no number of threads.
             Column::LastCpu if row.threads.is_some() => String::new(),
             Column::Threads if row.threads.is_none() => String::new(),
@@ -154,7 +189,10 @@ impl Column {
     pub(crate) fn order(self, a: &Cells, b: &Cells, span_s: f64, reversed: bool) -> Ordering {
         let flip = |order: Ordering| if reversed { order.reverse() } else { order };
         let order = match self {
-            Column::Name => flip(a.name.cmp(b.name)),
+            Column::User | Column::Name | Column::Command => match (self.label(a), self.label(b)) {
+                (Some(x), Some(y)) => flip(x.cmp(y)),
+                (x, y) => y.is_some().cmp(&x.is_some()),
+            },
             _ => match (self.value(a, span_s), self.value(b, span_s)) {
                 (Some(x), Some(y)) if self == Column::Id => flip(x.total_cmp(&y)),
                 (Some(x), Some(y)) => flip(y.total_cmp(&x)),
@@ -191,7 +229,8 @@ mod tests {
 
     fn sorted(column: Column, reversed: bool) -> Vec<i32> {
         let program = program();
-        let mut rows: Vec<Cells> = program.threads.iter().map(Cells::from).collect();
+        let mut rows: Vec<Cells> =
+            program.threads.iter().map(|t| Cells::of_thread(t, &program)).collect();
         rows.sort_by(|a, b| column.order(a, b, 1.0, reversed));
         rows.iter().map(|r| r.id).collect()
     }
@@ -216,8 +255,9 @@ mod tests {
     #[test]
     fn text_of_an_unknown_value_is_a_dash() {
         let program = program();
-        let text =
-            |row: usize, column: Column| column.text(&Cells::from(&program.threads[row]), 2.0);
+        let text = |row: usize, column: Column| {
+            column.text(&Cells::of_thread(&program.threads[row], &program), 2.0)
+        };
         assert_eq!(text(3, Column::Cpu), "-");
         assert_eq!(text(3, Column::Voluntary), "-");
         assert_eq!((text(0, Column::Cpu), text(0, Column::Voluntary)), ("10.0".into(), "5".into()));

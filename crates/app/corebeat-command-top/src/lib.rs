@@ -10,6 +10,8 @@
 //!  Subjects (which processes) --> View (figures of programs and threads) --> rows of cells
 //!                                                                        |              |
 //!                                                           Screen (terminal)   once (table, JSON)
+//!                                                                |
+//!                                 keys --> Prompt --> Change (signal or nice value of a process)
 //! ```
 //!
 //! # Invariants
@@ -18,15 +20,30 @@
 //! 2. The screen can have any size (`screen_of_any_size_with_unknown_shares_does_not_panic`).
 //! 3. However the view ends, it restores the terminal
 //!    (`top_restores_the_terminal_when_a_signal_ends_it`).
+//! 4. No text of a process reaches the terminal with a control character
+//!    (`screen_shows_user_and_command_and_escapes_control_characters`).
+//! 5. A change changes no later process with the number of its target
+//!    (`kill_ends_the_process_and_not_a_later_one_with_its_number`).
 //!
 //! # Failure
 //!
-//! [`main`] returns a [`Failure`](corebeat_command::Failure). Its exit status is 2 if a process
-//! does not exist, and 125 if the host cannot be observed or the terminal cannot be used.
+//! [`main`] returns a [`Failure`](corebeat_command::Failure). Its exit status is 2 if a process or
+//! user does not exist, and 125 if the host cannot be observed or the terminal cannot be used. The
+//! failure of a change is one line at the bottom of the screen.
+//!
+//! # Limits
+//!
+//! - The kernel makes each reader of a command line wait while another thread locks the memory of
+//!   the process. `top` waits then, as `ps` does.
+//! - A directory server that does not answer delays the first row of a user.
 
+mod change;
 mod column;
+mod filter;
 mod live;
 mod once;
+mod process;
+mod prompt;
 mod row;
 mod screen;
 mod stack;
@@ -35,6 +52,7 @@ mod view;
 
 use corebeat_command::Done;
 use corebeat_linux::LinuxMachine;
+use filter::Filter;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -52,6 +70,12 @@ pub struct Options {
     /// Processes by number or name, each with its descendants [default: all of yours]
     #[arg(value_name = "PID|NAME")]
     subject: Vec<String>,
+    /// Show the processes of this user instead of yours
+    #[arg(long, value_name = "NAME|NUMBER", conflicts_with = "subject")]
+    user: Option<String>,
+    /// Show only programs and threads whose name, user or command line contains TEXT
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    filter: String,
     /// Observe every MS milliseconds
     #[arg(
         long, value_name = "MS", default_value_t = 1000,
@@ -79,12 +103,13 @@ pub fn main(options: Options) -> Done {
         spin: true,
         ..Default::default()
     })?;
-    let subjects = Subjects::new(&options.subject, &mut machine)?;
+    let subjects = Subjects::new(&options.subject, options.user.as_deref(), &mut machine)?;
+    let filter = Filter::new(&options.filter);
     let period = Duration::from_millis(options.period);
     if options.once || options.json || !std::io::stdout().is_terminal() {
-        once::show(machine, subjects, period, options.json)?;
+        once::show(machine, subjects, period, &filter, options.json)?;
     } else {
-        live::show(machine, subjects, period)?;
+        live::show(machine, subjects, period, filter)?;
     }
     Ok(ExitCode::SUCCESS)
 }

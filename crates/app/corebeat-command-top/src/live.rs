@@ -1,6 +1,7 @@
 //! The view on a terminal, which restores the terminal however the view ends.
 
 use crate::SAMPLE_NS;
+use crate::filter::Filter;
 use crate::screen::{Request, Screen};
 use crate::subject::Subjects;
 use crate::view::View;
@@ -28,9 +29,11 @@ pub(crate) fn show(
     machine: LinuxMachine,
     subjects: Subjects,
     period: Duration,
+    filter: Filter,
 ) -> Result<(), Failure> {
     let signals = TerminalSignals::new().map_err(Failure::internal)?;
-    let screen = Screen::new(subjects.are_named(), period);
+    let mut screen = Screen::new(subjects.are_named(), period);
+    screen.filter = filter;
     let tty = Tty::open().map_err(no_terminal)?;
     // From here on, a panic restores the terminal as well.
     let terminal = ratatui::try_init().map_err(no_terminal);
@@ -144,6 +147,10 @@ impl Display {
                 match self.take_event()? {
                     Some(Request::Quit) => return Ok(self.end(Ok(None))),
                     Some(Request::Stop) => self.signals.request_stop(),
+                    Some(Request::Carry(change)) => {
+                        self.screen.report(change.carry_out());
+                        changed = true;
+                    }
                     None => changed = true,
                 }
                 exists = clock.tty.wait(Duration::ZERO).map_err(no_terminal)?;

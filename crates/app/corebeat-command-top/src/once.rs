@@ -1,10 +1,11 @@
 //! One observation on standard output.
 
 use crate::SAMPLE_NS;
+use crate::filter::Filter;
 use crate::row::Layout;
-use crate::screen::{Screen, counts_misses};
+use crate::screen::{Screen, counts_misses, legend};
 use crate::subject::Subjects;
-use crate::view::View;
+use crate::view::{Program, View};
 use corebeat_command::Failure;
 use corebeat_host::{HostClock, Loop, Next, Periods};
 use corebeat_linux::LinuxMachine;
@@ -17,9 +18,9 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 /// Width of a line in characters without a terminal: enough for all columns.
-const WIDTH: u16 = 120;
+const WIDTH: u16 = 160;
 
-/// Observes for one period, and prints the result.
+/// Observes for one period, and prints the result: programs and threads that match the filter.
 ///
 /// # Errors
 /// The host cannot be observed, or standard output cannot be written.
@@ -27,13 +28,19 @@ pub(crate) fn show(
     machine: LinuxMachine,
     mut subjects: Subjects,
     period: Duration,
+    filter: &Filter,
     json: bool,
 ) -> Result<(), Failure> {
     let periods = Periods { observe_ns: period.as_nanos() as u64, sample_ns: SAMPLE_NS };
     let mut control = Loop::new(machine, HostClock::new(), vec![], periods);
     control.wait(|_, _| Next::Wait)?;
     let snapshot = control.machine().observe()?;
-    let view = subjects.figures(control.machine(), &snapshot);
+    let mut view = subjects.figures(control.machine(), &snapshot);
+    let filtered = |p: &Program| {
+        let threads = filter.threads(p)?.into_iter().cloned().collect();
+        Some(Program { threads, ..p.clone() })
+    };
+    view.programs = view.programs.iter().filter_map(filtered).collect();
     let mut stdout = std::io::stdout();
     let text = match json {
         true => serde_json::to_string(&view).map_err(Failure::internal)? + "\n",
@@ -60,7 +67,7 @@ fn table(view: &View, screen: &Screen, width: u16) -> String {
     for row in screen.rows(view) {
         add(&|line| layout.row(area, row.mark, &row.cells, view.span_s, Style::new(), line));
     }
-    let _ = writeln!(text, "{}", screen.foot());
+    let _ = writeln!(text, "{}", legend().to_string().trim_end());
     for note in &view.notes {
         let _ = writeln!(text, "note: {note}");
     }
@@ -70,7 +77,6 @@ fn table(view: &View, screen: &Screen, width: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::Program;
     use crate::view::tests::{snapshot, thread};
 
     #[test]

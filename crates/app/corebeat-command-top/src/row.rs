@@ -2,13 +2,14 @@
 //! the line is wide enough.
 //!
 //! ```text
-//!      ID NAME           CPU% TIME                 LOCK% WAIT%
-//!    4711 ▾ ferret      163.2 ████████▒###--·····   21.0   8.1
-//!    4713   ferret       81.0 ████████████▒##-···   12.3   4.0
+//!      ID USER     NAME           CPU% TIME                 LOCK% WAIT% COMMAND
+//!    4711 alice    ▾ ferret      163.2 ████████▒###--·····   21.0   8.1 /usr/bin/ferret images
+//!    4713            ferret       81.0 ████████████▒##-···   12.3   4.0
 //! ```
 
 use crate::column::{Cells, Column};
 use crate::stack::{PARTS, cells};
+use corebeat_command::printable;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -16,15 +17,22 @@ use ratatui::style::{Modifier, Style};
 /// Smallest width of the bar beside a further column.
 const BAR_MIN: u16 = 20;
 
+/// Smallest width of the command line beside other columns.
+const COMMAND_MIN: u16 = 24;
+
 /// Largest width of the name column: a mark and a whole name.
 const NAME_MAX: u16 = 17;
 
-/// Columns of a line, and the widths of name and bar.
+/// Columns of a line, and the widths of name, bar and command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
+    user: bool,
     name: u16,
     bar: u16,
+    /// Columns of numbers after the bar.
     extra: Vec<Column>,
+    /// Width of the command line, if the line contains it.
+    command: Option<u16>,
 }
 
 /// The mark before a name.
@@ -68,12 +76,23 @@ impl Layout {
             if column == sort.column {
                 return true;
             }
-            let fits = (misses || column != Column::Misses) && bar >= with_gap(column) + BAR_MIN;
-            bar -= if fits { with_gap(column) } else { 0 };
+            let needed = if column == Column::Command { COMMAND_MIN + 1 } else { with_gap(column) };
+            let fits = (misses || column != Column::Misses) && bar >= needed + BAR_MIN;
+            bar -= if fits { needed } else { 0 };
             fits
         };
-        let extra = Column::EXTRA.into_iter().filter(&mut fits).collect();
-        Layout { name, bar, extra }
+        let mut extra: Vec<Column> = Column::EXTRA.into_iter().filter(&mut fits).collect();
+        let user = extra.contains(&Column::User);
+        let command = extra.contains(&Column::Command).then(|| {
+            let kept = sort.column == Column::Command;
+            let width = if kept { Column::Command.width() } else { COMMAND_MIN };
+            // The bar and the command line share the rest of the line.
+            let more = bar.saturating_sub(BAR_MIN) / 2;
+            bar -= more;
+            width + more
+        });
+        extra.retain(|column| !matches!(column, Column::User | Column::Command));
+        Layout { user, name, bar, extra, command }
     }
 
     /// Draws the titles.
@@ -85,11 +104,17 @@ impl Layout {
         };
         let mut line = Line::new(area, buffer);
         line.right(&title(Column::Id), Column::Id.width(), style);
+        if self.user {
+            line.left(&title(Column::User), Column::User.width(), style);
+        }
         line.left(&format!("  {}", title(Column::Name)), self.name, style);
         line.right(&title(Column::Cpu), Column::Cpu.width(), style);
         line.left("TIME", self.bar, style);
         for &column in &self.extra {
             line.right(&title(column), column.width(), style);
+        }
+        if let Some(width) = self.command {
+            line.left(&title(Column::Command), width, style);
         }
     }
 
@@ -110,17 +135,23 @@ impl Layout {
         };
         let mut line = Line::new(area, buffer);
         line.right(&Column::Id.text(row, span_s), Column::Id.width(), style);
+        if self.user {
+            line.cut(&Column::User.text(row, span_s), Column::User.width(), style);
+        }
         line.left(&format!("{}{}", mark.text(), row.name), self.name, strong);
         line.right(&Column::Cpu.text(row, span_s), Column::Cpu.width(), strong);
         line.bar(row, self.bar);
         for &column in &self.extra {
             line.right(&column.text(row, span_s), column.width(), style);
         }
+        if let Some(width) = self.command {
+            line.left(&Column::Command.text(row, span_s), width, style);
+        }
     }
 }
 
-/// A line that is filled from left to right. Text beyond the end and control characters are left
-/// out.
+/// A line that is filled from left to right. Control characters are escaped, and text beyond the
+/// end is left out.
 struct Line<'a> {
     buffer: &'a mut Buffer,
     x: u16,
@@ -135,6 +166,7 @@ impl<'a> Line<'a> {
     fn put(&mut self, text: &str, width: u16, style: Style) {
         let left = self.area.right().saturating_sub(self.x).min(width);
         if left > 0 && self.area.height > 0 {
+            let text = printable(text);
             self.buffer.set_stringn(self.x, self.area.y, text, usize::from(left), style);
         }
         self.x = self.x.saturating_add(width);
@@ -147,6 +179,17 @@ impl<'a> Line<'a> {
     fn left(&mut self, text: &str, width: u16, style: Style) {
         self.put(text, width, style);
         self.gap();
+    }
+
+    /// As [`left`](Self::left), with a `+` at the end of a text that is cut.
+    fn cut(&mut self, text: &str, width: u16, style: Style) {
+        let kept = usize::from(width) - 1;
+        match text.char_indices().nth(kept) {
+            Some((end, _)) if text.chars().nth(kept + 1).is_some() => {
+                self.left(&format!("{}+", &text[..end]), width, style);
+            }
+            _ => self.left(text, width, style),
+        }
     }
 
     fn right(&mut self, text: &str, width: u16, style: Style) {
@@ -169,8 +212,15 @@ mod tests {
 
     fn widths(width: u16, column: Column, misses: bool) -> (usize, u16, u16) {
         let layout = Layout::new(width, Sort { column, reversed: false }, misses);
-        let extra: u16 = layout.extra.iter().map(|c| c.width() + 1).sum();
-        (layout.extra.len(), layout.bar, 8 + layout.name + 1 + 7 + layout.bar + extra)
+        let columns = layout.user.then_some(&Column::User).into_iter().chain(&layout.extra);
+        let extra: u16 = columns.map(|c| c.width() + 1).sum();
+        let extra = extra + layout.command.map_or(0, |width| width + 1);
+        let count = layout.extra.len() + usize::from(layout.user);
+        (
+            count + usize::from(layout.command.is_some()),
+            layout.bar,
+            8 + layout.name + 1 + 7 + layout.bar + extra,
+        )
     }
 
     #[test]

@@ -1,10 +1,15 @@
-//! The screen: its rows, the effects of keys, and how it is drawn.
+//! The screen: its rows, the effects of keys, and how it is drawn. The caller makes the changes
+//! that keys request.
 
 use crate::PERIOD_MS;
+use crate::change::{Change, Target};
 use crate::column::{Cells, Column};
+use crate::filter::Filter;
+use crate::prompt::{Answer, Prompt, Question};
 use crate::row::{Layout, Mark, Sort};
-use crate::stack::{KNOWN, PARTS};
-use crate::view::{Thread, View};
+use crate::stack::{KNOWN, PARTS, Part};
+use crate::view::{Program, Thread, View};
+use corebeat_command::printable;
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Rect;
@@ -15,13 +20,17 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 /// Effects of the keys, for the help.
-const KEYS: [(&str, &str); 11] = [
-    ("q Esc Ctrl-C", "quit"),
-    ("Up Down j k", "select a row; PgUp PgDn Home End too"),
+const KEYS: [(&str, &str); 15] = [
+    ("q Ctrl-C", "quit"),
+    ("Up Down", "select a row; PgUp PgDn Home End too"),
+    ("/", "show only rows that contain a text"),
+    ("Esc", "remove the filter"),
+    ("k", "send a signal to the selected process"),
+    ("r", "set the nice value of the selected process or thread"),
     ("Space Enter", "fold or unfold a program's threads"),
     ("a", "fold or unfold all"),
     ("s S", "sort by the next or the previous column"),
-    ("r", "reverse the order"),
+    ("R", "reverse the order"),
     ("i", "show or hide idle processes"),
     ("p", "pause or continue"),
     ("+ -", "lengthen or shorten the period"),
@@ -52,7 +61,11 @@ pub(crate) struct Screen {
     /// Programs whose folding differs from that of all programs.
     exceptions: HashSet<i32>,
     idle: bool,
+    pub(crate) filter: Filter,
     help: bool,
+    prompt: Option<Prompt>,
+    /// The result of the last change, until the next key.
+    message: Option<String>,
     /// The selected row, and its last position.
     selected: Option<(Key, usize)>,
     /// Position of the first row on the screen, and the number of rows that fit.
@@ -61,9 +74,11 @@ pub(crate) struct Screen {
 }
 
 /// A request of a key to the caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
     Quit,
+    /// Carry out a change, and [`report`](Screen::report) its result.
+    Carry(Change),
     /// Stop the process, as Ctrl-Z does.
     Stop,
 }
@@ -78,7 +93,10 @@ impl Screen {
             unfolded: named,
             exceptions: HashSet::new(),
             idle: named,
+            filter: Filter::default(),
             help: false,
+            prompt: None,
+            message: None,
             selected: None,
             first: 0,
             page: 1,
@@ -95,15 +113,16 @@ impl Screen {
         let order = |a: &Row, b: &Row| column.order(&a.cells, &b.cells, view.span_s, reversed);
         let shown = view.programs.iter().filter(|p| self.idle || p.is_active());
         let mut programs: Vec<_> = shown
-            .map(|p| {
+            .filter_map(|p| Some((p, self.filter.threads(p)?)))
+            .map(|(p, threads)| {
                 let unfolded = self.is_unfolded(p.pid);
                 let mark = if unfolded { Mark::Unfolded } else { Mark::Folded };
                 let head = Row { key: (p.pid, None), mark, cells: p.into() };
-                let threads = p.threads.iter().filter(|_| unfolded);
+                let threads = threads.into_iter().filter(|_| unfolded);
                 let thread = |t: &'a Thread| Row {
                     key: (p.pid, Some(t.tid)),
                     mark: Mark::Thread,
-                    cells: t.into(),
+                    cells: Cells::of_thread(t, p),
                 };
                 let mut threads: Vec<Row> = threads.map(thread).collect();
                 threads.sort_by(order);
@@ -120,16 +139,25 @@ impl Screen {
     /// Handles a key.
     pub(crate) fn key(&mut self, key: KeyEvent, view: &View) -> Option<Request> {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        self.message = None;
         match key.code {
             KeyCode::Char('c') if control => return Some(Request::Quit),
             KeyCode::Char('z') if control => return Some(Request::Stop),
             _ if control => {}
+            code if self.prompt.is_some() => return self.answer(code).map(Request::Carry),
             KeyCode::Char('?' | 'h') => self.help = !self.help,
             KeyCode::Char('q') | KeyCode::Esc if self.help => self.help = false,
-            KeyCode::Char('q') | KeyCode::Esc => return Some(Request::Quit),
+            KeyCode::Char('q') => return Some(Request::Quit),
+            KeyCode::Esc => self.filter = Filter::default(),
+            KeyCode::Char('/') => {
+                let answer = self.filter.text().to_owned();
+                self.prompt = Some(Prompt { answer, ..Prompt::new(Question::Filter) });
+            }
+            KeyCode::Char('k') => self.ask(view, process, Question::Signal),
+            KeyCode::Char('r') => self.ask(view, process_or_thread, Question::Nice),
             KeyCode::Char('s') => self.sort_by_next(1),
             KeyCode::Char('S') => self.sort_by_next(Column::SORTS.len() - 1),
-            KeyCode::Char('r') => self.sort.reversed = !self.sort.reversed,
+            KeyCode::Char('R') => self.sort.reversed = !self.sort.reversed,
             KeyCode::Char('i') => self.idle = !self.idle,
             KeyCode::Char('p') => self.paused = !self.paused,
             KeyCode::Char('+' | '=') => self.set_period(self.period * 2),
@@ -139,8 +167,8 @@ impl Screen {
                 self.exceptions.clear();
             }
             KeyCode::Char(' ') | KeyCode::Enter => self.fold(view),
-            KeyCode::Up | KeyCode::Char('k') => self.select(view, |at, _| at.saturating_sub(1)),
-            KeyCode::Down | KeyCode::Char('j') => self.select(view, |at, _| at + 1),
+            KeyCode::Up => self.select(view, |at, _| at.saturating_sub(1)),
+            KeyCode::Down => self.select(view, |at, _| at + 1),
             KeyCode::PageUp => self.select(view, |at, page| at.saturating_sub(page)),
             KeyCode::PageDown => self.select(view, |at, page| at + page),
             KeyCode::Home => self.select(view, |_, _| 0),
@@ -148,6 +176,52 @@ impl Screen {
             _ => {}
         }
         None
+    }
+
+    /// Asks a question about the target in the selected row.
+    fn ask(
+        &mut self,
+        view: &View,
+        target: fn(&Program, Option<&Thread>) -> Option<Target>,
+        question: fn(Target) -> Question,
+    ) {
+        let rows = self.rows(view);
+        let key = self.place(&rows).map(|at| rows[at].key);
+        let Some((pid, tid)) = key else {
+            return self.report("select a row first, with Up or Down".into());
+        };
+        let program = view.programs.iter().find(|p| p.pid == pid);
+        let thread = |p: &Program| p.threads.iter().position(|t| Some(t.tid) == tid);
+        match program.and_then(|p| target(p, thread(p).map(|at| &p.threads[at]))) {
+            Some(target) => self.prompt = Some(Prompt::new(question(target))),
+            None => self.report("the process has ended, or /proc hides it".into()),
+        }
+    }
+
+    /// Handles a key of the answer to a question.
+    fn answer(&mut self, key: KeyCode) -> Option<Change> {
+        let mut prompt = self.prompt.take()?;
+        let is_filter = prompt.question == Question::Filter;
+        match prompt.key(key) {
+            Answer::Incomplete => {
+                if is_filter {
+                    self.filter = Filter::new(&prompt.answer);
+                }
+                self.prompt = Some(prompt);
+            }
+            Answer::Next(question) => self.prompt = Some(Prompt::new(question)),
+            Answer::Change(change) => return Some(change),
+            Answer::Message(line) => self.report(line),
+            Answer::Kept => {}
+            Answer::Cancelled if is_filter => self.filter = Filter::default(),
+            Answer::Cancelled => self.report("nothing is changed".into()),
+        }
+        None
+    }
+
+    /// Shows a line until the next key.
+    pub(crate) fn report(&mut self, line: String) {
+        self.message = Some(line);
     }
 
     fn sort_by_next(&mut self, step: usize) {
@@ -252,6 +326,10 @@ impl Screen {
         }
         if rows.is_empty() {
             let why = match self.named {
+                _ if !self.filter.text().is_empty() => {
+                    "No row contains the text of the filter. Esc removes the filter, i shows or \
+                     hides idle processes."
+                }
                 true => "All programs have ended. New processes with a given name appear; q quits.",
                 false => "None of your processes ran. i shows idle processes.",
             };
@@ -259,15 +337,50 @@ impl Screen {
         }
     }
 
-    pub(crate) fn foot(&self) -> Line<'static> {
-        let mut spans =
-            vec![Span::raw(if self.paused { "PAUSED, p continues  " } else { "? help  " })];
-        for part in &PARTS[..KNOWN] {
-            spans.push(Span::styled(part.glyph.to_string(), Style::new().fg(part.color)));
-            spans.push(Span::raw(format!(" {}  ", part.name)));
+    /// A question, a message, or the state of the view with the most important keys.
+    fn foot(&self) -> Line<'static> {
+        if let Some(prompt) = &self.prompt {
+            return prompt.line().into();
         }
-        Line::from(spans)
+        if let Some(message) = &self.message {
+            return printable(message).into();
+        }
+        let mut line = legend();
+        let state = match self.filter.text() {
+            _ if self.paused => "PAUSED, p continues  ".into(),
+            "" => "? help  ".into(),
+            text => format!("filter '{}', Esc removes it  ", printable(text)),
+        };
+        line.spans.insert(0, Span::raw(state));
+        line.push_span("/ filter  k kill  r renice  q quit");
+        line
     }
+}
+
+/// The process in a row, or the process of the thread in a row.
+fn process(program: &Program, thread: Option<&Thread>) -> Option<Target> {
+    let process = thread.map_or(&program.process, |t| &t.process);
+    let id = process.id?;
+    let first = program.threads.iter().find(|t| t.tid == id.tid);
+    let name = first.map_or(&program.name, |t| &t.name).clone();
+    Some(Target { id, is_thread: false, name })
+}
+
+/// The process or the thread in a row.
+fn process_or_thread(program: &Program, thread: Option<&Thread>) -> Option<Target> {
+    match thread {
+        Some(t) => Some(Target { id: t.id(), is_thread: true, name: t.name.clone() }),
+        None => process(program, None),
+    }
+}
+
+/// The parts of a bar.
+pub(crate) fn legend() -> Line<'static> {
+    let part = |part: &Part| {
+        let glyph = Span::styled(part.glyph.to_string(), Style::new().fg(part.color));
+        [glyph, Span::raw(format!(" {}  ", part.name))]
+    };
+    PARTS[..KNOWN].iter().flat_map(part).collect()
 }
 
 /// Whether cache misses of any thread are counted.
@@ -318,11 +431,12 @@ fn help(notes: &[String], frame: &mut Frame) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::Program;
+    use crate::process::Process;
     use crate::view::tests::{snapshot, thread, unknown_thread};
-    use corebeat_machine::ThreadSample;
+    use corebeat_machine::{ThreadId, ThreadSample};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use signal_hook::consts::SIGINT;
 
     fn view(programs: Vec<Vec<ThreadSample>>) -> View {
         let program = |(at, threads): (usize, Vec<ThreadSample>)| {
@@ -396,11 +510,11 @@ mod tests {
             drawn(&mut screen(), Some(&one), 80, 6),
             [
                 "2 CPUs: 1.25 busy, others 0.25  1 program, 1 thread  every 1 s  own CPU 0.2%",
-                "     ID   NAME            CPU%▾ TIME                  LOCK%  WAIT%  SPIN%  VOL/s",
-                "    100 ▾ program0         60.0 ██████████▒▒####--··   20.0   10.0    0.0     10",
-                "    101   worker           60.0 ██████████▒▒####--··   20.0   10.0    0.0     10",
+                "     ID USER       NAME            CPU%▾ TIME                  LOCK%  WAIT%  THR",
+                "    100 -        ▾ program0         60.0 ██████████▒▒####--··   20.0   10.0    1",
+                "    101            worker           60.0 ██████████▒▒####--··   20.0   10.0",
                 "",
-                "? help  █ user  x spinning  ▒ system  # lock  ~ park  - wait  · sleep",
+                "? help  █ user  x spinning  ▒ system  # lock  ~ park  - wait  · sleep  / filter",
             ]
         );
     }
@@ -478,7 +592,7 @@ mod tests {
         let mut screen = screen();
         press(&mut screen, &two, &[KeyCode::Down]);
         assert_eq!(screen.selected, Some(((200, None), 0)));
-        press(&mut screen, &two, &[KeyCode::Char('r')]);
+        press(&mut screen, &two, &[KeyCode::Char('R')]);
         drawn(&mut screen, Some(&two), 80, 24);
         assert_eq!(screen.selected, Some(((200, None), 3)));
     }
@@ -521,6 +635,144 @@ mod tests {
         assert!(lines.iter().any(|l| l.contains("note: no spin times")), "{lines:?}");
         assert!(lines[39].starts_with("PAUSED"));
         press(&mut screen, &two, &[KeyCode::Esc]);
-        assert_eq!(screen.key(KeyCode::Esc.into(), &two), Some(Request::Quit));
+        assert!(!screen.help);
+        assert_eq!(screen.key(KeyCode::Char('q').into(), &two), Some(Request::Quit));
+    }
+
+    fn text(screen: &mut Screen, view: &View, text: &str) {
+        text.chars().for_each(|c| press(screen, view, &[KeyCode::Char(c)]));
+    }
+
+    /// Two programs with processes, the second with a descendant.
+    fn processes() -> View {
+        let mut view = two_programs();
+        let process = |pid: i32, user: &str, command: &str| Process {
+            id: Some(ThreadId { tid: pid, start_ticks: 1 }),
+            user: Some(user.into()),
+            command: Some(command.into()),
+        };
+        let mut forked = Program::whole(
+            201,
+            &snapshot(vec![thread(201, 201, "forked", [0.0; 4])]).programs[0],
+            1_000_000_000,
+        );
+        view.programs[1].threads.append(&mut forked.threads);
+        for program in &mut view.programs {
+            for thread in &mut program.threads {
+                thread.process = match thread.pid {
+                    100 => process(100, "alice", "/bin/zero a\u{1b}[2J\n\u{202e}b"),
+                    200 => process(200, "systemd-network", "/bin/one"),
+                    _ => process(201, "bob", "/bin/forked"),
+                };
+            }
+            program.process = program.threads[0].process.clone();
+        }
+        view
+    }
+
+    #[test]
+    fn screen_shows_user_and_command_and_escapes_control_characters() {
+        let lines = drawn(&mut screen(), Some(&processes()), 160, 10);
+        let line = |name: &str| lines.iter().find(|l| l.contains(name)).unwrap();
+        assert!(lines[1].contains("ID USER       NAME") && lines[1].ends_with("COMMAND"));
+        assert!(line("▾ program0").starts_with("    100 alice    ▾ program0"));
+        assert!(line("▾ program0").ends_with("/bin/zero a\\u{1b}[2J\\n\\u{202e}b"));
+        assert!(line("▾ program1").starts_with("    200 systemd+ ▾ program1"));
+        assert!(line("  forked").starts_with("    201 bob        forked"), "of another process");
+        assert!(line("  forked").ends_with("/bin/forked"));
+        assert!(line("  worker").starts_with("    101            worker"), "as the row above");
+        // A narrow screen cuts the command line, and shows it if it determines the order.
+        let mut screen = screen();
+        press(&mut screen, &processes(), &[KeyCode::Char('S'); 2]);
+        let lines = drawn(&mut screen, Some(&processes()), 50, 10);
+        assert!(lines[1].ends_with("COMMAND▾") && lines[2].ends_with("/bin/one"), "{lines:?}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 50));
+        assert!(lines.iter().any(|line| line.ends_with("/bin/zero a\\")), "{lines:?}");
+    }
+
+    #[test]
+    fn screen_filter_hides_other_rows_until_esc() {
+        let view = processes();
+        let mut screen = screen();
+        let names = |screen: &Screen| -> Vec<String> {
+            screen.rows(&view).iter().map(|r| r.cells.name.to_owned()).collect()
+        };
+        let all = names(&screen);
+        assert_eq!(all.len(), 6);
+        text(&mut screen, &view, "/ALIC");
+        assert_eq!(names(&screen), ["program0", "worker", "main"], "the user, before Enter");
+        assert_eq!(drawn(&mut screen, Some(&view), 80, 10)[9], "filter: ALIC_");
+        press(&mut screen, &view, &[KeyCode::Backspace, KeyCode::Enter]);
+        assert!(drawn(&mut screen, Some(&view), 80, 10)[9].starts_with("filter 'ali', Esc"));
+        press(&mut screen, &view, &[KeyCode::Esc]);
+        assert_eq!(names(&screen), all);
+        text(&mut screen, &view, "//bin/f");
+        assert_eq!(names(&screen), ["program1", "forked"], "the command line of a thread");
+        press(&mut screen, &view, &[KeyCode::Esc]);
+        assert_eq!((names(&screen), &screen.prompt), (all, &None));
+        text(&mut screen, &view, "/nothing");
+        assert!(drawn(&mut screen, Some(&view), 80, 10)[2].starts_with("No row contains"));
+        // The question holds after the program's end, and its length is bounded.
+        (0..200).for_each(|_| text(&mut screen, &view, "x"));
+        drawn(&mut screen, Some(&View::default()), 80, 10);
+        assert_eq!(screen.filter.text().len(), 100);
+    }
+
+    fn target(tid: i32, is_thread: bool, name: &str) -> Target {
+        Target { id: ThreadId { tid, start_ticks: 1 }, is_thread, name: name.into() }
+    }
+
+    #[test]
+    fn screen_asks_for_signal_and_confirmation() {
+        let view = processes();
+        let mut screen = screen();
+        let foot = |screen: &mut Screen| drawn(screen, Some(&view), 80, 10)[9].clone();
+        text(&mut screen, &view, "k");
+        assert!(foot(&mut screen).starts_with("select a row first"));
+        // The second row is the thread 'other', which is the first of its process.
+        press(&mut screen, &view, &[KeyCode::Down, KeyCode::Down]);
+        text(&mut screen, &view, "ki");
+        assert_eq!(foot(&mut screen), "signal for process 200 (other), TERM if empty: i_");
+        // The target stays if its row disappears.
+        drawn(&mut screen, Some(&View::default()), 80, 10);
+        text(&mut screen, &view, "nt");
+        press(&mut screen, &view, &[KeyCode::Enter]);
+        assert_eq!(foot(&mut screen), "send SIGINT to process 200 (other)? y or n");
+        let change = Change::Signal(target(200, false, "other"), SIGINT);
+        assert_eq!(screen.key(KeyCode::Char('y').into(), &view), Some(Request::Carry(change)));
+        screen.report("done\u{1b}".into());
+        assert_eq!(foot(&mut screen), "done\\u{1b}");
+        press(&mut screen, &view, &[KeyCode::Home]);
+        assert!(foot(&mut screen).starts_with("? help"), "the message stays until a key");
+        text(&mut screen, &view, "k");
+        press(&mut screen, &view, &[KeyCode::Enter]);
+        assert!(foot(&mut screen).starts_with("send SIGTERM"), "the default");
+        press(&mut screen, &view, &[KeyCode::Enter]);
+        assert_eq!(foot(&mut screen), "nothing is changed");
+        text(&mut screen, &view, "kFOO");
+        press(&mut screen, &view, &[KeyCode::Enter]);
+        assert!(foot(&mut screen).starts_with("there is no signal 'FOO'"));
+    }
+
+    #[test]
+    fn screen_asks_for_a_nice_value_of_a_process_or_thread() {
+        let view = processes();
+        let mut screen = screen();
+        let mut change = |at: usize, keys: &str| {
+            press(&mut screen, &view, &[KeyCode::Home]);
+            press(&mut screen, &view, &vec![KeyCode::Down; at]);
+            text(&mut screen, &view, keys);
+            screen.key(KeyCode::Enter.into(), &view)
+        };
+        let nice = |target, nice| Some(Request::Carry(Change::Nice(target, nice)));
+        assert_eq!(change(0, "r5"), nice(target(200, false, "other"), 5), "all its threads");
+        assert_eq!(change(2, "r-20"), nice(target(201, true, "forked"), -20));
+        assert_eq!(change(4, "r0"), nice(target(101, true, "worker"), 0));
+        assert_eq!(change(0, "r77"), None);
+        assert!(drawn(&mut screen, Some(&view), 80, 10)[9].starts_with("'77' is no nice value"));
+        let hidden = two_programs();
+        press(&mut screen, &hidden, &[KeyCode::Home, KeyCode::Char('r')]);
+        assert!(drawn(&mut screen, Some(&hidden), 80, 10)[9].contains("has ended, or /proc"));
+        assert_eq!(screen.prompt, None);
     }
 }

@@ -1,5 +1,6 @@
 //! The processes to show: those that the user named, or all processes of the user.
 
+use crate::process::{Processes, owner};
 use crate::view::{Program, View};
 use corebeat_command::Failure;
 use corebeat_host::own_cpu_s;
@@ -7,7 +8,6 @@ use corebeat_linux::LinuxMachine;
 use corebeat_machine::{Machine, ProgramId, ProgramSample, Snapshot};
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 
 /// Bit of kernel threads in the ninth field of `/proc/PID/stat` (`PF_KTHREAD`).
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -25,20 +25,36 @@ pub(crate) struct Subjects {
     /// Processes that the search skips: processes of other users, hidden processes, and processes
     /// that ended and were not waited for.
     skipped: HashSet<i32>,
+    /// The user whose processes are shown if none is named. `None` for the processes of all users.
+    user: Option<u32>,
+    processes: Processes,
     own_cpu_s: f64,
 }
 
 impl Subjects {
-    /// Starts to observe the requested processes.
+    /// Starts to observe the requested processes; without a request those of `user`, by default of
+    /// this user.
     ///
     /// # Errors
-    /// A number or name belongs to no process, or a process is hidden.
-    pub(crate) fn new(requested: &[String], machine: &mut LinuxMachine) -> Result<Self, Failure> {
+    /// A number or name belongs to no process, a process is hidden, or the user does not exist.
+    pub(crate) fn new(
+        requested: &[String],
+        user: Option<&str>,
+        machine: &mut LinuxMachine,
+    ) -> Result<Self, Failure> {
+        let me = rustix::process::geteuid().as_raw();
+        let user = match user {
+            Some(text) => Some(user_number(text)?),
+            // Root is interested in all users.
+            None => Some(me).filter(|&me| me != 0),
+        };
         let mut subjects = Subjects {
             names: HashSet::new(),
             numbers: HashSet::new(),
             roots: BTreeMap::new(),
             skipped: HashSet::new(),
+            user,
+            processes: Processes::default(),
             own_cpu_s: 0.0,
         };
         for text in requested {
@@ -74,7 +90,7 @@ impl Subjects {
     /// Figures of a snapshot. Programs that have ended are part of it for the last time. Starts to
     /// observe new programs.
     pub(crate) fn figures(&mut self, machine: &mut LinuxMachine, snapshot: &Snapshot) -> View {
-        let programs: Vec<Program> = match self.are_named() {
+        let mut programs: Vec<Program> = match self.are_named() {
             true => {
                 let whole = |p: &ProgramSample| {
                     Some(Program::whole(*self.roots.get(&p.id)?, p, snapshot.span_ns))
@@ -83,6 +99,7 @@ impl Subjects {
             }
             false => Program::by_process(snapshot),
         };
+        self.processes.describe(&mut programs);
         let ended: Vec<ProgramId> =
             self.roots.keys().copied().filter(|&id| !machine.is_alive(id)).collect();
         for id in ended {
@@ -131,7 +148,7 @@ impl Subjects {
             // The name of a process may change; its owner hardly ever does.
             let (wanted, is_final) = match self.are_named() {
                 true => (has_name(pid, |name| self.names.contains(name)), false),
-                false => (is_own(pid), true),
+                false => (is_of(pid, self.user), true),
             };
             if (wanted && self.begin(pid, machine).is_err()) || (!wanted && is_final) {
                 self.skipped.insert(pid);
@@ -140,14 +157,21 @@ impl Subjects {
     }
 }
 
-/// Whether a process is not a kernel thread, and belongs to this user. For root, every user's
-/// processes count.
-fn is_own(pid: i32) -> bool {
-    let me = rustix::process::geteuid().as_raw();
-    let owner = fs::metadata(format!("/proc/{pid}")).map(|m| m.uid());
+/// The number of a user, from its name or number.
+fn user_number(text: &str) -> Result<u32, Failure> {
+    let number = corebeat_linux::user_id(text).or_else(|| text.parse().ok());
+    number.ok_or_else(|| {
+        Failure::usage(format!(
+            "there is no user '{text}'; write a name from 'getent passwd', or a number"
+        ))
+    })
+}
+
+/// Whether a process is not a kernel thread, and belongs to a user, or `user` is `None`.
+fn is_of(pid: i32, user: Option<u32>) -> bool {
     // A name may be any bytes.
     let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    owner.is_ok_and(|owner| me == 0 || me == owner)
+    owner(pid).is_some_and(|owner| user.is_none_or(|user| user == owner))
         && parse_flags(&String::from_utf8_lossy(&stat)).is_some_and(|f| f & KERNEL_THREAD == 0)
 }
 
@@ -233,10 +257,10 @@ mod tests {
             Sleeper(child)
         };
         let mut machine = LinuxMachine::new(corebeat_linux::Options::default()).unwrap();
-        assert!(Subjects::new(std::slice::from_ref(&name), &mut machine).is_err());
+        assert!(Subjects::new(std::slice::from_ref(&name), None, &mut machine).is_err());
         let mut first = start();
-        assert!(is_own(first.0.id() as i32));
-        let mut subjects = Subjects::new(std::slice::from_ref(&name), &mut machine).unwrap();
+        assert!(is_of(first.0.id() as i32, None));
+        let mut subjects = Subjects::new(std::slice::from_ref(&name), None, &mut machine).unwrap();
         let mut pids = || -> Vec<u32> {
             let snapshot = machine.observe().unwrap();
             let view = subjects.figures(&mut machine, &snapshot);
@@ -253,8 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn is_own_holds_for_this_process_and_not_for_a_missing_one() {
-        assert!(is_own(std::process::id() as i32));
-        assert!(!is_own(i32::MAX));
+    fn processes_belong_to_their_user() {
+        let (own, me) = (std::process::id() as i32, rustix::process::geteuid().as_raw());
+        assert!(is_of(own, None) && is_of(own, Some(me)) && !is_of(own, Some(me + 1)));
+        assert!(!is_of(i32::MAX, None));
+        assert_eq!(user_number("root").unwrap(), 0);
+        assert_eq!(user_number("60001").unwrap(), 60_001);
+        let refused = user_number("no such user").unwrap_err();
+        assert!(refused.to_string().contains("there is no user 'no such user'"));
     }
 }

@@ -1,6 +1,9 @@
 //! The figures of one observation: programs with their sums, and their threads.
 
-use corebeat_machine::{Counters, CpuId, ProgramSample, Snapshot, ThreadSample, TimeShares};
+use crate::process::Process;
+use corebeat_machine::{
+    Counters, CpuId, ProgramSample, Snapshot, ThreadId, ThreadSample, TimeShares,
+};
 use serde::Serialize;
 
 /// One observation. The book's page `top.md` explains each field.
@@ -23,6 +26,9 @@ pub(crate) struct View {
 pub(crate) struct Program {
     pub(crate) pid: i32,
     pub(crate) name: String,
+    /// The first process.
+    #[serde(flatten)]
+    pub(crate) process: Process,
     #[serde(flatten)]
     pub(crate) figures: Figures,
     pub(crate) threads: Vec<Thread>,
@@ -31,12 +37,22 @@ pub(crate) struct Program {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Thread {
     pub(crate) tid: i32,
+    #[serde(skip)]
+    pub(crate) start_ticks: u64,
     pub(crate) pid: i32,
     pub(crate) name: String,
+    #[serde(flatten)]
+    pub(crate) process: Process,
     pub(crate) cpu: Option<CpuId>,
     pub(crate) span_s: f64,
     #[serde(flatten)]
     pub(crate) figures: Figures,
+}
+
+impl Thread {
+    pub(crate) fn id(&self) -> ThreadId {
+        ThreadId { tid: self.tid, start_ticks: self.start_ticks }
+    }
 }
 
 /// Figures of a thread, or of all threads of a program together.
@@ -74,13 +90,16 @@ impl Program {
         let figures = Figures::of(threads.iter().copied(), span_ns);
         let thread = |t: &&ThreadSample| Thread {
             tid: t.id.tid,
+            start_ticks: t.id.start_ticks,
             pid: t.pid,
             name: t.name.clone(),
+            process: Process::default(),
             cpu: t.cpu,
             span_s: t.span_ns as f64 / 1e9,
             figures: Figures::of(std::iter::once(*t), span_ns),
         };
-        Program { pid, name, figures, threads: threads.iter().map(thread).collect() }
+        let threads = threads.iter().map(thread).collect();
+        Program { pid, name, process: Process::default(), figures, threads }
     }
 
     /// A program of the machine. `pid` is its first process.
@@ -113,7 +132,7 @@ impl Program {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use corebeat_machine::{ProgramId, ThreadId};
+    use corebeat_machine::ProgramId;
 
     /// A thread that was observed for a second. `shares` are user, system, lock and wait; the rest
     /// is sleep.

@@ -40,17 +40,20 @@ impl Failure {
     /// Prints the line on standard error and returns the exit status. Control characters in the
     /// line (file names may contain them) are escaped.
     pub fn report(&self) -> ExitCode {
-        print_error(format_args!("corebeat: {}\n", self.printable()));
+        print_error(format_args!("corebeat: {}\n", printable(&self.line)));
         ExitCode::from(self.status)
     }
+}
 
-    fn printable(&self) -> String {
-        let escape = |c: char| match c.is_control() {
-            true => c.escape_debug().to_string(),
-            false => c.to_string(),
-        };
-        self.line.chars().map(escape).collect()
-    }
+/// A text in which control characters are escaped, and so are the characters that change the
+/// direction of the text around them.
+pub fn printable(text: &str) -> String {
+    let is_safe = |c: char| {
+        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}');
+        !c.is_control() && !turns && !matches!(c, '\u{2066}'..='\u{2069}')
+    };
+    let escape = |c: char| if is_safe(c) { c.to_string() } else { c.escape_debug().to_string() };
+    text.chars().map(escape).collect()
 }
 
 impl fmt::Display for Failure {
@@ -114,6 +117,6 @@ mod tests {
     #[test]
     fn failure_prints_one_line() {
         let failure = Failure::usage("cannot open a\nb\u{1b}[2J: no such file");
-        assert_eq!(failure.printable(), "cannot open a\\nb\\u{1b}[2J: no such file");
+        assert_eq!(printable(&failure.line), "cannot open a\\nb\\u{1b}[2J: no such file");
     }
 }

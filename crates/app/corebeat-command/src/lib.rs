@@ -46,7 +46,7 @@ mod policy;
 mod shutdown;
 mod terminal;
 
-pub use failure::{Done, Failure, end_on_broken_pipe, print, print_error};
+pub use failure::{Done, Failure, end_on_broken_pipe, print, print_error, printable};
 pub use input::read_text;
 pub use output::{Output, require_distinct};
 pub use policy::policy_parser;

@@ -195,7 +195,7 @@ pub(super) fn change(thread: ThreadId, to: &Setting) -> io::Result<Option<Settin
 /// Repairs a change that hit another thread: the intended thread ended during the change, and its
 /// number may have been reused. The other thread gets the value of the first thread of its process
 /// or of its parent process, which is most likely its original value.
-pub(super) fn repair(tid: i32, own: &Setting) {
+pub(crate) fn repair(tid: i32, own: &Setting) {
     let model = match process_of(tid) {
         Ok(Some(process)) if process.tid != tid => Some(process.tid),
         _ => parent(tid),

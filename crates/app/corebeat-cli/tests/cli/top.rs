@@ -1,13 +1,15 @@
 //! `corebeat top` from the command line and on a terminal.
 
-use crate::{Running, assert_refused, command, corebeat, stdout, until};
-use rustix::process::Signal;
+use crate::{
+    COREBEAT, Running, assert_refused, command, command_of, corebeat, is_root, stdout, until,
+};
+use rustix::process::{Pid, Signal, getpriority_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,6 +100,13 @@ fn top_json_contains_the_shares_of_each_thread() {
         assert!(lock > 0.9 && share("park", "park").unwrap() > 0.9, "{program}");
         assert!(share("sleep", "sleep").unwrap() > 0.9, "{program}");
     }
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    let user = Command::new("id").args(["-un"]).output().unwrap();
+    let user = if user.status.success() { stdout(&user).trim().to_owned() } else { uid };
+    for row in [program, thread(program, "compute")] {
+        assert_eq!(row["user"], user);
+        assert!(row["command"].as_str().unwrap().ends_with("--exact --nocapture"), "{row}");
+    }
     assert!(seen["span_s"].as_f64().unwrap() >= 1.0);
     assert!(seen["cpus"].as_u64().unwrap() >= 1);
 }
@@ -175,6 +184,11 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn start(args: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        OnTerminal::of(&mut command(folder.path(), &[&["top"], args].concat()))
+    }
+
+    fn of(top: &mut Command) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let ours = openpt(flags).unwrap();
         unlockpt(&ours).unwrap();
@@ -182,8 +196,6 @@ impl OnTerminal {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&theirs, size).unwrap();
         let copy = || Stdio::from(theirs.try_clone().unwrap());
-        let folder = tempfile::tempdir().unwrap();
-        let mut top = command(folder.path(), &[&["top"], args].concat());
         let child = Running::start(top.stdin(copy()).stdout(copy()).stderr(copy()));
         OnTerminal { child, terminal: File::from(ours), text: String::new() }
     }
@@ -197,6 +209,13 @@ impl OnTerminal {
                 _ => panic!("'{wanted}' is not in {:?}", self.text),
             }
         }
+    }
+
+    /// Presses keys, and reads until the new output contains a text.
+    fn press(&mut self, keys: &str, wanted: &str) {
+        self.text.clear();
+        self.terminal.write_all(keys.as_bytes()).unwrap();
+        self.until(wanted);
     }
 
     fn end(mut self) -> ExitStatus {
@@ -243,4 +262,97 @@ fn top_ends_when_its_terminal_is_closed() {
     top.until("CPUs:");
     top.terminal = File::open("/dev/null").unwrap();
     assert_eq!(top.end().signal(), Some(Signal::HUP.as_raw()));
+}
+
+#[test]
+fn top_filters_rows_by_text_and_processes_by_user() {
+    let child = Threads::start();
+    let names = |args: &[&str]| -> Vec<String> {
+        let seen = json(&[args, &["--json", "--period", "50"]].concat());
+        let programs = seen["programs"].as_array().unwrap().iter();
+        programs.map(|p| p["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let name = child.name();
+    assert_eq!(names(&["--filter", &name.to_uppercase()]), [&*name]);
+    assert!(names(&["--filter", "threads_of_a_child"]).contains(&name), "its command line");
+    assert!(names(&["--filter", "no such text"]).is_empty());
+    let uid = rustix::process::geteuid().as_raw();
+    assert!(names(&["--user", &uid.to_string()]).contains(&name));
+    assert!(!names(&["--user", "60001"]).contains(&name));
+    let seen = json(&["--json", "--period", "50", "--filter", "comp", &child.pid().to_string()]);
+    let threads = seen["programs"][0]["threads"].as_array().unwrap();
+    // The command line of the child contains no such text.
+    assert_eq!((threads.len(), &threads[0]["name"]), (1, &Value::from("compute")));
+    let text = stdout(&corebeat(&["top", "--period", "50", "--filter", &name]));
+    assert!(text.contains("COMMAND") && text.contains(&format!("▸ {name}")), "{text}");
+    assert_refused(&corebeat(&["top", "--once", "--user", "no such user"]), 2, "there is no user");
+    let both = corebeat(&["top", "--once", "--user", "root", &name]);
+    assert_eq!(both.status.code(), Some(2));
+}
+
+fn nice(tid: i32) -> i32 {
+    getpriority_process(Pid::from_raw(tid)).unwrap()
+}
+
+#[test]
+fn top_sets_the_nice_value_of_all_threads_and_ends_the_process() {
+    let mut child = Threads::start();
+    let mut top = OnTerminal::start(&[&child.pid().to_string()]);
+    top.until("compute");
+    let threads = std::fs::read_dir(format!("/proc/{}/task", child.pid())).unwrap();
+    let threads: Vec<i32> =
+        threads.map(|t| t.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
+    assert!(threads.len() > 3, "{threads:?}");
+    top.terminal.write_all(b"\x1b[Br19\r").unwrap();
+    until(|| threads.iter().all(|&tid| nice(tid) == 19));
+    top.terminal.write_all(b"k\ry").unwrap();
+    let mut status = None;
+    until(|| {
+        // Not `wait`, which closes the standard input of the child, and so ends the child.
+        status = child.0.0.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().signal(), Some(Signal::TERM.as_raw()));
+    top.terminal.write_all(b"q").unwrap();
+    assert_eq!(top.end().code(), Some(0));
+}
+
+#[test]
+fn top_reports_a_process_that_ends_before_the_confirmation() {
+    let mut child = Threads::start();
+    let mut top = OnTerminal::start(&[&child.pid().to_string()]);
+    top.until("compute");
+    // The terminal library skips cells that have the right character already. No character of these
+    // words is at the place of the same character in the line before.
+    top.press("\u{1b}[Bk\r", "SIGTERM");
+    crate::signal(&child.0.0, Signal::KILL);
+    child.0.0.wait().unwrap();
+    top.press("y", "ended");
+}
+
+#[test]
+fn top_without_privileges_changes_no_process_of_another_user() {
+    if !is_root() {
+        println!("left out: only root can start a process of another user");
+        return;
+    }
+    let mut child = Threads::start();
+    let before = nice(child.pid());
+    let (folder, nobody) = (tempfile::tempdir().unwrap(), 60_001);
+    std::os::unix::fs::chown(folder.path(), Some(nobody), Some(nobody)).unwrap();
+    // The executable may be in a folder that only root can read.
+    let copy = folder.path().join("corebeat");
+    std::fs::copy(COREBEAT, &copy).unwrap();
+    let pid = child.pid().to_string();
+    let mut top = command_of(&copy, folder.path(), &["top", &pid]);
+    let mut top = OnTerminal::of(top.uid(nobody).gid(nobody));
+    top.until("compute");
+    // The terminal library skips cells that have the right character already. No character of these
+    // words is at the place of the same character in the line before.
+    top.press("\u{1b}[Bk\r", "SIGTERM");
+    top.press("y", "permission");
+    top.press("r", "value");
+    top.press("19\r", "permiss");
+    assert!(child.0.0.try_wait().unwrap().is_none());
+    assert_eq!(nice(child.pid()), before);
 }
