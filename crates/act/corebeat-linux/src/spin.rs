@@ -385,6 +385,9 @@ fn open_plain(path: &Path) -> std::io::Result<File> {
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
+mod corpus;
+
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
     use std::arch::asm;

@@ -25,10 +25,11 @@
 //!    instruction boundaries are correct.
 //! 3. The *cycle* is the shortest path back to the sampled instruction that writes no memory
 //!    outside the frame, calls no function and makes no system call. The frame is the memory at
-//!    constant distances above the stack pointer, or below the frame pointer: compilers keep the
+//!    constant distances from the stack pointer, or below the frame pointer: compilers keep the
 //!    variables of a function there at `-O0`, and `volatile` variables always. An idempotent atomic
 //!    operation (xchg, cmpxchg, or, and, bts, btr: test-and-set locks, fences) does not count as a
-//!    write. Without a cycle, the code computes.
+//!    write. An xchg is a write nevertheless if the cycle does not use the value that the xchg
+//!    reads: it stores a result. Without a cycle, the code computes.
 //! 4. A cycle with a PAUSE waits. This covers back-off loops that read no memory.
 //! 5. Otherwise the analysis connects each instruction of the cycle to those whose results it uses,
 //!    including those of the previous iteration. A circular dependency is a value carried from
@@ -42,10 +43,15 @@
 //!    counter waits only if every instruction of the loop is on such a cycle: `for i { if
 //!    (*enabled) work(i) }` has an idle cycle, and does not wait.
 //!
-//! Not detected: loops that call functions (debug builds), and loops longer than [`REACH_BYTES`] to
-//! either side. Loops that call `sched_yield` count as system time. A loop that only polls `rdtsc`
-//! waits for time, not for a thread, and does not count as spinning, unless it has a PAUSE. The
-//! first, successful attempt of a test-and-set lock looks like a later attempt; it is short.
+//! `corpus.rs` samples loops that gcc and clang compile at four levels: 99% of the samples of
+//! waiting loops are detected, and none of those of computing loops.
+//!
+//! Not detected: loops that call functions (debug builds), loops of clang at `-O0` that keep a
+//! condition in the frame (the shortest path of 3 skips their load), and loops longer than
+//! [`REACH_BYTES`] to either side. Loops that call `sched_yield` count as system time. A loop
+//! that only polls `rdtsc` waits for time, not for a thread, and does not count as spinning,
+//! unless it has a PAUSE. The first, successful attempt of a test-and-set lock looks like a later
+//! attempt; it is short.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, InstructionInfo, InstructionInfoFactory, Mnemonic,
@@ -58,6 +64,10 @@ pub(crate) const REACH_BYTES: u64 = 256;
 
 /// Number of instructions that are followed.
 const INSTRUCTIONS_MAX: usize = 96;
+
+/// Number of bytes below the stack pointer that a function may use without moving the pointer, by
+/// the System V ABI of x86-64.
+const RED_ZONE_BYTES: i64 = 128;
 
 /// Storage through which instructions pass values: a register (whole), one processor flag, or
 /// memory in the frame, at a constant distance from the stack pointer or the frame pointer.
@@ -77,10 +87,12 @@ impl Place {
     fn in_frame(memory: &UsedMemory) -> Option<Place> {
         let offset = memory.displacement() as i64;
         let base = memory.base();
-        // Below the stack pointer are the return addresses of calls and the values of pushes, above
-        // the frame pointer the arguments of callers.
-        let inside =
-            (base == Register::RSP && offset >= 0) || (base == Register::RBP && offset < 0);
+        let inside = match base {
+            Register::RSP => offset >= -RED_ZONE_BYTES,
+            // The arguments of callers are above the frame pointer.
+            Register::RBP => offset < 0,
+            _ => false,
+        };
         (inside && memory.index() == Register::None).then_some(Place::Frame { base, offset })
     }
 }
@@ -126,6 +138,8 @@ struct Step {
     writes: Vec<Access>,
     /// Whether the results come from memory only (failed atomic operations).
     result_is_memory: bool,
+    /// Whether the instruction exchanges a register with memory.
+    exchanges: bool,
 }
 
 /// Returns whether the code around `ip` waits for another thread. `code` starts at address `start`.
@@ -239,6 +253,7 @@ fn step(instruction: &iced_x86::Instruction, factory: &mut InstructionInfoFactor
         loads,
         reads,
         writes,
+        exchanges: loads && mnemonic == Mnemonic::Xchg,
         result_is_memory: loads && matches!(mnemonic, Mnemonic::Xchg | Mnemonic::Cmpxchg),
     }
 }
@@ -410,6 +425,10 @@ fn judge(steps: &[Step], cycle: &[usize]) -> Verdict {
         })
         .collect();
 
+    let is_used = |i: usize| uses.iter().flatten().any(|&(from, _)| from == i);
+    if (0..cycle.len()).any(|i| cycle[i].exchanges && !is_used(i)) {
+        return Verdict::Works;
+    }
     let carried: Vec<usize> = (0..cycle.len()).filter(|&i| is_self_dependent(i, &inputs)).collect();
     if carried.iter().any(|&i| !cycle[i].counts) {
         return Verdict::Works;
@@ -636,6 +655,10 @@ mod tests {
         counted_spin_with_counter_in_the_frame_waits => // parsec_barrier_wait, gcc -O3
             "jmp 3f; 2: mov rax, [rsp + 8]; add rax, 1; mov [rsp + 8], rax; mov edx, [rbp + 96]; \
              test edx, edx; je 4f; 3: mov r13, [rsp + 8]; cmp r13, 35000; jbe 2b; 4:";
+        counted_spin_with_counter_in_the_red_zone_waits => // gcc -O1, a leaf function
+            "jmp 3f; 2: mov rax, [rsp - 8]; add rax, 1; mov [rsp - 8], rax; \
+             3: mov eax, [rip + 64]; test eax, eax; jne 4f; mov rax, [rsp - 8]; cmp rax, 999; \
+             jbe 2b; 4:";
         counted_spin_without_optimisation_waits => // gcc -O0
             "jmp 3f; 2: add dword ptr [rbp - 4], 1; 3: mov rax, [rbp - 24]; mov eax, [rax]; \
              test eax, eax; jne 4f; cmp dword ptr [rbp - 4], 999; jle 2b; 4:";
@@ -685,6 +708,9 @@ mod tests {
             "2: inc rcx; mov rax, rcx; imul rax, rax; cmp rax, [rdi]; jb 2b";
         atomic_additions_compute => "2: lock inc qword ptr [rdi]; dec rcx; jne 2b";
         atomic_tickets_compute => "2: mov eax, 1; lock xadd [rdi], eax; cmp eax, 100; jl 2b";
+        atomic_store_of_a_result_computes =>
+            "2: xor ecx, ecx; 3: cmp dword ptr [rdi + rcx], 0; je 4f; inc rcx; jmp 3b; \
+             4: mov eax, edx; xchg eax, [rsi]; jmp 2b";
         exchange_of_a_growing_number_computes =>
             "2: inc ecx; mov eax, ecx; xchg eax, [rdi]; test eax, eax; jne 2b";
         delay_with_counter_in_the_frame_computes =>
