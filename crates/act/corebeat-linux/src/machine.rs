@@ -9,7 +9,7 @@ mod watched;
 use crate::counter::Counting;
 use crate::file::{self, Buffer};
 use crate::process::{self, Process};
-use crate::program::{Program, Reader};
+use crate::program::{Program, Reader, Since};
 use crate::thread::{Thread, now_ns, ticks_per_s};
 use crate::{Allowance, Error, Started, TeamChannel, topology};
 use actuators::Actuators;
@@ -201,6 +201,20 @@ impl LinuxMachine {
     pub fn signal(&self, program: ProgramId, signal: i32) {
         let program = self.watched.programs.get(&program);
         program.into_iter().flat_map(|p| &p.processes).for_each(|p: &Process| p.signal(signal));
+    }
+
+    /// Kills every process of the program, also those that it has started since the last
+    /// observation, and their children that start meanwhile.
+    pub fn kill(&mut self, program: ProgramId) {
+        /// Number of searches, for programs that start processes without end.
+        const SEARCHES_MAX: u32 = 16;
+        for _ in 0..SEARCHES_MAX {
+            let found = self.watched.walk_over(&[program], Since::Now, &mut self.reader);
+            self.signal(program, libc::SIGKILL);
+            if found.values().all(Vec::is_empty) {
+                break;
+            }
+        }
     }
 
     /// Returns requested features that are not available here, and errors so far; one line each.

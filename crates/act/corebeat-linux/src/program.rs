@@ -37,7 +37,7 @@ impl Reader {
 /// Start of accounting for threads that are found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Since {
-    /// Now: the program ran before it was watched.
+    /// Now: the program ran before it was watched. The search reads all threads, also quiet ones.
     Now,
     /// The start of the thread, or this time on the monotonic clock if that is later.
     Birth(u64),
@@ -159,8 +159,10 @@ impl Program {
             let pid = process.id.tid;
             let mut tids = process::threads(pid);
             found.extend(tids.iter().filter_map(|&tid| self.add_thread(place, tid, since, reader)));
-            let threads = &self.processes[place].threads;
-            tids.retain(|tid| !threads.get(tid).is_some_and(Thread::is_quiet));
+            if let Since::Birth(_) = since {
+                let threads = &self.processes[place].threads;
+                tids.retain(|tid| !threads.get(tid).is_some_and(Thread::is_quiet));
+            }
             let children = children.of(pid, &tids);
             // Ignore children of a later process with this number.
             if self.processes[place].is_alive() {

@@ -48,7 +48,9 @@ mod undo;
 use crate::Error;
 use crate::thread::now_ns;
 use corebeat_machine::{RegionSample, TeamSample};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, open};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, linkat, open,
+};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Pid, geteuid, getpid, test_kill_process};
@@ -57,7 +59,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -452,38 +454,32 @@ fn threads_lowered(current: Option<&OsStr>, cpus: usize) -> Option<String> {
 /// unallocated memory of a full file system would be killed.
 fn channel_file(dir: &Path) -> io::Result<(PathBuf, OwnedFd)> {
     let mut number = now_ns();
+    // The file gets its name last: a process that is killed before (by a limit of file sizes, for
+    // example) leaves nothing.
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let file = open(dir, flags, Mode::RUSR | Mode::WUSR)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    fallocate(&file, FallocateFlags::empty(), 0, LEN as u64)?;
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
     loop {
         let path = dir.join(format!("{CHANNEL_PREFIX}{}-{number:x}", getpid().as_raw_nonzero()));
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = match open(&path, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => file,
-            Err(Errno::EXIST) => {
-                number = number.wrapping_add(1);
-                continue;
-            }
+        match linkat(CWD, &*unnamed, CWD, &path, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => return Ok((path, file)),
+            Err(Errno::EXIST) => number = number.wrapping_add(1),
             Err(e) => return Err(e.into()),
-        };
-        let prepared = flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .and_then(|()| fallocate(&file, FallocateFlags::empty(), 0, LEN as u64));
-        if let Err(e) = prepared {
-            let _ = fs::remove_file(&path);
-            return Err(e.into());
         }
-        return Ok((path, file));
     }
 }
 
 /// Removes channels of killed owners, and permits programs the sizes that they request. Their
 /// journals may be lost: a boot invalidates a journal, but keeps a file on disk.
 ///
-/// Only the lock decides: an owner holds the lock from before the file has its length to its own
+/// Only the lock decides: an owner holds the lock from before the file has its name to its own
 /// end. The time of the last renewal may be of another boot.
 fn sweep(dir: &Path) {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries.filter(|e| e.file_name().as_bytes().starts_with(CHANNEL_PREFIX.as_bytes()))
     {
-        // An empty file, which is being created at this moment, is refused.
         let Ok(Some((map, file))) = undo::open_file(&entry.path()) else { continue };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             map.channel().set_size_of_all(None);

@@ -138,6 +138,10 @@ mod tests {
         // A second command: the shell does not replace itself.
         group.add(sleep.args(["-c", "sleep 600; true"]).arg(odd));
         let mut child = sleep.spawn().unwrap();
+        // The kernel sets the command line after the event that ends `spawn`.
+        while std::fs::read(format!("/proc/{}/cmdline", child.id())).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
         let id = process_id(child.id() as i32).unwrap();
         let mut processes = Processes::default();
         let mut programs = program(sample(id, 1.0));

@@ -124,7 +124,7 @@ impl Supervisor {
             children.iter_mut().map(|child| &mut child.started).collect();
         if let Err(e) = Started::release_all(&mut started) {
             // Without this, the programs that have just started would run unobserved.
-            self.signal(libc::SIGKILL);
+            self.kill_all();
             return Err(e.into());
         }
         // Among many runnable threads, samples and observations would come late.
@@ -163,10 +163,12 @@ impl Supervisor {
         self.control.clock().end_request().map(ExitStatus::from_raw)
     }
 
-    /// Sends a signal to all programs, by libc's number.
-    fn signal(&mut self, signal: i32) {
-        let ids: Vec<ProgramId> = self.control.clock().children.iter().map(|c| c.id).collect();
-        ids.into_iter().for_each(|id| self.machine().signal(id, signal));
+    fn ids(&mut self) -> Vec<ProgramId> {
+        self.control.clock().children.iter().map(|child| child.id).collect()
+    }
+
+    fn kill_all(&mut self) {
+        self.ids().into_iter().for_each(|id| self.machine().kill(id));
     }
 
     /// Ends all programs that still run: by SIGTERM, and by SIGKILL after half a second.
@@ -174,7 +176,7 @@ impl Supervisor {
     /// # Errors
     /// The end of a program was lost.
     pub fn terminate(&mut self) -> Result<(), Error> {
-        self.signal(libc::SIGTERM);
+        self.ids().into_iter().for_each(|id| self.machine().signal(id, libc::SIGTERM));
         let clock = self.control.clock();
         let deadline_ns = now_ns() + GRACE_NS;
         while !clock.is_over() && now_ns() < deadline_ns {
@@ -188,7 +190,7 @@ impl Supervisor {
 
     /// Kills all programs that still run.
     fn kill(&mut self) -> Result<(), Error> {
-        self.signal(libc::SIGKILL);
+        self.kill_all();
         let children = self.control.clock().children.iter_mut();
         let running = children.filter(|child| child.end.is_none());
         let ended = running.map(|child| child.started.wait().map(drop));

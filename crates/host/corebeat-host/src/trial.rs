@@ -248,7 +248,7 @@ impl Trials for HostTrials<'_> {
         // However the trial ended: its programs must not disturb the next trial.
         let cleared = self.supervisor.clear();
         if let Some(feeder) = feeder {
-            self.supervisor.machine().signal(feeder, libc::SIGKILL);
+            self.supervisor.machine().kill(feeder);
             self.supervisor.machine().unwatch(feeder);
         }
         let result = result?;

@@ -5,7 +5,7 @@ use corebeat_machine::Target;
 use corebeat_machine::TimeShares;
 use corebeat_test_group::TestGroup;
 use std::collections::HashSet;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, mpsc};
 use std::thread::sleep;
@@ -17,7 +17,7 @@ struct Running(Child, TestGroup);
 impl Running {
     fn shell(script: &str) -> Self {
         let (group, mut shell) = (TestGroup::new(), Command::new("sh"));
-        shell.args(["-c", script]).stdin(std::process::Stdio::piped());
+        shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
         Running(group.add(&mut shell).spawn().unwrap(), group)
     }
 
@@ -50,6 +50,30 @@ fn until(machine: &mut LinuxMachine, mut right: impl FnMut(&Snapshot) -> bool) -
 
 fn tid() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+#[test]
+fn kill_ends_processes_that_started_after_the_last_observation() {
+    let mut program = Running::shell("read line; sleep 600 & echo $!; wait");
+    let mut machine = machine();
+    let id = machine.watch(program.pid()).unwrap();
+    machine.observe().unwrap();
+    std::io::Write::write_all(&mut program.0.stdin.take().unwrap(), b"\n").unwrap();
+    let mut child = String::new();
+    let output = program.0.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut child).unwrap();
+    machine.kill(id);
+    // The new parent may not wait for the child.
+    let lives = || {
+        let stat = crate::file::read_text(format!("/proc/{}/stat", child.trim()));
+        let text = stat.unwrap_or_default();
+        crate::thread::parse_stat(&text).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+    };
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while lives() {
+        assert!(std::time::Instant::now() < until, "the child still runs");
+        std::thread::yield_now();
+    }
 }
 
 /// Waits until the machine, which watches no other program, has found a child of this program.

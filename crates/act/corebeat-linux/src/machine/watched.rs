@@ -73,7 +73,7 @@ impl Watched {
     }
 
     /// Finds new threads and processes of these programs by walking over the known ones.
-    fn walk_over(
+    pub(super) fn walk_over(
         &mut self,
         ids: &[ProgramId],
         since: Since,
