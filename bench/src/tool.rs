@@ -23,7 +23,7 @@ pub(crate) struct Tool {
     pub(crate) origin: Origin,
 }
 
-/// Where the user gets a tool.
+/// The source from which the user gets a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A program of this Debian package.

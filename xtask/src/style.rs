@@ -117,7 +117,7 @@ fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
-/// The forbidden word that opens a sentence in a line. Questions are left alone; `continues` says
+/// The forbidden word that opens a sentence in a line. Questions are exempt; `continues` states
 /// that the line before it did not end a sentence.
 fn opening(text: &str, continues: bool) -> Option<&'static str> {
     if text.contains('?') || text.trim_start().starts_with(['#', '|']) {

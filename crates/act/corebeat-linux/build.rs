@@ -8,7 +8,7 @@ fn main() {
     println!("cargo::rerun-if-changed=preload");
     let out = Path::new(&env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("team.so");
     let mut command = cc::Build::new().warnings(false).get_compiler().to_command();
-    // Without the C library, so that the file asks for no version of it. libgcc has the atomics
+    // Without the C library, so that the file requires no version of it. libgcc has the atomics
     // that gcc calls out of line on some processors.
     command
         .args([

@@ -169,7 +169,7 @@ static int search_data(struct dl_phdr_info *object, size_t size, void *data) {
 }
 
 /* In static loops of gcc, every thread reads the size of the team to compute its share; the program
- * itself does not learn the size. Such a call has a recognisable form: only the stack is written
+ * itself does not read the size. Such a call has a recognisable form: only the stack is written
  * before the thread number is read. Any other call counts as a call by the program, which is the
  * safe side, and so does every call on a processor other than x86-64. */
 #if defined __x86_64__
@@ -738,7 +738,7 @@ EXPORT void __kmpc_fork_call(void *loc, int argc, void *fn, ...) {
     leave(&span);
 }
 
-/* ---- What the program asks, and so may rely on -------------------------------------------------------------------- */
+/* ---- Sizes that the program reads, and so may rely on ------------------------------------------------------------- */
 
 /* Calls by the runtime itself do not count. */
 static int is_inside(struct runtime *rt, uintptr_t caller) {

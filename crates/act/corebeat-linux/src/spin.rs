@@ -1,11 +1,11 @@
 //! Detecting threads that spin, by samples of the instruction pointer and analysis of the code.
 //!
-//! A thread that waits in a loop looks busy to every counter of the kernel. The sampler reads the
+//! Every counter of the kernel counts a thread that waits in a loop as busy. The sampler reads the
 //! instruction pointers of running threads many times per second, and analyses the code there:
 //! `code.rs` defines what counts as waiting. Each address is analysed once and cached. The share of
 //! spinning samples of a thread, times its share of user time, is its spin time.
 //!
-//! # What it costs
+//! # Cost
 //!
 //! The kernel starts and stops the sampling clock of a thread at each switch. Measured on two
 //! virtual CPUs with two threads that wake each other 300,000 times per second, Linux 6.18, in

@@ -62,7 +62,7 @@ impl Claims {
     }
 
     /// Takes CPUs whose release deadline has passed. An event for an earlier request, which the
-    /// program has met, has no effect.
+    /// program has fulfilled, has no effect.
     pub(crate) fn take_overdue(&mut self, kernel: &mut Kernel, program: usize) {
         if self.claims[program].deadline == Some(kernel.now()) {
             self.claims[program].deadline = None;

@@ -77,7 +77,7 @@ pub(crate) enum Kind {
     Lock,
     /// A lock that threads acquire in order of arrival, and spin for.
     Ticket,
-    /// The number of threads that meet.
+    /// The number of threads that wait for each other.
     Barrier(u32),
     Condition,
     /// The point where the threads of a team wait for the next region.

@@ -20,7 +20,8 @@ use std::ops::Range;
 pub(crate) struct ThreadTeam {
     /// Its threads among all threads; the first one forks.
     threads: Range<usize>,
-    /// Where the other threads wait for a region, and the first for the end of a region.
+    /// The point at which the other threads wait for a region, and the first for the end of a
+    /// region.
     start: ObjectId,
     join: ObjectId,
     /// Its shared loops.

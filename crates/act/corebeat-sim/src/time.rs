@@ -17,7 +17,7 @@ pub(crate) fn ns(value: f64, unit: f64) -> u64 {
     (value * unit).round() as u64
 }
 
-/// Checks a time in units of `unit_s` seconds. The error says which values are valid.
+/// Checks a time in units of `unit_s` seconds. The error states the valid values.
 pub(crate) fn check(name: &str, value: f64, unit_s: f64, least: Least) -> Result<(), String> {
     let (is_least, from) = match least {
         Least::Zero => (value >= 0.0, "from 0"),

@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn disturbed_run_is_repeated_and_noted() {
-        // The second run of `a` meets a burst of load; its repetition does not.
+        // A burst of load disturbs the second run of `a`, but not its repetition.
         let (text, _, made) = shown(&[(2.0, 0.0), (9.0, 1.5), (2.0, 0.1)]);
         assert_eq!(made, 7, "{text}");
         assert!(text.contains("a: other programs disturbed 1 run; Corebeat repeated"), "{text}");

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// Doubles numbers, and puts those over 100 out as `<big>`.
+/// Doubles numbers, and outputs those over 100 as `<big>`.
 const DOUBLE: &str = "
     box dbl ((A, <N>) -> (A, <N>) | (<big>));
     net double connect dbl;
@@ -47,7 +47,7 @@ fn net(folder: &TempDir, args: &[&str]) -> Output {
     command(folder, args).output().unwrap()
 }
 
-/// The same with something on standard input.
+/// The same with this text on standard input.
 fn net_with(folder: &TempDir, args: &[&str], input: &str) -> Output {
     fs::write(folder.path().join("standard-input"), input).unwrap();
     let file = fs::File::open(folder.path().join("standard-input")).unwrap();
@@ -122,7 +122,7 @@ fn net_by_name_is_taken_and_one_that_is_not_there_is_a_mistake() {
 }
 
 #[test]
-fn program_that_cannot_be_read_is_told_in_one_line() {
+fn program_that_cannot_be_read_is_reported_in_one_line() {
     let folder = folder(&[]);
     fs::write(folder.path().join("bytes.snet"), b"net x\nconnect \xff;").unwrap();
     for (file, status, expected) in
@@ -337,7 +337,7 @@ fn box_in_c_that_crashes_is_named_and_ends_the_run_by_its_signal() {
     );
 }
 
-/// As many records of `dbl` as one likes.
+/// An unbounded number of records for `dbl`.
 fn numbers(records: usize) -> String {
     (0..records).map(|n| format!("{{\"A\":\"a\",\"N\":{n}}}\n")).collect()
 }
@@ -490,7 +490,7 @@ fn observer_on_a_socket_gets_all_records() {
 }
 
 #[test]
-fn observer_that_breaks_is_told_once_and_loses_no_records() {
+fn observer_that_fails_is_reported_once_and_loses_no_records() {
     let folder = folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];")]);
     let input = "{\"A\":\"x\"}\n".repeat(5000);
     let done = net_with(&folder, &["run", "rename.snet", "--observe", "rename=/dev/full"], &input);
@@ -557,7 +557,7 @@ fn profile_of_a_net_that_fails_still_tells() {
 }
 
 #[test]
-fn wrong_options_are_told_in_one_line() {
+fn wrong_options_are_reported_in_one_line() {
     let folder = folder(&[
         ("rename.snet", "net rename connect [{A} -> {B=A}];"),
         ("words", "words"),
@@ -627,7 +627,7 @@ fn file_or_address_that_cannot_be_opened_is_a_mistake_on_the_command_line() {
 fn file_that_fails_later_is_a_failure_of_its_own() {
     let folder =
         folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];"), ("in", "{\"A\":\"a\"}\n")]);
-    // This process's memory can be opened, and not be read at its begin.
+    // The memory file of this process can be opened, but its beginning cannot be read.
     for (args, expected) in [
         (
             &["run", "rename.snet", "-i", "/proc/self/mem"][..],
@@ -695,7 +695,7 @@ fn live_view_ended_by_a_signal_lets_out_what_is_in() {
     drop(input);
 }
 
-/// A terminal: the end of the user, and the end of programs.
+/// A pseudoterminal: the end of the user, and the end of the programs.
 fn terminal() -> (fs::File, fs::File) {
     let front = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     unlockpt(&front).unwrap();
@@ -727,7 +727,7 @@ fn live_view_on_a_terminal_shows_streams_until_a_key_ends_it() {
         let mut shown = Vec::new();
         let mut piece = [0; 4096];
         let mut pressed = false;
-        // A terminal whose program has gone cannot be read from.
+        // A terminal whose program has ended cannot be read.
         while let Ok(read @ 1..) = front.read(&mut piece) {
             shown.extend_from_slice(&piece[..read]);
             let shown = String::from_utf8_lossy(&shown);

@@ -149,7 +149,7 @@ fn reinforcer_chooses_a_count_and_reports_the_gain() {
         without["reinforcer"].is_null() && without["time_s"] == found["before"]["time_s"],
         "{without}"
     );
-    // An endless program is judged by its heartbeats, a short one by its whole run.
+    // An endless program is compared by its heartbeats, a short program by its whole run.
     let ferret = FERRET.replace("duration_s = 1.0", "duration_s = 0.05");
     let text = printed(&run(&ferret, &["--policy", "reinforcer", "--policy", "faithful"]).0);
     assert!(text.contains("beats/s; as written 62:"), "{text}");
@@ -177,8 +177,8 @@ fn team_is_sized_by_the_time_of_its_regions() {
 
 #[test]
 fn team_leaves_programs_alone_that_have_ended() {
-    // It is there for 0.3 s of the first half second, and would be given fewer threads at the end
-    // of that.
+    // The program runs for 0.3 s of the first half second, and would get fewer threads at the end
+    // of this time.
     let ended = "[machine]\ncores = 8\n[[programs]]\nname = 'a'\n[[programs.teams]]\nthreads = 8\nsteps = [{ repeat = { times = 40, steps = \
                  [{ parallel = { name = 'x', steps = [{ compute = { us = 8000, split = true } }] } }, { compute = { us = 5000 } }] } }]\n\
                  [[programs]]\nname = 'z'\n[[programs.teams]]\nsteps = [{ compute = { us = 900000 } }]\n";
@@ -187,7 +187,7 @@ fn team_leaves_programs_alone_that_have_ended() {
 }
 
 #[test]
-fn claimed_cpus_are_taken_from_nobody() {
+fn claimed_cpus_are_taken_from_no_program() {
     let lost = |args: &[&str]| {
         let json: serde_json::Value = serde_json::from_str(&printed(&run(CLAIMS, args).0)).unwrap();
         json["programs"]
@@ -216,7 +216,7 @@ fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
     let told = printed(&trained);
     assert!(told.contains("CPUs 24") && told.contains("9 samples, 3 folds"), "{told}");
     assert_eq!(told.matches("accuracy").count(), 6, "{told}");
-    // Two programs say little of a third one.
+    // Samples of two programs predict little about a third one.
     let warned = String::from_utf8_lossy(&trained.stderr);
     assert!(warned.contains("the accuracy for unknown programs is"), "{warned}");
     assert!(warned.contains("below 80%") && warned.lines().count() == 1, "{warned}");
@@ -419,7 +419,7 @@ fn full_disk_leaves_no_empty_picture() {
     assert!(
         String::from_utf8_lossy(&output.stderr).contains("cannot write /dev/full: No space left")
     );
-    // A limit on the size of files stands for a disk with no room left.
+    // A limit on the size of files simulates a full disk.
     let own = env!("CARGO_BIN_EXE_corebeat");
     let script = "ulimit -f 0; trap '' XFSZ; exec \"$0\" sim run s.toml --svg new.svg";
     let output =

@@ -47,7 +47,7 @@ fn printed(args: &[&str], path: &Path, more: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// The one line that it says, and its status.
+/// The one line on standard error, and the exit status.
 fn refused(args: &[&str], path: &Path, more: &[&str]) -> (String, i32) {
     let output = trace(args, path, more);
     let line = text(&output.stderr);
@@ -57,7 +57,7 @@ fn refused(args: &[&str], path: &Path, more: &[&str]) -> (String, i32) {
 }
 
 #[test]
-fn trace_is_told_printed_and_counted() {
+fn trace_is_described_printed_and_counted() {
     let (_folder, path) = recorded();
     let info = printed(&["info"], &path, &[]);
     for told in
@@ -188,10 +188,10 @@ fn bad_files_get_one_clear_line() {
     later[8] = 9;
     write(&later);
     refused_by_all("version 9", 1);
-    // All of it is there, and something else.
+    // The whole trace, followed by other data.
     write(&[&whole[..], b"more"].concat());
     refused_by_all(&format!("data after byte {} is not part of the trace", whole.len()), 0);
-    // It ended in the midst of it: what is there is good.
+    // The file ends within a packet: the packets before it are valid.
     write(&whole[..whole.len() - 100]);
     refused_by_all("unfinished: complete up to byte", 0);
     let mut flipped = whole.clone();
@@ -294,7 +294,7 @@ fn demo_traces_a_bank_and_has_others_open_it() {
     }
     assert!(kept.join("ctf/metadata").exists());
     printed(&["stm"], &kept.join("bank.cbt"), &[]);
-    // It is not to be written over.
+    // The command must not overwrite the trace.
     assert_eq!(demo(&["--output", kept.to_str().unwrap()]).status.code(), Some(2));
 }
 

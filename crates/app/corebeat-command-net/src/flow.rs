@@ -5,8 +5,8 @@
 //!                          `-----faults---------^
 //! ```
 //!
-//! The sink is flushed whenever no event is waiting, so that a user who types records sees the
-//! results at once.
+//! The sink is flushed whenever no event is waiting, so that the results appear at once when a user
+//! types records.
 
 use crate::meter::Meter;
 use crate::observer::{self, Observers, Wanted};

@@ -102,7 +102,7 @@ pub(crate) fn main(which: &Which, how: &How, output: Option<&Path>) -> Done {
         false => live.print_lines(),
     };
     lock(&kept).drain(..).for_each(print_error);
-    // The parent process must see the signal as the cause of the end.
+    // The parent process must receive the signal as the cause of the end.
     if let Some(signal) = live.requested.flatten() {
         emulate_default_handler(signal).map_err(Failure::internal)?;
     }

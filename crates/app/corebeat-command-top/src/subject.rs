@@ -45,7 +45,7 @@ impl Subjects {
         let me = rustix::process::geteuid().as_raw();
         let user = match user {
             Some(text) => Some(user_number(text)?),
-            // Root is interested in all users.
+            // For root, the processes of all users are shown.
             None => Some(me).filter(|&me| me != 0),
         };
         let mut subjects = Subjects {

@@ -1,5 +1,5 @@
-//! Failures of commands: one line that says what to do, and an exit status that says what kind of
-//! failure it was.
+//! Failures of commands: one line that states the remedy, and an exit status for the kind of
+//! failure.
 
 use corebeat_linux::Error;
 use std::fmt;

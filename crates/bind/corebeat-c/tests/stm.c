@@ -173,7 +173,7 @@ static void memory(void)
 		stm_abort(0);
 	END
 	EXPECT(*(stm_word_t *)link == 42);
-	/* What is undone is not freed. */
+	/* An undone block is not freed. */
 	tries = 0;
 	BEGIN(0)
 	stm_word_t *block = (stm_word_t *)stm_load(&link);

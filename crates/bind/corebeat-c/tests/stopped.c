@@ -66,7 +66,7 @@ int main(int argc, char **argv)
 			EXPECT(corebeat_invade(claim, 1, 2, COREBEAT_ANY) == ETIMEDOUT);
 		else if (IS(corebeat_retreat))
 			EXPECT(corebeat_retreat(claim, 1) == ETIMEDOUT);
-		/* If another claim has changed, the daemon is asked. */
+		/* If another claim has changed, the call queries the daemon. */
 		else if (IS(corebeat_claim_poll))
 			changed = corebeat_claim_poll(claim, &changed);
 		else if (IS(corebeat_heed))

@@ -64,11 +64,11 @@ impl ArbiterConnection {
             ArbiterConnection::Daemon { calls, changes, claim } => (calls, changes, *claim),
             ArbiterConnection::LocalClaim(local) => return local.poll().map(Some),
         };
-        let mut is_told = false;
+        let mut is_affected = false;
         while let Some(change) = changes.try_next()? {
-            is_told |= change.claim == claim;
+            is_affected |= change.claim == claim;
         }
-        if !is_told {
+        if !is_affected {
             return Ok(None);
         }
         // A report may be older than the last request, because the two connections are not ordered.

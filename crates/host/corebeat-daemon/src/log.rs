@@ -61,7 +61,7 @@ impl Log {
     }
 
     fn line(&self, level: Level, what: &str) -> String {
-        // Always one line: text of clients must not look like further lines of the log.
+        // Always one line: text of clients must not appear as further lines of the log.
         let what: String = what.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         match self.is_journal {
             true => format!("<{}>{what}\n", level as u8),

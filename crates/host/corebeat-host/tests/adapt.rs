@@ -1,6 +1,7 @@
-//! Adapt, unchanged, on the thesis' machine of 64 cores: it gains with a model that was trained
-//! there, and less where the model says the opposite or the machine does. Pusukuri, *Runtime
-//! Support for Maximizing Performance on Multicore Systems* (2012), chapter 6.
+//! Adapt, unchanged, on the thesis' machine of 64 cores. The policy gains with a model that was
+//! trained on the machine. It gains less if the model predicts the opposite, or if the machine does
+//! the opposite of an action. Pusukuri, *Runtime Support for Maximizing Performance on Multicore
+//! Systems* (2012), chapter 6.
 
 use corebeat_host::{Loop, Periods, Tally};
 use corebeat_machine::{Action, Effect, Machine, NodeId, Policy, Restored, Snapshot, Topology};
@@ -27,8 +28,8 @@ fn hardware() -> Hardware {
     }
 }
 
-/// Rounds of computing, of which a part is memory that all share, and of a lock, where it says how
-/// much is computed between.
+/// A program whose threads compute in rounds. `memory` is the share of accesses to shared memory.
+/// With `unlocked_us`, each round also holds a lock after this much computation.
 fn program(
     name: &str,
     threads: u32,
@@ -46,8 +47,9 @@ fn program(
     Program { spin_us: 200.0, memory_mib: 16, ..program }
 }
 
-/// Rounds of computing, of which half is memory that each thread has for itself.
-fn selfish(name: &str, threads: u32) -> Program {
+/// A program whose threads compute in rounds; half of the time are accesses to private memory of
+/// each thread.
+fn private_memory(name: &str, threads: u32) -> Program {
     let work = Work { jitter: 0.3, memory: 0.5, ..Work::us(2_000.0) };
     let steps = vec![Step::Repeat {
         times: Some(40_000),
@@ -80,8 +82,8 @@ fn model() -> Model {
         .unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// It foresees little where the other foresees much.
-fn upside_down(mut model: Model) -> Model {
+/// A model that predicts low shares where the given model predicts high ones.
+fn invert(mut model: Model) -> Model {
     for fitted in [&mut model.paap, &mut model.pacc] {
         match &mut fitted.formula {
             Formula::Linear { intercept, coefficients } => {
@@ -105,7 +107,7 @@ fn upside_down(mut model: Model) -> Model {
     model
 }
 
-/// A machine that brings memory together where it is asked to spread it.
+/// A machine that moves memory to one node when an action requests to spread the memory.
 struct Contrary(SimMachine, bool);
 
 impl Machine for Contrary {
@@ -138,7 +140,7 @@ impl Machine for Contrary {
     }
 }
 
-/// The mean turnaround time in seconds, and what was done.
+/// The mean turnaround time in seconds, and the applied actions.
 fn ran(programs: &[Program], model: Option<Model>, is_contrary: bool) -> (f64, Tally) {
     let scenario = Scenario::new(hardware(), programs.to_vec());
     let machine = SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("{e}"));
@@ -146,7 +148,7 @@ fn ran(programs: &[Program], model: Option<Model>, is_contrary: bool) -> (f64, T
         let name = identity(&hardware()).unwrap_or_else(|e| panic!("{e}")).name;
         let mut policy =
             Adapt::new(machine.topology(), &name, model).unwrap_or_else(|e| panic!("{e}"));
-        // Five times as fast, as the programs are.
+        // Five times as fast, because the programs are five times as short.
         (policy.solo_ns, policy.interval_ns, policy.trial_ns) = (20 * MS, 400 * MS, 200 * MS);
         Box::new(policy)
     };
@@ -162,15 +164,15 @@ fn ran(programs: &[Program], model: Option<Model>, is_contrary: bool) -> (f64, T
 }
 
 #[test]
-fn adapt_gains_beside_others_and_loses_if_its_models_or_its_hands_are_turned_round() {
+fn adapt_gains_with_two_programs_and_less_with_inverted_models_or_actions() {
     let programs = [fluid(Some(40_000)), swim(Some(40_000))];
     let model = model();
     let plain = ran(&programs, None, false).0;
     let with = ran(&programs, Some(model.clone()), false).0;
-    let inverted = ran(&programs, Some(upside_down(model.clone())), false).0;
+    let inverted = ran(&programs, Some(invert(model.clone())), false).0;
     let contrary = ran(&programs, Some(model), true).0;
     println!(
-        "plain {plain:.2} s, with {with:.2} s, models turned round {inverted:.2} s, hands {contrary:.2} s"
+        "plain {plain:.2} s, with {with:.2} s, inverted model {inverted:.2} s, inverted actions {contrary:.2} s"
     );
     assert!(with < 0.85 * plain, "{plain} and {with} s");
     assert!(inverted > 1.05 * with, "{with} and {inverted} s");
@@ -178,7 +180,7 @@ fn adapt_gains_beside_others_and_loses_if_its_models_or_its_hands_are_turned_rou
 }
 
 #[test]
-fn adapt_follows_programs_that_come_and_go_with_few_changes() {
+fn adapt_follows_programs_that_start_and_end_with_few_changes() {
     let late = |program: Program, start_ms| Program { start_ms, ..program };
     let programs = [
         fluid(Some(60_000)),
@@ -187,23 +189,23 @@ fn adapt_follows_programs_that_come_and_go_with_few_changes() {
         late(program("search", 56, 0.01, None, Some(20_000)), 900.0),
     ];
     let (_, tally) = ran(&programs, Some(model()), false);
-    // All have ended, so none stayed frozen.
+    // All programs have ended, so no program stayed frozen.
     assert!(tally.applied.iter().all(|action| action.outcome.is_ok()), "{:?}", tally.applied);
-    let looks = tally
+    let freezes = tally
         .applied
         .iter()
         .filter(|d| matches!(d.decision.action, Action::SetFrozen { .. }))
         .count();
-    let others = tally.applied.len() - looks;
-    println!("{looks} freezes and thaws, {others} other changes");
-    // Three programs come and three go before the last; each changes at most five things of at most
-    // four programs.
-    assert!(others <= 6 * 4 * 5 && looks <= 6 * 8, "{looks} and {others}");
+    let others = tally.applied.len() - freezes;
+    println!("{freezes} freezes and thaws, {others} other changes");
+    // Three programs start and three end before the last one ends; each event changes at most five
+    // settings of at most four programs.
+    assert!(others <= 6 * 4 * 5 && freezes <= 6 * 8, "{freezes} and {others}");
 }
 
 #[test]
-fn adapt_takes_memory_back_that_each_thread_has_for_itself() {
-    let programs = [selfish("a", 32), selfish("b", 32)];
+fn adapt_undoes_the_spreading_of_private_memory() {
+    let programs = [private_memory("a", 32), private_memory("b", 32)];
     let plain = ran(&programs, None, false).0;
     let (with, tally) = ran(&programs, Some(model()), false);
     println!("plain {plain:.2} s, with {with:.2} s");
@@ -218,7 +220,7 @@ fn adapt_takes_memory_back_that_each_thread_has_for_itself() {
     };
     assert!(
         spreads(true) >= 2 && spreads(false) >= 2,
-        "it was tried, and taken back: {:?}",
+        "spreading was tried and undone: {:?}",
         tally.applied
     );
 }

@@ -1,5 +1,5 @@
-//! All policies together on the thesis' machine of 24 cores, and a program that changes twice: what
-//! they change is bounded, and ends.
+//! All policies together on the thesis' machine of 24 cores, with a program that changes its
+//! behaviour twice: the number of changes by the policies is bounded, and the changes end.
 
 use corebeat_host::{Loop, Periods};
 use corebeat_machine::{
@@ -13,8 +13,8 @@ use corebeat_sim::{Hardware, Outcome, Program, Scenario, Scheduler, SimMachine, 
 use std::collections::BTreeSet;
 
 const SECOND: u64 = 1_000_000_000;
-/// When the program changes, in seconds: it computes, then it takes locks, then it waits for memory
-/// that all share.
+/// Times at which the behaviour of the program changes, in seconds: the program computes, then
+/// takes locks, then waits for shared memory.
 const CHANGES_S: [u64; 2] = [10, 40];
 const END_S: u64 = 100;
 
@@ -22,11 +22,11 @@ fn hardware() -> Hardware {
     Hardware { packages: 4, cores: 6, scheduler: Scheduler::TimeShare, ..Hardware::default() }
 }
 
-/// Two threads for each core, that go from phase to phase after about so many seconds.
+/// A program of two threads for each core, which changes its phase after about these seconds.
 fn program() -> Program {
     let work = |us: f64| Work { jitter: 0.5, ..Work::us(us) };
     let phase = |seconds: u64, step_us: f64, mut steps: Vec<Step>| {
-        // Half of the CPUs' time is one thread's.
+        // Each thread gets half of the time of a CPU.
         let times = (seconds as f64 * 1e6 / 2.0 / step_us) as u64;
         steps.push(Step::Beat);
         Step::Repeat { times: Some(times), shared: false, steps }
@@ -87,43 +87,45 @@ fn ran(
     (tally.applied, control.machine().outcomes().remove(0))
 }
 
-/// Changes: all that one policy does to one knob at one time is one.
+/// Changes: all actions of one policy on one knob at one time are one change.
 fn changes(applied: &[AppliedAction]) -> BTreeSet<(u64, Knob, &'static str)> {
     applied.iter().map(|d| (d.at_ns, Knob::of(&d.decision.action), d.decision.policy)).collect()
 }
 
-/// A mistake in the applied actions, if any: a knob that two policies change, a refused action, or
-/// one that is pulled too often.
-fn fights(applied: &[AppliedAction]) -> Option<String> {
-    /// Within any ten seconds: a try and its end, then another; and what a phase change ends.
+/// An error in the applied actions, if any: a knob that two policies change, a knob that is changed
+/// too often, or a refused action.
+fn conflict(applied: &[AppliedAction]) -> Option<String> {
+    /// Within any ten seconds: a trial and its end, a second trial and its end, and the undoing
+    /// after a phase change.
     const SOON_MAX: usize = 5;
     /// In all: four for each of three phases.
     const ALL_MAX: usize = 12;
-    let pulls = changes(applied);
-    for (at_ns, knob, policy) in &pulls {
-        let same = || pulls.iter().filter(|p| p.1 == *knob);
+    let changes_made = changes(applied);
+    for (at_ns, knob, policy) in &changes_made {
+        let same = || changes_made.iter().filter(|p| p.1 == *knob);
         if let Some((_, _, other)) = same().find(|p| p.2 != *policy) {
-            return Some(format!("{policy} and {other} both pull {knob:?}"));
+            return Some(format!("{policy} and {other} both change {knob:?}"));
         }
         let soon = same().filter(|p| (*at_ns..at_ns + 10 * SECOND).contains(&p.0)).count();
         let all = same().count();
         if soon > SOON_MAX || all > ALL_MAX {
             return Some(format!(
-                "{policy} pulls {knob:?} {soon} times from {at_ns} ns on, {all} in all"
+                "{policy} changes {knob:?} {soon} times from {at_ns} ns on, {all} in all"
             ));
         }
     }
-    if let Some((at_ns, knob, policy)) = pulls.iter().find(|p| p.0 > (END_S - 20) * SECOND) {
-        return Some(format!("{policy} still pulls {knob:?} at {at_ns} ns"));
+    if let Some((at_ns, knob, policy)) = changes_made.iter().find(|p| p.0 > (END_S - 20) * SECOND) {
+        return Some(format!("{policy} still changes {knob:?} at {at_ns} ns"));
     }
     applied.iter().find_map(|d| d.refusal().map(|why| format!("{}: {why}", d.decision.policy)))
 }
 
-/// Lets all policies together steer the program, and looks whether they fight; what they did.
+/// Runs all policies together on a program, checks that they do not conflict, and returns their
+/// actions.
 fn together(program: &Program) -> Vec<AppliedAction> {
     let (applied, outcome) =
         ran(program.clone(), |machine| vec![Box::new(Auto::new(machine.topology()))]);
-    let told: Vec<String> = applied
+    let lines: Vec<String> = applied
         .iter()
         .map(|d| {
             format!(
@@ -135,29 +137,29 @@ fn together(program: &Program) -> Vec<AppliedAction> {
             )
         })
         .collect();
-    assert_eq!(fights(&applied), None, "{told:#?}");
+    assert_eq!(conflict(&applied), None, "{lines:#?}");
     let (_, plain) = ran(program.clone(), |_| vec![]);
     println!("{:?}; {} beats, {} without", changes(&applied), outcome.beats, plain.beats);
-    assert!(outcome.beats > plain.beats, "{} and {} beats: {told:#?}", outcome.beats, plain.beats);
+    assert!(outcome.beats > plain.beats, "{} and {} beats: {lines:#?}", outcome.beats, plain.beats);
     applied
 }
 
 #[test]
-fn policies_together_follow_phases_with_few_changes_and_come_to_rest() {
+fn policies_together_follow_phases_with_few_changes_and_then_stop() {
     together(&program());
 }
 
 #[test]
-fn team_goes_with_the_others() {
+fn team_acts_together_with_the_other_policies() {
     let applied = together(&program_of_regions());
     let who = |knob| {
         applied.iter().find(|d| Knob::of(&d.decision.action) == knob).map(|d| d.decision.policy)
     };
     assert_eq!((who(Knob::Size), who(Knob::Memory)), (Some("team"), Some("tranquilizer")));
-    assert_eq!(who(Knob::Place), None, "threads that come and go are not tied");
+    assert_eq!(who(Knob::Place), None, "threads of a team of variable size are not pinned");
 }
 
-/// As Linux, this does not show all of a program at once: some is hidden for half a second.
+/// A machine that, like Linux, reports a part of a program's properties only after half a second.
 struct Slow(SimMachine, fn(&mut ProgramSample));
 
 impl Machine for Slow {
@@ -185,7 +187,7 @@ impl Machine for Slow {
 }
 
 /// The actions of all policies together on a program whose property is hidden at first.
-fn together_slowly(
+fn together_with_late_values(
     program: Program,
     hides: fn(&mut ProgramSample),
     seconds: f64,
@@ -201,17 +203,17 @@ fn together_slowly(
 }
 
 #[test]
-fn policy_whose_needs_are_not_seen_at_once_still_has_its_lever() {
+fn policy_whose_conditions_are_observed_late_still_gets_its_knob() {
     let memory = Work { memory: 0.5, shared: 0.8, jitter: 0.5, ..Work::us(10_000.0) };
     let steps = vec![Step::Repeat { times: None, shared: false, steps: vec![memory.into()] }];
     let program = Program { memory_mib: 16, ..Program::new("p", vec![Team::new(24, steps)]) };
-    // Misses are counted once it was seen how often threads switch.
+    // Misses are counted once the switch rate of the threads is known.
     let misses = |p: &mut ProgramSample| {
         p.threads
             .iter_mut()
             .for_each(|t| (t.counters.cache_misses, t.counters.instructions) = (None, None));
     };
-    let applied = together_slowly(program, misses, 8.0);
+    let applied = together_with_late_values(program, misses, 8.0);
     let spreads =
         |d: &AppliedAction| matches!(d.decision.action, Action::SpreadPages { spread: true, .. });
     assert!(
@@ -221,30 +223,33 @@ fn policy_whose_needs_are_not_seen_at_once_still_has_its_lever() {
 }
 
 #[test]
-fn team_that_comes_later_is_not_tied() {
+fn threads_of_a_late_team_are_not_pinned() {
     // Before its first region a program has one thread, and no team.
     let team = |p: &mut ProgramSample| {
         p.team = None;
         p.threads.truncate(1);
     };
-    let applied = together_slowly(program_of_regions(), team, 30.0);
-    let is_tied = |d: &AppliedAction| Knob::of(&d.decision.action) == Knob::Place;
+    let applied = together_with_late_values(program_of_regions(), team, 30.0);
+    let is_pinning = |d: &AppliedAction| Knob::of(&d.decision.action) == Knob::Place;
     assert!(
-        applied.iter().any(|d| d.decision.policy == "team") && !applied.iter().any(is_tied),
+        applied.iter().any(|d| d.decision.policy == "team") && !applied.iter().any(is_pinning),
         "{applied:#?}"
     );
 }
 
 #[test]
-fn policies_that_fight_are_told() {
+fn conflicting_policies_are_reported() {
     let pair = |machine: &SimMachine| -> Vec<Box<dyn Policy>> {
         let nodes = machine.topology().nodes().len() as u32;
         vec![Box::new(Tranquilizer::new(24, nodes)), Box::new(FaithFul::new(24))]
     };
     let (applied, _) = ran(program(), pair);
-    assert!(fights(&applied).is_some_and(|told| told.contains("both pull Slice")), "{applied:#?}");
+    assert!(
+        conflict(&applied).is_some_and(|why| why.contains("both change Slice")),
+        "{applied:#?}"
+    );
 
-    /// Changes its mind each time.
+    /// A policy that changes the slice after each snapshot.
     struct Restless(bool);
     impl Policy for Restless {
         fn name(&self) -> &'static str {
@@ -264,5 +269,5 @@ fn policies_that_fight_are_told() {
         }
     }
     let (applied, _) = ran(program(), |_| vec![Box::new(Restless(false))]);
-    assert!(fights(&applied).is_some_and(|told| told.contains("times from")));
+    assert!(conflict(&applied).is_some_and(|why| why.contains("times from")));
 }

@@ -1,6 +1,6 @@
-//! Tranquilizer and Shuffler, unchanged, on the thesis' machines of 24 and 64 cores: they gain
-//! there, and where they are shown the opposite of what happens they lose. Pusukuri, *Runtime
-//! Support for Maximizing Performance on Multicore Systems* (2012), chapters 3 and 4.
+//! Tranquilizer and Shuffler, unchanged, on the thesis' machines of 24 and 64 cores. Both policies
+//! gain there, and lose if the machine reports inverted measurements. Pusukuri, *Runtime Support
+//! for Maximizing Performance on Multicore Systems* (2012), chapters 3 and 4.
 
 use corebeat_host::{Loop, Periods, Tally};
 use corebeat_machine::{Action, Clock, Effect, Machine, Policy, Restored, Snapshot, Topology};
@@ -27,12 +27,12 @@ fn forever(steps: Vec<Step>) -> Step {
 }
 
 /// Changes a snapshot before the policy receives it.
-type Shown = fn(&mut Snapshot);
+type Change = fn(&mut Snapshot);
 
-/// A machine that shows something else.
-struct Showing(SimMachine, Shown);
+/// A machine that reports changed snapshots.
+struct Changed(SimMachine, Change);
 
-impl Machine for Showing {
+impl Machine for Changed {
     type Error = corebeat_sim::Error;
 
     fn topology(&self) -> &Topology {
@@ -54,12 +54,12 @@ impl Machine for Showing {
     }
 }
 
-/// The truth.
-fn truth(_: &mut Snapshot) {}
+/// Leaves the snapshot unchanged.
+fn unchanged(_: &mut Snapshot) {}
 
-/// The more a program does the less is shown, and the fewer CPUs it loses the more. Cache misses in
-/// an instruction stay.
-fn upside_down(seen: &mut Snapshot) {
+/// Reports less work for more, and more preemptions for fewer. Cache misses per instruction stay
+/// the same.
+fn invert(seen: &mut Snapshot) {
     for p in &mut seen.programs {
         let all = p.counters().instructions.unwrap_or(0) as f64;
         let times = if all > 0.0 { 1e17 / all / all } else { 1.0 };
@@ -74,32 +74,32 @@ fn upside_down(seen: &mut Snapshot) {
     }
 }
 
-/// Threads that use different locks are shown to be alike, and [`upside_down`].
-fn mixed_up(seen: &mut Snapshot) {
+/// Reports similar lock times for threads that use different locks, and inverts as [`invert`].
+fn mix_groups(seen: &mut Snapshot) {
     for p in &mut seen.programs {
         let shares: Vec<_> = p.threads.iter().map(|t| t.shares).collect();
         let each = shares.len() / 4;
         p.threads.iter_mut().enumerate().for_each(|(i, t)| t.shares = shares[i / each]);
     }
-    upside_down(seen);
+    invert(seen);
 }
 
 /// The outcome of a run.
 struct Ran {
-    /// Beats in the time after the policy's.
+    /// Beats after the policy has stopped.
     beats: f64,
-    /// The share of the threads' time spent on locks then, and CPUs lost.
+    /// The share of the threads' time spent on locks in that time, and the number of preemptions.
     lock: f64,
     lost: u64,
     tally: Tally,
 }
 
-/// Lets a policy steer for some milliseconds, and looks at what happens in some more.
+/// Runs a policy for `steer_ms`, and then observes the program for `look_ms` without the policy.
 fn ran(
     hardware: &Hardware,
     program: &Program,
     policy: Option<Box<dyn Policy>>,
-    shown: Shown,
+    change: Change,
     (every_ms, steer_ms, look_ms): (u64, u64, u64),
 ) -> Ran {
     let (machine, programs) = (hardware.clone(), vec![program.clone()]);
@@ -108,11 +108,11 @@ fn ran(
     let clock = machine.clock();
     let periods = Periods { observe_ns: every_ms * MS, sample_ns: every_ms * MS };
     let mut control =
-        Loop::new(Showing(machine, shown), clock, policy.into_iter().collect(), periods);
+        Loop::new(Changed(machine, change), clock, policy.into_iter().collect(), periods);
     let run = control.run(|_, clock| clock.now_ns() >= steer_ms * MS);
     let tally = run.unwrap_or_else(|e| panic!("{e}"));
     let beats = |control: &mut Loop<_, _>| {
-        let machine: &mut Showing = control.machine();
+        let machine: &mut Changed = control.machine();
         machine.0.outcomes()[0].beats
     };
     let before = beats(&mut control);
@@ -128,9 +128,9 @@ fn ran(
     }
 }
 
-/// The thesis' machine of chapter 3, and a program on it: this part of its time is memory, and this
-/// part of that is shared by all threads.
-fn hungry(memory: f64, shared: f64) -> (Hardware, Program) {
+/// The thesis' machine of chapter 3, and a program that spends the share `memory` of its time on
+/// memory, of which all threads use the share `shared`.
+fn memory_bound(memory: f64, shared: f64) -> (Hardware, Program) {
     let hardware = Hardware { scheduler: Scheduler::TimeShare, migrate_ns: 100_000, ..ring(6) };
     let work = Work { jitter: 0.4, memory, shared, ..Work::us(1_000.0) };
     let mut program =
@@ -139,8 +139,8 @@ fn hungry(memory: f64, shared: f64) -> (Hardware, Program) {
     (hardware, program)
 }
 
-/// Threads of one program that push each other off the CPUs: 48 on 24.
-fn restless() -> (Hardware, Program) {
+/// A program whose threads preempt each other: 48 threads on 24 CPUs.
+fn preempting() -> (Hardware, Program) {
     let work = |us| Step::from(Work { jitter: 0.5, ..Work::us(us) });
     let mut body = vec![];
     for l in 0..16 {
@@ -148,10 +148,10 @@ fn restless() -> (Hardware, Program) {
     }
     body.push(Step::Beat);
     let program = Program::new("p", vec![Team::new(48, vec![forever(body)])]);
-    (hungry(0.0, 0.0).0, program)
+    (memory_bound(0.0, 0.0).0, program)
 }
 
-/// The policy, five times as fast: a second has a whole pass.
+/// The policy with times that are five times as short: a second contains a whole pass.
 fn tranquilizer() -> Option<Box<dyn Policy>> {
     let mut policy = Tranquilizer::new(24, 4);
     (policy.sample_ns, policy.settle_ns, policy.pass_ns) = (20 * MS, 100 * MS, 1_000 * MS);
@@ -161,51 +161,51 @@ fn tranquilizer() -> Option<Box<dyn Policy>> {
 const PASS_MS: (u64, u64, u64) = (20, 960, 200);
 
 #[test]
-fn tranquilizer_spreads_memory_that_all_share_and_is_faster() {
-    let (hardware, program) = hungry(0.5, 0.8);
-    let plain = ran(&hardware, &program, None, truth, PASS_MS);
-    let with = ran(&hardware, &program, tranquilizer(), truth, PASS_MS);
+fn tranquilizer_spreads_shared_memory_and_is_faster() {
+    let (hardware, program) = memory_bound(0.5, 0.8);
+    let plain = ran(&hardware, &program, None, unchanged, PASS_MS);
+    let with = ran(&hardware, &program, tranquilizer(), unchanged, PASS_MS);
     assert!(with.beats > 1.3 * plain.beats, "{} and {} beats", plain.beats, with.beats);
-    assert_eq!(with.tally.applied.len(), 3, "set once, and kept");
-    let inverted = ran(&hardware, &program, tranquilizer(), upside_down, PASS_MS);
+    assert_eq!(with.tally.applied.len(), 3, "the settings are applied once and kept");
+    let inverted = ran(&hardware, &program, tranquilizer(), invert, PASS_MS);
     assert!(inverted.beats < 1.05 * plain.beats, "{} and {} beats", plain.beats, inverted.beats);
 }
 
 #[test]
-fn tranquilizer_leaves_memory_that_each_has_for_itself_and_loses_if_it_does_not() {
-    let (hardware, program) = hungry(0.5, 0.0);
-    let plain = ran(&hardware, &program, None, truth, PASS_MS);
-    let with = ran(&hardware, &program, tranquilizer(), truth, PASS_MS);
+fn tranquilizer_leaves_private_memory_and_loses_with_inverted_measurements() {
+    let (hardware, program) = memory_bound(0.5, 0.0);
+    let plain = ran(&hardware, &program, None, unchanged, PASS_MS);
+    let with = ran(&hardware, &program, tranquilizer(), unchanged, PASS_MS);
     assert!(with.beats > 0.98 * plain.beats, "{} and {} beats", plain.beats, with.beats);
-    assert!(with.tally.applied.len() > 3, "it was tried, and taken back");
-    let inverted = ran(&hardware, &program, tranquilizer(), upside_down, PASS_MS);
+    assert!(with.tally.applied.len() > 3, "the settings were tried and undone");
+    let inverted = ran(&hardware, &program, tranquilizer(), invert, PASS_MS);
     assert!(inverted.beats < 0.9 * plain.beats, "{} and {} beats", plain.beats, inverted.beats);
 }
 
 #[test]
-fn tranquilizer_ends_switches_that_nobody_asked_for() {
-    let (hardware, program) = restless();
-    let plain = ran(&hardware, &program, None, truth, PASS_MS);
-    let with = ran(&hardware, &program, tranquilizer(), truth, PASS_MS);
+fn tranquilizer_prevents_preemption_within_a_program() {
+    let (hardware, program) = preempting();
+    let plain = ran(&hardware, &program, None, unchanged, PASS_MS);
+    let with = ran(&hardware, &program, tranquilizer(), unchanged, PASS_MS);
     assert!(10 * with.lost < plain.lost, "{} and {} lost", plain.lost, with.lost);
     assert!(with.beats > 1.02 * plain.beats, "{} and {} beats", plain.beats, with.beats);
-    let inverted = ran(&hardware, &program, tranquilizer(), upside_down, PASS_MS);
+    let inverted = ran(&hardware, &program, tranquilizer(), invert, PASS_MS);
     assert!(2 * inverted.lost > plain.lost, "{} and {} lost", plain.lost, inverted.lost);
 }
 
-/// A program of 64 threads on the machine of chapter 4, ten times as slow as it would be: four
-/// groups, each with a lock of its own, that meet it more or less often. `is_apart`: each group
-/// starts on a socket of its own.
+/// A program of 64 threads on the machine of chapter 4, ten times as slow as in the thesis. Each of
+/// four groups has its own lock, and takes the lock more or less often. With `is_apart`, each group
+/// starts on its own socket.
 fn four_locks(work_us: f64, is_apart: bool) -> (Hardware, Program) {
-    // A lock's line, and the few that it protects.
+    // The cache line of a lock, and the few lines that the lock protects.
     let hardware = Hardware { line_ns: 10_000, ..ring(16) };
     let body = |lock: u32| {
         let work = |us| Step::from(Work { jitter: 0.3, ..Work::us(us) });
         let locked = Step::Lock { name: format!("l{lock}"), steps: vec![work(30.0)] };
         vec![forever(vec![work(work_us * (1.0 + 0.25 * f64::from(lock))), locked, Step::Beat])]
     };
-    // Threads start where least is to do, one after the other: the first on the first socket, the
-    // second on the second, ...
+    // Threads start on the least busy socket, one after the other: the first on the first socket,
+    // the second on the second, ...
     let teams = match is_apart {
         true => (0..64).map(|i| Team::new(1, body(i % 4))).collect(),
         false => (0..4).map(|lock| Team::new(16, body(lock))).collect(),
@@ -215,8 +215,7 @@ fn four_locks(work_us: f64, is_apart: bool) -> (Hardware, Program) {
     (hardware, program)
 }
 
-/// The policy with windows of a fifth of a second, in which as many locks are taken as in two
-/// seconds of a program ten times as fast.
+/// The policy with windows of a fifth of a second.
 fn shuffler(hardware: &Hardware) -> Option<Box<dyn Policy>> {
     let mut policy = Shuffler::new(&hardware.topology().unwrap());
     policy.window_ns = 200 * MS;
@@ -228,20 +227,20 @@ const WINDOWS_MS: (u64, u64, u64) = (20, 810, 400);
 #[test]
 fn shuffler_brings_threads_of_one_lock_together_and_loses_if_it_mixes_them() {
     let (hardware, scattered) = four_locks(300.0, false);
-    let plain = ran(&hardware, &scattered, None, truth, WINDOWS_MS);
-    let with = ran(&hardware, &scattered, shuffler(&hardware), truth, WINDOWS_MS);
+    let plain = ran(&hardware, &scattered, None, unchanged, WINDOWS_MS);
+    let with = ran(&hardware, &scattered, shuffler(&hardware), unchanged, WINDOWS_MS);
     assert!(with.beats > 1.08 * plain.beats, "{} and {} beats", plain.beats, with.beats);
     assert!(with.lock < plain.lock, "{} and {} of the time on locks", plain.lock, with.lock);
     let is_release = |action: &Action| matches!(action, Action::SetCpus { cpus: None, .. });
     assert!(
         !with.tally.applied.iter().any(|d| is_release(&d.decision.action)),
-        "what helps is kept"
+        "a change that helps is kept"
     );
 
     let (hardware, apart) = four_locks(300.0, true);
-    let plain = ran(&hardware, &apart, None, truth, WINDOWS_MS);
-    let with = ran(&hardware, &apart, shuffler(&hardware), truth, WINDOWS_MS);
+    let plain = ran(&hardware, &apart, None, unchanged, WINDOWS_MS);
+    let with = ran(&hardware, &apart, shuffler(&hardware), unchanged, WINDOWS_MS);
     assert!(with.beats > 0.99 * plain.beats, "{} and {} beats", plain.beats, with.beats);
-    let inverted = ran(&hardware, &apart, shuffler(&hardware), mixed_up, WINDOWS_MS);
+    let inverted = ran(&hardware, &apart, shuffler(&hardware), mix_groups, WINDOWS_MS);
     assert!(inverted.beats < 0.95 * plain.beats, "{} and {} beats", plain.beats, inverted.beats);
 }

@@ -1,5 +1,5 @@
-//! The policies, unchanged, on simulated machines of 24 and 64 cores: they decide well there, and a
-//! machine on which their decisions do the opposite shows it.
+//! The policies, unchanged, on simulated machines of 24 and 64 cores. The policies gain there, and
+//! lose on a machine that does the opposite of their actions.
 
 use corebeat_host::{Loop, Periods};
 use corebeat_machine::{
@@ -34,7 +34,7 @@ fn machine(scenario: &Scenario) -> SimMachine {
     SimMachine::new(scenario, 1).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A machine on which nice values, classes and sizes of teams do the opposite of what is asked.
+/// A machine that inverts requested nice values, classes and team sizes.
 struct Inverted(SimMachine);
 
 impl Machine for Inverted {
@@ -73,7 +73,7 @@ impl Machine for Inverted {
     }
 }
 
-/// Lets policies steer for so many seconds; what is seen in the second after.
+/// Runs policies for some seconds, and returns a snapshot of the second after that.
 fn steered<M: Machine>(
     machine: M,
     clock: impl Clock,
@@ -88,7 +88,7 @@ fn steered<M: Machine>(
     control.machine().observe().unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Work, and some of it in one lock.
+/// A program whose threads compute, in part under one lock.
 fn locked_program(threads: u32, in_lock_us: f64) -> Program {
     let work = |us| Step::from(Work { jitter: 0.3, ..Work::us(us) });
     let body = vec![
@@ -133,28 +133,29 @@ fn found(
 
 #[test]
 fn reinforcer_finds_the_count_where_a_lock_ends_the_gain() {
-    // A twelfth to a twentieth of the work is in the lock: so many threads keep it busy.
+    // A twelfth to a twentieth of the work is under the lock, so about 12 to 20 threads keep the
+    // lock busy.
     for (cpus, in_lock_us) in [(24, 100.0), (64, 50.0)] {
         let hardware = cores(cpus);
         let program = |threads| locked_program(threads, in_lock_us);
         let count = found(&hardware, program, |profile| profile);
         let best = (1..=cpus).step_by(3).map(|n| beats(&hardware, program(n))).fold(0.0, f64::max);
         let with = beats(&hardware, program(count));
-        assert!((8..cpus).contains(&count), "fewer threads than {cpus} CPUs win, not {count}");
+        assert!((8..cpus).contains(&count), "the best count is below {cpus} CPUs, not {count}");
         assert!(with > 0.9 * best, "{count} threads: {with} beats of {best}");
-        // The more is done the less it sees.
-        let upside_down =
+        // Reports less progress for more work.
+        let with_inverted =
             |profile: Profile| Profile { progress: profile.progress.map(|p| 1.0 / p), ..profile };
-        let count = found(&hardware, program, upside_down);
+        let count = found(&hardware, program, with_inverted);
         assert!(
             beats(&hardware, program(count)) < 0.5 * best,
-            "signs upside down mislead to {count}"
+            "inverted progress leads to {count}"
         );
     }
 }
 
 #[test]
-fn reinforcer_uses_all_cores_where_threads_do_not_meet() {
+fn reinforcer_uses_all_cores_for_independent_threads() {
     for cpus in [24, 64] {
         let hardware = cores(cpus);
         let program = |threads| locked_program(threads, 0.5);
@@ -164,10 +165,10 @@ fn reinforcer_uses_all_cores_where_threads_do_not_meet() {
     }
 }
 
-/// Two programs with goals that go together, but not by themselves: one has three times the
-/// threads.
+/// Two programs with goals that can be reached together, but not without a policy: one program has
+/// three times as many threads.
 fn with_goals(cpus: u32) -> Scenario {
-    // A beat takes 5 ms: a CPU beats 200 times a second.
+    // A beat takes 5 ms, so a CPU emits 200 beats a second.
     let beating = |name: &str, threads, cpus: f64| {
         let body = vec![Work { jitter: 0.2, ..Work::us(5_000.0) }.into(), Step::Beat];
         let mut program = Program::new(name, vec![Team::new(threads, vec![forever(body)])]);
@@ -204,7 +205,7 @@ fn fair_brings_heart_rates_into_their_windows() {
         assert_eq!(
             in_window(&steered(plain, clock, vec![], 15)),
             [false, false],
-            "{cpus} CPUs, without it"
+            "{cpus} CPUs, without the policy"
         );
 
         let steering = machine(&with_goals(cpus));
@@ -218,13 +219,13 @@ fn fair_brings_heart_rates_into_their_windows() {
         assert_eq!(
             in_window(&steered(inverted, clock, policy(), 15)),
             [false, false],
-            "{cpus}, upside down"
+            "{cpus} CPUs, inverted actions"
         );
     }
 }
 
-/// Threads of one program that push each other off the CPUs of a time-sharing machine, which has
-/// half as many CPUs.
+/// A program whose threads preempt each other on a time-sharing machine with half as many CPUs as
+/// threads.
 fn backstabbing(cpus: u32) -> Scenario {
     let work = |us| Step::from(Work { jitter: 0.5, ..Work::us(us) });
     let mut body = vec![];
@@ -247,16 +248,19 @@ fn faithful_ends_backstabbing() {
         let steering = machine(&backstabbing(cpus));
         let clock = steering.clock();
         let with = lost(steered(steering, clock, policy(), 3));
-        assert!(with * 10 < plain, "{cpus} CPUs: {with} lost in a second, {plain} without it");
+        assert!(
+            with * 10 < plain,
+            "{cpus} CPUs: {with} preemptions in a second, {plain} without it"
+        );
 
         let inverted = Inverted(machine(&backstabbing(cpus)));
         let clock = inverted.0.clock();
-        let upside_down = lost(steered(inverted, clock, policy(), 3));
-        assert!(upside_down > 5 * with.max(1), "{cpus} CPUs, upside down: {upside_down}");
+        let with_inverted = lost(steered(inverted, clock, policy(), 3));
+        assert!(with_inverted > 5 * with.max(1), "{cpus} CPUs, inverted actions: {with_inverted}");
     }
 }
 
-/// A program of two threads for each CPU, beside half as many threads as CPUs that compute.
+/// A program of two threads for each CPU, beside computing threads on half of the CPUs.
 fn beside_busy_threads(cpus: u32, steps: Vec<Step>) -> Scenario {
     let team =
         |threads, steps| Team { footprint_kib: 256, ..Team::new(threads, vec![forever(steps)]) };
@@ -282,11 +286,11 @@ fn faithful_takes_no_cpu_time_from_busy_programs() {
         assert!(with.1 > 0.95 * plain.1, "{cpus} CPUs: {with:?}, {plain:?} without");
         let meets = || vec![work(), Step::Barrier("all".into()), Step::Beat];
         let (plain, with) = (ran(meets(), vec![]), ran(meets(), policy()));
-        assert_eq!(with, plain, "{cpus} CPUs: a program that blocks is left alone");
+        assert_eq!(with, plain, "{cpus} CPUs: a program that blocks is not changed");
     }
 }
 
-/// An OpenMP program, and what runs beside it.
+/// An OpenMP program, beside `others` computing threads.
 fn with_regions(cpus: u32, others: u32, spin_us: f64, part: Vec<Step>) -> Scenario {
     let region = Step::Parallel { name: "r".into(), steps: part };
     let team = Team::new(cpus, vec![forever(vec![region, Step::Beat])]);
@@ -301,10 +305,10 @@ fn with_regions(cpus: u32, others: u32, spin_us: f64, part: Vec<Step>) -> Scenar
 fn team_finds_how_many_threads_have_work() {
     let work = |us| Work { jitter: 0.1, ..Work::us(us) };
     for cpus in [24, 64] {
-        // Even parts beside others on a quarter of the CPUs: a thread that shares its CPU is waited
-        // for by all.
+        // Equal parts, beside other programs on a quarter of the CPUs: all threads wait for a
+        // thread that shares its CPU.
         let parts = vec![Work { split: true, ..work(1_000.0 * f64::from(cpus)) }.into()];
-        // A lock that eleven keep busy, spun for while one CPU is not theirs.
+        // Eleven threads keep the lock busy. The others spin, while another program uses one CPU.
         let lock = Step::Lock { name: "l".into(), steps: vec![work(4.0).into()] };
         let times =
             Step::Repeat { times: Some(480), shared: true, steps: vec![work(40.0).into(), lock] };
@@ -330,17 +334,17 @@ fn team_finds_how_many_threads_have_work() {
 
             let inverted = Inverted(machine(&scenario));
             let clock = inverted.0.clock();
-            let upside_down = rate(steered(inverted, clock, policy(), 8));
+            let with_inverted = rate(steered(inverted, clock, policy(), 8));
             assert!(
-                upside_down < 0.8 * with,
-                "{what}, {cpus} CPUs, upside down: {upside_down} and {with}"
+                with_inverted < 0.8 * with,
+                "{what}, {cpus} CPUs, inverted actions: {with_inverted} and {with}"
             );
         }
     }
 }
 
 #[test]
-fn team_leaves_alone_what_uses_all_cpus() {
+fn team_keeps_a_size_that_uses_all_cpus() {
     for cpus in [24, 64] {
         let parts = vec![Work { split: true, ..Work::us(1_000.0 * f64::from(cpus)) }.into()];
         let mut scenario = with_regions(cpus, 1, 20.0, parts);
@@ -353,7 +357,7 @@ fn team_leaves_alone_what_uses_all_cpus() {
     }
 }
 
-/// Gives the first half of the CPUs to everybody.
+/// Assigns the first half of the CPUs to every program.
 struct OneForAll(Claims, u32);
 
 impl Arbiter for OneForAll {
@@ -374,8 +378,8 @@ impl Arbiter for OneForAll {
     }
 }
 
-/// A program that asks for all CPUs, with regions of which each has so much work for a CPU. It ends
-/// after so many, or not.
+/// A program that requests all CPUs. Each region takes `region_us` on all CPUs, and the program
+/// ends after `times` regions, if set.
 fn claiming(name: &str, cpus: u32, region_us: f64, times: Option<u64>) -> Program {
     let work = Work { split: true, jitter: 0.1, ..Work::us(region_us * f64::from(cpus)) };
     let region = Step::Parallel { name: "r".into(), steps: vec![work.into()] };
@@ -408,7 +412,7 @@ fn claims_give_each_its_part_and_more_when_others_need_none() {
             sizes.push(seen.programs[0].team.as_ref().map(|team| team.size));
         }
         assert_eq!(sizes, [Some(cpus), Some(cpus / 2), Some(cpus)]);
-        // Their joint work in two seconds, and their preemptions of each other.
+        // The work of both programs in two seconds, and their preemptions.
         let ran = |mut machine: SimMachine| {
             let mut clock = machine.clock();
             while clock.now_ns() < 2 * SECOND {
@@ -420,11 +424,16 @@ fn claims_give_each_its_part_and_more_when_others_need_none() {
         };
         let mut with = machine(&scenario);
         with.arbitrate(Box::new(claims(&with)));
-        let mut upside_down = machine(&scenario);
-        let shared = OneForAll(claims(&upside_down), cpus);
-        upside_down.arbitrate(Box::new(shared));
-        let (with, plain, upside_down) = (ran(with), ran(machine(&scenario)), ran(upside_down));
-        assert!(with.1 * 10 < plain.1, "{cpus} CPUs: {} lost, {} without claims", with.1, plain.1);
+        let mut with_inverted = machine(&scenario);
+        let shared = OneForAll(claims(&with_inverted), cpus);
+        with_inverted.arbitrate(Box::new(shared));
+        let (with, plain, with_inverted) = (ran(with), ran(machine(&scenario)), ran(with_inverted));
+        assert!(
+            with.1 * 10 < plain.1,
+            "{cpus} CPUs: {} preemptions, {} without claims",
+            with.1,
+            plain.1
+        );
         assert!(
             with.0 > plain.0 * 95 / 100,
             "{cpus} CPUs: {} regions, {} without claims",
@@ -432,16 +441,16 @@ fn claims_give_each_its_part_and_more_when_others_need_none() {
             plain.0
         );
         assert!(
-            upside_down.0 < with.0 * 7 / 10,
-            "{cpus} CPUs, upside down: {} of {}",
-            upside_down.0,
+            with_inverted.0 < with.0 * 7 / 10,
+            "{cpus} CPUs, inverted arbiter: {} of {}",
+            with_inverted.0,
             with.0
         );
     }
 }
 
 #[test]
-fn claim_that_is_not_given_back_in_time_is_taken() {
+fn claim_that_is_not_returned_in_time_is_taken() {
     // Regions of three seconds: no size takes effect during a region.
     let late = Program { start_ms: 1_000.0, ..claiming("late", 8, 1_000.0, None) };
     let mut machine =
@@ -457,11 +466,11 @@ fn claim_that_is_not_given_back_in_time_is_taken() {
     assert_eq!(
         size(&mut machine, &mut clock, 1_400),
         Some(1),
-        "it has no CPU, and goes on with one thread"
+        "without a CPU, the program continues with one thread"
     );
     assert_eq!(
         size(&mut machine, &mut clock, 1_700),
         Some(4),
-        "half a second later it has its part"
+        "half a second later, the program has its part"
     );
 }

@@ -39,8 +39,8 @@
 //!
 //! # Limits
 //!
-//! For a figure without numbers in the paper's text, the report compares with the paper's words or
-//! equations.
+//! For a figure without numbers in the paper's text, the report compares with the statements or
+//! equations of the paper.
 #![forbid(unsafe_code)]
 
 mod adapt;

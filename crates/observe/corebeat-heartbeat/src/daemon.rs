@@ -1,4 +1,4 @@
-//! The client side of the daemon, which measures where one runs.
+//! The client of the daemon. If a daemon runs, the daemon measures the rates.
 
 use crate::Error;
 use crate::goal::Goal;

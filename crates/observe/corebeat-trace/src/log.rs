@@ -256,7 +256,7 @@ impl Stream {
         if !at.is_null() && !is_wanted && at.addr() + bytes <= self.limit.get().addr() {
             return true;
         }
-        // A thread that lost its slot learns immediately that no slot is free.
+        // A thread that lost its slot detects immediately that no slot is free.
         if at.is_null() && !self.ring.has_room() && self.shared.options.when_full == WhenFull::Drop
         {
             return false;

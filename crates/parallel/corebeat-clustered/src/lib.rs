@@ -49,9 +49,10 @@
 //!   thread outside of sections keeps no value. A thread that stays or blocks in a section keeps
 //!   the values that existed when it last loaded a link, but no value that is created later
 //!   (`retired`).
-//! - **Hot swapping**: [`Link::replace_then`] puts another implementation behind a live reference,
-//!   and passes on the old one when no section uses it any longer. An [`Adaptive`] object swaps its
-//!   implementation automatically when several threads use it, and when they stop doing so.
+//! - **Hot swapping**: [`Link::replace_then`] replaces the implementation behind a live reference.
+//!   When no section uses the old implementation any more, a closure receives it. An [`Adaptive`]
+//!   object swaps its implementation automatically when several threads use it, and when they stop
+//!   doing so.
 //! - **Ready objects**: [`Counter`], [`Histogram`], [`IdGenerator`], [`Log`], [`Map`], [`Set`],
 //!   [`Pool`], [`BiasedLock`], [`Owner`] with [`Shared`]. The documentation of each states its
 //!   local and its global state, and the guarantees of a read of the whole.

@@ -9,8 +9,8 @@
 //!
 //! The thread of a place writes the block, and all threads read it.
 //!
-//! As the translation tables in Matthews, Coady, Appavoo, 2006, section 4, but with the part itself
-//! where those have a reference to the part: one load less.
+//! The layout follows the translation tables of Matthews, Coady, Appavoo, 2006, section 4. A slot
+//! contains the part itself instead of a reference to the part, which saves one load.
 
 use crate::global::GLOBAL;
 use corebeat_sync::atomic::{AtomicU64, Ordering};

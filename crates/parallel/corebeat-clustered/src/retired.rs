@@ -3,10 +3,10 @@
 //! Each value has the era in which it was made and, after the first scan of all threads, the era of
 //! that scan. It is freed when no section remains that began before the scan and reaches the
 //! value's birth (`registry`). So a long section keeps the values that existed when it last loaded
-//! a link, and none that was made later: the number of values that it keeps does not grow. (Eras as
-//! in Ramalhete, Correia, *Brief announcement: Hazard eras*, 2017; with intervals, Wen,
-//! Izraelevitz, Cai, Beadle, Scott, *Interval-based memory reclamation*, 2018. There each load of a
-//! link publishes its era; here a section does so on request.)
+//! a link, and none that was made later: the number of values that it keeps does not grow.
+//! (Sources: eras are from Ramalhete, Correia, *Brief announcement: Hazard eras*, 2017; intervals
+//! are from Wen, Izraelevitz, Cai, Beadle, Scott, *Interval-based memory reclamation*, 2018. There,
+//! each load of a link publishes its era; here, a section publishes its era on request.)
 
 use crate::global::GLOBAL;
 use crate::local::{self, with_retired};

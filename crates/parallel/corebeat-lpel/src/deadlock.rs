@@ -1,13 +1,13 @@
 //! Search for tasks that wait for each other.
 //!
 //! Bounded streams can block a network that would continue with larger streams: an artificial
-//! deadlock. Then the smallest full stream of the cycle is grown, which needs the least memory
-//! (Parks, Bounded scheduling of process networks, 1995; Basten, Hoogerbrugge, Efficient execution
-//! of process networks, 2001). True deadlocks are reported. Nornir searches for cycles whenever a
-//! task blocks, in one graph behind one lock (Vrba and others, cited by Prokesch, A Light-Weight
-//! Parallel Execution Layer for Shared-Memory Stream Processing, 2011, 3.1.1). LPEL maintains no
-//! graph. The search reads the state of the tasks: when no task makes progress any more, or, while
-//! a task waits for room on a growing stream, periodically on an idle worker.
+//! deadlock. LPEL then grows the smallest full stream of the cycle, because this needs the least
+//! memory (Parks, Bounded scheduling of process networks, 1995; Basten, Hoogerbrugge, Efficient
+//! execution of process networks, 2001). True deadlocks are reported. Nornir searches for cycles
+//! whenever a task blocks, in one graph behind one lock (Vrba and others, cited by Prokesch, A
+//! Light-Weight Parallel Execution Layer for Shared-Memory Stream Processing, 2011, 3.1.1). LPEL
+//! maintains no graph. The search reads the state of the tasks: when no task makes progress any
+//! more, or, while a task waits for room on a growing stream, periodically on an idle worker.
 //!
 //! A task is *stuck* if all tasks that could wake it are stuck. The set of stuck tasks is the
 //! largest set with this property. The search starts with all waiting tasks, and removes tasks that

@@ -51,7 +51,7 @@ impl<N: Linked> Inbox<N> {
             // SAFETY: the caller keeps the node alive. Relaxed: the exchange below publishes it.
             unsafe { (*node).link() }.store(head, Ordering::Relaxed);
             // AcqRel: releases the link and the content of the node to the acquire of the taker;
-            // acquires so that a taker that sees this node also observes the nodes behind it.
+            // acquires so that a taker that observes this node also observes the nodes behind it.
             match self.head.compare_exchange_weak(head, node, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(newer) => head = newer,

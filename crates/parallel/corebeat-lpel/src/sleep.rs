@@ -12,12 +12,12 @@
 //!
 //! | worker | waker |
 //! | --- | --- |
-//! | `begin`: stores that it sleeps | posts the news |
+//! | `begin`: stores that it sleeps | posts the work |
 //! | `heavy` | `light` |
-//! | checks for news everywhere again | `wake`: if the worker sleeps, wakes it |
+//! | checks for work everywhere again | `wake`: if the worker sleeps, wakes it |
 //!
 //! One of the two fences is first. If the worker's fence is first, the waker finds the worker
-//! asleep. If the waker's fence is first, the worker finds the news.
+//! asleep. If the waker's fence is first, the worker finds the work.
 
 use corebeat_sync::asymmetric::heavy_fence;
 use corebeat_sync::atomic::{AtomicU8, Ordering};

@@ -32,7 +32,7 @@ impl Table {
         // SAFETY: only the thread of the worker gets here, and no called code uses the list.
         let free = unsafe { &mut *self.free.get() };
         let place = free.pop().unwrap_or_else(|| self.enlarge(free));
-        // SAFETY: a place of this table. Release: a thread that follows the pointer sees the task
+        // SAFETY: a place of this table. Release: a thread that follows the pointer finds the task
         // initialised.
         unsafe { (*place).store(task.cast_mut(), Ordering::Release) };
         place

@@ -721,7 +721,7 @@ impl Drop for AbortOnPanic {
     }
 }
 
-/// Retires a recheck. A dump may have found its stream through a task whose status says that the
+/// Retires a recheck. A dump may have found its stream through a task whose status states that the
 /// task waits there, although both ends may be dropped.
 fn retire(recheck: Deferred) {
     // SAFETY: only the worker owned the recheck. Items are Send, so any thread may drop it.

@@ -32,10 +32,10 @@
 //!
 //! - A region whose roots were scanned is *black*: all objects that calls there can reach are
 //!   marked and traced before the next call runs. New objects are marked.
-//! - Only a `Separate` carries a reference from one region to another. It begins with an export,
-//!   which marks its object if the export is new. In a black region it becomes a reference as the
-//!   target of a call or by `link`, and both mark the object; for an object of the region itself
-//!   also everything that it reaches, at once.
+//! - Only a `Separate` carries a reference from one region to another. A `Separate` begins with an
+//!   export, which marks the object if the export is new. In a black region, a `Separate` becomes a
+//!   reference as the target of a call or by `link`. Both mark the object. If the object belongs to
+//!   that region, they also mark at once everything that the object reaches.
 //! - So while there is an unmarked object that a call could reach, some processor is pending: the
 //!   roots of that region are not scanned, or an inbox is not empty. `Collector::pending` counts
 //!   those processors.

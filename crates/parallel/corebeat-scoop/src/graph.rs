@@ -1,5 +1,5 @@
 //! Random graphs of objects on processors: collections are compared with a reference algorithm that
-//! knows the whole graph.
+//! has the whole graph.
 //!
 //! `COREBEAT_SCOOP_SEED=N cargo test -p corebeat-scoop graph` repeats one seed.
 

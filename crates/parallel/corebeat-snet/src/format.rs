@@ -69,19 +69,20 @@
 //!
 //! # Libraries and speed
 //!
-//! quick-xml reads tags and attributes and writes markup; serde_json writes JSON text; memchr,
-//! fast-float2, itoa, zmij and base64 do what they are named for. Two parts are written here:
+//! quick-xml reads tags and attributes and writes markup; serde_json writes JSON text; memchr finds
+//! bytes, fast-float2, itoa and zmij convert numbers, and base64 converts bytes. Two parts are
+//! written here:
 //!
 //! - The reader compares markup that occurred at the same place in an earlier record with that
 //!   markup and does not parse it again (`memo.rs`), because records of one stream have the same
 //!   markup. Parsers of whole documents cannot do this.
-//! - The JSON reader. serde_json reads numbers as 64-bit integers or as `double`, so it loses the
-//!   digits of a `long double` and rounds a `float` twice; it has no columns in characters; and it
-//!   does not report which value was expected. Nesting is not recursive here: the grammar limits
-//!   its depth to three.
+//! - The JSON reader, for three reasons: serde_json reads numbers as 64-bit integers or as
+//!   `double`, so it loses the digits of a `long double` and rounds a `float` twice; it has no
+//!   columns in characters; and it does not report which value was expected. Nesting is not
+//!   recursive here: the grammar limits its depth to three.
 //!
-//! Processor time of one core of two that other processes used too (EPYC), MB/s of text, medians of
-//! seven runs over 32 MiB:
+//! The table shows megabytes of text per second of processor time, on one of two cores that other
+//! processes used as well (EPYC). The values are medians of seven runs over 32 MiB:
 //!
 //! | records | read | a library alone |
 //! | --- | --- | --- |

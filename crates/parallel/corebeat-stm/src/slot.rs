@@ -34,7 +34,7 @@ struct Owned {
 /// The part that other threads write.
 #[derive(Default)]
 struct Shared {
-    /// The epoch that another transaction wants to end without success.
+    /// The epoch that another transaction requests to end without success.
     doomed: AtomicU64,
     /// For traces: slot number and call site of that transaction.
     killer: AtomicU64,

@@ -1,10 +1,11 @@
 //! Trace events of transactions, for the installed trace.
 //!
-//! After Schindewolf, Karl, *Capturing Transactional Memory Application's Behavior*, 2012, section
-//! 3: start, read, write, commit and abort, in a separate stream for each thread; either all of
-//! them, or only those of whole attempts. Differences: an attempt records its reads and writes at
-//! its end, from the logs that it keeps in any case, so reads and writes cost nothing without a
-//! trace; and most transactions without conflicts do not read the time-stamp counter.
+//! The events follow Schindewolf, Karl, *Capturing Transactional Memory Application's Behavior*,
+//! 2012, section 3: start, read, write, commit and abort, in a separate stream for each thread. A
+//! trace contains either all of them, or only those of whole attempts. Differences: an attempt
+//! records its reads and writes at its end, from the logs that it keeps in any case, so reads and
+//! writes cost nothing without a trace; and most transactions without conflicts do not read the
+//! time-stamp counter.
 //!
 //! ```
 //! use corebeat_stm::trace::{self, Detail};
@@ -299,15 +300,15 @@ impl Recorder {
         })
     }
 
-    /// Remembers a conflict: `other` holds a lock that the attempt needs, or has written a cell
-    /// that the attempt has read.
+    /// Records a conflict: `other` holds a lock that the attempt needs, or has written a cell that
+    /// the attempt has read.
     #[cold]
     pub(crate) fn blame(&mut self, lock: &Lock, other: Option<&Slot>) {
         let (other, other_site) = other.map_or((NOBODY, 0), |other| (other.number(), other.site()));
         self.blame = Blame { place: place(lock), other, other_site };
     }
 
-    /// Remembers the transaction that doomed this one.
+    /// Records the transaction that doomed this one.
     #[cold]
     pub(crate) fn blame_killer(&mut self, slot: &Slot) {
         let (other, other_site) = slot.killer();

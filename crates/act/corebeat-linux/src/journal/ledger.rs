@@ -3,8 +3,8 @@
 //!
 //! A damaged line may have held any record. The records around it are used as follows:
 //!
-//! - A value that an intact record names as set by Corebeat is restored to the value of that
-//!   record from before, even if the damaged line was an earlier change of the same property.
+//! - If an intact record states that Corebeat set a value, the earlier value in the same record is
+//!   restored, even if the damaged line was an earlier change of the same property.
 //! - Any other value may have been set by the damaged line: it is left alone, and the journal
 //!   counts as incomplete. The same holds if the records before and after the damage do not
 //!   connect.

@@ -85,7 +85,7 @@ fn waiting_samples(program: &Path, name: &str) -> Option<u32> {
 }
 
 #[test]
-fn loops_of_compilers_are_told_apart() {
+fn loops_of_compilers_are_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let (mut found, mut waits, mut false_alarms, mut computes) = (0, 0, 0, 0);
     let mut wrong = Vec::new();

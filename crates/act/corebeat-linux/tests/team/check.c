@@ -1,6 +1,5 @@
 /* Every kind of parallel region, with its result checked, again and again: check ROUNDS.
- * Prints the largest team, and the smallest and largest inner one. Never asks for a thread
- * count. */
+ * Prints the largest team, and the smallest and largest inner one. Never reads a thread count. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,7 +169,7 @@ static void cancel(void) {
 }
 
 #ifdef OLD_ENTRY_POINTS
-/* What gcc before 4.9 called. */
+/* The entry points that gcc before 4.9 called. */
 void GOMP_parallel_start(void (*)(void *), void *, unsigned);
 void GOMP_parallel_loop_static_start(void (*)(void *), void *, unsigned, long, long, long, long);
 void GOMP_parallel_loop_dynamic_start(void (*)(void *), void *, unsigned, long, long, long, long);
@@ -178,7 +177,7 @@ void GOMP_parallel_loop_guided_start(void (*)(void *), void *, unsigned, long, l
 void GOMP_parallel_loop_runtime_start(void (*)(void *), void *, unsigned, long, long, long);
 void GOMP_parallel_sections_start(void (*)(void *), void *, unsigned, unsigned);
 void GOMP_parallel_end(void);
-/* What no gcc calls, though libgomp has it. */
+/* An entry point of libgomp that no version of gcc calls. */
 void GOMP_parallel_loop_static(void (*)(void *), void *, unsigned, long, long, long, long, unsigned);
 _Bool GOMP_loop_static_next(long *, long *);
 _Bool GOMP_loop_dynamic_next(long *, long *);

@@ -263,7 +263,7 @@ fn live(place: &Place, daemon: &mut Running, stays: &mut Option<Running>) {
 fn daemon_that_is_killed_at_any_system_call_leaves_nothing_after_restore() {
     let traces = Command::new("strace").args(["-D", "-o", "/dev/null", "true"]).status();
     if !is_root() || !traces.is_ok_and(|status| status.success()) {
-        println!("left out: it wants root and strace");
+        println!("left out: requires root and strace");
         return;
     }
     let kills = if std::env::var_os("COREBEAT_SOAK").is_some() { 600 } else { 8 };
@@ -312,7 +312,7 @@ fn daemon_without_options_listens_at_the_default_socket() {
 #[test]
 fn daemon_without_privileges_reports_its_limitations() {
     if !is_root() {
-        println!("left out: it wants root, to be somebody else");
+        println!("left out: requires root, to run as another user");
         return;
     }
     let (place, nobody) = (Place::new(), 60_001);

@@ -1,6 +1,6 @@
-//! `corebeat` on a machine with several sockets, against the kernel's own numbers. Where all CPUs
-//! share one last-level cache the test says so and does nothing: `cargo xtask vm` has a machine
-//! with two.
+//! `corebeat` on a machine with several sockets, against the kernel's own numbers. If all CPUs
+//! share one last-level cache, the test prints a line and does nothing. `cargo xtask vm` has a
+//! machine with two caches.
 
 use crate::{COREBEAT, corebeat, json, report, stderr};
 use std::collections::BTreeSet;
@@ -15,8 +15,8 @@ fn shuffler_moves_threads_that_share_locks_between_sockets() {
         );
         return;
     }
-    // Locks are fought for in most of its time, for longer than the policy's two seconds on any
-    // machine that emulates several sockets.
+    // Threads contend for locks in most of its time, for longer than the policy's two seconds on
+    // any machine that emulates several sockets.
     let work = ["workload", "fluid", "--threads", "8", "--scale", "0.02"];
     let run = ["run", "--policy", "shuffler", "--report", "json", "--", COREBEAT];
     let done = corebeat(&[&run[..], &work].concat());
@@ -34,7 +34,7 @@ fn shuffler_moves_threads_that_share_locks_between_sockets() {
 #[test]
 fn doctor_tells_what_the_machine_has() {
     if std::env::var_os("COREBEAT_VM").is_none() {
-        println!("skipped: this knows the machine that 'cargo xtask ci --only vm' starts");
+        println!("skipped: requires the machine that 'cargo xtask ci --only vm' starts");
         return;
     }
     let done = corebeat(&["doctor", "--json"]);

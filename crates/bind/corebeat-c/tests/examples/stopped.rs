@@ -147,7 +147,7 @@ const CASES: &[(&str, fn())] = &[
         let mut claim = Claim::begin().unwrap();
         claim.on_change(|| {}).unwrap();
         wait_for_stop();
-        // If the claims of other children have changed this one, the daemon is asked.
+        // If the claims of other children have changed this one, the call queries the daemon.
         let _ = claim.poll();
         claim.on_change(|| {}).unwrap();
         assert!(claim.cpus().len() <= 1);

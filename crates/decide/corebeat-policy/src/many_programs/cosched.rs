@@ -16,8 +16,8 @@
 //! ```
 //!
 //! **Turns.** The queue of a set (and of the machine) contains the sets within it, and its own
-//! tasks as one entry. The entry with the least time is first for one slice. Time counts while an
-//! entry has CPUs, whatever their number.
+//! tasks as one entry. The entry that has run for the least time comes first, for one slice. Time
+//! counts while an entry has CPUs, whatever their number.
 //!
 //! **Fragments.** Remaining CPUs are filled: first with the sets that fit as a whole and leave the
 //! fewest CPUs empty, then with single tasks. In the paper's prototype a set keeps all its CPUs,

@@ -50,7 +50,7 @@ struct Member {
     quiet_ns: u64,
     /// Whether the observations of a program suffice for the policy.
     needs: fn(&ProgramSample, &Snapshot) -> bool,
-    /// Reason for which the policy leaves a program alone whose observations do not suffice.
+    /// Reason for which the policy does not act on a program with insufficient observations.
     lacks: &'static str,
 }
 

@@ -16,8 +16,8 @@
 //!                                           and the next trial waits for twice as long
 //! ```
 //!
-//! The policy leaves a program alone that has set its number of threads and may rely on it
-//! ([`TeamSample::fixed`]).
+//! The policy changes nothing for a program that has set its number of threads, and may rely on
+//! that number ([`TeamSample::fixed`]).
 //!
 //! # Failure
 //!

@@ -23,18 +23,18 @@
 //!
 //! - **Fixed priority** is the batch class and a slice, as in [`faithful`](crate::faithful): on
 //!   Linux, threads that preempt no other thread; on a time-sharing machine, the class FX.
-//! - **Progress decides, too.** Fewer misses only indicate that a program is faster. Where progress
-//!   is measured, a program that is slower by [`Tranquilizer::margin`] loses calmer settings, and a
-//!   program that is faster by that margin keeps settings that are not calmer. On machines whose
-//!   miss rates do not depend on the location of memory (all machines that count misses of the last
-//!   cache), only progress shows whether spreading helps.
+//! - **Progress decides, too.** Fewer misses only indicate that a program is faster. If progress is
+//!   measured, the policy undoes settings that reduce the variation when the program is slower by
+//!   [`Tranquilizer::margin`], and keeps settings that do not reduce it when the program is faster
+//!   by that margin. On machines whose miss rates do not depend on the location of memory (all
+//!   machines that count misses of the last cache), only progress shows whether spreading helps.
 //! - **Every setting that does not help is undone.** The thesis keeps the fixed priority of a
 //!   memory-intensive program without a check; here the priority has to help by itself.
 //! - **Passes become rarer.** A kept or refused setting is checked again after 1, 2, 4, ... passes,
-//!   and at once when the program starts or stops to miss much. The number of changes is bounded:
-//!   at most seven for each check, and `log t` checks within a time `t` without such a phase
-//!   change. Memory stays spread while the program misses much, because moving pages back and forth
-//!   for a check would cost more than it shows.
+//!   and at once when the program changes between many and few misses. The number of changes is
+//!   bounded: at most seven for each check, and `log t` checks within a time `t` without such a
+//!   phase change. Memory stays spread while the program misses much, because moving pages back and
+//!   forth for a check would cost more than it shows.
 //! - **Other programs.** Batch threads run after threads that may preempt. So the policy tries no
 //!   setting under the load of other programs, and removes fixed slices when other programs start,
 //!   except for a program whose memory is spread.
@@ -308,8 +308,8 @@ impl Profile {
 }
 
 impl Tranquilizer {
-    /// Returns whether the program misses much. A known answer changes only if the rate crosses the
-    /// threshold by more than one deviation.
+    /// Returns whether the program misses much. An earlier result changes only if the rate crosses
+    /// the threshold by more than one deviation.
     fn is_hungry(&self, profile: &Profile, before: Option<bool>) -> bool {
         let Some(miss) = profile.miss else { return before.unwrap_or(false) };
         match before {
@@ -354,7 +354,7 @@ impl Tranquilizer {
     }
 
     /// Returns whether settings are kept: not if the program is slower, always if the program is
-    /// faster, and otherwise if the rate is calmer.
+    /// faster, and otherwise if the mean and the deviation of the rate are lower.
     fn is_better(&self, settings: Settings, after: &Profile, before: &Profile) -> bool {
         let rate = |p: &Profile| if settings.is_spread() { p.miss } else { p.involuntary };
         let rates = rate(after).zip(rate(before));

@@ -4,9 +4,9 @@
 //! (2012), section 2: `invade` requests CPUs under constraints, `retreat` returns them, and no
 //! program waits: if no CPU is free, the program continues with the CPUs that it has. A claim "can
 //! grow and shrink under the control of the program and the system resource management". The paper
-//! does not define the distribution among several programs. This module is the arbiter: its input
-//! are events, and its output are changed claims and requests to shrink. The caller identifies
-//! owners and sets the deadline for shrinking.
+//! does not define the distribution among several programs. This module is the arbiter: it receives
+//! events, and returns changed claims and requests to shrink. The caller identifies owners and sets
+//! the deadline for shrinking.
 //!
 //! ```text
 //!            invade                 another invades          retreat, or the deadline passes
@@ -31,10 +31,11 @@
 //!    event, the oldest chooses first.) Both results are optimal
 //!    (`hand_out_is_the_best_of_all_ways`), the first one for up to [`SHORT_MAX`] claims below
 //!    their due; with more such claims, those that lack the fewest CPUs come first.
-//! 2. **A claim above its fair part is asked to shrink**, if another claim is below its own: by the
-//!    number of CPUs that the other claim lacks and can use; the claim with the largest excess
-//!    first. When the claim has returned the CPUs, or the deadline has passed, step 1 gives the
-//!    CPUs to the other claim. The request is withdrawn when no claim lacks CPUs any more.
+//! 2. **A claim above its fair part is requested to shrink**, if another claim is below its own
+//!    part: by the number of CPUs that the other claim lacks and can use. The claim with the
+//!    largest excess is first. When the claim has returned the CPUs, or the deadline has passed,
+//!    step 1 gives the CPUs to the other claim. The request is withdrawn when no claim lacks CPUs
+//!    any more.
 //!
 //! The CPUs of a claim are never exchanged for others.
 //!
@@ -161,7 +162,7 @@ pub enum ClaimError {
 struct Claim {
     owner: u64,
     ask: Ask,
-    /// CPUs that the claim is asked to keep, if it is asked to shrink.
+    /// CPUs to keep, if the claim is requested to shrink.
     keep: Option<CpuSet>,
 }
 
@@ -264,7 +265,7 @@ impl Claims {
     }
 
     /// Returns CPUs of a claim. The remaining number is the new maximum until the claim invades
-    /// again. Exception: a claim that was asked to shrink may get the CPUs again when they are
+    /// again. Exception: a claim that was requested to shrink may get the CPUs again when they are
     /// free.
     ///
     /// # Errors
@@ -302,8 +303,8 @@ impl Claims {
         Ok(self.settle(&before, None))
     }
 
-    /// Takes the CPUs that a claim was asked to return, after its deadline. Changes nothing if the
-    /// request was withdrawn.
+    /// Takes the CPUs that a claim was requested to return, after its deadline. Changes nothing if
+    /// the request was withdrawn.
     pub fn deadline(&mut self, id: ClaimId) -> Outcome {
         let before = self.held();
         if let Some(count) = self.claims.get(&id).and_then(|c| c.keep.as_ref()).map(CpuSet::len) {
@@ -348,7 +349,7 @@ impl Claims {
         self.claims.get(&id).map(|c| c.owner)
     }
 
-    /// Returns the CPUs that a claim is asked to keep, if it is asked to shrink.
+    /// Returns the CPUs to keep, if the claim is requested to shrink.
     pub fn keep(&self, id: ClaimId) -> Option<&CpuSet> {
         self.claims.get(&id)?.keep.as_ref()
     }

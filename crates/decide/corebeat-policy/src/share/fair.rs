@@ -5,8 +5,8 @@
 //! has a goal: a minimum and a maximum rate. Its indicator is its rate divided by the middle of
 //! that window (equations 3 and 4). Within the window nothing changes. Outside, each nanosecond of
 //! run time counts as a multiple on the virtual clock of the program (equation 5), and the
-//! scheduler serves the clock that lags behind: a program that is too slow runs more, and a program
-//! that is too fast runs less.
+//! scheduler runs the program whose clock lags behind: a program that is too slow runs more, and a
+//! program that is too fast runs less.
 //!
 //! ```text
 //!   rate   0 --------- min ----- middle ----- max --------------->
@@ -25,9 +25,9 @@
 //! because a group of weight 100 counts as *one* thread of nice 0). But the kernel divides the
 //! weight of a group among the CPUs by the recent activity of its threads there, so a thread that
 //! has slept returns to almost no weight. Measured on two CPUs (Linux 6.18) with a program of two
-//! threads that meet at barriers, beside a pipeline of eleven threads: without changes the program
-//! has 0.65 to 0.77 CPUs, with nice -6 it has 1.01 to 1.12, and in a group of weight 200 beside a
-//! group of weight 300 (the threads' own weights) it has 0.07.
+//! threads that wait for each other at barriers, beside a pipeline of eleven threads: without
+//! changes the program has 0.65 to 0.77 CPUs, with nice -6 it has 1.01 to 1.12, and in a group of
+//! weight 200 beside a group of weight 300 (the threads' own weights) it has 0.07.
 //!
 //! **The paper's law does not reach its goals.** It divides the program's *own* weight by the
 //! *current* indicator. But the indicator approaches 1 as the rate approaches the goal, and the
@@ -353,8 +353,8 @@ impl Fair {
                 }
                 Set::Weight(weight)
             }
-            // Rounded towards the smaller weight, because other programs would pay for a larger
-            // one.
+            // Rounded towards the smaller weight, because a larger one would take CPU time from
+            // other programs.
             Means::Nice => {
                 Set::Nice((-factor.ln() / NICE_STEP.ln() - 1e-6).ceil().clamp(-20.0, 19.0) as i8)
             }

@@ -11,7 +11,7 @@
 //!
 //! A share only pays for tasks that wait for items. A task that runs to its end in its first
 //! dispatch should be started at once, and not wait until another thread wakes up. The worker
-//! predicts that new tasks will wait if the last task did that it started.
+//! predicts that new tasks will wait if the last task that it started has waited.
 //!
 //! Pipelines that grow should stay together as well: each stage spawns the next one, perhaps with a
 //! few tasks beside it. Therefore small shares go only to workers with less than half as many

@@ -151,8 +151,8 @@ impl Claims {
         mine.iter().filter(|&cpu| fits(cpu)).min_by_key(|&cpu| cost(cpu))
     }
 
-    /// Returns the CPUs that claims above their fair parts are asked to keep for claims below
-    /// theirs.
+    /// Returns the CPUs that claims above their fair parts may keep, so that claims below theirs
+    /// get the others.
     pub(super) fn requests(&self, parts: &BTreeMap<ClaimId, usize>) -> BTreeMap<ClaimId, CpuSet> {
         let mut left = self.held();
         let mut asked = BTreeSet::new();

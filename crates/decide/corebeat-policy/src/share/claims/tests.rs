@@ -86,7 +86,7 @@ fn invade_without_free_cpus_shrinks_other_claims_to_their_parts() {
     let outcome = claims.deadline(a);
     assert_eq!(outcome.changed, [(a, set("0-3")), (b, set("4-7"))]);
     assert_eq!(claims.deadline(a), Outcome::default(), "a deadline takes effect once");
-    // The claim was asked to shrink, so it may get the CPUs again.
+    // The claim was requested to shrink, so it may get the CPUs again.
     let outcome = claims.dead(YOU);
     assert_eq!(outcome.changed, [(a, set("0-7"))]);
 }
