@@ -65,7 +65,9 @@ fn vm<'a>(mut args: &'a [&'a str]) -> Result<(vm::Groups, u32, &'a [&'a str]), S
                 rest
             }
             ["--groups", other, ..] => {
-                return Err(format!("'{other}' is no version of control groups; write v1 or v2"));
+                return Err(format!(
+                    "'{other}' is not a version of control groups; write v1 or v2"
+                ));
             }
             ["--minutes", n, rest @ ..] => {
                 let parsed = n.parse().ok().filter(|n| *n > 0);

@@ -62,7 +62,7 @@ fn place<'a>(package: &'a Package, workspace: &Workspace) -> Result<Place<'a>, S
         }
         [name] if name == package.name => match TOOLS.iter().find(|t| t.0 == name) {
             Some(tool) => Ok(Place::Tool { may_use_crates: tool.1 }),
-            None => Err(format!("{name} is no tool; crates live in crates/LAYER/NAME")),
+            None => Err(format!("{name} is not a tool; put crates in crates/LAYER/NAME")),
         },
         _ => {
             Err(format!("{} lives in {}, not in crates/LAYER/{0}", package.name, folder.display()))
@@ -152,7 +152,7 @@ fn names(text: &str, crates: &BTreeSet<&str>) -> Vec<String> {
     let again = named.iter().enumerate().filter(|(i, n)| named[..*i].contains(n)).map(|(_, n)| n);
     missing
         .map(|c| format!("ARCHITECTURE.md has no paragraph **{c}**"))
-        .chain(unknown.map(|n| format!("ARCHITECTURE.md names **{n}**, which is no crate here")))
+        .chain(unknown.map(|n| format!("ARCHITECTURE.md names **{n}**, which is not a crate")))
         .chain(again.map(|n| format!("ARCHITECTURE.md names **{n}** twice")))
         .collect()
 }

@@ -115,7 +115,9 @@ fn find_races(workspace: &Workspace) -> Result<Outcome, String> {
     });
     if !has_sources {
         let get = "rustup toolchain install nightly --component rust-src";
-        return Ok(Outcome::Skipped(format!("no nightly toolchain with its sources here ({get})")));
+        return Ok(Outcome::Skipped(format!(
+            "there is no nightly toolchain with its sources ({get})"
+        )));
     }
     let target = workspace.target_directory.join("races");
     let env = [

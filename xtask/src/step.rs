@@ -177,7 +177,7 @@ fn miri(workspace: &Workspace) -> Result<Outcome, String> {
     let miri = Command::new("cargo").args(["+nightly", "miri", "--version"]).output();
     if !miri.is_ok_and(|output| output.status.success()) {
         let get = "rustup toolchain install nightly --component miri,rust-src";
-        return Ok(Outcome::Skipped(format!("no nightly toolchain with Miri here ({get})")));
+        return Ok(Outcome::Skipped(format!("there is no nightly toolchain with Miri ({get})")));
     }
     let target = workspace.target_directory.join("miri");
     let target = target.to_str().ok_or("the target folder's name is not UTF-8")?;

@@ -53,7 +53,7 @@ impl Workspace {
             ));
         }
         serde_json::from_slice(&output.stdout)
-            .map_err(|e| format!("cargo metadata was not understood: {e}"))
+            .map_err(|e| format!("the output of cargo metadata cannot be parsed: {e}"))
     }
 }
 

@@ -299,7 +299,7 @@ fn repeat(
 fn checksum(text: &str) -> Result<String, Failure> {
     let found = text.split("checksum ").nth(1).and_then(|rest| rest.split(',').next());
     found.map(str::to_owned).ok_or_else(|| {
-        Failure::internal(format!("a workload printed no result but '{}'", text.trim()))
+        Failure::internal(format!("a workload printed '{}' instead of a result", text.trim()))
     })
 }
 

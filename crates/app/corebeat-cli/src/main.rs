@@ -44,7 +44,7 @@ struct Cli {
 enum Command {
     /// Run programs, observe and steer them, and report at the end
     Run(run::Options),
-    /// Search the best thread count by short runs, then run the program with that count
+    /// Search for the best thread count by short runs, then run the program with that count
     Tune(tune::Options),
     /// Train the models of the policy adapt, for this host (takes a minute) or a simulated machine
     Train(train::Options),
@@ -76,7 +76,7 @@ enum Command {
     /// List the probes of a running program, and switch them on and off
     #[command(subcommand)]
     Probe(probe::Command),
-    /// Serve heartbeats, goals and claims of programs on this host, and steer them
+    /// Serve heartbeats, goals and claims of programs on this host, and steer the programs
     Daemon(daemon::Options),
 }
 

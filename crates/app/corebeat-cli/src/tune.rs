@@ -62,8 +62,8 @@ pub(crate) struct Options {
     /// Skip the full run
     #[arg(long)]
     search_only: bool,
-    /// Then compare the program as it is with the chosen settings, by N runs of each; showing a
-    /// difference requires at least 6
+    /// Compare the program as it is with the chosen settings after the full run, by N runs of each;
+    /// at least 6 runs can show a difference
     #[arg(
         long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(2..=i64::from(PAIRS_MAX))

@@ -48,7 +48,7 @@ const KEPT_MAX: usize = 100;
 enum Ended {
     /// The network ended with this result.
     Network(Done),
-    /// The user left before the end of the network.
+    /// The user quit before the end of the network.
     Leave,
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn main(which: &Which, how: &How, output: Option<&Path>) -> Done {
     match ended? {
         Ended::Network(done) => done,
         Ended::Leave => {
-            Err(Failure::data("left before the end of the network; the records inside are lost"))
+            Err(Failure::data("quit before the end of the network; the records inside are lost"))
         }
     }
 }

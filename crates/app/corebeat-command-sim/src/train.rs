@@ -25,8 +25,8 @@ pub struct Options {
     /// Write the model to this file
     #[arg(short, long, value_name = "FILE", default_value = "adapt.json")]
     output: PathBuf,
-    /// Observe each run for MS milliseconds, after a start of a third of that time [default: 1000;
-    /// with --scenario 100]
+    /// Observe each run for MS milliseconds, after a warm-up of a third of that time [default:
+    /// 1000; with --scenario 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(10..=60_000))]
     window: Option<u64>,
     /// Run each kernel with N threads on this host [default: the number of CPUs]

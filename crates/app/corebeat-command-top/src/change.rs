@@ -89,7 +89,7 @@ pub(crate) fn signal(text: &str) -> Result<i32, String> {
 /// A line for the user.
 pub(crate) fn nice(text: &str) -> Result<i32, String> {
     let value = text.trim().parse().ok().filter(|nice| NICE.contains(nice));
-    value.ok_or_else(|| format!("'{text}' is no nice value: write a number from -20 to 19"))
+    value.ok_or_else(|| format!("'{text}' is not a nice value: write a number from -20 to 19"))
 }
 
 #[cfg(test)]

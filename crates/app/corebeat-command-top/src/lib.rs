@@ -67,7 +67,7 @@ const SAMPLE_NS: u64 = 100_000_000;
 /// Options of `corebeat top`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Processes by number or name, each with its descendants [default: all of yours]
+    /// Processes by number or name, each with its descendants [default: all your processes]
     #[arg(value_name = "PID|NAME")]
     subject: Vec<String>,
     /// Show the processes of this user instead of yours

@@ -769,7 +769,7 @@ mod tests {
         assert_eq!(change(2, "r-20"), nice(target(201, true, "forked"), -20));
         assert_eq!(change(4, "r0"), nice(target(101, true, "worker"), 0));
         assert_eq!(change(0, "r77"), None);
-        assert!(drawn(&mut screen, Some(&view), 80, 10)[9].starts_with("'77' is no nice value"));
+        assert!(drawn(&mut screen, Some(&view), 80, 10)[9].starts_with("'77' is not a nice value"));
         let hidden = two_programs();
         press(&mut screen, &hidden, &[KeyCode::Home, KeyCode::Char('r')]);
         assert!(drawn(&mut screen, Some(&hidden), 80, 10)[9].contains("has ended, or /proc"));

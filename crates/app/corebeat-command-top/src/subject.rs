@@ -69,7 +69,7 @@ impl Subjects {
                     if !processes().iter().any(|&pid| has_name(pid, |n| n == name)) {
                         return Err(Failure::usage(format!(
                             "there is no process named '{text}'; write a number or a name from \
-                             'ps -e', or nothing for all processes of yours"
+                             'ps -e', or nothing for all your processes"
                         )));
                     }
                     subjects.names.insert(name.to_owned());

@@ -129,7 +129,7 @@ fn entered(function: &str) -> ManuallyDrop<Guard<'static>> {
         Some(guard) => ManuallyDrop::new(guard),
         None => {
             eprintln!(
-                "corebeat: {function} outside of an guard: call corebeat_event_enter before it"
+                "corebeat: {function} outside a critical section: call corebeat_event_enter first"
             );
             std::process::abort()
         }

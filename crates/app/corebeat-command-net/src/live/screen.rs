@@ -58,8 +58,10 @@ impl Screen {
         }
         if area.height > 3 {
             let foot = match ending {
-                true => "ending: the records inside still come out; press q again to leave at once"
-                    .to_owned(),
+                true => {
+                    "ending: records inside continue to the output; press q again to quit at once"
+                        .to_owned()
+                }
                 false => {
                     let more = state.gauges.len().saturating_sub(self.first + room);
                     let more =
