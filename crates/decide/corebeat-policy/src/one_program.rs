@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// A policy that can leave programs to other policies.
 pub(crate) trait ProgramPolicy: Policy {
     /// Decides as [`Policy::decide`] does, but only for programs that `is_mine` returns true for.
-    /// The policy forgets all others; they still count as load.
+    /// The policy discards its state of all others, which still count as load.
     fn decide_for(
         &mut self,
         snapshot: &Snapshot,
@@ -51,7 +51,7 @@ pub(crate) trait PerProgram: Policy {
 }
 
 impl<P: PerProgram> ProgramPolicy for P {
-    /// Forgets a program that is missing from the snapshot: the program has ended.
+    /// Discards the state of a program that is missing from the snapshot: the program has ended.
     fn decide_for(
         &mut self,
         snapshot: &Snapshot,

@@ -7,7 +7,7 @@ use corebeat_sync::{Mutex, lock};
 use fastrand::Rng;
 use std::time::Duration;
 
-/// Period of checks for news, while all tasks wait for threads outside.
+/// Period of checks for events, while all tasks wait for threads outside.
 const OUTSIDE_PERIOD: Duration = Duration::from_micros(100);
 /// Virtual duration of a step of a worker. Without it, a task that yields until a point in time
 /// would stop the clock.

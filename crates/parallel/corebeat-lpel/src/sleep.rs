@@ -48,7 +48,7 @@ impl Sleep {
 
     // ---- for the worker
 
-    /// Begins to sleep: from here on, wakers can wake the worker. The worker checks for news after
+    /// Begins to sleep: from here on, wakers can wake the worker. The worker checks for work after
     /// this call.
     pub(crate) fn begin(&self) {
         // Relaxed: ordered by the fence.
@@ -83,7 +83,7 @@ impl Sleep {
 
     // ---- for wakers
 
-    /// Wakes the worker if it sleeps, after `count` counted it. The caller posted the news before a
+    /// Wakes the worker if it sleeps, after `count` counted it. The caller posted the work before a
     /// `light` fence.
     pub(crate) fn wake(&self, count: impl FnOnce()) -> bool {
         // Relaxed: ordered by the fences. AcqRel: one waker succeeds.

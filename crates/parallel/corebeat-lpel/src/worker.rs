@@ -177,7 +177,7 @@ impl Worker {
         drop(keep_alive);
     }
 
-    /// Wakes the worker if it sleeps. The caller posts the news for the worker before a `light`
+    /// Wakes the worker if it sleeps. The caller posts the work for the worker before a `light`
     /// fence.
     pub(crate) fn wake(&self) -> bool {
         self.sleep.wake(|| self.inner().count_woken_worker())

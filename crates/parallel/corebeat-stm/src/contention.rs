@@ -19,7 +19,7 @@ pub enum Decision {
     Kill,
 }
 
-/// Policy that decides which transaction of a conflict gives way. See [`set`].
+/// Policy that decides which transaction of a conflict waits or aborts. See [`set`].
 ///
 /// ```
 /// use corebeat_stm::contention::{self, ContentionManager, Decision, Standing};

@@ -59,7 +59,7 @@ causes! {
     /// Another transaction wrote a cell that the attempt had read, before the attempt read a newer
     /// value.
     Extension, extension, "extension";
-    /// The contention manager of another transaction decided that this one gives way.
+    /// The contention manager of another transaction decided that this one aborts.
     Killed, killed, "killed";
     /// The gate was closed by a transaction that is irrevocable or had failed too often.
     Gate, gate, "gate";

@@ -244,8 +244,8 @@ impl Policy for Adapt {
         "adapt"
     }
 
-    /// Forgets a program that is missing from the snapshot or has no threads: the program has
-    /// ended.
+    /// Discards the state of a program that is missing from the snapshot or has no threads: the
+    /// program has ended.
     fn decide(&mut self, snapshot: &Snapshot) -> Vec<Decision> {
         let mut decisions = Vec::new();
         self.remove_ended(snapshot, &mut decisions);

@@ -162,7 +162,7 @@ enum Verdict {
 }
 
 impl Search {
-    /// Forgets failures when the region with the longest total time changes.
+    /// Discards failures when the region with the longest total time changes.
     fn follow_phase(&mut self, team: &TeamSample, settings: TeamSettings) {
         let mut time_ns: BTreeMap<u64, u64> = BTreeMap::new();
         for r in &team.regions {

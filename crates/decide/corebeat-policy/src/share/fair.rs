@@ -414,8 +414,8 @@ impl Policy for Fair {
         "fair"
     }
 
-    /// Decides for one cycle. Forgets a program that is missing from the snapshot: the program has
-    /// ended.
+    /// Decides for one cycle. Discards the state of a program that is missing from the snapshot:
+    /// the program has ended.
     fn decide(&mut self, snapshot: &Snapshot) -> Vec<Decision> {
         let mut programs = std::mem::take(&mut self.programs);
         programs.retain(|id, _| snapshot.program(*id).is_some());

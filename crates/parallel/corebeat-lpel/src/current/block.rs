@@ -38,8 +38,8 @@ pub(crate) fn may_block() -> bool {
     }
 }
 
-/// Unwinds a caller that was blocked, if it is cancelled. It does so even if there is news for the
-/// caller: tasks that were unwound before it have closed their streams.
+/// Unwinds a caller that was blocked, if it is cancelled. It does so even if an event for the
+/// caller has occurred: tasks that were unwound before it have closed their streams.
 #[inline(always)]
 pub(crate) fn unblocked() {
     let task = with(|c| c.task.get());

@@ -13,7 +13,7 @@ struct World {
     news: [AtomicBool; 2],
 }
 
-/// Two threads post one piece of news each. The worker sleeps until it has found both.
+/// Two threads post one piece of work each. The worker sleeps until it has found both.
 #[test]
 fn loom_sleep_misses_no_news() {
     check(3, || {

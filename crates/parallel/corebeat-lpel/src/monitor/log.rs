@@ -302,7 +302,7 @@ impl Listener for Recorder {
 }
 
 impl Drop for Recorder {
-    /// Resigns on behalf of a runtime that could not be built.
+    /// Ends the recording if the runtime could not be built, so that the worker has not ended it.
     fn drop(&mut self) {
         self.resign();
     }
