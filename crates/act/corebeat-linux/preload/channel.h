@@ -20,10 +20,10 @@
 
 /* Reasons why the size must not change any more. */
 enum {
-    FIXED_MAX_TOLD = 1,    /* omp_get_max_threads was called */
+    FIXED_MAX_READ = 1,    /* omp_get_max_threads was called */
     FIXED_SIZE_SET = 2,    /* omp_set_num_threads was called */
     FIXED_CLAUSE = 4,      /* a region has a num_threads clause */
-    FIXED_SIZE_TOLD = 8,   /* omp_get_num_threads was called in a team */
+    FIXED_SIZE_READ = 8,   /* omp_get_num_threads was called in a team */
     FIXED_THREAD_DATA = 16, /* the code has thread-local data, which must outlive a region */
     FIXED_NO_DYNAMIC = 32, /* omp_set_dynamic(false) was called */
 };

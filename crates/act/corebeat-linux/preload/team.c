@@ -447,12 +447,12 @@ static struct slot *slot_of_process(void) {
     return l->slot;
 }
 
-/* The program may rely on a size from now on: `told`, or the requested size if that is 0. */
-static void fix(struct slot *slot, uint32_t why, uint32_t told) {
+/* The program may rely on a size from now on: `size_read`, or the requested size if that is 0. */
+static void fix(struct slot *slot, uint32_t why, uint32_t size_read) {
     if (LOAD(&slot->consent) || (LOAD(&slot->fixed) & why))
         return;
     if (!LOAD(&slot->fixed))
-        STORE(&slot->frozen, told);
+        STORE(&slot->frozen, size_read);
     /* Pairs with the acquire in `limit`: a reader of `fixed` also reads the size. */
     __atomic_fetch_or(&slot->fixed, why, __ATOMIC_RELEASE);
 }
@@ -755,10 +755,10 @@ static int max_threads(uintptr_t caller) {
     if (!slot || LOAD(&slot->consent))
         return size;
     if (!LOAD(&slot->fixed) && !is_inside(rt, caller))
-        fix(slot, FIXED_MAX_TOLD, 0);
+        fix(slot, FIXED_MAX_READ, 0);
     /* A program that has read a size in a team reads the same number everywhere. */
-    int told = ACQUIRE(&slot->fixed) ? (int)LOAD(&slot->frozen) : 0;
-    return told > 0 && told < size ? told : size;
+    int size_read = ACQUIRE(&slot->fixed) ? (int)LOAD(&slot->frozen) : 0;
+    return size_read > 0 && size_read < size ? size_read : size;
 }
 
 static void set_num_threads(uintptr_t caller, int size) {
@@ -774,13 +774,13 @@ static void set_num_threads(uintptr_t caller, int size) {
 }
 
 /* The program has read the size of a team. */
-static int told(struct runtime *rt, uintptr_t caller, int level, int size) {
+static int read_in_team(struct runtime *rt, uintptr_t caller, int level, int size) {
     struct slot *slot = slot_of_process();
     if (!slot || LOAD(&slot->consent) || LOAD(&slot->fixed) || level != 1 || size < 1 || is_inside(rt, caller))
         return size;
     /* A team of one was set by Corebeat, or its if clause is false, which does not count. */
     if (size > 1 || LOAD(&slot->size_last) == 1)
-        fix(slot, FIXED_SIZE_TOLD, (uint32_t)size);
+        fix(slot, FIXED_SIZE_READ, (uint32_t)size);
     return size;
 }
 
@@ -792,14 +792,14 @@ static int num_threads(uintptr_t caller) {
     int size = MUST(rt, omp_get_num_threads)();
     if (site & SITE_COMPILER)
         return size;
-    return told(rt, caller, function(rt, NR_omp_get_level) ? REAL(rt, omp_get_level)() : 0, size);
+    return read_in_team(rt, caller, function(rt, NR_omp_get_level) ? REAL(rt, omp_get_level)() : 0, size);
 }
 
 static int team_size(uintptr_t caller, int level) {
     struct runtime *rt = runtime_of(caller, NR_omp_get_team_size);
     if (!rt)
         return level == 0 ? 1 : -1;
-    return told(rt, caller, level, MUST(rt, omp_get_team_size)(level));
+    return read_in_team(rt, caller, level, MUST(rt, omp_get_team_size)(level));
 }
 
 static void set_dynamic(uintptr_t caller, int on) {

@@ -76,7 +76,7 @@ fn json_has_what_the_table_has() {
 
 #[test]
 fn policies_that_conflict_are_refused_in_one_line() {
-    for (names, told) in [
+    for (names, message) in [
         (["coscheduling", "coscheduling-idle"], "name one of them"),
         (
             ["auto", "faithful"],
@@ -93,7 +93,7 @@ fn policies_that_conflict_are_refused_in_one_line() {
         let (output, _) = run(FERRET, &["--policy", names[0], "--policy", names[1]]);
         assert_eq!(output.status.code(), Some(2));
         let line = String::from_utf8(output.stderr).unwrap();
-        assert!(line.contains(told) && line.lines().count() == 1, "{line}");
+        assert!(line.contains(message) && line.lines().count() == 1, "{line}");
         let scenario = format!("policies = [\"{}\", \"{}\"]\n{FERRET}", names[0], names[1]);
         assert_eq!(run(&scenario, &[]).0.status.code(), Some(1));
     }
@@ -109,9 +109,9 @@ fn idle_policies_state_their_reason() {
         ("claims", "no program requests CPUs"),
     ] {
         let (output, _) = run(&scenario, &["--policy", name]);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() && told.lines().count() == 1, "{told}");
-        assert!(told.contains(&format!("{name}: {says}")), "{told}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && message.lines().count() == 1, "{message}");
+        assert!(message.contains(&format!("{name}: {says}")), "{message}");
     }
 }
 
@@ -125,8 +125,8 @@ fn memory_is_spread_and_threads_are_shuffled_where_that_helps() {
     assert_eq!(text.matches("shuffler: a thread: run on CPUs").count(), 64, "{text}");
     let lines = shuffling.lines().filter(|l| !l.starts_with("distances")).collect::<Vec<_>>();
     let (output, _) = run(&lines.join("\n").replace("packages = 4", "packages = 1"), &[]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("shuffler: all CPUs share one last-level cache"), "{told}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("shuffler: all CPUs share one last-level cache"), "{message}");
     assert!(!printed(&output).contains("shuffler: a thread"));
 }
 
@@ -213,9 +213,9 @@ fn model_is_trained_on_a_scenario_and_used_there_and_nowhere_else() {
     fs::write(folder.join("s.toml"), MIXED).unwrap();
     let args = ["train", "--scenario", "s.toml", "-o", "m.json", "--window", "50"];
     let trained = corebeat(folder, &args);
-    let told = printed(&trained);
-    assert!(told.contains("CPUs 24") && told.contains("9 samples, 3 folds"), "{told}");
-    assert_eq!(told.matches("accuracy").count(), 6, "{told}");
+    let message = printed(&trained);
+    assert!(message.contains("CPUs 24") && message.contains("9 samples, 3 folds"), "{message}");
+    assert_eq!(message.matches("accuracy").count(), 6, "{message}");
     // Samples of two programs predict little about a third one.
     let warned = String::from_utf8_lossy(&trained.stderr);
     assert!(warned.contains("the accuracy for unknown programs is"), "{warned}");
@@ -471,8 +471,8 @@ fn invalid_sets_are_refused_in_one_line() {
             .args(["sim", "run", file.to_str().unwrap()])
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(1), "{told}");
-        assert!(told.contains(says) && told.lines().count() == 1, "{says}: {told}");
+        let message = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{message}");
+        assert!(message.contains(says) && message.lines().count() == 1, "{says}: {message}");
     }
 }

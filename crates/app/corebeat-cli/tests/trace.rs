@@ -60,10 +60,10 @@ fn refused(args: &[&str], path: &Path, more: &[&str]) -> (String, i32) {
 fn trace_is_described_printed_and_counted() {
     let (_folder, path) = recorded();
     let info = printed(&["info"], &path, &[]);
-    for told in
+    for expected_text in
         ["ending    complete\n", "threads   2\n", "\"one\"", "Paid (account: u32; cents: i64)\n"]
     {
-        assert!(info.contains(told), "{told} in {info}");
+        assert!(info.contains(expected_text), "{expected_text} in {info}");
     }
     let cat = printed(&["cat"], &path, &[]);
     assert_eq!(cat.lines().count(), 2000);
@@ -246,10 +246,10 @@ fn transactions_are_reported_from_whole_traces_and_from_bad_ones() {
     traced.finish().unwrap();
     let svg = folder.path().join("timeline.svg");
     let report = printed(&["stm"], &path, &["--svg", svg.to_str().unwrap()]);
-    for told in
+    for expected_text in
         ["commits   1001, aborts 1:", "100.0%  account\n", "trace.rs:", "extension", "timeline, "]
     {
-        assert!(report.contains(told), "{told} in {report}");
+        assert!(report.contains(expected_text), "{expected_text} in {report}");
     }
     assert!(fs::read_to_string(&svg).unwrap().ends_with("</svg>\n"));
     let whole = fs::read(&path).unwrap();
@@ -288,9 +288,9 @@ fn demo_traces_a_bank_and_has_others_open_it() {
     };
     let output = demo(&["--output", kept.to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let told = text(&output.stdout);
+    let expected_text = text(&output.stdout);
     for part in ["commits   ", "times smaller", "babeltrace2", "corebeat trace"] {
-        assert!(told.contains(part), "{part} in {told}");
+        assert!(expected_text.contains(part), "{part} in {expected_text}");
     }
     assert!(kept.join("ctf/metadata").exists());
     printed(&["stm"], &kept.join("bank.cbt"), &[]);

@@ -196,9 +196,9 @@ fn service_describes_itself_and_refuses_unknown_methods() {
     assert_eq!(info.interfaces, [service::INTERFACE, host::INTERFACE]);
     for interface in info.interfaces {
         let asked = service::Asked { interface: interface.clone() };
-        let (told, _): (service::Described, _) =
+        let (received, _): (service::Described, _) =
             connection.call(service::GET_INTERFACE_DESCRIPTION, &asked, &[]).unwrap();
-        assert!(told.description.contains(&format!("\ninterface {interface}\n")));
+        assert!(received.description.contains(&format!("\ninterface {interface}\n")));
     }
     let mut refused = |method: &str, parameters: serde_json::Value| match connection
         .call::<_, host::Nothing>(method, &parameters, &[])
@@ -566,22 +566,22 @@ fn calls_beyond_the_limit_are_refused_and_accepted_later() {
     let mut hasty = daemon.raw();
     let calls = 800;
     let mut sender = hasty.try_clone().unwrap();
-    let told = thread::scope(|scope| {
+    let received = thread::scope(|scope| {
         scope.spawn(move || {
             (0..calls).for_each(|_| {
                 sender.write_all(b"{\"method\":\"io.corebeat.Host.ListGroups\"}\0").unwrap()
             });
         });
-        let mut told = Vec::new();
-        while told.iter().filter(|b| **b == 0).count() < calls {
+        let mut received = Vec::new();
+        while received.iter().filter(|b| **b == 0).count() < calls {
             let mut bytes = [0; 4096];
             let count = hasty.read(&mut bytes).unwrap();
             assert!(count > 0);
-            told.extend_from_slice(&bytes[..count]);
+            received.extend_from_slice(&bytes[..count]);
         }
-        told
+        received
     });
-    let answers: Vec<&[u8]> = told.split(|b| *b == 0).filter(|a| !a.is_empty()).collect();
+    let answers: Vec<&[u8]> = received.split(|b| *b == 0).filter(|a| !a.is_empty()).collect();
     let too_many = answers.iter().filter(|a| a.windows(7).any(|w| w == b"TooMany")).count();
     assert!(too_many > 0 && too_many < calls / 2, "{too_many}");
     assert!(daemon.metric("corebeat_calls_refused_total") >= too_many as u64);

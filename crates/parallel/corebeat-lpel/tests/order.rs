@@ -160,8 +160,8 @@ fn places(placement: impl Placement + 'static) -> [usize; 4] {
 
 #[test]
 fn placement_receives_the_spawner() {
-    type Told = Arc<Mutex<Vec<(Option<String>, Priority, Option<usize>)>>>;
-    struct Notes(Told);
+    type Reported = Arc<Mutex<Vec<(Option<String>, Priority, Option<usize>)>>>;
+    struct Notes(Reported);
     impl Placement for Notes {
         fn place(&mut self, task: &TaskInfo<'_>, _: usize) -> Place {
             self.0.lock().unwrap().push((
@@ -172,7 +172,7 @@ fn placement_receives_the_spawner() {
             Place::Worker(1)
         }
     }
-    let reported = Told::default();
+    let reported = Reported::default();
     let rt = Runtime::builder().workers(2).placement(Notes(reported.clone())).build().unwrap();
     rt.run(|| drop(Task::new().name("inner").priority(Priority::LOW).spawn(|| ()))).unwrap();
     let inner = (Some("inner".to_owned()), Priority::LOW, Some(1));

@@ -247,11 +247,11 @@ fn cycle_of_queries_is_reported_with_its_members() {
     let client = system.client();
     let (a, b) = (client.create(|_| 1u32), client.create(|_| 2u64));
     let (own_a, own_b) = (a.clone(), b.clone());
-    let told = a.query(&client, move |here, _| {
+    let queried = a.query(&client, move |here, _| {
         let from_b = own_b.query(here, move |here, _| own_a.query(here, |_, _| ()));
         from_b.expect("b does not wait forever")
     });
-    let Err(Error::Deadlock(cycle)) = told.unwrap() else { panic!("no deadlock") };
+    let Err(Error::Deadlock(cycle)) = queried.unwrap() else { panic!("no deadlock") };
     assert_eq!(
         cycle.members().iter().map(|m| m.id).collect::<Vec<_>>(),
         [b.processor(), a.processor()]
@@ -286,12 +286,12 @@ fn client_created_in_a_call_is_the_processor() {
     let client = system.client();
     let a = client.create(|_| 1u32);
     let (own, to) = (system.clone(), a.clone());
-    let told = a.query(&client, move |here, _| {
+    let queried = a.query(&client, move |here, _| {
         let own = own.client();
         assert_eq!(own.id(), here.id());
         to.query(&own, |_, _| ())
     });
-    let Ok(Err(Error::Deadlock(cycle))) = told else { panic!("no deadlock: {told:?}") };
+    let Ok(Err(Error::Deadlock(cycle))) = queried else { panic!("no deadlock: {queried:?}") };
     assert_eq!(cycle.members().iter().map(|m| m.id).collect::<Vec<_>>(), [a.processor()]);
 }
 

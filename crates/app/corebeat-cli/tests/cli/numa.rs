@@ -20,14 +20,14 @@ fn shuffler_moves_threads_that_share_locks_between_sockets() {
     let work = ["workload", "fluid", "--threads", "8", "--scale", "0.02"];
     let run = ["run", "--policy", "shuffler", "--report", "json", "--", COREBEAT];
     let done = corebeat(&[&run[..], &work].concat());
-    let (told, report) = (stderr(&done), report(&done));
-    assert_eq!(report["ended"]["exit"], 0, "{told}");
+    let (printed, report) = (stderr(&done), report(&done));
+    assert_eq!(report["ended"]["exit"], 0, "{printed}");
     if std::env::var_os("COREBEAT_VM").is_some() {
         let applied = report["applied"].as_array().unwrap();
         let places: BTreeSet<&str> =
             applied.iter().filter_map(|d| d["action"]["set_cpus"]["cpus"].as_str()).collect();
-        assert_eq!(places, BTreeSet::from(["0-3", "4-7"]), "{told}");
-        assert!(applied.iter().all(|d| d["failed"].is_null()), "{told}");
+        assert_eq!(places, BTreeSet::from(["0-3", "4-7"]), "{printed}");
+        assert!(applied.iter().all(|d| d["failed"].is_null()), "{printed}");
     }
 }
 
@@ -39,17 +39,18 @@ fn doctor_tells_what_the_machine_has() {
     }
     let done = corebeat(&["doctor", "--json"]);
     assert!(done.status.success() && done.stderr.is_empty(), "{}", stderr(&done));
-    let told = json(&done);
-    let cpus = told["topology"]["cpus"].as_array().unwrap();
+    let printed = json(&done);
+    let cpus = printed["topology"]["cpus"].as_array().unwrap();
     let of = |field: &str| cpus.iter().map(|c| c[field].as_u64().unwrap()).collect::<Vec<_>>();
-    assert_eq!(of("id"), (0..8).collect::<Vec<_>>(), "{told}");
-    assert_eq!(of("node"), [0, 0, 0, 0, 1, 1, 1, 1], "{told}");
-    assert_eq!(of("package"), of("node"), "{told}");
-    let fact =
-        |name: &str| told["facts"].as_array().unwrap().iter().find(|f| f["name"] == name).unwrap();
+    assert_eq!(of("id"), (0..8).collect::<Vec<_>>(), "{printed}");
+    assert_eq!(of("node"), [0, 0, 0, 0, 1, 1, 1, 1], "{printed}");
+    assert_eq!(of("package"), of("node"), "{printed}");
+    let fact = |name: &str| {
+        printed["facts"].as_array().unwrap().iter().find(|f| f["name"] == name).unwrap()
+    };
     let groups =
         if std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists() { 2 } else { 1 };
     let detail = fact("control groups")["detail"].as_str().unwrap();
-    assert!(detail.contains(&format!("version {groups}")), "{told}");
-    assert_eq!(fact("control groups")["offer"], "yes", "{told}");
+    assert!(detail.contains(&format!("version {groups}")), "{printed}");
+    assert_eq!(fact("control groups")["offer"], "yes", "{printed}");
 }

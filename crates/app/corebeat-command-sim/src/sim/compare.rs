@@ -231,22 +231,25 @@ fn on_host(
             [number.to_string(), i.to_string(), cpus.to_string(), loops_per_us.to_string()];
         let mut launch = Launch::new(&myself, words.chain(numbers.map(OsString::from)));
         let output = memfd_create("corebeat-compare", MemfdFlags::CLOEXEC).map(File::from);
-        let told = output
+        let output_file = output
             .map_err(|e| Failure::internal(format!("no memory for a program's output: {e}")))?;
-        launch.stdout = Some(told.try_clone().map_err(Failure::internal)?);
+        launch.stdout = Some(output_file.try_clone().map_err(Failure::internal)?);
         let held = launch.start()?;
         let id = machine.watch_launch(&held)?;
         if let Some(Err(why)) = steer.map(|steer| machine.act(&steer(id))) {
             return Ok(Err(why.to_string()));
         }
-        started.push((held, told));
+        started.push((held, output_file));
     }
     Started::release_all(&mut started.iter_mut().map(|(held, _)| held).collect::<Vec<_>>())?;
     let mut came = vec![];
-    for (held, told) in &mut started {
+    for (held, output_file) in &mut started {
         let status = held.wait()?;
         let mut text = String::new();
-        told.rewind().and_then(|()| told.read_to_string(&mut text)).map_err(Failure::internal)?;
+        output_file
+            .rewind()
+            .and_then(|()| output_file.read_to_string(&mut text))
+            .map_err(Failure::internal)?;
         let numbers: Vec<f64> =
             text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         let [wall_s, lost] = numbers[..] else {
