@@ -5,12 +5,12 @@
 //! switches rarely enough.
 //!
 //! In a virtual machine threads are not counted: each write to a counter's register may trap. On
-//! one (Linux 6.18, AMD EPYC, two virtual CPUs) a switch of a thread with three counters cost 67
-//! µs, two threads that woke each other over a pipe took 141 µs a round trip instead of 6.6 µs, and
-//! the first switch after a second without any counter took 140 ms. Virtual machines therefore
-//! count whole CPUs, with sufficient permissions: such counters are never switched, and did not
-//! slow down these threads. Opening them still costs 140 ms of system time once, so they are opened
-//! on demand only.
+//! one virtual machine (Linux 6.18, AMD EPYC, two virtual CPUs), a switch of a thread with three
+//! counters cost 67 µs. Two threads that woke each other over a pipe took 141 µs a round trip
+//! instead of 6.6 µs. The first switch after a second without any counter took 140 ms. Virtual
+//! machines therefore count whole CPUs, with sufficient permissions: such counters are never
+//! switched, and did not slow down these threads. Opening them still costs 140 ms of system time
+//! once, so they are opened on demand only.
 
 use crate::file::Buffer;
 use crate::perf::{self, Scope, checked};

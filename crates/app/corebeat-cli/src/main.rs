@@ -3,11 +3,11 @@
 //! Place in the loop: app; uses every layer. One file per command. The commands `net`, `top`, and
 //! the families `trace` and `sim` are separate crates.
 //!
-//! The exit status follows `env`: 2 for a mistake on the command line, such as a file that cannot
-//! be opened; 125 for a failure of Corebeat; 126 for a program that cannot be started; 127 for a
-//! program that does not exist; otherwise the status or the signal of the program. Status 1 reports
-//! a mistake in the user's data: `corebeat net` in a network or its records, `corebeat trace` in a
-//! trace, `corebeat sim` in a scenario.
+//! The exit status follows `env`: 125 for a failure of Corebeat, 126 for a program that cannot be
+//! started, and 127 for a program that does not exist. It is 2 for a mistake on the command line,
+//! such as a file that cannot be opened. Otherwise it is the status or the signal of the program.
+//! Status 1 reports a mistake in the user's data: `corebeat net` in a network or its records,
+//! `corebeat trace` in a trace, `corebeat sim` in a scenario.
 
 mod beat;
 mod daemon;

@@ -1,9 +1,9 @@
 //! Shared and partitioned cores for several programs. Pusukuri 2012, chapter 6.
 //!
-//! Programs are models of at most two numbers, both fitted to other chapters: the work between two
-//! locks, by the lock times of chapter 4 with 64 threads on 64 cores; and the share of time that
-//! waits for memory, by the gains of Table 3.4 on 24 cores. Programs for which the thesis has
-//! neither only compute. The results of mixes are not fitted.
+//! Programs are models of at most two numbers, both fitted to other chapters. One is the work
+//! between two locks, by the lock times of chapter 4 with 64 threads on 64 cores. The other one is
+//! the share of time that waits for memory, by the gains of Table 3.4 on 24 cores. Programs for
+//! which the thesis has neither only compute. The results of mixes are not fitted.
 
 use crate::environment::{MS, ended, rate, ring, simulate, wall_s};
 use crate::report::{Figure, Report, Row};

@@ -51,10 +51,10 @@
 //!    nearest unit of money, within which both versions agree
 //!    (`checksum_of_the_naive_version_is_the_same`).
 //! 3. Each kernel is correct, not only repeatable. The tests of the modules check put-call parity
-//!    and textbook values; swaptions without volatility, deep in the money, and in the closed form
-//!    of Ho and Lee; that the k-median cost never rises; that momentum is conserved to the last
-//!    bit; each triad element by its own recurrence; and the earth mover's distance against all
-//!    pairings.
+//!    and textbook values, and swaptions without volatility, deep in the money, and in the closed
+//!    form of Ho and Lee. They check that the k-median cost never rises, and that momentum is
+//!    conserved to the last bit. They compare each triad element with its own recurrence, and the
+//!    earth mover's distance with all pairings.
 //! 4. No thread begins its work before all threads have been started and, on request, can emit
 //!    heartbeats. Therefore, no barrier waits for a thread that does not exist
 //!    (`run_with_a_refused_thread_runs_no_body`, `run_without_its_heartbeats_runs_no_body`).

@@ -1,8 +1,8 @@
 //! Swaptions by Monte Carlo simulation in the framework of Heath, Jarrow and Morton, *Bond Pricing
 //! and the Term Structure of Interest Rates* (1992), after the discrete scheme in Glasserman,
-//! *Monte Carlo Methods in Financial Engineering* (2003), section 3.6.2: forward rates on a grid of
-//! dates, several factors, and the drift that makes every discounted bond a martingale on that
-//! grid, so that the only error is the statistical one.
+//! *Monte Carlo Methods in Financial Engineering* (2003), section 3.6.2. There are forward rates on
+//! a grid of dates, several factors, and the drift that makes every discounted bond a martingale on
+//! that grid. So the only error is the statistical one.
 //!
 //! Each swaption belongs to one thread, and the parts are fixed in advance, as in PARSEC's
 //! swaptions. With 128 swaptions, a thread count that does not divide 128 loads threads unevenly.

@@ -28,9 +28,10 @@
 //!
 //! The design follows Schindewolf and Karl, *Capturing Transactional Memory Application's
 //! Behavior*, 2012, section 3: one stream per thread, buffers that other threads compress, a cycle
-//! counter for each event and occasional readings of the clock; and Waller and Hasselbring, *A
-//! Comparison of the Influence of Different Multi-core Processors on the Runtime Overhead for
-//! Application-Level Monitoring*, 2012, section 2: writers that run beside the program, or in it.
+//! counter for each event and occasional readings of the clock. The design also follows Waller and
+//! Hasselbring, *A Comparison of the Influence of Different Multi-core Processors on the Runtime
+//! Overhead for Application-Level Monitoring*, 2012, section 2: writers that run beside the
+//! program, or in it.
 //!
 //! ```text
 //!   thread           its ring of buffers              collectors, 0 to n        file

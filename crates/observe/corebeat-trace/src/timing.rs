@@ -23,7 +23,8 @@ pub(crate) struct Clock {
     origin: Option<Fix>,
     /// Measured over the longest time between two fixes on the origin's core.
     rate: Option<Rate>,
-    /// The largest and the smallest lead of a counter over the origin's, for incremental learning.
+    /// The largest and the smallest lead of a counter over the origin's, which further fixes
+    /// extend.
     ahead_ns: (i64, i64),
     spread_ns: u64,
 }
@@ -93,7 +94,7 @@ impl Clock {
         clock
     }
 
-    /// Adds one more fix. Nothing is forgotten, so a common drift of all counters counts as a
+    /// Adds one more fix. No fix is discarded, so a common drift of all counters counts as a
     /// difference.
     pub(crate) fn learn_fix(&mut self, fix: &Fix) {
         self.learn_rate(fix);
@@ -242,7 +243,7 @@ mod tests {
         fn bound_is_small_if_counters_agree(
             times in prop::collection::vec(1u64..10_000_000, 3..100),
         ) {
-            // A slewed clock looks like a common drift of both counters.
+            // A slewed clock has the effect of a common drift of both counters.
             let cores = [Core { skew: 77, drift_ppm: 20 }; 2];
             let mut time_ns = 0;
             let fixes: Vec<_> = times.iter().enumerate().map(|(i, wait_ns)| {

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! The taker takes the whole list with one swap and never removes a single node, so there is no ABA
-//! problem: a push can only succeed with a stale `next` if `head` has the same value with another
-//! list behind it, and the list behind a node does not change while the node is the head.
+//! problem. A push could only succeed with a stale `next` if `head` had the same value with another
+//! list behind it. The list behind a node does not change while the node is the head.
 
 use corebeat_sync::atomic::{AtomicPtr, Ordering};
 use std::ptr;

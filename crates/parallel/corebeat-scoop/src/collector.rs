@@ -25,10 +25,10 @@
 //! Each round has a number: the epoch.
 //!
 //! A collection stops only the processor that is being traced. A region is traced between two calls
-//! of its processor, when no references are on a stack: either by a task of the collector, which
-//! takes the turns of many regions at once to follow links among them, and releases the turns when
-//! another thread waits for one; or by the processor itself, if it is running. Other calls
-//! continue, and no live object is lost:
+//! of its processor, when no references are on a stack. If the processor is running, it traces the
+//! region itself. Otherwise a task of the collector does. That task takes the turns of many regions
+//! at once, to follow links among them, and releases the turns when another thread waits for one.
+//! Other calls continue, and no live object is lost:
 //!
 //! - A region whose roots were scanned is *black*: all objects that calls there can reach are
 //!   marked and traced before the next call runs. New objects are marked.

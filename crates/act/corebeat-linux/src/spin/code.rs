@@ -1,9 +1,9 @@
 //! Detects machine code that waits for another thread.
 //!
-//! Code waits if one more iteration of its loop changes nothing that the loop reads: the loop reads
-//! the same addresses, writes no memory outside its frame on the stack, and neither a register nor
-//! the frame carries a value to the next iteration, except a count of iterations. Only a write by
-//! another thread can end such a loop.
+//! Code waits if one more iteration of its loop changes nothing that the loop reads. The loop then
+//! reads the same addresses, and writes no memory outside its frame on the stack. Neither a
+//! register nor the frame carries a value to the next iteration, except a count of iterations. Only
+//! a write by another thread can end such a loop.
 //!
 //! ```text
 //!            ip, from a sample
@@ -16,10 +16,10 @@
 //!       jb  L                   ----------------------------------------- +
 //! ```
 //!
-//! 1. A thread at a PAUSE, or directly after one, waits, regardless of the surrounding code: the
-//!    instruction has no other use, and takes most of the time of its loop (9 of 10 samples in the
+//! 1. A thread at a PAUSE, or directly after one, waits, regardless of the surrounding code. The
+//!    instruction has no other use, and takes most of the time of its loop: 9 of 10 samples in the
 //!    OpenMP runtime of LLVM, whose loop is too large and calls too many functions for the
-//!    following steps).
+//!    following steps.
 //! 2. From the sampled instruction, the analysis follows the code forward, over both sides of every
 //!    branch, within the available bytes. Decoding starts at an instruction that was executed, so
 //!    instruction boundaries are correct.

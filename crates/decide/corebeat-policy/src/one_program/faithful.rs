@@ -5,10 +5,10 @@
 //! Algorithm 3. With more threads than CPUs, a thread that is preempted at the wrong moment loses
 //! its cache contents and delays all threads that wait for its lock. The thesis gives all threads
 //! of a program the same fixed priority, so that none preempts another ("backstabbing"), and a time
-//! slice by the scaling factor `1 - max(miss ratio, lock time share)`: near 1 for a program that
-//! computes in its caches, near 0 for a program that waits for locks or memory. A lower factor
-//! gives a longer slice. The factor is measured continuously; the slice changes only when the
-//! factor leaves its band.
+//! slice by the scaling factor `1 - max(miss ratio, lock time share)`. The factor is near 1 for a
+//! program that computes in its caches, and near 0 for a program that waits for locks or memory. A
+//! lower factor gives a longer slice. The factor is measured continuously; the slice changes only
+//! when the factor leaves its band.
 //!
 //! # On a modern kernel
 //!
@@ -31,14 +31,14 @@
 //! as a loss.
 //!
 //! **Verification.** Class and slice are set as soon as an improvement is possible: threads wait
-//! for CPUs and are preempted. (Measured on two CPUs with 8 threads: both settings together saved
-//! 21% of the time of a program with barriers, 17% of xz, 7% of pbzip2, and cost at most 1%
-//! elsewhere; the book's page on slices has the figures.) Programs that spin are left alone: a
-//! longer slice for a spinning thread delays the thread that it waits for. The policy then checks
-//! the effect: it removes the settings for one window, ever more rarely while they help, and at
-//! once if the first window with them is worse than the window before. If progress without the
-//! settings is better by a margin twice in a row (the first comparison included), or once by a
-//! large margin, the policy removes the settings for a long time.
+//! for CPUs and are preempted. (On two CPUs with 8 threads, both settings together saved 21% of the
+//! time of a program with barriers, 17% of xz, and 7% of pbzip2. They cost at most 1% elsewhere;
+//! the book's page on slices has the figures.) Programs that spin are left alone: a longer slice
+//! for a spinning thread delays the thread that it waits for. The policy then checks the effect: it
+//! removes the settings for one window, ever more rarely while they help, and at once if the first
+//! window with them is worse than the window before. If progress without the settings is better by
+//! a margin twice in a row (the first comparison included), or once by a large margin, the policy
+//! removes the settings for a long time.
 //!
 //! ```text
 //!             threads wait for CPUs             factor left its band: new slice

@@ -2,13 +2,14 @@
 //! run time, controlled by the rates of cache misses and involuntary context switches.
 //!
 //! Pusukuri, *Runtime Support for Maximizing Performance on Multicore Systems* (2012), chapter 3.
-//! Where the run time of a program varies, the cause is usually one of two varying rates: cache
-//! misses of a memory-intensive program, whose pages stay on the node of their first access while
-//! its threads migrate; and involuntary context switches (ICX), where priorities change. The thesis
-//! takes ten samples of 100 ms of both rates; spreads the memory of a program with many misses over
-//! all nodes; gives the threads of every program a fixed priority and a fixed time slice; takes ten
-//! more samples; and undoes a change that did not reduce both the mean and the deviation of its
-//! rate. Every five seconds this procedure starts again, because programs have phases (Figure 3.7).
+//! If the run time of a program varies, the cause is usually one of two varying rates. One is the
+//! rate of cache misses of a memory-intensive program, whose pages stay on the node of their first
+//! access while its threads migrate. The other one is the rate of involuntary context switches
+//! (ICX), where priorities change. The thesis takes ten samples of 100 ms of both rates. It spreads
+//! the memory of a program with many misses over all nodes, and gives the threads of every program
+//! a fixed priority and a fixed time slice. After ten more samples, it undoes a change that did not
+//! reduce both the mean and the deviation of its rate. Every five seconds this procedure starts
+//! again, because programs have phases (Figure 3.7).
 //!
 //! ```text
 //!    10 samples without        10 samples with settings                at the next pass

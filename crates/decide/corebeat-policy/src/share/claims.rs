@@ -22,13 +22,13 @@
 //! then the minimums, so that as many minimums as possible are met; then one more CPU for the claim
 //! with the fewest, up to the maximums. After each event:
 //!
-//! 1. **Free CPUs are distributed.** In this order of priority: as many claims as possible get what
-//!    they are due (their minimum, as far as the minimum is within their fair part); as many CPUs
-//!    as possible are claimed (up to the maximums); and the claim with the fewest CPUs gets the
-//!    next one, first up to its fair part, then beyond. Each claim gets the CPUs that cost the
-//!    least: with [`Numa::Scatter`] the cost is the sum over the nodes of the squared number of
-//!    CPUs there; with [`Numa::Compact`] it is the number of nodes. (If several claims grow in one
-//!    event, the oldest chooses first.) Both results are optimal
+//! 1. **Free CPUs are distributed**, in this order of priority. First, as many claims as possible
+//!    get what they are due: their minimum, as far as the minimum is within their fair part.
+//!    Second, as many CPUs as possible are claimed, up to the maximums. Third, the claim with the
+//!    fewest CPUs gets the next one, first up to its fair part, then beyond. Each claim gets the
+//!    CPUs that cost the least: with [`Numa::Scatter`] the cost is the sum over the nodes of the
+//!    squared number of CPUs there; with [`Numa::Compact`] it is the number of nodes. (If several
+//!    claims grow in one event, the oldest chooses first.) Both results are optimal
 //!    (`hand_out_is_the_best_of_all_ways`), the first one for up to [`SHORT_MAX`] claims below
 //!    their due; with more such claims, those that lack the fewest CPUs come first.
 //! 2. **A claim above its fair part is requested to shrink**, if another claim is below its own

@@ -4,9 +4,9 @@
 //! Computing* (2012), section 5: the Performance-Aware Fair Scheduler. A program reports beats and
 //! has a goal: a minimum and a maximum rate. Its indicator is its rate divided by the middle of
 //! that window (equations 3 and 4). Within the window nothing changes. Outside, each nanosecond of
-//! run time counts as a multiple on the virtual clock of the program (equation 5), and the
-//! scheduler runs the program whose clock lags behind: a program that is too slow runs more, and a
-//! program that is too fast runs less.
+//! run time counts as a multiple on the virtual clock of the program (equation 5). The scheduler
+//! runs the program whose clock lags behind, so a program that is too slow runs more, and a program
+//! that is too fast runs less.
 //!
 //! ```text
 //!   rate   0 --------- min ----- middle ----- max --------------->
@@ -24,10 +24,11 @@
 //! and their weights are finer ([`Means::Weight`]: the factor times 100 for each runnable thread,
 //! because a group of weight 100 counts as *one* thread of nice 0). But the kernel divides the
 //! weight of a group among the CPUs by the recent activity of its threads there, so a thread that
-//! has slept returns to almost no weight. Measured on two CPUs (Linux 6.18) with a program of two
-//! threads that wait for each other at barriers, beside a pipeline of eleven threads: without
-//! changes the program has 0.65 to 0.77 CPUs, with nice -6 it has 1.01 to 1.12, and in a group of
-//! weight 200 beside a group of weight 300 (the threads' own weights) it has 0.07.
+//! has slept returns to almost no weight. This was measured on two CPUs (Linux 6.18) with a program
+//! of two threads that wait for each other at barriers, beside a pipeline of eleven threads.
+//! Without changes the program has 0.65 to 0.77 CPUs, and with nice -6 it has 1.01 to 1.12. In a
+//! group of weight 200 beside a group of weight 300 (the threads' own weights), the program has
+//! 0.07 CPUs.
 //!
 //! **The paper's law does not reach its goals.** It divides the program's *own* weight by the
 //! *current* indicator. But the indicator approaches 1 as the rate approaches the goal, and the
@@ -59,9 +60,9 @@
 //! **Without contention, weights have no effect** (section 5.2: facesim exceeds its goal as soon as
 //! ferret has ended). A program that permits it is then held by a limit of CPU time (of a control
 //! group, with either means): the CPU time for the middle of its goal. The limit changes when the
-//! rate leaves the window, and is removed when it no longer binds: soon if the program is too slow,
-//! because other programs run again; otherwise each hold must last twice as long as the one before
-//! until it may end for that reason.
+//! rate leaves the window, and is removed when it no longer binds. The limit is removed soon if the
+//! program is too slow, because other programs run again. Otherwise each hold must last twice as
+//! long as the previous one before it may end for that reason.
 //!
 //! # Invalid numbers
 //!

@@ -38,8 +38,8 @@ pub fn longest(calls: &Calls) -> Option<u32> {
 }
 
 /// Draws a run of calls ([`Call::trace`](crate::Call::trace)), and the runs that were handed over
-/// over from it, sorted by time. The participants are modules and types. As a graph, the messages
-/// are numbered edges.
+/// from it, sorted by time. The participants are modules and types. As a graph, the messages are
+/// numbered edges.
 pub fn sequence(calls: &Calls, trace: u32, format: Format) -> String {
     let (participants, messages, left_out) = messages(calls, trace);
     let more = (left_out > 0).then(|| format!("{left_out} more"));
