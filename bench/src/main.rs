@@ -16,7 +16,7 @@
 //! # Invariants
 //!
 //! 1. No child outlives its limit or this program (`running_past_its_limit_is_ended`; each child
-//!    asks the kernel for a signal when its parent ends).
+//!    requests a signal from the kernel for the end of its parent).
 //! 2. Tests assert results and never times. A bench fails if the checksums of two subjects differ,
 //!    or if a status is not success (`proof_that_differs_is_refused`).
 //! 3. A bench leaves out a tool that this machine lacks and prints how to install the tool. A
