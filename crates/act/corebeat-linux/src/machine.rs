@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use watched::Watched;
 
-/// Number of threads that one sample reads, in turn. The bound makes the cost of a sample
+/// Greatest number of threads that one sample reads, in turn. The bound makes the cost of a sample
 /// independent of the number of threads.
 const SAMPLE_THREADS_MAX: usize = 16;
 
@@ -77,8 +77,8 @@ pub struct LinuxMachine {
     /// Time of the last observation.
     at_ns: u64,
     start_ns: u64,
-    /// Position of the next sample in the order of all threads.
-    sample_next: usize,
+    /// Number of samples.
+    samples: usize,
     /// Number of observations.
     observations: usize,
     notes: Vec<String>,
@@ -122,7 +122,7 @@ impl LinuxMachine {
             actuators: Actuators::new(options.nonblocking, options.state_dir),
             at_ns: now_ns(),
             start_ns: now_ns(),
-            sample_next: 0,
+            samples: 0,
             observations: 0,
             notes,
         })
@@ -331,12 +331,19 @@ impl Machine for LinuxMachine {
         self.sensors.host.sample(&mut self.reader.buffer);
         self.sensors.sample_spin(&self.watched);
         let threads = self.watched.programs.values_mut().flat_map(Program::threads_mut);
-        let mut threads: Vec<&mut Thread> = threads.filter(|t| !t.is_quiet()).collect();
-        let count = threads.len();
-        for offset in 0..count.min(SAMPLE_THREADS_MAX) {
-            threads[(self.sample_next + offset) % count].sample(&mut self.reader.buffer);
+        let (quiet, awake): (Vec<&mut Thread>, Vec<&mut Thread>) =
+            threads.partition(|t| t.is_quiet());
+        let mut left = SAMPLE_THREADS_MAX;
+        // Quiet threads come last: a sample only detects whether they run again.
+        for mut threads in [awake, quiet] {
+            let (count, part) = (threads.len(), left.min(threads.len()));
+            for offset in 0..part {
+                let place = self.samples.wrapping_mul(part).wrapping_add(offset) % count;
+                threads[place].sample(&mut self.reader.buffer);
+            }
+            left -= part;
         }
-        self.sample_next = (self.sample_next + SAMPLE_THREADS_MAX) % count.max(1);
+        self.samples = self.samples.wrapping_add(1);
     }
 
     /// Carries out an action. Errors are those of [`Actuator::apply`](crate::Actuator::apply), and

@@ -76,6 +76,39 @@ fn kill_ends_processes_that_started_after_the_last_observation() {
     }
 }
 
+#[test]
+fn thread_that_runs_again_is_sampled_before_the_next_observation() {
+    let program = Running::shell("read x; kill -STOP $$; read y");
+    let mut machine = machine();
+    let id = machine.watch(program.pid()).unwrap();
+    assert!(
+        until(&mut machine, |snapshot| snapshot.programs[0].threads[0].shares.user == Some(0.0))
+    );
+    let is_quiet =
+        |machine: &LinuxMachine| machine.watched.programs[&id].threads().all(Thread::is_quiet);
+    machine.sample();
+    assert!(is_quiet(&machine), "the thread sleeps");
+    std::io::Write::write_all(&mut program.0.stdin.as_ref().unwrap(), b"\n").unwrap();
+    while !crate::process::is_halted(program.pid()) {
+        std::thread::yield_now();
+    }
+    machine.sample();
+    assert!(!is_quiet(&machine));
+}
+
+#[test]
+fn stopped_thread_has_no_time() {
+    let program = Running::shell("kill -STOP $$; read x");
+    let mut machine = machine();
+    machine.watch(program.pid()).unwrap();
+    let mut last = None;
+    let right = until(&mut machine, |snapshot| {
+        last = Some(snapshot.programs[0].threads[0].clone());
+        last.as_ref().is_some_and(|t| t.span_ns == 0 && t.shares == TimeShares::default())
+    });
+    assert!(right, "{last:?}");
+}
+
 /// Waits until the machine, which watches no other program, has found a child of this program.
 fn child_of(program: &Running, machine: &mut LinuxMachine) -> i32 {
     let mut child = None;
