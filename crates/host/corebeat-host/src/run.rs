@@ -188,6 +188,7 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
         false => programs.first().map_or(Ended::Unknown, |program| program.ended),
     };
     let start_ns = supervisor.start_ns;
+    let stopped_ns = supervisor.control.clock().stopped_ns;
     let frame = Frame {
         ended,
         end_request: supervisor.end_request(),
@@ -201,7 +202,8 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
             cpu_s: watching_cpu_s,
             wait_s: watching_wait_s,
             observations: run.observations,
-            observations_due: end_ns.saturating_sub(start_ns) / observe_ns,
+            observations_due: end_ns.saturating_sub(start_ns).saturating_sub(stopped_ns)
+                / observe_ns,
         },
         samples_spin,
         programs,

@@ -224,6 +224,7 @@ pub(crate) struct Run {
     since_line: (Tally, u64),
     pub(crate) observations: u64,
     cpus: u32,
+    observe_ns: u64,
     /// Number of programs that had ended at the last observation.
     ended: usize,
     /// Whether policies decide. After a failed freeze, and after the first request to end several
@@ -252,6 +253,7 @@ impl Run {
             attached: supervisor.attached.clone(),
             since_line: (Tally::default(), supervisor.start_ns),
             cpus: supervisor.machine().topology().cpus().len() as u32,
+            observe_ns: supervisor.control.periods().observe_ns,
             ended: 0,
             steers: true,
         }
@@ -290,12 +292,17 @@ impl Driver<LinuxMachine, HostClock> for Run {
         if is_over {
             return Next::End;
         }
+        // Time for which the programs were stopped is in no span.
+        if clock.take_stop() {
+            return Next::Restart(self.observe_ns);
+        }
         // A frozen program does not receive the signal before it is thawed.
         let must_thaw = self.times.len() > 1 && self.steers && clock.end_request().is_some();
         if must_thaw {
             self.stop_steering(machine);
         }
-        if must_thaw || clock.ended() > self.ended { Next::Observe } else { Next::Wait }
+        let is_due = must_thaw || clock.is_stopping() || clock.ended() > self.ended;
+        if is_due { Next::Observe } else { Next::Wait }
     }
 
     fn observed(
@@ -305,6 +312,10 @@ impl Driver<LinuxMachine, HostClock> for Run {
         snapshot: &mut Snapshot,
     ) -> bool {
         self.ended = clock.ended();
+        for time in self.times.iter().filter(|time| time.frozen) {
+            let program = snapshot.programs.iter_mut().find(|p| p.id == time.id);
+            program.into_iter().flat_map(|p| &mut p.threads).for_each(|t| t.span_ns = 0);
+        }
         self.tally.add(snapshot);
         self.print_line(snapshot);
         self.observations += 1;

@@ -2,14 +2,14 @@
 
 use crate::{
     COREBEAT, Running, assert_refused, command, command_of, corebeat, left, report, signal, stderr,
-    stdout,
+    stdout, until,
 };
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -261,6 +261,34 @@ fn idle_threads_of_a_pool_are_parked_and_wait_for_no_lock() {
     // Of seven threads, one reads the input.
     let share = |name: &str| report["shares"][name].as_f64().unwrap();
     assert!(parked.is_some() && share("park") > 0.5 && share("lock") < 0.1, "{report}");
+}
+
+/// Waits until a process is in this state.
+fn until_in_state(pid: u32, state: &str) {
+    until(|| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with(state)
+    });
+}
+
+#[test]
+fn time_for_which_job_control_stops_the_program_is_in_no_share() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "kill -TSTP $$; i=0; while [ $i -lt 500000 ]; do i=$((i+1)); done";
+    let args = ["run", "--policy", "none", "--report", "json", "--", "sh", "-c", script];
+    let mut run = command(folder.path(), &args);
+    let mut run = Running::start(run.stderr(Stdio::piped()));
+    until_in_state(run.0.id(), "T");
+    // The time of the stop is what the test measures.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    kill_process_group(Pid::from_raw(run.1.id()).unwrap(), Signal::CONT).unwrap();
+    let mut text = String::new();
+    run.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    let share = |name: &str| report["shares"][name].as_f64().unwrap();
+    assert!(report["wall_s"].as_f64().unwrap() > 3.0);
+    assert!(share("user") + share("system") + share("wait") > 0.5, "{report}");
+    assert!(!report["notes"].to_string().contains("Corebeat observed"), "{report}");
 }
 
 #[test]
