@@ -9,8 +9,8 @@ mod watched;
 use crate::counter::Counting;
 use crate::file::{self, Buffer};
 use crate::process::{self, Process};
-use crate::program::{Program, Reader, Since};
-use crate::thread::{Thread, now_ns, ticks_per_s};
+use crate::program::{Program, Reader, Remaining, Since};
+use crate::thread::{Thread, now_ns};
 use crate::{Allowance, Error, Started, TeamChannel, topology};
 use actuators::Actuators;
 use corebeat_machine::{
@@ -189,12 +189,11 @@ impl LinuxMachine {
         self.watched.programs.get(&program).map_or(0, |p| p.threads().count())
     }
 
-    /// Returns the number of processes of the program that run now, and their CPU time so far, in
-    /// seconds. After the end of a program that was launched, these are its detached processes.
-    pub fn remaining(&mut self, program: ProgramId) -> (usize, f64) {
-        let Some(program) = self.watched.programs.get_mut(&program) else { return (0, 0.0) };
-        let (count, ticks) = program.remaining(&mut self.reader.buffer);
-        (count, ticks as f64 / ticks_per_s() as f64)
+    /// Returns the processes of the program that run now. After the end of a program that was
+    /// launched, these are its detached processes.
+    pub fn remaining(&mut self, program: ProgramId) -> Remaining {
+        let program = self.watched.programs.get_mut(&program);
+        program.map_or(Remaining::default(), |p| p.remaining(&mut self.reader.buffer))
     }
 
     /// Sends a signal, by libc's number, to every process of the program that has not ended.

@@ -1,7 +1,7 @@
 //! The report of a run: one structure for one and for several programs, as JSON or as a table.
 
 use crate::tally::{ProgramTally, Tally};
-use corebeat_linux::{Allowance, Usage};
+use corebeat_linux::{Allowance, Remaining, Usage};
 use corebeat_machine::{Action, AppliedAction, Counters, Inaction, ProgramId, TimeShares};
 use serde::Serialize;
 use std::fmt;
@@ -173,8 +173,8 @@ pub(crate) struct ProgramFrame {
     pub(crate) ended: Ended,
     pub(crate) wall_s: f64,
     pub(crate) usage: Usage,
-    /// Number of processes that still run, and their CPU time so far, in seconds.
-    pub(crate) remaining: (usize, f64),
+    /// Processes that still run.
+    pub(crate) remaining: Remaining,
     pub(crate) turns_s: Option<f64>,
     pub(crate) coscheduled: Option<f64>,
     pub(crate) inactions: Vec<Inaction>,
@@ -231,7 +231,7 @@ impl Report {
             ended: frame.ended,
             wall_s: frame.wall_s,
             usage: frame.programs.iter().map(|p| p.usage).fold(Usage::NONE, Usage::plus),
-            remaining: (0, 0.0),
+            remaining: Remaining::default(),
             turns_s: None,
             coscheduled: None,
             inactions: vec![],
@@ -342,16 +342,18 @@ impl ProgramReport {
         inactions.retain(|i| applied.iter().all(|row| row.policy != i.policy));
         let mut shares = sums.map(ProgramTally::shares).unwrap_or_default();
         let mut counters = sums.filter(|p| p.thread_ns > 0).map(|p| p.counters).unwrap_or_default();
-        if let (count @ 1.., s) = frame.remaining {
+        let Remaining { processes, cpu_s, program_cpu_s } = frame.remaining;
+        if processes > 0 {
             note(format!(
-                "detached processes still run ({count}): their CPU time so far, {s:.2} s, is not \
-                 part of the report"
+                "detached processes still run ({processes}): their CPU time so far, {cpu_s:.2} s, \
+                 is not part of the report"
             ));
         }
         let used_s = usage.cpu_s();
         let observed_s = sums.map_or(0.0, ProgramTally::running_s);
-        // Shares include detached processes and orphans.
-        let detached_s = observed_s - used_s - frame.remaining.1;
+        // The shares are no measure of CPU time: the observed time of a thread that waits for a CPU
+        // is divided in proportion.
+        let detached_s = program_cpu_s - used_s - cpu_s;
         if detached_s > DETACHED_NOTED_S && detached_s > DETACHED_NOTED * used_s {
             note(format!(
                 "orphans used at least {detached_s:.2} s of CPU time, which is not part of the CPU \
@@ -592,7 +594,7 @@ mod tests {
             ended: Ended::Exit(0),
             wall_s: 0.0,
             usage: Usage::NONE,
-            remaining: (0, 0.0),
+            remaining: Remaining::default(),
             turns_s: None,
             coscheduled: None,
             inactions: vec![],
@@ -663,6 +665,22 @@ mod tests {
         let report = Report::new(frame, &Tally::default());
         let note = "Corebeat observed 3 of 16 times: it waited 7.1 s for a CPU";
         assert_eq!(report.notes, [note]);
+    }
+
+    #[test]
+    fn orphans_are_noted_by_the_time_that_the_kernel_accounts() {
+        let shares = TimeShares { user: Some(1.0), ..TimeShares::ZERO };
+        let mut tally = Tally::default();
+        tally.programs.insert(ProgramId(0), ProgramTally::with_shares(shares));
+        let notes = |program_cpu_s| {
+            let mut frame = frame(&["a"]);
+            // The shares contain a whole second.
+            frame.programs[0].usage.user_s = 0.5;
+            frame.programs[0].remaining = Remaining { processes: 0, cpu_s: 0.0, program_cpu_s };
+            Report::new(frame, &tally).notes.concat()
+        };
+        assert!(!notes(0.5).contains("orphans"), "{}", notes(0.5));
+        assert!(notes(0.75).contains("orphans used at least 0.25 s"), "{}", notes(0.75));
     }
 
     #[test]

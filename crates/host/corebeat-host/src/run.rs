@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::report::{Ended, Frame, Interval, ProgramFrame, Report, Watching};
 use crate::supervisor::{Input, Run, Supervisor, null};
 use corebeat_linux::{
-    Allowance, Launch, LinuxMachine, MemoryPolicy, Options, TeamChannel, Usage, restore_all,
-    state_dir, throttled_s, waited_s,
+    Allowance, Launch, LinuxMachine, MemoryPolicy, Options, Remaining, TeamChannel, Usage,
+    restore_all, state_dir, throttled_s, waited_s,
 };
 use corebeat_machine::{
     Action, AppliedAction, CpuSet, Decision, Inaction, Machine, Policy, ProgramId, Snapshot,
@@ -226,7 +226,7 @@ fn started(
     let ids: Vec<ProgramId> = supervisor.control.clock().children.iter().map(|c| c.id).collect();
     let mut inactions: BTreeMap<_, _> =
         ids.iter().map(|&id| (id, supervisor.control.inactions(id))).collect();
-    let remaining: Vec<(usize, f64)> =
+    let remaining: Vec<Remaining> =
         run.times.iter().map(|time| supervisor.machine().remaining(time.id)).collect();
     let children = supervisor.control.clock().children.iter();
     let frames = children.zip(commands).zip(&run.times).zip(remaining);
@@ -260,13 +260,14 @@ fn attached(
     let ids = supervisor.attached.clone();
     let frame = |(&pid, id): (&i32, ProgramId)| {
         let is_alive = supervisor.machine().is_alive(id);
+        let cpu_s = supervisor.machine().remaining(id).program_cpu_s;
         ProgramFrame {
             id,
             command: vec![format!("process {pid}")],
             ended: if is_alive { Ended::Detached } else { Ended::Unknown },
             wall_s,
-            usage: run.tally.programs.get(&id).map_or(Usage::NONE, |sums| sums.usage()),
-            remaining: (0, 0.0),
+            usage: run.tally.programs.get(&id).map_or(Usage::NONE, |sums| sums.usage(cpu_s)),
+            remaining: Remaining::default(),
             turns_s: None,
             coscheduled: None,
             inactions: supervisor.control.inactions(id),
