@@ -3,6 +3,7 @@
 
 use crate::{
     COREBEAT, Running, assert_refused, command, command_of, corebeat, left, stderr, stdout,
+    unprivileged,
 };
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -27,6 +28,17 @@ fn restore_with_a_file_as_state_folder_fails_with_one_line() {
     File::create(folder.path().join("state")).unwrap();
     let done = command(folder.path(), &["restore"]).output().unwrap();
     assert_refused(&done, 125, "set COREBEAT_STATE_DIR to a writable folder");
+}
+
+#[test]
+fn status_and_restore_without_a_home_folder_fail_with_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [&["status"][..], &["restore"], &["restore", "--dry-run"]] {
+        let mut command = unprivileged(folder.path(), args);
+        command.env_remove("COREBEAT_STATE_DIR").env_remove("XDG_STATE_HOME");
+        let done = command.env("HOME", "/nonexistent").output().unwrap();
+        assert_refused(&done, 125, "set COREBEAT_STATE_DIR");
+    }
 }
 
 #[test]
