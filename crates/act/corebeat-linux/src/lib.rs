@@ -132,7 +132,7 @@ pub use journal::state_dir;
 pub use launch::{Launch, Signals, Started, Usage, exit_as};
 pub use machine::{LinuxMachine, Options};
 pub use memory::MemoryPolicy;
-pub use process::is_kernel_thread;
+pub use process::{is_kernel_thread, may_change};
 pub use program::Remaining;
 pub use request::{process_id, renice_process, renice_thread, send_signal};
 pub use slice::{ShortSlice, waited_s};

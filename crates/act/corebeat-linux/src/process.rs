@@ -116,6 +116,20 @@ pub(crate) fn is_of_other_user(tid: i32, uid: u32) -> bool {
     }
 }
 
+/// Returns whether this process may change the settings of a process (`sched_setscheduler(2)`): a
+/// process of the same user, or any process with `CAP_SYS_NICE`.
+pub fn may_change(pid: i32) -> bool {
+    const CAP_SYS_NICE: u64 = 1 << 23;
+    let own = read_text("/proc/self/status").unwrap_or_default();
+    capabilities(&own).is_some_and(|caps| caps & CAP_SYS_NICE != 0)
+        || !is_of_other_user(pid, rustix::process::geteuid().as_raw())
+}
+
+/// Parses the effective capabilities from the text of `/proc/TID/status`.
+pub(crate) fn capabilities(status: &str) -> Option<u64> {
+    field(status, "CapEff:").and_then(|caps| u64::from_str_radix(caps, 16).ok())
+}
+
 /// Parses the real and the effective user from the text of `/proc/TID/status`.
 fn parse_users(status: &str) -> Option<[u32; 2]> {
     let mut numbers = field(status, "Uid:")?.split_ascii_whitespace().map(str::parse);

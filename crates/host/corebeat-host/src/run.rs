@@ -99,7 +99,9 @@ impl Default for RunOptions {
 
 /// Undoes the changes that a killed Corebeat has left. Returns one note for each change.
 pub fn restore_killed() -> Vec<String> {
-    match state_dir().and_then(|dir| restore_all(&dir)) {
+    // Without a folder there is no journal.
+    let Ok(dir) = state_dir() else { return vec![] };
+    match restore_all(&dir) {
         Ok(journals) => {
             let undone = journals.restored.undone.iter();
             undone.map(|change| format!("restored from a killed run: {change}")).collect()

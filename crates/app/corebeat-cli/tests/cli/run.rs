@@ -1,8 +1,8 @@
 //! `corebeat run` from the command line.
 
 use crate::{
-    COREBEAT, Running, assert_refused, command, command_of, corebeat, left, report, signal, stderr,
-    stdout, until,
+    COREBEAT, Running, assert_refused, command, command_of, corebeat, is_root, left, report,
+    signal, stderr, stdout, unprivileged, until,
 };
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
@@ -261,6 +261,57 @@ fn idle_threads_of_a_pool_are_parked_and_wait_for_no_lock() {
     // Of seven threads, one reads the input.
     let share = |name: &str| report["shares"][name].as_f64().unwrap();
     assert!(parked.is_some() && share("park") > 0.5 && share("lock") < 0.1, "{report}");
+}
+
+#[test]
+fn process_of_another_user_is_observed_with_one_note_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = Running::start(Command::new("sh").args(["-c", "read x"]).stdin(Stdio::piped()));
+    // Without root, the first process belongs to another user.
+    let pid = if is_root() { other.0.id() } else { 1 }.to_string();
+    let mut run = unprivileged(folder.path(), &["run", "--interval", "1", "-p", &pid]);
+    let mut run = Running::start(run.stderr(Stdio::piped()));
+    let mut lines = BufReader::new(run.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let note = format!("corebeat: process {pid} belongs to another user");
+    assert!(lines.next().unwrap().starts_with(&note));
+    assert!(lines.next().unwrap().contains("CPUs busy"), "the process is observed");
+    signal(&run.0, Signal::INT);
+    assert_eq!(run.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn missing_state_folder_is_no_failed_restoration() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = unprivileged(folder.path(), &["run", "--policy", "none", "--", "true"]);
+    run.env_remove("COREBEAT_STATE_DIR").env_remove("XDG_STATE_HOME").env("HOME", "/nonexistent");
+    let done = run.output().unwrap();
+    assert!(done.status.success() && !stderr(&done).contains("restored"), "{}", stderr(&done));
+}
+
+#[test]
+fn exact_locks_that_are_not_available_are_reported_without_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["run", "--exact-locks", "--report", "none", "--", "true"];
+    let done = unprivileged(folder.path(), &args).output().unwrap();
+    assert_eq!(stderr(&done).lines().count(), 1, "{}", stderr(&done));
+    assert!(stderr(&done).starts_with("corebeat: lock time is sampled: "), "{}", stderr(&done));
+}
+
+#[test]
+fn names_of_programs_reach_the_terminal_without_control_characters() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "a\nb\u{1b}[2J";
+    let program = folder.path().join(name);
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    let path = program.to_str().unwrap();
+    let missing = format!("{path}x");
+    for programs in [&["--", path][..], &["--", path, "--", path], &["--", &missing]] {
+        let mut chmod = Command::new("chmod");
+        assert!(chmod.arg("+x").arg(&program).status().unwrap().success());
+        let args = [&["run", "--policy", "none"], programs].concat();
+        let text = stderr(&command(folder.path(), &args).output().unwrap());
+        assert!(text.contains(r"a\nb\u{1b}[2J") && !text.contains('\u{1b}'), "{text}");
+    }
 }
 
 /// Waits until a process is in this state.
