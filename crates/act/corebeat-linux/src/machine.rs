@@ -9,7 +9,7 @@ mod watched;
 use crate::counter::Counting;
 use crate::file::{self, Buffer};
 use crate::process::{self, Process};
-use crate::program::{Program, Reader, Remaining, Since};
+use crate::program::{Program, Reach, Reader, Remaining, Since};
 use crate::thread::{Thread, now_ns};
 use crate::{Allowance, Error, Started, TeamChannel, topology};
 use actuators::Actuators;
@@ -205,10 +205,9 @@ impl LinuxMachine {
     /// Kills every process of the program, also those that it has started since the last
     /// observation, and their children that start meanwhile.
     pub fn kill(&mut self, program: ProgramId) {
-        /// Number of searches, for programs that start processes without end.
-        const SEARCHES_MAX: u32 = 16;
-        for _ in 0..SEARCHES_MAX {
-            let found = self.watched.walk_over(&[program], Since::Now, &mut self.reader);
+        let since = Since::Birth(self.at_ns);
+        for _ in 0..process::SEARCHES_MAX {
+            let found = self.watched.walk_over(&[program], since, Reach::All, &mut self.reader);
             self.signal(program, libc::SIGKILL);
             if found.values().all(Vec::is_empty) {
                 break;

@@ -37,10 +37,19 @@ impl Reader {
 /// Start of accounting for threads that are found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Since {
-    /// Now: the program ran before it was watched. The search reads all threads, also quiet ones.
+    /// Now: the program ran before it was watched. Its accounting starts anew.
     Now,
     /// The start of the thread, or this time on the monotonic clock if that is later.
     Birth(u64),
+}
+
+/// Known threads whose processes and children a walk reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// All threads.
+    All,
+    /// Threads that ran in the last span: a thread that slept has started no other thread by then.
+    Awake,
 }
 
 impl Since {
@@ -152,6 +161,7 @@ impl Program {
         claimed: &mut HashSet<i32>,
         children: &Children,
         since: Since,
+        reach: Reach,
         reader: &mut Reader,
     ) -> Vec<Found> {
         if self.takes_orphans {
@@ -164,19 +174,17 @@ impl Program {
             if let Since::Now = since {
                 // Progress counts from now.
                 process.count_from_now(&mut reader.buffer);
-            } else if !process.threads.is_empty() && process.threads.values().all(Thread::is_quiet)
-            {
-                // A thread that slept has started no other thread.
+            }
+            let skips = |thread: &Thread| reach == Reach::Awake && thread.is_quiet();
+            if !process.threads.is_empty() && process.threads.values().all(skips) {
                 place += 1;
                 continue;
             }
             let pid = process.id.tid;
             let mut tids = process::threads(pid);
             found.extend(tids.iter().filter_map(|&tid| self.add_thread(place, tid, since, reader)));
-            if let Since::Birth(_) = since {
-                let threads = &self.processes[place].threads;
-                tids.retain(|tid| !threads.get(tid).is_some_and(Thread::is_quiet));
-            }
+            let threads = &self.processes[place].threads;
+            tids.retain(|tid| !threads.get(tid).is_some_and(skips));
             let children = children.of(pid, &tids);
             // Ignore children of a later process with this number.
             if self.processes[place].is_alive() {

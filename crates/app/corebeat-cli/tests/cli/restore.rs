@@ -5,6 +5,7 @@ use crate::{
     COREBEAT, Running, assert_refused, command, command_of, corebeat, left, stderr, stdout,
     unprivileged,
 };
+use corebeat_test_group::compile;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -93,9 +94,8 @@ fn team_size_of_a_killed_run_is_listed_and_undone() {
     let folder = folder.path();
     let program = folder.join("ask");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../act/corebeat-linux/tests/team/ask.c");
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-w", "-fopenmp", source, "-o"]).arg(&program);
-    assert!(gcc.status().expect("the test requires gcc").success());
+    let arguments = ["-O1", "-w", "-fopenmp"];
+    assert!(compile("gcc", &arguments, Path::new(source), &program), "the test requires gcc");
     let mut run = command(folder, &["run", "--policy", "team", "--report", "none", "--"]);
     // Runs of other tests remove a channel that a killed Corebeat left in their folder.
     let mut run = Dialog::start(run.arg(&program).env("XDG_RUNTIME_DIR", folder));

@@ -4,6 +4,7 @@ use crate::{
     COREBEAT, Running, assert_refused, command, command_of, corebeat, is_root, left, report,
     signal, stderr, stdout, unprivileged, until,
 };
+use corebeat_test_group::compile;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -243,9 +244,8 @@ fn idle_threads_of_a_pool_are_parked_and_wait_for_no_lock() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("wait");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../act/corebeat-linux/tests/wait.c");
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-pthread", source, "-o"]).arg(&program);
-    assert!(gcc.status().expect("the test requires gcc").success());
+    let arguments = ["-O1", "-pthread"];
+    assert!(compile("gcc", &arguments, Path::new(source), &program), "the test requires gcc");
     let args = ["run", "--policy", "none", "--report", "json", "--interval", "1", "--"];
     let mut run = command(folder.path(), &args);
     run.arg(&program).arg("pool").stdin(Stdio::piped()).stderr(Stdio::piped());
