@@ -368,14 +368,20 @@ fn cpus_and_nice_value_are_those_of_the_program() {
 
 #[test]
 fn quota_limits_the_program_or_is_refused() {
-    let done =
-        run(&["--report", "json", "--quota", "0.5", "--", "sh", "-c", "cat /proc/self/cgroup"]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = "cat /proc/self/cgroup; echo threads $OMP_NUM_THREADS";
+    let args = ["run", "--report", "json", "--quota", "0.5", "--", "sh", "-c", script];
+    let done = command(folder.path(), &args).env("OMP_NUM_THREADS", "8").output().unwrap();
     match done.status.code() {
-        Some(0) => assert!(stdout(&done).contains("/corebeat-"), "{}", stdout(&done)),
+        Some(0) => {
+            let text = stdout(&done);
+            assert!(text.contains("/corebeat-") && text.ends_with("threads 1\n"), "{text}");
+        }
         code => {
             assert_eq!((code, stderr(&done).lines().count()), (Some(125), 1), "{}", stderr(&done))
         }
     }
+    assert!(left(folder.path()).is_empty());
 }
 
 #[test]
@@ -432,12 +438,46 @@ fn program_on_one_cpu_of_several_starts_one_thread() {
 }
 
 #[test]
+fn cpu_seconds_of_the_report_are_those_that_the_shell_accounts() {
+    let compute = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done";
+    let done =
+        run(&["--report", "json", "--", "sh", "-c", &format!("{compute}; ({compute}); times")]);
+    // User and system time of the shell, and of its children.
+    let second = |text: &str| {
+        let (minutes, seconds) = text.strip_suffix('s').unwrap().split_once('m').unwrap();
+        minutes.parse::<f64>().unwrap() * 60.0 + seconds.parse::<f64>().unwrap()
+    };
+    let shell_s: f64 = stdout(&done).split_whitespace().map(second).sum();
+    let report = report(&done);
+    let seconds = |name: &str| report[name].as_f64().unwrap();
+    let report_s = seconds("cpu_user_s") + seconds("cpu_system_s");
+    // The shell prints its times before its end, in steps of a clock tick.
+    assert!((report_s - shell_s).abs() <= 0.01 * shell_s + 0.05, "{report_s} and {shell_s}");
+    assert!(shell_s > 0.2, "{shell_s}");
+}
+
+#[test]
+fn corebeat_requests_a_short_slice_while_the_program_runs() {
+    let has_slice = std::fs::read_to_string("/proc/self/sched").unwrap_or_default();
+    let is_supported = std::thread::spawn(|| corebeat_linux::ShortSlice::request().is_some());
+    if !has_slice.contains("se.slice") || !is_supported.join().unwrap() {
+        return println!("skipped: this kernel has no slice for each thread");
+    }
+    // The request follows the start of the program.
+    let script = "i=0; until grep -q 'se.slice *: *100000$' /proc/$PPID/sched; do sleep 0.01; \
+                  i=$((i+1)); [ $i -lt 6000 ] || exit 1; done";
+    let done = run(&["--policy", "none", "--", "sh", "-c", script]);
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+}
+
+#[test]
 fn detached_process_that_still_runs_is_noted() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");
     let made = command_of(Path::new("mkfifo"), folder.path(), &["fifo"]).status();
     assert!(made.unwrap().success());
-    let script = "setsid sh -c 'read x <fifo' >/dev/null 2>&1 & exit 0";
+    let script = "setsid sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo >ready; \
+                  read x <fifo' >/dev/null 2>&1 & until [ -e ready ]; do sleep 0.01; done";
     let args = ["run", "--report", "json", "--", "sh", "-c", script];
     let done = command(folder.path(), &args).output().unwrap();
     // The process ends when it has a line.
@@ -445,6 +485,7 @@ fn detached_process_that_still_runs_is_noted() {
     let report = report(&done);
     let notes = report["notes"].to_string();
     assert!(notes.contains("detached processes still run (1)"), "{notes}");
+    assert!(notes.contains("so far, 0.") && !notes.contains("so far, 0.00 s"), "{notes}");
     // The switches of a program that ends before the first observation are known.
     assert!(report["counters"]["voluntary_switches"].is_u64(), "{report}");
 }
