@@ -325,8 +325,14 @@ impl Journal {
         let directory = Directory::make(dir)?;
         let file = directory.create(&name)?;
         let mut journal = Journal { dir: dir.to_owned(), name, file, bytes: 0, bytes_rewritten: 0 };
-        journal.write(&[Record::Start(Start::current())])?;
-        Ok(journal)
+        match journal.write(&[Record::Start(Start::current())]) {
+            Ok(()) => Ok(journal),
+            Err(e) => {
+                // The disk is full. An empty journal is of no use.
+                let _ = journal.remove();
+                Err(e)
+            }
+        }
     }
 
     /// Returns a name that no other journal on this host has.
