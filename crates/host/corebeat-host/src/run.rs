@@ -292,13 +292,16 @@ fn hold(
 ) -> Result<(Supervisor, Vec<ProgramId>), Error> {
     // Slices are short: counters would cost a program that takes turns more than they show.
     let detailed = options.counters && slice_ms.is_none();
-    let mut machine = LinuxMachine::new(Options {
+    let machine = LinuxMachine::new(Options {
         counters: detailed,
         spin: detailed,
         exact_locks: options.exact_locks,
         allowed_cpus: true,
         ..Options::default()
     })?;
+    let mut supervisor = Supervisor::new(machine, periods(&options, slice_ms));
+    // From here on, a signal must not end this process before its files are removed.
+    supervisor.take_signals()?;
     let mut env: Vec<(OsString, Option<OsString>)> =
         options.env.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
     if options.policy.entry().needs(Need::TeamChannel) && options.preload {
@@ -312,17 +315,16 @@ fn hold(
                 let asked = current("OMP_NUM_THREADS");
                 notes.extend(asked.and_then(|asked| lowered(&asked, &variables, allowance)));
                 env.extend(variables.into_iter().map(|(name, value)| (name, Some(value))));
-                machine.set_teams(channel);
+                supervisor.machine().set_teams(channel);
             }
             Err(e) => notes.push(format!("OpenMP teams keep their sizes: {e}")),
         }
     }
     let stdin = options.input.as_ref().map(|input| {
         // Watched as a program of its own, so that its processes do not count as the program's.
-        let _ = machine.watch(input.pid);
+        let _ = supervisor.machine().watch(input.pid);
         &input.file
     });
-    let mut supervisor = Supervisor::new(machine, periods(&options, slice_ms));
     let several = options.programs.len() > 1;
     let null = options.is_silent.then(null).transpose()?;
     let copy = |file: &File| file.try_clone().map_err(Error::failed);

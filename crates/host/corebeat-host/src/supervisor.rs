@@ -91,7 +91,10 @@ impl Supervisor {
     }
 
     /// Takes signals from now on.
-    fn take_signals(&mut self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// No signal queue can be created.
+    pub(crate) fn take_signals(&mut self) -> Result<(), Error> {
         let clock = self.control.clock();
         if clock.signals.is_none() {
             clock.signals = Some(Signals::new().map_err(no_queue)?);

@@ -314,6 +314,22 @@ fn names_of_programs_reach_the_terminal_without_control_characters() {
     }
 }
 
+#[test]
+fn interrupted_run_leaves_no_files_at_whatever_moment_the_signal_arrives() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..60 {
+        let mut run = command(folder.path(), &["run", "--report", "none", "--", "sleep", "600"]);
+        let mut run = Running::start(run.env("XDG_RUNTIME_DIR", folder.path()));
+        // A moment of the start.
+        std::thread::sleep(std::time::Duration::from_micros(round * 500));
+        signal(&run.0, Signal::INT);
+        assert_eq!(run.0.wait().unwrap().signal(), Some(2));
+        let files = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name());
+        let files: Vec<_> = files.filter(|name| name != "state").collect();
+        assert!(files.is_empty() && left(folder.path()).is_empty(), "round {round}: {files:?}");
+    }
+}
+
 /// Waits until a process is in this state.
 fn until_in_state(pid: u32, state: &str) {
     until(|| {
