@@ -21,7 +21,7 @@ mod signal;
 pub use signal::{Signals, exit_as};
 
 use crate::actuator::setting::write_cpus;
-use crate::process::{self, read_of_thread};
+use crate::process::{self, has_ended, is_halted, read_of_thread};
 use crate::{Error, MemoryPolicy};
 use corebeat_machine::CpuSet;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -352,7 +352,14 @@ impl Started {
         signals: &Signals,
         timeout: Duration,
     ) -> Result<Vec<Option<ExitStatus>>, Error> {
-        if programs.iter_mut().any(|p| std::mem::take(&mut p.is_stopping)) {
+        let mut stops = false;
+        for program in &mut *programs {
+            // If the program was continued since, nothing would continue this process.
+            stops |= std::mem::take(&mut program.is_stopping)
+                && is_halted(program.pid())
+                && !has_ended(&program.pidfd);
+        }
+        if stops {
             signal::stop();
         }
         let until = Instant::now() + timeout;

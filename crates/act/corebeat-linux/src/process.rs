@@ -498,7 +498,8 @@ impl Process {
     }
 }
 
-fn has_ended(pidfd: &OwnedFd) -> bool {
+/// Returns whether all threads of a process have ended.
+pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
     const AT_ONCE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
     matches!(poll(&mut fds, Some(&AT_ONCE)), Ok(1))
