@@ -54,8 +54,12 @@ pub(crate) fn check() -> Result<(), String> {
 const PLACES: [&str; 2] = ["/dev/shm", "/tmp"];
 const OURS: &str = "corebeat";
 
+/// Mount point of the control groups, and the greatest depth of ours below.
+const GROUPS: &str = "/sys/fs/cgroup";
+const DEPTH_MAX: u32 = 8;
+
 /// Runs a step that has a folder for its temporary files. Fails if files remain there, or new files
-/// of ours elsewhere.
+/// or control groups of ours elsewhere.
 pub(crate) fn files(step: impl FnOnce(&str) -> Result<(), String>) -> Result<(), String> {
     let failed = |e: std::io::Error| format!("no folder for temporary files: {e}");
     // Names of sockets are short: the folder is not below the target folder.
@@ -63,14 +67,21 @@ pub(crate) fn files(step: impl FnOnce(&str) -> Result<(), String>) -> Result<(),
     fs::create_dir(&folder).map_err(failed)?;
     // Some tests start programs of another user.
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)).map_err(failed)?;
-    let elsewhere = || -> Vec<PathBuf> { PLACES.iter().flat_map(|place| ours(place)).collect() };
+    let elsewhere = || -> Vec<PathBuf> {
+        let files = PLACES.iter().flat_map(|place| ours(place));
+        files.chain(groups(Path::new(GROUPS), DEPTH_MAX)).collect()
+    };
     let before = elsewhere();
     let done = step(&folder.to_string_lossy());
     let mut remaining = entries(&folder);
     remaining.extend(elsewhere().into_iter().filter(|path| !before.contains(path)));
     let _ = fs::remove_dir_all(&folder);
     done?;
-    if remaining.is_empty() { Ok(()) } else { Err(format!("files remained: {remaining:?}")) }
+    if remaining.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("files or control groups remained: {remaining:?}"))
+    }
 }
 
 fn ours(place: &str) -> Vec<PathBuf> {
@@ -78,6 +89,23 @@ fn ours(place: &str) -> Vec<PathBuf> {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OURS))
     };
     entries(Path::new(place)).into_iter().filter(is_ours).collect()
+}
+
+/// Control groups of processes that have ended. Their names are `corebeat-PID-...`.
+fn groups(folder: &Path, depth: u32) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in entries(folder) {
+        if depth == 0 || path.is_symlink() || !path.is_dir() {
+            continue;
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(OURS).and_then(|rest| rest.split('-').nth(1));
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            found.push(path.clone());
+        }
+        found.extend(groups(&path, depth - 1));
+    }
+    found
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
@@ -135,6 +163,21 @@ mod tests {
         };
         assert_eq!(files(remove), Ok(()));
         assert_eq!(files(|_| Err("failed".into())), Err("failed".into()));
+    }
+
+    #[test]
+    fn groups_of_ended_processes_remain() {
+        let folder = std::env::temp_dir().join(format!("xtask-groups-{}", std::process::id()));
+        let own = format!("a/corebeat-{}-1-0-0", std::process::id());
+        let ended = "a/b/corebeat-4194305-88012-0-0";
+        for name in [&own, ended, "a/other-7"] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        let found = groups(&folder, 3);
+        let too_deep = groups(&folder, 2);
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, [folder.join(ended)]);
+        assert!(too_deep.is_empty());
     }
 
     #[test]

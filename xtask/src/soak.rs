@@ -1,6 +1,6 @@
 //! The long checks: many random cases, more interleavings, large sizes, and a loaded machine.
 
-use crate::step::{Outcome, run_cargo, run_models};
+use crate::step::{Outcome, require_normal_priority, run_cargo, run_models};
 use crate::workspace::Workspace;
 use std::path::Path;
 use std::process::Command;
@@ -50,6 +50,7 @@ const CONDITIONS: [(&str, usize, usize); 3] = [
 /// Runs the property tests with many cases, the large sizes, the models, and the race detector once
 /// each. Then repeats all tests until the time is over.
 pub(crate) fn run(minutes: u32) -> Result<(), String> {
+    require_normal_priority()?;
     let workspace = Workspace::read()?;
     let end = Instant::now() + Duration::from_secs(60 * u64::from(minutes));
     let cases = CASES.saturating_mul(minutes.max(1)).min(CASES_MAX).to_string();

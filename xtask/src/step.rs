@@ -2,6 +2,7 @@
 
 use crate::workspace::{Workspace, cargo, files};
 use crate::{book, citation, map, remaining, style, vm};
+use rustix::process::getpriority_process;
 use std::process::Command;
 use std::time::Instant;
 
@@ -95,6 +96,9 @@ const MIRI: [(&[&str], &str); 11] = [
 pub(crate) fn run(only: Option<&str>) -> Result<(), String> {
     let workspace = Workspace::read()?;
     remaining::keep_orphans()?;
+    if only.is_none_or(|name| name == "test") {
+        require_normal_priority()?;
+    }
     for (name, check) in STEPS.iter().filter(|(name, _)| only.is_none_or(|o| o == *name)) {
         println!("\n==== {name}");
         let start = Instant::now();
@@ -111,6 +115,19 @@ pub(crate) fn run(only: Option<&str>) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Fails under another nice value than 0: tests of conformance and restoration lower nice values to
+/// it.
+pub(crate) fn require_normal_priority() -> Result<(), String> {
+    match getpriority_process(None) {
+        Ok(0) => Ok(()),
+        Ok(nice) => Err(format!(
+            "the tests require the nice value 0, and this process has {nice}: start it without \
+             'nice', or run 'renice -n 0 -p $$' as root before"
+        )),
+        Err(e) => Err(format!("cannot read the nice value: {e}")),
+    }
 }
 
 /// The outcome of a check of texts. Each complaint is a line.

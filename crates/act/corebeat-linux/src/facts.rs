@@ -4,7 +4,7 @@ use crate::actuator::setting::default_slice_ns;
 use crate::allowance::{Allowance, throttled_s};
 use crate::cgroup::Place;
 use crate::counter::Counting;
-use crate::file::{self, field, read_text};
+use crate::file::{self, read_text};
 use crate::process;
 use crate::spin::SpinSampler;
 use crate::thread::{WaitFile, WaitState, parse_schedstat, parse_switches};
@@ -399,7 +399,7 @@ const BPF_CAPABILITIES: u64 = 1 << 21 | 1 << 39;
 
 /// Returns whether the capabilities in `/proc/self/status` permit BPF programs.
 fn permits_bpf(status: &str) -> bool {
-    let caps = field(status, "CapEff:").and_then(|caps| u64::from_str_radix(caps, 16).ok());
+    let caps = process::capabilities(status);
     caps.is_some_and(|c| c & BPF_CAPABILITIES != 0)
 }
 

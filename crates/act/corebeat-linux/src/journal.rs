@@ -217,7 +217,8 @@ impl Start {
 /// root, and `$XDG_STATE_HOME/corebeat` or `~/.local/state/corebeat` for other users.
 ///
 /// # Errors
-/// [`Error::Unsupported`] if none of these variables is set, or the path is not absolute.
+/// [`Error::Unsupported`] if none of these variables is set, the path is not absolute, or the home
+/// folder does not exist.
 pub fn state_dir() -> Result<PathBuf, Error> {
     let given = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let dir = match given("COREBEAT_STATE_DIR") {
@@ -225,7 +226,7 @@ pub fn state_dir() -> Result<PathBuf, Error> {
         None if rustix::process::geteuid().is_root() => Some("/var/lib/corebeat".into()),
         None => given("XDG_STATE_HOME")
             .filter(|d| d.is_absolute())
-            .or_else(|| given("HOME").map(|home| home.join(".local/state")))
+            .or_else(|| given("HOME").filter(|h| h.is_dir()).map(|h| h.join(".local/state")))
             .map(|state| state.join("corebeat")),
     };
     dir.filter(|d| d.is_absolute()).ok_or_else(|| Error::Unsupported {
@@ -324,8 +325,14 @@ impl Journal {
         let directory = Directory::make(dir)?;
         let file = directory.create(&name)?;
         let mut journal = Journal { dir: dir.to_owned(), name, file, bytes: 0, bytes_rewritten: 0 };
-        journal.write(&[Record::Start(Start::current())])?;
-        Ok(journal)
+        match journal.write(&[Record::Start(Start::current())]) {
+            Ok(()) => Ok(journal),
+            Err(e) => {
+                // The disk is full. An empty journal is of no use.
+                let _ = journal.remove();
+                Err(e)
+            }
+        }
     }
 
     /// Returns a name that no other journal on this host has.

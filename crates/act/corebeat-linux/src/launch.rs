@@ -21,7 +21,7 @@ mod signal;
 pub use signal::{Signals, exit_as};
 
 use crate::actuator::setting::write_cpus;
-use crate::process::{self, read_of_thread};
+use crate::process::{self, has_ended, is_halted, read_of_thread};
 use crate::{Error, MemoryPolicy};
 use corebeat_machine::CpuSet;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -80,6 +80,8 @@ pub struct Started {
     program: OsString,
     keep_orphans: bool,
     ended: Option<ExitStatus>,
+    /// Whether job control has stopped the program, and the next wait stops this process.
+    is_stopping: bool,
     usage: Usage,
 }
 
@@ -220,6 +222,7 @@ impl Launch {
             program: self.program.clone(),
             keep_orphans: self.keep_orphans,
             ended: None,
+            is_stopping: false,
             usage: Usage::NONE,
         };
         self.set_up(&started)?;
@@ -277,6 +280,12 @@ impl Started {
         self.pidfd.as_fd()
     }
 
+    /// Returns whether job control has stopped the program (Ctrl-Z). The next [`Started::attend`]
+    /// stops this process as well, so that the caller can observe the program before.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping
+    }
+
     /// Releases the process to execute the program. Later calls have no effect.
     ///
     /// # Errors
@@ -319,7 +328,8 @@ impl Started {
     }
 
     /// Waits until the program ends, at most for `timeout`, and represents the program meanwhile:
-    /// forwards signals, stops when the program stops, reaps orphans. `None` if the program still
+    /// forwards signals, reaps orphans. If job control stops the program, returns early, and the
+    /// next call stops this process until the program is continued. `None` if the program still
     /// runs; may return early.
     ///
     /// # Errors
@@ -342,6 +352,16 @@ impl Started {
         signals: &Signals,
         timeout: Duration,
     ) -> Result<Vec<Option<ExitStatus>>, Error> {
+        let mut stops = false;
+        for program in &mut *programs {
+            // If the program was continued since, nothing would continue this process.
+            stops |= std::mem::take(&mut program.is_stopping)
+                && is_halted(program.pid())
+                && !has_ended(&program.pidfd);
+        }
+        if stops {
+            signal::stop();
+        }
         let until = Instant::now() + timeout;
         loop {
             let ended =
@@ -350,6 +370,9 @@ impl Started {
             if ended.iter().any(Option::is_some) {
                 // A signal that is left unread would hit this process when its mask is restored.
                 signals.forward(&pidfds);
+                return Ok(ended);
+            }
+            if programs.iter().any(|p| p.is_stopping) {
                 return Ok(ended);
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -393,7 +416,7 @@ impl Started {
         while self.ended.is_none() || self.keep_orphans {
             match self.next_change() {
                 Ok(Some((pid, status))) if pid == self.pid() => match status.stopped_signal() {
-                    Some(signal) => signal::stop_like(signal),
+                    Some(signal) => self.is_stopping |= signal::is_of_job_control(signal),
                     None => self.ended = Some(status),
                 },
                 Ok(Some(_)) => {}

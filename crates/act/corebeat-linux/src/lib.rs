@@ -25,8 +25,8 @@
 //!   watch(pid) and all descendants     schedstat  1.0 µs  always           running, wait, blocked
 //!      |                               stat       3.6 µs  about 32 that    user : system, last CPU
 //!      | observe(), once a second      sched      6.3 µs  ran, in turn     switches, migrations
-//!      | sample(), ten times a second  syscall    2.0 µs  16 that ran, in  lock : park : sleep
-//!      v                                                  turn, a sample
+//!      | sample(), ten times a second  syscall,   2.0 µs  16 that ran, in  lock : park : sleep
+//!      v                               stat       3.6 µs  turn, a sample   : stopped
 //!   Snapshot                           instruction pointers; counters      spin; misses, and so on
 //! ```
 //!
@@ -37,19 +37,20 @@
 //!
 //! The kernel accounts run time and run delay in nanoseconds for all threads of the same user,
 //! without privileges. The rest of a span is blocked time. The shares of lock and park in blocked
-//! time are sampled: the shares of samples that find a sleeping thread in a futex call, which the
-//! arguments of the call divide into waits for locks and other waits. The weight of samples halves
-//! with each later span. A thread that no sample found asleep gets the shares of the other threads
+//! time are sampled: a sample attributes the blocked time since the sample before to the call in
+//! which the thread sleeps; the arguments of a futex call show whether it waits for a lock. The
+//! weight of samples halves with each later span. Time for which a thread was stopped by a signal
+//! or a debugger is in no span. A thread that no sample found asleep gets the shares of the others
 //! of its program, unless the kernel hides the reasons of sleep: in that case, lock, park and sleep
 //! are unknown. If only the arguments are hidden, `wchan` replaces `syscall`: lock and park are
 //! unknown, and sleep is known. Below one percentage point, blocked time counts as sleep.
 //!
-//! A thread that slept through the last span costs one reading in the next span, and no sample. If
-//! more than 32 threads ran, run time and wait of all threads are still read, but about 32 threads
-//! get a full reading. The other threads keep the user : system ratio and the switches per dispatch
-//! of their last full reading. Totals correct wrong estimates later. New threads and processes are
-//! found by the numbers that the kernel has assigned since the last search, or by a walk over the
-//! known ones, whichever is less work.
+//! A thread that slept through the last span costs one reading in the next span, and samples of it
+//! detect only whether it runs again. If more than 32 threads ran, run time and wait of all threads
+//! are still read, but about 32 threads get a full reading. The other threads keep the user :
+//! system ratio and the switches per dispatch of their last full reading. Totals correct wrong
+//! estimates later. New threads and processes are found by the numbers that the kernel has assigned
+//! since the last search, or by a walk over the known ones, whichever is less work.
 //!
 //! # Invariants
 //!
@@ -131,7 +132,8 @@ pub use journal::state_dir;
 pub use launch::{Launch, Signals, Started, Usage, exit_as};
 pub use machine::{LinuxMachine, Options};
 pub use memory::MemoryPolicy;
-pub use process::is_kernel_thread;
+pub use process::{is_kernel_thread, may_change};
+pub use program::Remaining;
 pub use request::{process_id, renice_process, renice_thread, send_signal};
 pub use slice::{ShortSlice, waited_s};
 pub use team::TeamChannel;

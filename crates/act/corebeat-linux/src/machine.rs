@@ -9,8 +9,8 @@ mod watched;
 use crate::counter::Counting;
 use crate::file::{self, Buffer};
 use crate::process::{self, Process};
-use crate::program::{Program, Reader, Since};
-use crate::thread::{Thread, now_ns, ticks_per_s};
+use crate::program::{Program, Reach, Reader, Remaining, Since};
+use crate::thread::{Thread, now_ns};
 use crate::{Allowance, Error, Started, TeamChannel, topology};
 use actuators::Actuators;
 use corebeat_machine::{
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use watched::Watched;
 
-/// Number of threads that one sample reads, in turn. The bound makes the cost of a sample
+/// Greatest number of threads that one sample reads, in turn. The bound makes the cost of a sample
 /// independent of the number of threads.
 const SAMPLE_THREADS_MAX: usize = 16;
 
@@ -77,8 +77,8 @@ pub struct LinuxMachine {
     /// Time of the last observation.
     at_ns: u64,
     start_ns: u64,
-    /// Position of the next sample in the order of all threads.
-    sample_next: usize,
+    /// Number of samples.
+    samples: usize,
     /// Number of observations.
     observations: usize,
     notes: Vec<String>,
@@ -122,7 +122,7 @@ impl LinuxMachine {
             actuators: Actuators::new(options.nonblocking, options.state_dir),
             at_ns: now_ns(),
             start_ns: now_ns(),
-            sample_next: 0,
+            samples: 0,
             observations: 0,
             notes,
         })
@@ -189,12 +189,11 @@ impl LinuxMachine {
         self.watched.programs.get(&program).map_or(0, |p| p.threads().count())
     }
 
-    /// Returns the number of processes of the program that run now, and their CPU time so far, in
-    /// seconds. After the end of a program that was launched, these are its detached processes.
-    pub fn remaining(&mut self, program: ProgramId) -> (usize, f64) {
-        let Some(program) = self.watched.programs.get_mut(&program) else { return (0, 0.0) };
-        let (count, ticks) = program.remaining(&mut self.reader.buffer);
-        (count, ticks as f64 / ticks_per_s() as f64)
+    /// Returns the processes of the program that run now. After the end of a program that was
+    /// launched, these are its detached processes.
+    pub fn remaining(&mut self, program: ProgramId) -> Remaining {
+        let program = self.watched.programs.get_mut(&program);
+        program.map_or(Remaining::default(), |p| p.remaining(&mut self.reader.buffer))
     }
 
     /// Sends a signal, by libc's number, to every process of the program that has not ended.
@@ -206,10 +205,9 @@ impl LinuxMachine {
     /// Kills every process of the program, also those that it has started since the last
     /// observation, and their children that start meanwhile.
     pub fn kill(&mut self, program: ProgramId) {
-        /// Number of searches, for programs that start processes without end.
-        const SEARCHES_MAX: u32 = 16;
-        for _ in 0..SEARCHES_MAX {
-            let found = self.watched.walk_over(&[program], Since::Now, &mut self.reader);
+        let since = Since::Birth(self.at_ns);
+        for _ in 0..process::SEARCHES_MAX {
+            let found = self.watched.walk_over(&[program], since, Reach::All, &mut self.reader);
             self.signal(program, libc::SIGKILL);
             if found.values().all(Vec::is_empty) {
                 break;
@@ -331,12 +329,19 @@ impl Machine for LinuxMachine {
         self.sensors.host.sample(&mut self.reader.buffer);
         self.sensors.sample_spin(&self.watched);
         let threads = self.watched.programs.values_mut().flat_map(Program::threads_mut);
-        let mut threads: Vec<&mut Thread> = threads.filter(|t| !t.is_quiet()).collect();
-        let count = threads.len();
-        for offset in 0..count.min(SAMPLE_THREADS_MAX) {
-            threads[(self.sample_next + offset) % count].sample(&mut self.reader.buffer);
+        let (quiet, awake): (Vec<&mut Thread>, Vec<&mut Thread>) =
+            threads.partition(|t| t.is_quiet());
+        let mut left = SAMPLE_THREADS_MAX;
+        // Quiet threads come last: a sample only detects whether they run again.
+        for mut threads in [awake, quiet] {
+            let (count, part) = (threads.len(), left.min(threads.len()));
+            for offset in 0..part {
+                let place = self.samples.wrapping_mul(part).wrapping_add(offset) % count;
+                threads[place].sample(&mut self.reader.buffer);
+            }
+            left -= part;
         }
-        self.sample_next = (self.sample_next + SAMPLE_THREADS_MAX) % count.max(1);
+        self.samples = self.samples.wrapping_add(1);
     }
 
     /// Carries out an action. Errors are those of [`Actuator::apply`](crate::Actuator::apply), and

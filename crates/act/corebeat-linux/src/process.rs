@@ -14,6 +14,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+/// Greatest number of searches for threads or processes that start while others are changed: a
+/// program may start them without end.
+pub(crate) const SEARCHES_MAX: u32 = 16;
+
 /// Returns an error if `/proc` belongs to another PID namespace, as after `unshare -pf`: its
 /// numbers then belong to other processes.
 pub(crate) fn check_namespace() -> Result<(), Error> {
@@ -61,19 +65,34 @@ fn exists(tid: i32) -> bool {
     number.is_some_and(|n| test_kill_process(n) != Err(rustix::io::Errno::SRCH))
 }
 
-/// Returns the identity of the thread that has this number now, if there is one.
+/// Returns the identity of the thread that has this number now, if there is one, and whether the
+/// thread lives: a zombie has ended, but keeps its number.
 ///
 /// A dead process (state X), whose parent waits for it at this moment, has ended: the sums of the
 /// parent may already include those of the process.
-///
-/// # Errors
-/// Fails if the identity of an existing thread cannot be read.
-pub(crate) fn thread_id(tid: i32) -> io::Result<Option<ThreadId>> {
+fn find(tid: i32) -> io::Result<Option<(ThreadId, bool)>> {
     // The file of the thread: that of the process sums the times of all threads, which is slow.
     let Some(stat) = read_of_thread(tid, &format!("task/{tid}/stat"))? else { return Ok(None) };
     let stat = thread::parse_stat(&stat)
         .ok_or_else(|| io::Error::other("its file 'stat' has an unknown format"))?;
-    Ok((stat.state != 'X').then_some(ThreadId { tid, start_ticks: stat.start_ticks }))
+    let id = ThreadId { tid, start_ticks: stat.start_ticks };
+    Ok((stat.state != 'X').then_some((id, stat.state != 'Z')))
+}
+
+/// Returns the identity of the thread that has this number now, if there is one, also of a zombie.
+///
+/// # Errors
+/// Fails if the identity of an existing thread cannot be read.
+pub(crate) fn thread_id(tid: i32) -> io::Result<Option<ThreadId>> {
+    Ok(find(tid)?.map(|(id, _)| id))
+}
+
+/// Returns the identity of the thread that has this number now, unless the thread has ended.
+///
+/// # Errors
+/// As [`thread_id`].
+pub(crate) fn living(tid: i32) -> io::Result<Option<ThreadId>> {
+    Ok(find(tid)?.filter(|&(_, lives)| lives).map(|(id, _)| id))
 }
 
 /// Returns whether a process is a thread of the kernel, and not of a program.
@@ -114,6 +133,20 @@ pub(crate) fn is_of_other_user(tid: i32, uid: u32) -> bool {
         Ok(Some(status)) => parse_users(&status) != Some([uid, uid]),
         Err(_) => true,
     }
+}
+
+/// Returns whether this process may change the settings of a process (`sched_setscheduler(2)`): a
+/// process of the same user, or any process with `CAP_SYS_NICE`.
+pub fn may_change(pid: i32) -> bool {
+    const CAP_SYS_NICE: u64 = 1 << 23;
+    let own = read_text("/proc/self/status").unwrap_or_default();
+    capabilities(&own).is_some_and(|caps| caps & CAP_SYS_NICE != 0)
+        || !is_of_other_user(pid, rustix::process::geteuid().as_raw())
+}
+
+/// Parses the effective capabilities from the text of `/proc/TID/status`.
+pub(crate) fn capabilities(status: &str) -> Option<u64> {
+    field(status, "CapEff:").and_then(|caps| u64::from_str_radix(caps, 16).ok())
 }
 
 /// Parses the real and the effective user from the text of `/proc/TID/status`.
@@ -465,7 +498,8 @@ impl Process {
     }
 }
 
-fn has_ended(pidfd: &OwnedFd) -> bool {
+/// Returns whether all threads of a process have ended.
+pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
     const AT_ONCE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
     matches!(poll(&mut fds, Some(&AT_ONCE)), Ok(1))
@@ -527,8 +561,7 @@ mod tests {
     impl Sleeper {
         fn new() -> Self {
             let group = TestGroup::new();
-            let mut sleep = std::process::Command::new("sleep");
-            Sleeper(group.add(sleep.arg("600")).spawn().unwrap(), group)
+            Sleeper(group.sleeper(), group)
         }
 
         fn pid(&self) -> i32 {

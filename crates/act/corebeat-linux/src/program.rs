@@ -37,10 +37,19 @@ impl Reader {
 /// Start of accounting for threads that are found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Since {
-    /// Now: the program ran before it was watched. The search reads all threads, also quiet ones.
+    /// Now: the program ran before it was watched. Its accounting starts anew.
     Now,
     /// The start of the thread, or this time on the monotonic clock if that is later.
     Birth(u64),
+}
+
+/// Known threads whose processes and children a walk reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// All threads.
+    All,
+    /// Threads that ran in the last span: a thread that slept has started no other thread by then.
+    Awake,
 }
 
 impl Since {
@@ -59,11 +68,25 @@ fn boot_ahead_ns() -> u64 {
     clock_ns(ClockId::Boottime).saturating_sub(now_ns())
 }
 
+/// Processes of a program that run, and CPU times as the kernel accounts them, in steps of a clock
+/// tick.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Remaining {
+    /// Number of processes that run.
+    pub processes: usize,
+    /// CPU time of these processes, in seconds.
+    pub cpu_s: f64,
+    /// Observed CPU time of all processes of the program, in seconds: at most the true value.
+    pub program_cpu_s: f64,
+}
+
 /// A watched program.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) processes: Vec<Process>,
+    /// CPU time of all processes so far, with those that have ended, in clock ticks.
+    cpu_ticks: u64,
     /// Whether children of this process that belong to no other program belong to this program, as
     /// its orphans.
     pub(crate) takes_orphans: bool,
@@ -77,7 +100,7 @@ pub(crate) type Found = (usize, i32);
 impl Program {
     /// Creates a program of one process that has not been read yet.
     pub(crate) fn new(name: String, process: Process, takes_orphans: bool) -> Self {
-        Program { name, processes: vec![process], takes_orphans, owner: None }
+        Program { name, processes: vec![process], cpu_ticks: 0, takes_orphans, owner: None }
     }
 
     pub(crate) fn threads(&self) -> impl Iterator<Item = &Thread> {
@@ -138,6 +161,7 @@ impl Program {
         claimed: &mut HashSet<i32>,
         children: &Children,
         since: Since,
+        reach: Reach,
         reader: &mut Reader,
     ) -> Vec<Found> {
         if self.takes_orphans {
@@ -150,19 +174,17 @@ impl Program {
             if let Since::Now = since {
                 // Progress counts from now.
                 process.count_from_now(&mut reader.buffer);
-            } else if !process.threads.is_empty() && process.threads.values().all(Thread::is_quiet)
-            {
-                // A thread that slept has started no other thread.
+            }
+            let skips = |thread: &Thread| reach == Reach::Awake && thread.is_quiet();
+            if !process.threads.is_empty() && process.threads.values().all(skips) {
                 place += 1;
                 continue;
             }
             let pid = process.id.tid;
             let mut tids = process::threads(pid);
             found.extend(tids.iter().filter_map(|&tid| self.add_thread(place, tid, since, reader)));
-            if let Since::Birth(_) = since {
-                let threads = &self.processes[place].threads;
-                tids.retain(|tid| !threads.get(tid).is_some_and(Thread::is_quiet));
-            }
+            let threads = &self.processes[place].threads;
+            tids.retain(|tid| !threads.get(tid).is_some_and(skips));
             let children = children.of(pid, &tids);
             // Ignore children of a later process with this number.
             if self.processes[place].is_alive() {
@@ -254,7 +276,9 @@ impl Program {
         let progress = |process: &mut Process| {
             process.progress(settled.remove(&process.id.tid).unwrap_or_default())
         };
-        self.processes.iter_mut().map(progress).fold(Progress::NONE, Progress::plus)
+        let progress = self.processes.iter_mut().map(progress).fold(Progress::NONE, Progress::plus);
+        self.cpu_ticks = self.cpu_ticks.saturating_add(progress.cpu_ticks);
+        progress
     }
 
     /// Adds what has counted of processes that are gone to `settled`, by parent. Returns whether
@@ -273,13 +297,17 @@ impl Program {
         any
     }
 
-    /// Returns the number of processes that run, and the CPU time of the program's processes so
-    /// far, in clock ticks.
-    pub(crate) fn remaining(&mut self, buffer: &mut Buffer) -> (usize, u64) {
+    /// Returns the processes that run, and CPU times so far. Call it after the last observation.
+    pub(crate) fn remaining(&mut self, buffer: &mut Buffer) -> Remaining {
         self.processes.retain(Process::is_alive);
         self.processes.iter_mut().for_each(|p| p.count_from_now(buffer));
         let ticks = self.processes.iter().map(|p| p.sums().cpu_ticks());
-        (self.processes.len(), ticks.fold(0, u64::saturating_add))
+        let seconds = |ticks: u64| ticks as f64 / thread::ticks_per_s() as f64;
+        Remaining {
+            processes: self.processes.len(),
+            cpu_s: seconds(ticks.fold(0, u64::saturating_add)),
+            program_cpu_s: seconds(self.cpu_ticks),
+        }
     }
 }
 

@@ -3,17 +3,12 @@
 use crate::Error;
 use crate::actuator::repair;
 use crate::actuator::setting::Setting;
-use crate::file::read_text;
-use crate::process::{is_same, signal, thread_id, threads};
-use crate::thread::parse_stat;
+use crate::process::{SEARCHES_MAX, is_same, living, signal, thread_id, threads};
 use corebeat_machine::ThreadId;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, setpriority_process};
 use std::collections::HashSet;
 use std::io;
-
-/// Greatest number of searches for threads that start while a process gets a nice value.
-const SEARCHES_MAX: usize = 10;
 
 /// Returns the identity of the process that has this number now. `None` if the process has ended,
 /// or is hidden.
@@ -46,9 +41,9 @@ pub fn renice_process(process: ThreadId, nice: i32) -> Result<usize, Error> {
     for _ in 0..SEARCHES_MAX {
         let before = done.len();
         for tid in threads(process.tid) {
-            let Some(thread) = living(process.tid, tid).filter(|t| !done.contains(t)) else {
-                continue;
-            };
+            // The kernel accepts nice values for zombies.
+            let thread = living(tid).map_err(refused)?;
+            let Some(thread) = thread.filter(|t| !done.contains(t)) else { continue };
             // A process that is the same now was the same when its thread was found.
             if is_same(process).map_err(refused)? && renice(thread, nice).map_err(refused)? {
                 done.insert(thread);
@@ -67,19 +62,11 @@ pub fn renice_process(process: ThreadId, nice: i32) -> Result<usize, Error> {
 /// # Errors
 /// As [`renice_process`].
 pub fn renice_thread(thread: ThreadId, nice: i32) -> Result<bool, Error> {
-    if living(thread.tid, thread.tid) != Some(thread) {
+    let refused = |e| refused(format!("thread {}", thread.tid), nice, e);
+    if living(thread.tid).map_err(refused)? != Some(thread) {
         return Ok(false);
     }
-    renice(thread, nice).map_err(|e| refused(format!("thread {}", thread.tid), nice, e))
-}
-
-/// Returns the identity of a thread of a process, unless the thread has ended. The kernel accepts
-/// nice values for zombies, so they count as ended here.
-fn living(pid: i32, tid: i32) -> Option<ThreadId> {
-    let text = read_text(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    let stat = parse_stat(&text)?;
-    let id = ThreadId { tid, start_ticks: stat.start_ticks };
-    (!matches!(stat.state, 'Z' | 'X')).then_some(id)
+    renice(thread, nice).map_err(refused)
 }
 
 /// Sets the nice value of a thread that was found alive. Returns whether the thread existed.
@@ -115,10 +102,10 @@ mod tests {
     use corebeat_test_group::TestGroup;
     use rustix::process::{Pid, getpriority_process};
     use std::os::unix::process::ExitStatusExt;
-    use std::process::{Child, Command};
+    use std::process::Child;
 
     fn sleeper(group: &TestGroup) -> (Child, ThreadId) {
-        let child = group.add(Command::new("sleep").arg("600")).spawn().unwrap();
+        let child = group.sleeper();
         let id = process_id(child.id() as i32).unwrap();
         (child, id)
     }
@@ -155,7 +142,7 @@ mod tests {
         assert_eq!((renice_thread(id, 19).unwrap(), nice(id.tid)), (true, 19));
         assert!(send_signal(id, libc::SIGKILL).unwrap());
         // The process stays a zombie until the test waits for it.
-        while living(id.tid, id.tid).is_some() {
+        while living(id.tid).unwrap().is_some() {
             std::thread::yield_now();
         }
         assert_eq!(renice_process(id, 19).unwrap(), 0);

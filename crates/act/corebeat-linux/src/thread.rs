@@ -14,7 +14,7 @@ pub(crate) use parse::{
     parse_switches,
 };
 use rustix::time::ClockId;
-use shares::{Full, Rates, Reading, counters, shares};
+use shares::{Divided, Full, Rates, Reading, counters, divide};
 pub(crate) use shares::{WaitParts, WaitSamples};
 
 /// A watched thread.
@@ -126,8 +126,7 @@ impl Thread {
         self.full = Full::default();
     }
 
-    /// Returns whether the thread slept through the last span. Such a thread needs no samples until
-    /// it runs again.
+    /// Returns whether the thread slept through the last span, and was asleep at all samples since.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
     }
@@ -139,10 +138,13 @@ impl Thread {
 
     /// Takes a cheap sample between two observations: where the thread sleeps, if it does.
     pub(crate) fn sample(&mut self, buffer: &mut Buffer) {
-        let sched = self.read_schedstat(buffer);
-        self.sample_wait(sched, buffer);
+        let (sched, at_ns) = (self.read_schedstat(buffer), now_ns());
+        self.quiet &= sched == self.base_sched;
+        if self.quiet {
+            return;
+        }
+        self.sample_wait(at_ns, sched, buffer);
         let Some(sched) = sched else { return };
-        let at_ns = now_ns();
         self.sampled = Some((at_ns, sched));
         if let Some(counter) = &mut self.counter {
             counter.stop_above(switches_per_s(self.base_sched, sched, at_ns - self.base.at_ns));
@@ -167,8 +169,15 @@ impl Thread {
             estimate.or_else(|| self.read_full(sched, buffer))
         };
         let Some(mut after) = reading else { return Observed::Ended(self.final_sample(fallback)) };
-        if self.wait_samples.parts().is_none() {
-            self.sample_wait(sched, buffer);
+        if self.quiet {
+            // The thread was blocked by one cause through the whole span.
+            let state = self.read_state(sched, buffer);
+            if state != WaitState::Awake {
+                self.wait_samples = WaitSamples::default();
+                self.wait_samples.add(state, after.at_ns.saturating_sub(self.base.at_ns));
+            }
+        } else if self.wait_samples.parts().is_none() {
+            self.sample_wait(after.at_ns, sched, buffer);
         }
         let sample = self.thread_sample(&after, fallback);
         if let (Some(counter), Some(sched), false) = (&mut self.counter, sched, self.quiet) {
@@ -178,8 +187,10 @@ impl Thread {
                 after.counted = counter.read();
             }
         }
-        if !self.quiet {
-            self.wait_samples.decay();
+        match self.quiet {
+            // The cause of this sleep says nothing about the next one.
+            true => self.wait_samples = WaitSamples::default(),
+            false => self.wait_samples.decay(),
         }
         (self.base, self.base_sched, self.sampled) = (after, sched, None);
         Observed::Alive(sample)
@@ -202,26 +213,46 @@ impl Thread {
         let lifetime = || Rates::between(&Full::default(), &self.full);
         let system_part = self.rates.unwrap_or_else(lifetime).system_part;
         let parts = self.wait_samples.parts().or(fallback).filter(|_| !self.hidden);
+        let Divided { span_ns, shares } = divide(&self.base, after, system_part, parts);
         ThreadSample {
             id: self.id,
             pid: self.pid,
             name: self.name.clone(),
             cpu: self.cpu,
-            span_ns: after.at_ns.saturating_sub(self.base.at_ns),
-            shares: shares(&self.base, after, system_part, parts),
+            span_ns,
+            shares,
             counters: counters(&self.base, after),
         }
     }
 
-    fn sample_wait(&mut self, sched: Option<SchedStat>, buffer: &mut Buffer) {
+    /// Samples the state, for the blocked time since the sample before.
+    fn sample_wait(&mut self, at_ns: u64, sched: Option<SchedStat>, buffer: &mut Buffer) {
+        let state = self.read_state(sched, buffer);
+        let before = self.sampled.or(self.base_sched.map(|before| (self.base.at_ns, before)));
+        let (before_ns, awake_ns) = match (before, sched) {
+            (Some((before_ns, before)), Some(now)) => {
+                let of = |sched: SchedStat| sched.run_ns.saturating_add(sched.delay_ns);
+                (before_ns, of(now).saturating_sub(of(before)))
+            }
+            _ => (self.base.at_ns, 0),
+        };
+        self.wait_samples.add(state, at_ns.saturating_sub(before_ns).saturating_sub(awake_ns));
+    }
+
+    /// Returns the present state. Reads no file if the thread has not run since the last call.
+    fn read_state(&mut self, sched: Option<SchedStat>, buffer: &mut Buffer) -> WaitState {
         if self.hidden {
-            return;
+            return WaitState::Awake;
         }
         if sched.is_none() || sched != self.state_sched {
             let state =
                 self.look.read(buffer).map_or(WaitState::Awake, |t| self.wait_file.parse(&t));
-            // A condition variable of Rust counts its notifications: 2 is also the value of a lock.
             self.last_state = match state {
+                WaitState::Awake => state,
+                // A thread that is stopped within a call has the state of the call.
+                _ if self.is_stopped(buffer) => WaitState::Stopped,
+                // A condition variable of Rust counts its notifications: 2 is also the value of a
+                // lock.
                 WaitState::Lock(word) if self.parked_at == Some(word) => WaitState::Park(word),
                 state => state,
             };
@@ -230,7 +261,12 @@ impl Thread {
             }
             self.state_sched = sched;
         }
-        self.wait_samples.add(self.last_state);
+        self.last_state
+    }
+
+    fn is_stopped(&self, buffer: &mut Buffer) -> bool {
+        let text = self.stat.read(buffer);
+        text.is_ok_and(|t| parse_stat(&t).is_some_and(|stat| matches!(stat.state, 'T' | 't')))
     }
 
     fn read_schedstat(&self, buffer: &mut Buffer) -> Option<SchedStat> {

@@ -13,6 +13,8 @@ use std::time::Duration;
 /// A wait of a shell for at most a minute, during which the shell handles signals.
 const WAIT: &str = "for i in $(seq 3000); do sleep 0.02; done";
 const ROLE: &str = "COREBEAT_TEST_ROLE";
+/// Start of a script that is continued between its stop and that of Corebeat.
+const RESUMED: &str = "# resumed\n";
 
 fn sh(script: &str) -> Launch {
     Launch::new("sh", ["-c", script].map(OsString::from))
@@ -135,6 +137,10 @@ fn front(script: OsString) -> ! {
     let status = loop {
         if let Some(status) = started.attend(&signals, Duration::from_secs(5)).unwrap() {
             break status;
+        }
+        if started.is_stopping() && script.to_str().is_some_and(|s| s.starts_with(RESUMED)) {
+            send(started.pid(), libc::SIGCONT);
+            until(|| !matches!(state(started.pid()), 'T' | 'R'));
         }
     };
     // SAFETY: a plain system call without output.
@@ -307,6 +313,15 @@ fn stop_and_continue_work_as_for_the_program_itself() {
     send(-front.group.id(), libc::SIGCONT);
     front.wait_for("@again");
     assert_eq!(front.end().0.code(), Some(6));
+}
+
+#[test]
+fn corebeat_does_not_stop_after_a_program_that_was_continued() {
+    for then in ["exit 6", "sleep 0.1; exit 6"] {
+        let mut front = Front::start(&format!("{RESUMED}kill -TSTP $$; {then}"));
+        until(|| front.harness.try_wait().unwrap().is_some());
+        assert_eq!(front.end().0.code(), Some(6));
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `corebeat doctor`: the features of this machine, the cost of each missing one, and how to get
 //! it.
 
-use corebeat_command::{Done, Failure};
+use corebeat_command::{Done, Failure, printable};
 use corebeat_linux::{Fact, LinuxMachine, Offer, facts};
 use corebeat_machine::{Cpu, Machine, Topology};
 use serde::Serialize;
@@ -67,7 +67,7 @@ impl fmt::Display for Findings {
                 Offer::Limited => "limited",
                 Offer::No => "no",
             };
-            writeln!(f, "{offer:<8} {:<width$}  {}", fact.name, fact.detail)?;
+            writeln!(f, "{offer:<8} {:<width$}  {}", fact.name, printable(&fact.detail))?;
             if fact.offer != Offer::Yes {
                 write!(f, "{}{}", lines("cost", fact.cost), lines("get it", fact.how))?;
             }
@@ -240,8 +240,13 @@ distances    0    1    2    3
 
     #[test]
     fn findings_contain_cost_and_remedy_of_missing_features() {
-        let fact =
-            |name, offer| Fact { name, offer, detail: "d".into(), cost: "much", how: "buy one" };
+        let fact = |name, offer| Fact {
+            name,
+            offer,
+            detail: "d\u{1b}".into(),
+            cost: "much",
+            how: "buy one",
+        };
         let findings = Findings {
             system: "Linux".into(),
             topology: Topology::flat(1),
@@ -250,7 +255,7 @@ distances    0    1    2    3
         let text = findings.to_string();
         assert!(
             text.contains(
-                "yes      a   d\nno       bb  d\n         cost    much\n         get it  buy one\nlimited"
+                "yes      a   d\\u{1b}\nno       bb  d\\u{1b}\n         cost    much\n         get it  buy one\nlimited"
             ),
             "{text}"
         );

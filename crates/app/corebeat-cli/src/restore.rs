@@ -1,6 +1,6 @@
 //! `corebeat restore`: undoes the changes of a killed Corebeat.
 
-use corebeat_command::{Done, Failure, print, print_error};
+use corebeat_command::{Done, Failure, print, print_line, printable};
 use corebeat_linux::{RestoredJournals, restorable, restore_all, state_dir};
 use corebeat_machine::Restored;
 use std::process::ExitCode;
@@ -34,8 +34,8 @@ pub(crate) fn main(options: Options) -> Done {
 fn dry_run() -> Done {
     let journals = restorable(&state_dir()?)?;
     let Restored { undone, left } = &journals.restored;
-    let undone = undone.iter().map(|line| format!("would restore {line}\n"));
-    let left = left.iter().map(|line| format!("would not restore: {line}\n"));
+    let undone = undone.iter().map(|line| format!("would restore {}\n", printable(line)));
+    let left = left.iter().map(|line| format!("would not restore: {}\n", printable(line)));
     print(undone.chain(left).chain(summary(&journals)).collect::<String>())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -61,10 +61,10 @@ fn summary(journals: &RestoredJournals) -> Option<String> {
 /// Prints the undone changes, and those that could not be undone, on standard error.
 fn report(restored: &Restored) {
     for line in &restored.undone {
-        print_error(format_args!("corebeat: restored {line}\n"));
+        print_line(format_args!("restored {line}"));
     }
     for line in &restored.left {
-        print_error(format_args!("corebeat: not restored: {line}\n"));
+        print_line(format_args!("not restored: {line}"));
     }
 }
 

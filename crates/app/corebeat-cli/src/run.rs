@@ -1,9 +1,11 @@
 //! `corebeat run`: runs programs under a policy and writes a report.
 
-use corebeat_command::{Done, Failure, Output, policy_parser, print_error, require_distinct};
+use corebeat_command::{
+    Done, Failure, Output, policy_parser, print_error, print_line, require_distinct,
+};
 use corebeat_command_sim::train;
 use corebeat_host::{Error, Interval, Report, RunOptions, accepts_several, split_programs};
-use corebeat_linux::{MemoryPolicy, exit_as, topology};
+use corebeat_linux::{MemoryPolicy, exit_as, may_change, topology};
 use corebeat_machine::{CpuSet, NodeId};
 use corebeat_policy::adapt::{Identity, Model};
 use corebeat_policy::catalogue::{Environment, Need, PolicyName};
@@ -74,6 +76,9 @@ pub(crate) struct Options {
     )]
     command: Vec<OsString>,
 }
+
+/// Start of the note that exact lock times are not available.
+const LOCKS_SAMPLED: &str = "lock time is sampled";
 
 /// Format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -167,7 +172,14 @@ pub(crate) fn main(options: Options) -> Done {
         true => Some(host_model(options.model.as_deref())?),
         false => None,
     };
-    let print = |line: &str| print_error(format_args!("corebeat: {line}\n"));
+    let changes = options.policy != PolicyName::None || options.quota.is_some();
+    for pid in options.pid.iter().filter(|&&pid| changes && !may_change(pid)) {
+        print_line(format_args!(
+            "process {pid} belongs to another user: Corebeat observes it and changes nothing; run \
+             as root to change it"
+        ));
+    }
+    let print = |line: &str| print_line(format_args!("{line}"));
     let every = options.interval.map(Duration::from_secs);
     let limit = getrlimit(Resource::Nofile);
     let ran = corebeat_host::run(RunOptions {
@@ -204,9 +216,9 @@ pub(crate) fn main(options: Options) -> Done {
 /// Runs a program without Corebeat, because the limit of open files is too small. Returns the
 /// failure if the program cannot be executed.
 fn run_unobserved(program: &[OsString], limit: Rlimit) -> Failure {
-    print_error(format_args!(
-        "corebeat: the program runs unobserved, because the limit of {} open files is too small; \
-         increase it with 'ulimit -n'\n",
+    print_line(format_args!(
+        "the program runs unobserved, because the limit of {} open files is too small; \
+         increase it with 'ulimit -n'",
         limit.current.unwrap_or(u64::MAX)
     ));
     // Changes of the failed attempt, which the program would inherit.
@@ -231,7 +243,12 @@ fn write(report: &Report, format: Format, file: Option<Output>) -> Result<(), Fa
     let text = match format {
         Format::Table => report.to_string(),
         Format::Json => serde_json::to_string(report).map_err(Failure::internal)? + "\n",
-        Format::None => return Ok(()),
+        Format::None => {
+            // The user has requested the times explicitly.
+            let missing = report.notes.iter().filter(|note| note.starts_with(LOCKS_SAMPLED));
+            missing.for_each(print_line);
+            return Ok(());
+        }
     };
     match file {
         Some(file) => file.write(&text),

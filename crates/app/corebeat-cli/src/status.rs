@@ -1,6 +1,6 @@
 //! `corebeat status`: the changes of Corebeats that run, or have been killed, by their journals.
 
-use corebeat_command::{Done, Failure, print};
+use corebeat_command::{Done, Failure, print, printable};
 use corebeat_linux::{JournalSummary, journals, state_dir};
 use serde::Serialize;
 use std::fs;
@@ -58,9 +58,9 @@ impl Corebeat {
             self.changes.iter().chain(&self.left).chain(&self.problem).collect();
         let lines: String = match lines[..] {
             [] => "         no changes\n".into(),
-            _ => lines.iter().map(|line| format!("         {line}\n")).collect(),
+            _ => lines.iter().map(|line| format!("         {}\n", printable(line))).collect(),
         };
-        format!("{:>7}  {state}\n{lines}", self.pid)
+        format!("{:>7}  {}\n{lines}", self.pid, printable(state))
     }
 }
 

@@ -2,7 +2,7 @@
 //! with the best count, and a comparison of repeated runs.
 
 use crate::plot::{self, Series};
-use corebeat_command::{Done, Failure, Output, policy_parser, print, print_error};
+use corebeat_command::{Done, Failure, Output, policy_parser, print, print_error, printable};
 use corebeat_host::{
     Comparison, Difference, Ended, Found, HostTrials, OTHERS_BUSY_NOTED, PAIRS_MAX, PLACEHOLDER,
     Report, Row, RunOptions, Searched, Side, Template, Window, compare, count, percent, profile,
@@ -405,7 +405,7 @@ fn series(found: &Found) -> Vec<Series> {
 fn summary(found: &Found) -> String {
     let mut text = trial_table("corebeat", &found.rows);
     for note in &found.notes {
-        text += &format!("  note: {note}\n");
+        text += &format!("  note: {}\n", printable(note));
     }
     if let Some(best) = found.best {
         text += &format!("  best: {}, found in {:.2} s\n", count(best), found.search_s);

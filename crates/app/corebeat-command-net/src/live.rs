@@ -12,7 +12,7 @@ mod screen;
 use crate::flow::{Flow, How, Reporter, Stop, To};
 use crate::meter::{Meter, lock};
 use crate::program::Which;
-use corebeat_command::{Done, Failure, TerminalSignals, Tty, print_error};
+use corebeat_command::{Done, Failure, TerminalSignals, Tty, print_error, print_line};
 use gauge::Gauges;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -71,7 +71,7 @@ pub(crate) fn main(which: &Which, how: &How, output: Option<&Path>) -> Done {
     }
     let to = if stdout { To::Nowhere(output) } else { To::Output(output) };
     if stdout && output.is_none() && !how.connects() {
-        print_error("corebeat: output records are discarded; -o FILE writes them\n");
+        print_line("output records are discarded; -o FILE writes them");
     }
     let signals = TerminalSignals::new().map_err(Failure::internal)?;
     // Messages would corrupt the screen while it is shown.

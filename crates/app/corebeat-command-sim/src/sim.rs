@@ -6,7 +6,7 @@ mod reinforcer;
 
 use crate::train;
 use corebeat_command::{
-    Done, Failure, Output, policy_parser, print, print_error, read_text, require_distinct,
+    Done, Failure, Output, policy_parser, print, print_line, read_text, require_distinct,
 };
 use corebeat_host::{Loop, Periods};
 use corebeat_machine::{AppliedAction, Clock, Machine, Policy};
@@ -150,9 +150,9 @@ fn run(options: Options) -> Done {
     if svg.is_some() || perfetto.is_some() {
         let timeline = machine.timeline();
         if let Some(cut_ns) = timeline.cut_ns {
-            print_error(format_args!(
-                "corebeat: drawings end at {:.3} s, at the limit of recorded switches; simulate a shorter \
-                 time with duration_s\n",
+            print_line(format_args!(
+                "drawings end at {:.3} s, at the limit of recorded switches; simulate a shorter \
+                 time with duration_s",
                 cut_ns as f64 / 1e9
             ));
         }
@@ -199,7 +199,7 @@ fn control(
     for name in policies {
         let entry = name.entry();
         if let Some(why) = entry.idle_because(&context).filter(|_| reports_idle) {
-            print_error(format_args!("corebeat: {name}: {why}\n"));
+            print_line(format_args!("{name}: {why}"));
         }
         match entry.build(&context) {
             Ok(Instance::Coscheduler(cosched)) => machine.coschedule(cosched),

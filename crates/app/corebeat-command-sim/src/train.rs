@@ -2,7 +2,7 @@
 //! machine.
 
 use crate::sim;
-use corebeat_command::{Done, Failure, Output, print, print_error, read_text, require_distinct};
+use corebeat_command::{Done, Failure, Output, print, print_line, read_text, require_distinct};
 use corebeat_host::{Periods, Supervisor};
 use corebeat_linux::{Launch, LinuxMachine, Options as Sensors, exit_as, topology};
 use corebeat_machine::{Action, CpuSet, Machine, ProgramId, Snapshot, Target};
@@ -86,9 +86,9 @@ pub fn main(options: Options) -> Done {
             Some(_) => "more programs or a longer --window",
             None => "a longer --window, on a machine without other load",
         };
-        print_error(format_args!(
-            "corebeat: the accuracy for unknown programs is {accuracy}, below {ACCURACY_MIN}%: \
-             adapt is likely to choose badly with this model; train with {how}\n"
+        print_line(format_args!(
+            "the accuracy for unknown programs is {accuracy}, below {ACCURACY_MIN}%: \
+             adapt is likely to choose badly with this model; train with {how}"
         ));
     }
     Ok(ExitCode::SUCCESS)
@@ -162,7 +162,7 @@ fn summary(model: &Model) -> String {
 /// Trains on this host. Exits if a signal requests the end.
 fn host(options: &Options, output: Output) -> Result<(Model, Output), Failure> {
     let notes = corebeat_host::restore_killed();
-    notes.into_iter().for_each(|note| print_error(format_args!("corebeat: {note}\n")));
+    notes.into_iter().for_each(|note| print_line(format_args!("{note}")));
     let machine = LinuxMachine::new(Sensors { counters: true, spin: true, ..Sensors::default() })?;
     let identity = Identity::new(&host_name(), machine.topology());
     let cores = machine.topology().cpus().len() as u32;
@@ -176,7 +176,7 @@ fn host(options: &Options, output: Output) -> Result<(Model, Output), Failure> {
     range.supervisor.machine().restore();
     if let Some(status) = range.interrupted.or(range.supervisor.end_request()) {
         drop(output);
-        print_error(format_args!("corebeat: {INTERRUPTED}\n"));
+        print_line(format_args!("{INTERRUPTED}"));
         exit_as(status)
     }
     let failed = |e: Error| match e {

@@ -100,10 +100,10 @@ mod tests {
     use rustix::process::{Pid, getpriority_process};
     use signal_hook::consts::{SIGKILL, SIGTERM, SIGUSR1};
     use std::os::unix::process::ExitStatusExt;
-    use std::process::{Child, Command};
+    use std::process::Child;
 
     fn sleeper(group: &TestGroup) -> (Child, Target) {
-        let child = group.add(Command::new("sleep").arg("600")).spawn().unwrap();
+        let child = group.sleeper();
         let id = process_id(child.id() as i32).unwrap();
         (child, Target { id, is_thread: false, name: "a\nb".into() })
     }

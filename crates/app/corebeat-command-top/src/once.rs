@@ -6,7 +6,7 @@ use crate::row::Layout;
 use crate::screen::{Screen, counts_misses, legend};
 use crate::subject::Subjects;
 use crate::view::{Program, View};
-use corebeat_command::Failure;
+use corebeat_command::{Failure, printable};
 use corebeat_host::{HostClock, Loop, Next, Periods};
 use corebeat_linux::LinuxMachine;
 use corebeat_machine::Machine;
@@ -69,7 +69,7 @@ fn table(view: &View, screen: &Screen, width: u16) -> String {
     }
     let _ = writeln!(text, "{}", legend().to_string().trim_end());
     for note in &view.notes {
-        let _ = writeln!(text, "note: {note}");
+        let _ = writeln!(text, "note: {}", printable(note));
     }
     text
 }
@@ -86,7 +86,7 @@ mod tests {
             span_s: 1.0,
             cpus: 2,
             programs: vec![Program::whole(7, &snapshot(threads).programs[0], 1_000_000_000)],
-            notes: vec!["n".into()],
+            notes: vec!["n\u{1b}".into()],
             ..View::default()
         };
         let text = table(&view, &Screen::new(true, Duration::from_secs(1)), WIDTH);
@@ -97,7 +97,7 @@ mod tests {
         assert!(
             lines[2].contains("▾ p") && lines[3].contains("  a 漢") && lines[3].contains("50.0")
         );
-        assert_eq!(lines[6], "note: n");
+        assert_eq!(lines[6], "note: n\\u{1b}");
         let folded = table(&view, &Screen::new(false, Duration::from_secs(1)), WIDTH);
         assert_eq!(folded.lines().count(), 5);
     }

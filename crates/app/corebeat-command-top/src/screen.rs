@@ -418,7 +418,7 @@ fn help(notes: &[String], frame: &mut Frame) {
             Span::raw(format!(" {:<14}{}", part.name, part.meaning)),
         ]));
     }
-    lines.extend(notes.iter().map(|note| Line::from(format!("note: {note}"))));
+    lines.extend(notes.iter().map(|note| Line::from(format!("note: {}", printable(note)))));
     let width = lines.iter().map(Line::width).max().unwrap_or(0) as u16 + 4;
     let area = frame.area();
     let (width, height) = (width.min(area.width), (lines.len() as u16 + 2).min(area.height));

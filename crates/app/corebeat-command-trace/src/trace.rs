@@ -7,7 +7,7 @@ mod info;
 mod stats;
 mod stm;
 
-use corebeat_command::{Done, Failure, print_error};
+use corebeat_command::{Done, Failure, print_line};
 use corebeat_trace::{Ending, Error, Timeline, write_text};
 use std::fs::{File, Metadata};
 use std::io::{BufReader, BufWriter, Write};
@@ -159,14 +159,14 @@ impl Input {
         match ending {
             Ending::Damaged { .. } => Err(Failure::data(format!("{}: {ending}", self.shown()))),
             Ending::Unfinished { .. } => {
-                print_error(format_args!(
-                    "corebeat: {}: {ending}; events that were still in memory are missing\n",
+                print_line(format_args!(
+                    "{}: {ending}; events that were still in memory are missing",
                     self.shown()
                 ));
                 Ok(ExitCode::SUCCESS)
             }
             Ending::Complete { more_at_byte: Some(_), .. } => {
-                print_error(format_args!("corebeat: {}: {ending}\n", self.shown()));
+                print_line(format_args!("{}: {ending}", self.shown()));
                 Ok(ExitCode::SUCCESS)
             }
             _ => Ok(ExitCode::SUCCESS),

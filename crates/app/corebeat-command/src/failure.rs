@@ -1,6 +1,7 @@
 //! Failures of commands: one line that states the remedy, and an exit status for the kind of
 //! failure.
 
+use corebeat_host::printable;
 use corebeat_linux::Error;
 use std::fmt;
 use std::io::Write;
@@ -40,20 +41,9 @@ impl Failure {
     /// Prints the line on standard error and returns the exit status. Control characters in the
     /// line (file names may contain them) are escaped.
     pub fn report(&self) -> ExitCode {
-        print_error(format_args!("corebeat: {}\n", printable(&self.line)));
+        print_line(&self.line);
         ExitCode::from(self.status)
     }
-}
-
-/// A text in which control characters are escaped, and so are the characters that change the
-/// direction of the text around them.
-pub fn printable(text: &str) -> String {
-    let is_safe = |c: char| {
-        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}');
-        !c.is_control() && !turns && !matches!(c, '\u{2066}'..='\u{2069}')
-    };
-    let escape = |c: char| if is_safe(c) { c.to_string() } else { c.escape_debug().to_string() };
-    text.chars().map(escape).collect()
 }
 
 impl fmt::Display for Failure {
@@ -88,6 +78,12 @@ impl From<corebeat_host::Error> for Failure {
 /// does.
 pub fn print_error(text: impl fmt::Display) {
     let _ = std::io::stderr().write_all(text.to_string().as_bytes());
+}
+
+/// Writes one line of Corebeat to standard error. Control characters (names of programs and files
+/// may contain them) are escaped.
+pub fn print_line(line: impl fmt::Display) {
+    print_error(format_args!("corebeat: {}\n", printable(&line.to_string())));
 }
 
 /// Writes a text to standard output.

@@ -46,7 +46,8 @@ mod policy;
 mod shutdown;
 mod terminal;
 
-pub use failure::{Done, Failure, end_on_broken_pipe, print, print_error, printable};
+pub use corebeat_host::printable;
+pub use failure::{Done, Failure, end_on_broken_pipe, print, print_error, print_line};
 pub use input::read_text;
 pub use output::{Output, require_distinct};
 pub use policy::policy_parser;

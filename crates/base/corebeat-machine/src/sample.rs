@@ -151,7 +151,7 @@ pub struct ThreadSample {
     /// CPU on which the thread ran last.
     pub cpu: Option<CpuId>,
     /// Watched time in nanoseconds; shorter than the span of the snapshot if the thread started or
-    /// ended within the span.
+    /// ended within the span, or was stopped. A thread without such time has no shares.
     pub span_ns: u64,
     /// Use of its time.
     pub shares: TimeShares,
@@ -226,23 +226,24 @@ pub struct ProgramSample {
 }
 
 impl ProgramSample {
+    /// Returns the sum over the threads of a share times the time, in nanoseconds. `None` if the
+    /// share of a thread with a span is unknown.
+    fn time_ns(&self, share: impl Fn(&TimeShares) -> Option<f64>) -> Option<f64> {
+        let timed = self.threads.iter().filter(|t| t.span_ns > 0);
+        timed.map(|t| share(&t.shares).map(|s| s * t.span_ns as f64)).sum()
+    }
+
     /// Returns the mean of a share over the threads, weighted by watched time. `None` if the
     /// program has no threads, or if the share of a thread is unknown.
     pub fn mean(&self, share: impl Fn(&TimeShares) -> Option<f64>) -> Option<f64> {
         let span: f64 = self.threads.iter().map(|t| t.span_ns as f64).sum();
-        if span <= 0.0 {
-            return None;
-        }
-        let sum: Option<f64> =
-            self.threads.iter().map(|t| share(&t.shares).map(|s| s * t.span_ns as f64)).sum();
-        sum.map(|s| s / span)
+        self.time_ns(share).filter(|_| span > 0.0).map(|sum| sum / span)
     }
 
     /// Returns the mean number of CPUs of a share: the sum over the threads of share times time,
     /// divided by `span_ns`.
     pub fn cpus(&self, span_ns: u64, share: impl Fn(&TimeShares) -> Option<f64>) -> Option<f64> {
-        let sum: Option<f64> =
-            self.threads.iter().map(|t| share(&t.shares).map(|s| s * t.span_ns as f64)).sum();
+        let sum = self.time_ns(share);
         // The empty sum is -0.0; adding 0.0 makes it 0.0.
         sum.filter(|_| span_ns > 0).map(|s| s / span_ns as f64 + 0.0)
     }
@@ -322,6 +323,9 @@ mod tests {
     #[test]
     fn mean_with_one_unknown_is_unknown() {
         assert_eq!(program(vec![thread(1, Some(1.0)), thread(1, None)]).mean(|s| s.lock), None);
+        let stopped = program(vec![thread(1, Some(1.0)), thread(0, None)]);
+        assert_eq!(stopped.mean(|s| s.lock), Some(1.0));
+        assert_eq!(stopped.cpus(1, |s| s.lock), Some(1.0));
         assert_eq!(program(vec![]).mean(|s| s.lock), None);
         assert!(program(vec![]).cpus(1, |s| s.lock).is_some_and(f64::is_sign_positive));
     }

@@ -1,5 +1,5 @@
 //! Processes of tests that end with their test, also when the test fails or is killed, and that
-//! handle signals as in a terminal ([`reset_signals`]).
+//! handle signals as in a terminal ([`reset_signals`]); and C programs for tests ([`compile`]).
 //!
 //! Place in the loop: none. Tests of other crates use this crate as a development dependency.
 //!
@@ -41,6 +41,7 @@
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// Signals that a script's background processes (`&`) and processes under `nohup` ignore.
@@ -59,6 +60,19 @@ pub fn reset_signals(command: &mut Command) -> &mut Command {
     };
     // SAFETY: the hook runs between fork and exec, and only makes system calls.
     unsafe { command.pre_exec(reset) }
+}
+
+/// Compiles a C program by a compiler with these arguments. Returns whether the compiler exists.
+///
+/// # Panics
+/// If the compiler rejects the source.
+pub fn compile(compiler: &str, arguments: &[&str], source: &Path, program: &Path) -> bool {
+    let mut command = Command::new(compiler);
+    let Ok(done) = command.args(arguments).arg("-o").arg(program).arg(source).output() else {
+        return false;
+    };
+    assert!(done.status.success(), "{compiler}: {}", String::from_utf8_lossy(&done.stderr));
+    true
 }
 
 /// Ignores the signals that tests send to whole groups.
@@ -84,6 +98,14 @@ impl TestGroup {
     /// Arranges that a process starts in this group.
     pub fn add<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.process_group(self.id())
+    }
+
+    /// Starts a process that sleeps for ten minutes.
+    ///
+    /// # Panics
+    /// If no process can be created.
+    pub fn sleeper(&self) -> Child {
+        self.add(Command::new("sleep").arg("600")).spawn().expect("sleep starts")
     }
 
     /// Returns the number of the group.

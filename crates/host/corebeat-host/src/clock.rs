@@ -42,6 +42,10 @@ pub(crate) struct End {
 pub struct HostClock {
     pub(crate) children: Vec<Child>,
     pub(crate) signals: Option<Signals>,
+    /// Time for which job control has stopped this process and its programs, in nanoseconds.
+    pub(crate) stopped_ns: u64,
+    /// Whether the last wait was such a stop.
+    was_stopped: bool,
     failure: Option<Error>,
 }
 
@@ -64,6 +68,16 @@ impl HostClock {
     /// The last signal that requested the end of Corebeat, by libc's number.
     pub(crate) fn end_request(&self) -> Option<i32> {
         self.signals.as_ref().and_then(Signals::end_requested)
+    }
+
+    /// Whether job control has stopped a program: the next wait stops this process.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.children.iter().any(|child| child.started.is_stopping())
+    }
+
+    /// Whether this process was stopped and continued since the last call.
+    pub(crate) fn take_stop(&mut self) -> bool {
+        std::mem::take(&mut self.was_stopped)
     }
 
     /// Takes the error that ended the waits, if there was one.
@@ -101,9 +115,16 @@ impl Clock for HostClock {
     }
 
     fn wait_until(&mut self, at_ns: u64) {
-        let left = Duration::from_nanos(at_ns.saturating_sub(now_ns()));
-        if let Err(failure) = self.attend(left) {
+        let start_ns = now_ns();
+        let stops = self.is_stopping();
+        // The wait that stops this process ends when this process is continued.
+        let left_ns = if stops { 0 } else { at_ns.saturating_sub(start_ns) };
+        if let Err(failure) = self.attend(Duration::from_nanos(left_ns)) {
             self.failure = Some(failure);
+        }
+        if stops {
+            self.was_stopped = true;
+            self.stopped_ns += now_ns() - start_ns;
         }
     }
 }

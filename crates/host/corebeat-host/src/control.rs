@@ -183,6 +183,11 @@ impl<M: Machine, C: Clock> Loop<M, C> {
         self.policies = policies;
     }
 
+    /// The periods.
+    pub fn periods(&self) -> Periods {
+        self.periods
+    }
+
     /// Sets the periods from the next wait on.
     pub fn set_periods(&mut self, periods: Periods) {
         self.periods = periods;

@@ -86,6 +86,7 @@ mod clock;
 mod comparison;
 mod control;
 mod error;
+mod printable;
 mod report;
 mod run;
 mod search;
@@ -98,6 +99,7 @@ pub use comparison::{Comparison, Difference, PAIRS_MAX, Side, compare};
 pub use control::{Driver, Loop, Next, Periods, apply};
 pub use corebeat_policy::reinforcer::count;
 pub use error::Error;
+pub use printable::printable;
 pub use report::{AppliedRow, Ended, Interval, ProgramReport, Regions, Report, bar, percent};
 pub use run::{RunOptions, accepts_several, restore_killed, run, split_programs};
 pub use search::{

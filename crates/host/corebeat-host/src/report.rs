@@ -1,7 +1,8 @@
 //! The report of a run: one structure for one and for several programs, as JSON or as a table.
 
+use crate::printable;
 use crate::tally::{ProgramTally, Tally};
-use corebeat_linux::{Allowance, Usage};
+use corebeat_linux::{Allowance, Remaining, Usage};
 use corebeat_machine::{Action, AppliedAction, Counters, Inaction, ProgramId, TimeShares};
 use serde::Serialize;
 use std::fmt;
@@ -150,7 +151,8 @@ impl fmt::Display for Ended {
 impl fmt::Display for AppliedRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let failed = self.failed.as_ref().map_or(String::new(), |e| format!(" FAILED: {e}"));
-        write!(f, "  {:>7.1} s  {}: {} ({}){failed}", self.at_s, self.policy, self.action, self.why)
+        let line = format!("{}: {} ({}){failed}", self.policy, self.action, self.why);
+        write!(f, "  {:>7.1} s  {}", self.at_s, printable(&line))
     }
 }
 
@@ -173,8 +175,8 @@ pub(crate) struct ProgramFrame {
     pub(crate) ended: Ended,
     pub(crate) wall_s: f64,
     pub(crate) usage: Usage,
-    /// Number of processes that still run, and their CPU time so far, in seconds.
-    pub(crate) remaining: (usize, f64),
+    /// Processes that still run.
+    pub(crate) remaining: Remaining,
     pub(crate) turns_s: Option<f64>,
     pub(crate) coscheduled: Option<f64>,
     pub(crate) inactions: Vec<Inaction>,
@@ -231,7 +233,7 @@ impl Report {
             ended: frame.ended,
             wall_s: frame.wall_s,
             usage: frame.programs.iter().map(|p| p.usage).fold(Usage::NONE, Usage::plus),
-            remaining: (0, 0.0),
+            remaining: Remaining::default(),
             turns_s: None,
             coscheduled: None,
             inactions: vec![],
@@ -342,16 +344,18 @@ impl ProgramReport {
         inactions.retain(|i| applied.iter().all(|row| row.policy != i.policy));
         let mut shares = sums.map(ProgramTally::shares).unwrap_or_default();
         let mut counters = sums.filter(|p| p.thread_ns > 0).map(|p| p.counters).unwrap_or_default();
-        if let (count @ 1.., s) = frame.remaining {
+        let Remaining { processes, cpu_s, program_cpu_s } = frame.remaining;
+        if processes > 0 {
             note(format!(
-                "detached processes still run ({count}): their CPU time so far, {s:.2} s, is not \
-                 part of the report"
+                "detached processes still run ({processes}): their CPU time so far, {cpu_s:.2} s, \
+                 is not part of the report"
             ));
         }
         let used_s = usage.cpu_s();
         let observed_s = sums.map_or(0.0, ProgramTally::running_s);
-        // Shares include detached processes and orphans.
-        let detached_s = observed_s - used_s - frame.remaining.1;
+        // The shares are no measure of CPU time: the observed time of a thread that waits for a CPU
+        // is divided in proportion.
+        let detached_s = program_cpu_s - used_s - cpu_s;
         if detached_s > DETACHED_NOTED_S && detached_s > DETACHED_NOTED * used_s {
             note(format!(
                 "orphans used at least {detached_s:.2} s of CPU time, which is not part of the CPU \
@@ -423,7 +427,8 @@ impl ProgramReport {
         }
     }
 
-    fn cpu_line(&self, cpus: usize, others_busy: Option<f64>) -> String {
+    /// `cpus` is the number of CPUs that the program may use, by affinity, cpuset and quota.
+    fn cpu_line(&self, cpus: &str, others_busy: Option<f64>) -> String {
         let count = |c: Option<f64>| c.map_or_else(|| "unknown".into(), |c| format!("{c:.2}"));
         format!(
             "  CPUs busy   {} of {cpus} ({:.2} s user, {:.2} s system), others {}; threads: {} in \
@@ -449,16 +454,27 @@ impl ProgramReport {
             ("wait", s.wait),
             ("sleep", s.sleep),
         ];
-        for (name, share) in rows {
-            writeln!(f, "  {name:<11} {:>7} {}", percent(share), bar(share.unwrap_or(0.0), 40))?;
+        if rows.iter().all(|(_, share)| share.is_none()) {
+            writeln!(f, "  time shares unknown")?;
+        } else {
+            for (name, share) in rows {
+                writeln!(
+                    f,
+                    "  {name:<11} {:>7} {}",
+                    percent(share),
+                    bar(share.unwrap_or(0.0), 40)
+                )?;
+            }
         }
         let c = &self.counters;
+        let migrations = c
+            .migrations
+            .map_or(String::new(), |count| format!("; {} migrations", self.rate(Some(count))));
         writeln!(
             f,
-            "  switches    {} voluntary, {} involuntary; {} migrations",
+            "  switches    {} voluntary, {} involuntary{migrations}",
             self.rate(c.voluntary_switches),
             self.rate(c.involuntary_switches),
-            self.rate(c.migrations)
         )?;
         if let (Some(misses), Some(references)) = (c.cache_misses, c.cache_references) {
             let ratio = (references > 0).then(|| misses as f64 / references as f64);
@@ -473,7 +489,7 @@ impl ProgramReport {
 
     /// One program of several, in two lines.
     fn fmt_short(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = short_name(&self.command, true);
+        let name = printable(&short_name(&self.command, true));
         write!(f, "  {name}: {:.2} s, {}", self.wall_s, self.ended)?;
         match self.turns_s {
             Some(turns_s) => {
@@ -546,7 +562,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { total, policy, programs, .. } = self;
         if let [program] = &programs[..] {
-            let name = short_name(&program.command, false);
+            let name = printable(&short_name(&program.command, false));
             let (wall_s, ended) = (total.wall_s, total.ended);
             writeln!(f, "corebeat: {name}: {wall_s:.2} s, {ended}, policy {policy}")?;
         } else {
@@ -555,7 +571,11 @@ impl fmt::Display for Report {
             writeln!(f, "corebeat: {count} programs, {wall_s:.2} s, policy {policy}{slices}")?;
             programs.iter().try_for_each(|program| program.fmt_short(f))?;
         }
-        writeln!(f, "{}", total.cpu_line(self.cpus, self.others_busy))?;
+        let cpus = match self.quota.filter(|quota| *quota < self.cpus as f64) {
+            Some(quota) => format!("{quota:.2}"),
+            None => self.cpus.to_string(),
+        };
+        writeln!(f, "{}", total.cpu_line(&cpus, self.others_busy))?;
         if let Some(quota) = self.quota {
             let throttled =
                 self.throttled_s.map_or(String::new(), |s| format!(", throttled {s:.2} s"));
@@ -563,19 +583,22 @@ impl fmt::Display for Report {
         }
         total.fmt_figures(f)?;
         for row in &total.applied {
-            let program = if programs.len() > 1 { format!(": {}", row.program) } else { "".into() };
+            let program = match programs.len() {
+                1 => String::new(),
+                _ => format!(": {}", printable(&row.program)),
+            };
             writeln!(f, "{row}{program}")?;
         }
         if total.applied.is_empty() && self.slice_ms.is_none() && *policy != "none" {
             let inactions = || programs.iter().flat_map(|program| &program.inactions);
             let whys: Vec<String> =
-                inactions().map(|i| format!("{}: {}", i.policy, i.why)).collect();
+                inactions().map(|i| printable(&format!("{}: {}", i.policy, i.why))).collect();
             match whys.is_empty() {
                 true => writeln!(f, "  no changes: no policy found a reason for one")?,
                 false => whys.iter().try_for_each(|why| writeln!(f, "  no changes  {why}"))?,
             }
         }
-        self.notes.iter().try_for_each(|note| writeln!(f, "  note: {note}"))?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "  note: {}", printable(note)))?;
         let own = if total.wall_s > 0.0 { self.watching_cpu_s / total.wall_s } else { 0.0 };
         writeln!(f, "  watching    took {:.2}% of one CPU", own * 100.0)
     }
@@ -584,6 +607,7 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corebeat_machine::Decision;
 
     fn frame(programs: &[&str]) -> Frame {
         let program = |(n, name): (usize, &&str)| ProgramFrame {
@@ -592,7 +616,7 @@ mod tests {
             ended: Ended::Exit(0),
             wall_s: 0.0,
             usage: Usage::NONE,
-            remaining: (0, 0.0),
+            remaining: Remaining::default(),
             turns_s: None,
             coscheduled: None,
             inactions: vec![],
@@ -625,6 +649,34 @@ mod tests {
         let report = Report::new(frame(&["/bin/true"]), &Tally::default());
         assert!(report.to_string().starts_with("corebeat: true: 0.00 s, exit 0"));
         assert!(serde_json::to_string(&report).unwrap().contains(r#""ended":{"exit":0}"#));
+    }
+
+    #[test]
+    fn names_in_a_report_are_escaped() {
+        let mut frame = Frame { policy: "auto", ..frame(&["a\n\u{1b}[2J"]) };
+        let odd = || "of a\n\u{1b}".to_owned();
+        frame.notes = vec![odd()];
+        frame.programs[0].inactions = vec![Inaction { policy: "team", why: odd() }];
+        let mut tally = Tally::default();
+        let text = Report::new(frame, &tally).to_string();
+        let action = Action::SetTeam { program: ProgramId(0), size: None };
+        let decision = Decision { policy: "team", action, why: odd() };
+        tally.applied = vec![AppliedAction { at_ns: 0, decision, outcome: Err(odd()) }];
+        let several = Report::new(self::frame(&["a\n\u{1b}", "b"]), &tally).to_string();
+        for text in [text, several] {
+            assert!(!text.contains('\u{1b}') && text.contains("a\\n\\u{1b}"), "{text}");
+            assert!(!text.lines().any(|line| line.starts_with(['a', '\\'])), "{text}");
+        }
+    }
+
+    #[test]
+    fn report_without_shares_has_one_line_about_them_and_names_the_quota() {
+        let mut frame = frame(&["true"]);
+        frame.allowance.quota = Some(0.3);
+        let text = Report::new(frame, &Tally::default()).to_string();
+        assert!(text.contains("  time shares unknown\n") && !text.contains("spinning"), "{text}");
+        assert!(!text.contains("migrations"), "{text}");
+        assert!(text.contains(" of 0.30 ("), "{text}");
     }
 
     #[test]
@@ -663,6 +715,22 @@ mod tests {
         let report = Report::new(frame, &Tally::default());
         let note = "Corebeat observed 3 of 16 times: it waited 7.1 s for a CPU";
         assert_eq!(report.notes, [note]);
+    }
+
+    #[test]
+    fn orphans_are_noted_by_the_time_that_the_kernel_accounts() {
+        let shares = TimeShares { user: Some(1.0), ..TimeShares::ZERO };
+        let mut tally = Tally::default();
+        tally.programs.insert(ProgramId(0), ProgramTally::with_shares(shares));
+        let notes = |program_cpu_s| {
+            let mut frame = frame(&["a"]);
+            // The shares contain a whole second.
+            frame.programs[0].usage.user_s = 0.5;
+            frame.programs[0].remaining = Remaining { processes: 0, cpu_s: 0.0, program_cpu_s };
+            Report::new(frame, &tally).notes.concat()
+        };
+        assert!(!notes(0.5).contains("orphans"), "{}", notes(0.5));
+        assert!(notes(0.75).contains("orphans used at least 0.25 s"), "{}", notes(0.75));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::report::{Ended, Frame, Interval, ProgramFrame, Report, Watching};
 use crate::supervisor::{Input, Run, Supervisor, null};
 use corebeat_linux::{
-    Allowance, Launch, LinuxMachine, MemoryPolicy, Options, TeamChannel, Usage, restore_all,
-    state_dir, throttled_s, waited_s,
+    Allowance, Launch, LinuxMachine, MemoryPolicy, Options, Remaining, TeamChannel, Usage,
+    restore_all, state_dir, throttled_s, waited_s,
 };
 use corebeat_machine::{
     Action, AppliedAction, CpuSet, Decision, Inaction, Machine, Policy, ProgramId, Snapshot,
@@ -99,7 +99,9 @@ impl Default for RunOptions {
 
 /// Undoes the changes that a killed Corebeat has left. Returns one note for each change.
 pub fn restore_killed() -> Vec<String> {
-    match state_dir().and_then(|dir| restore_all(&dir)) {
+    // Without a folder there is no journal.
+    let Ok(dir) = state_dir() else { return vec![] };
+    match restore_all(&dir) {
         Ok(journals) => {
             let undone = journals.restored.undone.iter();
             undone.map(|change| format!("restored from a killed run: {change}")).collect()
@@ -188,6 +190,7 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
         false => programs.first().map_or(Ended::Unknown, |program| program.ended),
     };
     let start_ns = supervisor.start_ns;
+    let stopped_ns = supervisor.control.clock().stopped_ns;
     let frame = Frame {
         ended,
         end_request: supervisor.end_request(),
@@ -201,7 +204,8 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
             cpu_s: watching_cpu_s,
             wait_s: watching_wait_s,
             observations: run.observations,
-            observations_due: end_ns.saturating_sub(start_ns) / observe_ns,
+            observations_due: end_ns.saturating_sub(start_ns).saturating_sub(stopped_ns)
+                / observe_ns,
         },
         samples_spin,
         programs,
@@ -224,7 +228,7 @@ fn started(
     let ids: Vec<ProgramId> = supervisor.control.clock().children.iter().map(|c| c.id).collect();
     let mut inactions: BTreeMap<_, _> =
         ids.iter().map(|&id| (id, supervisor.control.inactions(id))).collect();
-    let remaining: Vec<(usize, f64)> =
+    let remaining: Vec<Remaining> =
         run.times.iter().map(|time| supervisor.machine().remaining(time.id)).collect();
     let children = supervisor.control.clock().children.iter();
     let frames = children.zip(commands).zip(&run.times).zip(remaining);
@@ -258,13 +262,14 @@ fn attached(
     let ids = supervisor.attached.clone();
     let frame = |(&pid, id): (&i32, ProgramId)| {
         let is_alive = supervisor.machine().is_alive(id);
+        let cpu_s = supervisor.machine().remaining(id).program_cpu_s;
         ProgramFrame {
             id,
             command: vec![format!("process {pid}")],
             ended: if is_alive { Ended::Detached } else { Ended::Unknown },
             wall_s,
-            usage: run.tally.programs.get(&id).map_or(Usage::NONE, |sums| sums.usage()),
-            remaining: (0, 0.0),
+            usage: run.tally.programs.get(&id).map_or(Usage::NONE, |sums| sums.usage(cpu_s)),
+            remaining: Remaining::default(),
             turns_s: None,
             coscheduled: None,
             inactions: supervisor.control.inactions(id),
@@ -287,13 +292,16 @@ fn hold(
 ) -> Result<(Supervisor, Vec<ProgramId>), Error> {
     // Slices are short: counters would cost a program that takes turns more than they show.
     let detailed = options.counters && slice_ms.is_none();
-    let mut machine = LinuxMachine::new(Options {
+    let machine = LinuxMachine::new(Options {
         counters: detailed,
         spin: detailed,
         exact_locks: options.exact_locks,
         allowed_cpus: true,
         ..Options::default()
     })?;
+    let mut supervisor = Supervisor::new(machine, periods(&options, slice_ms));
+    // From here on, a signal must not end this process before its files are removed.
+    supervisor.take_signals()?;
     let mut env: Vec<(OsString, Option<OsString>)> =
         options.env.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
     if options.policy.entry().needs(Need::TeamChannel) && options.preload {
@@ -307,17 +315,16 @@ fn hold(
                 let asked = current("OMP_NUM_THREADS");
                 notes.extend(asked.and_then(|asked| lowered(&asked, &variables, allowance)));
                 env.extend(variables.into_iter().map(|(name, value)| (name, Some(value))));
-                machine.set_teams(channel);
+                supervisor.machine().set_teams(channel);
             }
             Err(e) => notes.push(format!("OpenMP teams keep their sizes: {e}")),
         }
     }
     let stdin = options.input.as_ref().map(|input| {
         // Watched as a program of its own, so that its processes do not count as the program's.
-        let _ = machine.watch(input.pid);
+        let _ = supervisor.machine().watch(input.pid);
         &input.file
     });
-    let mut supervisor = Supervisor::new(machine, periods(&options, slice_ms));
     let several = options.programs.len() > 1;
     let null = options.is_silent.then(null).transpose()?;
     let copy = |file: &File| file.try_clone().map_err(Error::failed);

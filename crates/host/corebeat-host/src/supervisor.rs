@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::report::{Interval, interval_line};
 use crate::tally::Tally;
 use corebeat_linux::{Launch, LinuxMachine, ShortSlice, Signals, Started, is_kernel_thread};
-use corebeat_machine::{Action, AppliedAction, Clock, Machine, ProgramId, Snapshot};
+use corebeat_machine::{Action, AppliedAction, Clock, Machine, ProgramId, Snapshot, TimeShares};
 use corebeat_policy::cosched::coscheduled;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -91,7 +91,10 @@ impl Supervisor {
     }
 
     /// Takes signals from now on.
-    fn take_signals(&mut self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// No signal queue can be created.
+    pub(crate) fn take_signals(&mut self) -> Result<(), Error> {
         let clock = self.control.clock();
         if clock.signals.is_none() {
             clock.signals = Some(Signals::new().map_err(no_queue)?);
@@ -224,6 +227,7 @@ pub(crate) struct Run {
     since_line: (Tally, u64),
     pub(crate) observations: u64,
     cpus: u32,
+    observe_ns: u64,
     /// Number of programs that had ended at the last observation.
     ended: usize,
     /// Whether policies decide. After a failed freeze, and after the first request to end several
@@ -252,6 +256,7 @@ impl Run {
             attached: supervisor.attached.clone(),
             since_line: (Tally::default(), supervisor.start_ns),
             cpus: supervisor.machine().topology().cpus().len() as u32,
+            observe_ns: supervisor.control.periods().observe_ns,
             ended: 0,
             steers: true,
         }
@@ -290,12 +295,17 @@ impl Driver<LinuxMachine, HostClock> for Run {
         if is_over {
             return Next::End;
         }
+        // Time for which the programs were stopped is in no span.
+        if clock.take_stop() {
+            return Next::Restart(self.observe_ns);
+        }
         // A frozen program does not receive the signal before it is thawed.
         let must_thaw = self.times.len() > 1 && self.steers && clock.end_request().is_some();
         if must_thaw {
             self.stop_steering(machine);
         }
-        if must_thaw || clock.ended() > self.ended { Next::Observe } else { Next::Wait }
+        let is_due = must_thaw || clock.is_stopping() || clock.ended() > self.ended;
+        if is_due { Next::Observe } else { Next::Wait }
     }
 
     fn observed(
@@ -305,6 +315,7 @@ impl Driver<LinuxMachine, HostClock> for Run {
         snapshot: &mut Snapshot,
     ) -> bool {
         self.ended = clock.ended();
+        self.times.iter().for_each(|time| time.exclude_freeze(snapshot));
         self.tally.add(snapshot);
         self.print_line(snapshot);
         self.observations += 1;
@@ -341,6 +352,21 @@ impl CoscheduledTime {
         CoscheduledTime { id, frozen: false, ran_ns: 0, together_ns: (0.0, 0) }
     }
 
+    /// Removes the time for which the program was frozen, if it was. The time that its threads ran
+    /// until the freeze took effect remains.
+    fn exclude_freeze(&self, snapshot: &mut Snapshot) {
+        let frozen = snapshot.programs.iter_mut().filter(|p| self.frozen && p.id == self.id);
+        for thread in frozen.flat_map(|p| &mut p.threads) {
+            let running = thread.shares.running().unwrap_or(0.0);
+            thread.span_ns = (thread.span_ns as f64 * running) as u64;
+            let TimeShares { user, system, spin, .. } = thread.shares.divided_by(running);
+            thread.shares = match thread.span_ns {
+                0 => TimeShares::default(),
+                _ => TimeShares { user, system, spin, ..TimeShares::ZERO },
+            };
+        }
+    }
+
     /// Adds a span in which the program was not frozen.
     fn add(&mut self, snapshot: &Snapshot, cpus: u32) {
         let program = snapshot.program(self.id);
@@ -362,4 +388,44 @@ pub(crate) fn null() -> Result<File, Error> {
 
 fn no_queue(source: std::io::Error) -> corebeat_linux::Error {
     corebeat_linux::Error::Refused { what: "queue signals".into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corebeat_machine::{Counters, ProgramSample, ThreadId, ThreadSample};
+
+    #[test]
+    fn frozen_program_has_only_the_time_for_which_it_ran() {
+        let thread = |tid, user| ThreadSample {
+            id: ThreadId { tid, start_ticks: 1 },
+            pid: 1,
+            name: "t".into(),
+            cpu: None,
+            span_ns: 1000,
+            shares: TimeShares { user: Some(user), sleep: Some(1.0 - user), ..TimeShares::ZERO },
+            counters: Counters::ZERO,
+        };
+        let program = ProgramSample {
+            id: ProgramId(3),
+            name: "p".into(),
+            threads: vec![thread(1, 0.25), thread(2, 0.0)],
+            io_bytes: None,
+            team: None,
+            progress: None,
+        };
+        let before = Snapshot { programs: vec![program], ..Snapshot::default() };
+        let after = |id, frozen| {
+            let (mut time, mut snapshot) = (CoscheduledTime::new(ProgramId(id)), before.clone());
+            time.frozen = frozen;
+            time.exclude_freeze(&mut snapshot);
+            snapshot
+        };
+        assert_eq!((after(3, false), after(4, true)), (before.clone(), before.clone()));
+        let frozen = after(3, true);
+        let [ran, slept] = &frozen.programs[0].threads[..] else { panic!("two threads") };
+        let whole = TimeShares { user: Some(1.0), ..TimeShares::ZERO };
+        assert_eq!((ran.span_ns, ran.shares), (250, whole));
+        assert_eq!((slept.span_ns, slept.shares), (0, TimeShares::default()));
+    }
 }

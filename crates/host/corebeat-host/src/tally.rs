@@ -138,18 +138,17 @@ impl ProgramTally {
     /// Sums with these shares of one second.
     #[cfg(test)]
     pub(crate) fn with_shares(shares: TimeShares) -> ProgramTally {
-        ProgramTally { thread_ns: 1, sums_ns: shares, ..ProgramTally::new() }
+        let sums_ns = shares.zip_with(&shares, |share, _| share * 1e9);
+        ProgramTally { thread_ns: 1_000_000_000, sums_ns, ..ProgramTally::new() }
     }
 
-    /// Observed CPU time, 0 if unknown, and bytes. Switches are not included.
-    pub(crate) fn usage(&self) -> Usage {
-        let seconds = |ns: Option<f64>| ns.unwrap_or(0.0) / 1e9;
-        Usage {
-            user_s: seconds(self.sums_ns.user),
-            system_s: seconds(self.sums_ns.system),
-            io_bytes: self.io_bytes,
-            ..Usage::NONE
-        }
+    /// This CPU time, in seconds, divided by the observed shares, and bytes. Switches are not
+    /// included.
+    pub(crate) fn usage(&self, cpu_s: f64) -> Usage {
+        let shares = self.shares();
+        let part = |share: Option<f64>| Some(share? / shares.running().filter(|&r| r > 0.0)?);
+        let system_s = part(shares.system).unwrap_or(0.0) * cpu_s;
+        Usage { user_s: cpu_s - system_s, system_s, io_bytes: self.io_bytes, ..Usage::NONE }
     }
 
     /// Observed CPU time, in seconds; 0 if unknown.

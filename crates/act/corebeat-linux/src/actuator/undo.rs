@@ -5,7 +5,7 @@ use super::setting::{self, Kind, Setting};
 use crate::Error;
 use crate::cgroup;
 use crate::journal::{self, Entry, Ledger};
-use crate::process::{self, family, is_gone, is_halted, is_same, thread_id, threads};
+use crate::process::{self, SEARCHES_MAX, family, is_gone, is_halted, is_same, thread_id, threads};
 use crate::team;
 use corebeat_machine::{Restored, ThreadId};
 use rustix::process::Signal;
@@ -13,10 +13,6 @@ use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
-
-/// Number of searches for threads that started during the restoration, from threads that were not
-/// restored yet.
-const ROUNDS_MAX: u32 = 16;
 
 /// Result of [`restore_all`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -156,7 +152,8 @@ impl Undo<'_> {
             self.thread(entry.thread, entry, |now| entry.is_last(now));
         }
         let mut tried = HashSet::new();
-        for _ in 0..ROUNDS_MAX {
+        // Threads that started during the restoration, from threads that were not restored yet.
+        for _ in 0..SEARCHES_MAX {
             let fresh: Vec<_> = inheritors(ledger)
                 .into_iter()
                 .filter(|(thread, entry)| tried.insert((*thread, entry.kind())))

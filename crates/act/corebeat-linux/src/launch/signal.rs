@@ -146,12 +146,15 @@ fn is_descendant(mut pid: i32) -> bool {
     false
 }
 
-/// Stops Corebeat when job control has stopped the program, so that the shell detects the stop. The
-/// shell continues both. A program that was stopped by `SIGSTOP` is not handled here.
-pub(super) fn stop_like(signal: i32) {
-    if [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal) {
-        let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
-    }
+/// Returns whether a signal that has stopped the program is one of job control. Corebeat then stops
+/// as well, so that the shell detects the stop. The shell continues both.
+pub(super) fn is_of_job_control(signal: i32) -> bool {
+    [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal)
+}
+
+/// Stops this process until it is continued.
+pub(super) fn stop() {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
 }
 
 /// Ends this process in the same way as the program: with its exit status, or by the same signal.

@@ -3,8 +3,9 @@
 use super::*;
 use corebeat_machine::Target;
 use corebeat_machine::TimeShares;
-use corebeat_test_group::TestGroup;
+use corebeat_test_group::{TestGroup, compile};
 use std::collections::HashSet;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, mpsc};
@@ -64,16 +65,59 @@ fn kill_ends_processes_that_started_after_the_last_observation() {
     std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut child).unwrap();
     machine.kill(id);
     // The new parent may not wait for the child.
-    let lives = || {
-        let stat = crate::file::read_text(format!("/proc/{}/stat", child.trim()));
-        let text = stat.unwrap_or_default();
-        crate::thread::parse_stat(&text).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
-    };
+    let pid = child.trim().parse().unwrap();
+    let lives = || process::living(pid).unwrap().is_some();
     let until = std::time::Instant::now() + Duration::from_secs(60);
     while lives() {
         assert!(std::time::Instant::now() < until, "the child still runs");
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn kill_keeps_the_accounting_of_the_program() {
+    let compute = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    let mut program = Running::shell(&format!("{compute}; echo; read x"));
+    let mut machine = machine();
+    let id = machine.watch(program.pid()).unwrap();
+    std::io::Read::read_exact(program.0.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    // The process stays as a zombie until the test waits for it.
+    machine.kill(id);
+    machine.observe().unwrap();
+    assert!(machine.remaining(id).program_cpu_s > 0.0);
+}
+
+#[test]
+fn thread_that_runs_again_is_sampled_before_the_next_observation() {
+    let program = Running::shell("read x; kill -STOP $$; read y");
+    let mut machine = machine();
+    let id = machine.watch(program.pid()).unwrap();
+    assert!(
+        until(&mut machine, |snapshot| snapshot.programs[0].threads[0].shares.user == Some(0.0))
+    );
+    let is_quiet =
+        |machine: &LinuxMachine| machine.watched.programs[&id].threads().all(Thread::is_quiet);
+    machine.sample();
+    assert!(is_quiet(&machine), "the thread sleeps");
+    std::io::Write::write_all(&mut program.0.stdin.as_ref().unwrap(), b"\n").unwrap();
+    while !crate::process::is_halted(program.pid()) {
+        std::thread::yield_now();
+    }
+    machine.sample();
+    assert!(!is_quiet(&machine));
+}
+
+#[test]
+fn stopped_thread_has_no_time() {
+    let program = Running::shell("kill -STOP $$; read x");
+    let mut machine = machine();
+    machine.watch(program.pid()).unwrap();
+    let mut last = None;
+    let right = until(&mut machine, |snapshot| {
+        last = Some(snapshot.programs[0].threads[0].clone());
+        last.as_ref().is_some_and(|t| t.span_ns == 0 && t.shares == TimeShares::default())
+    });
+    assert!(right, "{last:?}");
 }
 
 /// Waits until the machine, which watches no other program, has found a child of this program.
@@ -138,9 +182,8 @@ fn machine_divides_waits_of_c_programs_into_lock_and_park() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("wait");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wait.c");
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-pthread", source, "-o"]).arg(&program);
-    assert!(gcc.status().expect("the test requires gcc").success());
+    let arguments = ["-O1", "-pthread"];
+    assert!(compile("gcc", &arguments, Path::new(source), &program), "the test requires gcc");
     let program = Running::shell(&format!("exec {}", program.display()));
     let mut machine = machine();
     machine.watch(program.pid()).unwrap();

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::file::read_text;
 use crate::process::{self, Children, Process};
-use crate::program::{Found, NewThread, Program, Reader, Since};
+use crate::program::{Found, NewThread, Program, Reach, Reader, Since};
 use crate::thread::Thread;
 use corebeat_machine::{Action, Effect, ProgramId, Target, ThreadId};
 use std::collections::{BTreeMap, HashSet};
@@ -38,7 +38,7 @@ impl Watched {
         let mut name = read_text(format!("/proc/{pid}/comm")).unwrap_or_default();
         name.truncate(name.trim_end_matches('\n').len());
         self.programs.insert(id, Program::new(name, process, takes_orphans));
-        self.walk_over(&[id], Since::Now, reader);
+        self.walk_over(&[id], Since::Now, Reach::All, reader);
         // The other programs may have new threads, too: search again soon.
         self.newest = [None; 2];
         Ok(id)
@@ -77,6 +77,7 @@ impl Watched {
         &mut self,
         ids: &[ProgramId],
         since: Since,
+        reach: Reach,
         reader: &mut Reader,
     ) -> BTreeMap<ProgramId, Vec<Found>> {
         self.count_descriptors(reader);
@@ -84,7 +85,7 @@ impl Watched {
         let children = Children::now();
         let walk = |&id: &ProgramId| {
             let program = self.programs.get_mut(&id)?;
-            Some((id, program.walk(&mut claimed, &children, since, reader)))
+            Some((id, program.walk(&mut claimed, &children, since, reach, reader)))
         };
         ids.iter().filter_map(walk).collect()
     }
@@ -122,7 +123,7 @@ impl Watched {
             }
             _ => {
                 let ids: Vec<ProgramId> = self.programs.keys().copied().collect();
-                self.walk_over(&ids, since, reader)
+                self.walk_over(&ids, since, Reach::Awake, reader)
             }
         }
     }

@@ -40,15 +40,8 @@ const SAMPLES: u32 = 100;
 fn compile(compiler: &str, level: &str, folder: &Path) -> Option<std::path::PathBuf> {
     let program = folder.join(format!("{compiler}{level}"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/spin/corpus.c");
-    let mut command = Command::new(compiler);
-    command.args(["-std=gnu11", "-pthread", level, "-o"]).arg(&program).arg(source);
-    match command.output() {
-        Ok(done) => {
-            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-            Some(program)
-        }
-        Err(_) => None,
-    }
+    let arguments = ["-std=gnu11", "-pthread", level];
+    corebeat_test_group::compile(compiler, &arguments, &source, &program).then_some(program)
 }
 
 /// Runs a loop, and returns how many of [`SAMPLES`] samples of it wait. `None` if sampling is not

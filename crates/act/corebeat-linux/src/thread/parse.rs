@@ -104,6 +104,8 @@ pub(crate) enum WaitState {
     Futex,
     /// Asleep in another call.
     Asleep,
+    /// Stopped by a signal or a debugger.
+    Stopped,
     /// On a CPU, in a run queue, or unknown.
     Awake,
 }

@@ -100,23 +100,33 @@ impl Rates {
     }
 }
 
-/// Returns the time shares between two readings. `system_part` is the share of run time in the
-/// kernel, `parts` divides the blocked time.
+/// Time between two readings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Divided {
+    /// The span without the time for which the thread was stopped, in nanoseconds.
+    pub(crate) span_ns: u64,
+    /// Shares of this span.
+    pub(crate) shares: TimeShares,
+}
+
+/// Divides the time between two readings. `system_part` is the share of run time in the kernel,
+/// `parts` divides the blocked time.
 ///
 /// The kernel reports run time and run-queue wait; the rest of the span is blocked time, with two
 /// corrections. A thread that was runnable at both readings and did not switch voluntarily was not
 /// blocked: the rest is a wait or a tick that the kernel has not accounted yet, and is attributed
 /// to running and waiting in proportion. If the kernel accounts a wait that began before the span,
 /// the excess is cut.
-pub(crate) fn shares(
+pub(crate) fn divide(
     before: &Reading,
     after: &Reading,
     system_part: f64,
     parts: Option<WaitParts>,
-) -> TimeShares {
+) -> Divided {
+    let none = Divided { span_ns: 0, shares: TimeShares::default() };
     let span = after.at_ns.saturating_sub(before.at_ns) as f64;
     if span == 0.0 {
-        return TimeShares::default();
+        return none;
     }
     let since = |a: u64, b: u64| a.saturating_sub(b) as f64;
     let mut running = (since(after.run_ns, before.run_ns) / span).min(1.0);
@@ -132,14 +142,24 @@ pub(crate) fn shares(
         running = if known > 0.0 { running / known } else { 0.0 };
         wait = Some(1.0 - running);
     }
-    let blocked = wait.map(|l| (1.0 - running - l).max(0.0));
+    let mut blocked = wait.map(|l| (1.0 - running - l).max(0.0));
+    let is_noise = blocked.is_some_and(|b| b <= BLOCKED_NOISE);
+    let parts = if is_noise { Some(WaitParts::SLEEP) } else { parts };
+
+    let stopped = blocked.zip(parts).map_or(0.0, |(b, p)| b * p.stopped);
+    let span_ns = (span * (1.0 - stopped)).round() as u64;
+    if span_ns == 0 {
+        return none;
+    }
+    let of_rest = |part: f64| (part / (1.0 - stopped)).min(1.0);
+    running = of_rest(running);
+    wait = wait.map(of_rest);
+    blocked = blocked.map(|b| of_rest(b - stopped));
 
     let system = running * system_part.clamp(0.0, 1.0);
-    let is_noise = blocked.is_some_and(|b| b <= BLOCKED_NOISE);
-    let parts = if is_noise { Some(WaitParts { futex: 0.0, lock: Some(0.0) }) } else { parts };
     let futex = blocked.zip(parts).map(|(b, p)| b * p.futex);
     let lock = blocked.zip(parts.and_then(|p| p.lock)).map(|(b, lock)| b * lock);
-    TimeShares {
+    let shares = TimeShares {
         user: Some(running - system),
         system: Some(system),
         lock,
@@ -147,7 +167,8 @@ pub(crate) fn shares(
         wait,
         sleep: blocked.zip(futex).map(|(b, f)| b - f),
         spin: None,
-    }
+    };
+    Divided { span_ns, shares }
 }
 
 /// Returns the counts between two readings; `None` for a counter that one reading does not have.
@@ -165,20 +186,28 @@ pub(crate) fn counters(before: &Reading, after: &Reading) -> Counters {
     }
 }
 
-/// Parts of blocked time, as shares of it.
+/// Parts of blocked time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct WaitParts {
-    /// Time in futex calls.
+    /// Time for which the thread was stopped.
+    pub(crate) stopped: f64,
+    /// Time in futex calls, as a share of the time for which the thread was not stopped.
     pub(crate) futex: f64,
     /// Time in those futex calls that wait for locks, at most `futex`; `None` if the kind of the
     /// calls is unknown.
     pub(crate) lock: Option<f64>,
 }
 
-/// Weighted counts of samples that found a thread asleep, by cause. Recent samples have a higher
-/// weight.
+impl WaitParts {
+    /// Blocked time that is neither in futex calls nor stopped.
+    pub(crate) const SLEEP: WaitParts = WaitParts { stopped: 0.0, futex: 0.0, lock: Some(0.0) };
+}
+
+/// Blocked time by cause, from samples that found a thread blocked, in nanoseconds. A sample
+/// explains the blocked time since the sample before. Recent samples have a higher weight.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct WaitSamples {
+    stopped: f64,
     asleep: f64,
     /// In a futex call, and those of them that wait for locks, or for unknown things.
     futex: f64,
@@ -187,33 +216,52 @@ pub(crate) struct WaitSamples {
 }
 
 impl WaitSamples {
-    pub(crate) fn add(&mut self, look: WaitState) {
-        let one = |is: bool| f64::from(u8::from(is));
-        self.asleep += one(look != WaitState::Awake);
-        self.futex += one(!matches!(look, WaitState::Awake | WaitState::Asleep));
-        self.lock += one(matches!(look, WaitState::Lock(_)));
-        self.unknown += one(look == WaitState::Futex);
+    /// Adds a sample after this blocked time, in nanoseconds.
+    pub(crate) fn add(&mut self, state: WaitState, blocked_ns: u64) {
+        // The kernel accounts run time late: a sample may find more blocked time than there was.
+        let time = blocked_ns.max(1) as f64;
+        match state {
+            WaitState::Awake => return,
+            WaitState::Stopped => {
+                self.stopped += time;
+                return;
+            }
+            WaitState::Asleep => {}
+            WaitState::Park(_) => self.futex += time,
+            WaitState::Lock(_) => {
+                self.futex += time;
+                self.lock += time;
+            }
+            WaitState::Futex => {
+                self.futex += time;
+                self.unknown += time;
+            }
+        }
+        self.asleep += time;
     }
 
     /// Returns the parts of blocked time. Old samples lose weight, but count until there are new
     /// ones.
     pub(crate) fn parts(&self) -> Option<WaitParts> {
-        (self.asleep > 0.0).then(|| WaitParts {
-            futex: self.futex / self.asleep,
-            lock: (self.unknown == 0.0).then_some(self.lock / self.asleep),
+        let all = self.stopped + self.asleep;
+        let of_asleep = |part: f64| if self.asleep > 0.0 { part / self.asleep } else { 0.0 };
+        (all > 0.0).then(|| WaitParts {
+            stopped: self.stopped / all,
+            futex: of_asleep(self.futex),
+            lock: (self.unknown == 0.0).then(|| of_asleep(self.lock)),
         })
     }
 
     /// Reduces the weight of the samples so far.
     pub(crate) fn decay(&mut self) {
-        for count in [&mut self.asleep, &mut self.futex, &mut self.lock, &mut self.unknown] {
-            *count *= SAMPLE_DECAY;
-        }
+        let WaitSamples { stopped, asleep, futex, lock, unknown } = self;
+        [stopped, asleep, futex, lock, unknown].into_iter().for_each(|time| *time *= SAMPLE_DECAY);
     }
 
     /// Returns the sum of the samples of two threads.
     pub(crate) fn plus(self, other: WaitSamples) -> WaitSamples {
         WaitSamples {
+            stopped: self.stopped + other.stopped,
             asleep: self.asleep + other.asleep,
             futex: self.futex + other.futex,
             lock: self.lock + other.lock,

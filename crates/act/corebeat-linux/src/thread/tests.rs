@@ -2,7 +2,9 @@
 
 use super::parse::Switches;
 use super::*;
+use corebeat_machine::TimeShares;
 use proptest::prelude::*;
+use std::io::Read;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -101,8 +103,8 @@ fn futex_calls_are_divided_into_locks_and_others() {
 
 #[test]
 fn shares_split_blocked_time_by_wait_samples() {
-    let parts = |futex, lock| Some(WaitParts { futex, lock });
-    let of = |parts| shares(&reading(0, 0, 0), &reading(1000, 250, 250), 0.0, parts);
+    let parts = |futex, lock| Some(WaitParts { stopped: 0.0, futex, lock });
+    let of = |parts| divide(&reading(0, 0, 0), &reading(1000, 250, 250), 0.0, parts).shares;
     let s = of(parts(0.75, Some(0.25)));
     assert_eq!((s.user, s.wait), (Some(0.25), Some(0.25)));
     assert_eq!((s.lock, s.park, s.sleep), (Some(0.125), Some(0.25), Some(0.125)));
@@ -113,37 +115,39 @@ fn shares_split_blocked_time_by_wait_samples() {
 
 #[test]
 fn shares_without_wait_samples_leave_lock_park_and_sleep_unknown() {
-    let shares = shares(&reading(0, 0, 0), &reading(1000, 200, 300), 0.0, None);
+    let shares = divide(&reading(0, 0, 0), &reading(1000, 200, 300), 0.0, None).shares;
     assert_eq!((shares.lock, shares.park, shares.sleep), (None, None, None));
     assert_eq!(shares.blocked(), Some(0.5));
 }
 
 #[test]
 fn shares_of_a_thread_that_blocked_briefly_need_no_sample() {
-    let shares = shares(&reading(0, 0, 0), &reading(1000, 991, 0), 0.0, None);
+    let shares = divide(&reading(0, 0, 0), &reading(1000, 991, 0), 0.0, None).shares;
     assert_eq!((shares.lock, shares.park), (Some(0.0), Some(0.0)));
 }
 
 #[test]
 fn shares_of_a_thread_that_never_yielded_have_no_blocked_time() {
     let running = |r: Reading| Reading { runnable: Some(true), ..r };
-    let waits = shares(&running(reading(0, 0, 0)), &running(reading(1000, 300, 300)), 0.0, None);
+    let waits =
+        divide(&running(reading(0, 0, 0)), &running(reading(1000, 300, 300)), 0.0, None).shares;
     assert_eq!((waits.user, waits.wait, waits.blocked()), (Some(0.5), Some(0.5), Some(0.0)));
-    let starves = shares(&running(reading(0, 0, 0)), &running(reading(1000, 0, 0)), 0.0, None);
+    let starves =
+        divide(&running(reading(0, 0, 0)), &running(reading(1000, 0, 0)), 0.0, None).shares;
     assert_eq!(starves.wait, Some(1.0));
 }
 
 #[test]
 fn shares_without_schedstat_have_running_only() {
     let blind = |at, run| Reading { delay_ns: None, ..reading(at, run, 0) };
-    let parts = Some(WaitParts { futex: 1.0, lock: Some(1.0) });
-    let shares = shares(&blind(0, 0), &blind(1000, 300), 0.0, parts);
+    let parts = Some(WaitParts { stopped: 0.0, futex: 1.0, lock: Some(1.0) });
+    let shares = divide(&blind(0, 0), &blind(1000, 300), 0.0, parts).shares;
     assert_eq!((shares.running(), shares.wait, shares.lock), (Some(0.3), None, None));
 }
 
 #[test]
 fn shares_split_run_time_by_the_system_part() {
-    let shares = shares(&reading(0, 0, 0), &reading(1000, 500, 0), 0.5, None);
+    let shares = divide(&reading(0, 0, 0), &reading(1000, 500, 0), 0.5, None).shares;
     assert_eq!((shares.user, shares.system), (Some(0.25), Some(0.25)));
 }
 
@@ -170,19 +174,43 @@ fn rates_predict_switches_by_slices() {
 #[test]
 fn wait_samples_decay_but_keep_their_ratio() {
     let mut wait_samples = WaitSamples::default();
-    let parts = |futex, lock| Some(WaitParts { futex, lock });
+    let parts = |futex, lock| Some(WaitParts { stopped: 0.0, futex, lock });
     assert_eq!(wait_samples.parts(), None);
-    wait_samples.add(WaitState::Awake);
+    wait_samples.add(WaitState::Awake, 8);
     assert_eq!(wait_samples.parts(), None);
-    wait_samples.add(WaitState::Lock(16));
+    wait_samples.add(WaitState::Lock(16), 8);
     wait_samples.decay();
     assert_eq!(wait_samples.parts(), parts(1.0, Some(1.0)));
-    wait_samples.add(WaitState::Asleep);
+    wait_samples.add(WaitState::Asleep, 8);
     assert_eq!(wait_samples.parts(), parts(1.0 / 3.0, Some(1.0 / 3.0)));
-    wait_samples.add(WaitState::Park(32));
+    wait_samples.add(WaitState::Park(32), 8);
     assert_eq!(wait_samples.parts(), parts(0.6, Some(0.2)));
-    wait_samples.add(WaitState::Futex);
+    wait_samples.add(WaitState::Futex, 8);
     assert_eq!(wait_samples.parts().unwrap().lock, None);
+}
+
+#[test]
+fn wait_sample_explains_the_blocked_time_before_it() {
+    let mut wait_samples = WaitSamples::default();
+    wait_samples.add(WaitState::Asleep, 1);
+    wait_samples.add(WaitState::Park(16), 99);
+    assert_eq!(wait_samples.parts().unwrap().futex, 0.99);
+}
+
+#[test]
+fn shares_exclude_the_time_for_which_a_thread_was_stopped() {
+    let mut wait_samples = WaitSamples::default();
+    wait_samples.add(WaitState::Stopped, 300);
+    wait_samples.add(WaitState::Park(16), 100);
+    let (before, after) = (reading(0, 0, 0), reading(1000, 100, 100));
+    let Divided { span_ns, shares: s } = divide(&before, &after, 0.0, wait_samples.parts());
+    assert_eq!(span_ns, 400);
+    assert!((s.user.unwrap() - 0.25).abs() < 1e-9 && (s.wait.unwrap() - 0.25).abs() < 1e-9);
+    assert!((s.park.unwrap() - 0.5).abs() < 1e-9 && s.sleep.unwrap().abs() < 1e-9, "{s:?}");
+    let mut stopped = WaitSamples::default();
+    stopped.add(WaitState::Stopped, 1);
+    let whole = divide(&before, &reading(1000, 0, 0), 0.0, stopped.parts());
+    assert_eq!(whole, Divided { span_ns: 0, shares: TimeShares::default() });
 }
 
 prop_compose! {
@@ -201,10 +229,13 @@ proptest! {
     #[test]
     fn shares_that_are_known_lie_between_0_and_1_and_add_up(
         before in any_reading(), after in any_reading(), system_part in -0.5f64..1.5,
-        futex in 0.0f64..=1.0, lock in proptest::option::of(0.0f64..=1.0), is_known: bool,
+        stopped in 0.0f64..=1.0, futex in 0.0f64..=1.0,
+        lock in proptest::option::of(0.0f64..=1.0), is_known: bool,
     ) {
-        let parts = WaitParts { futex, lock: lock.map(|l| l * futex) };
-        let s = shares(&before, &after, system_part, is_known.then_some(parts));
+        let parts = WaitParts { stopped, futex, lock: lock.map(|l| l * futex) };
+        let Divided { span_ns, shares: s } =
+            divide(&before, &after, system_part, is_known.then_some(parts));
+        prop_assert!(span_ns <= after.at_ns.saturating_sub(before.at_ns));
         let parts = [s.user, s.system, s.lock, s.park, s.wait, s.sleep];
         for part in parts.iter().flatten() {
             prop_assert!((0.0..=1.0 + 1e-9).contains(part), "{s:?}");
@@ -306,4 +337,33 @@ fn condition_whose_count_is_that_of_a_lock_remains_a_condition() {
     });
     assert!(parks, "no sample of the thread that waits for the condition");
     assert!(parks_with_2, "the wait with the value of a lock is taken for a lock");
+}
+
+#[test]
+fn span_of_one_cause_has_no_share_of_earlier_causes() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let (wake, wakes) = std::sync::mpsc::channel::<()>();
+    let mut buffer = Buffer::new();
+    let last = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            sender.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            let _ = reader.read(&mut [0]);
+            let _ = wakes.recv();
+        });
+        let (pid, tid) = (std::process::id() as i32, receiver.recv().unwrap());
+        let mut thread = Thread::open(pid, tid, true, None, &mut buffer).unwrap();
+        let sleeps = until_sampled(&mut thread, |state| state == WaitState::Asleep);
+        drop(writer);
+        let parks = until_sampled(&mut thread, |state| matches!(state, WaitState::Park(_)));
+        // The thread runs no more from here on.
+        let last = (0..3).map(|_| match thread.observe(true, None, &mut buffer) {
+            Observed::Alive(sample) => sample.shares,
+            Observed::Ended(_) => panic!("the thread has ended"),
+        });
+        let last = last.last().filter(|_| sleeps && parks);
+        drop(wake);
+        last
+    });
+    assert_eq!(last.map(|s| (s.park, s.sleep)), Some((Some(1.0), Some(0.0))));
 }

@@ -538,6 +538,9 @@ fn full(dir: &str, pid: i32) {
     };
     let action = class(Class::Batch);
     let mut actuator = Actuator::new(dir);
+    limit(0);
+    actuator.apply(&action, P, &threads(pid)).unwrap_err();
+    assert_eq!(journals(Path::new(dir)), 0, "an empty journal is of no use");
     // Enough space for the first lines, and for a part of the next.
     limit(700);
     let error = actuator.apply(&action, P, &threads(pid)).unwrap_err();

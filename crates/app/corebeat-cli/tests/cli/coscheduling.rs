@@ -1,21 +1,15 @@
 //! `corebeat run --policy coscheduling`: several programs that take turns if they do not fit on the
 //! CPUs at the same time.
 
-use crate::{
-    COREBEAT, assert_refused, corebeat, is_root, left, report, signal, stderr, stdout, until,
-};
+use crate::{assert_refused, corebeat, is_root, left, report, signal, stderr, stdout, until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::chown;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-
-/// A user without files.
-const NOBODY: u32 = 65534;
 
 const RUN: [&str; 3] = ["run", "--policy", "coscheduling"];
 
@@ -195,13 +189,6 @@ impl Scene {
         let script = "while [ -e on ]; do :; done & echo $! > $0; wait";
         let programs = names.iter().flat_map(|n| ["--", "sh", "-c", script, n]);
         let options = ["run", "--policy", "coscheduling", "--report", "json"];
-        if unprivileged && is_root() {
-            // The build folder may be readable by root only.
-            let mut copy = Command::new("cp");
-            copy.arg(COREBEAT).arg(folder.path().join("corebeat"));
-            assert!(copy.status().unwrap().success());
-            chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-        }
         let mut command = Scene::command(folder.path(), unprivileged);
         command.args(options.into_iter().chain(programs));
         let corebeat = command.stderr(Stdio::piped()).spawn().unwrap();
@@ -214,13 +201,10 @@ impl Scene {
     }
 
     fn command(folder: &Path, unprivileged: bool) -> Command {
-        let mut command = crate::command(folder, &[]);
-        if unprivileged && is_root() {
-            let program = folder.join("corebeat");
-            command = crate::command_of(&program, folder, &[]);
-            command.uid(NOBODY).gid(NOBODY);
+        match unprivileged {
+            true => crate::unprivileged(folder, &[]),
+            false => crate::command(folder, &[]),
         }
-        command
     }
 
     /// Process number of a program's child.

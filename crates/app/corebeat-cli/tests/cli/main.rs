@@ -18,6 +18,8 @@ use corebeat_wire::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -36,6 +38,27 @@ fn command_of(program: &Path, folder: &Path, args: &[&str]) -> Command {
     command.args(args).current_dir(folder).env("COREBEAT_STATE_DIR", folder.join("state"));
     command.stdin(Stdio::null());
     reset_signals(&mut command);
+    command
+}
+
+/// A user without privileges.
+const NOBODY: u32 = 65534;
+
+/// As [`command`], for a user without privileges, who becomes the owner of the folder.
+fn unprivileged(folder: &Path, args: &[&str]) -> Command {
+    if !is_root() {
+        return command(folder, args);
+    }
+    // The folder of the program may be closed to other users.
+    let program = folder.join("corebeat");
+    if !program.exists() {
+        // By another process: while this one has the copy open for writing, a child of another test
+        // may inherit the descriptor, and the copy cannot be executed.
+        assert!(Command::new("cp").arg(COREBEAT).arg(&program).status().unwrap().success());
+        chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let mut command = command_of(&program, folder, args);
+    command.uid(NOBODY).gid(NOBODY);
     command
 }
 

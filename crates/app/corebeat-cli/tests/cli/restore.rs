@@ -3,7 +3,9 @@
 
 use crate::{
     COREBEAT, Running, assert_refused, command, command_of, corebeat, left, stderr, stdout,
+    unprivileged,
 };
+use corebeat_test_group::compile;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -27,6 +29,17 @@ fn restore_with_a_file_as_state_folder_fails_with_one_line() {
     File::create(folder.path().join("state")).unwrap();
     let done = command(folder.path(), &["restore"]).output().unwrap();
     assert_refused(&done, 125, "set COREBEAT_STATE_DIR to a writable folder");
+}
+
+#[test]
+fn status_and_restore_without_a_home_folder_fail_with_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [&["status"][..], &["restore"], &["restore", "--dry-run"]] {
+        let mut command = unprivileged(folder.path(), args);
+        command.env_remove("COREBEAT_STATE_DIR").env_remove("XDG_STATE_HOME");
+        let done = command.env("HOME", "/nonexistent").output().unwrap();
+        assert_refused(&done, 125, "set COREBEAT_STATE_DIR");
+    }
 }
 
 #[test]
@@ -81,9 +94,8 @@ fn team_size_of_a_killed_run_is_listed_and_undone() {
     let folder = folder.path();
     let program = folder.join("ask");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../act/corebeat-linux/tests/team/ask.c");
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-w", "-fopenmp", source, "-o"]).arg(&program);
-    assert!(gcc.status().expect("the test requires gcc").success());
+    let arguments = ["-O1", "-w", "-fopenmp"];
+    assert!(compile("gcc", &arguments, Path::new(source), &program), "the test requires gcc");
     let mut run = command(folder, &["run", "--policy", "team", "--report", "none", "--"]);
     // Runs of other tests remove a channel that a killed Corebeat left in their folder.
     let mut run = Dialog::start(run.arg(&program).env("XDG_RUNTIME_DIR", folder));

@@ -1,15 +1,16 @@
 //! `corebeat run` from the command line.
 
 use crate::{
-    COREBEAT, Running, assert_refused, command, command_of, corebeat, left, report, signal, stderr,
-    stdout,
+    COREBEAT, Running, assert_refused, command, command_of, corebeat, is_root, left, report,
+    signal, stderr, stdout, unprivileged, until,
 };
-use rustix::process::Signal;
+use corebeat_test_group::compile;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -243,9 +244,8 @@ fn idle_threads_of_a_pool_are_parked_and_wait_for_no_lock() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("wait");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../act/corebeat-linux/tests/wait.c");
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-pthread", source, "-o"]).arg(&program);
-    assert!(gcc.status().expect("the test requires gcc").success());
+    let arguments = ["-O1", "-pthread"];
+    assert!(compile("gcc", &arguments, Path::new(source), &program), "the test requires gcc");
     let args = ["run", "--policy", "none", "--report", "json", "--interval", "1", "--"];
     let mut run = command(folder.path(), &args);
     run.arg(&program).arg("pool").stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -261,6 +261,101 @@ fn idle_threads_of_a_pool_are_parked_and_wait_for_no_lock() {
     // Of seven threads, one reads the input.
     let share = |name: &str| report["shares"][name].as_f64().unwrap();
     assert!(parked.is_some() && share("park") > 0.5 && share("lock") < 0.1, "{report}");
+}
+
+#[test]
+fn process_of_another_user_is_observed_with_one_note_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = Running::start(Command::new("sh").args(["-c", "read x"]).stdin(Stdio::piped()));
+    // Without root, the first process belongs to another user.
+    let pid = if is_root() { other.0.id() } else { 1 }.to_string();
+    let mut run = unprivileged(folder.path(), &["run", "--interval", "1", "-p", &pid]);
+    let mut run = Running::start(run.stderr(Stdio::piped()));
+    let mut lines = BufReader::new(run.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let note = format!("corebeat: process {pid} belongs to another user");
+    assert!(lines.next().unwrap().starts_with(&note));
+    assert!(lines.next().unwrap().contains("CPUs busy"), "the process is observed");
+    signal(&run.0, Signal::INT);
+    assert_eq!(run.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn missing_state_folder_is_no_failed_restoration() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = unprivileged(folder.path(), &["run", "--policy", "none", "--", "true"]);
+    run.env_remove("COREBEAT_STATE_DIR").env_remove("XDG_STATE_HOME").env("HOME", "/nonexistent");
+    let done = run.output().unwrap();
+    assert!(done.status.success() && !stderr(&done).contains("restored"), "{}", stderr(&done));
+}
+
+#[test]
+fn exact_locks_that_are_not_available_are_reported_without_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["run", "--exact-locks", "--report", "none", "--", "true"];
+    let done = unprivileged(folder.path(), &args).output().unwrap();
+    assert_eq!(stderr(&done).lines().count(), 1, "{}", stderr(&done));
+    assert!(stderr(&done).starts_with("corebeat: lock time is sampled: "), "{}", stderr(&done));
+}
+
+#[test]
+fn names_of_programs_reach_the_terminal_without_control_characters() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "a\nb\u{1b}[2J";
+    let program = folder.path().join(name);
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    let path = program.to_str().unwrap();
+    let missing = format!("{path}x");
+    for programs in [&["--", path][..], &["--", path, "--", path], &["--", &missing]] {
+        let mut chmod = Command::new("chmod");
+        assert!(chmod.arg("+x").arg(&program).status().unwrap().success());
+        let args = [&["run", "--policy", "none"], programs].concat();
+        let text = stderr(&command(folder.path(), &args).output().unwrap());
+        assert!(text.contains(r"a\nb\u{1b}[2J") && !text.contains('\u{1b}'), "{text}");
+    }
+}
+
+#[test]
+fn interrupted_run_leaves_no_files_at_whatever_moment_the_signal_arrives() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..60 {
+        let mut run = command(folder.path(), &["run", "--report", "none", "--", "sleep", "600"]);
+        let mut run = Running::start(run.env("XDG_RUNTIME_DIR", folder.path()));
+        // A moment of the start.
+        std::thread::sleep(std::time::Duration::from_micros(round * 500));
+        signal(&run.0, Signal::INT);
+        assert_eq!(run.0.wait().unwrap().signal(), Some(2));
+        let files = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name());
+        let files: Vec<_> = files.filter(|name| name != "state").collect();
+        assert!(files.is_empty() && left(folder.path()).is_empty(), "round {round}: {files:?}");
+    }
+}
+
+/// Waits until a process is in this state.
+fn until_in_state(pid: u32, state: &str) {
+    until(|| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with(state)
+    });
+}
+
+#[test]
+fn time_for_which_job_control_stops_the_program_is_in_no_share() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "kill -TSTP $$; i=0; while [ $i -lt 500000 ]; do i=$((i+1)); done";
+    let args = ["run", "--policy", "none", "--report", "json", "--", "sh", "-c", script];
+    let mut run = command(folder.path(), &args);
+    let mut run = Running::start(run.stderr(Stdio::piped()));
+    until_in_state(run.0.id(), "T");
+    // The time of the stop is what the test measures.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    kill_process_group(Pid::from_raw(run.1.id()).unwrap(), Signal::CONT).unwrap();
+    let mut text = String::new();
+    run.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    let share = |name: &str| report["shares"][name].as_f64().unwrap();
+    assert!(report["wall_s"].as_f64().unwrap() > 3.0);
+    assert!(share("user") + share("system") + share("wait") > 0.5, "{report}");
+    assert!(!report["notes"].to_string().contains("Corebeat observed"), "{report}");
 }
 
 #[test]
@@ -289,14 +384,20 @@ fn cpus_and_nice_value_are_those_of_the_program() {
 
 #[test]
 fn quota_limits_the_program_or_is_refused() {
-    let done =
-        run(&["--report", "json", "--quota", "0.5", "--", "sh", "-c", "cat /proc/self/cgroup"]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = "cat /proc/self/cgroup; echo threads $OMP_NUM_THREADS";
+    let args = ["run", "--report", "json", "--quota", "0.5", "--", "sh", "-c", script];
+    let done = command(folder.path(), &args).env("OMP_NUM_THREADS", "8").output().unwrap();
     match done.status.code() {
-        Some(0) => assert!(stdout(&done).contains("/corebeat-"), "{}", stdout(&done)),
+        Some(0) => {
+            let text = stdout(&done);
+            assert!(text.contains("/corebeat-") && text.ends_with("threads 1\n"), "{text}");
+        }
         code => {
             assert_eq!((code, stderr(&done).lines().count()), (Some(125), 1), "{}", stderr(&done))
         }
     }
+    assert!(left(folder.path()).is_empty());
 }
 
 #[test]
@@ -353,12 +454,46 @@ fn program_on_one_cpu_of_several_starts_one_thread() {
 }
 
 #[test]
+fn cpu_seconds_of_the_report_are_those_that_the_shell_accounts() {
+    let compute = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done";
+    let done =
+        run(&["--report", "json", "--", "sh", "-c", &format!("{compute}; ({compute}); times")]);
+    // User and system time of the shell, and of its children.
+    let second = |text: &str| {
+        let (minutes, seconds) = text.strip_suffix('s').unwrap().split_once('m').unwrap();
+        minutes.parse::<f64>().unwrap() * 60.0 + seconds.parse::<f64>().unwrap()
+    };
+    let shell_s: f64 = stdout(&done).split_whitespace().map(second).sum();
+    let report = report(&done);
+    let seconds = |name: &str| report[name].as_f64().unwrap();
+    let report_s = seconds("cpu_user_s") + seconds("cpu_system_s");
+    // The shell prints its times before its end, in steps of a clock tick.
+    assert!((report_s - shell_s).abs() <= 0.01 * shell_s + 0.05, "{report_s} and {shell_s}");
+    assert!(shell_s > 0.2, "{shell_s}");
+}
+
+#[test]
+fn corebeat_requests_a_short_slice_while_the_program_runs() {
+    let has_slice = std::fs::read_to_string("/proc/self/sched").unwrap_or_default();
+    let is_supported = std::thread::spawn(|| corebeat_linux::ShortSlice::request().is_some());
+    if !has_slice.contains("se.slice") || !is_supported.join().unwrap() {
+        return println!("skipped: this kernel has no slice for each thread");
+    }
+    // The request follows the start of the program.
+    let script = "i=0; until grep -q 'se.slice *: *100000$' /proc/$PPID/sched; do sleep 0.01; \
+                  i=$((i+1)); [ $i -lt 6000 ] || exit 1; done";
+    let done = run(&["--policy", "none", "--", "sh", "-c", script]);
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+}
+
+#[test]
 fn detached_process_that_still_runs_is_noted() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");
     let made = command_of(Path::new("mkfifo"), folder.path(), &["fifo"]).status();
     assert!(made.unwrap().success());
-    let script = "setsid sh -c 'read x <fifo' >/dev/null 2>&1 & exit 0";
+    let script = "setsid sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo >ready; \
+                  read x <fifo' >/dev/null 2>&1 & until [ -e ready ]; do sleep 0.01; done";
     let args = ["run", "--report", "json", "--", "sh", "-c", script];
     let done = command(folder.path(), &args).output().unwrap();
     // The process ends when it has a line.
@@ -366,6 +501,7 @@ fn detached_process_that_still_runs_is_noted() {
     let report = report(&done);
     let notes = report["notes"].to_string();
     assert!(notes.contains("detached processes still run (1)"), "{notes}");
+    assert!(notes.contains("so far, 0.") && !notes.contains("so far, 0.00 s"), "{notes}");
     // The switches of a program that ends before the first observation are known.
     assert!(report["counters"]["voluntary_switches"].is_u64(), "{report}");
 }

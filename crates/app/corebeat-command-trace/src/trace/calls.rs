@@ -1,7 +1,7 @@
 //! `corebeat trace calls`: draws the calls that probes recorded.
 
 use super::Input;
-use corebeat_command::{Done, Failure, print_error};
+use corebeat_command::{Done, Failure, print_line};
 use corebeat_probe::draw::{self, Format};
 use corebeat_probe::{Calls, Error, chrome, kieker, otlp};
 use corebeat_trace::{Ending, Reader};
@@ -133,8 +133,8 @@ fn read(input: &Input) -> Result<Calls, Failure> {
 fn finish(input: &Input, calls: &Calls) -> Done {
     if calls.lost() > 0 {
         let lost = calls.lost();
-        print_error(format_args!(
-            "corebeat: {}: {lost} events were lost; calls are incomplete there\n",
+        print_line(format_args!(
+            "{}: {lost} events were lost; calls are incomplete there",
             input.shown()
         ));
     }

@@ -1,7 +1,7 @@
 //! `corebeat trace stm`: commits, aborts and conflicts of traced transactions.
 
 use super::Input;
-use corebeat_command::{Done, Failure, print, print_error};
+use corebeat_command::{Done, Failure, print, print_line};
 use corebeat_stm::trace::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,10 +28,7 @@ pub(super) fn main(options: &Options) -> Done {
     print(&report)?;
     if report.lost > 0 {
         let lost = report.lost;
-        print_error(format_args!(
-            "corebeat: {}: {lost} events were lost and are not counted\n",
-            input.shown()
-        ));
+        print_line(format_args!("{}: {lost} events were lost and are not counted", input.shown()));
     }
     report.ending().map_or(Ok(ExitCode::SUCCESS), |ending| input.ended(ending))
 }
