@@ -12,7 +12,8 @@ impl From<Error> for Why {
     fn from(error: Error) -> Why {
         let number = match &error {
             Error::InvalidArgument(ClaimError::NoSuchClaim(_)) => libc::ENOENT,
-            Error::InvalidArgument(ClaimError::TooMany) => libc::ENOSPC,
+            Error::TooMany { .. } => libc::ENOSPC,
+            Error::Forked => libc::EPERM,
             Error::InvalidArgument(_) => libc::EINVAL,
             Error::Daemon(why) => wire_number(why),
             Error::System { source, .. } => system_number(source),

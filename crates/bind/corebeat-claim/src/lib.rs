@@ -41,7 +41,8 @@
 //! # Invariants
 //!
 //! 1. No CPU belongs to two claims, in one process or, with a daemon, on the host
-//!    (`claims_of_a_process_share_its_cpus`).
+//!    (`claims_of_a_process_share_its_cpus`). A child of fork neither has nor distributes CPUs of
+//!    its parent (`child_of_fork_has_and_grants_no_cpu_of_its_parent`).
 //! 2. A claim that has a CPU keeps at least one until it is dropped (`retreat_to_zero_keeps_one`).
 //! 3. A claim ends with its program, whatever the cause: the daemon detects the end of the
 //!    connection.
@@ -56,24 +57,35 @@
 //!
 //! # Limits
 //!
-//! A claim belongs to the process that created it, not to its children. A claim does not move
-//! threads: call [`pin`], or use the means of the runtime (for OpenMP: `invasive_computing.h` of
-//! corebeat-c).
+//! A process has at most [`CLAIMS_MAX`] claims; the daemon has further limits for a user and for
+//! the host ([`Error::TooMany`]).
+//!
+//! A claim belongs to the process that created it. In a child of fork an inherited claim has no
+//! CPUs, its calls return [`Error::Forked`], and its drop has no effect. A child may begin claims
+//! of its own. Without a daemon the child then distributes the CPUs that no claim of its parent had
+//! at the fork, and parent and child do not detect each other's later requests: a program whose
+//! processes claim CPUs needs the daemon.
+//!
+//! A claim does not move threads: call [`pin`], or use the means of the runtime (for OpenMP:
+//! `invasive_computing.h` of corebeat-c).
 
 mod arbiter;
 mod error;
 mod local;
 
-pub use corebeat_policy::claims::{Ask, ClaimError, Numa, Retreat};
+pub use corebeat_policy::claims::{
+    Ask, CLAIMS_PER_OWNER_MAX as CLAIMS_MAX, ClaimError, Numa, Retreat,
+};
 pub use error::Error;
 
 use arbiter::ArbiterConnection;
 use corebeat_machine::{CpuId, CpuSet};
+use corebeat_sync::fork::PerProcess;
 use corebeat_sync::quiet;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Exclusive CPUs of this program, until it releases them or drops the claim.
 #[derive(Debug)]
@@ -82,24 +94,38 @@ pub struct Claim {
     /// In ascending order.
     cpus: Vec<CpuId>,
     listener: Option<Listener>,
+    /// The process that created the claim.
+    pid: u32,
 }
 
 impl Claim {
     /// A claim with one CPU, as in the paper, or without CPUs if none is free.
     ///
     /// # Errors
-    /// [`Error::Daemon`] if a daemon refuses or does not answer; [`Error::System`].
+    /// [`Error::TooMany`] claims; [`Error::Daemon`] if a daemon refuses or does not answer;
+    /// [`Error::System`].
     pub fn begin() -> Result<Claim, Error> {
         let (arbiter, cpus) = ArbiterConnection::begin(&confined(Ask::new(1, 1)))?;
-        Ok(Claim { arbiter, cpus, listener: None })
+        Ok(Claim { arbiter, cpus, listener: None, pid: std::process::id() })
+    }
+
+    /// Whether the claim belongs to a parent process.
+    fn is_forked(&self) -> bool {
+        self.pid != std::process::id()
+    }
+
+    fn check_process(&self) -> Result<(), Error> {
+        if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
     /// Requests a total number of CPUs under some constraints. Returns the CPUs of the claim, which
     /// may be fewer; [`poll`](Claim::poll) may add further ones later.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] or [`Error::Daemon`]; the claim is unchanged.
+    /// [`Error::InvalidArgument`], [`Error::Daemon`] or [`Error::Forked`]; the claim is unchanged.
+    /// If the daemon has ended, also the errors of [`begin`](Claim::begin).
     pub fn invade(&mut self, ask: Ask) -> Result<&[CpuId], Error> {
+        self.check_process()?;
         let ask = confined(ask);
         match self.arbiter.invade(&ask) {
             Err(why) if why.is_end_of_daemon() => self.renew(&ask)?,
@@ -114,6 +140,7 @@ impl Claim {
     /// # Errors
     /// As [`invade`](Claim::invade).
     pub fn retreat(&mut self, what: Retreat) -> Result<&[CpuId], Error> {
+        self.check_process()?;
         match self.arbiter.retreat(what.clone()) {
             Err(why) if why.is_end_of_daemon() => {
                 self.renew(&self.present_ask())?;
@@ -130,6 +157,7 @@ impl Claim {
     /// # Errors
     /// As [`invade`](Claim::invade).
     pub fn poll(&mut self) -> Result<bool, Error> {
+        self.check_process()?;
         // After a failure no further requests arrive, and the listener stays silent.
         let polled = match self.arbiter.poll() {
             Err(why) if why.is_end_of_daemon() => {
@@ -165,9 +193,9 @@ impl Claim {
         }
     }
 
-    /// The CPUs, in ascending order.
+    /// The CPUs, in ascending order. None in a child of fork.
     pub fn cpus(&self) -> &[CpuId] {
-        &self.cpus
+        if self.is_forked() { &[] } else { &self.cpus }
     }
 
     /// Calls a function on a separate thread, which receives no signals, when a request of the
@@ -175,11 +203,23 @@ impl Claim {
     /// an earlier one. A running call continues when the claim is dropped.
     ///
     /// # Errors
-    /// [`Error::System`] if the thread cannot be started or no descriptor is left.
+    /// [`Error::System`] if the thread cannot be started or no descriptor is left;
+    /// [`Error::Forked`].
     pub fn on_change(&mut self, call: impl FnMut() + Send + 'static) -> Result<(), Error> {
+        self.check_process()?;
         self.listener = None;
         self.listener = Some(Listener::new(self.as_fd(), call)?);
         Ok(())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            // The thread is one of the parent; it may have held the lock at the fork, and its
+            // descriptor is shared with the parent.
+            std::mem::forget(self.listener.take());
+        }
     }
 }
 
@@ -211,8 +251,11 @@ pub fn pin(cpu: CpuId) -> Result<(), Error> {
 /// The request, restricted to the CPUs that this process may use.
 fn confined(ask: Ask) -> Ask {
     // The CPUs before the first claim: threads are pinned afterwards.
-    static ALLOWED: OnceLock<Option<CpuSet>> = OnceLock::new();
-    let allowed = ALLOWED.get_or_init(|| {
+    static ALLOWED: PerProcess<Option<CpuSet>> = PerProcess::unset();
+    let allowed = ALLOWED.get(|of_parent| {
+        if let Some(of_parent) = of_parent {
+            return of_parent.clone();
+        }
         let mask = sched_getaffinity(None).ok()?;
         Some(
             (0..Mask::MAX_CPU)

@@ -87,7 +87,6 @@
 //! | odd sequence (`page`) | Relaxed, then Release fence | Acquire fence, second load, see 2 |
 //! | words of the status (`page`) | Relaxed | Relaxed, ordered by the fences |
 //! | even sequence (`page`) | Release | first load, then Acquire fence, see 3 |
-//! | the process's session (`session`) | AcqRel exchange | Acquire load: publishes its contents |
 //!
 //! 1. No other data depends on these values. A change that is read late is counted one sample
 //!    later.

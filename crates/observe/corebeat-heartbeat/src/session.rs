@@ -7,13 +7,13 @@ use crate::monitor::{Finder, Key, Monitor, PERIOD_MAX, PERIOD_MIN, lock};
 use crate::page::{Page, Status, Unreadable};
 use crate::raw::{Layout, Own, View};
 use crate::region::Region;
+use corebeat_sync::fork::PerProcess;
 use corebeat_wire::host::Role;
 use corebeat_wire::is_closed;
 use rustix::process::{Pid, getpid};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// The attachments of a process. A session is never freed: a child of fork creates its own session
@@ -61,27 +61,8 @@ struct Link {
 
 /// The session of this process.
 pub(crate) fn current() -> &'static Session {
-    static CURRENT: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
-    // Pairs with the exchange below: a thread that reads the pointer reads the session.
-    let mut loaded = CURRENT.load(Ordering::Acquire);
-    loop {
-        // SAFETY: the pointer is null or refers to a session, and sessions are never freed.
-        match unsafe { loaded.as_ref() } {
-            Some(session) if !session.is_forked() => return session,
-            _ => {}
-        }
-        let new = Box::into_raw(Box::new(Session::new(Finder::HOST)));
-        // Release for threads that load the pointer; Acquire for the session of a faster thread.
-        match CURRENT.compare_exchange(loaded, new, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: never freed after this point.
-            Ok(_) => return unsafe { &*new },
-            Err(other) => {
-                // SAFETY: no other thread has read this pointer.
-                drop(unsafe { Box::from_raw(new) });
-                loaded = other;
-            }
-        }
-    }
+    static CURRENT: PerProcess<Session> = PerProcess::unset();
+    CURRENT.get(|_| Session::new(Finder::HOST))
 }
 
 impl Session {
