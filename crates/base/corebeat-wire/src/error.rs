@@ -28,6 +28,12 @@ pub enum Error {
     /// The peer has closed the connection.
     #[error("the peer has closed the connection")]
     Closed,
+    /// The daemon does not answer before the [`Deadline`](crate::Deadline).
+    #[error(
+        "the daemon does not answer within 2 s: if it is stopped, continue it (kill -CONT) or \
+         restart it"
+    )]
+    TimedOut,
     /// The connection is unusable after an earlier error, or it belongs to the parent process.
     #[error("this connection is unusable: open another one")]
     Stale,

@@ -49,11 +49,10 @@
 //!
 //! # Failure
 //!
-//! [`Error`] states what the user can do. A call waits for at most 2 s for each of its messages to
-//! the daemon, and returns an error if the daemon is stopped: two messages create a claim, one
-//! does everything else (`no_call_waits_for_ever_for_a_stopped_daemon`). When the daemon ends, its
-//! claims end. The next call creates a new claim, either with the daemon's successor or in this
-//! process. The program must call [`Claim::on_change`] again.
+//! [`Error`] states what the user can do. A call waits for the daemon for at most 2 s, and returns
+//! an error if the daemon is stopped (`no_call_waits_for_ever_for_a_stopped_daemon`). When the
+//! daemon ends, its claims end. The next call creates a new claim, either with the daemon's
+//! successor or in this process. The program must call [`Claim::on_change`] again.
 //!
 //! # Limits
 //!
@@ -82,6 +81,7 @@ use arbiter::ArbiterConnection;
 use corebeat_machine::{CpuId, CpuSet};
 use corebeat_sync::fork::PerProcess;
 use corebeat_sync::quiet;
+use corebeat_wire::Deadline;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -105,7 +105,8 @@ impl Claim {
     /// [`Error::TooMany`] claims; [`Error::Daemon`] if a daemon refuses or does not answer;
     /// [`Error::System`].
     pub fn begin() -> Result<Claim, Error> {
-        let (arbiter, cpus) = ArbiterConnection::begin(&confined(Ask::new(1, 1)))?;
+        let ask = confined(Ask::new(1, 1));
+        let (arbiter, cpus) = ArbiterConnection::begin(&ask, Deadline::new())?;
         Ok(Claim { arbiter, cpus, listener: None, pid: std::process::id() })
     }
 
@@ -114,8 +115,14 @@ impl Claim {
         self.pid != std::process::id()
     }
 
-    fn check_process(&self) -> Result<(), Error> {
-        if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
+    /// Begins a call of the arbiter.
+    fn begin_call(&mut self) -> Result<Deadline, Error> {
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
+        let deadline = Deadline::new();
+        self.arbiter.set_deadline(deadline);
+        Ok(deadline)
     }
 
     /// Requests a total number of CPUs under some constraints. Returns the CPUs of the claim, which
@@ -125,10 +132,10 @@ impl Claim {
     /// [`Error::InvalidArgument`], [`Error::Daemon`] or [`Error::Forked`]; the claim is unchanged.
     /// If the daemon has ended, also the errors of [`begin`](Claim::begin).
     pub fn invade(&mut self, ask: Ask) -> Result<&[CpuId], Error> {
-        self.check_process()?;
+        let deadline = self.begin_call()?;
         let ask = confined(ask);
         match self.arbiter.invade(&ask) {
-            Err(why) if why.is_end_of_daemon() => self.renew(&ask)?,
+            Err(why) if why.is_end_of_daemon() => self.renew(&ask, deadline)?,
             invaded => self.cpus = invaded?,
         }
         Ok(&self.cpus)
@@ -140,10 +147,10 @@ impl Claim {
     /// # Errors
     /// As [`invade`](Claim::invade).
     pub fn retreat(&mut self, what: Retreat) -> Result<&[CpuId], Error> {
-        self.check_process()?;
+        let deadline = self.begin_call()?;
         match self.arbiter.retreat(what.clone()) {
             Err(why) if why.is_end_of_daemon() => {
-                self.renew(&self.present_ask())?;
+                self.renew(&self.present_ask(), deadline)?;
                 self.cpus = self.arbiter.retreat(what)?;
             }
             retreated => self.cpus = retreated?,
@@ -157,12 +164,12 @@ impl Claim {
     /// # Errors
     /// As [`invade`](Claim::invade).
     pub fn poll(&mut self) -> Result<bool, Error> {
-        self.check_process()?;
+        let deadline = self.begin_call()?;
         // After a failure no further requests arrive, and the listener stays silent.
         let polled = match self.arbiter.poll() {
             Err(why) if why.is_end_of_daemon() => {
                 let before = self.cpus.clone();
-                self.renew(&self.present_ask())?;
+                self.renew(&self.present_ask(), deadline)?;
                 return Ok(self.cpus != before);
             }
             polled => polled?,
@@ -177,10 +184,10 @@ impl Claim {
     }
 
     /// Creates a new claim after the daemon has ended, with its successor or in this process.
-    fn renew(&mut self, ask: &Ask) -> Result<(), Error> {
+    fn renew(&mut self, ask: &Ask, deadline: Deadline) -> Result<(), Error> {
         // The listener waits for requests of the ended claim.
         self.listener = None;
-        (self.arbiter, self.cpus) = ArbiterConnection::begin(ask)?;
+        (self.arbiter, self.cpus) = ArbiterConnection::begin(ask, deadline)?;
         Ok(())
     }
 
@@ -206,7 +213,9 @@ impl Claim {
     /// [`Error::System`] if the thread cannot be started or no descriptor is left;
     /// [`Error::Forked`].
     pub fn on_change(&mut self, call: impl FnMut() + Send + 'static) -> Result<(), Error> {
-        self.check_process()?;
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
         self.listener = None;
         self.listener = Some(Listener::new(self.as_fd(), call)?);
         Ok(())

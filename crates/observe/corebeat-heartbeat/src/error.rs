@@ -81,7 +81,7 @@ pub enum Error {
     )]
     MonitorGone,
     /// The daemon refused a request, or does not answer.
-    #[error("the daemon: {0}")]
+    #[error(transparent)]
     Daemon(#[from] corebeat_wire::Error),
     /// A system call failed.
     #[error("{what}: {source}")]

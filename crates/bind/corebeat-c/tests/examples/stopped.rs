@@ -101,6 +101,13 @@ const CASES: &[(&str, fn())] = &[
         wait_for_stop();
         (0..2).for_each(|_| assert!(Group::new(1).consume().is_err()));
     }),
+    // If the waits of the threads added up, this process would be killed.
+    ("Group::produce of many threads", || {
+        wait_for_stop();
+        let produce = || std::thread::spawn(|| assert!(Group::new(1).produce().is_err()));
+        let threads: Vec<_> = (0..HANGS_AFTER_S).map(|_| produce()).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }),
     ("Producer", || {
         let producer = Group::new(1).produce().unwrap();
         wait_for_stop();
