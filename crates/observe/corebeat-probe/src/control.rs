@@ -17,8 +17,12 @@
 use crate::error::Error;
 use crate::pattern::{PATTERN_BYTES_MAX, Pattern};
 use crate::probe::{PROBES_MAX, probes, switch};
+use corebeat_sync::fork::KeptOut;
+use corebeat_sync::quiet;
 use rustix::net::sockopt::socket_peercred;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
@@ -36,8 +40,12 @@ const LINE_BYTES_MAX: u64 = 8 << 10;
 
 /// Accepts requests to list and switch the probes of this process, which
 /// `corebeat probe on|off|list PID PATTERN` sends. A thread listens until this value is dropped.
+///
+/// A child of fork does not have the socket: it opens its own.
 #[derive(Debug)]
 pub struct ControlSocket {
+    /// The process that opened the socket.
+    pid: u32,
     stopped: Arc<AtomicBool>,
     address: SocketAddr,
     thread: Option<JoinHandle<()>>,
@@ -52,13 +60,17 @@ impl ControlSocket {
     /// cannot be started.
     pub fn open() -> io::Result<ControlSocket> {
         let address = address(std::process::id())?;
-        let listener = UnixListener::bind_addr(&address).map_err(|e| match e.kind() {
+        let bind = || Ok(File::from(OwnedFd::from(UnixListener::bind_addr(&address)?)));
+        let (kept, listener) = KeptOut::file(bind).map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => io::Error::new(e.kind(), name_in_use(&address)),
             _ => e,
         })?;
+        let listener = UnixListener::from(OwnedFd::from(listener));
         let stopped = Arc::new(AtomicBool::new(false));
         let is_stopped = stopped.clone();
-        let thread = std::thread::Builder::new().name("probe control".into()).spawn(move || {
+        let thread = quiet::spawn("probe control", move || {
+            // Dropped before the socket.
+            let (listener, _kept) = (listener, kept);
             for client in listener.incoming() {
                 // Acquire: pairs with Release in `drop`.
                 if is_stopped.load(Ordering::Acquire) {
@@ -72,12 +84,15 @@ impl ControlSocket {
                 }
             }
         })?;
-        Ok(ControlSocket { stopped, address, thread: Some(thread) })
+        Ok(ControlSocket { pid: std::process::id(), stopped, address, thread: Some(thread) })
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            return;
+        }
         // Release: pairs with Acquire in `open`.
         self.stopped.store(true, Ordering::Release);
         let woken = UnixStream::connect_addr(&self.address).is_ok();
