@@ -76,7 +76,8 @@ impl Connection {
     /// # Errors
     /// As [`to`](Connection::to).
     pub fn to_until(path: &Path, deadline: Deadline) -> Result<Option<Connection>, Error> {
-        let failed = |e: Errno| Error::system(format!("connect to {}", path.display()), e);
+        let failed =
+            |e: Errno| Error::system(format!("connect to the daemon at {}", path.display()), e);
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);

@@ -73,7 +73,10 @@ fn connection_stays_usable_after_a_refusal() {
     for _ in 0..2 {
         let refused =
             connection.call::<_, host::Nothing>(host::STATUS, &host::Nothing {}, &[]).unwrap_err();
-        assert_eq!(refused.to_string(), "too many groups: the limit is 3");
+        assert_eq!(
+            refused.to_string(),
+            "the limit of 3 groups is reached: end some that are not needed"
+        );
         assert!(matches!(refused, Error::Refused(Refusal::TooMany { limit: 3, .. })));
     }
 }

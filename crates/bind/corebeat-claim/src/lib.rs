@@ -72,13 +72,13 @@ mod arbiter;
 mod error;
 mod local;
 
+pub use corebeat_machine::{CpuId, CpuSet};
 pub use corebeat_policy::claims::{
     Ask, CLAIMS_PER_OWNER_MAX as CLAIMS_MAX, ClaimError, Numa, Retreat,
 };
 pub use error::Error;
 
 use arbiter::ArbiterConnection;
-use corebeat_machine::{CpuId, CpuSet};
 use corebeat_sync::fork::PerProcess;
 use corebeat_sync::quiet;
 use corebeat_wire::Deadline;
@@ -105,7 +105,7 @@ impl Claim {
     /// [`Error::TooMany`] claims; [`Error::Daemon`] if a daemon refuses or does not answer;
     /// [`Error::System`].
     pub fn begin() -> Result<Claim, Error> {
-        let ask = confined(Ask::new(1, 1));
+        let ask = confined(Ask::new(1, 1))?;
         let (arbiter, cpus) = ArbiterConnection::begin(&ask, Deadline::new())?;
         Ok(Claim { arbiter, cpus, listener: None, pid: std::process::id() })
     }
@@ -133,7 +133,7 @@ impl Claim {
     /// If the daemon has ended, also the errors of [`begin`](Claim::begin).
     pub fn invade(&mut self, ask: Ask) -> Result<&[CpuId], Error> {
         let deadline = self.begin_call()?;
-        let ask = confined(ask);
+        let ask = confined(ask)?;
         match self.arbiter.invade(&ask) {
             Err(why) if why.is_end_of_daemon() => self.renew(&ask, deadline)?,
             invaded => self.cpus = invaded?,
@@ -150,7 +150,7 @@ impl Claim {
         let deadline = self.begin_call()?;
         match self.arbiter.retreat(what.clone()) {
             Err(why) if why.is_end_of_daemon() => {
-                self.renew(&self.present_ask(), deadline)?;
+                self.renew(&self.present_ask()?, deadline)?;
                 self.cpus = self.arbiter.retreat(what)?;
             }
             retreated => self.cpus = retreated?,
@@ -169,7 +169,7 @@ impl Claim {
         let polled = match self.arbiter.poll() {
             Err(why) if why.is_end_of_daemon() => {
                 let before = self.cpus.clone();
-                self.renew(&self.present_ask(), deadline)?;
+                self.renew(&self.present_ask()?, deadline)?;
                 return Ok(self.cpus != before);
             }
             polled => polled?,
@@ -192,11 +192,11 @@ impl Claim {
     }
 
     /// The request that describes the present CPUs of the claim.
-    fn present_ask(&self) -> Ask {
+    fn present_ask(&self) -> Result<Ask, Error> {
         let own: CpuSet = self.cpus.iter().copied().collect();
         match own.len() as u32 {
             0 => confined(Ask::new(1, 1)),
-            count => Ask { within: Some(own), ..Ask::new(1, count) },
+            count => Ok(Ask { within: Some(own), ..Ask::new(1, count) }),
         }
     }
 
@@ -258,7 +258,7 @@ pub fn pin(cpu: CpuId) -> Result<(), Error> {
 }
 
 /// The request, restricted to the CPUs that this process may use.
-fn confined(ask: Ask) -> Ask {
+fn confined(ask: Ask) -> Result<Ask, Error> {
     // The CPUs before the first claim: threads are pinned afterwards.
     static ALLOWED: PerProcess<Option<CpuSet>> = PerProcess::unset();
     let allowed = ALLOWED.get(|of_parent| {
@@ -266,20 +266,19 @@ fn confined(ask: Ask) -> Ask {
             return of_parent.clone();
         }
         let mask = sched_getaffinity(None).ok()?;
-        Some(
-            (0..Mask::MAX_CPU)
-                .filter(|&cpu| mask.is_set(cpu))
-                .map(|cpu| CpuId(cpu as u32))
-                .collect(),
-        )
+        let is_set = |cpu: &usize| mask.is_set(*cpu);
+        Some((0..Mask::MAX_CPU).filter(is_set).map(|cpu| CpuId(cpu as u32)).collect())
     });
-    let within = match (ask.within, allowed) {
-        (Some(within), Some(allowed)) => {
-            Some(within.iter().filter(|&cpu| allowed.contains(cpu)).collect())
-        }
-        (within, allowed) => within.or_else(|| allowed.clone()),
+    let Some(allowed) = allowed else { return Ok(ask) };
+    let within: CpuSet = match &ask.within {
+        Some(within) => within.iter().filter(|&cpu| allowed.contains(cpu)).collect(),
+        None => allowed.clone(),
     };
-    Ask { within, ..ask }
+    if within.is_empty() {
+        let (within, cpus) = (ask.within.unwrap_or_default().to_string(), allowed.to_string());
+        return Err(ClaimError::Elsewhere { within, cpus }.into());
+    }
+    Ok(Ask { within: Some(within), ..ask })
 }
 
 /// A thread that calls a function when a request is pending.

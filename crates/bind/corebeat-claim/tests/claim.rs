@@ -1,7 +1,6 @@
 //! Claims without a daemon. Claims with a daemon are tested in `daemon.rs` and in corebeat-daemon.
 
-use corebeat_claim::{Ask, CLAIMS_MAX, Claim, Error, Retreat, pin};
-use corebeat_machine::{CpuId, CpuSet};
+use corebeat_claim::{Ask, CLAIMS_MAX, Claim, CpuId, CpuSet, Error, Retreat, pin};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::mem::ManuallyDrop;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
@@ -156,6 +155,9 @@ fn invalid_request_is_refused_and_changes_nothing() {
     let _alone = alone();
     let mut claim = Claim::begin().unwrap();
     let elsewhere: CpuSet = [CpuId(8000)].into_iter().collect();
+    let refused = claim.invade(Ask { within: Some(elsewhere.clone()), ..Ask::new(1, 1) });
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.starts_with("a claim within the CPUs {8000} is impossible"), "{refused}");
     for ask in [Ask::new(0, 0), Ask::new(3, 2), Ask { within: Some(elsewhere), ..Ask::new(1, 1) }] {
         assert!(matches!(claim.invade(ask), Err(Error::InvalidArgument(_))));
         assert_eq!(claim.cpus().len(), 1);

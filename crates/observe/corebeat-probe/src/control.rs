@@ -63,7 +63,7 @@ impl ControlSocket {
         let bind = || Ok(File::from(OwnedFd::from(UnixListener::bind_addr(&address)?)));
         let (kept, listener) = KeptOut::file(bind).map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => io::Error::new(e.kind(), name_in_use(&address)),
-            _ => e,
+            kind => io::Error::new(kind, format!("cannot open the control socket: {e}")),
         })?;
         let listener = UnixListener::from(OwnedFd::from(listener));
         let stopped = Arc::new(AtomicBool::new(false));

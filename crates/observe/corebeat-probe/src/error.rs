@@ -30,8 +30,8 @@ pub enum Error {
     },
     /// Another process has bound the name of the control socket.
     #[error(
-        "another process has bound the name of the control socket of process {pid}: \
-         no request was sent"
+        "another process has bound the name of the control socket of process {pid}, so no request \
+         was sent: end that process, and restart process {pid}"
     )]
     WrongProcess {
         /// The requested process ID.

@@ -144,8 +144,8 @@ static IS_ACTIVE: AtomicBool = AtomicBool::new(false);
 ///
 /// A runner makes each thread count its calls, which takes one or two nanoseconds per call.
 ///
-/// In a child of fork no thread applies the rule, and its probes stay as they were at the fork. Drop
-/// the runner there, and start another one.
+/// In a child of fork no thread applies the rule, and its probes stay as they were at the fork.
+/// Drop the runner there, and start another one.
 #[derive(Debug)]
 pub struct RuleRunner {
     /// The process that started the runner: the thread does not exist in a child of fork.

@@ -146,12 +146,12 @@ pub enum ClaimError {
         /// The requested maximum.
         max: u32,
     },
-    /// The request allows no CPU of this machine.
-    #[error("this machine has none of the CPUs {within}; request CPUs from {cpus}")]
+    /// The request allows no CPU that a claim may have.
+    #[error("a claim within the CPUs {{{within}}} is impossible; request CPUs from {cpus}")]
     Elsewhere {
         /// The CPUs that the request allows.
         within: String,
-        /// The CPUs of the machine.
+        /// The CPUs that a claim may have.
         cpus: String,
     },
     /// There are too many claims.
