@@ -28,7 +28,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest time that each side waits for the other.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -118,8 +118,26 @@ fn name_in_use(address: &SocketAddr) -> String {
     }
 }
 
+/// Reads from a socket until a time, whatever signals the thread receives, and however slowly the
+/// peer writes.
+struct TimedReader<'a> {
+    socket: &'a UnixStream,
+    until: Instant,
+}
+
+impl Read for TimedReader<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_read_timeout(Some(left))?;
+        self.socket.read(bytes)
+    }
+}
+
 fn serve(client: UnixStream) -> io::Result<()> {
-    client.set_read_timeout(Some(TIMEOUT))?;
+    let timed = TimedReader { socket: &client, until: Instant::now() + TIMEOUT };
     client.set_write_timeout(Some(TIMEOUT))?;
     let mut answer = BufWriter::new(&client);
     let user = socket_peercred(&client)?.uid;
@@ -128,7 +146,7 @@ fn serve(client: UnixStream) -> io::Result<()> {
         return answer.flush();
     }
     let mut request = String::new();
-    BufReader::new((&client).take(REQUEST_BYTES_MAX)).read_line(&mut request)?;
+    BufReader::new(timed.take(REQUEST_BYTES_MAX)).read_line(&mut request)?;
     match answer_to(request.trim_end_matches('\n'), &mut answer)? {
         Ok(fit) => writeln!(answer, "ok {fit}")?,
         Err(why) => writeln!(answer, "error {why}")?,
@@ -205,10 +223,10 @@ pub fn control(pid: u32, verb: &str, pattern: &str) -> Result<(Vec<String>, usiz
         }
         _ => failed(source),
     };
-    socket.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
     socket.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
     (&socket).write_all(format!("{verb} {pattern}\n").as_bytes()).map_err(failed)?;
-    let mut answer = BufReader::new(&socket);
+    let until = Instant::now() + TIMEOUT;
+    let mut answer = BufReader::new(TimedReader { socket: &socket, until });
     let mut lines = Vec::new();
     // One line more than there are probes is the last one.
     for _ in 0..=PROBES_MAX {
