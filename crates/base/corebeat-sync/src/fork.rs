@@ -1,4 +1,6 @@
-//! Keeps shared memory and locked files out of children of fork.
+//! Keeps shared memory and locked files out of children of fork, and gives each child own state.
+//!
+//! [`KeptOut`] is for memory and files, [`PerProcess`] for values behind locks.
 //!
 //! A child inherits the mappings and the open files of its parent, and possibly code that continues
 //! to use them. A lock of a file (`flock`) belongs to the open file, so a child that outlives its
@@ -17,6 +19,8 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Memory and descriptors that children do not inherit.
@@ -141,6 +145,53 @@ fn replace(fd: RawFd) {
     }
 }
 
+/// A value that each process creates for itself. A child of fork does not use the value of its
+/// parent, because a thread that does not exist in the child may have held its lock. For the same
+/// reason no value is freed.
+#[derive(Debug)]
+pub struct PerProcess<T>(AtomicPtr<OfProcess<T>>);
+
+#[derive(Debug)]
+struct OfProcess<T> {
+    pid: u32,
+    value: T,
+}
+
+impl<T: Send + Sync + 'static> PerProcess<T> {
+    /// No process has a value yet.
+    pub const fn unset() -> Self {
+        PerProcess(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// The value of this process. The first call creates the value; in a child of fork `create`
+    /// receives the value of the parent, of which it must use no lock. If several threads create a
+    /// value at the same time, all of them receive the first one.
+    pub fn get(&self, create: impl Fn(Option<&T>) -> T) -> &'static T {
+        let pid = std::process::id();
+        // Acquire: pairs with the exchange below, so that the value is initialised.
+        let mut loaded = self.0.load(Ordering::Acquire);
+        loop {
+            // SAFETY: the pointer is null or refers to a value, and values are never freed.
+            let parent = match unsafe { loaded.as_ref() } {
+                Some(own) if own.pid == pid => return &own.value,
+                other => other,
+            };
+            let value = create(parent.map(|parent| &parent.value));
+            let new = Box::into_raw(Box::new(OfProcess { pid, value }));
+            // Release for threads that load the pointer; Acquire for the value of a faster thread.
+            match self.0.compare_exchange(loaded, new, Ordering::AcqRel, Ordering::Acquire) {
+                // SAFETY: never freed after this point.
+                Ok(_) => return unsafe { &(*new).value },
+                Err(other) => {
+                    // SAFETY: no other thread has read this pointer.
+                    drop(unsafe { Box::from_raw(new) });
+                    loaded = other;
+                }
+            }
+        }
+    }
+}
+
 #[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
@@ -181,6 +232,16 @@ mod tests {
         drop(kept);
         assert!(in_child(|| !is_event_counter(fd)));
         drop((peer, file));
+    }
+
+    #[test]
+    fn child_creates_its_own_value_even_if_the_value_of_the_parent_is_locked() {
+        static NUMBER: PerProcess<Mutex<u32>> = PerProcess::unset();
+        let number = || NUMBER.get(|parent| Mutex::new(if parent.is_some() { 2 } else { 1 }));
+        let held = number().lock().unwrap();
+        assert!(in_child(|| *number().lock().unwrap() == 2 && ptr::eq(number(), number())));
+        assert_eq!(*held, 1);
+        assert!(number().try_lock().is_err(), "the value of the parent is the same as before");
     }
 
     #[test]

@@ -25,7 +25,7 @@
 //! - [`asymmetric`]: fences for protocols with a frequent and a rare side.
 //! - `fault` (only under loom): weakens orderings and removes fences, by kind and place. A useful
 //!   model fails with such a planted fault.
-//! - [`fork`]: memory and files that children of fork do not inherit.
+//! - [`fork`]: memory, files and values that children of fork do not inherit.
 //! - [`quiet`]: threads in which the signal handlers of the program do not run.
 //! - [`wait`]: checks whether a task may wait at this point.
 //!

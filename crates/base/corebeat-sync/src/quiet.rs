@@ -23,11 +23,16 @@ pub fn spawn<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
+    start(|| Builder::new().name(name.into()).spawn(run))
+}
+
+/// Calls a function that starts a thread, which receives no signals as that of [`spawn`].
+pub fn start<T>(start: impl FnOnce() -> T) -> T {
     // A new thread inherits the signal mask of its creator.
     let before = block();
-    let thread = Builder::new().name(name.into()).spawn(run);
+    let started = start();
     restore(&before);
-    thread
+    started
 }
 
 /// Blocks signals in this thread, and returns the previous mask.

@@ -1,10 +1,11 @@
 //! The client: sends calls and waits for answers.
 
+use crate::deadline::Deadline;
 use crate::frame::{self, Filled, Frame, Reader};
 use crate::message::{self, Asked};
 use crate::{Error, socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown,
@@ -15,12 +16,6 @@ use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// Longest time that a client waits for the daemon. The daemon answers from memory, so a longer
-/// delay indicates a failure. A daemon that is this late itself assumes an overloaded host and
-/// undoes its changes.
-const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to the daemon, for one call at a time.
 ///
@@ -32,6 +27,8 @@ pub struct Connection {
     reader: Reader,
     pid: u32,
     is_stale: bool,
+    /// End of the present call; `None`: each call has a deadline of its own.
+    deadline: Option<Deadline>,
 }
 
 impl Connection {
@@ -39,13 +36,23 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Relative`] if `COREBEAT_SOCKET` is a relative path; [`Error::System`] if its socket
-    /// is not accessible or does not answer. Such sockets at the other paths are skipped.
+    /// is not accessible, or [`Error::TimedOut`] if it does not answer. Such sockets at the other
+    /// paths are skipped.
     pub fn open() -> Result<Option<Connection>, Error> {
+        let opened = Connection::open_until(Deadline::new())?;
+        Ok(opened.map(|connection| Connection { deadline: None, ..connection }))
+    }
+
+    /// Connects as [`open`](Connection::open) does, and sets the deadline of the next calls.
+    ///
+    /// # Errors
+    /// As [`open`](Connection::open).
+    pub fn open_until(deadline: Deadline) -> Result<Option<Connection>, Error> {
         for place in socket::places() {
             if place.is_given && !place.path.is_absolute() {
                 return Err(Error::Relative(place.path));
             }
-            match Connection::to(&place.path) {
+            match Connection::to_until(&place.path, deadline) {
                 Ok(Some(connection)) => return Ok(Some(connection)),
                 Err(e) if place.is_given => return Err(e),
                 _ => {}
@@ -57,22 +64,37 @@ impl Connection {
     /// Connects to the daemon at this path. Returns `None` if no daemon listens there.
     ///
     /// # Errors
-    /// [`Error::System`] if the socket is not accessible or does not answer.
+    /// [`Error::System`] if the socket is not accessible; [`Error::TimedOut`] if it does not
+    /// answer.
     pub fn to(path: &Path) -> Result<Option<Connection>, Error> {
-        let failed = |e: Errno| Error::system(format!("connect to {}", path.display()), e);
+        let opened = Connection::to_until(path, Deadline::new())?;
+        Ok(opened.map(|connection| Connection { deadline: None, ..connection }))
+    }
+
+    /// Connects as [`to`](Connection::to) does, and sets the deadline of the next calls.
+    ///
+    /// # Errors
+    /// As [`to`](Connection::to).
+    pub fn to_until(path: &Path, deadline: Deadline) -> Result<Option<Connection>, Error> {
+        let failed =
+            |e: Errno| Error::system(format!("connect to the daemon at {}", path.display()), e);
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
         let socket = socket.map_err(failed)?;
-        set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT)).map_err(failed)?;
-        set_socket_timeout(&socket, Timeout::Send, Some(TIMEOUT)).map_err(failed)?;
-        match rustix::io::retry_on_intr(|| connect(&socket, &address)) {
-            Ok(()) => {}
-            Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR) => return Ok(None),
-            // The daemon does not accept connections.
-            Err(Errno::AGAIN) => return Err(failed(Errno::TIMEDOUT)),
-            Err(e) => return Err(failed(e)),
+        loop {
+            // Limits the wait for a daemon that does not accept connections.
+            set_socket_timeout(&socket, Timeout::Send, Some(deadline.left()?)).map_err(failed)?;
+            match connect(&socket, &address) {
+                Ok(()) => break,
+                Err(Errno::INTR) => {}
+                Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR) => return Ok(None),
+                Err(Errno::AGAIN) => return Err(Error::TimedOut),
+                Err(e) => return Err(failed(e)),
+            }
         }
+        // From now on only `Deadline::wait` waits.
+        ioctl_fionbio(&socket, true).map_err(failed)?;
         let path = path.to_owned();
         Ok(Some(Connection {
             path,
@@ -80,30 +102,39 @@ impl Connection {
             reader: Reader::new(),
             pid: std::process::id(),
             is_stale: false,
+            deadline: Some(deadline),
         }))
     }
 
-    /// Another connection to the same daemon.
+    /// Sets the deadline of all calls until this function is called again.
+    pub fn set_deadline(&mut self, deadline: Deadline) {
+        self.deadline = Some(deadline);
+    }
+
+    /// Another connection to the same daemon, with the same deadline.
     ///
     /// # Errors
     /// As [`Connection::to`], and [`Error::Closed`] if the daemon has ended.
     pub fn another(&self) -> Result<Connection, Error> {
-        Connection::to(&self.path)?.ok_or(Error::Closed)
+        let other = Connection::to_until(&self.path, self.deadline.unwrap_or_else(Deadline::new))?;
+        other.ok_or(Error::Closed).map(|other| Connection { deadline: self.deadline, ..other })
     }
 
     /// Calls a method by its full name. Waits for the answer and its descriptors.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the daemon refuses; the connection stays usable. After any other error
-    /// the connection is closed, and a call that the daemon has not read by then is not executed.
+    /// [`Error::Refused`] if the daemon refuses; the connection stays usable. [`Error::TimedOut`]
+    /// if the daemon does not answer. After any error but a refusal the connection is closed, and a
+    /// call that the daemon has not read by then is not executed.
     pub fn call<P: Serialize, R: DeserializeOwned>(
         &mut self,
         method: &str,
         parameters: &P,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(R, Vec<OwnedFd>), Error> {
-        self.ask(&Asked { method, parameters, more: false }, fds)?;
-        let frame = self.answer()?;
+        let deadline = self.deadline.unwrap_or_else(Deadline::new);
+        self.ask(&Asked { method, parameters, more: false }, fds, deadline)?;
+        let frame = self.answer(deadline)?;
         let (answer, _) = message::read_answer(&frame.text)
             .inspect_err(|e| self.is_stale |= !matches!(e, Error::Refused(_)))?;
         Ok((answer, frame.fds))
@@ -119,8 +150,9 @@ impl Connection {
         method: &str,
         parameters: &P,
     ) -> Result<(R, Watch<R>), Error> {
-        self.ask(&Asked { method, parameters, more: true }, &[])?;
-        let first = self.answer()?;
+        let deadline = self.deadline.unwrap_or_else(Deadline::new);
+        self.ask(&Asked { method, parameters, more: true }, &[], deadline)?;
+        let first = self.answer(deadline)?;
         let mut watch = Watch { connection: self, answers: PhantomData };
         Ok((watch.read(&first)?, watch))
     }
@@ -134,14 +166,17 @@ impl Connection {
         &mut self,
         asked: &Asked<'_, P>,
         fds: &[BorrowedFd<'_>],
+        deadline: Deadline,
     ) -> Result<(), Error> {
         if self.is_unusable() {
             return Err(Error::Stale);
         }
+        // An earlier wait may have taken all of the time.
+        deadline.left()?;
         let mut text = message::write(asked)?;
         frame::check(&text, fds.len())?;
         text.push(0);
-        match self.send(&text, fds) {
+        match self.send(&text, fds, deadline) {
             // A peer that hangs up may have sent its reason, which is still read.
             Ok(()) | Err(Error::Closed) => Ok(()),
             Err(e) => {
@@ -151,24 +186,23 @@ impl Connection {
         }
     }
 
-    fn send(&self, text: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Error> {
+    fn send(&self, text: &[u8], fds: &[BorrowedFd<'_>], deadline: Deadline) -> Result<(), Error> {
         let mut sent = 0;
         while sent < text.len() {
             // Descriptors are sent with the first byte.
             let fds = if sent == 0 { fds } else { &[] };
-            sent += frame::send(self.as_fd(), &text[sent..], fds).map_err(|e| match e {
-                Errno::PIPE | Errno::CONNRESET => Error::Closed,
-                Errno::AGAIN => {
-                    Error::system("send to the daemon (is it stopped?)", Errno::TIMEDOUT)
-                }
-                e => Error::system("send to the daemon", e),
-            })?;
+            match frame::send(self.as_fd(), &text[sent..], fds) {
+                Ok(bytes) => sent += bytes,
+                Err(Errno::AGAIN) => deadline.wait(self.as_fd(), PollFlags::OUT)?,
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(Error::Closed),
+                Err(e) => return Err(Error::system("send to the daemon", e)),
+            }
         }
         Ok(())
     }
 
-    fn answer(&mut self) -> Result<Frame, Error> {
-        let answer = self.receive();
+    fn answer(&mut self, deadline: Deadline) -> Result<Frame, Error> {
+        let answer = self.receive(deadline);
         if answer.is_err() {
             self.is_stale = true;
             // After a timeout the connection is closed, so that a stopped daemon does not execute
@@ -178,7 +212,7 @@ impl Connection {
         answer
     }
 
-    fn receive(&mut self) -> Result<Frame, Error> {
+    fn receive(&mut self, deadline: Deadline) -> Result<Frame, Error> {
         loop {
             if let Some(frame) = self.reader.take()? {
                 return Ok(frame);
@@ -186,12 +220,7 @@ impl Connection {
             match self.reader.fill(self.socket.as_fd())? {
                 Filled::Some => {}
                 Filled::End => return Err(Error::Closed),
-                Filled::Nothing => {
-                    return Err(Error::system(
-                        "receive an answer of the daemon (is it stopped?)",
-                        Errno::TIMEDOUT,
-                    ));
-                }
+                Filled::Nothing => deadline.wait(self.as_fd(), PollFlags::IN)?,
             }
         }
     }

@@ -19,17 +19,23 @@ pub enum Error {
     /// pending.
     #[error(
         "the peer does not read its messages: {QUEUE_BYTES_MAX} bytes or {QUEUE_MESSAGES_MAX} \
-         messages are pending"
+         messages are pending; read them, or close the connection"
     )]
     Full,
     /// The input is not a valid message.
-    #[error("invalid message: {0}")]
+    #[error("a received message is invalid, {0}: use a client and a service of one version")]
     Garbled(String),
     /// The peer has closed the connection.
-    #[error("the peer has closed the connection")]
+    #[error("the peer has closed the connection: check whether it runs, and connect again")]
     Closed,
+    /// The daemon does not answer before the [`Deadline`](crate::Deadline).
+    #[error(
+        "the daemon does not answer within 2 s: if it is stopped, continue it (kill -CONT) or \
+         restart it"
+    )]
+    TimedOut,
     /// The connection is unusable after an earlier error, or it belongs to the parent process.
-    #[error("this connection is unusable: open another one")]
+    #[error("this connection has failed before or belongs to the parent process: open another one")]
     Stale,
     /// The peer has refused the call.
     #[error(transparent)]

@@ -52,11 +52,14 @@
 //!
 //! A message has at most [`MESSAGE_BYTES_MAX`] bytes and [`FDS_MAX`] descriptors. At most
 //! [`QUEUE_BYTES_MAX`] bytes and [`QUEUE_MESSAGES_MAX`] messages wait for a peer that does not
-//! read. A client waits for at most 2 s for an answer; no function of a client waits longer
-//! (`silent_service_is_reported`). Calls are answered in order, and the client of this crate
-//! sends a call only after it has received the preceding answer.
+//! read. A function of a client waits for at most 2 s (`silent_service_is_reported`), whatever
+//! signals the thread receives (`signals_do_not_extend_the_wait`); with a [`Deadline`], several
+//! calls together wait until then (`call_after_its_deadline_is_not_sent`). Calls are answered in
+//! order, and the client of this crate sends a call only after it has received the preceding
+//! answer.
 
 mod client;
+mod deadline;
 mod error;
 mod frame;
 pub mod host;
@@ -65,6 +68,7 @@ pub mod service;
 pub mod socket;
 
 pub use client::{Connection, Watch, is_closed};
+pub use deadline::Deadline;
 pub use error::Error;
 pub use frame::{
     FDS_MAX, Filled, Flushed, Frame, MESSAGE_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX,

@@ -52,28 +52,28 @@ impl Call {
 #[serde(tag = "error", content = "parameters")]
 pub enum Refusal {
     /// The object belongs to another user, or its mode does not permit the operation.
-    #[error("not allowed: {why}")]
+    #[error("{why}")]
     #[serde(rename = "io.corebeat.Host.NotAllowed")]
     NotAllowed {
         /// Advice for the user.
         why: String,
     },
     /// The group does not exist, or is not accessible.
-    #[error("no such group: {why}")]
+    #[error("{why}")]
     #[serde(rename = "io.corebeat.Host.NoSuchGroup")]
     NoSuchGroup {
         /// Advice for the user.
         why: String,
     },
     /// The process does not have this claim.
-    #[error("no such claim: {why}")]
+    #[error("{why}")]
     #[serde(rename = "io.corebeat.Host.NoSuchClaim")]
     NoSuchClaim {
         /// Advice for the user.
         why: String,
     },
     /// A limit is reached.
-    #[error("too many {what}: the limit is {limit}")]
+    #[error("the limit of {limit} {what} is reached: end some that are not needed")]
     #[serde(rename = "io.corebeat.Host.TooMany")]
     TooMany {
         /// The limited objects.
@@ -89,39 +89,39 @@ pub enum Refusal {
         why: String,
     },
     /// The service does not have the interface.
-    #[error("no such interface: {interface}")]
+    #[error("the service has no interface {interface}: use a client and a service of one version")]
     #[serde(rename = "org.varlink.service.InterfaceNotFound")]
     InterfaceNotFound {
         /// The interface.
         interface: String,
     },
     /// The interface does not have the method.
-    #[error("no such method: {method}")]
+    #[error("the service has no method {method}: use a client and a service of one version")]
     #[serde(rename = "org.varlink.service.MethodNotFound")]
     MethodNotFound {
         /// The method.
         method: String,
     },
     /// The service does not implement the method.
-    #[error("method not implemented: {method}")]
+    #[error("the service does not implement {method}: use a client and a service of one version")]
     #[serde(rename = "org.varlink.service.MethodNotImplemented")]
     MethodNotImplemented {
         /// The method.
         method: String,
     },
     /// A parameter is missing, unknown, or has the wrong type.
-    #[error("invalid parameter: {parameter}")]
+    #[error("a parameter of the call is invalid: {parameter}")]
     #[serde(rename = "org.varlink.service.InvalidParameter")]
     InvalidParameter {
         /// The parameter, and the reason.
         parameter: String,
     },
     /// The client may not call the method.
-    #[error("permission denied")]
+    #[error("the service does not permit this call: ask its user or root")]
     #[serde(rename = "org.varlink.service.PermissionDenied")]
     PermissionDenied {},
     /// The method has several answers and must be called with `more`.
-    #[error("the method must be called with more")]
+    #[error("the method has several answers: call it with \"more\"")]
     #[serde(rename = "org.varlink.service.ExpectedMore")]
     ExpectedMore {},
 }

@@ -1,12 +1,13 @@
 //! The client, with a service whose behaviour the test determines.
 
 use corebeat_wire::{
-    Connection, Error, Filled, Frame, MESSAGE_BYTES_MAX, Reader, Refusal, Writer, answer, host,
-    refuse,
+    Connection, Deadline, Error, Filled, Frame, MESSAGE_BYTES_MAX, Reader, Refusal, Writer, answer,
+    host, refuse,
 };
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::thread::JoinHandleExt;
 use std::thread::{self, JoinHandle};
 
 /// A service for one client, which answers each message with the result of a function.
@@ -72,7 +73,10 @@ fn connection_stays_usable_after_a_refusal() {
     for _ in 0..2 {
         let refused =
             connection.call::<_, host::Nothing>(host::STATUS, &host::Nothing {}, &[]).unwrap_err();
-        assert_eq!(refused.to_string(), "too many groups: the limit is 3");
+        assert_eq!(
+            refused.to_string(),
+            "the limit of 3 groups is reached: end some that are not needed"
+        );
         assert!(matches!(refused, Error::Refused(Refusal::TooMany { limit: 3, .. })));
     }
 }
@@ -162,16 +166,55 @@ fn silent_service_is_reported() {
     let _listener = UnixListener::bind(&path).unwrap();
     let connect = || Connection::to(&path).unwrap().unwrap();
     let nothing = host::Nothing {};
-    let is_late = |error: Error| {
-        let Error::System { source, .. } = &error else { panic!("{error}") };
-        assert_eq!(source.kind(), std::io::ErrorKind::TimedOut, "{error}");
-    };
+    let is_late = |error: Error| assert!(matches!(error, Error::TimedOut), "{error}");
     let mut connection = connect();
     is_late(connection.call::<_, host::Status>(host::STATUS, &nothing, &[]).unwrap_err());
     let again = connection.call::<_, host::Status>(host::STATUS, &nothing, &[]);
     assert!(matches!(again, Err(Error::Stale)));
     let watched = connect().watch::<_, host::ClaimChange>(host::WATCH_CLAIMS, &nothing);
     is_late(watched.unwrap_err());
+}
+
+#[test]
+fn call_after_its_deadline_is_not_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut connection = Connection::to(&path).unwrap().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    connection.set_deadline(Deadline::passed());
+    let nothing = host::Nothing {};
+    let late = connection.call::<_, host::Status>(host::STATUS, &nothing, &[]).unwrap_err();
+    assert!(matches!(late, Error::TimedOut), "{late}");
+    assert!(matches!(Connection::to_until(&path, Deadline::passed()), Err(Error::TimedOut)));
+    assert!(matches!(connection.another(), Err(Error::TimedOut)));
+    drop(connection);
+    let mut sent = Vec::new();
+    stream.read_to_end(&mut sent).unwrap();
+    assert!(sent.is_empty());
+}
+
+/// A profiler sends signals many times a second.
+#[test]
+fn signals_do_not_extend_the_wait() {
+    extern "C" fn ignore(_: libc::c_int) {}
+    let handler: extern "C" fn(libc::c_int) = ignore;
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let mut connection = Connection::to(&path).unwrap().unwrap();
+    let waits = thread::spawn(move || {
+        connection.call::<_, host::Status>(host::STATUS, &host::Nothing {}, &[]).unwrap_err()
+    });
+    while !waits.is_finished() {
+        // SAFETY: the thread has not been joined, so its ID is valid.
+        unsafe { libc::pthread_kill(waits.as_pthread_t(), libc::SIGUSR1) };
+        thread::yield_now();
+    }
+    let late = waits.join().unwrap();
+    assert!(matches!(late, Error::TimedOut), "{late}");
 }
 
 #[test]

@@ -50,9 +50,9 @@ typedef struct hrm {
 /* Attaches this thread to the group `gid` (a number of this user, from 0) as a producer, or as a
  * consumer if `consumer` is not 0. A thread can be a producer of one group at a time, until it
  * detaches or ends. After fork() the child must attach again; its beats before that are not
- * counted. If the daemon is stopped, hrm_attach, hrm_detach and the setters wait for it for at most
- * 2 s, plus the time for which other threads of the process wait for it. After a failure the hrm_t
- * is not attached, and heartbeat() on it does nothing.
+ * counted. If the daemon is stopped, hrm_attach, hrm_detach and the setters wait for at most 2 s,
+ * whatever the other threads of the process do, and so does the first getter after a failure. After
+ * a failure of hrm_attach the hrm_t is not attached, and heartbeat() on it does nothing.
  * Errors: EINVAL, EBUSY, ENOSPC, ETIMEDOUT, EIO, and those of system calls. */
 int hrm_attach(hrm_t *hrm, int gid, bool_t consumer);
 /* Leaves the group. The beats of this thread still count. Errors: EINVAL, EPERM. */

@@ -18,12 +18,18 @@
  * The functions that return int, except corebeat_claim_fd(), return 0 or an error number of
  * <errno.h>; corebeat_why() returns the reason. The numbers are the same with and without a daemon:
  *   EINVAL     an argument is invalid, or the claim is NULL; the claim is unchanged
- *   ENOSPC     the limit of claims is reached
+ *   EPERM      the claim belongs to the parent process: begin another claim in the child
+ *   ENOSPC     this process has 16 claims; or, with the daemon, its user has 128, or all users
+ *              have 512
  *   ETIMEDOUT  the daemon does not answer within 2 s: it may be stopped
  *   EIO        the daemon's answer is invalid
  * A failed system call returns its own number, such as EMFILE, or EACCES for a socket that this
  * user may not use. When the daemon has ended, the next call creates a new claim with its
- * successor or in this process. */
+ * successor or in this process.
+ *
+ * In a child of fork() an inherited claim has no CPUs, and its end has no effect. The child may
+ * begin claims of its own; without the daemon, these get the CPUs that no claim of the parent had
+ * at the fork, and parent and child do not detect each other's later requests. */
 #ifndef COREBEAT_INVASIVE_COMPUTING_H
 #define COREBEAT_INVASIVE_COMPUTING_H
 
@@ -47,17 +53,17 @@ enum corebeat_numa {
 int corebeat_claim_begin(corebeat_claim **claim);
 /* Requests CPUs until the claim has `max`. The call never waits: it grants what is free. If that is
  * less than `min`, other claims are requested to release CPUs, and corebeat_claim_poll() reports
- * when they have. Errors: EINVAL, ENOSPC, ETIMEDOUT, EIO. */
+ * when they have. Errors: EINVAL, EPERM, ENOSPC, ETIMEDOUT, EIO. */
 int corebeat_invade(corebeat_claim *claim, unsigned min, unsigned max, int numa);
-/* Releases CPUs until the claim has `keep`. Errors: EINVAL, ENOSPC, ETIMEDOUT, EIO. */
+/* Releases CPUs until the claim has `keep`. Errors: EINVAL, EPERM, ENOSPC, ETIMEDOUT, EIO. */
 int corebeat_retreat(corebeat_claim *claim, unsigned keep);
 /* Applies pending requests of the arbiter: releases requested CPUs and accepts granted ones. Sets
  * `changed`, unless it is NULL, to whether the claim has changed.
- * Errors: EINVAL, ENOSPC, ETIMEDOUT, EIO. */
+ * Errors: EINVAL, EPERM, ENOSPC, ETIMEDOUT, EIO. */
 int corebeat_claim_poll(corebeat_claim *claim, int *changed);
 /* Older name of corebeat_claim_poll(). */
 int corebeat_heed(corebeat_claim *claim, int *changed);
-/* Number of CPUs; 0 for NULL. The numbers of the first `len` CPUs are written to `cpus`, unless it is
+/* Number of CPUs; 0 for NULL and in a child of fork(). The numbers of the first `len` CPUs are written to `cpus`, unless it is
  * NULL. */
 size_t corebeat_claim_cpus(const corebeat_claim *claim, unsigned *cpus, size_t len);
 /* A descriptor that is readable (poll) when a request of the arbiter is pending; -1 for NULL. */

@@ -12,7 +12,8 @@ impl From<Error> for Why {
     fn from(error: Error) -> Why {
         let number = match &error {
             Error::InvalidArgument(ClaimError::NoSuchClaim(_)) => libc::ENOENT,
-            Error::InvalidArgument(ClaimError::TooMany) => libc::ENOSPC,
+            Error::TooMany { .. } => libc::ENOSPC,
+            Error::Forked => libc::EPERM,
             Error::InvalidArgument(_) => libc::EINVAL,
             Error::Daemon(why) => wire_number(why),
             Error::System { source, .. } => system_number(source),
@@ -30,7 +31,9 @@ impl From<Error> for Why {
 unsafe fn claim<'a>(claim: *mut corebeat_claim) -> Result<&'a mut Claim, Why> {
     // SAFETY: guaranteed by the caller.
     let claim = unsafe { claim.as_mut() };
-    claim.map(|claim| &mut claim.0).ok_or_else(|| Why::new(libc::EINVAL, "the claim is NULL"))
+    claim
+        .map(|claim| &mut claim.0)
+        .ok_or_else(|| Why::new(libc::EINVAL, "the claim is NULL: call corebeat_claim_begin first"))
 }
 
 /// See `invasive_computing.h`.
@@ -38,7 +41,10 @@ unsafe fn claim<'a>(claim: *mut corebeat_claim) -> Result<&'a mut Claim, Why> {
 pub unsafe extern "C" fn corebeat_claim_begin(claim: *mut *mut corebeat_claim) -> c_int {
     answer(|| {
         if claim.is_null() {
-            return Err(Why::new(libc::EINVAL, "the pointer for the claim is NULL"));
+            return Err(Why::new(
+                libc::EINVAL,
+                "the pointer for the claim is NULL: pass the address of a pointer",
+            ));
         }
         let made = Box::new(corebeat_claim(Claim::begin()?));
         // SAFETY: C passes a valid address for the pointer.

@@ -95,7 +95,10 @@ unsafe fn member<'a>(hrm: *const hrm_t) -> Result<&'a Member, Why> {
 /// `to` is null or valid for writes.
 unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Why> {
     if to.is_null() {
-        return Err(Why::new(libc::EINVAL, "the pointer for the result is NULL"));
+        return Err(Why::new(
+            libc::EINVAL,
+            "the pointer for the result is NULL: pass the address of a variable",
+        ));
     }
     // SAFETY: guaranteed by the caller.
     unsafe { to.write(value) };
@@ -107,7 +110,7 @@ unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Why> {
 pub unsafe extern "C" fn hrm_attach(hrm: *mut hrm_t, gid: c_int, consumer: c_int) -> c_int {
     answer(|| {
         if hrm.is_null() {
-            return Err(Why::new(libc::EINVAL, "the hrm_t is NULL"));
+            return Err(Why::new(libc::EINVAL, "the hrm_t is NULL: pass the address of an hrm_t"));
         }
         // SAFETY: C passes a readable `hrm_t` with arbitrary contents; the read is volatile,
         // because its bytes may be uninitialised.
@@ -126,7 +129,7 @@ pub unsafe extern "C" fn hrm_attach(hrm: *mut hrm_t, gid: c_int, consumer: c_int
         // SAFETY: C passes a writable `hrm_t`.
         unsafe { hrm.write(hrm_t { counter: null_mut(), inner: null_mut() }) };
         let number = u32::try_from(gid).map_err(|_| {
-            Why::new(libc::EINVAL, format!("invalid group {gid}: numbers start at 0"))
+            Why::new(libc::EINVAL, format!("invalid group {gid}: use a number from 0"))
         })?;
         let group = Group::new(number);
         let (counter, member) = match consumer {

@@ -68,6 +68,7 @@ pub(crate) fn wire_number(error: &corebeat_wire::Error) -> c_int {
             _ => libc::EIO,
         },
         Error::Relative(_) => libc::EINVAL,
+        Error::TimedOut => libc::ETIMEDOUT,
         Error::TooManyDescriptors => libc::EMFILE,
         Error::System { source, .. } => system_number(source),
         _ => libc::EIO,

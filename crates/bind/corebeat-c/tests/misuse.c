@@ -13,6 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Limit on the claims of a process. */
+#define CLAIMS_MAX 16
+
 static void *detach(void *hrm)
 {
 	return (void *)(intptr_t)hrm_detach(hrm);
@@ -91,6 +94,25 @@ int main(void)
 	EXPECT(corebeat_claim_poll(claim, NULL) == 0 && corebeat_heed(claim, NULL) == 0);
 	EXPECT(corebeat_retreat(claim, 0) == 0);
 	EXPECT(corebeat_claim_cpus(claim, NULL, 0) == 1 && corebeat_claim_cpus(NULL, cpus, 4) == 0);
+	/* The same limit with and without a daemon. */
+	corebeat_claim *more[CLAIMS_MAX] = {NULL};
+	for (int begun = 1; begun < CLAIMS_MAX; begun++)
+		EXPECT(corebeat_claim_begin(&more[begun]) == 0);
+	EXPECT(corebeat_claim_begin(&more[0]) == ENOSPC && strstr(corebeat_why(), "limit of 16"));
+	for (int begun = 1; begun < CLAIMS_MAX; begun++)
+		corebeat_claim_end(more[begun]);
+	child = fork();
+	if (child == 0) {
+		int failed = corebeat_claim_cpus(claim, NULL, 0) != 0 ||
+			     corebeat_invade(claim, 1, 1, COREBEAT_ANY) != EPERM ||
+			     corebeat_retreat(claim, 1) != EPERM ||
+			     corebeat_claim_poll(claim, NULL) != EPERM;
+		corebeat_claim_end(claim);
+		failed |= corebeat_claim_begin(&claim) != 0;
+		_exit(failed);
+	}
+	EXPECT(waitpid(child, &status, 0) == child && status == 0);
+	EXPECT(corebeat_claim_cpus(claim, NULL, 0) == 1);
 	corebeat_claim_end(claim);
 	corebeat_claim_end(NULL);
 	printf("the header is correct\n");

@@ -3,7 +3,7 @@
 use crate::local::LocalClaim;
 use crate::{Ask, Error, Numa, Retreat};
 use corebeat_machine::{CpuId, CpuSet};
-use corebeat_wire::{Connection, Watch, host};
+use corebeat_wire::{Connection, Deadline, Watch, host};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -18,8 +18,11 @@ pub(crate) enum ArbiterConnection {
 
 impl ArbiterConnection {
     /// Creates a claim.
-    pub(crate) fn begin(ask: &Ask) -> Result<(ArbiterConnection, Vec<CpuId>), Error> {
-        let Some(mut calls) = Connection::open()? else {
+    pub(crate) fn begin(
+        ask: &Ask,
+        deadline: Deadline,
+    ) -> Result<(ArbiterConnection, Vec<CpuId>), Error> {
+        let Some(mut calls) = Connection::open_until(deadline)? else {
             let (local, cpus) = LocalClaim::begin(ask)?;
             return Ok((ArbiterConnection::LocalClaim(local), cpus));
         };
@@ -29,6 +32,13 @@ impl ArbiterConnection {
         let (host::Invaded { claim, cpus }, _) =
             calls.call(host::INVADE, &to_wire(None, ask), &[])?;
         Ok((ArbiterConnection::Daemon { calls, changes: Box::new(changes), claim }, list(cpus)))
+    }
+
+    /// Sets the deadline of the next calls.
+    pub(crate) fn set_deadline(&mut self, deadline: Deadline) {
+        if let ArbiterConnection::Daemon { calls, .. } = self {
+            calls.set_deadline(deadline);
+        }
     }
 
     pub(crate) fn invade(&mut self, ask: &Ask) -> Result<Vec<CpuId>, Error> {
@@ -84,6 +94,7 @@ impl ArbiterConnection {
 
 impl Drop for ArbiterConnection {
     fn drop(&mut self) {
+        self.set_deadline(Deadline::new());
         if let ArbiterConnection::Daemon { calls, claim, .. } = self {
             // A claim without CPUs has ended. If the daemon has ended, so has the claim.
             let nothing = host::Retreat { claim: *claim, to: Some(0), cpus: None };

@@ -1,17 +1,31 @@
 //! Errors of claims.
 
 use corebeat_policy::claims::ClaimError;
+use corebeat_wire::Refusal;
+use std::borrow::Cow;
 
 /// An error of a claim.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A child of fork used a claim of its parent.
+    #[error("this claim belongs to the parent process: begin another claim in the child")]
+    Forked,
+    /// The process has [`CLAIMS_MAX`](crate::CLAIMS_MAX) claims; or its user, or all users, have
+    /// reached a limit of the daemon.
+    #[error("the limit of {limit} {what} is reached: end a claim first")]
+    TooMany {
+        /// The claims that are counted.
+        what: Cow<'static, str>,
+        /// The limit.
+        limit: usize,
+    },
     /// An argument is invalid.
     #[error(transparent)]
-    InvalidArgument(#[from] ClaimError),
+    InvalidArgument(ClaimError),
     /// The daemon refused, or does not answer.
     #[error(transparent)]
-    Daemon(#[from] corebeat_wire::Error),
+    Daemon(corebeat_wire::Error),
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
@@ -20,6 +34,27 @@ pub enum Error {
         /// Error of the system.
         source: std::io::Error,
     },
+}
+
+impl From<ClaimError> for Error {
+    fn from(why: ClaimError) -> Error {
+        match why {
+            ClaimError::TooMany { what, limit } => Error::TooMany { what: what.into(), limit },
+            why => Error::InvalidArgument(why),
+        }
+    }
+}
+
+impl From<corebeat_wire::Error> for Error {
+    fn from(why: corebeat_wire::Error) -> Error {
+        match why {
+            corebeat_wire::Error::Refused(Refusal::TooMany { what, limit }) => Error::TooMany {
+                what: what.into(),
+                limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            },
+            why => Error::Daemon(why),
+        }
+    }
 }
 
 impl Error {

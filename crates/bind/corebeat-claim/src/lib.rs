@@ -41,39 +41,51 @@
 //! # Invariants
 //!
 //! 1. No CPU belongs to two claims, in one process or, with a daemon, on the host
-//!    (`claims_of_a_process_share_its_cpus`).
+//!    (`claims_of_a_process_share_its_cpus`). A child of fork neither has nor distributes CPUs of
+//!    its parent (`child_of_fork_has_and_grants_no_cpu_of_its_parent`).
 //! 2. A claim that has a CPU keeps at least one until it is dropped (`retreat_to_zero_keeps_one`).
 //! 3. A claim ends with its program, whatever the cause: the daemon detects the end of the
 //!    connection.
 //!
 //! # Failure
 //!
-//! [`Error`] states what the user can do. A call waits for at most 2 s for each of its messages to
-//! the daemon, and returns an error if the daemon is stopped: two messages create a claim, one
-//! does everything else (`no_call_waits_for_ever_for_a_stopped_daemon`). When the daemon ends, its
-//! claims end. The next call creates a new claim, either with the daemon's successor or in this
-//! process. The program must call [`Claim::on_change`] again.
+//! [`Error`] states what the user can do. A call waits for the daemon for at most 2 s, and returns
+//! an error if the daemon is stopped (`no_call_waits_for_ever_for_a_stopped_daemon`). When the
+//! daemon ends, its claims end. The next call creates a new claim, either with the daemon's
+//! successor or in this process. The program must call [`Claim::on_change`] again.
 //!
 //! # Limits
 //!
-//! A claim belongs to the process that created it, not to its children. A claim does not move
-//! threads: call [`pin`], or use the means of the runtime (for OpenMP: `invasive_computing.h` of
-//! corebeat-c).
+//! A process has at most [`CLAIMS_MAX`] claims; the daemon has further limits for a user and for
+//! the host ([`Error::TooMany`]).
+//!
+//! A claim belongs to the process that created it. In a child of fork an inherited claim has no
+//! CPUs, its calls return [`Error::Forked`], and its drop has no effect. A child may begin claims
+//! of its own. Without a daemon the child then distributes the CPUs that no claim of its parent had
+//! at the fork, and parent and child do not detect each other's later requests: a program whose
+//! processes claim CPUs needs the daemon.
+//!
+//! A claim does not move threads: call [`pin`], or use the means of the runtime (for OpenMP:
+//! `invasive_computing.h` of corebeat-c).
 
 mod arbiter;
 mod error;
 mod local;
 
-pub use corebeat_policy::claims::{Ask, ClaimError, Numa, Retreat};
+pub use corebeat_machine::{CpuId, CpuSet};
+pub use corebeat_policy::claims::{
+    Ask, CLAIMS_PER_OWNER_MAX as CLAIMS_MAX, ClaimError, Numa, Retreat,
+};
 pub use error::Error;
 
 use arbiter::ArbiterConnection;
-use corebeat_machine::{CpuId, CpuSet};
+use corebeat_sync::fork::PerProcess;
 use corebeat_sync::quiet;
+use corebeat_wire::Deadline;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Exclusive CPUs of this program, until it releases them or drops the claim.
 #[derive(Debug)]
@@ -82,27 +94,48 @@ pub struct Claim {
     /// In ascending order.
     cpus: Vec<CpuId>,
     listener: Option<Listener>,
+    /// The process that created the claim.
+    pid: u32,
 }
 
 impl Claim {
     /// A claim with one CPU, as in the paper, or without CPUs if none is free.
     ///
     /// # Errors
-    /// [`Error::Daemon`] if a daemon refuses or does not answer; [`Error::System`].
+    /// [`Error::TooMany`] claims; [`Error::Daemon`] if a daemon refuses or does not answer;
+    /// [`Error::System`].
     pub fn begin() -> Result<Claim, Error> {
-        let (arbiter, cpus) = ArbiterConnection::begin(&confined(Ask::new(1, 1)))?;
-        Ok(Claim { arbiter, cpus, listener: None })
+        let ask = confined(Ask::new(1, 1))?;
+        let (arbiter, cpus) = ArbiterConnection::begin(&ask, Deadline::new())?;
+        Ok(Claim { arbiter, cpus, listener: None, pid: std::process::id() })
+    }
+
+    /// Whether the claim belongs to a parent process.
+    fn is_forked(&self) -> bool {
+        self.pid != std::process::id()
+    }
+
+    /// Begins a call of the arbiter.
+    fn begin_call(&mut self) -> Result<Deadline, Error> {
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
+        let deadline = Deadline::new();
+        self.arbiter.set_deadline(deadline);
+        Ok(deadline)
     }
 
     /// Requests a total number of CPUs under some constraints. Returns the CPUs of the claim, which
     /// may be fewer; [`poll`](Claim::poll) may add further ones later.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] or [`Error::Daemon`]; the claim is unchanged.
+    /// [`Error::InvalidArgument`], [`Error::Daemon`] or [`Error::Forked`]; the claim is unchanged.
+    /// If the daemon has ended, also the errors of [`begin`](Claim::begin).
     pub fn invade(&mut self, ask: Ask) -> Result<&[CpuId], Error> {
-        let ask = confined(ask);
+        let deadline = self.begin_call()?;
+        let ask = confined(ask)?;
         match self.arbiter.invade(&ask) {
-            Err(why) if why.is_end_of_daemon() => self.renew(&ask)?,
+            Err(why) if why.is_end_of_daemon() => self.renew(&ask, deadline)?,
             invaded => self.cpus = invaded?,
         }
         Ok(&self.cpus)
@@ -114,9 +147,10 @@ impl Claim {
     /// # Errors
     /// As [`invade`](Claim::invade).
     pub fn retreat(&mut self, what: Retreat) -> Result<&[CpuId], Error> {
+        let deadline = self.begin_call()?;
         match self.arbiter.retreat(what.clone()) {
             Err(why) if why.is_end_of_daemon() => {
-                self.renew(&self.present_ask())?;
+                self.renew(&self.present_ask()?, deadline)?;
                 self.cpus = self.arbiter.retreat(what)?;
             }
             retreated => self.cpus = retreated?,
@@ -130,11 +164,12 @@ impl Claim {
     /// # Errors
     /// As [`invade`](Claim::invade).
     pub fn poll(&mut self) -> Result<bool, Error> {
+        let deadline = self.begin_call()?;
         // After a failure no further requests arrive, and the listener stays silent.
         let polled = match self.arbiter.poll() {
             Err(why) if why.is_end_of_daemon() => {
                 let before = self.cpus.clone();
-                self.renew(&self.present_ask())?;
+                self.renew(&self.present_ask()?, deadline)?;
                 return Ok(self.cpus != before);
             }
             polled => polled?,
@@ -149,25 +184,25 @@ impl Claim {
     }
 
     /// Creates a new claim after the daemon has ended, with its successor or in this process.
-    fn renew(&mut self, ask: &Ask) -> Result<(), Error> {
+    fn renew(&mut self, ask: &Ask, deadline: Deadline) -> Result<(), Error> {
         // The listener waits for requests of the ended claim.
         self.listener = None;
-        (self.arbiter, self.cpus) = ArbiterConnection::begin(ask)?;
+        (self.arbiter, self.cpus) = ArbiterConnection::begin(ask, deadline)?;
         Ok(())
     }
 
     /// The request that describes the present CPUs of the claim.
-    fn present_ask(&self) -> Ask {
+    fn present_ask(&self) -> Result<Ask, Error> {
         let own: CpuSet = self.cpus.iter().copied().collect();
         match own.len() as u32 {
             0 => confined(Ask::new(1, 1)),
-            count => Ask { within: Some(own), ..Ask::new(1, count) },
+            count => Ok(Ask { within: Some(own), ..Ask::new(1, count) }),
         }
     }
 
-    /// The CPUs, in ascending order.
+    /// The CPUs, in ascending order. None in a child of fork.
     pub fn cpus(&self) -> &[CpuId] {
-        &self.cpus
+        if self.is_forked() { &[] } else { &self.cpus }
     }
 
     /// Calls a function on a separate thread, which receives no signals, when a request of the
@@ -175,11 +210,25 @@ impl Claim {
     /// an earlier one. A running call continues when the claim is dropped.
     ///
     /// # Errors
-    /// [`Error::System`] if the thread cannot be started or no descriptor is left.
+    /// [`Error::System`] if the thread cannot be started or no descriptor is left;
+    /// [`Error::Forked`].
     pub fn on_change(&mut self, call: impl FnMut() + Send + 'static) -> Result<(), Error> {
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
         self.listener = None;
         self.listener = Some(Listener::new(self.as_fd(), call)?);
         Ok(())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            // The thread is one of the parent; it may have held the lock at the fork, and its
+            // descriptor is shared with the parent.
+            std::mem::forget(self.listener.take());
+        }
     }
 }
 
@@ -209,25 +258,27 @@ pub fn pin(cpu: CpuId) -> Result<(), Error> {
 }
 
 /// The request, restricted to the CPUs that this process may use.
-fn confined(ask: Ask) -> Ask {
+fn confined(ask: Ask) -> Result<Ask, Error> {
     // The CPUs before the first claim: threads are pinned afterwards.
-    static ALLOWED: OnceLock<Option<CpuSet>> = OnceLock::new();
-    let allowed = ALLOWED.get_or_init(|| {
-        let mask = sched_getaffinity(None).ok()?;
-        Some(
-            (0..Mask::MAX_CPU)
-                .filter(|&cpu| mask.is_set(cpu))
-                .map(|cpu| CpuId(cpu as u32))
-                .collect(),
-        )
-    });
-    let within = match (ask.within, allowed) {
-        (Some(within), Some(allowed)) => {
-            Some(within.iter().filter(|&cpu| allowed.contains(cpu)).collect())
+    static ALLOWED: PerProcess<Option<CpuSet>> = PerProcess::unset();
+    let allowed = ALLOWED.get(|of_parent| {
+        if let Some(of_parent) = of_parent {
+            return of_parent.clone();
         }
-        (within, allowed) => within.or_else(|| allowed.clone()),
+        let mask = sched_getaffinity(None).ok()?;
+        let is_set = |cpu: &usize| mask.is_set(*cpu);
+        Some((0..Mask::MAX_CPU).filter(is_set).map(|cpu| CpuId(cpu as u32)).collect())
+    });
+    let Some(allowed) = allowed else { return Ok(ask) };
+    let within: CpuSet = match &ask.within {
+        Some(within) => within.iter().filter(|&cpu| allowed.contains(cpu)).collect(),
+        None => allowed.clone(),
     };
-    Ask { within, ..ask }
+    if within.is_empty() {
+        let (within, cpus) = (ask.within.unwrap_or_default().to_string(), allowed.to_string());
+        return Err(ClaimError::Elsewhere { within, cpus }.into());
+    }
+    Ok(Ask { within: Some(within), ..ask })
 }
 
 /// A thread that calls a function when a request is pending.

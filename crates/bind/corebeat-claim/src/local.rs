@@ -2,16 +2,27 @@
 
 use crate::arbiter::{event, signal};
 use crate::{Ask, Error, Retreat};
-use corebeat_machine::CpuId;
+use corebeat_machine::{CPU_MAX, CpuId, CpuSet};
 use corebeat_policy::claims::{ClaimId, Claims, Outcome};
+use corebeat_sync::fork::PerProcess;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// All claims of this process. They have the same owner, because the process is the only one.
-static STATE: Mutex<Option<State>> = Mutex::new(None);
+/// All claims of this process.
+static ARBITER: PerProcess<Arbiter> = PerProcess::unset();
+/// Owner of the claims of this process, which is the only one.
 const OWNER: u64 = 0;
+/// Owner of the CPUs that the parent had at the fork. This claim never releases a CPU.
+const PARENT: u64 = 1;
+
+struct Arbiter {
+    state: Mutex<State>,
+    /// The claimed CPUs as bits, which a child of fork reads without the lock.
+    claimed: [AtomicU64; CPU_MAX as usize / 64],
+}
 
 struct State {
     claims: Claims,
@@ -35,23 +46,57 @@ impl State {
     }
 }
 
-/// Calls a function with the state, which is created by the first call.
-fn with_state<T>(f: impl FnOnce(&mut State) -> T) -> T {
-    let mut state: MutexGuard<'_, Option<State>> =
-        STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    f(state.get_or_insert_with(|| {
+impl Arbiter {
+    /// Without claims, except those of the parent.
+    fn new(parent: Option<&Arbiter>) -> Arbiter {
         let mut claims = Claims::new(corebeat_topology::topology());
         // No other program takes part, so no CPU is reserved for programs without claims.
         claims.unclaimed_min = 0;
-        State { claims, events: BTreeMap::new() }
-    }))
+        let of_parent: CpuSet = parent.iter().flat_map(|parent| parent.claimed()).collect();
+        if let Ok(count @ 1..) = u32::try_from(of_parent.len()) {
+            let all = Ask { within: Some(of_parent), ..Ask::new(count, count) };
+            // Cannot fail: the CPUs are those of this machine.
+            let _ = claims.invade(None, PARENT, all);
+        }
+        let arbiter = Arbiter {
+            state: Mutex::new(State { claims, events: BTreeMap::new() }),
+            claimed: [const { AtomicU64::new(0) }; _],
+        };
+        arbiter.with_state(|_| {});
+        arbiter
+    }
+
+    /// The CPUs that were claimed after the last call.
+    fn claimed(&self) -> impl Iterator<Item = CpuId> {
+        let is_claimed = |cpu: &u32| {
+            // Relaxed: read only after a fork, when no other thread writes.
+            self.claimed[*cpu as usize / 64].load(Ordering::Relaxed) >> (cpu % 64) & 1 == 1
+        };
+        (0..CPU_MAX).filter(is_claimed).map(CpuId)
+    }
+
+    fn with_state<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = f(&mut state);
+        let mut words = [0u64; CPU_MAX as usize / 64];
+        for cpu in state.claims.list().flat_map(|(_, _, cpus)| cpus.iter().collect::<Vec<_>>()) {
+            words[cpu.0 as usize / 64] |= 1 << (cpu.0 % 64);
+        }
+        // Relaxed: as in `claimed`. The lock orders the writers.
+        self.claimed.iter().zip(words).for_each(|(kept, word)| kept.store(word, Ordering::Relaxed));
+        result
+    }
+}
+
+/// Calls a function with the state of this process.
+fn with_state<T>(f: impl FnOnce(&mut State) -> T) -> T {
+    ARBITER.get(Arbiter::new).with_state(f)
 }
 
 /// A claim of this process.
 #[derive(Debug)]
 pub(crate) struct LocalClaim {
-    /// The process that created the claim. A child of fork has a copy of the state, whose lock may
-    /// be held.
+    /// The process that created the claim. In a child of fork another claim may have the same ID.
     pid: u32,
     id: ClaimId,
     event_fd: Arc<OwnedFd>,

@@ -1,8 +1,8 @@
 //! Claims without a daemon. Claims with a daemon are tested in `daemon.rs` and in corebeat-daemon.
 
-use corebeat_claim::{Ask, Claim, Error, Retreat, pin};
-use corebeat_machine::{CpuId, CpuSet};
+use corebeat_claim::{Ask, CLAIMS_MAX, Claim, CpuId, CpuSet, Error, Retreat, pin};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::mem::ManuallyDrop;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 /// Serializes the tests, because all claims of a process share its CPUs. No daemon is used.
@@ -64,6 +64,69 @@ fn claims_of_a_process_share_its_cpus() {
     assert_eq!(first.cpus().len(), cpus());
 }
 
+/// Returns whether this is true in a child of fork.
+fn in_child(check: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child uses only functions that glibc supports after fork, including its
+    // allocator, and exits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // A child that waits for ever is killed.
+        // SAFETY: without preconditions.
+        unsafe { libc::alarm(60) };
+        let code = i32::from(!check());
+        // SAFETY: exits without the handlers that the parent has registered.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = -1;
+    // SAFETY: waits only for this child and writes the status.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    status == 0
+}
+
+#[test]
+fn child_of_fork_has_and_grants_no_cpu_of_its_parent() {
+    let _alone = alone();
+    let (sender, calls) = mpsc::channel();
+    let mut inherited = ManuallyDrop::new(Claim::begin().unwrap());
+    inherited.on_change(move || sender.send(()).unwrap()).unwrap();
+    let own = inherited.cpus().to_vec();
+    assert!(in_child(|| {
+        let forked = |result: Result<(), Error>| matches!(result, Err(Error::Forked));
+        let is_inert = inherited.cpus().is_empty()
+            && forked(inherited.invade(Ask::new(1, 1)).map(|_| ()))
+            && forked(inherited.retreat(Retreat::To(1)).map(|_| ()))
+            && forked(inherited.poll().map(|_| ()))
+            && forked(inherited.on_change(|| {}));
+        let mut first = Claim::begin().unwrap();
+        // Must not end the first claim of the child, which may have the same ID.
+        // SAFETY: the child does not use the value any more.
+        unsafe { ManuallyDrop::drop(&mut inherited) };
+        let is_disjoint = |claim: &Claim| claim.cpus().iter().all(|cpu| !own.contains(cpu));
+        first.invade(Ask::new(1, 10_000)).unwrap();
+        let free = cpus() - own.len();
+        // A child of the child has neither the CPUs of its parent nor of the parent's parent.
+        let has_grandchild_none = in_child(|| Claim::begin().unwrap().cpus().is_empty());
+        is_inert && is_disjoint(&first) && first.cpus().len() == free && has_grandchild_none
+    }));
+    let mut claim = ManuallyDrop::into_inner(inherited);
+    assert_eq!(claim.cpus(), own);
+    assert_eq!(claim.invade(Ask::new(1, 10_000)).unwrap().len(), cpus());
+    if cpus() > 1 {
+        let _second = Claim::begin().unwrap();
+        calls.recv().expect("the child has not ended the listener of its parent");
+    }
+}
+
+#[test]
+fn claims_of_a_process_have_a_limit() {
+    let _alone = alone();
+    let claims: Vec<Claim> = (0..CLAIMS_MAX).map(|_| Claim::begin().unwrap()).collect();
+    let limit = Claim::begin().unwrap_err();
+    assert!(matches!(limit, Error::TooMany { limit: CLAIMS_MAX, .. }), "{limit}");
+    drop(claims);
+    Claim::begin().unwrap();
+}
+
 #[test]
 fn listener_is_called_once_per_poll() {
     let _alone = alone();
@@ -92,6 +155,9 @@ fn invalid_request_is_refused_and_changes_nothing() {
     let _alone = alone();
     let mut claim = Claim::begin().unwrap();
     let elsewhere: CpuSet = [CpuId(8000)].into_iter().collect();
+    let refused = claim.invade(Ask { within: Some(elsewhere.clone()), ..Ask::new(1, 1) });
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.starts_with("a claim within the CPUs {8000} is impossible"), "{refused}");
     for ask in [Ask::new(0, 0), Ask::new(3, 2), Ask { within: Some(elsewhere), ..Ask::new(1, 1) }] {
         assert!(matches!(claim.invade(ask), Err(Error::InvalidArgument(_))));
         assert_eq!(claim.cpus().len(), 1);

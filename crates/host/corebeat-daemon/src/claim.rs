@@ -3,12 +3,10 @@
 //! [`corebeat_policy::claims`] assigns the CPUs. This module has the identities of the clients and
 //! the time.
 
-use crate::limit::{CLAIMS_PER_PROCESS_MAX, CLAIMS_PER_USER_MAX, SHRINK_NS};
+use crate::limit::{CLAIMS_PER_USER_MAX, SHRINK_NS};
 use corebeat_heartbeat::Peer;
 use corebeat_machine::{CPU_MAX, CpuId, CpuSet, Topology};
-use corebeat_policy::claims::{
-    Ask, CLAIMS_MAX, ClaimError, ClaimId, Claims, Numa, Outcome, Retreat,
-};
+use corebeat_policy::claims::{Ask, ClaimError, ClaimId, Claims, Numa, Outcome, Retreat};
 use corebeat_wire::{Refusal, host};
 use std::collections::BTreeMap;
 
@@ -51,15 +49,11 @@ impl ClaimTable {
     ) -> Result<host::Invaded, Refusal> {
         let owner = u64::from(peer.pid);
         if asked.claim.is_none() {
-            let of_process = self.claims.owners().filter(|(_, o)| *o == owner).count();
             let of_user =
                 self.claims.owners().filter(|(_, o)| self.users.get(o) == Some(&peer.uid)).count();
-            let limits = [
-                (of_process, "claims of a process", CLAIMS_PER_PROCESS_MAX),
-                (of_user, "claims of a user", CLAIMS_PER_USER_MAX),
-            ];
-            if let Some((_, what, limit)) = limits.iter().find(|(count, _, limit)| count >= limit) {
-                return Err(Refusal::TooMany { what: (*what).into(), limit: *limit as u64 });
+            if of_user >= CLAIMS_PER_USER_MAX {
+                let (what, limit) = ("claims of a user".into(), CLAIMS_PER_USER_MAX as u64);
+                return Err(Refusal::TooMany { what, limit });
             }
         }
         let numa = asked.numa.map(|numa| match numa {
@@ -189,7 +183,9 @@ fn refusal(error: ClaimError) -> Refusal {
     let why = error.to_string();
     match error {
         ClaimError::NoSuchClaim(_) => Refusal::NoSuchClaim { why },
-        ClaimError::TooMany => Refusal::TooMany { what: "claims".into(), limit: CLAIMS_MAX as u64 },
+        ClaimError::TooMany { what, limit } => {
+            Refusal::TooMany { what: what.into(), limit: limit as u64 }
+        }
         _ => Refusal::BadRequest { why },
     }
 }

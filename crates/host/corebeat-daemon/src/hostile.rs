@@ -3,7 +3,7 @@
 
 use crate::client::{Client, Gone, Served};
 use crate::host::Host;
-use crate::limit::{CLAIMS_PER_PROCESS_MAX, Pace, SEATS_PER_CLIENT_MAX};
+use crate::limit::{Pace, SEATS_PER_CLIENT_MAX};
 use crate::peer::Peer;
 use crate::session::Session;
 use corebeat_machine::Topology;
@@ -213,7 +213,7 @@ fn garbage_is_answered_or_dropped() {
             }
         }
         assert!(client.session.seats.len() <= SEATS_PER_CLIENT_MAX);
-        assert!(host.arbiter.count() <= CLAIMS_PER_PROCESS_MAX);
+        assert!(host.arbiter.count() <= corebeat_policy::claims::CLAIMS_PER_OWNER_MAX);
         if random.one_in(64) {
             host.registry.sample(now_ns);
         }

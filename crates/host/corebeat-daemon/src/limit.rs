@@ -16,8 +16,6 @@ pub(crate) const CLIENTS_PER_USER_MAX: usize = 64;
 pub(crate) const SEATS_PER_CLIENT_MAX: usize = 64;
 /// Approximate size of the groups in one answer, in bytes. The enclosing message must fit as well.
 pub(crate) const LIST_BYTES_MAX: usize = corebeat_wire::MESSAGE_BYTES_MAX - 1024;
-/// Largest number of claims of a process.
-pub(crate) const CLAIMS_PER_PROCESS_MAX: usize = 16;
 /// Largest number of claims of all processes of a user.
 pub(crate) const CLAIMS_PER_USER_MAX: usize = 128;
 /// Time for a process to return CPUs.

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::goal::Goal;
 use crate::group::{GroupId, Mode};
 use crate::monitor::Key;
-use corebeat_wire::{Connection, Refusal, host, is_closed};
+use corebeat_wire::{Connection, Deadline, Refusal, host, is_closed};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -19,8 +19,13 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     /// Connects to the daemon, if one runs.
-    pub(crate) fn open() -> Result<Option<Daemon>, Error> {
-        Connection::open()?.map(Daemon::new).transpose()
+    pub(crate) fn open(deadline: Deadline) -> Result<Option<Daemon>, Error> {
+        Connection::open_until(deadline)?.map(Daemon::new).transpose()
+    }
+
+    /// Sets the deadline of the next calls.
+    pub(crate) fn set_deadline(&mut self, deadline: Deadline) {
+        self.connection.set_deadline(deadline);
     }
 
     fn new(connection: Connection) -> Result<Daemon, Error> {
@@ -200,7 +205,10 @@ mod tests {
         let minimal = Arc::<Mutex<MinimalDaemon>>::default();
         let daemon = start(minimal.clone());
         let finder = Finder {
-            daemon: || Connection::to(SOCKET.get().unwrap())?.map(Daemon::new).transpose(),
+            daemon: |deadline| {
+                let connection = Connection::to_until(SOCKET.get().unwrap(), deadline)?;
+                connection.map(Daemon::new).transpose()
+            },
             local: |_| Local::new(None),
         };
         let session: &'static Session = Box::leak(Box::new(Session::new(finder)));

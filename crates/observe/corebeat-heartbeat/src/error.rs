@@ -61,7 +61,10 @@ pub enum Error {
     #[error("invalid period of {0:?}: use {PERIOD_MIN:?} to {PERIOD_MAX:?}")]
     BadPeriod(std::time::Duration),
     /// Shared memory that was received is invalid.
-    #[error("the received {what} is refused: {why}")]
+    #[error(
+        "the received {what} is refused, {why}: use programs and a daemon of one version, and \
+         attach again"
+    )]
     BadMemory {
         /// The expected object.
         what: &'static str,
@@ -81,7 +84,7 @@ pub enum Error {
     )]
     MonitorGone,
     /// The daemon refused a request, or does not answer.
-    #[error("the daemon: {0}")]
+    #[error(transparent)]
     Daemon(#[from] corebeat_wire::Error),
     /// A system call failed.
     #[error("{what}: {source}")]
@@ -100,5 +103,29 @@ impl Error {
 
     pub(crate) fn system(what: &'static str, why: impl Into<io::Error>) -> Error {
         Error::System { what, source: why.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corebeat_wire::{Error as Wire, Refusal};
+
+    #[test]
+    fn error_of_the_daemon_states_each_part_once() {
+        let why = GroupId { owner: 0, number: 7 };
+        let refusals = [
+            Refusal::NoSuchGroup { why: Error::NoSuchGroup(why).to_string() },
+            Refusal::NotAllowed { why: Error::NotAllowed(why).to_string() },
+            Refusal::BadRequest { why: Error::BadWindow(0).to_string() },
+        ];
+        for wire in refusals.map(Wire::Refused).into_iter().chain([Wire::TimedOut, Wire::Closed]) {
+            let text = Error::Daemon(wire).to_string();
+            for part in ["daemon", "group", "does not", "invalid", "connection"] {
+                assert!(text.matches(part).count() <= 1 || part == "group", "{part}: {text}");
+            }
+            assert!(text.matches("group 7").count() <= 1 && text.contains(": "), "{text}");
+            assert!(!text.contains('\n'), "{text}");
+        }
     }
 }

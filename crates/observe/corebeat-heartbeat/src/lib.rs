@@ -70,8 +70,9 @@
 //! 5. A status is read consistently or not at all (`page`;
 //!    `loom_page_is_read_consistently_or_not_at_all`, with planted faults).
 //! 6. No lock is shared between processes. A process waits for another one only for answers of the
-//!    daemon, when it attaches, detaches or sets a goal, and at most as long as
-//!    [corebeat-wire](corebeat_wire) permits.
+//!    daemon: when it attaches, detaches, sets a goal, or connects again for one of its members. A
+//!    call waits for at most 2 s, including its wait for calls of other threads
+//!    (`wait_behind_another_thread_counts`, `wait_for_a_turn_ends_at_the_deadline`).
 //! 7. The registry agrees with a model that follows the definitions
 //!    (`registry_agrees_with_its_model`). It uses no clock, thread or socket.
 //! 8. A producer stays on its thread (types: neither `Send` nor `Sync`; `compile_fail` at
@@ -87,7 +88,6 @@
 //! | odd sequence (`page`) | Relaxed, then Release fence | Acquire fence, second load, see 2 |
 //! | words of the status (`page`) | Relaxed | Relaxed, ordered by the fences |
 //! | even sequence (`page`) | Release | first load, then Acquire fence, see 3 |
-//! | the process's session (`session`) | AcqRel exchange | Acquire load: publishes its contents |
 //!
 //! 1. No other data depends on these values. A change that is read late is counted one sample
 //!    later.
@@ -139,6 +139,7 @@ mod raw;
 mod region;
 mod registry;
 mod session;
+mod turn;
 
 pub use corebeat_wire::host::Role;
 pub use error::Error;

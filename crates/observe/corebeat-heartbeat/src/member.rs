@@ -5,6 +5,7 @@ use crate::goal::Goal;
 use crate::group::{Group, GroupId};
 use crate::page::Status;
 use crate::session::{Seat, Session};
+use corebeat_wire::Deadline;
 use corebeat_wire::host::Role;
 use std::cell::RefCell;
 use std::io;
@@ -41,7 +42,7 @@ struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.session.leave(&self.seat, self.slot);
+        self.session.leave(&self.seat, self.slot, Deadline::new());
     }
 }
 
@@ -65,7 +66,7 @@ impl Member {
     /// [`Error::Unsettled`] and [`Error::BadMemory`] if the monitor has failed;
     /// [`Error::MonitorGone`] if the daemon has ended and no other one runs.
     pub fn status(&self) -> Result<Status, Error> {
-        self.session.status(&self.seat)
+        self.session.status(&self.seat, Deadline::new())
     }
 
     /// Beats per second since the group was created.
@@ -125,7 +126,7 @@ impl Producer {
         if THREAD_PLACE.try_with(beats).map_err(ends)? {
             return Err(Error::AlreadyAttached);
         }
-        let (seat, slot) = session.attach(group, Role::Producer)?;
+        let (seat, slot) = session.attach(group, Role::Producer, Deadline::new())?;
         let place = Place { session, seat: seat.clone(), slot };
         let counter = NonNull::from(seat.region().ok_or(Error::MonitorGone)?.counter(slot));
         THREAD_PLACE.try_with(|own| own.0.replace(Some(place))).map_err(ends)?;
@@ -196,7 +197,7 @@ impl Producer {
     }
 
     fn change_goal(&self, change: impl FnOnce(&mut Goal)) -> Result<(), Error> {
-        self.member.session.change_goal(&self.member.seat, change)
+        self.member.session.change_goal(&self.member.seat, change, Deadline::new())
     }
 }
 
@@ -232,7 +233,7 @@ pub struct Consumer {
 
 impl Consumer {
     pub(crate) fn attach(session: &'static Session, group: &Group) -> Result<Consumer, Error> {
-        let (seat, _) = session.attach(group, Role::Consumer)?;
+        let (seat, _) = session.attach(group, Role::Consumer, Deadline::new())?;
         Ok(Consumer { member: Member { seat, session } })
     }
 }
@@ -247,7 +248,7 @@ impl Deref for Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        self.member.session.leave(&self.member.seat, 0);
+        self.member.session.leave(&self.member.seat, 0, Deadline::new());
     }
 }
 
@@ -266,7 +267,7 @@ mod tests {
     /// A session of a process whose time the test provides; it begins at 0.
     fn session() -> &'static Session {
         Box::leak(Box::new(Session::new(Finder {
-            daemon: || Ok(None),
+            daemon: |_| Ok(None),
             local: |_| Local::new(None),
         })))
     }
@@ -461,7 +462,7 @@ mod tests {
     #[test]
     fn sampling_thread_runs_while_a_member_is_attached() {
         let session: &'static Session =
-            Box::leak(Box::new(Session::new(Finder { daemon: || Ok(None), ..Finder::HOST })));
+            Box::leak(Box::new(Session::new(Finder { daemon: |_| Ok(None), ..Finder::HOST })));
         let group = Group::new(7).period(PERIOD_MIN);
         for _ in 0..2 {
             let producer = Producer::attach(session, &group).unwrap();

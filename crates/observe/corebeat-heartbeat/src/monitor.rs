@@ -6,6 +6,7 @@ use crate::goal::Goal;
 use crate::group::{GroupId, Mode, Peer};
 use crate::registry::{MemberId, Registry};
 use corebeat_sync::quiet;
+use corebeat_wire::Deadline;
 use corebeat_wire::host::Role;
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -36,7 +37,7 @@ pub(crate) enum Monitor {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Finder {
     /// Connects to the daemon, if one runs.
-    pub(crate) daemon: fn() -> Result<Option<Daemon>, Error>,
+    pub(crate) daemon: fn(Deadline) -> Result<Option<Daemon>, Error>,
     /// Creates a monitor in this process with this sampling period.
     pub(crate) local: fn(Duration) -> Result<Local, Error>,
 }
@@ -47,8 +48,8 @@ impl Finder {
         Finder { daemon: Daemon::open, local: |period| Local::new(Some(period)) };
 
     /// Returns the daemon, or a monitor in this process.
-    pub(crate) fn find(self, period: Duration) -> Result<Monitor, Error> {
-        match (self.daemon)()? {
+    pub(crate) fn find(self, period: Duration, deadline: Deadline) -> Result<Monitor, Error> {
+        match (self.daemon)(deadline)? {
             Some(daemon) => Ok(Monitor::Daemon(daemon)),
             None => (self.local)(period).map(Monitor::Local),
         }
@@ -74,6 +75,13 @@ impl Monitor {
         match self {
             Monitor::Local(local) => local.leave(key),
             Monitor::Daemon(daemon) => daemon.leave(key),
+        }
+    }
+
+    /// Sets the deadline of the next calls of the daemon.
+    pub(crate) fn set_deadline(&mut self, deadline: Deadline) {
+        if let Monitor::Daemon(daemon) = self {
+            daemon.set_deadline(deadline);
         }
     }
 

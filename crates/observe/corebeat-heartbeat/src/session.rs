@@ -7,13 +7,14 @@ use crate::monitor::{Finder, Key, Monitor, PERIOD_MAX, PERIOD_MIN, lock};
 use crate::page::{Page, Status, Unreadable};
 use crate::raw::{Layout, Own, View};
 use crate::region::Region;
+use crate::turn::Turns;
+use corebeat_sync::fork::PerProcess;
 use corebeat_wire::host::Role;
-use corebeat_wire::is_closed;
+use corebeat_wire::{Deadline, is_closed};
 use rustix::process::{Pid, getpid};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// The attachments of a process. A session is never freed: a child of fork creates its own session
@@ -23,7 +24,9 @@ use std::sync::{Arc, Mutex, RwLock};
 pub(crate) struct Session {
     pid: Pid,
     finder: Finder,
-    state: Mutex<State>,
+    state: Turns<State>,
+    /// Seats that threads have left, with their slots. The thread that has the turn releases them.
+    left: Mutex<Vec<(Arc<Seat>, usize)>>,
 }
 
 #[derive(Debug, Default)]
@@ -61,32 +64,13 @@ struct Link {
 
 /// The session of this process.
 pub(crate) fn current() -> &'static Session {
-    static CURRENT: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
-    // Pairs with the exchange below: a thread that reads the pointer reads the session.
-    let mut loaded = CURRENT.load(Ordering::Acquire);
-    loop {
-        // SAFETY: the pointer is null or refers to a session, and sessions are never freed.
-        match unsafe { loaded.as_ref() } {
-            Some(session) if !session.is_forked() => return session,
-            _ => {}
-        }
-        let new = Box::into_raw(Box::new(Session::new(Finder::HOST)));
-        // Release for threads that load the pointer; Acquire for the session of a faster thread.
-        match CURRENT.compare_exchange(loaded, new, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: never freed after this point.
-            Ok(_) => return unsafe { &*new },
-            Err(other) => {
-                // SAFETY: no other thread has read this pointer.
-                drop(unsafe { Box::from_raw(new) });
-                loaded = other;
-            }
-        }
-    }
+    static CURRENT: PerProcess<Session> = PerProcess::unset();
+    CURRENT.get(|_| Session::new(Finder::HOST))
 }
 
 impl Session {
     pub(crate) fn new(finder: Finder) -> Session {
-        Session { pid: getpid(), finder, state: Mutex::default() }
+        Session { pid: getpid(), finder, state: Turns::default(), left: Mutex::default() }
     }
 
     /// Whether the session belongs to a parent process.
@@ -94,46 +78,59 @@ impl Session {
         self.pid != getpid()
     }
 
+    /// Calls a function with the state. Waits for other threads, which may wait for the daemon.
+    fn with_state<T>(
+        &self,
+        deadline: Deadline,
+        f: impl FnOnce(&mut State) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut state = self.state.take(deadline)?;
+        state.monitor.iter_mut().for_each(|monitor| monitor.set_deadline(deadline));
+        state.release(&self.left);
+        let result = f(&mut state);
+        // Threads that left in the meantime do not wait for longer than their deadlines.
+        state.release(&self.left);
+        result
+    }
+
     /// Attaches to a group. Returns the seat, and a slot for this thread if it is a producer.
-    pub(crate) fn attach(&self, group: &Group, role: Role) -> Result<(Arc<Seat>, usize), Error> {
+    pub(crate) fn attach(
+        &self,
+        group: &Group,
+        role: Role,
+        deadline: Deadline,
+    ) -> Result<(Arc<Seat>, usize), Error> {
         if !(PERIOD_MIN..=PERIOD_MAX).contains(&group.period) {
             return Err(Error::BadPeriod(group.period));
         }
-        let mut state = lock(&self.state);
-        let attached = state.attach(group, role, self.finder);
-        state.detach_unused();
-        attached
+        self.with_state(deadline, |state| {
+            let attached = state.attach(group, role, self.finder, deadline);
+            state.detach_unused();
+            attached
+        })
     }
 
     /// Releases a seat and its slot.
-    pub(crate) fn leave(&self, seat: &Arc<Seat>, slot: usize) {
+    pub(crate) fn leave(&self, seat: &Arc<Seat>, slot: usize, deadline: Deadline) {
         if self.is_forked() {
             return;
         }
-        let mut state = lock(&self.state);
-        if let Some(region) = &seat.region {
-            region.give_back(slot);
-        }
-        let there = state.seats.get_mut(&seat.key).filter(|there| Arc::ptr_eq(&there.seat, seat));
-        let Some(occupied) = there else { return };
-        if seat.key.1 == Role::Consumer {
-            occupied.consumers -= 1;
-        }
-        state.detach_unused();
+        lock(&self.left).push((seat.clone(), slot));
+        // If the deadline passes, the thread that has the turn releases the seat at its end.
+        let _ = self.with_state(deadline, |_| Ok(()));
     }
 
     /// The measurements. If the daemon has ended and another one runs, that one measures from now
     /// on.
-    pub(crate) fn status(&self, seat: &Seat) -> Result<Status, Error> {
+    pub(crate) fn status(&self, seat: &Seat, deadline: Deadline) -> Result<Status, Error> {
         if self.is_forked() {
             return Err(Error::Forked);
         }
         match seat.status() {
-            Err(Error::MonitorGone) => {
-                let mut state = lock(&self.state);
-                state.move_seat(seat, self.finder)?;
+            Err(Error::MonitorGone) => self.with_state(deadline, |state| {
+                state.move_seat(seat, self.finder, deadline)?;
                 seat.read()
-            }
+            }),
             status => status,
         }
     }
@@ -143,22 +140,24 @@ impl Session {
         &self,
         seat: &Arc<Seat>,
         change: impl FnOnce(&mut Goal),
+        deadline: Deadline,
     ) -> Result<(), Error> {
         if self.is_forked() {
             return Err(Error::Forked);
         }
-        let mut state = lock(&self.state);
-        let monitor = state.move_seat(seat, self.finder)?;
-        let mut goal = seat.read()?.goal;
-        change(&mut goal);
-        // The daemon performs the same check, but its refusal does not contain the value.
-        goal.check()?;
-        monitor.set_goal(seat.group(), goal)
+        self.with_state(deadline, |state| {
+            let monitor = state.move_seat(seat, self.finder, deadline)?;
+            let mut goal = seat.read()?.goal;
+            change(&mut goal);
+            // The daemon performs the same check, but its refusal does not contain the value.
+            goal.check()?;
+            monitor.set_goal(seat.group(), goal)
+        })
     }
 
     #[cfg(test)]
     pub(crate) fn sample(&self, now_ns: u64) {
-        let Some(Monitor::Local(local)) = &lock(&self.state).monitor else {
+        let Some(Monitor::Local(local)) = &self.state.take(Deadline::new()).unwrap().monitor else {
             panic!("no member is attached")
         };
         local.sample(now_ns);
@@ -167,7 +166,7 @@ impl Session {
     /// Whether no member is attached, so that nothing is measured.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
-        let state = lock(&self.state);
+        let state = self.state.take(Deadline::new()).unwrap();
         state.seats.is_empty() && state.monitor.is_none()
     }
 }
@@ -178,8 +177,9 @@ impl State {
         group: &Group,
         role: Role,
         finder: Finder,
+        deadline: Deadline,
     ) -> Result<(Arc<Seat>, usize), Error> {
-        match self.follow(finder) {
+        match self.follow(finder, deadline) {
             // No daemon has taken over yet. Until then this process measures, including the
             // existing members.
             Err(Error::MonitorGone) => {
@@ -194,7 +194,7 @@ impl State {
         }
         let monitor = match self.monitor.take() {
             Some(monitor) => monitor,
-            None => finder.find(group.period)?,
+            None => finder.find(group.period, deadline)?,
         };
         let monitor = self.monitor.insert(monitor);
         if let Monitor::Local(local) = monitor {
@@ -229,12 +229,12 @@ impl State {
     ///
     /// # Errors
     /// [`Error::MonitorGone`] if there is no successor and no substitute.
-    fn follow(&mut self, finder: Finder) -> Result<(), Error> {
+    fn follow(&mut self, finder: Finder, deadline: Deadline) -> Result<(), Error> {
         let Some(monitor) = self.monitor.as_ref().filter(|monitor| monitor.is_outdated()) else {
             return Ok(());
         };
         let stays = matches!(monitor, Monitor::Local(_));
-        match (finder.daemon)()? {
+        match (finder.daemon)(deadline)? {
             Some(successor) => self.move_seats(Monitor::Daemon(successor)),
             None if stays => Ok(()),
             None => Err(Error::MonitorGone),
@@ -258,12 +258,34 @@ impl State {
     }
 
     /// The monitor, after this seat has moved to it.
-    fn move_seat(&mut self, seat: &Seat, finder: Finder) -> Result<&mut Monitor, Error> {
-        self.follow(finder)?;
+    fn move_seat(
+        &mut self,
+        seat: &Seat,
+        finder: Finder,
+        deadline: Deadline,
+    ) -> Result<&mut Monitor, Error> {
+        self.follow(finder, deadline)?;
         let sits = self.seats.get(&seat.key).is_some_and(|there| ptr::eq(&*there.seat, seat));
         let monitor = self.monitor.as_mut().filter(|_| sits).ok_or(Error::MonitorGone)?;
         seat.follow(monitor)?;
         Ok(monitor)
+    }
+
+    /// Releases the seats that threads have left, with their slots.
+    fn release(&mut self, left: &Mutex<Vec<(Arc<Seat>, usize)>>) {
+        let left = std::mem::take(&mut *lock(left));
+        for (seat, slot) in &left {
+            if let Some(region) = &seat.region {
+                region.give_back(*slot);
+            }
+            let there = self.seats.get_mut(&seat.key).filter(|own| Arc::ptr_eq(&own.seat, seat));
+            if let Some(occupied) = there.filter(|_| seat.key.1 == Role::Consumer) {
+                occupied.consumers -= 1;
+            }
+        }
+        if !left.is_empty() {
+            self.detach_unused();
+        }
     }
 
     /// Detaches seats without threads.
@@ -359,5 +381,39 @@ impl Seat {
         }
         *self.link.write().unwrap_or_else(|e| e.into_inner()) = new;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::Local;
+    use std::thread;
+
+    #[test]
+    fn wait_behind_another_thread_counts() {
+        let finder = Finder { daemon: |_| Ok(None), local: |_| Local::new(None) };
+        let session = Session::new(finder);
+        let group = Group::new(7);
+        let (seat, _) = session.attach(&group, Role::Consumer, Deadline::new()).unwrap();
+        let is_late = |result: Result<(), Error>| {
+            matches!(result, Err(Error::Daemon(corebeat_wire::Error::TimedOut)))
+        };
+        // As if another thread waited for the daemon.
+        let turn = session.state.take(Deadline::new()).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let late = Deadline::passed;
+                assert!(is_late(session.attach(&group, Role::Consumer, late()).map(|_| ())));
+                assert!(is_late(session.change_goal(&seat, |_| {}, late())));
+                // Measurements are read without the daemon.
+                session.status(&seat, late()).unwrap();
+                session.leave(&seat, 0, late());
+            });
+        });
+        drop(turn);
+        // The next thread releases the seat.
+        let _ = session.change_goal(&seat, |_| {}, Deadline::new());
+        assert!(session.is_idle());
     }
 }

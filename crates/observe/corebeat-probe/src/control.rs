@@ -17,14 +17,18 @@
 use crate::error::Error;
 use crate::pattern::{PATTERN_BYTES_MAX, Pattern};
 use crate::probe::{PROBES_MAX, probes, switch};
+use corebeat_sync::fork::KeptOut;
+use corebeat_sync::quiet;
 use rustix::net::sockopt::socket_peercred;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest time that each side waits for the other.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -36,8 +40,12 @@ const LINE_BYTES_MAX: u64 = 8 << 10;
 
 /// Accepts requests to list and switch the probes of this process, which
 /// `corebeat probe on|off|list PID PATTERN` sends. A thread listens until this value is dropped.
+///
+/// A child of fork does not have the socket: it opens its own.
 #[derive(Debug)]
 pub struct ControlSocket {
+    /// The process that opened the socket.
+    pid: u32,
     stopped: Arc<AtomicBool>,
     address: SocketAddr,
     thread: Option<JoinHandle<()>>,
@@ -52,13 +60,17 @@ impl ControlSocket {
     /// cannot be started.
     pub fn open() -> io::Result<ControlSocket> {
         let address = address(std::process::id())?;
-        let listener = UnixListener::bind_addr(&address).map_err(|e| match e.kind() {
+        let bind = || Ok(File::from(OwnedFd::from(UnixListener::bind_addr(&address)?)));
+        let (kept, listener) = KeptOut::file(bind).map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => io::Error::new(e.kind(), name_in_use(&address)),
-            _ => e,
+            kind => io::Error::new(kind, format!("cannot open the control socket: {e}")),
         })?;
+        let listener = UnixListener::from(OwnedFd::from(listener));
         let stopped = Arc::new(AtomicBool::new(false));
         let is_stopped = stopped.clone();
-        let thread = std::thread::Builder::new().name("probe control".into()).spawn(move || {
+        let thread = quiet::spawn("probe control", move || {
+            // Dropped before the socket.
+            let (listener, _kept) = (listener, kept);
             for client in listener.incoming() {
                 // Acquire: pairs with Release in `drop`.
                 if is_stopped.load(Ordering::Acquire) {
@@ -72,12 +84,15 @@ impl ControlSocket {
                 }
             }
         })?;
-        Ok(ControlSocket { stopped, address, thread: Some(thread) })
+        Ok(ControlSocket { pid: std::process::id(), stopped, address, thread: Some(thread) })
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            return;
+        }
         // Release: pairs with Acquire in `open`.
         self.stopped.store(true, Ordering::Release);
         let woken = UnixStream::connect_addr(&self.address).is_ok();
@@ -103,8 +118,26 @@ fn name_in_use(address: &SocketAddr) -> String {
     }
 }
 
+/// Reads from a socket until a time, whatever signals the thread receives, and however slowly the
+/// peer writes.
+struct TimedReader<'a> {
+    socket: &'a UnixStream,
+    until: Instant,
+}
+
+impl Read for TimedReader<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_read_timeout(Some(left))?;
+        self.socket.read(bytes)
+    }
+}
+
 fn serve(client: UnixStream) -> io::Result<()> {
-    client.set_read_timeout(Some(TIMEOUT))?;
+    let timed = TimedReader { socket: &client, until: Instant::now() + TIMEOUT };
     client.set_write_timeout(Some(TIMEOUT))?;
     let mut answer = BufWriter::new(&client);
     let user = socket_peercred(&client)?.uid;
@@ -113,7 +146,7 @@ fn serve(client: UnixStream) -> io::Result<()> {
         return answer.flush();
     }
     let mut request = String::new();
-    BufReader::new((&client).take(REQUEST_BYTES_MAX)).read_line(&mut request)?;
+    BufReader::new(timed.take(REQUEST_BYTES_MAX)).read_line(&mut request)?;
     match answer_to(request.trim_end_matches('\n'), &mut answer)? {
         Ok(fit) => writeln!(answer, "ok {fit}")?,
         Err(why) => writeln!(answer, "error {why}")?,
@@ -190,10 +223,10 @@ pub fn control(pid: u32, verb: &str, pattern: &str) -> Result<(Vec<String>, usiz
         }
         _ => failed(source),
     };
-    socket.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
     socket.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
     (&socket).write_all(format!("{verb} {pattern}\n").as_bytes()).map_err(failed)?;
-    let mut answer = BufReader::new(&socket);
+    let until = Instant::now() + TIMEOUT;
+    let mut answer = BufReader::new(TimedReader { socket: &socket, until });
     let mut lines = Vec::new();
     // One line more than there are probes is the last one.
     for _ in 0..=PROBES_MAX {

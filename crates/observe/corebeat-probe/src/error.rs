@@ -1,5 +1,6 @@
 //! Errors of switching probes and reading calls.
 
+use crate::RULE_PERIOD_MIN;
 use std::io;
 
 /// An error of switching probes or reading calls.
@@ -29,8 +30,8 @@ pub enum Error {
     },
     /// Another process has bound the name of the control socket.
     #[error(
-        "another process has bound the name of the control socket of process {pid}: \
-         no request was sent"
+        "another process has bound the name of the control socket of process {pid}, so no request \
+         was sent: end that process, and restart process {pid}"
     )]
     WrongProcess {
         /// The requested process ID.
@@ -63,6 +64,9 @@ pub enum Error {
         /// The given value.
         value: f64,
     },
+    /// The period of a rule is too short.
+    #[error("invalid period of a rule, {0:?}: use at least {RULE_PERIOD_MIN:?}")]
+    RulePeriod(std::time::Duration),
     /// The thread of a rule cannot be started.
     #[error("cannot start the thread of the rule of probes: {0}")]
     Thread(#[source] io::Error),

@@ -125,7 +125,7 @@ pub use error::Error;
 pub use line::{Handover, HandoverGuard, name_task, task};
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 pub use probe::{Entered, PROBES, PROBES_MAX, Probe, probes, record, switch};
-pub use rule::{Rule, RuleOptions, RuleRunner};
+pub use rule::{RULE_PERIOD_MIN, Rule, RuleOptions, RuleRunner};
 
 #[doc(hidden)]
 pub use linkme;

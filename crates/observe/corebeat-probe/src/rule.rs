@@ -4,6 +4,7 @@ use crate::count;
 use crate::error::Error;
 use crate::pattern::Pattern;
 use crate::probe::{Switching, probes};
+use corebeat_sync::quiet;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Default cost of a recorded call in nanoseconds, which is the target of the benchmark `probe`.
 const CALL_NS: f64 = 30.0;
+/// Shortest period of a [`RuleRunner`]: a shorter one would take more CPU time than the probes.
+pub const RULE_PERIOD_MIN: Duration = Duration::from_millis(1);
 /// Limit on the number of periods for which a probe rests.
 const REST_PERIODS_MAX: u32 = 64;
 
@@ -140,8 +143,13 @@ static IS_ACTIVE: AtomicBool = AtomicBool::new(false);
 /// switched on are on again. A process has at most one runner at a time.
 ///
 /// A runner makes each thread count its calls, which takes one or two nanoseconds per call.
+///
+/// In a child of fork no thread applies the rule, and its probes stay as they were at the fork.
+/// Drop the runner there, and start another one.
 #[derive(Debug)]
 pub struct RuleRunner {
+    /// The process that started the runner: the thread does not exist in a child of fork.
+    pid: u32,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -162,14 +170,17 @@ struct State {
 }
 
 impl RuleRunner {
-    /// Starts a rule for the probes that match a pattern. A thread applies it once per `period`; if
-    /// `period` is `None`, the program calls [`RuleRunner::step`].
+    /// Starts a rule for the probes that match a pattern. A thread applies it once per `period`, of
+    /// at least [`RULE_PERIOD_MIN`]; if `period` is `None`, the program calls [`RuleRunner::step`].
     ///
     /// # Errors
     ///
-    /// The pattern is invalid, a runner is active already ([`Error::RuleActive`]), or the thread
-    /// cannot be started.
+    /// The pattern is invalid, the period is too short ([`Error::RulePeriod`]), a runner is active
+    /// already ([`Error::RuleActive`]), or the thread cannot be started.
     pub fn start(rule: Rule, pattern: &str, period: Option<Duration>) -> Result<RuleRunner, Error> {
+        if let Some(period) = period.filter(|period| *period < RULE_PERIOD_MIN) {
+            return Err(Error::RulePeriod(period));
+        }
         let pattern = Pattern::new(pattern)?;
         let watched = probes().map(|probe| pattern.matches(probe.name())).collect();
         // Acquire, Release: a new runner reads everything that the last one wrote.
@@ -179,10 +190,10 @@ impl RuleRunner {
         Switching::begin().count(true);
         let rule = Mutex::new(State { rule, watched, before: count::sums() });
         let shared = Arc::new(Shared { rule, stopped: AtomicBool::new(false) });
-        let mut runner = RuleRunner { shared: shared.clone(), thread: None };
+        let mut runner =
+            RuleRunner { pid: std::process::id(), shared: shared.clone(), thread: None };
         if let Some(period) = period {
-            let builder = std::thread::Builder::new().name("probe rule".into());
-            let thread = builder.spawn(move || {
+            let thread = quiet::spawn("probe rule", move || {
                 let mut last = Instant::now();
                 // Relaxed: no other data depends on the flag.
                 while !shared.stopped.load(Ordering::Relaxed) {
@@ -230,7 +241,7 @@ impl Shared {
 impl Drop for RuleRunner {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take().filter(|_| self.pid == std::process::id()) {
             thread.thread().unpark();
             let _ = thread.join();
         }

@@ -1,15 +1,17 @@
 //! Probes record the calls that were made.
 
 use corebeat_probe::{
-    Calls, ControlSocket, Handover, Outcome, Rule, RuleOptions, RuleRunner, block, control, probe,
-    probes, record, switch,
+    Calls, ControlSocket, Error, Handover, Outcome, RULE_PERIOD_MIN, Rule, RuleOptions, RuleRunner,
+    block, control, probe, probes, record, switch,
 };
 use corebeat_trace::{Options, Trace};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::future::Future;
 use std::io::{BufRead, BufReader};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::thread::JoinHandleExt;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -605,6 +607,26 @@ fn control_socket_bound_by_another_process_is_reported() {
     assert!(asked.unwrap_err().to_string().contains("another process has bound"));
 }
 
+/// As a process that is stopped, asked by a process under a profiler.
+#[test]
+fn signals_do_not_extend_the_wait_for_an_answer() {
+    extern "C" fn ignore(_: libc::c_int) {}
+    let handler: extern "C" fn(libc::c_int) = ignore;
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = format!("corebeat-probe-{}", std::process::id());
+    let _silent = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+    let waits = std::thread::spawn(|| control(std::process::id(), "list", "*").unwrap_err());
+    while !waits.is_finished() {
+        // SAFETY: the thread has not been joined, so its ID is valid.
+        unsafe { libc::pthread_kill(waits.as_pthread_t(), libc::SIGUSR1) };
+        std::thread::yield_now();
+    }
+    let late = waits.join().unwrap().to_string();
+    assert!(late.contains("no answer within 2 s"), "{late}");
+}
+
 #[probe(name = "rule::expensive")]
 fn expensive() {}
 
@@ -641,6 +663,77 @@ fn rule_switches_off_expensive_probes_until_the_runner_is_dropped() {
     drop(RuleRunner::start(default_rule(), "rule::*", None).unwrap());
     switch("rule::*", false).unwrap();
     assert!(!on("rule::expensive"));
+}
+
+#[test]
+fn period_of_a_rule_has_a_minimum() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for period in [Duration::ZERO, RULE_PERIOD_MIN - Duration::from_nanos(1)] {
+        let refused = RuleRunner::start(default_rule(), "rule::*", Some(period)).unwrap_err();
+        assert!(matches!(refused, Error::RulePeriod(_)));
+        assert!(refused.to_string().ends_with("use at least 1ms"), "{refused}");
+    }
+    for period in [RULE_PERIOD_MIN, Duration::MAX] {
+        drop(RuleRunner::start(default_rule(), "rule::*", Some(period)).unwrap());
+    }
+}
+
+#[test]
+fn child_of_fork_drops_inherited_threads_and_starts_its_own() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = || RuleRunner::start(default_rule(), "rule::*", Some(Duration::MAX));
+    let inherited = (start().unwrap(), ControlSocket::open().unwrap());
+    // SAFETY: the child uses only functions that glibc supports after fork, and exits. A child that
+    // waits for ever is killed.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: without preconditions.
+        unsafe { libc::alarm(60) };
+        drop(inherited);
+        let started = start().is_ok() && ControlSocket::open().is_ok();
+        // SAFETY: exits without the handlers that the parent has registered.
+        unsafe { libc::_exit(i32::from(!started)) };
+    }
+    let mut status = -1;
+    // SAFETY: waits only for this child and writes the status.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    // The control socket of the parent still answers.
+    control(std::process::id(), "list", "rule::*").unwrap();
+}
+
+/// A handler of the program's signals must not run on a thread of this library.
+#[test]
+fn threads_of_the_library_receive_no_signals() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let _trace = Trace::create(folder.path().join("calls.cbt")).unwrap();
+    let _rule = RuleRunner::start(default_rule(), "rule::*", Some(Duration::MAX)).unwrap();
+    let _control = ControlSocket::open().unwrap();
+    let is_quiet = || {
+        let mut is_quiet = BTreeMap::new();
+        for task in std::fs::read_dir("/proc/self/task").unwrap() {
+            // Another thread may end in the meantime.
+            let read = || std::fs::read_to_string(task.as_ref().ok()?.path().join("status")).ok();
+            let Some(status) = read() else { continue };
+            let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+            let (Some(name), Some(blocked)) = (field("Name:"), field("SigBlk:")) else { continue };
+            let blocked = u64::from_str_radix(blocked.trim(), 16).unwrap();
+            let blocks = blocked >> (libc::SIGUSR1 - 1) & 1 == 1;
+            is_quiet.insert(name.trim().to_owned(), blocks);
+        }
+        is_quiet
+    };
+    for name in ["probe control", "probe rule", "trace 0"] {
+        // A new thread sets its name itself.
+        let blocks = loop {
+            if let Some(blocks) = is_quiet().get(name) {
+                break *blocks;
+            }
+            std::thread::yield_now();
+        };
+        assert!(blocks, "{name}");
+    }
 }
 
 #[test]

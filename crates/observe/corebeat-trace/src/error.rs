@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum Error {
     /// A file cannot be used.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot write {path:?}: {source}")]
     File {
         /// Path of the file.
         path: PathBuf,

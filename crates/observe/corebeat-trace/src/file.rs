@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
+use std::mem::ManuallyDrop;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,10 @@ const PID: &[u8] = b"{pid}";
 pub(crate) struct TraceFile {
     /// Keeps a regular file, and its lock, out of children of fork. Dropped before the file.
     kept: Option<KeptOut>,
-    file: File,
+    /// Not closed if the program has closed the descriptor.
+    file: ManuallyDrop<File>,
+    /// Device and inode of the file.
+    identity: (u64, u64),
     path: PathBuf,
     bytes: u64,
 }
@@ -41,9 +45,11 @@ impl TraceFile {
             let (kept, file) = KeptOut::file(open).map_err(failed)?;
             (Some(kept), file)
         };
-        let this = TraceFile { kept, file, path, bytes: 0 };
+        let metadata = file.metadata().map_err(failed)?;
+        let identity = (metadata.dev(), metadata.ino());
+        let this = TraceFile { kept, file: ManuallyDrop::new(file), identity, path, bytes: 0 };
         if this.kept.is_some() {
-            match flock(&this.file, FlockOperation::NonBlockingLockExclusive) {
+            match flock(&*this.file, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => return Err(Error::InUse { path: this.path.clone() }),
                 // Some network file systems have no locks.
                 Ok(()) | Err(_) => this.file.set_len(0).map_err(|source| this.failed(source))?,
@@ -60,7 +66,19 @@ impl TraceFile {
         &self.path
     }
 
+    /// Whether the descriptor still refers to the file. A program that closes all descriptors, such
+    /// as one that becomes a daemon, may have opened another file with the same number.
+    fn is_open(&self) -> bool {
+        let metadata = self.file.metadata();
+        cfg!(miri) || metadata.is_ok_and(|now| (now.dev(), now.ino()) == self.identity)
+    }
+
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !self.is_open() {
+            return Err(io::Error::other(
+                "the program has closed the descriptor of the trace; create the trace afterwards",
+            ));
+        }
         self.file.write_all(bytes)?;
         self.bytes += bytes.len() as u64;
         Ok(())
@@ -84,10 +102,16 @@ impl TraceFile {
 
 impl Drop for TraceFile {
     fn drop(&mut self) {
+        if !self.is_open() {
+            return;
+        }
         if self.kept.is_some() {
             // `vfork` and `clone` may have copied the descriptor, and the lock with it.
-            let _ = flock(&self.file, FlockOperation::Unlock);
+            let _ = flock(&*self.file, FlockOperation::Unlock);
         }
+        drop(self.kept.take());
+        // SAFETY: the value is not used any more.
+        unsafe { ManuallyDrop::drop(&mut self.file) };
     }
 }
 

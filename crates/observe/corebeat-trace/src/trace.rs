@@ -8,6 +8,7 @@ use crate::log::{Log, Stream};
 use crate::packet::RAW_BYTES_MAX;
 use crate::ring::Memory;
 use corebeat_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use corebeat_sync::quiet;
 use corebeat_sync::thread::{self, JoinHandle, Thread};
 use corebeat_sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::path::{Path, PathBuf};
@@ -163,7 +164,8 @@ impl Options {
         for number in 0..trace.shared.options.collectors {
             let collector = Collector::new(trace.shared.clone(), number);
             let builder = thread::Builder::new().name(format!("trace {number}"));
-            let handle = builder.spawn(move || collector.run()).map_err(Error::Thread)?;
+            let handle = quiet::start(|| builder.spawn(move || collector.run()));
+            let handle = handle.map_err(Error::Thread)?;
             trace.shared.inboxes[number].collector.get_or_init(|| handle.thread().clone());
             trace.collectors.push(handle);
         }

@@ -6,7 +6,7 @@ use corebeat_trace::{
 };
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -229,6 +229,31 @@ fn second_trace_with_one_path_is_refused() {
     for trace in devices {
         trace.finish().unwrap();
     }
+}
+
+/// A program that becomes a daemon closes all descriptors, and opens other files.
+#[test]
+fn file_that_takes_over_the_descriptor_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("t.cbt"), folder.path().join("other"));
+    let trace = Trace::create(&path).unwrap();
+    let log = trace.log().unwrap();
+    let is_of_trace = |fd: &i32| {
+        std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(|target| target == path)
+    };
+    let fd = (0..1024).find(is_of_trace).unwrap();
+    let file = File::create(&other).unwrap();
+    // SAFETY: the descriptor is that of the trace, which must not rely on it.
+    assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), fd) }, fd);
+    (0..100_000).for_each(|_| log.emit(&Left));
+    drop(log);
+    let failed = trace.finish().unwrap_err().to_string();
+    assert!(failed.contains("has closed the descriptor"), "{failed}");
+    assert_eq!(std::fs::metadata(&other).unwrap().len(), 0);
+    // The descriptor belongs to the other file, and stays open.
+    // SAFETY: the trace has ended, so this is the only owner.
+    let taken_over = unsafe { OwnedFd::from_raw_fd(fd) };
+    assert_eq!(File::from(taken_over).metadata().unwrap().len(), 0);
 }
 
 #[test]

@@ -101,6 +101,13 @@ const CASES: &[(&str, fn())] = &[
         wait_for_stop();
         (0..2).for_each(|_| assert!(Group::new(1).consume().is_err()));
     }),
+    // If the waits of the threads added up, this process would be killed.
+    ("Group::produce of many threads", || {
+        wait_for_stop();
+        let produce = || std::thread::spawn(|| assert!(Group::new(1).produce().is_err()));
+        let threads: Vec<_> = (0..HANGS_AFTER_S).map(|_| produce()).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }),
     ("Producer", || {
         let producer = Group::new(1).produce().unwrap();
         wait_for_stop();
@@ -110,6 +117,9 @@ const CASES: &[(&str, fn())] = &[
         producer.status().unwrap();
         assert!(producer.global_rate().unwrap() >= 0.0 && producer.window_rate().unwrap() >= 0.0);
         assert_eq!(producer.goal().unwrap(), Goal::default());
+        // SAFETY: the producer exists.
+        let beats = unsafe { producer.counter().as_ref() };
+        assert_eq!(beats.load(std::sync::atomic::Ordering::Relaxed), 1);
         assert!(producer.set_goal(Goal::default()).is_err());
         assert!(producer.set_rate_min(1.0).is_err());
         assert!(producer.set_rate_max(1.0).is_err());
@@ -125,8 +135,10 @@ const CASES: &[(&str, fn())] = &[
     ("Consumer", || {
         let consumer = Group::new(1).consume().unwrap();
         wait_for_stop();
+        assert_eq!(consumer.group().number, 1);
         consumer.status().unwrap();
         consumer.goal().unwrap();
+        assert!(consumer.global_rate().unwrap() >= 0.0 && consumer.window_rate().unwrap() >= 0.0);
         drop(consumer);
     }),
     ("Claim::begin", || {
@@ -151,6 +163,8 @@ const CASES: &[(&str, fn())] = &[
         let _ = claim.poll();
         claim.on_change(|| {}).unwrap();
         assert!(claim.cpus().len() <= 1);
+        let _ = claim.as_fd();
+        claim.cpus().iter().for_each(|cpu| corebeat_claim::pin(*cpu).unwrap());
         assert!(claim.invade(Ask::new(1, 2)).is_err());
         // Creates a new claim.
         let _ = claim.poll();

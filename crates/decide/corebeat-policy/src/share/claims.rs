@@ -64,6 +64,8 @@ use std::collections::BTreeMap;
 
 /// Largest number of claims.
 pub const CLAIMS_MAX: usize = 512;
+/// Largest number of claims of an owner, which is a process.
+pub const CLAIMS_PER_OWNER_MAX: usize = 16;
 /// Default number of CPUs that stay free for programs without a claim, if the machine has more.
 pub const UNCLAIMED_MIN: usize = 1;
 /// Largest number of claims below their due for which the distribution is optimal.
@@ -145,17 +147,22 @@ pub enum ClaimError {
         /// The requested maximum.
         max: u32,
     },
-    /// The request allows no CPU of this machine.
-    #[error("this machine has none of the CPUs {within}; request CPUs from {cpus}")]
+    /// The request allows no CPU that a claim may have.
+    #[error("a claim within the CPUs {{{within}}} is impossible; request CPUs from {cpus}")]
     Elsewhere {
         /// The CPUs that the request allows.
         within: String,
-        /// The CPUs of the machine.
+        /// The CPUs that a claim may have.
         cpus: String,
     },
     /// There are too many claims.
-    #[error("the limit of {CLAIMS_MAX} claims is reached; end a claim first")]
-    TooMany,
+    #[error("the limit of {limit} {what} is reached; end a claim first")]
+    TooMany {
+        /// The claims that are counted.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -250,8 +257,16 @@ impl Claims {
                 self.owned(id, owner)?.ask = ask;
                 id
             }
-            None if self.claims.len() >= CLAIMS_MAX => return Err(ClaimError::TooMany),
             None => {
+                let of_owner = self.owners().filter(|(_, o)| *o == owner).count();
+                let limits = [
+                    (of_owner, "claims of a process", CLAIMS_PER_OWNER_MAX),
+                    (self.claims.len(), "claims", CLAIMS_MAX),
+                ];
+                let reached = limits.into_iter().find(|(count, _, limit)| count >= limit);
+                if let Some((_, what, limit)) = reached {
+                    return Err(ClaimError::TooMany { what, limit });
+                }
                 let id = ClaimId(self.next);
                 self.next += 1;
                 self.claims.insert(id, Claim { owner, ask, keep: None });

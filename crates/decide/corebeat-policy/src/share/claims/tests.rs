@@ -136,10 +136,18 @@ fn invalid_requests_are_refused_and_change_nothing() {
     let (a, _) = claims.invade(None, ME, Ask::new(1, 1)).unwrap();
     assert_eq!(claims.end(a, YOU), Err(ClaimError::NoSuchClaim(a.0)), "the claim of another owner");
     assert_eq!(claims.retreat(ClaimId(9), ME, Retreat::To(1)), Err(ClaimError::NoSuchClaim(9)));
-    for _ in 1..CLAIMS_MAX {
-        claims.invade(None, ME, Ask::new(1, 1)).unwrap();
-    }
-    assert_eq!(claims.invade(None, ME, Ask::new(1, 1)), Err(ClaimError::TooMany));
+    let limit = |owner, claims: &mut Claims| loop {
+        match claims.invade(None, owner, Ask::new(1, 1)) {
+            Ok(_) => {}
+            Err(ClaimError::TooMany { limit, .. }) => return limit,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(limit(ME, &mut claims), CLAIMS_PER_OWNER_MAX);
+    assert_eq!(claims.owners().count(), CLAIMS_PER_OWNER_MAX);
+    let others = YOU..;
+    assert!(others.map(|owner| limit(owner, &mut claims)).any(|limit| limit == CLAIMS_MAX));
+    assert_eq!(claims.owners().count(), CLAIMS_MAX);
 }
 
 fn any_machine() -> impl Strategy<Value = Topology> {
