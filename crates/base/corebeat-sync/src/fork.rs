@@ -1,4 +1,5 @@
-//! Keeps shared memory and locked files out of children of fork.
+//! Keeps shared memory and locked files out of children of fork, and recognises values that a child
+//! has inherited ([`Process`]).
 //!
 //! A child inherits the mappings and the open files of its parent, and possibly code that continues
 //! to use them. A lock of a file (`flock`) belongs to the open file, so a child that outlives its
@@ -17,7 +18,38 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Number of forks between the first process that uses this module and this process.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// The process in which a value was created. A child of fork has none of the threads of its parent,
+/// so a value that relies on threads cannot work in another process than its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process(u32);
+
+impl Process {
+    /// Returns the calling process. If the C library cannot register handlers, children are equal
+    /// to their parents.
+    #[inline]
+    pub fn current() -> Process {
+        register();
+        Process(forks())
+    }
+
+    /// Returns whether this is the calling process.
+    #[inline(always)]
+    pub fn is_current(self) -> bool {
+        self.0 == forks()
+    }
+}
+
+#[inline(always)]
+fn forks() -> u32 {
+    // Relaxed: written before `fork` returns in the child, whose other threads start later.
+    FORKS.load(Ordering::Relaxed)
+}
 
 /// Memory and descriptors that children do not inherit.
 static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
@@ -87,13 +119,26 @@ fn lock() -> MutexGuard<'static, Vec<Kept>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Registers the handlers at its first call. Returns 0 or an error number.
+#[inline]
+fn register() -> i32 {
+    static HANDLERS: OnceLock<i32> = OnceLock::new();
+    *HANDLERS.get_or_init(|| {
+        // Miri does not fork.
+        if cfg!(miri) {
+            return 0;
+        }
+        // SAFETY: the handlers may be called at any time. `dlclose` of this library removes them.
+        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) }
+    })
+}
+
 /// Locks the list, after the first call has registered the handlers.
 fn registered() -> io::Result<MutexGuard<'static, Vec<Kept>>> {
-    static HANDLERS: OnceLock<i32> = OnceLock::new();
-    // SAFETY: the handlers may be called at any time. `dlclose` of this library removes them.
-    let failed = *HANDLERS
-        .get_or_init(|| unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) });
-    if failed == 0 { Ok(lock()) } else { Err(io::Error::from_raw_os_error(failed)) }
+    match register() {
+        0 => Ok(lock()),
+        failed => Err(io::Error::from_raw_os_error(failed)),
+    }
 }
 
 extern "C" fn prepare() {
@@ -108,6 +153,8 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
+    // Relaxed: see `forks`.
+    FORKS.fetch_add(1, Ordering::Relaxed);
     let list = HELD.try_with(RefCell::take).ok().flatten().or_else(|| KEPT.try_lock().ok());
     for kept in list.iter().flat_map(|list| list.iter()) {
         match *kept {
@@ -165,6 +212,18 @@ mod tests {
     fn is_event_counter(fd: RawFd) -> bool {
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
         link.is_ok_and(|link| link.to_string_lossy().contains("eventfd"))
+    }
+
+    #[test]
+    fn child_is_another_process_than_its_ancestors() {
+        let own = Process::current();
+        assert!(own.is_current() && own == Process::current());
+        assert!(in_child(|| {
+            let child = Process::current();
+            let in_grandchild = in_child(|| !own.is_current() && !child.is_current());
+            !own.is_current() && child.is_current() && in_grandchild
+        }));
+        assert!(own.is_current());
     }
 
     #[test]

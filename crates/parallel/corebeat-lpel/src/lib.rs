@@ -110,6 +110,9 @@
 //! 7. A panic, an exit, a deadlock or a cancellation unwinds the task: its ends close, and waiting
 //!    tasks wake up (`panic_and_exit_drop_all_values_of_the_task`,
 //!    `deadlock_unwinds_waiting_tasks`, `aborted_task_is_unwound_where_it_waits`).
+//! 8. No call waits in a child of fork for a thread of its parent
+//!    (`inherited_runtime_fails_in_the_child_and_works_in_the_parent`,
+//!    `inherited_stream_does_not_wait_in_the_child`).
 //!
 //! # Memory ordering
 //!
@@ -150,6 +153,11 @@
 //! panics. If a task crashes, as C code can (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), a message
 //! names the task and the code that it called ([`doing`]); then the same signal ends the program.
 //!
+//! A child of fork has no threads of its parent's runtimes, and must create its own runtimes and
+//! streams. Calls of an inherited runtime fail with [`Error::Forked`] or [`Failure::Forked`], or
+//! panic where they return no `Result`; an inherited stream panics where it would wait. A drop of
+//! an inherited runtime leaks it. A child that a task forks ends with the task.
+//!
 //! A task that is unwinding never waits: operations that would block return as if the stream were
 //! closed. Waiting inside `catch_unwind` is allowed, but a cancelled task is unwound through it,
 //! and the code must continue the unwinding ([`ends_task`] recognises it). Frames of C cannot be
@@ -161,7 +169,9 @@
 //! with pages of 4 KiB. More than about 32,000 tasks with stacks at a time need Linux 6.13, for
 //! guards inside mappings. A runtime has at most [`WORKERS_MAX`] workers. A task that computes for
 //! a long time delays the started tasks of its worker; [`yield_now`] lets them run. There is no
-//! I/O: use a blocking task.
+//! I/O: use a blocking task. A child of fork inherits the locks of this crate: fork while no other
+//! thread creates or drops a runtime. `vfork`, and `clone` called without the C library, are not
+//! detected.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("corebeat-lpel needs a 64-bit processor, because it counts in 64 bits");

@@ -5,7 +5,7 @@
 //! scope drops when no task is left.
 
 use crate::current;
-use crate::error::{Error, Failure};
+use crate::error::{Error, Failure, assert_not_forked};
 use crate::runtime::Inner;
 use crate::spawn::Task;
 use crate::stream::{Writer, stream};
@@ -138,6 +138,9 @@ impl Scope {
         f: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let inner = &self.core.inner;
+        if !inner.process.is_current() {
+            return Err(Failure::Forked);
+        }
         let _run = inner.detector.begin_run();
         let handle = self.spawn(f);
         if let (Some(random), None) = (&inner.deterministic, current::worker()) {
@@ -161,6 +164,7 @@ impl Scope {
     }
 
     fn wait_with(&self, time: Option<Duration>) -> bool {
+        assert_not_forked(self.core.inner.process);
         let (end, mut at_end) = stream::<()>(1);
         let mut waiters = lock(&self.core.waiters);
         // Acquire: the effects of all tasks are visible.
@@ -182,6 +186,7 @@ impl Scope {
     /// at its next wait, and fails with [`Failure::Aborted`]. Its streams close. Tasks that have
     /// not started never run. Takes time for each task of the runtime.
     pub fn cancel(&self) {
+        assert_not_forked(self.core.inner.process);
         // Release: pairs with the acquire in `is_cancelled`.
         self.core.cancelled.store(true, Ordering::Release);
         let is_inside = |task: &Header| task.scope.as_ref().is_some_and(|s| s.is_cancelled());

@@ -47,6 +47,7 @@ use crate::worker::{SpinLimit, Worker};
 use corebeat_sync::asymmetric::{heavy_fence, is_free, light_fence};
 use corebeat_sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use corebeat_sync::cell::UnsafeCell;
+use corebeat_sync::fork::Process;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
@@ -100,6 +101,7 @@ fn pair<T: Send + 'static>(capacity: usize, growing: bool) -> (Writer<T>, Reader
             id: IDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             capacity: AtomicUsize::new(capacity),
             growing,
+            process: Process::current(),
             set: UnsafeCell::new(None),
             link: AtomicPtr::new(ptr::null_mut()),
         },
@@ -167,6 +169,8 @@ pub(crate) struct Core {
     /// Capacity of the segment that is written to.
     pub(crate) capacity: AtomicUsize,
     pub(crate) growing: bool,
+    /// The process that created the stream. In a child of fork, the other end may have no user.
+    pub(crate) process: Process,
     /// Written by the reader's side while the stream is neither armed nor announced. Read by the
     /// thread that takes `ARMED`.
     pub(crate) set: UnsafeCell<Option<Membership>>,
