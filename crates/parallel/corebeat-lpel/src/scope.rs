@@ -143,9 +143,6 @@ impl Scope {
         }
         let _run = inner.detector.begin_run();
         let handle = self.spawn(f);
-        if let (Some(random), None) = (&inner.deterministic, current::worker()) {
-            inner.run_steps(random);
-        }
         self.wait();
         inner.detector.print_report();
         handle.join()
@@ -153,7 +150,8 @@ impl Scope {
 
     /// Waits until no task of the scope is left. Returns whether this still holds: false if another
     /// thread has spawned a task in the scope since, or if the caller must not wait, because it is
-    /// unwinding. A task of the scope that calls this function waits for itself.
+    /// unwinding. A task of the scope that calls this function waits for itself. On a thread that
+    /// is no task, this call executes the tasks of a deterministic runtime.
     pub fn wait(&self) -> bool {
         self.wait_with(None)
     }
@@ -164,7 +162,14 @@ impl Scope {
     }
 
     fn wait_with(&self, time: Option<Duration>) -> bool {
-        assert_not_forked(self.core.inner.process);
+        let inner = &self.core.inner;
+        assert_not_forked(inner.process);
+        if let (Some(random), None) = (&inner.deterministic, current::worker())
+            && !std::thread::panicking()
+            && inner.living() > 0
+        {
+            inner.run_steps(random);
+        }
         let (end, mut at_end) = stream::<()>(1);
         let mut waiters = lock(&self.core.waiters);
         // Acquire: the effects of all tasks are visible.

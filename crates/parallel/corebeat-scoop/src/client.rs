@@ -5,7 +5,7 @@ use crate::handle::{Gc, Separate};
 use crate::processor::{Processor, finalises};
 use crate::queue::{Call, Run, Signal};
 use crate::region::Here;
-use crate::system::Inner;
+use crate::system::{Access, Inner};
 use crate::trace::Trace;
 use corebeat_lpel::{Writer, stream};
 use corebeat_sync::{Mutex, lock};
@@ -26,14 +26,14 @@ use std::sync::Arc;
 /// }
 /// ```
 pub struct Client {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Access,
     name: Name,
     // A client waits in one place at a time.
     here: PhantomData<*const ()>,
 }
 
 impl Client {
-    pub(crate) fn new(inner: Arc<Inner>, name: Name) -> Self {
+    pub(crate) fn new(inner: Access, name: Name) -> Self {
         Client { inner, name, here: PhantomData }
     }
 
@@ -53,10 +53,15 @@ impl Client {
     /// call the object at once.
     ///
     /// If `f` panics, the processor fails. If the collector cannot keep up, this waits 20 µs.
+    ///
+    /// # Panics
+    ///
+    /// In a child of fork that inherited the system.
     pub fn create<T: Trace>(
         &self,
         f: impl FnOnce(&mut Here<'_>) -> T + Send + 'static,
     ) -> Separate<T> {
+        self.inner.assert_process();
         self.inner.create(self.id(), f)
     }
 
@@ -81,8 +86,9 @@ impl Client {
     ///
     /// # Panics
     ///
-    /// If a processor belongs to another system.
+    /// If a processor belongs to another system, or in a child of fork that inherited the system.
     pub fn reserve<S: Targets>(&self, targets: S) -> S::Reserved {
+        self.inner.assert_process();
         let blocks = self.reserve_blocks(&targets);
         targets.reserved(&blocks)
     }
@@ -106,17 +112,18 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// An error of `condition`; or the caller would have to wait and is unwinding, or is a
-    /// finaliser.
+    /// An error of `condition`; the caller would have to wait and is unwinding, or is a finaliser;
+    /// or this process is a child of fork that inherited the system.
     ///
     /// # Panics
     ///
-    /// As [`Client::reserve`].
+    /// If a processor belongs to another system.
     pub fn reserve_when<S: Targets>(
         &self,
         targets: S,
         mut condition: impl FnMut(&S::Reserved) -> Result<bool, Error>,
     ) -> Result<S::Reserved, Error> {
+        self.inner.check_process()?;
         loop {
             let blocks = self.reserve_blocks(&targets);
             let reserved = targets.reserved(&blocks);
@@ -186,7 +193,7 @@ fn may_wait() -> Result<(), Error> {
 
 /// A client's block in the queue of a processor.
 pub struct Block {
-    inner: Arc<Inner>,
+    inner: Access,
     owner: Name,
     processor: Arc<Processor>,
     number: u64,
@@ -205,6 +212,9 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if self.inner.check_process().is_err() {
+            return;
+        }
         let mut queue = lock(&self.processor.queue);
         queue.close(self.number);
         self.inner.start(&self.processor, queue, false);
@@ -232,7 +242,12 @@ impl<T: Trace> Reservation<T> {
     /// reservation. This function does not wait.
     ///
     /// If the processor has failed, `f` does not run; the next query returns the failure.
+    ///
+    /// # Panics
+    ///
+    /// In a child of fork that inherited the system.
     pub fn command(&self, f: impl FnOnce(&mut Here<'_>, Gc<T>) + Send + 'static) {
+        self.block.inner.assert_process();
         let target = self.target.clone();
         let run = Box::new(move |here: &mut Here<'_>| {
             let me = here.enter(&target);
@@ -248,11 +263,13 @@ impl<T: Trace> Reservation<T> {
     /// # Errors
     ///
     /// The processor has failed, by this call or an earlier one; the wait would close a cycle of
-    /// waiting clients; or the caller is unwinding, or is a finaliser.
+    /// waiting clients; the caller is unwinding, or is a finaliser; or this process is a child of
+    /// fork that inherited the system.
     pub fn query<R: Send + 'static>(
         &self,
         f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
     ) -> Result<R, Error> {
+        self.block.inner.check_process()?;
         may_wait()?;
         let Block { inner, processor, owner, .. } = &*self.block;
         lock(&inner.waits).begin(*owner, processor, self.block.number).map_err(Error::Deadlock)?;
@@ -308,12 +325,13 @@ impl<T: Trace> Separate<T> {
     ///
     /// # Panics
     ///
-    /// As [`Client::reserve`].
+    /// If the processor belongs to another system.
     pub fn query<R: Send + 'static>(
         &self,
         client: &Client,
         f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
     ) -> Result<R, Error> {
+        client.inner.check_process()?;
         client.reserve(self).query(f)
     }
 }

@@ -19,6 +19,9 @@ pub enum Error {
     /// Waiting for the result would never end. The call was not logged.
     #[error("{0}")]
     Deadlock(Cycle),
+    /// The system is that of a parent process.
+    #[error("{FORKED}")]
+    Forked,
     /// The caller is unwinding, or its runtime has ended.
     #[error("the query was abandoned because its caller is unwinding")]
     Unwinding,
@@ -27,6 +30,9 @@ pub enum Error {
     #[error("a finaliser cannot wait for a result: log a command instead")]
     Finaliser,
 }
+
+pub(crate) const FORKED: &str = "the system was created before a fork, and its threads do not \
+                                 exist in this child: create systems in the child";
 
 /// Name of a processor or a client in an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,10 +6,11 @@ use crate::fault::is_any_planted;
 use crate::handle::{At, AtHasher, Export};
 use crate::queue::{Call, Queue};
 use crate::region::{Here, Region};
-use crate::system::Inner;
+use crate::system::{Access, Inner};
 use crate::turn::Turn;
 use corebeat_lpel::{Local, ends_task, yield_now};
 use corebeat_sync::atomic::{AtomicUsize, Ordering};
+use corebeat_sync::fork::Process;
 use corebeat_sync::{Mutex, lock};
 use std::any::Any;
 use std::cell::Cell;
@@ -23,6 +24,8 @@ pub(crate) struct Processor {
     pub(crate) of: &'static str,
     /// Number of its system.
     pub(crate) system: u64,
+    /// The process that runs its calls.
+    process: Process,
     /// Key in the table of the system.
     pub(crate) key: AtomicUsize,
     pub(crate) turn: Turn<Region>,
@@ -49,6 +52,7 @@ impl Processor {
             id,
             of,
             system,
+            process: Process::current(),
             key: AtomicUsize::new(0),
             turn: Turn::taken(region),
             queue: Mutex::default(),
@@ -79,6 +83,10 @@ impl Processor {
 
     /// Removes the export of an object after its last reference was dropped.
     pub(crate) fn forget_export(&self, at: At) {
+        if !self.process.is_current() {
+            // A thread that does not exist here may hold the lock.
+            return;
+        }
         let mut exports = lock(&self.exports);
         // Another thread may have created a new export.
         if exports.get(&at).is_some_and(|export| export.strong_count() == 0) {
@@ -171,7 +179,7 @@ impl Activation {
         if !self.is_first {
             inner.take_turn(&processor);
         }
-        let client = Client::new(inner.clone(), processor.name());
+        let client = Client::new(Access::of_call(inner.clone()), processor.name());
         // SAFETY: this task owns the turn, and releases it after the last use.
         let region = unsafe { processor.turn.value() };
         let mut here = Here::new(&client, region, &processor);
@@ -273,7 +281,7 @@ mod tests {
         let runtime = Arc::new(Runtime::builder().deterministic(1).build().unwrap());
         let system = System::new(runtime.clone());
         let done = runtime.run(move || {
-            let inner = system.client().inner;
+            let inner = Arc::clone(&system.client().inner);
             let region = Region::new::<u32>(NonZeroU32::MIN);
             let processor = Arc::new(Processor::new(1, "test", inner.id, region));
             let activation = Activation::new(inner.clone(), processor.clone(), true);

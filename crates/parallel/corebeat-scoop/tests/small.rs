@@ -433,6 +433,88 @@ fn calls_run_during_a_collection() {
 }
 
 #[test]
+fn drop_of_the_last_client_waits_for_logged_calls() {
+    for system_is_last in [true, false] {
+        let ran = Arc::new(AtomicUsize::new(0));
+        let system = system(2);
+        let client = system.client();
+        let (first, second) = (client.create(|_| 1u32), client.create(|_| 2u32));
+        for _ in 0..100 {
+            let (second, ran) = (second.clone(), ran.clone());
+            // Calls that a logged call logs run as well.
+            first.command(&client, move |here, _| {
+                second.command(here, move |_, _| {
+                    ran.fetch_add(1, Ordering::SeqCst);
+                });
+            });
+        }
+        if system_is_last {
+            drop(client);
+            drop(system);
+        } else {
+            drop(system);
+            drop(client);
+        }
+        assert_eq!(ran.load(Ordering::SeqCst), 100);
+    }
+}
+
+#[test]
+fn drop_of_a_system_executes_the_calls_of_a_deterministic_runtime() {
+    let runtime = Arc::new(Runtime::builder().deterministic(1).build().unwrap());
+    let ran = Arc::new(AtomicUsize::new(0));
+    let system = System::new(runtime.clone());
+    let client = system.client();
+    let own = ran.clone();
+    client.create(|_| 1u32).command(&client, move |_, _| {
+        own.fetch_add(1, Ordering::SeqCst);
+    });
+    drop((client, system));
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn reservation_that_outlives_its_system_is_executed() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let system = system(1);
+    let client = system.client();
+    let object = client.create(|_| 1u32);
+    let (first, second) = (client.reserve(&object), client.reserve(&object));
+    let log = |reservation: &Reservation<u32>| {
+        let ran = ran.clone();
+        reservation.command(move |_, _| {
+            ran.fetch_add(1, Ordering::SeqCst);
+        });
+    };
+    // Runs after the drop of `first`.
+    log(&second);
+    drop((second, client, system, object));
+    log(&first);
+    drop(first);
+    assert_eq!(ran.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn wait_returns_after_all_logged_calls_and_panics_inside_a_call() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let system = system(2);
+    let client = system.client();
+    let objects: Vec<_> = (0..10).map(|n| client.create(move |_| n)).collect();
+    for object in &objects {
+        let ran = ran.clone();
+        object.command(&client, move |_, _| {
+            ran.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    system.wait();
+    assert_eq!(ran.load(Ordering::SeqCst), 10);
+    let own = system.clone();
+    let failed = objects[0].query(&client, move |_, _| own.wait());
+    let Err(Error::Failed { why, .. }) = failed else { panic!("{failed:?}") };
+    assert!(why.contains("wait in a client outside of calls"), "{why}");
+}
+
+#[test]
 fn dropped_system_drops_its_objects() {
     let (system, count) = (system(2), Arc::default());
     let client = system.client();
@@ -441,11 +523,8 @@ fn dropped_system_drops_its_objects() {
     ring[0].query(&client, |_, _| ()).unwrap();
     ring[1].query(&client, |_, _| ()).unwrap();
     drop((ring, client));
-    // The last task may still be ending.
     drop(system);
-    while count.load(Ordering::SeqCst) > 0 {
-        std::thread::yield_now();
-    }
+    assert_eq!(count.load(Ordering::SeqCst), 0);
 }
 
 #[test]
