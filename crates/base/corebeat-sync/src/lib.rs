@@ -27,7 +27,7 @@
 //!   model fails with such a planted fault.
 //! - [`fork`]: memory and files that children of fork do not inherit, and the process of a value.
 //! - [`quiet`]: threads in which the signal handlers of the program do not run.
-//! - [`wait`]: checks whether a task may wait at this point.
+//! - [`wait`]: checks whether a task may wait at this point, and suspension of tasks.
 //!
 //! # Invariants
 //!

@@ -211,6 +211,7 @@ mod sleep;
 mod spawn;
 mod stack;
 mod stream;
+mod suspend;
 mod table;
 mod task;
 mod time;
