@@ -142,12 +142,12 @@
 //! for a log.
 //!
 //! This crate panics if a task waits where waiting is forbidden ([`corebeat_sync::wait`]); if a
-//! stream has capacity 0, or a capacity that is too large for memory; if [`Runtime::run`] is called
-//! inside a task, or [`spawn`] or [`exit`] outside a task; and if the result of a [`JoinHandle`] is
-//! read a second time. A panic in a task ends that task only: its ends close, and its joiner
-//! receives the panic. The readers of its streams cannot distinguish this from a normal end. If the
-//! result must be complete, join all stages, or use a [`Pipeline`]. Locks that a panicking task
-//! holds are poisoned, as with threads.
+//! stream has capacity 0, or a capacity that is too large for memory; if a parallel stage has more
+//! than [`PARALLEL_MAX`] tasks; if [`Runtime::run`] is called inside a task, or [`spawn`] or
+//! [`exit`] outside a task; and if the result of a [`JoinHandle`] is read a second time. A panic in
+//! a task ends that task only: its ends close, and its joiner receives the panic. The readers of
+//! its streams cannot distinguish this from a normal end. If the result must be complete, join all
+//! stages, or use a [`Pipeline`]. Locks that a panicking task holds are poisoned, as with threads.
 //!
 //! The program aborts with a message if a task overflows its stack, or if a scheduler or listener
 //! panics. If a task crashes, as C code can (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), a message
@@ -227,7 +227,7 @@ pub use error::{
     Closed, Error, Failure, Panic, STACK_MAX, STACK_MIN, TryReadError, TryWriteError, WORKERS_MAX,
 };
 pub use local::Local;
-pub use pipeline::{Pipeline, PipelineError, map_ordered};
+pub use pipeline::{PARALLEL_MAX, Pipeline, PipelineError, map_ordered};
 pub use runtime::{Runtime, dump, ends_task, exit, sleep, yield_now};
 pub use scope::{Scope, scope};
 pub use set::{Event, Key, ReadAnyAsync, StreamSet};
