@@ -7,13 +7,14 @@ use crate::queue::{Call, Run, Signal};
 use crate::region::Here;
 use crate::system::{Access, Inner};
 use crate::trace::Trace;
-use corebeat_lpel::{Writer, stream};
+use corebeat_lpel::{Reader, TryReadError, Writer, stream};
 use corebeat_sync::{Mutex, lock};
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A caller of processors: a thread or task ([`System::client`](crate::System::client)), or a call
 /// ([`Here`]).
@@ -93,6 +94,28 @@ impl Client {
         targets.reserved(&blocks)
     }
 
+    /// Reserves as [`Client::reserve_when`] does, and waits for changes at most for `time`. The
+    /// limit does not interrupt `condition`, whose queries may have limits of their own
+    /// ([`Reservation::query_timeout`]). On a deterministic runtime, the limit is that of each
+    /// wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`], after `condition` was false at least once; or as
+    /// [`Client::reserve_when`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Client::reserve_when`].
+    pub fn reserve_when_timeout<S: Targets>(
+        &self,
+        targets: S,
+        time: Duration,
+        condition: impl FnMut(&S::Reserved) -> Result<bool, Error>,
+    ) -> Result<S::Reserved, Error> {
+        self.reserve_when_until(targets, Instant::now().checked_add(time), condition)
+    }
+
     /// Reserves as [`Client::reserve`], when `condition` holds. `condition` runs queries on the
     /// reservation. If it returns `false`, the reservation ends, and `condition` runs again after
     /// another client has called one of these processors.
@@ -121,6 +144,15 @@ impl Client {
     pub fn reserve_when<S: Targets>(
         &self,
         targets: S,
+        condition: impl FnMut(&S::Reserved) -> Result<bool, Error>,
+    ) -> Result<S::Reserved, Error> {
+        self.reserve_when_until(targets, None, condition)
+    }
+
+    fn reserve_when_until<S: Targets>(
+        &self,
+        targets: S,
+        deadline: Option<Instant>,
         mut condition: impl FnMut(&S::Reserved) -> Result<bool, Error>,
     ) -> Result<S::Reserved, Error> {
         self.inner.check_process()?;
@@ -134,6 +166,10 @@ impl Client {
                 return Ok(reserved);
             }
             may_wait()?;
+            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Err(Error::TimedOut);
+            }
             let observe =
                 |block: &Rc<Block>| (block.processor.clone(), lock(&block.processor.queue).changes);
             let observed: Vec<_> = blocks.iter().map(observe).collect();
@@ -144,7 +180,7 @@ impl Client {
                 .iter()
                 .all(|(processor, changes)| lock(&processor.queue).watch(*changes, &signal))
             {
-                reader.read();
+                read(&mut reader, left);
             }
             observed.iter().for_each(|(processor, _)| lock(&processor.queue).unwatch(&signal));
         }
@@ -177,6 +213,14 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Client({})", self.name)
+    }
+}
+
+/// Waits for the end of a stream, at most for `time`. Returns whether the stream has ended.
+fn read(reader: &mut Reader<()>, time: Option<Duration>) -> bool {
+    match time {
+        None => reader.read().is_none(),
+        Some(time) => reader.read_timeout(time) == Err(TryReadError::Closed),
     }
 }
 
@@ -269,6 +313,28 @@ impl<T: Trace> Reservation<T> {
         &self,
         f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
     ) -> Result<R, Error> {
+        self.query_with(None, f)
+    }
+
+    /// Calls as [`Reservation::query`] does, and waits for the result at most for `time`. If the
+    /// time is over, the call remains logged: it runs later, and its result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`], or as [`Reservation::query`].
+    pub fn query_timeout<R: Send + 'static>(
+        &self,
+        time: Duration,
+        f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        self.query_with(Some(time), f)
+    }
+
+    fn query_with<R: Send + 'static>(
+        &self,
+        time: Option<Duration>,
+        f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
+    ) -> Result<R, Error> {
         self.block.inner.check_process()?;
         may_wait()?;
         let Block { inner, processor, owner, .. } = &*self.block;
@@ -283,9 +349,13 @@ impl<T: Trace> Reservation<T> {
             *lock(&to) = Some(result);
         });
         drop(self.block.log(run, Some(waiter)));
-        reader.read();
+        let has_ended = read(&mut reader, time);
         let answer = lock(&answer).take();
-        answer.ok_or_else(|| processor.failure().unwrap_or(Error::Unwinding))
+        answer.ok_or_else(|| match processor.failure() {
+            Some(failure) => failure,
+            None if has_ended || std::thread::panicking() => Error::Unwinding,
+            None => Error::TimedOut,
+        })
     }
 }
 
@@ -333,6 +403,25 @@ impl<T: Trace> Separate<T> {
     ) -> Result<R, Error> {
         client.inner.check_process()?;
         client.reserve(self).query(f)
+    }
+
+    /// Calls [`Reservation::query_timeout`] on a reservation for this call only.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reservation::query_timeout`].
+    ///
+    /// # Panics
+    ///
+    /// If the processor belongs to another system.
+    pub fn query_timeout<R: Send + 'static>(
+        &self,
+        client: &Client,
+        time: Duration,
+        f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        client.inner.check_process()?;
+        client.reserve(self).query_timeout(time, f)
     }
 }
 

@@ -63,7 +63,8 @@
 //!   several processors is a sequence of calls without calls of other clients in between.
 //!   [`Client::reserve_when`] waits until a condition holds.
 //! - A processor **fails** when a call panics. Queries that wait for it, and later queries, return
-//!   [`Error::Failed`].
+//!   [`Error::Failed`] with the message and the payload of the panic.
+//! - [`Reservation::query_timeout`] and [`Client::reserve_when_timeout`] limit the time of a wait.
 //! - The drop of the last [`System`], client or reservation waits until all logged calls have run,
 //!   as scoped threads are waited for; [`System::wait`] waits earlier.
 //! - A query that would close a cycle of waiting clients returns [`Error::Deadlock`] with the
@@ -159,7 +160,7 @@ mod wait;
 pub use client::{Client, Reservation, Targets};
 pub use collector::Collected;
 pub use corebeat_scoop_macro::Trace;
-pub use error::{Cycle, Error, Name};
+pub use error::{Cause, Cycle, Error, Name};
 pub use handle::{Gc, Link, Separate};
 pub use region::Here;
 pub use system::{Options, System};

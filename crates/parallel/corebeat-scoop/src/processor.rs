@@ -1,18 +1,17 @@
 //! A processor: its region, its queue, and the task that it has while it has calls to run.
 
 use crate::client::Client;
-use crate::error::{Error, Name};
+use crate::error::{Cause, Error, Name};
 use crate::fault::is_any_planted;
 use crate::handle::{At, AtHasher, Export};
-use crate::queue::{Call, Queue};
+use crate::queue::Queue;
 use crate::region::{Here, Region};
 use crate::system::{Access, Inner};
 use crate::turn::Turn;
-use corebeat_lpel::{Local, ends_task, yield_now};
+use corebeat_lpel::{Local, yield_now};
 use corebeat_sync::atomic::{AtomicUsize, Ordering};
 use corebeat_sync::fork::Process;
 use corebeat_sync::{Mutex, lock};
-use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -114,8 +113,8 @@ impl Processor {
     }
 
     /// Marks the processor as failed, wakes waiting clients, and drops all logged calls.
-    fn fail(&self, why: &str) {
-        let (calls, woken) = lock(&self.queue).fail(why.into());
+    fn fail(&self, why: Cause) {
+        let (calls, woken) = lock(&self.queue).fail(why);
         drop(woken);
         for call in calls {
             drop_quietly(call);
@@ -123,9 +122,9 @@ impl Processor {
     }
 }
 
-/// Drops a call. Destructors of captured values may panic.
-fn drop_quietly(call: Call) {
-    let dropped = catch_unwind(AssertUnwindSafe(|| drop(call)));
+/// Drops a call or another value of a user, whose destructor may panic.
+pub(crate) fn drop_quietly<T>(value: T) {
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(value)));
     let _ = dropped.map_err(std::mem::forget);
 }
 
@@ -198,8 +197,9 @@ impl Activation {
             if let Err(payload) = done {
                 // No call can reach its objects any more.
                 finalise(|| here.region().clear());
-                processor.fail(text(&*payload));
-                end = ends_task(&*payload).then_some(payload);
+                let (why, end_of_task) = Cause::of_panic(payload);
+                processor.fail(why);
+                end = end_of_task;
                 break;
             }
         }
@@ -219,7 +219,8 @@ impl Activation {
 impl Drop for Activation {
     fn drop(&mut self) {
         if !self.is_over {
-            self.processor.fail("its runtime has ended, or had no memory for a task");
+            let why = "its runtime has ended, or had no memory for a task";
+            self.processor.fail(Cause::message_only(why));
             while self.is_first && !self.processor.turn.release() {
                 // A collection waits for this. During unwinding the work is lost: a `Trace` has
                 // panicked, or the runtime has ended.
@@ -230,13 +231,6 @@ impl Drop for Activation {
             }
         }
     }
-}
-
-/// Returns the message of a panic.
-fn text(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a call was unwound")
 }
 
 impl Inner {
