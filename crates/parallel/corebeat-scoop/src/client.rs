@@ -426,6 +426,12 @@ impl<T: Trace> Separate<T> {
 }
 
 /// Targets that can be reserved in one step: a [`Separate`], a tuple of up to four, or a slice.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be reserved",
+    label = "not a target",
+    note = "pass a reference to a `Separate`, a tuple of two to four of those, or a slice: `&a`, \
+            `(&a, &b)`, `&many[..]`"
+)]
 #[allow(private_interfaces, reason = "the trait is sealed")]
 pub trait Targets: sealed::Sealed {
     /// The reservations, in the order of the targets.

@@ -93,7 +93,8 @@ impl<'t, 'env: 't> Tx<'t, 'env> {
         Ok(unsafe { V::clone_from_pointer(pointer) })
     }
 
-    /// Writes a value to the cell.
+    /// Writes a value to the cell. In a [`snapshot`], the first write fails the attempt, and the
+    /// transaction restarts as a full one: begin it with [`atomically`] instead.
     #[inline(always)]
     pub fn write<V: Value>(&mut self, cell: &'t TCell<V>, value: V) -> Result<(), Abort> {
         let (lock, place) = cell.parts();
