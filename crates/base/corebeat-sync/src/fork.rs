@@ -1,6 +1,8 @@
-//! Keeps shared memory and locked files out of children of fork, and gives each child own state.
+//! Keeps shared memory and locked files out of children of fork, recognises values that a child has
+//! inherited, and gives each child own state.
 //!
-//! [`KeptOut`] is for memory and files, [`PerProcess`] for values behind locks.
+//! [`KeptOut`] is for memory and files, [`Process`] for values that rely on threads, [`PerProcess`]
+//! for values behind locks.
 //!
 //! A child inherits the mappings and the open files of its parent, and possibly code that continues
 //! to use them. A lock of a file (`flock`) belongs to the open file, so a child that outlives its
@@ -20,8 +22,38 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Number of forks between the first process that uses this module and this process.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// The process in which a value was created. A child of fork has none of the threads of its parent,
+/// so a value that relies on threads cannot work in another process than its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process(u32);
+
+impl Process {
+    /// Returns the calling process. If the C library cannot register handlers, children are equal
+    /// to their parents.
+    #[inline]
+    pub fn current() -> Process {
+        register();
+        Process(forks())
+    }
+
+    /// Returns whether this is the calling process.
+    #[inline(always)]
+    pub fn is_current(self) -> bool {
+        self.0 == forks()
+    }
+}
+
+#[inline(always)]
+fn forks() -> u32 {
+    // Relaxed: written before `fork` returns in the child, whose other threads start later.
+    FORKS.load(Ordering::Relaxed)
+}
 
 /// Memory and descriptors that children do not inherit.
 static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
@@ -91,13 +123,26 @@ fn lock() -> MutexGuard<'static, Vec<Kept>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Registers the handlers at its first call. Returns 0 or an error number.
+#[inline]
+fn register() -> i32 {
+    static HANDLERS: OnceLock<i32> = OnceLock::new();
+    *HANDLERS.get_or_init(|| {
+        // Miri does not fork.
+        if cfg!(miri) {
+            return 0;
+        }
+        // SAFETY: the handlers may be called at any time. `dlclose` of this library removes them.
+        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) }
+    })
+}
+
 /// Locks the list, after the first call has registered the handlers.
 fn registered() -> io::Result<MutexGuard<'static, Vec<Kept>>> {
-    static HANDLERS: OnceLock<i32> = OnceLock::new();
-    // SAFETY: the handlers may be called at any time. `dlclose` of this library removes them.
-    let failed = *HANDLERS
-        .get_or_init(|| unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) });
-    if failed == 0 { Ok(lock()) } else { Err(io::Error::from_raw_os_error(failed)) }
+    match register() {
+        0 => Ok(lock()),
+        failed => Err(io::Error::from_raw_os_error(failed)),
+    }
 }
 
 extern "C" fn prepare() {
@@ -112,6 +157,8 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
+    // Relaxed: see `forks`.
+    FORKS.fetch_add(1, Ordering::Relaxed);
     let list = HELD.try_with(RefCell::take).ok().flatten().or_else(|| KEPT.try_lock().ok());
     for kept in list.iter().flat_map(|list| list.iter()) {
         match *kept {
@@ -153,7 +200,7 @@ pub struct PerProcess<T>(AtomicPtr<OfProcess<T>>);
 
 #[derive(Debug)]
 struct OfProcess<T> {
-    pid: u32,
+    process: Process,
     value: T,
 }
 
@@ -167,17 +214,17 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
     /// receives the value of the parent, of which it must use no lock. If several threads create a
     /// value at the same time, all of them receive the first one.
     pub fn get(&self, create: impl Fn(Option<&T>) -> T) -> &'static T {
-        let pid = std::process::id();
+        let process = Process::current();
         // Acquire: pairs with the exchange below, so that the value is initialised.
         let mut loaded = self.0.load(Ordering::Acquire);
         loop {
             // SAFETY: the pointer is null or refers to a value, and values are never freed.
             let parent = match unsafe { loaded.as_ref() } {
-                Some(own) if own.pid == pid => return &own.value,
+                Some(own) if own.process == process => return &own.value,
                 other => other,
             };
             let value = create(parent.map(|parent| &parent.value));
-            let new = Box::into_raw(Box::new(OfProcess { pid, value }));
+            let new = Box::into_raw(Box::new(OfProcess { process, value }));
             // Release for threads that load the pointer; Acquire for the value of a faster thread.
             match self.0.compare_exchange(loaded, new, Ordering::AcqRel, Ordering::Acquire) {
                 // SAFETY: never freed after this point.
@@ -216,6 +263,18 @@ mod tests {
     fn is_event_counter(fd: RawFd) -> bool {
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
         link.is_ok_and(|link| link.to_string_lossy().contains("eventfd"))
+    }
+
+    #[test]
+    fn child_is_another_process_than_its_ancestors() {
+        let own = Process::current();
+        assert!(own.is_current() && own == Process::current());
+        assert!(in_child(|| {
+            let child = Process::current();
+            let in_grandchild = in_child(|| !own.is_current() && !child.is_current());
+            !own.is_current() && child.is_current() && in_grandchild
+        }));
+        assert!(own.is_current());
     }
 
     #[test]

@@ -25,9 +25,10 @@
 //! - [`asymmetric`]: fences for protocols with a frequent and a rare side.
 //! - `fault` (only under loom): weakens orderings and removes fences, by kind and place. A useful
 //!   model fails with such a planted fault.
-//! - [`fork`]: memory, files and values that children of fork do not inherit.
+//! - [`fork`]: memory, files and values that children of fork do not inherit, and the process of a
+//!   value.
 //! - [`quiet`]: threads in which the signal handlers of the program do not run.
-//! - [`wait`]: checks whether a task may wait at this point.
+//! - [`wait`]: checks whether a task may wait at this point, and suspension of tasks.
 //!
 //! # Invariants
 //!
@@ -38,7 +39,8 @@
 //!    (`spawned_thread_receives_only_signals_of_its_own_faults`).
 //!
 //! 4. A child of fork has neither the memory nor the files that are kept out
-//!    (`child_finds_zeros_in_memory_that_is_kept_out`, `child_inherits_no_file_that_is_kept_out`).
+//!    (`child_finds_zeros_in_memory_that_is_kept_out`, `child_inherits_no_file_that_is_kept_out`),
+//!    and is another process than its ancestors (`child_is_another_process_than_its_ancestors`).
 //!
 //! # Limits
 //!

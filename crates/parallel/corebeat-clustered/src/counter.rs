@@ -25,8 +25,10 @@ use std::fmt;
 /// line that no other thread writes: a thread has the parts of up to 512 counters side by side.
 /// Further counters have a representative for each place. With a place per CPU
 /// ([`Cpu`](crate::Cpu)) an addition is an unlocked instruction in a restartable sequence, if the
-/// system supports these. Otherwise, and with other domains, it is an atomic addition. The value
-/// wraps around like `i64`.
+/// system supports these. Otherwise, and with other domains, it is an atomic addition.
+///
+/// The value wraps around at the limits of `i64`, without a report: an addition reads only its own
+/// part, which may exceed the limits while the sum of all parts does not.
 pub struct Counter<D: Domain = Thread> {
     /// Slot of the parts in the blocks of threads (`part`).
     slot: usize,

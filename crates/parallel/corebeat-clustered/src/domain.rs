@@ -10,6 +10,12 @@ pub const PLACES_MAX: usize = 1 << 16;
 /// A division of the machine into places that share nothing.
 ///
 /// The place of a thread may change at any time, as with CPUs. An outdated result costs only time.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no division of the machine into places",
+    label = "not a `Domain`",
+    note = "use `Thread`, `Cpu` or `Node`: the parameter is where an object has its parts, and not \
+            what it contains"
+)]
 pub trait Domain: 'static {
     /// Returns the place of the current thread, below [`PLACES_MAX`]; or a larger number, if only
     /// [`find`](Domain::find) can determine it.

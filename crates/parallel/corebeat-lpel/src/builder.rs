@@ -8,6 +8,7 @@ use crate::monitor::{self, Monitor, Watch};
 use crate::placement::Placement;
 use crate::runtime::{Inner, Runtime, Settings};
 use crate::scheduler::{Fifo, ReadySet, Scheduler};
+use crate::suspend;
 use crate::worker::WorkerConfig;
 use corebeat_sync::{mpsc, thread};
 use fastrand::Rng;
@@ -139,6 +140,7 @@ impl Builder {
         }
         let stack_size = check_stack_size(self.stack_size.unwrap_or(STACK_SIZE))?;
         crash::install();
+        corebeat_sync::wait::suspend_tasks(suspend::calling_task);
         // The first heavy fence selects the implementation.
         corebeat_sync::asymmetric::heavy_fence();
         let is_pinned = self.pin.unwrap_or(self.cpus.is_some() || workers == cpus.len());

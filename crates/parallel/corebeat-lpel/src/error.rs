@@ -1,6 +1,7 @@
 //! Errors, and ends of tasks without a result.
 
 use crate::deadlock::Deadlock;
+use corebeat_sync::fork::Process;
 use std::any::Any;
 use std::{fmt, io};
 use thiserror::Error;
@@ -71,6 +72,22 @@ pub enum Error {
     /// A blocking task was spawned with a future.
     #[error("a blocking task cannot run a future: spawn the task with a closure")]
     AsyncBlocking,
+    /// The runtime is that of a parent process.
+    #[error("{FORKED}")]
+    Forked,
+}
+
+const FORKED: &str = "the runtime or stream was created before a fork, and its threads do not \
+                      exist in this child: create runtimes and streams in the child";
+
+/// Checks that a runtime, task or stream is of this process.
+///
+/// # Panics
+///
+/// Panics in a child of fork that inherited it.
+#[inline(always)]
+pub(crate) fn assert_not_forked(process: Process) {
+    assert!(process.is_current(), "{FORKED}");
 }
 
 /// Largest number of workers of a runtime.
@@ -103,6 +120,9 @@ pub enum Failure {
     /// The task may continue, but its joiner is unwinding, and must not wait.
     #[error("the result of the task is unknown: its joiner is unwinding")]
     Unwinding,
+    /// The runtime of the task is that of a parent process, so the task does not run here.
+    #[error("{FORKED}")]
+    Forked,
     /// The system had no memory for the stack of the task.
     #[error(
         "there is no memory for the stack of the task ({0}): spawn fewer tasks, use smaller \

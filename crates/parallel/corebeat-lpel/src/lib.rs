@@ -110,6 +110,9 @@
 //! 7. A panic, an exit, a deadlock or a cancellation unwinds the task: its ends close, and waiting
 //!    tasks wake up (`panic_and_exit_drop_all_values_of_the_task`,
 //!    `deadlock_unwinds_waiting_tasks`, `aborted_task_is_unwound_where_it_waits`).
+//! 8. No call waits in a child of fork for a thread of its parent
+//!    (`inherited_runtime_fails_in_the_child_and_works_in_the_parent`,
+//!    `inherited_stream_does_not_wait_in_the_child`).
 //!
 //! # Memory ordering
 //!
@@ -139,16 +142,21 @@
 //! for a log.
 //!
 //! This crate panics if a task waits where waiting is forbidden ([`corebeat_sync::wait`]); if a
-//! stream has capacity 0, or a capacity that is too large for memory; if [`Runtime::run`] is called
-//! inside a task, or [`spawn`] or [`exit`] outside a task; and if the result of a [`JoinHandle`] is
-//! read a second time. A panic in a task ends that task only: its ends close, and its joiner
-//! receives the panic. The readers of its streams cannot distinguish this from a normal end. If the
-//! result must be complete, join all stages, or use a [`Pipeline`]. Locks that a panicking task
-//! holds are poisoned, as with threads.
+//! stream has capacity 0, or a capacity that is too large for memory; if a parallel stage has more
+//! than [`PARALLEL_MAX`] tasks; if [`Runtime::run`] is called inside a task, or [`spawn`] or
+//! [`exit`] outside a task; and if the result of a [`JoinHandle`] is read a second time. A panic in
+//! a task ends that task only: its ends close, and its joiner receives the panic. The readers of
+//! its streams cannot distinguish this from a normal end. If the result must be complete, join all
+//! stages, or use a [`Pipeline`]. Locks that a panicking task holds are poisoned, as with threads.
 //!
 //! The program aborts with a message if a task overflows its stack, or if a scheduler or listener
 //! panics. If a task crashes, as C code can (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), a message
 //! names the task and the code that it called ([`doing`]); then the same signal ends the program.
+//!
+//! A child of fork has no threads of its parent's runtimes, and must create its own runtimes and
+//! streams. Calls of an inherited runtime fail with [`Error::Forked`] or [`Failure::Forked`], or
+//! panic where they return no `Result`; an inherited stream panics where it would wait. A drop of
+//! an inherited runtime leaks it. A child that a task forks ends with the task.
 //!
 //! A task that is unwinding never waits: operations that would block return as if the stream were
 //! closed. Waiting inside `catch_unwind` is allowed, but a cancelled task is unwound through it,
@@ -161,7 +169,9 @@
 //! with pages of 4 KiB. More than about 32,000 tasks with stacks at a time need Linux 6.13, for
 //! guards inside mappings. A runtime has at most [`WORKERS_MAX`] workers. A task that computes for
 //! a long time delays the started tasks of its worker; [`yield_now`] lets them run. There is no
-//! I/O: use a blocking task.
+//! I/O: use a blocking task. A child of fork inherits the locks of this crate: fork while no other
+//! thread creates or drops a runtime. `vfork`, and `clone` called without the C library, are not
+//! detected.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("corebeat-lpel needs a 64-bit processor, because it counts in 64 bits");
@@ -201,6 +211,7 @@ mod sleep;
 mod spawn;
 mod stack;
 mod stream;
+mod suspend;
 mod table;
 mod task;
 mod time;
@@ -216,7 +227,7 @@ pub use error::{
     Closed, Error, Failure, Panic, STACK_MAX, STACK_MIN, TryReadError, TryWriteError, WORKERS_MAX,
 };
 pub use local::Local;
-pub use pipeline::{Pipeline, PipelineError, map_ordered};
+pub use pipeline::{PARALLEL_MAX, Pipeline, PipelineError, map_ordered};
 pub use runtime::{Runtime, dump, ends_task, exit, sleep, yield_now};
 pub use scope::{Scope, scope};
 pub use set::{Event, Key, ReadAnyAsync, StreamSet};

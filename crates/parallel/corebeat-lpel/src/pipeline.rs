@@ -10,6 +10,9 @@ use std::sync::Arc;
 
 /// Capacity of the streams between stages, in items.
 const CAPACITY: usize = 64;
+/// Largest number of tasks of a parallel stage. More tasks than workers help only if the calls
+/// wait.
+pub const PARALLEL_MAX: usize = 4096;
 
 /// A pipeline that is being built: each stage is a task, or several, and runs while later stages
 /// are added. The first error of a stage ends all stages.
@@ -123,6 +126,11 @@ impl<T: Send + 'static, E: Send + 'static> Pipeline<T, E> {
 
     /// Adds a stage of several tasks, at least one, which call `f` at the same time. The results
     /// keep the order of the items.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `tasks` is more than [`PARALLEL_MAX`].
+    #[track_caller]
     pub fn parallel<U: Send + 'static>(
         self,
         name: &'static str,
@@ -207,7 +215,9 @@ impl<T: Send + 'static, E> std::fmt::Debug for Pipeline<T, E> {
 ///
 /// # Panics
 ///
-/// Panics if the caller is no task, or if there is no memory for a task.
+/// Panics if the caller is no task, if `tasks` is more than [`PARALLEL_MAX`], or if there is no
+/// memory for a task.
+#[track_caller]
 pub fn map_ordered<T: Send + 'static, U: Send + 'static>(
     items: Reader<T>,
     tasks: usize,
@@ -239,6 +249,7 @@ pub fn map_ordered<T: Send + 'static, U: Send + 'static>(
 
 /// Spawns a task that distributes items, tasks that map them, and a task that collects the results.
 /// An item without a result ends the results.
+#[track_caller]
 fn map_in_scope<T: Send + 'static, U: Send + 'static>(
     scope: &Scope,
     name: &'static str,
@@ -255,6 +266,7 @@ fn map_in_scope<T: Send + 'static, U: Send + 'static>(
 
 /// Spawns tasks that map items, and a task that distributes items to them in turn. Returns the
 /// results of each task, and the handles in the same order. An item without a result ends its task.
+#[track_caller]
 fn distribute<T: Send + 'static, U: Send + 'static>(
     scope: &Scope,
     name: &'static str,
@@ -262,6 +274,10 @@ fn distribute<T: Send + 'static, U: Send + 'static>(
     tasks: usize,
     f: impl Fn(T) -> Option<U> + Send + Sync + 'static,
 ) -> (Vec<Reader<U>>, Vec<JoinHandle<()>>) {
+    assert!(
+        tasks <= PARALLEL_MAX,
+        "a parallel stage cannot have {tasks} tasks: request at most {PARALLEL_MAX}"
+    );
     let f = Arc::new(f);
     let (mut mappers, mut inputs, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..tasks.max(1) {

@@ -10,13 +10,14 @@ use crate::current;
 use crate::deque::{Injector, Steal};
 use crate::detector::Detector;
 use crate::dump::Dump;
-use crate::error::{Error, Failure};
+use crate::error::{Error, Failure, assert_not_forked};
 use crate::placement::Placement;
 use crate::scope::Scope;
 use crate::spawn::Task;
 use crate::task::{self, JoinHandle, TaskRef};
 use crate::worker::{Worker, WorkerConfig};
 use corebeat_sync::atomic::{AtomicUsize, Ordering};
+use corebeat_sync::fork::Process;
 use corebeat_sync::{Mutex, lock, thread};
 use fastrand::Rng;
 use std::collections::BTreeMap;
@@ -42,6 +43,8 @@ fn runtimes() -> std::sync::MutexGuard<'static, BTreeMap<u32, Weak<Inner>>> {
 pub(crate) struct Inner {
     /// Unique among existing runtimes.
     pub(crate) number: u32,
+    /// The process that has the threads of the workers.
+    pub(crate) process: Process,
     pub(crate) workers: Box<[Worker]>,
     me: Weak<Inner>,
     /// Tasks that threads outside spawned, for any worker.
@@ -78,6 +81,7 @@ impl Inner {
         let number = runtimes.last_key_value().map_or(1, |(last, _)| last.wrapping_add(1));
         let inner = Arc::new_cyclic(|me| Inner {
             number,
+            process: Process::current(),
             workers: configs.into_iter().map(Worker::new).collect(),
             me: me.clone(),
             injector: Injector::new(),
@@ -170,6 +174,10 @@ impl Inner {
 /// unwound where they wait, and the drop waits for running tasks. Blocking tasks end in the same
 /// way, but the drop does not wait for them, because they may be in a system call. A task may drop
 /// its own runtime; then the drop waits for no task.
+///
+/// In a child of fork, an inherited runtime has no threads: functions that return a `Result` fail
+/// with [`Error::Forked`] or [`Failure::Forked`], other functions panic, and a drop leaks the
+/// runtime.
 pub struct Runtime {
     inner: Arc<Inner>,
     pub(crate) threads: Vec<thread::JoinHandle<()>>,
@@ -224,6 +232,9 @@ impl Runtime {
         f: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let inner = &*self.inner;
+        if !inner.process.is_current() {
+            return Err(Failure::Forked);
+        }
         let is_this = |other: Arc<Inner>| std::ptr::eq(&*other, inner);
         assert!(
             current::worker().is_none() && !current::runtime().is_some_and(is_this),
@@ -244,7 +255,8 @@ impl Runtime {
     ///
     /// # Panics
     ///
-    /// Panics if there is no memory. [`Task::spawn`] returns this condition as an error.
+    /// Panics if there is no memory, or in a child of fork. [`Task::spawn`] returns these
+    /// conditions as errors.
     pub fn spawn<T: Send + 'static>(
         &self,
         f: impl FnOnce() -> T + Send + 'static,
@@ -280,12 +292,14 @@ impl Runtime {
 
     /// Returns the counts of events since the runtime was built.
     pub fn counters(&self) -> Counters {
+        assert_not_forked(self.inner.process);
         self.inner.counters()
     }
 
     /// Returns what each task does or waits for now. A dump stops no task, waits for no task or
     /// worker, and works while they are stuck. Concurrent dumps run one after another.
     pub fn dump(&self) -> Dump {
+        assert_not_forked(self.inner.process);
         Dump::of(&self.inner)
     }
 
@@ -304,6 +318,12 @@ impl std::fmt::Debug for Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         let inner = &*self.inner;
+        if !inner.process.is_current() {
+            // The threads do not exist here, so they cannot be joined or detached, and locks that
+            // they held are never released.
+            std::mem::forget((self.inner.clone(), std::mem::take(&mut self.threads)));
+            return;
+        }
         inner.begin_end();
         match &inner.deterministic {
             Some(random) => {

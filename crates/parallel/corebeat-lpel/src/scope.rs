@@ -5,7 +5,7 @@
 //! scope drops when no task is left.
 
 use crate::current;
-use crate::error::{Error, Failure};
+use crate::error::{Error, Failure, assert_not_forked};
 use crate::runtime::Inner;
 use crate::spawn::Task;
 use crate::stream::{Writer, stream};
@@ -138,11 +138,11 @@ impl Scope {
         f: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let inner = &self.core.inner;
+        if !inner.process.is_current() {
+            return Err(Failure::Forked);
+        }
         let _run = inner.detector.begin_run();
         let handle = self.spawn(f);
-        if let (Some(random), None) = (&inner.deterministic, current::worker()) {
-            inner.run_steps(random);
-        }
         self.wait();
         inner.detector.print_report();
         handle.join()
@@ -150,7 +150,8 @@ impl Scope {
 
     /// Waits until no task of the scope is left. Returns whether this still holds: false if another
     /// thread has spawned a task in the scope since, or if the caller must not wait, because it is
-    /// unwinding. A task of the scope that calls this function waits for itself.
+    /// unwinding. A task of the scope that calls this function waits for itself. On a thread that
+    /// is no task, this call executes the tasks of a deterministic runtime.
     pub fn wait(&self) -> bool {
         self.wait_with(None)
     }
@@ -161,6 +162,14 @@ impl Scope {
     }
 
     fn wait_with(&self, time: Option<Duration>) -> bool {
+        let inner = &self.core.inner;
+        assert_not_forked(inner.process);
+        if let (Some(random), None) = (&inner.deterministic, current::worker())
+            && !std::thread::panicking()
+            && inner.living() > 0
+        {
+            inner.run_steps(random);
+        }
         let (end, mut at_end) = stream::<()>(1);
         let mut waiters = lock(&self.core.waiters);
         // Acquire: the effects of all tasks are visible.
@@ -182,6 +191,7 @@ impl Scope {
     /// at its next wait, and fails with [`Failure::Aborted`]. Its streams close. Tasks that have
     /// not started never run. Takes time for each task of the runtime.
     pub fn cancel(&self) {
+        assert_not_forked(self.core.inner.process);
         // Release: pairs with the acquire in `is_cancelled`.
         self.core.cancelled.store(true, Ordering::Release);
         let is_inside = |task: &Header| task.scope.as_ref().is_some_and(|s| s.is_cancelled());

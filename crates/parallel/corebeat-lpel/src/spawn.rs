@@ -97,13 +97,19 @@ impl Task<'_> {
     }
 
     fn with_runtime<R>(&self, f: impl FnOnce(&Inner) -> Result<R, Error>) -> Result<R, Error> {
-        match (self.runtime, current::worker()) {
-            (Some(inner), _) => {
-                inner.note_spawner();
-                f(inner)
+        let spawn = |inner: &Inner| {
+            if !inner.process.is_current() {
+                return Err(Error::Forked);
             }
-            (None, Some(worker)) => f(worker.inner()),
-            (None, None) => f(&*current::runtime().ok_or(Error::NoRuntime)?),
+            if self.runtime.is_some() {
+                inner.note_spawner();
+            }
+            f(inner)
+        };
+        match (self.runtime, current::worker()) {
+            (Some(inner), _) => spawn(inner),
+            (None, Some(worker)) => spawn(worker.inner()),
+            (None, None) => spawn(&*current::runtime().ok_or(Error::NoRuntime)?),
         }
     }
 
@@ -113,8 +119,8 @@ impl Task<'_> {
     ///
     /// # Errors
     ///
-    /// A parameter is out of range; there is no memory, or no thread for a blocking task; or the
-    /// caller is no task.
+    /// A parameter is out of range; there is no memory, or no thread for a blocking task; the
+    /// caller is no task; or this process is a child of fork that inherited the runtime.
     pub fn spawn<T: Send + 'static>(
         &self,
         f: impl FnOnce() -> T + Send + 'static,

@@ -47,6 +47,7 @@ use crate::worker::{SpinLimit, Worker};
 use corebeat_sync::asymmetric::{heavy_fence, is_free, light_fence};
 use corebeat_sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use corebeat_sync::cell::UnsafeCell;
+use corebeat_sync::fork::Process;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
@@ -68,7 +69,10 @@ use std::sync::atomic::compiler_fence;
 ///
 /// # Panics
 ///
-/// Panics if `capacity` is 0, or if there is no memory for that many items.
+/// Panics if `capacity` is 0, or if there is no memory for that many items. There is no form that
+/// returns an error, as with the channels of the standard library, crossbeam and Tokio: in most
+/// programs, the capacity is a constant. Compare a capacity from a user or a file with a limit of
+/// the program first, because the system may grant more memory than it has.
 pub fn stream<T: Send + 'static>(capacity: usize) -> (Writer<T>, Reader<T>) {
     pair(capacity, false)
 }
@@ -100,6 +104,7 @@ fn pair<T: Send + 'static>(capacity: usize, growing: bool) -> (Writer<T>, Reader
             id: IDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             capacity: AtomicUsize::new(capacity),
             growing,
+            process: Process::current(),
             set: UnsafeCell::new(None),
             link: AtomicPtr::new(ptr::null_mut()),
         },
@@ -167,6 +172,8 @@ pub(crate) struct Core {
     /// Capacity of the segment that is written to.
     pub(crate) capacity: AtomicUsize,
     pub(crate) growing: bool,
+    /// The process that created the stream. In a child of fork, the other end may have no user.
+    pub(crate) process: Process,
     /// Written by the reader's side while the stream is neither armed nor announced. Read by the
     /// thread that takes `ARMED`.
     pub(crate) set: UnsafeCell<Option<Membership>>,

@@ -34,6 +34,7 @@ use crate::table::Place;
 use crate::waiter::{self, CLOSED, EMPTY, Word};
 use crate::worker::Worker;
 use corebeat_sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use corebeat_sync::fork::Process;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::Arc;
@@ -177,6 +178,8 @@ pub(crate) struct Header {
     pub(crate) has_spawned: Cell<bool>,
     /// Whether a join handle exists. The handle counts as a reference.
     handled: AtomicBool,
+    /// The process that runs the task.
+    pub(crate) process: Process,
     /// The set that the task waits on, for dumps.
     pub(crate) on_set: AtomicPtr<SetCore>,
 }
@@ -254,6 +257,7 @@ impl Header {
             timed: AtomicBool::new(false),
             has_spawned: Cell::new(false),
             handled: AtomicBool::new(false),
+            process: Process::current(),
             on_set: AtomicPtr::new(ptr::null_mut()),
         }
     }

@@ -137,3 +137,28 @@ fn pipeline_outside_a_task_is_an_error() {
     let why = Pipeline::<u8, ()>::new([1]).unwrap_err().to_string();
     assert!(why.starts_with("spawn was called outside a task"), "{why}");
 }
+
+#[test]
+fn too_many_tasks_of_a_parallel_stage_panic_before_the_first_one_is_spawned() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let panics = |f: fn()| {
+        let failure = runtime.spawn(f).join().unwrap_err().to_string();
+        assert!(
+            failure.contains("a parallel stage cannot have 4097 tasks: request at most 4096"),
+            "{failure}"
+        );
+    };
+    let spawned = || runtime.counters().spawned;
+    let before = spawned();
+    panics(|| {
+        let (_to, from) = stream::<u8>(1);
+        drop(map_ordered(from, PARALLEL_MAX + 1, |n| n));
+    });
+    assert_eq!(spawned(), before + 1);
+    panics(|| {
+        let items = Pipeline::<u8, ()>::new([1]).unwrap();
+        drop(items.parallel("wide", PARALLEL_MAX + 1, Ok));
+    });
+    // Two tasks of the test, and the source of the pipeline.
+    assert_eq!(spawned(), before + 3);
+}

@@ -5,15 +5,16 @@ use crate::handle::{Gc, Separate};
 use crate::processor::{Processor, finalises};
 use crate::queue::{Call, Run, Signal};
 use crate::region::Here;
-use crate::system::Inner;
+use crate::system::{Access, Inner};
 use crate::trace::Trace;
-use corebeat_lpel::{Writer, stream};
+use corebeat_lpel::{Reader, TryReadError, Writer, stream};
 use corebeat_sync::{Mutex, lock};
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A caller of processors: a thread or task ([`System::client`](crate::System::client)), or a call
 /// ([`Here`]).
@@ -26,14 +27,14 @@ use std::sync::Arc;
 /// }
 /// ```
 pub struct Client {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Access,
     name: Name,
     // A client waits in one place at a time.
     here: PhantomData<*const ()>,
 }
 
 impl Client {
-    pub(crate) fn new(inner: Arc<Inner>, name: Name) -> Self {
+    pub(crate) fn new(inner: Access, name: Name) -> Self {
         Client { inner, name, here: PhantomData }
     }
 
@@ -53,10 +54,15 @@ impl Client {
     /// call the object at once.
     ///
     /// If `f` panics, the processor fails. If the collector cannot keep up, this waits 20 µs.
+    ///
+    /// # Panics
+    ///
+    /// In a child of fork that inherited the system.
     pub fn create<T: Trace>(
         &self,
         f: impl FnOnce(&mut Here<'_>) -> T + Send + 'static,
     ) -> Separate<T> {
+        self.inner.assert_process();
         self.inner.create(self.id(), f)
     }
 
@@ -81,10 +87,33 @@ impl Client {
     ///
     /// # Panics
     ///
-    /// If a processor belongs to another system.
+    /// If a processor belongs to another system, or in a child of fork that inherited the system.
     pub fn reserve<S: Targets>(&self, targets: S) -> S::Reserved {
+        self.inner.assert_process();
         let blocks = self.reserve_blocks(&targets);
         targets.reserved(&blocks)
+    }
+
+    /// Reserves as [`Client::reserve_when`] does, and waits for changes at most for `time`. The
+    /// limit does not interrupt `condition`, whose queries may have limits of their own
+    /// ([`Reservation::query_timeout`]). On a deterministic runtime, the limit is that of each
+    /// wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`], after `condition` was false at least once; or as
+    /// [`Client::reserve_when`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Client::reserve_when`].
+    pub fn reserve_when_timeout<S: Targets>(
+        &self,
+        targets: S,
+        time: Duration,
+        condition: impl FnMut(&S::Reserved) -> Result<bool, Error>,
+    ) -> Result<S::Reserved, Error> {
+        self.reserve_when_until(targets, Instant::now().checked_add(time), condition)
     }
 
     /// Reserves as [`Client::reserve`], when `condition` holds. `condition` runs queries on the
@@ -106,17 +135,27 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// An error of `condition`; or the caller would have to wait and is unwinding, or is a
-    /// finaliser.
+    /// An error of `condition`; the caller would have to wait and is unwinding, or is a finaliser;
+    /// or this process is a child of fork that inherited the system.
     ///
     /// # Panics
     ///
-    /// As [`Client::reserve`].
+    /// If a processor belongs to another system.
     pub fn reserve_when<S: Targets>(
         &self,
         targets: S,
+        condition: impl FnMut(&S::Reserved) -> Result<bool, Error>,
+    ) -> Result<S::Reserved, Error> {
+        self.reserve_when_until(targets, None, condition)
+    }
+
+    fn reserve_when_until<S: Targets>(
+        &self,
+        targets: S,
+        deadline: Option<Instant>,
         mut condition: impl FnMut(&S::Reserved) -> Result<bool, Error>,
     ) -> Result<S::Reserved, Error> {
+        self.inner.check_process()?;
         loop {
             let blocks = self.reserve_blocks(&targets);
             let reserved = targets.reserved(&blocks);
@@ -127,6 +166,10 @@ impl Client {
                 return Ok(reserved);
             }
             may_wait()?;
+            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Err(Error::TimedOut);
+            }
             let observe =
                 |block: &Rc<Block>| (block.processor.clone(), lock(&block.processor.queue).changes);
             let observed: Vec<_> = blocks.iter().map(observe).collect();
@@ -137,7 +180,7 @@ impl Client {
                 .iter()
                 .all(|(processor, changes)| lock(&processor.queue).watch(*changes, &signal))
             {
-                reader.read();
+                read(&mut reader, left);
             }
             observed.iter().for_each(|(processor, _)| lock(&processor.queue).unwatch(&signal));
         }
@@ -173,6 +216,14 @@ impl fmt::Debug for Client {
     }
 }
 
+/// Waits for the end of a stream, at most for `time`. Returns whether the stream has ended.
+fn read(reader: &mut Reader<()>, time: Option<Duration>) -> bool {
+    match time {
+        None => reader.read().is_none(),
+        Some(time) => reader.read_timeout(time) == Err(TryReadError::Closed),
+    }
+}
+
 /// Checks that the caller may wait.
 fn may_wait() -> Result<(), Error> {
     if std::thread::panicking() {
@@ -186,7 +237,7 @@ fn may_wait() -> Result<(), Error> {
 
 /// A client's block in the queue of a processor.
 pub struct Block {
-    inner: Arc<Inner>,
+    inner: Access,
     owner: Name,
     processor: Arc<Processor>,
     number: u64,
@@ -205,6 +256,9 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if self.inner.check_process().is_err() {
+            return;
+        }
         let mut queue = lock(&self.processor.queue);
         queue.close(self.number);
         self.inner.start(&self.processor, queue, false);
@@ -232,7 +286,12 @@ impl<T: Trace> Reservation<T> {
     /// reservation. This function does not wait.
     ///
     /// If the processor has failed, `f` does not run; the next query returns the failure.
+    ///
+    /// # Panics
+    ///
+    /// In a child of fork that inherited the system.
     pub fn command(&self, f: impl FnOnce(&mut Here<'_>, Gc<T>) + Send + 'static) {
+        self.block.inner.assert_process();
         let target = self.target.clone();
         let run = Box::new(move |here: &mut Here<'_>| {
             let me = here.enter(&target);
@@ -248,11 +307,35 @@ impl<T: Trace> Reservation<T> {
     /// # Errors
     ///
     /// The processor has failed, by this call or an earlier one; the wait would close a cycle of
-    /// waiting clients; or the caller is unwinding, or is a finaliser.
+    /// waiting clients; the caller is unwinding, or is a finaliser; or this process is a child of
+    /// fork that inherited the system.
     pub fn query<R: Send + 'static>(
         &self,
         f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
     ) -> Result<R, Error> {
+        self.query_with(None, f)
+    }
+
+    /// Calls as [`Reservation::query`] does, and waits for the result at most for `time`. If the
+    /// time is over, the call remains logged: it runs later, and its result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`], or as [`Reservation::query`].
+    pub fn query_timeout<R: Send + 'static>(
+        &self,
+        time: Duration,
+        f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        self.query_with(Some(time), f)
+    }
+
+    fn query_with<R: Send + 'static>(
+        &self,
+        time: Option<Duration>,
+        f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        self.block.inner.check_process()?;
         may_wait()?;
         let Block { inner, processor, owner, .. } = &*self.block;
         lock(&inner.waits).begin(*owner, processor, self.block.number).map_err(Error::Deadlock)?;
@@ -266,9 +349,13 @@ impl<T: Trace> Reservation<T> {
             *lock(&to) = Some(result);
         });
         drop(self.block.log(run, Some(waiter)));
-        reader.read();
+        let has_ended = read(&mut reader, time);
         let answer = lock(&answer).take();
-        answer.ok_or_else(|| processor.failure().unwrap_or(Error::Unwinding))
+        answer.ok_or_else(|| match processor.failure() {
+            Some(failure) => failure,
+            None if has_ended || std::thread::panicking() => Error::Unwinding,
+            None => Error::TimedOut,
+        })
     }
 }
 
@@ -308,17 +395,43 @@ impl<T: Trace> Separate<T> {
     ///
     /// # Panics
     ///
-    /// As [`Client::reserve`].
+    /// If the processor belongs to another system.
     pub fn query<R: Send + 'static>(
         &self,
         client: &Client,
         f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
     ) -> Result<R, Error> {
+        client.inner.check_process()?;
         client.reserve(self).query(f)
+    }
+
+    /// Calls [`Reservation::query_timeout`] on a reservation for this call only.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reservation::query_timeout`].
+    ///
+    /// # Panics
+    ///
+    /// If the processor belongs to another system.
+    pub fn query_timeout<R: Send + 'static>(
+        &self,
+        client: &Client,
+        time: Duration,
+        f: impl FnOnce(&mut Here<'_>, Gc<T>) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        client.inner.check_process()?;
+        client.reserve(self).query_timeout(time, f)
     }
 }
 
 /// Targets that can be reserved in one step: a [`Separate`], a tuple of up to four, or a slice.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be reserved",
+    label = "not a target",
+    note = "pass a reference to a `Separate`, a tuple of two to four of those, or a slice: `&a`, \
+            `(&a, &b)`, `&many[..]`"
+)]
 #[allow(private_interfaces, reason = "the trait is sealed")]
 pub trait Targets: sealed::Sealed {
     /// The reservations, in the order of the targets.

@@ -63,7 +63,10 @@
 //!   several processors is a sequence of calls without calls of other clients in between.
 //!   [`Client::reserve_when`] waits until a condition holds.
 //! - A processor **fails** when a call panics. Queries that wait for it, and later queries, return
-//!   [`Error::Failed`].
+//!   [`Error::Failed`] with the message and the payload of the panic.
+//! - [`Reservation::query_timeout`] and [`Client::reserve_when_timeout`] limit the time of a wait.
+//! - The drop of the last [`System`], client or reservation waits until all logged calls have run,
+//!   as scoped threads are waited for; [`System::wait`] waits earlier.
 //! - A query that would close a cycle of waiting clients returns [`Error::Deadlock`] with the
 //!   cycle.
 //! - A **collection** ([`System::collect`], and automatically when there are many new processors or
@@ -90,6 +93,11 @@
 //!    `graph_check_detects_planted_faults`).
 //! 6. The client that closes a cycle of waiting clients detects the cycle (`wait`;
 //!    `tests/small.rs`).
+//! 7. A call whose logging has returned runs, unless its processor has failed or the process ends
+//!    while a user of the system exists (`drop_of_the_last_client_waits_for_logged_calls`,
+//!    `reservation_that_outlives_its_system_is_executed`).
+//! 8. No call waits in a child of fork for a thread of its parent
+//!    (`inherited_system_fails_in_the_child_and_works_in_the_parent`).
 //!
 //! # Memory ordering
 //!
@@ -107,10 +115,11 @@
 //!
 //! Functions return [`Error`]. This crate panics for a `Gc` of another processor (which fails the
 //! processor of the call), for a target of another system, for a collection inside a call, and for
-//! more than 4 billion objects of a type in a region, or pools in a system. If a hand-written
-//! `Trace` panics, against its contract, in the task of the collector, regions are released, calls
-//! continue, and that system performs no more collections. In the task of a processor, the objects
-//! of that processor leak, and a collection may not end.
+//! more than 4 billion objects of a type in a region, or pools in a system. In a child of fork,
+//! queries on an inherited system return [`Error::Forked`], other functions panic, and drops leak.
+//! If a hand-written `Trace` panics, against its contract, in the task of the collector, regions
+//! are released, calls continue, and that system performs no more collections. In the task of a
+//! processor, the objects of that processor leak, and a collection may not end.
 //!
 //! # Limits
 //!
@@ -121,9 +130,11 @@
 //! itself. In the worst case, the rest is the whole region. A client that creates processors faster
 //! than they are collected waits 20 µs for each; the creation of objects is not throttled. Queues
 //! are unbounded: a client that logs calls faster than the processor runs them must wait for a
-//! query at intervals. Objects are not moved. The deadlock detection of
-//! [`Runtime::run`](corebeat_lpel::Runtime::run) does not include reservations of threads that are
-//! not tasks. If tasks wait for such a thread, make the thread a blocking task.
+//! query at intervals. The drop of a system waits forever for a call that never returns, and does
+//! not wait for calls that own the last `System` or client themselves. Objects are not moved. The
+//! deadlock detection of [`Runtime::run`](corebeat_lpel::Runtime::run) does not include
+//! reservations of threads that are not tasks. If tasks wait for such a thread, make the thread a
+//! blocking task.
 
 #[cfg(test)]
 extern crate self as corebeat_scoop;
@@ -149,7 +160,7 @@ mod wait;
 pub use client::{Client, Reservation, Targets};
 pub use collector::Collected;
 pub use corebeat_scoop_macro::Trace;
-pub use error::{Cycle, Error, Name};
+pub use error::{Cause, Cycle, Error, Name};
 pub use handle::{Gc, Link, Separate};
 pub use region::Here;
 pub use system::{Options, System};

@@ -1,17 +1,17 @@
 //! A processor: its region, its queue, and the task that it has while it has calls to run.
 
 use crate::client::Client;
-use crate::error::{Error, Name};
+use crate::error::{Cause, Error, Name};
 use crate::fault::is_any_planted;
 use crate::handle::{At, AtHasher, Export};
-use crate::queue::{Call, Queue};
+use crate::queue::Queue;
 use crate::region::{Here, Region};
-use crate::system::Inner;
+use crate::system::{Access, Inner};
 use crate::turn::Turn;
-use corebeat_lpel::{Local, ends_task, yield_now};
+use corebeat_lpel::{Local, yield_now};
 use corebeat_sync::atomic::{AtomicUsize, Ordering};
+use corebeat_sync::fork::Process;
 use corebeat_sync::{Mutex, lock};
-use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -23,6 +23,8 @@ pub(crate) struct Processor {
     pub(crate) of: &'static str,
     /// Number of its system.
     pub(crate) system: u64,
+    /// The process that runs its calls.
+    process: Process,
     /// Key in the table of the system.
     pub(crate) key: AtomicUsize,
     pub(crate) turn: Turn<Region>,
@@ -49,6 +51,7 @@ impl Processor {
             id,
             of,
             system,
+            process: Process::current(),
             key: AtomicUsize::new(0),
             turn: Turn::taken(region),
             queue: Mutex::default(),
@@ -79,6 +82,10 @@ impl Processor {
 
     /// Removes the export of an object after its last reference was dropped.
     pub(crate) fn forget_export(&self, at: At) {
+        if !self.process.is_current() {
+            // A thread that does not exist here may hold the lock.
+            return;
+        }
         let mut exports = lock(&self.exports);
         // Another thread may have created a new export.
         if exports.get(&at).is_some_and(|export| export.strong_count() == 0) {
@@ -106,8 +113,8 @@ impl Processor {
     }
 
     /// Marks the processor as failed, wakes waiting clients, and drops all logged calls.
-    fn fail(&self, why: &str) {
-        let (calls, woken) = lock(&self.queue).fail(why.into());
+    fn fail(&self, why: Cause) {
+        let (calls, woken) = lock(&self.queue).fail(why);
         drop(woken);
         for call in calls {
             drop_quietly(call);
@@ -115,9 +122,9 @@ impl Processor {
     }
 }
 
-/// Drops a call. Destructors of captured values may panic.
-fn drop_quietly(call: Call) {
-    let dropped = catch_unwind(AssertUnwindSafe(|| drop(call)));
+/// Drops a call or another value of a user, whose destructor may panic.
+pub(crate) fn drop_quietly<T>(value: T) {
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(value)));
     let _ = dropped.map_err(std::mem::forget);
 }
 
@@ -171,7 +178,7 @@ impl Activation {
         if !self.is_first {
             inner.take_turn(&processor);
         }
-        let client = Client::new(inner.clone(), processor.name());
+        let client = Client::new(Access::of_call(inner.clone()), processor.name());
         // SAFETY: this task owns the turn, and releases it after the last use.
         let region = unsafe { processor.turn.value() };
         let mut here = Here::new(&client, region, &processor);
@@ -190,8 +197,9 @@ impl Activation {
             if let Err(payload) = done {
                 // No call can reach its objects any more.
                 finalise(|| here.region().clear());
-                processor.fail(text(&*payload));
-                end = ends_task(&*payload).then_some(payload);
+                let (why, end_of_task) = Cause::of_panic(payload);
+                processor.fail(why);
+                end = end_of_task;
                 break;
             }
         }
@@ -211,7 +219,8 @@ impl Activation {
 impl Drop for Activation {
     fn drop(&mut self) {
         if !self.is_over {
-            self.processor.fail("its runtime has ended, or had no memory for a task");
+            let why = "its runtime has ended, or had no memory for a task";
+            self.processor.fail(Cause::message_only(why));
             while self.is_first && !self.processor.turn.release() {
                 // A collection waits for this. During unwinding the work is lost: a `Trace` has
                 // panicked, or the runtime has ended.
@@ -222,13 +231,6 @@ impl Drop for Activation {
             }
         }
     }
-}
-
-/// Returns the message of a panic.
-fn text(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a call was unwound")
 }
 
 impl Inner {
@@ -273,7 +275,7 @@ mod tests {
         let runtime = Arc::new(Runtime::builder().deterministic(1).build().unwrap());
         let system = System::new(runtime.clone());
         let done = runtime.run(move || {
-            let inner = system.client().inner;
+            let inner = Arc::clone(&system.client().inner);
             let region = Region::new::<u32>(NonZeroU32::MIN);
             let processor = Arc::new(Processor::new(1, "test", inner.id, region));
             let activation = Activation::new(inner.clone(), processor.clone(), true);

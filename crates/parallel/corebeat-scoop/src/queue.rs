@@ -15,6 +15,7 @@
 //! processors is one step: it locks all their queues, in the order of their numbers. So any two
 //! reservations have the same order everywhere.
 
+use crate::error::Cause;
 use crate::region::Here;
 use corebeat_lpel::Writer;
 use corebeat_sync::{Arc, Mutex, lock};
@@ -54,8 +55,8 @@ pub(crate) struct Queue {
     /// Number of ended blocks that changed state.
     pub(crate) changes: u64,
     watchers: Vec<Arc<Signal>>,
-    /// Message of the failure, after which no call runs.
-    pub(crate) failed: Option<std::sync::Arc<str>>,
+    /// Cause of the failure, after which no call runs.
+    pub(crate) failed: Option<Cause>,
 }
 
 /// Wakes a client that waits for a change of any of several processors, once.
@@ -166,7 +167,7 @@ impl Queue {
     }
 
     /// Marks the processor as failed, and returns all logged calls, to be dropped after the lock.
-    pub(crate) fn fail(&mut self, why: std::sync::Arc<str>) -> (Vec<Call>, Woken) {
+    pub(crate) fn fail(&mut self, why: Cause) -> (Vec<Call>, Woken) {
         self.failed.get_or_insert(why);
         self.running = false;
         self.first += self.blocks.len() as u64;

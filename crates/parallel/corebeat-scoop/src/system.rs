@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::collector::{Collected, Collector};
-use crate::error::Name;
+use crate::error::{Error, FORKED, Name};
 use crate::fault::{Fault, is_planted};
 use crate::handle::{At, Export, Separate};
 use crate::processor::{Activation, Processor, begin_task, finalises, task};
@@ -10,19 +10,26 @@ use crate::queue::{Call, Queue};
 use crate::region::{Here, Region};
 use crate::trace::Trace;
 use crate::wait::Waits;
-use corebeat_lpel::{Runtime, stream};
+use corebeat_lpel::{Runtime, Scope, stream};
 use corebeat_sync::atomic::{AtomicU64, Ordering};
+use corebeat_sync::fork::Process;
 use corebeat_sync::{Mutex, MutexGuard, lock};
 use slab::Slab;
 use std::any::type_name;
 use std::fmt;
 use std::num::NonZeroU32;
+use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The shared state of a system.
 pub(crate) struct Inner {
     /// Unique number of the system.
     pub(crate) id: u64,
+    /// The process that has the threads of the runtime.
+    process: Process,
+    /// All tasks of the system. They keep the runtime alive.
+    scope: Scope,
+    #[expect(dead_code, reason = "its drop ends the runtime")]
     runtime: Arc<Runtime>,
     table: RwLock<Table>,
     next_id: AtomicU64,
@@ -66,7 +73,68 @@ fn pool_number(place: usize) -> NonZeroU32 {
     number.expect("a system has at most 4 billion pools (one per processor and type of objects)")
 }
 
+/// The users of a system outside of calls: its `System`s, their clients, and the reservations of
+/// those. The drop of the last one waits until all logged calls have run. No reservation is open
+/// then that delays a call.
+struct Users(Arc<Inner>);
+
+impl Drop for Users {
+    fn drop(&mut self) {
+        if !self.0.process.is_current() {
+            // Locks of this system may be held by threads that do not exist here.
+            std::mem::forget(self.0.clone());
+        } else if self.0.may_wait() {
+            self.0.scope.wait();
+        }
+    }
+}
+
+/// A reference to a system, of a user or of a call.
+#[derive(Clone)]
+pub(crate) struct Access(Owner);
+
+#[derive(Clone)]
+enum Owner {
+    User(Arc<Users>),
+    Call(Arc<Inner>),
+}
+
+impl Access {
+    pub(crate) fn of_call(inner: Arc<Inner>) -> Access {
+        Access(Owner::Call(inner))
+    }
+
+    /// Checks that this process has the threads of the system.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.process.is_current() { Ok(()) } else { Err(Error::Forked) }
+    }
+
+    /// # Panics
+    ///
+    /// In a child of fork that inherited the system.
+    pub(crate) fn assert_process(&self) {
+        assert!(self.process.is_current(), "{FORKED}");
+    }
+}
+
+impl Deref for Access {
+    type Target = Arc<Inner>;
+
+    fn deref(&self) -> &Arc<Inner> {
+        match &self.0 {
+            Owner::User(users) => &users.0,
+            Owner::Call(inner) => inner,
+        }
+    }
+}
+
 impl Inner {
+    /// Returns whether the caller may wait for other calls and collections: neither a call nor a
+    /// finaliser may, because its own end would be a condition.
+    fn may_wait(&self) -> bool {
+        task().is_none() && !finalises()
+    }
+
     pub(crate) fn table(&self) -> RwLockReadGuard<'_, Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,13 +221,13 @@ impl Inner {
         }
         let activation = Activation::new(self.clone(), processor.clone(), is_first);
         // Without memory for a task, the activation is dropped, and the processor fails.
-        drop(self.runtime.task().name(processor.of).spawn(move || activation.run()));
+        drop(self.scope.task().name(processor.of).spawn(move || activation.run()));
     }
 
     /// Starts a task for the collector.
     pub(crate) fn start_collector(self: &Arc<Self>) {
         let inner = self.clone();
-        let spawned = self.runtime.task().name("scoop collector").spawn(move || {
+        let spawned = self.scope.task().name("scoop collector").spawn(move || {
             // No client has this name: finalisers use their own clients.
             begin_task(0, Name { id: 0, of: None });
             inner.collect();
@@ -187,11 +255,17 @@ impl Inner {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The system lives as long as a `System`, a client, or a running call. Its objects are dropped
-/// with it.
+/// The drop of the last `System`, client or reservation waits until all logged calls have run, and
+/// the calls that these have logged, as scoped threads are waited for. A command whose logging has
+/// returned is executed therefore, unless its processor fails. Then the objects are dropped. The
+/// drop does not wait inside a call, in a finaliser, or while the caller unwinds: then the calls
+/// run later, if the process continues. Call [`System::wait`] to wait earlier.
+///
+/// In a child of fork, an inherited system has no threads: functions that return a `Result` fail
+/// with [`Error::Forked`], other functions panic, and a drop leaks the system.
 #[derive(Clone)]
 pub struct System {
-    inner: Arc<Inner>,
+    inner: Access,
 }
 
 /// Options of a system.
@@ -229,24 +303,50 @@ impl System {
     /// Creates a system on this runtime.
     pub fn with_options(runtime: impl Into<Arc<Runtime>>, options: Options) -> System {
         static IDS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        let runtime = runtime.into();
         let inner = Inner {
             // Relaxed: the number must only be unique.
             id: IDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
-            runtime: runtime.into(),
+            process: Process::current(),
+            scope: runtime.scope(),
+            runtime,
             table: RwLock::default(),
             next_id: AtomicU64::new(1),
             waits: Mutex::default(),
             collector: Collector::new(options.processors_between, options.bytes_between),
         };
-        System { inner: Arc::new(inner) }
+        System { inner: Access(Owner::User(Arc::new(Users(Arc::new(inner))))) }
     }
 
     /// Creates a client for a thread or a task. Inside a call of this system, the client is the
     /// processor of the call, so that cycles of waiting clients are detected.
+    ///
+    /// # Panics
+    ///
+    /// In a child of fork that inherited the system.
     pub fn client(&self) -> Client {
+        self.inner.assert_process();
         let own = task().filter(|(system, _)| *system == self.inner.id).map(|(_, name)| name);
         let name = own.unwrap_or_else(|| Name { id: self.inner.new_id(), of: None });
         Client::new(self.inner.clone(), name)
+    }
+
+    /// Waits until no processor has a call that can run: all calls that callers have logged have
+    /// run, and the calls that these have logged. Does not wait for calls behind an open
+    /// reservation of a caller. Waits forever if a call never returns.
+    ///
+    /// # Panics
+    ///
+    /// Inside a call, because the call would wait for its end; in a finaliser; and in a child of
+    /// fork that inherited the system.
+    pub fn wait(&self) {
+        self.inner.assert_process();
+        assert!(
+            self.inner.may_wait(),
+            "a call or a finaliser cannot wait for all calls, which include its own: wait in a \
+             client outside of calls"
+        );
+        self.inner.scope.wait();
     }
 
     /// Collects all objects and processors that are dead now, and waits for the end of the
@@ -255,7 +355,8 @@ impl System {
     ///
     /// # Panics
     ///
-    /// Inside a call, because the collection would wait for its end; and in a finaliser.
+    /// Inside a call, because the collection would wait for its end; in a finaliser; and in a child
+    /// of fork that inherited the system.
     pub fn collect(&self) -> Collected {
         self.collect_with(false)
     }
@@ -271,8 +372,9 @@ impl System {
     }
 
     fn collect_with(&self, objects_only: bool) -> Collected {
+        self.inner.assert_process();
         assert!(
-            task().is_none() && !finalises(),
+            self.inner.may_wait(),
             "a call or a finaliser cannot wait for a collection, which waits for its end: collect \
              from a client outside of calls"
         );
@@ -285,18 +387,31 @@ impl System {
     }
 
     /// Returns the number of processors, including dead ones that are not collected yet.
+    ///
+    /// # Panics
+    ///
+    /// In a child of fork that inherited the system.
     pub fn processors(&self) -> usize {
+        self.inner.assert_process();
         self.inner.table().processors.len()
     }
 
     /// Returns the result of the last collection; `None` before the end of the first one.
+    ///
+    /// # Panics
+    ///
+    /// In a child of fork that inherited the system.
     pub fn collected(&self) -> Option<Collected> {
+        self.inner.assert_process();
         self.inner.collector.last()
     }
 }
 
 impl fmt::Debug for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "System({} processors)", self.processors())
+        match self.inner.check_process() {
+            Ok(()) => write!(f, "System({} processors)", self.processors()),
+            Err(_) => write!(f, "System(of another process)"),
+        }
     }
 }

@@ -28,7 +28,7 @@ use std::num::NonZeroU32;
 ///
 /// ```compile_fail
 /// #[derive(corebeat_scoop::Trace)]
-/// struct Wrong { shared: std::rc::Rc<u64> } // `Rc<u64>: Trace` is not satisfied
+/// struct Wrong { shared: std::rc::Rc<u64> } // `Rc<u64>` cannot be a part of an object
 /// ```
 ///
 /// A destructor (`Drop`) is the object's finaliser. It runs when a sweep finds the object dead, in
@@ -40,6 +40,12 @@ use std::num::NonZeroU32;
 ///
 /// All parts except [`Gc`] and [`Link`] are `Send`; `trace` reports each of those, and does not
 /// panic.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a part of an object of a processor",
+    label = "not `Trace`",
+    note = "derive `Trace` for a type with handles, put a `Send` type without handles into a \
+            `Plain`, and refer to objects by a `Gc` or a `Link` instead of a `Separate`"
+)]
 pub unsafe trait Trace: 'static {
     /// Calls `trace` of each field that may contain handles.
     fn trace(&self, tracer: &mut Tracer);

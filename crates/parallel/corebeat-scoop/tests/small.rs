@@ -4,6 +4,7 @@ use corebeat_lpel::Runtime;
 use corebeat_scoop::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 fn system(workers: usize) -> System {
     System::new(Runtime::builder().workers(workers).build().unwrap())
@@ -233,12 +234,75 @@ fn processor_that_panics_fails_its_clients() {
     root.command(&client, |_, _| std::panic::panic_any("no more"));
     let failed = root.query(&client, |_, _| 1);
     let Err(Error::Failed { why, .. }) = &failed else { panic!("{failed:?}") };
-    assert_eq!(&**why, "no more");
+    assert_eq!(why.message(), "no more");
     assert_eq!(root.query(&client, |_, _| 1), failed);
     assert!(client.reserve_when(&root, |root| root.query(|_, _| true)).is_err());
     assert_eq!(count.load(Ordering::SeqCst), 0);
     drop(root);
     assert_eq!(system.collect().processors_freed, 1);
+}
+
+#[test]
+fn payload_of_a_panic_reaches_the_caller_once() {
+    #[derive(Debug, PartialEq)]
+    struct Code(u32);
+    let system = system(1);
+    let client = system.client();
+    let root = client.create(|_| 1u32);
+    let failed = root.query(&client, |_, _| std::panic::panic_any(Code(7)));
+    let Err(Error::Failed { why, .. }) = failed else { panic!("{failed:?}") };
+    assert_eq!(why.message(), "a call panicked, with a payload that is no text");
+    assert_eq!(why.take_payload().unwrap().downcast_ref(), Some(&Code(7)));
+    let later = root.query(&client, |_, _| ());
+    let Err(Error::Failed { why: same, .. }) = later else { panic!("{later:?}") };
+    assert!(same == why && same.take_payload().is_none());
+}
+
+#[test]
+fn payload_whose_destructor_panics_is_dropped_with_its_processor() {
+    struct Bad;
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("bad"));
+        }
+    }
+    let system = system(1);
+    let client = system.client();
+    let root = client.create(|_| 1u32);
+    root.command(&client, |_, _| std::panic::panic_any(Bad));
+    system.wait();
+    drop(root);
+    while system.collect().processors > 0 {}
+}
+
+#[test]
+fn query_with_a_time_limit_returns_and_its_call_runs_later() {
+    let system = system(1);
+    let client = system.client();
+    let count = client.create(|_| 0u32);
+    let in_time = count.query_timeout(&client, Duration::from_secs(600), |here, it| here[it]);
+    assert_eq!(in_time, Ok(0));
+    let other = system.client();
+    // Delays the call below.
+    let held = other.reserve(&count);
+    let add = count.query_timeout(&client, Duration::from_millis(1), |here, it| here[it] += 1);
+    assert_eq!(add, Err(Error::TimedOut));
+    drop(held);
+    assert_eq!(count.query(&client, |here, it| here[it]), Ok(1));
+}
+
+#[test]
+fn wait_for_a_condition_ends_at_its_time_limit() {
+    let system = system(1);
+    let client = system.client();
+    let count = client.create(|_| 0u32);
+    let is_one = |count: &Reservation<u32>| count.query(|here, it| here[it] == 1);
+    let never = client.reserve_when_timeout(&count, Duration::from_millis(1), is_one);
+    assert!(matches!(never, Err(Error::TimedOut)));
+    // The reservation has ended.
+    assert_eq!(count.query(&client, |here, it| here[it] = 1), Ok(()));
+    let holds = client.reserve_when_timeout(&count, Duration::ZERO, is_one);
+    assert_eq!(holds.unwrap().query(|here, it| here[it]), Ok(1));
 }
 
 #[test]
@@ -433,6 +497,88 @@ fn calls_run_during_a_collection() {
 }
 
 #[test]
+fn drop_of_the_last_client_waits_for_logged_calls() {
+    for system_is_last in [true, false] {
+        let ran = Arc::new(AtomicUsize::new(0));
+        let system = system(2);
+        let client = system.client();
+        let (first, second) = (client.create(|_| 1u32), client.create(|_| 2u32));
+        for _ in 0..100 {
+            let (second, ran) = (second.clone(), ran.clone());
+            // Calls that a logged call logs run as well.
+            first.command(&client, move |here, _| {
+                second.command(here, move |_, _| {
+                    ran.fetch_add(1, Ordering::SeqCst);
+                });
+            });
+        }
+        if system_is_last {
+            drop(client);
+            drop(system);
+        } else {
+            drop(system);
+            drop(client);
+        }
+        assert_eq!(ran.load(Ordering::SeqCst), 100);
+    }
+}
+
+#[test]
+fn drop_of_a_system_executes_the_calls_of_a_deterministic_runtime() {
+    let runtime = Arc::new(Runtime::builder().deterministic(1).build().unwrap());
+    let ran = Arc::new(AtomicUsize::new(0));
+    let system = System::new(runtime.clone());
+    let client = system.client();
+    let own = ran.clone();
+    client.create(|_| 1u32).command(&client, move |_, _| {
+        own.fetch_add(1, Ordering::SeqCst);
+    });
+    drop((client, system));
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn reservation_that_outlives_its_system_is_executed() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let system = system(1);
+    let client = system.client();
+    let object = client.create(|_| 1u32);
+    let (first, second) = (client.reserve(&object), client.reserve(&object));
+    let log = |reservation: &Reservation<u32>| {
+        let ran = ran.clone();
+        reservation.command(move |_, _| {
+            ran.fetch_add(1, Ordering::SeqCst);
+        });
+    };
+    // Runs after the drop of `first`.
+    log(&second);
+    drop((second, client, system, object));
+    log(&first);
+    drop(first);
+    assert_eq!(ran.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn wait_returns_after_all_logged_calls_and_panics_inside_a_call() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let system = system(2);
+    let client = system.client();
+    let objects: Vec<_> = (0..10).map(|n| client.create(move |_| n)).collect();
+    for object in &objects {
+        let ran = ran.clone();
+        object.command(&client, move |_, _| {
+            ran.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    system.wait();
+    assert_eq!(ran.load(Ordering::SeqCst), 10);
+    let own = system.clone();
+    let failed = objects[0].query(&client, move |_, _| own.wait());
+    let Err(Error::Failed { why, .. }) = failed else { panic!("{failed:?}") };
+    assert!(why.message().contains("wait in a client outside of calls"), "{why}");
+}
+
+#[test]
 fn dropped_system_drops_its_objects() {
     let (system, count) = (system(2), Arc::default());
     let client = system.client();
@@ -441,11 +587,8 @@ fn dropped_system_drops_its_objects() {
     ring[0].query(&client, |_, _| ()).unwrap();
     ring[1].query(&client, |_, _| ()).unwrap();
     drop((ring, client));
-    // The last task may still be ending.
     drop(system);
-    while count.load(Ordering::SeqCst) > 0 {
-        std::thread::yield_now();
-    }
+    assert_eq!(count.load(Ordering::SeqCst), 0);
 }
 
 #[test]

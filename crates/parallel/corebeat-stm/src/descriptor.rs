@@ -37,6 +37,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::time::Instant;
 
+pub(crate) use attempt::Next;
 pub(crate) use current::Current;
 #[cfg(all(test, loom))]
 pub(crate) use current::leave;

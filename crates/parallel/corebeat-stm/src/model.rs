@@ -177,12 +177,9 @@ fn loom_waiter_is_woken() {
         let lock = Arc::new(Lock::new());
         let own = lock.clone();
         let waiter = thread::spawn(move || {
-            let slot = Slots::acquire();
-            GLOBAL.waiters.add(slot, own.filter_bit());
+            let waiting = GLOBAL.waiters.add(own.filter_bit());
             if own.load() == 0 {
-                GLOBAL.waiters.sleep(slot, None);
-            } else {
-                GLOBAL.waiters.remove(slot);
+                waiting.sleep(None);
             }
         });
         lock.release(1);

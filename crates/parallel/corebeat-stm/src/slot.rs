@@ -38,8 +38,6 @@ struct Shared {
     doomed: AtomicU64,
     /// For traces: slot number and call site of that transaction.
     killer: AtomicU64,
-    /// Whether a cell that the thread waits for has changed.
-    is_woken: AtomicBool,
 }
 
 /// Priority of a transaction in a conflict. A transaction publishes it at its conflicts, so the
@@ -104,21 +102,6 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn is_doomed(&self, epoch: u64) -> bool {
         self.shared.doomed.load(Ordering::Relaxed) == epoch
-    }
-
-    pub(crate) fn wake(&self) {
-        // Release: pairs with the Acquire in `take_wake`.
-        self.shared.is_woken.store(true, Ordering::Release);
-    }
-
-    /// Returns whether the thread was woken, and resets that.
-    pub(crate) fn take_wake(&self) -> bool {
-        let is_woken = self.shared.is_woken.load(Ordering::Acquire);
-        if is_woken {
-            // Relaxed: no thread wakes this one before it is on the list again.
-            self.shared.is_woken.store(false, Ordering::Relaxed);
-        }
-        is_woken
     }
 
     pub(crate) fn standing(&self) -> Standing {

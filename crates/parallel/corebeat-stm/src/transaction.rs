@@ -2,8 +2,9 @@
 
 use crate::cell::TCell;
 use crate::counter::Cause;
-use crate::descriptor::{Abort, Current, Descriptor, Mode};
+use crate::descriptor::{Abort, Current, Descriptor, Mode, Next};
 use crate::value::{Value, form::Form};
+use crate::waiter::Waiting;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::Location;
@@ -92,7 +93,8 @@ impl<'t, 'env: 't> Tx<'t, 'env> {
         Ok(unsafe { V::clone_from_pointer(pointer) })
     }
 
-    /// Writes a value to the cell.
+    /// Writes a value to the cell. In a [`snapshot`], the first write fails the attempt, and the
+    /// transaction restarts as a full one: begin it with [`atomically`] instead.
     #[inline(always)]
     pub fn write<V: Value>(&mut self, cell: &'t TCell<V>, value: V) -> Result<(), Abort> {
         let (lock, place) = cell.parts();
@@ -119,9 +121,10 @@ impl<'t, 'env: 't> Tx<'t, 'env> {
         Ok(())
     }
 
-    /// Aborts the attempt and restarts it when a cell that was read has changed; the thread sleeps
-    /// until then. In the first part of [`or_else`](Tx::or_else), aborts that part only. Pass the
-    /// error on: an attempt that ignores an error does not commit either.
+    /// Aborts the attempt and restarts it when a cell that was read has changed. The thread sleeps
+    /// until then; a task of LPEL is suspended, and its worker continues with other tasks. In the
+    /// first part of [`or_else`](Tx::or_else), aborts that part only. Pass the error on: an attempt
+    /// that ignores an error does not commit either.
     ///
     /// # Panics
     ///
@@ -264,12 +267,8 @@ fn run<'env, R>(
     deadline: Option<Instant>,
     mut f: impl for<'t> FnMut(&mut Tx<'t, 'env>) -> Result<R, Abort>,
 ) -> Option<R> {
-    let mut attempt = Attempt(Current::take());
-    attempt.0.get().set_site(Location::caller());
-    if deadline.is_some() {
-        attempt.0.get().set_deadline(deadline);
-    }
-    attempt.0.get().start(mode);
+    let site = Location::caller();
+    let mut attempt = Attempt::start(mode, deadline, site);
     loop {
         let descriptor: *mut Descriptor = attempt.0.get();
         // SAFETY: `Tx` is a transparent wrapper of a descriptor, and the closure has the only
@@ -284,9 +283,11 @@ fn run<'env, R>(
             attempt.finish();
             return Some(result);
         }
-        if !attempt.0.get().restart() {
+        match attempt.0.get().restart() {
+            Next::Attempt => {}
+            Next::Wait(waiting) => attempt = attempt.wait(waiting, deadline, site)?,
             // The drop of the attempt resets the deadline and the standing.
-            return None;
+            Next::End => return None,
         }
     }
 }
@@ -295,6 +296,30 @@ fn run<'env, R>(
 struct Attempt(Current);
 
 impl Attempt {
+    #[inline(always)]
+    fn start(mode: Mode, deadline: Option<Instant>, site: &'static Location<'static>) -> Attempt {
+        let mut attempt = Attempt(Current::take());
+        attempt.0.get().set_site(site);
+        if deadline.is_some() {
+            attempt.0.get().set_deadline(deadline);
+        }
+        attempt.0.get().start(mode);
+        attempt
+    }
+
+    /// Waits for a change, without the descriptor of the thread: other tasks of the worker may run
+    /// transactions meanwhile. Returns `None` if the deadline came first.
+    #[cold]
+    fn wait(
+        self,
+        waiting: Waiting,
+        deadline: Option<Instant>,
+        site: &'static Location<'static>,
+    ) -> Option<Attempt> {
+        drop(self);
+        waiting.sleep(deadline).then(|| Attempt::start(Mode::Full, deadline, site))
+    }
+
     #[inline(always)]
     fn finish(self) {
         let attempt = ManuallyDrop::new(self);

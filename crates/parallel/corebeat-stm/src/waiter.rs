@@ -1,6 +1,6 @@
-//! Threads that wait until a cell that they have read is written (`retry`).
+//! Threads and tasks that wait until a cell that they have read is written (`retry`).
 //!
-//! | waiting thread | committing thread |
+//! | waiting thread or task | committing thread |
 //! | --- | --- |
 //! | adds itself to the list and updates the count | releases its locks |
 //! | `heavy` | `light` |
@@ -10,13 +10,16 @@
 //! One of the two fences comes first: either the waiting thread observes the released locks, or the
 //! committing thread observes the count. No thread accesses the locks of a sleeping thread, because
 //! their memory may be freed meanwhile: the committing thread compares addresses.
+//!
+//! A task of LPEL is suspended, and its worker continues with other tasks, which may run
+//! transactions. Therefore, a waiting transaction does not hold the descriptor of its thread.
 
 use crate::global::GLOBAL;
-use crate::slot::Slot;
-use corebeat_sync::atomic::{AtomicUsize, Ordering};
+use corebeat_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use corebeat_sync::thread::{self, Thread};
-use corebeat_sync::{Mutex, asymmetric, const_unless_loom, lock};
-use std::ptr;
+use corebeat_sync::wait::{self, Suspend};
+use corebeat_sync::{Arc, Mutex, asymmetric, const_unless_loom, lock};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 pub(crate) struct Waiters {
@@ -25,11 +28,60 @@ pub(crate) struct Waiters {
 }
 
 struct Waiter {
-    slot: &'static Slot,
-    thread: Thread,
-    /// The bits of the locks that the thread waits for
+    signal: Arc<Signal>,
+    /// The bits of the locks that the thread or task waits for
     /// ([`Lock::filter_bit`](crate::lock::Lock::filter_bit)).
     bits: u64,
+}
+
+/// Wakes one waiting transaction.
+struct Signal {
+    /// Whether a cell that the transaction waits for has changed. Set when the waiter is removed
+    /// from the list.
+    is_woken: AtomicBool,
+    sleeper: Sleeper,
+}
+
+enum Sleeper {
+    Thread(Thread),
+    Task(Waker),
+}
+
+/// A transaction that waits. It is in the list until it is woken or dropped.
+#[must_use = "sleep, or drop this value"]
+pub(crate) struct Waiting {
+    signal: Arc<Signal>,
+    task: Option<Box<dyn Suspend>>,
+}
+
+impl Waiting {
+    fn is_woken(&self) -> bool {
+        // Acquire: pairs with the Release in `wake_some`.
+        self.signal.is_woken.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until another thread wakes this one and removes it from the list. Returns `false` if
+    /// the deadline came first.
+    pub(crate) fn sleep(mut self, deadline: Option<Instant>) -> bool {
+        while !self.is_woken() {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match (&mut self.task, left) {
+                (_, Some(Duration::ZERO)) => return false,
+                (Some(task), left) => task.suspend(left),
+                (None, Some(left)) => thread::park_timeout(left),
+                (None, None) => thread::park(),
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.is_woken() {
+            GLOBAL.waiters.remove(&self.signal);
+        }
+    }
 }
 
 impl Waiters {
@@ -39,40 +91,29 @@ impl Waiters {
         }
     }
 
-    /// Adds this thread to the list. The thread may sleep if, after this, the cells that it has
-    /// read are unchanged.
-    pub(crate) fn add(&self, slot: &'static Slot, bits: u64) {
+    /// Adds the calling thread or task to the list. It may sleep if, after this, the cells that it
+    /// has read are unchanged.
+    pub(crate) fn add(&self, bits: u64) -> Waiting {
+        let task = wait::task();
+        let sleeper = match &task {
+            Some(task) => Sleeper::Task(task.waker()),
+            None => Sleeper::Thread(thread::current()),
+        };
+        let signal = Arc::new(Signal { is_woken: AtomicBool::new(false), sleeper });
         let mut list = lock(&self.list);
-        list.push(Waiter { slot, thread: thread::current(), bits });
+        list.push(Waiter { signal: signal.clone(), bits });
         // Relaxed: the fence orders the store.
         self.count.store(list.len(), Ordering::Relaxed);
         drop(list);
         asymmetric::heavy_fence();
+        Waiting { signal, task }
     }
 
-    /// Removes this thread from the list, because it does not sleep.
-    pub(crate) fn remove(&self, slot: &'static Slot) {
+    /// Removes a waiter that does not sleep.
+    fn remove(&self, signal: &Arc<Signal>) {
         let mut list = lock(&self.list);
-        list.retain(|waiter| !ptr::eq(waiter.slot, slot));
+        list.retain(|waiter| !Arc::ptr_eq(&waiter.signal, signal));
         self.count.store(list.len(), Ordering::Relaxed);
-        drop(list);
-        slot.take_wake();
-    }
-
-    /// Sleeps until another thread wakes this one and removes it from the list. Returns `false` if
-    /// the deadline came first.
-    pub(crate) fn sleep(&self, slot: &'static Slot, deadline: Option<Instant>) -> bool {
-        while !slot.take_wake() {
-            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                None => thread::park(),
-                Some(Duration::ZERO) => {
-                    self.remove(slot);
-                    return false;
-                }
-                Some(left) => thread::park_timeout(left),
-            }
-        }
-        true
     }
 
     /// Wakes the threads that wait for one of these locks, which have been released.
@@ -92,14 +133,18 @@ impl Waiters {
         list.retain(|waiter| {
             let stays = waiter.bits & bits == 0;
             if !stays {
-                waiter.slot.wake();
-                woken.push(waiter.thread.clone());
+                // Release: pairs with the Acquire in `is_woken`.
+                waiter.signal.is_woken.store(true, Ordering::Release);
+                woken.push(waiter.signal.clone());
             }
             stays
         });
         self.count.store(list.len(), Ordering::Relaxed);
         drop(list);
-        woken.iter().for_each(Thread::unpark);
+        woken.iter().for_each(|signal| match &signal.sleeper {
+            Sleeper::Thread(thread) => thread.unpark(),
+            Sleeper::Task(waker) => waker.wake_by_ref(),
+        });
     }
 }
 
@@ -112,14 +157,17 @@ pub(crate) fn wake(bits: impl FnOnce() -> u64) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::descriptor::Current;
     use crate::{TCell, TimedOut, atomically, atomically_timeout};
     use std::panic::catch_unwind;
 
     /// Returns whether this thread is in the list.
     fn is_listed() -> bool {
-        let slot = Current::take().get().slot();
-        lock(&GLOBAL.waiters.list).iter().any(|waiter| ptr::eq(waiter.slot, slot))
+        let own = thread::current().id();
+        let is_own = |waiter: &Waiter| match &waiter.signal.sleeper {
+            Sleeper::Thread(thread) => thread.id() == own,
+            Sleeper::Task(_) => false,
+        };
+        lock(&GLOBAL.waiters.list).iter().any(is_own)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{is_task, runtime, thread, waiter, with, worker};
 use crate::context;
-use crate::error::Failure;
+use crate::error::{Failure, assert_not_forked};
 use crate::set::SetCore;
 use crate::stream::Core;
 use crate::task::{self, Header, Outcome, Status, Unwind};
@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 ///
 /// # Panics
 ///
-/// Panics in code that must not wait, see [`corebeat_sync::wait`].
+/// Panics in code that must not wait, see [`corebeat_sync::wait`]; and in a child that the task
+/// forked, whose worker has lost the other workers.
 #[inline(always)]
 pub(crate) fn may_block() -> bool {
     if std::thread::panicking() {
@@ -30,8 +31,9 @@ pub(crate) fn may_block() -> bool {
     // SAFETY: the running task is alive.
     match unsafe { task.as_ref() } {
         Some(task) if task.is_interrupted() => handle_interrupt(task),
-        Some(_) => {
+        Some(task) => {
             corebeat_sync::wait::check();
+            assert_not_forked(task.process);
             true
         }
         None => may_block_thread(),

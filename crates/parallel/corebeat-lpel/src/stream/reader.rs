@@ -2,7 +2,7 @@
 
 use super::{AnyStream, Core, End, Shared, leave_token, must_block, retire, spin};
 use crate::current::{self, Awaits, Peer, TimeLimit};
-use crate::error::TryReadError;
+use crate::error::{TryReadError, assert_not_forked};
 use crate::monitor::Direction;
 use crate::recheck::Recheck;
 use crate::task::Status;
@@ -179,6 +179,7 @@ impl<T: Send + 'static> Reader<T> {
             if !current::may_block() {
                 return false;
             }
+            assert_not_forked(self.core().process);
             let end = &mut self.end;
             let core = &end.shared.core;
             let token = waiter::blocking_token();
@@ -210,6 +211,7 @@ impl<T: Send + 'static> Reader<T> {
             return false;
         }
         let Shared { core, .. } = &*self.end.shared;
+        assert_not_forked(core.process);
         leave_token(&core.reader.word, ARMED);
         let recheck = || Recheck::new(&self.end.shared, true, ARMED, &self.end.cursor);
         must_block(&core.writer, recheck)
@@ -323,6 +325,7 @@ impl<T: Send + 'static> ReadAsync<'_, T> {
             }
             let end = &mut self.reader.end;
             let core = &end.shared.core;
+            assert_not_forked(core.process);
             if self.token != EMPTY {
                 waiter::withdraw(&core.reader.word, self.token);
             }

@@ -2,7 +2,7 @@
 
 use super::{End, leave_token, must_block, retire, spin};
 use crate::current::{self, Peer, TimeLimit};
-use crate::error::{Closed, TryWriteError};
+use crate::error::{Closed, TryWriteError, assert_not_forked};
 use crate::monitor::Direction;
 use crate::recheck::Recheck;
 use crate::task::Status;
@@ -175,6 +175,7 @@ impl<T: Send + 'static> Writer<T> {
             if !current::may_block() {
                 return false;
             }
+            assert_not_forked(core.process);
             let token = waiter::blocking_token();
             // SAFETY: the token is that of the calling task or thread.
             let grow = unsafe { &(*waiter::blocked(token)).grow };

@@ -84,6 +84,17 @@ pub(crate) fn discard_panic(f: impl FnOnce()) {
     }
 }
 
+/// Ends a child that a task has forked, when the task ends or awaits. The worker must not continue:
+/// its other tasks run in the parent.
+#[cold]
+fn end_child<T>(ended: &std::thread::Result<Option<T>>) -> ! {
+    if let Ok(None) = ended {
+        eprintln!("corebeat-lpel: {}", Failure::Forked);
+    }
+    // SAFETY: `_exit` does not return. The handlers of `exit` belong to the parent.
+    unsafe { libc::_exit(if let Ok(Some(_)) = ended { 0 } else { 101 }) }
+}
+
 fn failure(payload: Box<dyn Any + Send>) -> Failure {
     match payload.downcast::<Unwind>() {
         Ok(unwind) => match *unwind {
@@ -112,6 +123,9 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
             }
             B::run(body, task)
         }));
+        if !block.header.process.is_current() {
+            end_child(&ended);
+        }
         let result = match ended {
             Ok(None) => return Outcome::Awaits,
             Ok(Some(result)) => Ok(result),

@@ -3,7 +3,7 @@
 use super::TaskRef;
 use super::body::Block;
 use crate::current::{self, Awaits, TimeLimit};
-use crate::error::Failure;
+use crate::error::{Failure, assert_not_forked};
 use crate::runtime::Inner;
 use crate::waiter;
 use corebeat_sync::atomic::Ordering;
@@ -41,7 +41,8 @@ impl<T: Send + 'static> JoinHandle<T> {
     ///
     /// Panics if the handle was awaited before and returned the result.
     pub fn join(self) -> Result<T, Failure> {
-        if self.wait() { self.take() } else { Err(Failure::Unwinding) }
+        self.wait()?;
+        self.take()
     }
 
     /// Waits for the end of the task as [`JoinHandle::join`] does, at most for `time`. Returns
@@ -52,17 +53,25 @@ impl<T: Send + 'static> JoinHandle<T> {
     /// Panics if the handle has returned the result before.
     pub fn join_timeout(&mut self, time: Duration) -> Option<Result<T, Failure>> {
         let limit = TimeLimit::begin(time);
-        let has_ended = self.wait();
+        let waited = self.wait();
         drop(limit);
-        has_ended.then(|| self.take())
+        match waited {
+            Ok(()) => Some(self.take()),
+            Err(Failure::Unwinding) => None,
+            Err(why) => Some(Err(why)),
+        }
     }
 
-    /// Waits for the end of the task. Returns false if the caller must not wait.
-    fn wait(&self) -> bool {
+    /// Waits for the end of the task. Fails with [`Failure::Unwinding`] if the caller must not
+    /// wait.
+    fn wait(&self) -> Result<(), Failure> {
         let task = self.task.header();
         while !task.has_ended() {
             if !current::may_block() {
-                return false;
+                return Err(Failure::Unwinding);
+            }
+            if !task.process.is_current() {
+                return Err(Failure::Forked);
             }
             let token = waiter::blocking_token();
             // Replaces the token of a waker, if the handle was polled before.
@@ -70,7 +79,7 @@ impl<T: Send + 'static> JoinHandle<T> {
                 current::block_on_task(&task.join, token, task.id);
             }
         }
-        true
+        Ok(())
     }
 
     fn take(&self) -> Result<T, Failure> {
@@ -88,6 +97,7 @@ impl<T: Send + 'static> JoinHandle<T> {
     /// Has no effect on a task that ends without a wait. Takes time for each task of the runtime.
     pub fn abort(&self) {
         let task = self.task.header();
+        assert_not_forked(task.process);
         task.abort();
         if let Some(inner) = Inner::with_number(task.runtime) {
             inner.abort_tasks(|blocking| blocking.id == task.id);
@@ -114,6 +124,9 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
         let task = self.task.header();
         if task.has_ended() {
             return Poll::Ready(self.take());
+        }
+        if !task.process.is_current() {
+            return Poll::Ready(Err(Failure::Forked));
         }
         // As in `ReadAnyAsync::poll`.
         let old = task.join.load(Ordering::Relaxed);

@@ -52,6 +52,12 @@ impl<T> Clone for Shared<T> {
 }
 
 /// Type of an argument of a box function.
+#[diagnostic::on_unimplemented(
+    message = "a box function cannot take a `{Self}`",
+    label = "not an `Argument`",
+    note = "take a number of a fixed size, a `String`, a `Vec` of numbers, a `Tag`, a `Value`, or \
+            any other type in a `Shared`"
+)]
 pub trait Argument: Sized {
     /// Kind of label: `false` for a field, `true` for a tag, `None` for any.
     const TAG: Option<bool>;
@@ -254,6 +260,12 @@ array!(
 );
 
 /// Arguments of a box function: a tuple of up to eight [`Argument`]s.
+#[diagnostic::on_unimplemented(
+    message = "a box function cannot take `{Self}` as its arguments",
+    label = "not a tuple of arguments",
+    note = "take one tuple of up to eight arguments, with a comma after a single one: `|(n,): \
+            (i32,), out|`"
+)]
 pub trait Arguments: Sized {
     /// Kind of label and name of each argument.
     fn types() -> Vec<(Option<bool>, String)>;
@@ -267,6 +279,12 @@ pub trait Arguments: Sized {
 }
 
 /// Output of a box function: a tuple of values.
+#[diagnostic::on_unimplemented(
+    message = "a box cannot output `{Self}`",
+    label = "not a tuple of values",
+    note = "pass a tuple of up to eight values that convert into `Value`, with a comma after a \
+            single one: `out.emit(1, (n,))`"
+)]
 pub trait Row {
     /// Calls `put` with the values.
     fn with<R>(self, put: impl FnOnce(&mut [Value]) -> R) -> R;
@@ -325,6 +343,11 @@ impl Out<'_> {
 
 /// Return type of a box function: `()`, or a `Result` whose error is the error of the box. The `Ok`
 /// value is ignored, so that a function can end with [`emit`](Out::emit).
+#[diagnostic::on_unimplemented(
+    message = "a box function cannot return `{Self}`",
+    label = "neither `()` nor a `Result`",
+    note = "end with `out.emit(...)`, with `;`, or with a `Result` whose error can be printed"
+)]
 pub trait Ending {
     /// Converts the error to text.
     ///

@@ -19,7 +19,8 @@ const PARTS: usize = 16;
 /// assert_eq!(atomically(|tx| served.value(tx)), 2);
 /// ```
 ///
-/// The counter wraps around at the limits of `i64`. It takes 2 KiB.
+/// The value wraps around at the limits of `i64`, without a report: an addition reads only its own
+/// part, which may exceed the limits while the sum of all parts does not. The counter takes 2 KiB.
 pub struct TCounter {
     parts: Box<[CachePadded<TCell<i64>>; PARTS]>,
 }

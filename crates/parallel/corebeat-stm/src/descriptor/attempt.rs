@@ -9,7 +9,7 @@ use crate::lock::{Lock, VERSION_MAX};
 use crate::pause::pause;
 use crate::reads::Logging;
 use crate::trace;
-use crate::waiter::wake;
+use crate::waiter::{Waiting, wake};
 use corebeat_reclaim::Retired;
 use std::panic::Location;
 use std::ptr::NonNull;
@@ -17,6 +17,16 @@ use std::time::Instant;
 
 /// A transaction with this number of failed attempts closes the gate: then it cannot fail again.
 pub(super) const FAILED_MAX: u32 = 100;
+
+/// Continuation of a transaction after an attempt that has failed.
+pub(crate) enum Next {
+    /// The next attempt, which has begun.
+    Attempt,
+    /// A wait for a change. The thread is in no attempt.
+    Wait(Waiting),
+    /// The end of the transaction: its deadline has come.
+    End,
+}
 
 impl Descriptor {
     /// For traces: sets the call site of the next transaction.
@@ -223,10 +233,10 @@ impl Descriptor {
         self.deadline = deadline;
     }
 
-    /// Undoes a failed attempt, pauses as the cause requires, and begins the next attempt. Returns
-    /// `false` if the transaction has ended instead, because its deadline came while it waited.
+    /// Undoes a failed attempt, pauses as the cause requires, and begins the next attempt, unless
+    /// the transaction must wait for a change.
     #[cold]
-    pub(crate) fn restart(&mut self) -> bool {
+    pub(crate) fn restart(&mut self) -> Next {
         assert!(
             !self.is_irrevocable,
             "an irrevocable transaction was aborted: its closure returned an `Abort` of another one"
@@ -234,19 +244,16 @@ impl Descriptor {
         let cause = self.cause();
         self.slot.count_abort(cause);
         if cause == Cause::Retry && self.mode == Mode::Full {
-            if !self.wait_for_change() {
-                return false;
-            }
-        } else {
-            self.add_karma();
-            self.roll_back(cause);
-            self.reads.clear();
-            self.writes.clear();
-            self.end();
-            self.pause(cause);
+            return self.begin_wait();
         }
+        self.add_karma();
+        self.roll_back(cause);
+        self.reads.clear();
+        self.writes.clear();
+        self.end();
+        self.pause(cause);
         self.begin();
-        true
+        Next::Attempt
     }
 
     fn pause(&mut self, cause: Cause) {
@@ -282,12 +289,12 @@ impl Descriptor {
         }
     }
 
-    /// Rolls back, and waits until a value that was read has changed. Returns `false` if the
-    /// deadline came first.
-    fn wait_for_change(&mut self) -> bool {
+    /// Rolls back, and begins the wait for a change of a value that was read, or the next attempt
+    /// if there was a change.
+    fn begin_wait(&mut self) -> Next {
         // Locks that this attempt holds get a known version; the versions of the other locks are
         // not newer than `time`.
-        let mut is_unchanged = self.is_valid();
+        let is_unchanged = self.is_valid();
         let owner = self.owner;
         self.reads.retain(|lock| {
             // SAFETY: as in `is_valid`.
@@ -302,14 +309,11 @@ impl Descriptor {
         let bits =
             self.reads.to_check().iter().chain(&own).map(bit).fold(0, |bits, bit| bits | bit);
         let is_late = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
-        if is_unchanged && bits != 0 && !is_late {
-            GLOBAL.waiters.add(self.slot, bits);
-            is_unchanged = self.reads.to_check().iter().all(|lock| load(lock) <= self.time)
-                && own.iter().all(|lock| load(lock) == self.version);
-            if !is_unchanged {
-                GLOBAL.waiters.remove(self.slot);
-            }
-        }
+        let waits = is_unchanged && bits != 0 && !is_late;
+        let waiting = waits.then(|| GLOBAL.waiters.add(bits)).filter(|_| {
+            self.reads.to_check().iter().all(|lock| load(lock) <= self.time)
+                && own.iter().all(|lock| load(lock) == self.version)
+        });
         self.reads.clear();
         self.writes.clear();
         self.failed = 0;
@@ -319,7 +323,14 @@ impl Descriptor {
             "`retry` in a transaction that has read no cell would wait forever: read a cell before \
              `retry`"
         );
-        !is_late && (!is_unchanged || GLOBAL.waiters.sleep(self.slot, self.deadline))
+        match waiting {
+            Some(waiting) => Next::Wait(waiting),
+            None if is_late => Next::End,
+            None => {
+                self.begin();
+                Next::Attempt
+            }
+        }
     }
 
     /// Ends the transaction without success, after a panic of the closure or an explicit abort.
