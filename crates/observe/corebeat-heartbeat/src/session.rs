@@ -8,10 +8,9 @@ use crate::page::{Page, Status, Unreadable};
 use crate::raw::{Layout, Own, View};
 use crate::region::Region;
 use crate::turn::Turns;
-use corebeat_sync::fork::PerProcess;
+use corebeat_sync::fork::{PerProcess, Process};
 use corebeat_wire::host::Role;
 use corebeat_wire::{Deadline, is_closed};
-use rustix::process::{Pid, getpid};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
@@ -22,7 +21,7 @@ use std::sync::{Arc, Mutex, RwLock};
 /// its lock.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pid: Pid,
+    process: Process,
     finder: Finder,
     state: Turns<State>,
     /// Seats that threads have left, with their slots. The thread that has the turn releases them.
@@ -70,12 +69,17 @@ pub(crate) fn current() -> &'static Session {
 
 impl Session {
     pub(crate) fn new(finder: Finder) -> Session {
-        Session { pid: getpid(), finder, state: Turns::default(), left: Mutex::default() }
+        Session {
+            process: Process::current(),
+            finder,
+            state: Turns::default(),
+            left: Mutex::default(),
+        }
     }
 
     /// Whether the session belongs to a parent process.
     pub(crate) fn is_forked(&self) -> bool {
-        self.pid != getpid()
+        !self.process.is_current()
     }
 
     /// Calls a function with the state. Waits for other threads, which may wait for the daemon.

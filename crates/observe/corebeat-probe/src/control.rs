@@ -17,7 +17,7 @@
 use crate::error::Error;
 use crate::pattern::{PATTERN_BYTES_MAX, Pattern};
 use crate::probe::{PROBES_MAX, probes, switch};
-use corebeat_sync::fork::KeptOut;
+use corebeat_sync::fork::{KeptOut, Process};
 use corebeat_sync::quiet;
 use rustix::net::sockopt::socket_peercred;
 use std::fs::File;
@@ -45,7 +45,7 @@ const LINE_BYTES_MAX: u64 = 8 << 10;
 #[derive(Debug)]
 pub struct ControlSocket {
     /// The process that opened the socket.
-    pid: u32,
+    process: Process,
     stopped: Arc<AtomicBool>,
     address: SocketAddr,
     thread: Option<JoinHandle<()>>,
@@ -84,13 +84,13 @@ impl ControlSocket {
                 }
             }
         })?;
-        Ok(ControlSocket { pid: std::process::id(), stopped, address, thread: Some(thread) })
+        Ok(ControlSocket { process: Process::current(), stopped, address, thread: Some(thread) })
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        if self.pid != std::process::id() {
+        if !self.process.is_current() {
             return;
         }
         // Release: pairs with Acquire in `open`.

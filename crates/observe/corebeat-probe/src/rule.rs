@@ -4,6 +4,7 @@ use crate::count;
 use crate::error::Error;
 use crate::pattern::Pattern;
 use crate::probe::{Switching, probes};
+use corebeat_sync::fork::Process;
 use corebeat_sync::quiet;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -149,7 +150,7 @@ static IS_ACTIVE: AtomicBool = AtomicBool::new(false);
 #[derive(Debug)]
 pub struct RuleRunner {
     /// The process that started the runner: the thread does not exist in a child of fork.
-    pid: u32,
+    process: Process,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -191,7 +192,7 @@ impl RuleRunner {
         let rule = Mutex::new(State { rule, watched, before: count::sums() });
         let shared = Arc::new(Shared { rule, stopped: AtomicBool::new(false) });
         let mut runner =
-            RuleRunner { pid: std::process::id(), shared: shared.clone(), thread: None };
+            RuleRunner { process: Process::current(), shared: shared.clone(), thread: None };
         if let Some(period) = period {
             let thread = quiet::spawn("probe rule", move || {
                 let mut last = Instant::now();
@@ -241,7 +242,7 @@ impl Shared {
 impl Drop for RuleRunner {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take().filter(|_| self.pid == std::process::id()) {
+        if let Some(thread) = self.thread.take().filter(|_| self.process.is_current()) {
             thread.thread().unpark();
             let _ = thread.join();
         }

@@ -8,6 +8,7 @@ use crate::log::{Log, Stream};
 use crate::packet::RAW_BYTES_MAX;
 use crate::ring::Memory;
 use corebeat_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use corebeat_sync::fork::Process;
 use corebeat_sync::quiet;
 use corebeat_sync::thread::{self, JoinHandle, Thread};
 use corebeat_sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -157,7 +158,7 @@ impl Options {
             lost: AtomicU64::new(0),
             sink: Mutex::new(sink),
             spare: Mutex::new(Vec::new()),
-            process: std::process::id(),
+            process: Process::current(),
             options,
         });
         let mut trace = Trace { shared, collectors: Vec::new(), finished: false };
@@ -268,7 +269,7 @@ pub(crate) struct Shared {
     /// Memory of ended threads, so that short-lived threads allocate none.
     spare: Mutex<Vec<Memory>>,
     /// The process that records; a forked child does not.
-    process: u32,
+    process: Process,
 }
 
 /// Streams that a collector has not taken over yet.
@@ -295,7 +296,7 @@ impl Shared {
 
     /// Whether this process is a forked child of the recorded one.
     pub(crate) fn is_forked(&self) -> bool {
-        std::process::id() != self.process
+        !self.process.is_current()
     }
 
     /// Registers a stream for the calling thread.
