@@ -165,30 +165,40 @@ impl Inner {
         export
     }
 
-    pub(crate) fn create<T: Trace>(
-        self: &Arc<Self>,
-        owner: u64,
-        f: impl FnOnce(&mut Here<'_>) -> T + Send + 'static,
-    ) -> Separate<T> {
+    /// Adds a processor to the table, with an export of its future first object. Returns both, and
+    /// the number of processors.
+    fn add_processor<T: Trace>(self: &Arc<Self>) -> (Arc<Processor>, Separate<T>, u64) {
         let id = self.new_id();
         let mut table = self.table_mut();
         let pool = pool_number(table.pools.vacant_key());
         let mut region = Region::new::<T>(pool);
         // Under the lock of the table: a collection that begins finds the processor in the table,
-        // or has begun before this load.
+        // with its export, or has begun before this load.
         let (epoch, is_marking) = self.collector.epoch();
         region.scanned = epoch;
         region.swept = if is_marking { epoch - 1 } else { epoch };
         let processor = Arc::new(Processor::new(id, type_name::<T>(), self.id, region));
         lock(&processor.inbox).live = epoch;
+        let at = At { pool, index: 0 };
+        let (export, _) = processor.export(at, || ());
         table.add_pool(&processor);
         let key = table.processors.insert(processor.clone());
         let processors = table.processors.len() as u64;
         // Relaxed: written once, before other threads read the key.
         processor.key.store(key, Ordering::Relaxed);
         drop(table);
-        let at = At { pool, index: 0 };
-        let separate = Separate::new(self.export(&processor, at));
+        if is_marking && !is_planted(Fault::Export) {
+            self.reach(&processor, Some(at));
+        }
+        (processor, Separate::new(export), processors)
+    }
+
+    pub(crate) fn create<T: Trace>(
+        self: &Arc<Self>,
+        owner: u64,
+        f: impl FnOnce(&mut Here<'_>) -> T + Send + 'static,
+    ) -> Separate<T> {
+        let (processor, separate, processors) = self.add_processor::<T>();
         let target = separate.clone();
         let run = Box::new(move |here: &mut Here<'_>| {
             let object = f(here);
@@ -413,5 +423,32 @@ impl fmt::Debug for System {
             Ok(()) => write!(f, "System({} processors)", self.processors()),
             Err(_) => write!(f, "System(of another process)"),
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use corebeat_lpel::yield_now;
+
+    #[test]
+    fn collection_finds_a_processor_that_is_being_created() {
+        let runtime = Arc::new(Runtime::builder().deterministic(1).build().unwrap());
+        let system = System::new(runtime.clone());
+        let done = runtime.run(move || {
+            let client = system.client();
+            let inner = Arc::clone(&client.inner);
+            // A thread that loses its CPU in `create` has not started the first call yet.
+            let (processor, separate, _) = inner.add_processor::<u32>();
+            inner.request(false, None);
+            (0..1_000).for_each(|_| yield_now());
+            let is_alive = system.processors() == 1 && inner.collector.is_marking();
+            let first = Activation::new(inner.clone(), processor.clone(), true);
+            drop(first);
+            (0..1_000).for_each(|_| yield_now());
+            drop(separate);
+            is_alive && inner.collector.last().is_some_and(|last| last.processors == 1)
+        });
+        assert!(done.unwrap());
     }
 }
