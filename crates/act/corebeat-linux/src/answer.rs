@@ -34,10 +34,12 @@ struct Variable {
     count: Count,
     /// Variables of the user that the runtime reads where `name` is not set.
     others: &'static [&'static str],
+    /// Smallest answer, for a runtime that is slower with fewer threads than it would start.
+    least: usize,
 }
 
 const fn variable(name: &'static str, count: Count, others: &'static [&'static str]) -> Variable {
-    Variable { name, count, others }
+    Variable { name, count, others, least: 1 }
 }
 
 /// Every variable that Corebeat sets or, with `--override`, lowers. A user's value of the first one
@@ -53,7 +55,8 @@ const VARIABLES: [Variable; 14] = [
     variable("NUMEXPR_MAX_THREADS", Count::Online, &["NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS"]),
     variable("NUMBA_NUM_THREADS", Count::Affinity, &[]),
     variable("LOKY_MAX_CPU_COUNT", Count::Affinity, &[]),
-    variable("GOMAXPROCS", Count::Affinity, &[]),
+    // Go itself counts at least 2 under a quota.
+    Variable { least: 2, ..variable("GOMAXPROCS", Count::Affinity, &[]) },
     variable("PYTHON_CPU_COUNT", Count::Online, &[]),
     variable("RAYON_NUM_THREADS", Count::Usable, &[]),
     variable("TOKIO_WORKER_THREADS", Count::Usable, &[]),
@@ -101,16 +104,17 @@ pub fn answers(
         Count::Usable => usable,
     };
     let answer = |variable: &Variable| {
-        let Variable { name, count, others } = *variable;
+        let Variable { name, count, others, least } = *variable;
+        let value = usable.max(least.min(allowance.cpus.len()));
         if let Some(asked) = current(name) {
             let is_lowered = overrides || name == "OMP_NUM_THREADS";
-            let value = is_lowered.then(|| lowered(&asked, usable)).flatten()?;
+            let value = is_lowered.then(|| lowered(&asked, value)).flatten()?;
             return Some(Answer { name, value, replaced: Some(asked.into_string().ok()?) });
         }
         let is_chosen = !overrides && others.iter().any(|other| current(other).is_some());
-        (usable < counted(count) && !is_chosen).then(|| Answer {
+        (value < counted(count) && !is_chosen).then(|| Answer {
             name,
-            value: usable.to_string(),
+            value: value.to_string(),
             replaced: None,
         })
     };
@@ -198,6 +202,18 @@ mod tests {
                 LIBRARY_ANSWER
             ]
         );
+    }
+
+    #[test]
+    fn go_starts_two_threads_under_a_small_quota() {
+        let go = |cpus, user: &[(&str, &str)]| {
+            let answers = given(cpus, Some(0.5), user, true);
+            answers.into_iter().find(|answer| answer.name == "GOMAXPROCS").map(|a| a.value)
+        };
+        assert_eq!(go("0-3", &[]).as_deref(), Some("2"));
+        assert_eq!(go("0-3", &[("GOMAXPROCS", "8")]).as_deref(), Some("2"));
+        assert_eq!(go("0-1", &[]), None);
+        assert_eq!(go("1", &[("GOMAXPROCS", "8")]).as_deref(), Some("1"));
     }
 
     #[test]

@@ -147,7 +147,17 @@ fn go_program_starts_the_threads_that_can_run() {
     let text = "package main\nimport (\"fmt\"; \"runtime\")\n\
                 func main() { fmt.Println(runtime.GOMAXPROCS(0)) }\n";
     if compiled(folder.path(), "go", &["build", "-o", "count"], "count.go", text) {
-        assert_counts("1", &[&program(&folder)]);
+        let count = program(&folder);
+        for start in [Start::Cpus, Start::Taskset] {
+            assert_eq!(output(start, false, &[&count]).unwrap(), "1", "{start:?}");
+        }
+        // Go itself counts at least 2 under a quota, before version 1.25 all CPUs.
+        let allowed = Allowance::of_this_process().cpus.len().min(2).to_string();
+        if let Some(output) = output(Start::Quota, false, &[&count]) {
+            assert_eq!(output, allowed);
+        }
+        let plain = output(Start::Unlimited, true, &[&count]);
+        assert_eq!(output(Start::Unlimited, false, &[&count]), plain);
     }
 }
 
