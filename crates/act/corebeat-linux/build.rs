@@ -1,5 +1,4 @@
-//! Builds the library that is preloaded into OpenMP programs (`preload/team.c`); `src/team.rs`
-//! embeds it.
+//! Builds the library that is preloaded into programs (`preload/team.c`); `src/team.rs` embeds it.
 
 use std::env;
 use std::path::Path;

@@ -1,4 +1,5 @@
-/* Changes the size of the OpenMP teams of a running program from outside.
+/* Changes the size of the OpenMP teams of a running program from outside, and answers how many CPUs
+ * a program may use.
  *
  * Loaded in front of the OpenMP runtime (LD_PRELOAD), this library replaces the entry points of
  * parallel regions of gcc's libgomp (GOMP_parallel and related functions) and of LLVM's libomp
@@ -14,6 +15,9 @@
  *     or omp_set_dynamic).
  *  3. Only outermost teams change, and never the variables of the runtime: nested teams are
  *     unaffected.
+ *  4. A count of CPUs is only lowered, and only where the function reports how many CPUs there are.
+ *     Numbers of CPUs (_SC_NPROCESSORS_CONF, get_nprocs_conf) and masks (sched_getaffinity) are the
+ *     real ones: programs index arrays and pin threads by them.
  *
  * Linked without the C library (-nostdlib), so that one file works with every version: every
  * process with an OpenMP runtime has the few functions that are used.
@@ -23,6 +27,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <link.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -61,7 +66,7 @@ typedef void region_fn(void *);
     F(__kmpc_push_num_threads_list) F(__kmpc_push_num_threads_strict) F(__kmpc_push_num_threads_list_strict)           \
     F(__kmpc_threadprivate_cached)                                                                                     \
     F(omp_get_level) F(omp_get_max_threads) F(omp_set_num_threads) F(omp_get_num_threads) F(omp_get_team_size)         \
-    F(omp_get_dynamic) F(omp_set_dynamic)
+    F(omp_get_dynamic) F(omp_set_dynamic) F(omp_get_num_procs)
 
 #define NUMBER(name) NR_##name,
 #define NAME(name) #name,
@@ -844,3 +849,70 @@ EXPORT void omp_set_dynamic_(const int *on) { set_dynamic(CALLER, *on); }
 EXPORT void omp_set_dynamic_8_(const int64_t *on) { set_dynamic(CALLER, *on != 0); }
 EXPORT int omp_get_dynamic(void) { return get_dynamic(CALLER); }
 EXPORT int omp_get_dynamic_(void) { return get_dynamic(CALLER); }
+
+/* ---- How many CPUs the program counts ----------------------------------------------------------------------------- */
+
+/* The largest count: COREBEAT_CPUS, LONG_MAX without it; 0 until it is read. */
+static long cpus_max;
+/* The functions behind this library: those of the C library, or of a library that the user
+ * preloads. NULL until they are searched. */
+static __typeof__(&sysconf) sysconf_next;
+static int (*get_nprocs_next)(void);
+
+static long cpus(void) {
+    long count = LOAD(&cpus_max);
+    if (count)
+        return count;
+    const char *text = getenv("COREBEAT_CPUS");
+    for (; text && *text >= '0' && *text <= '9' && count < 1000000; text++)
+        count = count * 10 + (*text - '0');
+    if (count == 0 || *text)
+        count = LONG_MAX;
+    STORE(&cpus_max, count);
+    return count;
+}
+
+/* Reads the environment and searches the functions before the program has threads, which could
+ * change the environment. Later calls take no lock: a signal handler may call sysconf. */
+__attribute__((constructor)) static void prepare_counts(void) {
+    cpus();
+    STORE(&sysconf_next, (__typeof__(&sysconf))dlsym(RTLD_NEXT, "sysconf"));
+    STORE(&get_nprocs_next, (int (*)(void))dlsym(RTLD_NEXT, "get_nprocs"));
+}
+
+/* Another name of sysconf in glibc, for calls by the constructors of other libraries, such as an
+ * allocator: these run before the constructor of this library. */
+#pragma weak __sysconf
+long __sysconf(int name);
+
+static long system_value(int name) {
+    __typeof__(&sysconf) next = LOAD(&sysconf_next);
+    if (!next)
+        next = __sysconf ? &__sysconf : (__typeof__(&sysconf))dlsym(RTLD_NEXT, "sysconf");
+    return next ? next(name) : -1;
+}
+
+static long at_most_cpus(long count) {
+    long most = cpus();
+    return count > most ? most : count;
+}
+
+EXPORT long sysconf(int name) {
+    long value = system_value(name);
+    return name == _SC_NPROCESSORS_ONLN ? at_most_cpus(value) : value;
+}
+
+EXPORT int get_nprocs(void) {
+    __typeof__(get_nprocs_next) next = LOAD(&get_nprocs_next);
+    return (int)at_most_cpus(next ? next() : system_value(_SC_NPROCESSORS_ONLN));
+}
+
+int omp_get_num_procs(void);
+
+static int num_procs(uintptr_t caller) {
+    struct runtime *rt = runtime_of(caller, NR_omp_get_num_procs);
+    return rt ? (int)at_most_cpus(MUST(rt, omp_get_num_procs)()) : 1;
+}
+
+EXPORT int omp_get_num_procs(void) { return num_procs(CALLER); }
+EXPORT int omp_get_num_procs_(void) { return num_procs(CALLER); }

@@ -33,7 +33,8 @@
 //! [`LinuxMachine`] fills snapshots and carries out actions with its [`Actuator`], whose journal
 //! undoes them however Corebeat ends ([`restore_all`]). [`Launch`] holds a program before its first
 //! instruction, so that no event is missed. [`TeamChannel`] sizes the OpenMP teams of a program
-//! that starts with the channel's environment. [`facts`] lists the features of this host.
+//! that starts with the channel's environment. [`answers`] lists the variables by which runtimes
+//! start as many threads as can run. [`facts`] lists the features of this host.
 //!
 //! The kernel accounts run time and run delay in nanoseconds for all threads of the same user,
 //! without privileges. The rest of a span is blocked time. The shares of lock and park in blocked
@@ -102,6 +103,7 @@
 
 mod actuator;
 mod allowance;
+mod answer;
 mod cgroup;
 mod counter;
 mod error;
@@ -125,6 +127,7 @@ mod user;
 
 pub use actuator::{Actuator, JournalSummary, RestoredJournals, journals, restorable, restore_all};
 pub use allowance::{Allowance, throttled_s};
+pub use answer::{Answer, answers};
 pub use corebeat_topology::topology;
 pub use error::Error;
 pub use facts::{Fact, Offer, facts};

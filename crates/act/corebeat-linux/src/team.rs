@@ -266,33 +266,28 @@ impl TeamChannel {
     }
 
     /// Returns the environment variables with which the teams of a program can be observed and
-    /// sized. `current` returns the present value of a variable, `cpus` is the highest initial
-    /// thread count.
+    /// sized. `current` returns the present value of a variable.
     ///
     /// - `LD_PRELOAD` keeps its entries.
-    /// - `OMP_NUM_THREADS` is set to `cpus` if it is larger or missing: the program reads the lower
-    ///   count consistently from its start. Only the first number of a list concerns outermost
-    ///   teams. An invalid text is kept, so that the runtime reports it as usual.
     /// - `GOMP_SPINCOUNT` is set if neither it nor `OMP_WAIT_POLICY` is set: barriers must not
     ///   occupy CPUs that other threads need.
+    /// - `ASAN_OPTIONS` keeps its entries. AddressSanitizer ends a program that loads a library
+    ///   before its own; the added entry permits this.
     /// - Other variables are kept. `OMP_DYNAMIC=true` is the consent of the user to any size; the
     ///   library reads this variable.
     pub fn environment(
         &self,
         current: impl Fn(&str) -> Option<OsString>,
-        cpus: usize,
     ) -> Vec<(OsString, OsString)> {
         let preload = preload_with(current("LD_PRELOAD").as_deref(), &self.library);
         let mut set: Vec<(OsString, OsString)> = vec![
             ("LD_PRELOAD".into(), preload),
             ("COREBEAT_TEAM".into(), self.path.clone().into()),
         ];
-        if let Some(threads) = threads_lowered(current("OMP_NUM_THREADS").as_deref(), cpus) {
-            set.push(("OMP_NUM_THREADS".into(), threads.into()));
-        }
         if current("GOMP_SPINCOUNT").is_none() && current("OMP_WAIT_POLICY").is_none() {
             set.push(("GOMP_SPINCOUNT".into(), SPIN_COUNT.into()));
         }
+        set.extend(sanitizer_options(current("ASAN_OPTIONS")).map(|v| ("ASAN_OPTIONS".into(), v)));
         set
     }
 
@@ -435,19 +430,19 @@ fn preload_with(current: Option<&OsStr>, library: &Path) -> OsString {
     list
 }
 
-/// Returns `OMP_NUM_THREADS` with its first number lowered to `cpus`; `None` if it stays unchanged.
-fn threads_lowered(current: Option<&OsStr>, cpus: usize) -> Option<String> {
-    let cpus = cpus.max(1);
-    let Some(current) = current else { return Some(cpus.to_string()) };
-    let text = current.to_str()?;
-    let numbers: Option<Vec<u64>> =
-        text.split(',').map(|n| n.trim().parse().ok().filter(|&n: &u64| n > 0)).collect();
-    match numbers?.as_slice() {
-        [first, rest @ ..] if *first > cpus as u64 => {
-            Some(rest.iter().fold(cpus.to_string(), |list, n| format!("{list},{n}")))
-        }
-        _ => None,
+/// Returns `ASAN_OPTIONS` with the check of the library order off; `None` if the user has set it.
+fn sanitizer_options(current: Option<OsString>) -> Option<OsString> {
+    const OPTION: &str = "verify_asan_link_order";
+    let mut options = current.unwrap_or_default();
+    if options.as_bytes().windows(OPTION.len()).any(|part| part == OPTION.as_bytes()) {
+        return None;
     }
+    if !options.is_empty() {
+        options.push(":");
+    }
+    options.push(OPTION);
+    options.push("=0");
+    Some(options)
 }
 
 /// Creates the file of a channel in `dir`, locked and fully allocated: a program that writes to
@@ -581,17 +576,11 @@ mod tests {
     }
 
     #[test]
-    fn thread_count_above_the_cpus_is_lowered() {
-        let lowered = |text: &str| threads_lowered(Some(OsStr::new(text)), 2);
-        assert_eq!(lowered("8").as_deref(), Some("2"));
-        assert_eq!(lowered(" 8 , 3").as_deref(), Some("2,3"));
-        assert_eq!(lowered("2"), None);
-        assert_eq!(lowered("1,9"), None);
-        assert_eq!(lowered("many"), None);
-        assert_eq!(lowered("0"), None);
-        assert_eq!(lowered(""), None);
-        assert_eq!(threads_lowered(None, 2).as_deref(), Some("2"));
-        assert_eq!(threads_lowered(None, 0).as_deref(), Some("1"));
+    fn sanitizer_options_of_the_user_are_kept() {
+        let with = |text: &str| sanitizer_options(Some(text.into()));
+        assert_eq!(sanitizer_options(None).unwrap(), "verify_asan_link_order=0");
+        assert_eq!(with("a=1").unwrap(), "a=1:verify_asan_link_order=0");
+        assert_eq!(with("verify_asan_link_order=1"), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! Each test builds its programs with gcc, and also with clang if its OpenMP runtime is installed.
 
-use corebeat_linux::TeamChannel;
+use corebeat_linux::{Allowance, Answer, TeamChannel, answers};
 use corebeat_machine::TeamSample;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -85,7 +85,11 @@ fn command(
     // which is very slow on a busy machine.
     command.env("GOMP_SPINCOUNT", "1000");
     command.envs(variables.iter().copied());
-    command.envs(channel.environment(current, cpus));
+    command.envs(channel.environment(current));
+    // A quota of `cpus` on eight CPUs.
+    let allowance = Allowance { cpus: "0-7".parse().unwrap(), quota: Some(cpus as f64) };
+    let answers = answers(&allowance, 8, current, false, false);
+    command.envs(answers.iter().map(Answer::variable));
     command
 }
 

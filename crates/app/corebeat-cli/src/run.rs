@@ -46,7 +46,7 @@ pub(crate) struct Options {
     /// Attach to this process and its descendants instead of starting a program; repeatable
     #[arg(
         short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..),
-        conflicts_with_all = ["cpus", "nice", "memory", "no_preload"]
+        conflicts_with_all = ["cpus", "nice", "memory", "no_preload", "overrides"]
     )]
     pid: Vec<i32>,
     /// Print a line about the running program every SECONDS seconds
@@ -61,9 +61,12 @@ pub(crate) struct Options {
     /// Limit the program to this number of CPUs, such as 1.5, by a control group
     #[arg(long, value_name = "CPUS", value_parser = quota)]
     quota: Option<f64>,
-    /// Load no library into the program: the sizes of OpenMP teams do not change
+    /// Load no library into the program, and set no thread counts: OpenMP teams keep their sizes
     #[arg(long)]
     no_preload: bool,
+    /// Lower thread counts in the environment, such as GOMAXPROCS, to the CPUs of the program
+    #[arg(long = "override")]
+    overrides: bool,
     /// Let no policy change the scheduling class
     #[arg(long)]
     no_class: bool,
@@ -132,6 +135,7 @@ fn quota(text: &str) -> Result<f64, String> {
 fn check(options: &Options) -> Result<(), Failure> {
     let takes_turns = options.policy == PolicyName::Coscheduling;
     let adapts = options.policy == PolicyName::Adapt;
+    let has_counts = options.policy.entry().needs(Need::TeamChannel) && !options.no_preload;
     let refusal = match () {
         () if takes_turns && options.period.is_some() => {
             "--period does not apply to coscheduling; set the length of a turn with --slice-ms"
@@ -147,6 +151,9 @@ fn check(options: &Options) -> Result<(), Failure> {
         }
         () if !adapts && options.model.is_some() => {
             "--model applies to adapt; remove it or add --policy adapt"
+        }
+        () if options.overrides && !has_counts => {
+            "--override applies to the policies auto and team; choose one, and remove --no-preload"
         }
         () if options.report == Format::None && options.report_file.is_some() => {
             "--report none writes no --report-file; remove one of the two options"
@@ -189,6 +196,7 @@ pub(crate) fn main(options: Options) -> Done {
         nice: options.nice,
         quota: options.quota,
         preload: !options.no_preload,
+        overrides: options.overrides,
         class: !options.no_class,
         interval: every.map(|every| Interval { every, print }),
         policy: options.policy,

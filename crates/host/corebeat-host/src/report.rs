@@ -2,7 +2,7 @@
 
 use crate::printable;
 use crate::tally::{ProgramTally, Tally};
-use corebeat_linux::{Allowance, Remaining, Usage};
+use corebeat_linux::{Allowance, Answer, Remaining, Usage};
 use corebeat_machine::{Action, AppliedAction, Counters, Inaction, ProgramId, TimeShares};
 use serde::Serialize;
 use std::fmt;
@@ -29,6 +29,11 @@ pub struct Report {
     pub cpus_allowed: String,
     /// Quota of the control groups, in CPUs.
     pub quota: Option<f64>,
+    /// Answers to programs that count CPUs.
+    pub answers: Vec<Answer>,
+    /// Number of online CPUs of the host.
+    #[serde(skip)]
+    pub online: usize,
     /// Time for which the quota stopped the control group, in seconds.
     pub throttled_s: Option<f64>,
     /// Mean number of CPUs that other programs kept busy.
@@ -207,6 +212,10 @@ pub(crate) struct Frame {
     pub(crate) start_ns: u64,
     pub(crate) wall_s: f64,
     pub(crate) allowance: Allowance,
+    /// Number of online CPUs of the host.
+    pub(crate) online: usize,
+    /// Answers to programs that count CPUs.
+    pub(crate) answers: Vec<Answer>,
     pub(crate) throttled_s: Option<f64>,
     pub(crate) watching: Watching,
     /// Whether the run samples spinning.
@@ -279,6 +288,8 @@ impl Report {
             cpus: frame.allowance.threads_max(),
             cpus_allowed: frame.allowance.cpus.to_string(),
             quota: frame.allowance.quota,
+            answers: frame.answers,
+            online: frame.online,
             throttled_s: frame.throttled_s,
             others_busy: tally.others_busy(),
             watching_cpu_s: frame.watching.cpu_s,
@@ -288,6 +299,27 @@ impl Report {
             programs,
             notes,
         }
+    }
+}
+
+impl Report {
+    /// The answers to programs that count CPUs, in one line; none if there are no answers.
+    fn fmt_answers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.answers.is_empty() {
+            return Ok(());
+        }
+        let limit = match self.quota {
+            Some(quota) if quota.ceil() as usize == self.cpus => format!("quota {quota:.2}"),
+            _ => format!("CPUs {}", self.cpus_allowed),
+        };
+        let answer = |answer: &Answer| format!("{}={}", answer.name, answer.value);
+        let answers: Vec<String> = self.answers.iter().map(answer).collect();
+        let (usable, online) = (self.cpus, self.online);
+        writeln!(
+            f,
+            "  CPUs        {usable} effective of {online} ({limit}): {}",
+            answers.join(", ")
+        )
     }
 }
 
@@ -581,6 +613,7 @@ impl fmt::Display for Report {
                 self.throttled_s.map_or(String::new(), |s| format!(", throttled {s:.2} s"));
             writeln!(f, "  quota       {quota:.2} CPUs on CPUs {}{throttled}", self.cpus_allowed)?;
         }
+        self.fmt_answers(f)?;
         total.fmt_figures(f)?;
         for row in &total.applied {
             let program = match programs.len() {
@@ -629,6 +662,8 @@ mod tests {
             start_ns: 0,
             wall_s: 0.0,
             allowance: Allowance { cpus: "0-1".parse().unwrap(), quota: None },
+            online: 2,
+            answers: vec![],
             throttled_s: None,
             watching: Watching { cpu_s: 0.0, wait_s: None, observations: 1, observations_due: 1 },
             samples_spin: true,
@@ -677,6 +712,20 @@ mod tests {
         assert!(text.contains("  time shares unknown\n") && !text.contains("spinning"), "{text}");
         assert!(!text.contains("migrations"), "{text}");
         assert!(text.contains(" of 0.30 ("), "{text}");
+    }
+
+    #[test]
+    fn report_lists_the_answers_to_programs_that_count_cpus() {
+        let answer = |name| Answer { name, value: "1".into(), replaced: None };
+        let mut frame = frame(&["a"]);
+        frame.answers = vec![answer("OPENBLAS_NUM_THREADS"), answer("GOMAXPROCS")];
+        frame.allowance.quota = Some(0.75);
+        let report = Report::new(frame, &Tally::default());
+        let line =
+            "  CPUs        1 effective of 2 (quota 0.75): OPENBLAS_NUM_THREADS=1, GOMAXPROCS=1";
+        assert!(report.to_string().lines().any(|l| l == line), "{report}");
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["answers"][1]["name"], "GOMAXPROCS");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::report::{Ended, Frame, Interval, ProgramFrame, Report, Watching};
 use crate::supervisor::{Input, Run, Supervisor, null};
 use corebeat_linux::{
-    Allowance, Launch, LinuxMachine, MemoryPolicy, Options, Remaining, TeamChannel, Usage,
-    restore_all, state_dir, throttled_s, waited_s,
+    Allowance, Answer, Launch, LinuxMachine, MemoryPolicy, Options, Remaining, TeamChannel, Usage,
+    answers, restore_all, state_dir, throttled_s, topology, waited_s,
 };
 use corebeat_machine::{
     Action, AppliedAction, CpuSet, Decision, Inaction, Machine, Policy, ProgramId, Snapshot,
@@ -15,7 +15,7 @@ use corebeat_machine::{
 use corebeat_policy::adapt::Model;
 use corebeat_policy::catalogue::{Context, Need, PolicyName, Scope};
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitStatus;
@@ -54,8 +54,11 @@ pub struct RunOptions {
     pub nice: Option<i32>,
     /// Largest number of CPU seconds per second for each program.
     pub quota: Option<f64>,
-    /// Load the library that sizes OpenMP teams into the programs, if the policy uses it.
+    /// Load the library that sizes OpenMP teams into the programs, and set the variables of
+    /// runtimes that would start more threads than can run, if the policy uses both.
     pub preload: bool,
+    /// Lower thread counts that the user has set in variables.
+    pub overrides: bool,
     /// Let policies change the scheduling class.
     pub class: bool,
     /// Lines about the running programs.
@@ -87,6 +90,7 @@ impl Default for RunOptions {
             nice: None,
             quota: None,
             preload: true,
+            overrides: false,
             class: true,
             interval: None,
             memory: None,
@@ -163,7 +167,7 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
     let slice_ms = takes_turns.then(|| options.slice_ms.unwrap_or(SLICE_MS));
     let samples_spin = options.counters && slice_ms.is_none();
     let observe_ns = periods(&options, slice_ms).observe_ns;
-    let (mut supervisor, ids) = hold(options, &allowance, slice_ms, &mut notes)?;
+    let Held { mut supervisor, ids, answers } = hold(options, &allowance, slice_ms, &mut notes)?;
     let (own_s, waited_before_s, throttled_before_s) = (own_cpu_s(), waited_s(), throttled_s());
     supervisor.release()?;
     let mut run = Run::new(&mut supervisor, &ids);
@@ -199,6 +203,8 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
         start_ns,
         wall_s: end_ns.saturating_sub(start_ns) as f64 / 1e9,
         allowance,
+        online: topology().cpus().len(),
+        answers,
         throttled_s,
         watching: Watching {
             cpu_s: watching_cpu_s,
@@ -282,6 +288,13 @@ fn missing() -> Error {
     Error::invalid("a program is missing; write it after --")
 }
 
+/// Programs before their first instructions.
+struct Held {
+    supervisor: Supervisor,
+    ids: Vec<ProgramId>,
+    answers: Vec<Answer>,
+}
+
 /// Creates the machine, the policies and the programs, and holds the programs before their first
 /// instructions.
 fn hold(
@@ -289,7 +302,7 @@ fn hold(
     allowance: &Allowance,
     slice_ms: Option<u64>,
     notes: &mut Vec<String>,
-) -> Result<(Supervisor, Vec<ProgramId>), Error> {
+) -> Result<Held, Error> {
     // Slices are short: counters would cost a program that takes turns more than they show.
     let detailed = options.counters && slice_ms.is_none();
     let machine = LinuxMachine::new(Options {
@@ -302,24 +315,7 @@ fn hold(
     let mut supervisor = Supervisor::new(machine, periods(&options, slice_ms));
     // From here on, a signal must not end this process before its files are removed.
     supervisor.take_signals()?;
-    let mut env: Vec<(OsString, Option<OsString>)> =
-        options.env.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
-    if options.policy.entry().needs(Need::TeamChannel) && options.preload {
-        match TeamChannel::create() {
-            Ok(channel) => {
-                let set = |name: &str| {
-                    options.env.iter().rfind(|(k, _)| k == name).map(|(_, value)| value.clone())
-                };
-                let current = |name: &str| set(name).or_else(|| std::env::var_os(name));
-                let variables = channel.environment(current, allowance.threads_max());
-                let asked = current("OMP_NUM_THREADS");
-                notes.extend(asked.and_then(|asked| lowered(&asked, &variables, allowance)));
-                env.extend(variables.into_iter().map(|(name, value)| (name, Some(value))));
-                supervisor.machine().set_teams(channel);
-            }
-            Err(e) => notes.push(format!("OpenMP teams keep their sizes: {e}")),
-        }
-    }
+    let (env, answers) = environment(&options, allowance, supervisor.machine(), notes);
     let stdin = options.input.as_ref().map(|input| {
         // Watched as a program of its own, so that its processes do not count as the program's.
         let _ = supervisor.machine().watch(input.pid);
@@ -351,23 +347,53 @@ fn hold(
     }
     let policies = policies(&mut supervisor, &options, allowance, &ids, slice_ms, notes)?;
     supervisor.control.set_policies(policies);
-    Ok((supervisor, ids))
+    Ok(Held { supervisor, ids, answers })
 }
 
-/// Returns the note about a thread count that the user has set and that Corebeat reduces.
-fn lowered(
-    asked: &OsStr,
-    variables: &[(OsString, OsString)],
+/// Variables to set for the programs.
+type Variables = Vec<(OsString, Option<OsString>)>;
+
+/// Returns the variables of the programs, with the answers to programs that count CPUs. Creates the
+/// channel to OpenMP teams, if the policy uses it.
+fn environment(
+    options: &RunOptions,
     allowance: &Allowance,
-) -> Option<String> {
-    let (name, given) = variables.iter().find(|(name, _)| name == "OMP_NUM_THREADS")?;
+    machine: &mut LinuxMachine,
+    notes: &mut Vec<String>,
+) -> (Variables, Vec<Answer>) {
+    let mut env: Variables =
+        options.env.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
+    if !options.policy.entry().needs(Need::TeamChannel)
+        || !options.preload
+        || options.programs.is_empty()
+    {
+        return (env, vec![]);
+    }
+    let set = |name: &str| options.env.iter().rfind(|(k, _)| k == name).map(|(_, v)| v.clone());
+    let current = |name: &str| set(name).or_else(|| std::env::var_os(name));
+    let mut add = |(name, value)| env.push((name, Some(value)));
+    let channel = TeamChannel::create()
+        .map_err(|e| notes.push(format!("OpenMP teams keep their sizes: {e}")))
+        .ok();
+    let online = topology().cpus().len();
+    let answers = answers(allowance, online, current, options.overrides, channel.is_some());
+    notes.extend(answers.iter().filter_map(|answer| lowered(answer, allowance)));
+    answers.iter().map(Answer::variable).for_each(&mut add);
+    if let Some(channel) = channel {
+        channel.environment(current).into_iter().for_each(add);
+        machine.set_teams(channel);
+    }
+    (env, answers)
+}
+
+/// Returns the note about a thread count that the user has set and that Corebeat lowers.
+fn lowered(answer: &Answer, allowance: &Allowance) -> Option<String> {
+    let asked = answer.replaced.as_ref()?;
     let quota = allowance.quota.map_or(String::new(), |quota| format!(", quota {quota:.2} CPUs"));
     Some(format!(
-        "{}={} was reduced to {}: the program may use CPUs {}{quota}; --no-preload keeps the value",
-        name.display(),
-        asked.display(),
-        given.display(),
-        allowance.cpus,
+        "{}={asked} was reduced to {}: the program may use CPUs {}{quota}; --no-preload keeps the \
+         value",
+        answer.name, answer.value, allowance.cpus,
     ))
 }
 
@@ -420,7 +446,7 @@ fn policies(
     slice_ms: Option<u64>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Box<dyn Policy>>, Error> {
-    let part = corebeat_linux::topology().restricted(&allowance.cpus);
+    let part = topology().restricted(&allowance.cpus);
     let topology = part.unwrap_or_else(|| supervisor.machine().topology().clone());
     let cpus = topology.cpus().len() as u32;
     let programs: Vec<(ProgramId, u32)> = ids.iter().map(|&id| (id, cpus)).collect();

@@ -27,7 +27,7 @@ impl HostSubject {
         let mut channel = None;
         if specs.iter().any(|spec| spec.has_team) {
             let teams = TeamChannel::create().unwrap();
-            let environment = teams.environment(|_| None, 1);
+            let environment = teams.environment(|_| None);
             let path = environment.into_iter().find(|(name, _)| name == "COREBEAT_TEAM");
             channel = path.map(|(_, path)| path.into());
             machine.set_teams(teams);

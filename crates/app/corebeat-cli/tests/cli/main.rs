@@ -3,6 +3,7 @@
 mod adapt;
 mod beat;
 mod coscheduling;
+mod cpus;
 mod daemon;
 mod doctor;
 mod numa;
