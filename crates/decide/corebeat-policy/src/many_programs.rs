@@ -2,3 +2,4 @@
 
 pub mod adapt;
 pub mod cosched;
+pub mod turns;
