@@ -169,6 +169,7 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
     let mut run = Run::new(&mut supervisor, &ids);
     run.interval = interval;
     let ran = supervisor.control.drive(&mut run);
+    supervisor.ignore_repeated_requests();
     let end_ns = now_ns();
     let watching_cpu_s = own_cpu_s() - own_s;
     let watching_wait_s = waited_s().zip(waited_before_s).map(|(end, start)| end - start);

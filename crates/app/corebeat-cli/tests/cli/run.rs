@@ -240,6 +240,26 @@ fn attached_process_is_observed_until_it_ends_or_a_signal_detaches() {
 }
 
 #[test]
+fn repeated_requests_to_end_do_not_lose_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let sleeper = Running::start(Command::new("sh").args(["-c", "read x"]).stdin(Stdio::piped()));
+    let pid = sleeper.0.id().to_string();
+    let mut run = command(folder.path(), &["run", "--interval", "1", "-p", &pid]);
+    let mut run = Running::start(run.stderr(Stdio::piped()));
+    let mut lines = BufReader::new(run.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().contains("CPUs busy"), "the process is observed");
+    // Signals without a pause, until Corebeat has ended.
+    let status = loop {
+        match run.0.try_wait().unwrap() {
+            Some(status) => break status,
+            None => signal(&run.0, Signal::TERM),
+        }
+    };
+    assert_eq!(status.code(), Some(0), "{status}");
+    assert!(lines.any(|line| line.contains("policy auto")));
+}
+
+#[test]
 fn idle_threads_of_a_pool_are_parked_and_wait_for_no_lock() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("wait");
