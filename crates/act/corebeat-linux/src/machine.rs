@@ -82,6 +82,9 @@ pub struct LinuxMachine {
     /// Number of observations.
     observations: usize,
     notes: Vec<String>,
+    /// The limit of open files, if an observation had no free descriptor: threads and processes are
+    /// missing in the snapshots then.
+    exhausted_limit: Option<u64>,
 }
 
 impl LinuxMachine {
@@ -125,6 +128,7 @@ impl LinuxMachine {
             samples: 0,
             observations: 0,
             notes,
+            exhausted_limit: None,
         })
     }
 
@@ -218,6 +222,12 @@ impl LinuxMachine {
     /// Returns requested features that are not available here, and errors so far; one line each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
+        notes.extend(self.exhausted_limit.map(|limit| {
+            format!(
+                "processes or threads are missing, because the limit of {limit} open files is too \
+                 small: increase it with 'ulimit -n'"
+            )
+        }));
         notes.extend(self.sensors.notes());
         notes.extend(self.actuators.notes());
         notes
@@ -306,6 +316,8 @@ impl Machine for LinuxMachine {
     fn observe(&mut self) -> Result<Snapshot, Error> {
         let before_ns = self.at_ns;
         let threads = self.observe_threads();
+        // The descriptors of processes stay open: what could not be opened before fails now, too.
+        self.exhausted_limit = self.exhausted_limit.or_else(file::exhausted_limit);
         let (mut programs, own_ticks) = self.program_samples(threads);
         self.sensors.observe_exact_locks(&mut programs);
         self.sensors.observe_spin(&self.watched, &mut programs);
