@@ -149,6 +149,7 @@
 //! The program aborts with a message if a task overflows its stack, or if a scheduler or listener
 //! panics. If a task crashes, as C code can (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), a message
 //! names the task and the code that it called ([`doing`]); then the same signal ends the program.
+//! If that code calls `exit`, such a message is printed, too, and the exit status is 1.
 //!
 //! A task that is unwinding never waits: operations that would block return as if the stream were
 //! closed. Waiting inside `catch_unwind` is allowed, but a cancelled task is unwound through it,
