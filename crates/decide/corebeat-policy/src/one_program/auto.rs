@@ -29,7 +29,7 @@ pub use crate::knob::Knob;
 use crate::one_program::ProgramPolicy;
 use crate::ratio::Ratio;
 use crate::shuffler::Shuffler;
-use crate::team::{Team, TeamSettings};
+use crate::team::{NO_REGIONS, Team, TeamSettings};
 use crate::tranquilizer::Tranquilizer;
 use corebeat_machine::{
     AppliedAction, Decision, Inaction, Policy, ProgramId, ProgramSample, Snapshot, Topology,
@@ -80,7 +80,7 @@ impl Auto {
             // A trial takes three snapshots of half a second, and the verdict one more.
             quiet_ns: 2 * SECOND,
             needs: |program, _| program.team.is_some(),
-            lacks: "the program has no OpenMP parallel regions",
+            lacks: NO_REGIONS,
         }];
         if nodes > 1 {
             members.push(Member {

@@ -160,7 +160,7 @@ fn inactions_have_a_reason_for_every_policy_that_does_not_act() {
     let inactions = auto.inactions(program);
     let policies: Vec<&str> = inactions.iter().map(|inaction| inaction.policy).collect();
     assert_eq!(policies, ["team", "faithful", "tranquilizer", "shuffler"]);
-    assert_eq!(inactions[0].why, "the program has no OpenMP parallel regions");
+    assert_eq!(inactions[0].why, NO_REGIONS);
     assert_eq!(inactions[1].why, "the program has one thread");
     let mut auto = Auto::of(vec![
         member("first", slice, &[Knob::Slice], 1),
