@@ -277,6 +277,12 @@ impl Group {
         }
     }
 
+    /// Returns for how long the quota of this group has stopped it, in seconds. `None` without a
+    /// quota.
+    pub(crate) fn throttled_s(&self) -> Option<f64> {
+        Place { dir: self.path.clone(), ..self.place.clone() }.throttled_s()
+    }
+
     /// Sets the quota, in CPUs; `None` for no quota.
     ///
     /// # Errors

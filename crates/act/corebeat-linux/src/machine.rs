@@ -193,6 +193,12 @@ impl LinuxMachine {
         self.watched.programs.get(&program).map_or(0, |p| p.threads().count())
     }
 
+    /// Returns for how long a quota that was set by an action has stopped the program, in seconds.
+    /// `None` without such a quota, and after [`Machine::restore`].
+    pub fn throttled_s(&self, program: ProgramId) -> Option<f64> {
+        self.actuators.throttled_s(program)
+    }
+
     /// Returns the processes of the program that run now. After the end of a program that was
     /// launched, these are its detached processes.
     pub fn remaining(&mut self, program: ProgramId) -> Remaining {

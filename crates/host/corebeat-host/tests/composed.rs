@@ -122,7 +122,7 @@ fn fights(applied: &[AppliedAction]) -> Option<String> {
 /// Lets all policies together steer the program, and looks whether they fight; what they did.
 fn together(program: &Program) -> Vec<AppliedAction> {
     let (applied, outcome) =
-        ran(program.clone(), |machine| vec![Box::new(Auto::new(machine.topology()))]);
+        ran(program.clone(), |machine| vec![Box::new(Auto::new(machine.topology(), None))]);
     let told: Vec<String> = applied
         .iter()
         .map(|d| {
@@ -193,7 +193,7 @@ fn together_slowly(
     let scenario =
         Scenario { duration_s: Some(seconds), ..Scenario::new(hardware(), vec![program]) };
     let machine = SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("{e}"));
-    let policies: Vec<Box<dyn Policy>> = vec![Box::new(Auto::new(machine.topology()))];
+    let policies: Vec<Box<dyn Policy>> = vec![Box::new(Auto::new(machine.topology(), None))];
     let clock = machine.clock();
     let periods = Periods { observe_ns: SECOND / 2, sample_ns: SECOND / 2 };
     let mut control = Loop::new(Slow(machine, hides), clock, policies, periods);

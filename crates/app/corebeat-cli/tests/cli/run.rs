@@ -396,6 +396,8 @@ fn quota_limits_the_program_or_is_refused() {
         Some(0) => {
             let text = stdout(&done);
             assert!(text.contains("/corebeat-") && text.ends_with("threads 1\n"), "{text}");
+            let report = report(&done);
+            assert!(report["throttled_s"].is_f64(), "{report}");
         }
         code => {
             assert_eq!((code, stderr(&done).lines().count()), (Some(125), 1), "{}", stderr(&done))

@@ -69,8 +69,9 @@ pub struct Auto {
 
 impl Auto {
     /// Returns the combination of all policies that apply on a machine, with their default
-    /// thresholds.
-    pub fn new(topology: &Topology) -> Auto {
+    /// thresholds. `quota` is the largest number of CPUs that each program may use, if a quota
+    /// limits the number.
+    pub fn new(topology: &Topology, quota: Option<f64>) -> Auto {
         const SECOND: u64 = 1_000_000_000;
         let (cpus, nodes) = (topology.cpus().len() as u32, topology.nodes().len() as u32);
         let mut absent = vec![];
@@ -95,7 +96,7 @@ impl Auto {
             absent.push(("tranquilizer", "the machine has one NUMA node"));
         }
         members.push(Member {
-            policy: Box::new(FaithFul::new(cpus)),
+            policy: Box::new(FaithFul::new(cpus).under_quota(quota)),
             knobs: &[Knob::Slice],
             // A check takes one window of half a second without the settings and one with them.
             quiet_ns: 3 * SECOND / 2,

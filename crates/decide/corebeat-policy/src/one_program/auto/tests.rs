@@ -146,13 +146,13 @@ fn outcome_reaches_the_member_that_decided() {
 
 #[test]
 fn machine_with_one_node_and_cache_excludes_tranquilizer_and_shuffler() {
-    let auto = Auto::new(&Topology::flat(2));
+    let auto = Auto::new(&Topology::flat(2), None);
     assert_eq!(auto.members().collect::<Vec<_>>(), ["team", "faithful"]);
 }
 
 #[test]
 fn inactions_have_a_reason_for_every_policy_that_does_not_act() {
-    let mut auto = Auto::new(&Topology::flat(2));
+    let mut auto = Auto::new(&Topology::flat(2), None);
     let program = sample::program().id;
     for at in 1..=9 {
         auto.decide(&snapshot(at));
