@@ -325,7 +325,11 @@ impl Journal {
         let directory = Directory::make(dir)?;
         let file = directory.create(&name)?;
         let mut journal = Journal { dir: dir.to_owned(), name, file, bytes: 0, bytes_rewritten: 0 };
-        journal.write(&[Record::Start(Start::current())])?;
+        if let Err(e) = journal.write(&[Record::Start(Start::current())]) {
+            // On a full disk, an empty journal would stay for ever.
+            let _ = journal.remove();
+            return Err(e);
+        }
         Ok(journal)
     }
 
