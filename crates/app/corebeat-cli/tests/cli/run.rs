@@ -236,6 +236,7 @@ fn attached_process_is_observed_until_it_ends_or_a_signal_detaches() {
     let ended = run(&["-p", "2147483647"]);
     assert_refused(&ended, 2, "does not exist");
     assert_refused(&run(&["-p", "1", "-p", "2"]), 2, "acts on one process");
+    assert_refused(&run(&["-p", "1", "-p", "1"]), 2, "process 1 is named twice");
     assert_refused(&run(&["-p", "1", "--", "true"]), 2, "cannot be used with");
 }
 
