@@ -277,8 +277,25 @@ impl Group {
         }
     }
 
+    /// Returns for how long the quota of this group has stopped it, in seconds. `None` without a
+    /// quota.
+    pub(crate) fn throttled_s(&self) -> Option<f64> {
+        Place { dir: self.path.clone(), ..self.place.clone() }.throttled_s()
+    }
+
     /// Sets the quota, in CPUs; `None` for no quota.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the kernel refuses a quota that exceeds that of an enclosing
+    /// group, as version 1 does.
     pub(crate) fn limit(&self, cpus: Option<f64>) -> Result<(), Error> {
+        self.put_quota(cpus).map_err(|e| {
+            let around = self.place.quota();
+            excess(cpus, around).map_or(e, Error::InvalidArgument)
+        })
+    }
+
+    fn put_quota(&self, cpus: Option<f64>) -> Result<(), Error> {
         let quota_us = cpus.map(quota_us);
         if self.place.v2 {
             let quota = quota_us.map_or_else(|| "max".into(), |us| us.to_string());
@@ -308,6 +325,17 @@ impl Group {
             other => other.map_err(|e| explain(&self.path, e)),
         }
     }
+}
+
+/// Returns why a quota is too large, if it exceeds that of the enclosing groups.
+fn excess(cpus: Option<f64>, around: Option<f64>) -> Option<String> {
+    let (cpus, around) = cpus.zip(around).filter(|(cpus, around)| cpus > around)?;
+    // Rounded up, the quota would be refused again.
+    let most = (around * 100.0).floor() / 100.0;
+    Some(format!(
+        "the quota of {cpus} CPUs exceeds that of the enclosing control group, {around:.2} CPUs: \
+         choose a quota of at most {most} CPUs, or none"
+    ))
 }
 
 /// Returns the shares of version 1 for a weight: 1,024 for the weight 100.
@@ -542,6 +570,15 @@ mod tests {
             (quota_us(1.0), quota_us(0.25), extremes),
             (100_000, 25_000, [QUOTA_US_MIN, QUOTA_US_MAX])
         );
+    }
+
+    #[test]
+    fn quota_above_the_enclosing_one_is_explained() {
+        let why = excess(Some(1.5), Some(2.0 / 3.0)).unwrap();
+        assert!(why.contains("1.5 CPUs") && why.ends_with("at most 0.66 CPUs, or none"), "{why}");
+        for (cpus, around) in [(Some(0.5), Some(0.5)), (Some(9.0), None), (None, Some(0.5))] {
+            assert_eq!(excess(cpus, around), None);
+        }
     }
 
     #[test]

@@ -248,8 +248,13 @@ fn spin() -> Fact {
         found,
         "time that threads spin counts as user time: the main cost of too many threads is not \
          detected",
-        "use x86-64, and 'sysctl kernel.perf_event_paranoid=2' for own programs or CAP_PERFMON for \
-         sampling by CPU",
+        match cfg!(target_arch = "x86_64") {
+            true => {
+                "'sysctl kernel.perf_event_paranoid=2' for own programs, or CAP_PERFMON for \
+                 sampling by CPU"
+            }
+            false => "use x86-64",
+        },
     )
 }
 
@@ -348,9 +353,12 @@ fn descriptors() -> Fact {
         "open files",
         (
             if max >= ENOUGH { Offer::Yes } else { Offer::Limited },
-            format!("up to {max} can be kept open"),
+            match max {
+                0 => "none can be kept open".to_owned(),
+                max => format!("up to {max} can be kept open"),
+            },
         ),
-        "watching threads beyond a 7th of this number costs six times as much",
+        "each thread beyond one for seven of these files costs six times as much to watch",
         "'ulimit -Hn 65536' as root, or LimitNOFILE= in the service's unit",
     )
 }

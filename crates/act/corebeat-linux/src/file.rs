@@ -119,6 +119,14 @@ pub(crate) fn descriptors_max() -> usize {
     usize::try_from(current.saturating_sub(DESCRIPTORS_SPARE)).unwrap_or(usize::MAX)
 }
 
+/// Returns the limit of open files of this process if no descriptor is free.
+pub(crate) fn exhausted_limit() -> Option<u64> {
+    use rustix::process::{Resource, getrlimit};
+    let e = File::open("/proc/self/stat").err()?;
+    let is_short = matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+    is_short.then(|| getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+}
+
 /// Returns the limit of open files of this process before [`descriptors_max`] raised it. Children
 /// get this limit.
 pub(crate) fn descriptor_limit_at_start() -> rustix::process::Rlimit {

@@ -325,14 +325,12 @@ impl Journal {
         let directory = Directory::make(dir)?;
         let file = directory.create(&name)?;
         let mut journal = Journal { dir: dir.to_owned(), name, file, bytes: 0, bytes_rewritten: 0 };
-        match journal.write(&[Record::Start(Start::current())]) {
-            Ok(()) => Ok(journal),
-            Err(e) => {
-                // The disk is full. An empty journal is of no use.
-                let _ = journal.remove();
-                Err(e)
-            }
+        if let Err(e) = journal.write(&[Record::Start(Start::current())]) {
+            // On a full disk, an empty journal would stay for ever.
+            let _ = journal.remove();
+            return Err(e);
         }
+        Ok(journal)
     }
 
     /// Returns a name that no other journal on this host has.

@@ -82,6 +82,9 @@ pub struct LinuxMachine {
     /// Number of observations.
     observations: usize,
     notes: Vec<String>,
+    /// The limit of open files, if an observation had no free descriptor: threads and processes are
+    /// missing in the snapshots then.
+    exhausted_limit: Option<u64>,
 }
 
 impl LinuxMachine {
@@ -125,6 +128,7 @@ impl LinuxMachine {
             samples: 0,
             observations: 0,
             notes,
+            exhausted_limit: None,
         })
     }
 
@@ -189,6 +193,12 @@ impl LinuxMachine {
         self.watched.programs.get(&program).map_or(0, |p| p.threads().count())
     }
 
+    /// Returns for how long a quota that was set by an action has stopped the program, in seconds.
+    /// `None` without such a quota, and after [`Machine::restore`].
+    pub fn throttled_s(&self, program: ProgramId) -> Option<f64> {
+        self.actuators.throttled_s(program)
+    }
+
     /// Returns the processes of the program that run now. After the end of a program that was
     /// launched, these are its detached processes.
     pub fn remaining(&mut self, program: ProgramId) -> Remaining {
@@ -218,6 +228,12 @@ impl LinuxMachine {
     /// Returns requested features that are not available here, and errors so far; one line each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
+        notes.extend(self.exhausted_limit.map(|limit| {
+            format!(
+                "processes or threads are missing, because the limit of {limit} open files is too \
+                 small: increase it with 'ulimit -n'"
+            )
+        }));
         notes.extend(self.sensors.notes());
         notes.extend(self.actuators.notes());
         notes
@@ -306,6 +322,8 @@ impl Machine for LinuxMachine {
     fn observe(&mut self) -> Result<Snapshot, Error> {
         let before_ns = self.at_ns;
         let threads = self.observe_threads();
+        // The descriptors of processes stay open: what could not be opened before fails now, too.
+        self.exhausted_limit = self.exhausted_limit.or_else(file::exhausted_limit);
         let (mut programs, own_ticks) = self.program_samples(threads);
         self.sensors.observe_exact_locks(&mut programs);
         self.sensors.observe_spin(&self.watched, &mut programs);

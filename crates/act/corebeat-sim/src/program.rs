@@ -1,7 +1,9 @@
 //! Programs of a scenario, their teams of threads, and the steps of each thread.
 
+use crate::code::THREADS_MAX;
 use corebeat_machine::CpuSet;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 /// Placement of a program's memory on the nodes: Pusukuri 2012, Table 3.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -155,7 +157,7 @@ pub struct Team {
     #[serde(default = "thread")]
     pub name: String,
     /// Number of threads. Default: 1.
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "threads")]
     pub threads: u32,
     /// Cache footprint of each thread, in KiB. Default: 256.
     #[serde(default = "footprint")]
@@ -174,6 +176,15 @@ fn thread() -> String {
 
 fn one() -> u32 {
     1
+}
+
+/// Reads a number of threads. The sum over all teams is checked later.
+fn threads<'de, D: Deserializer<'de>>(source: D) -> Result<u32, D::Error> {
+    let number = i64::deserialize(source)?;
+    let threads = u32::try_from(number).ok().filter(|&threads| threads <= THREADS_MAX);
+    threads.ok_or_else(|| {
+        D::Error::custom(format!("{number} threads; write a number from 0 to {THREADS_MAX}"))
+    })
 }
 
 fn footprint() -> u64 {

@@ -86,6 +86,11 @@ fn text_errors_name_line_and_column() {
             format!("start_ms = true\n{fine}"),
             "invalid type: boolean `true`, expected a number",
         ),
+        (
+            "cores = 1",
+            format!("{fine}\nthreads = 99999999999"),
+            "99999999999 threads; write a number from 0 to 100000",
+        ),
         ("cores = 1", "teams = 1".into(), "invalid type: integer `1`, expected a list in brackets"),
         (
             "cores = 1",

@@ -10,6 +10,7 @@ use corebeat_machine::{CpuSet, NodeId};
 use corebeat_policy::adapt::{Identity, Model};
 use corebeat_policy::catalogue::{Environment, Need, PolicyName};
 use rustix::process::{Resource, Rlimit, getrlimit, set_child_subreaper, setrlimit};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -136,6 +137,10 @@ fn check(options: &Options) -> Result<(), Failure> {
     let takes_turns = options.policy == PolicyName::Coscheduling;
     let adapts = options.policy == PolicyName::Adapt;
     let has_counts = options.policy.entry().needs(Need::TeamChannel) && !options.no_preload;
+    let mut known = HashSet::new();
+    if let Some(pid) = options.pid.iter().find(|&pid| !known.insert(pid)) {
+        return Err(Failure::usage(format!("process {pid} is named twice; name it once")));
+    }
     let refusal = match () {
         () if takes_turns && options.period.is_some() => {
             "--period does not apply to coscheduling; set the length of a turn with --slice-ms"

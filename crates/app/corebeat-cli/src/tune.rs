@@ -378,7 +378,7 @@ pub(crate) fn search(
 }
 
 /// Replaces the present line on the terminal.
-fn progress_line(shows: bool, text: &str) {
+pub(crate) fn progress_line(shows: bool, text: &str) {
     if shows && std::io::stderr().is_terminal() {
         print_error(format_args!("\r\x1b[2K{text}"));
     }

@@ -337,6 +337,34 @@ fn box_in_c_that_crashes_is_named_and_ends_the_run_by_its_signal() {
     );
 }
 
+#[test]
+fn errors_of_the_compiler_are_printed_line_by_line() {
+    let net = "net bad { box bad ((<N>) -> (<N>)); } connect bad;";
+    let folder = folder(&[("bad.c", "int 1;\nint 2;\n"), ("bad.snet", net)]);
+    let done = net_with(&folder, &["run", "bad.snet", "-b", "bad.c"], "");
+    assert_ended(&done, 1);
+    let said = text(&done.stderr);
+    assert!(said.contains("bad.c:2:") && !said.contains("\\n"), "{said}");
+    assert!(said.ends_with("corebeat: the boxes do not compile; correct the errors above\n"));
+}
+
+#[test]
+fn box_in_c_that_calls_exit_is_named_and_fails_the_run() {
+    let bad = "#include <stdlib.h>
+        #include \"C4SNet.h\"
+        void *bad(void *hnd, int n) { exit(n); }";
+    let net = "net bad { box bad ((<N>) -> (<N>)); } connect bad;";
+    let folder = folder(&[("bad.c", bad), ("bad.snet", net)]);
+    for n in [0, 9] {
+        let input = format!("{{\"N\":{n}}}\n");
+        let done = net_with(&folder, &["run", "bad.snet", "-b", "bad.c"], &input);
+        assert_ended(&done, 1);
+        let said = text(&done.stderr);
+        assert!(said.contains("in box bad, ended the program by exit"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
 /// An unbounded number of records for `dbl`.
 fn numbers(records: usize) -> String {
     (0..records).map(|n| format!("{{\"A\":\"a\",\"N\":{n}}}\n")).collect()

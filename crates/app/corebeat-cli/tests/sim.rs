@@ -201,6 +201,32 @@ fn claimed_cpus_are_taken_from_no_program() {
     assert!(with * 100 < without, "{with} and {without} lost");
 }
 
+#[test]
+fn claims_have_the_figures_of_the_book() {
+    let book: Vec<&str> =
+        include_str!("../../../../docs/claim.md").split_ascii_whitespace().collect();
+    let book = book.join(" ");
+    let figures = |policy: &str| {
+        let output = run(CLAIMS, &["--json", "--policy", policy]).0;
+        let json: serde_json::Value = serde_json::from_str(&printed(&output)).unwrap();
+        let programs = json["programs"].as_array().unwrap().clone();
+        let number = |n: usize, field: &str| programs[n][field].as_f64().unwrap();
+        let times_s = [0, 1].map(|n| number(n, "end_s") - number(n, "start_s"));
+        (times_s, (number(0, "lost") + number(1, "lost")) as u64)
+    };
+    let ([long_s, short_s], _) = figures("claims");
+    let with = format!("takes {long_s:.2} s and the short program {short_s:.2} s.");
+    assert!(book.contains(&with), "{with}");
+    let ([long_s, short_s], lost) = figures("none");
+    let without = format!(
+        "the programs take {long_s:.2} s and {short_s:.2} s, and take CPUs from each other \
+         {},{:03} times.",
+        lost / 1000,
+        lost % 1000
+    );
+    assert!(book.contains(&without), "{without}");
+}
+
 /// Runs corebeat in a folder.
 fn corebeat(folder: &std::path::Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_corebeat")).args(args).current_dir(folder).output().unwrap()

@@ -157,6 +157,27 @@ fn trace_is_never_written_over_by_what_is_read_from_it() {
 }
 
 #[test]
+fn output_that_becomes_full_is_a_failure_and_leaves_nothing() {
+    let (folder, path) = recorded();
+    // Without room for a single byte, and without the signal that would end the process.
+    let limited = "trap '' XFSZ; ulimit -f 0; exec \"$0\" trace \"$@\"";
+    for command in [
+        &["export", "--to", "csv", "-o", "csv"][..],
+        &["export", "--to", "jsonl", "-o", "jsonl"],
+        &["export", "--to", "ctf", "-o", "ctf"],
+        &["cut", "-o", "cut"],
+    ] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", limited, env!("CARGO_BIN_EXE_corebeat")]).args(command).arg(&path);
+        let done = shell.current_dir(folder.path()).output().unwrap();
+        let said = text(&done.stderr);
+        assert_eq!((done.status.code(), said.lines().count()), (Some(125), 1), "{said}");
+        let output = folder.path().join(command[command.len() - 1]);
+        assert!(!output.exists(), "{}", output.display());
+    }
+}
+
+#[test]
 fn bad_files_get_one_clear_line() {
     let (folder, path) = recorded();
     let whole = fs::read(&path).unwrap();

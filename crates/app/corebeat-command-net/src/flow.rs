@@ -13,7 +13,7 @@ use crate::observer::{self, Observers, Wanted};
 use crate::placing::Placing;
 use crate::program::Which;
 use crate::source::{Source, find_form, with_host};
-use corebeat_command::{Done, Failure, print_error};
+use corebeat_command::{Done, Failure, print_error, printable};
 use corebeat_lpel::{Runtime, STACK_MAX, STACK_MIN};
 use corebeat_snet::Error;
 use corebeat_snet::format::{Format, Reader, Writer};
@@ -382,6 +382,13 @@ fn load(files: &[PathBuf]) -> Result<Boxes, Failure> {
 /// A box without a function is a mistake in the program; a compiler that fails is not.
 fn unlinked(why: Error) -> Failure {
     match why {
+        // The messages have several lines.
+        Error::Compilation { messages } => {
+            for line in messages.lines() {
+                print_error(printable(line) + "\n");
+            }
+            Failure::data("the boxes do not compile; correct the errors above")
+        }
         Error::Compiler { .. } | Error::TemporaryFolder { .. } => Failure::internal(why),
         _ => Failure::data(why),
     }

@@ -415,7 +415,7 @@ fn help(notes: &[String], frame: &mut Frame) {
         let glyph = Span::styled(part.glyph.to_string(), Style::new().fg(part.color));
         lines.push(Line::from(vec![
             glyph,
-            Span::raw(format!(" {:<14}{}", part.name, part.meaning)),
+            Span::raw(format!(" {:<20}{}", part.name, part.meaning)),
         ]));
     }
     lines.extend(notes.iter().map(|note| Line::from(format!("note: {}", printable(note)))));
@@ -633,6 +633,7 @@ mod tests {
         press(&mut screen, &two, &[KeyCode::Char('p'), KeyCode::Char('?')]);
         let lines = drawn(&mut screen, Some(&two), 100, 40);
         assert!(lines.iter().any(|l| l.contains("note: no spin times")), "{lines:?}");
+        assert!(lines.iter().any(|l| l.contains("= lock, park or sleep asleep;")), "{lines:?}");
         assert!(lines[39].starts_with("PAUSED"));
         press(&mut screen, &two, &[KeyCode::Esc]);
         assert!(!screen.help);

@@ -24,7 +24,7 @@ pub(crate) const PARTS: [Part; 9] = [
     part('-', Color::Yellow, "wait", "ready, waiting for a CPU"),
     part('·', Color::DarkGray, "sleep", "asleep for another cause: I/O, timers, children"),
     part('=', Color::Cyan, "lock, park or sleep", "asleep; the cause is unknown"),
-    part('?', Color::DarkGray, "unknown", "unknown"),
+    part('?', Color::DarkGray, "unknown", "the use of the time is unknown"),
 ];
 
 /// Number of parts whose cause is known.

@@ -133,10 +133,19 @@ impl Input {
     /// The failure of a command that reads the trace and writes `output`, or standard output.
     fn failed_to(&self, output: Option<&Path>, error: Error) -> Failure {
         match (error, output) {
-            (Error::Write(why), Some(output)) => Failure::internal(format!(
-                "cannot write {}: {why}; name another file",
-                output.display()
-            )),
+            (Error::Write(why), Some(output)) => {
+                // An incomplete file must not pass for a result. A device stays, and so does the
+                // target of a link.
+                let is_file = output.symlink_metadata().is_ok_and(|m| m.is_file());
+                let removed = match is_file && std::fs::remove_file(output).is_ok() {
+                    true => "the incomplete file was removed; ",
+                    false => "",
+                };
+                Failure::internal(format!(
+                    "cannot write {}: {why}; {removed}name another file",
+                    output.display()
+                ))
+            }
             (Error::Write(why), None) => Failure::internal(format!("cannot print: {why}")),
             (error, _) => self.failed(error),
         }

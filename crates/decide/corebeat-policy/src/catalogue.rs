@@ -140,6 +140,8 @@ pub struct Context<'a> {
     pub programs: &'a [(ProgramId, u32)],
     /// Duration of a turn of coscheduled sets or programs, in nanoseconds. Default 50 ms.
     pub slice_ns: u64,
+    /// Largest number of CPUs that each program may use, by a quota.
+    pub quota: Option<f64>,
     /// Requirements that no program meets, as far as this is known in advance.
     pub lacking: &'a [Need],
 }
@@ -153,6 +155,7 @@ impl<'a> Context<'a> {
             sets: &[],
             programs: &[],
             slice_ns: 50_000_000,
+            quota: None,
             lacking: &[],
         }
     }
@@ -316,7 +319,7 @@ pub static ENTRIES: [Entry; 12] = [
         scope: Scope::AnyNumber,
         needs: &[Need::TeamChannel],
         build: |context| {
-            let auto = Auto::new(context.topology);
+            let auto = Auto::new(context.topology, context.quota);
             let is_several = context.programs.len() > 1;
             one(if is_several { auto.with_turns(context.topology) } else { auto })
         },
@@ -334,7 +337,7 @@ pub static ENTRIES: [Entry; 12] = [
         summary: "Batch scheduling and long time slices for threads that lose their CPU while \
                   they hold locks (FaithFul); undone where progress does not improve",
         knobs: &[Knob::Slice],
-        build: |context| one(FaithFul::new(context.cpus())),
+        build: |context| one(FaithFul::new(context.cpus()).under_quota(context.quota)),
         ..NONE
     },
     Entry {

@@ -404,6 +404,9 @@ impl Daemon {
         self.host.notes = self.steer.notes();
         self.counts.cycles += 1;
         applied.iter().for_each(|action| self.note(action, now.awake_ns));
+        for (pid, why) in self.steer.new_inactions() {
+            self.log.write(Level::Debug, format_args!("process {pid}, no change: {why}"));
+        }
         // From start to start: a cycle that takes the whole period delays the next one, and the
         // watchdog detects the delay.
         self.cycle_at_ns = Some(now.awake_ns + self.options.observe_ns);

@@ -5,10 +5,11 @@ use crate::limit::{NOTES_MAX, PROGRAMS_MAX, PROGRAMS_PER_USER_MAX, THREADS_PER_P
 use corebeat_host::apply;
 use corebeat_linux::{Error, LinuxMachine, Options};
 use corebeat_machine::{
-    Action, AppliedAction, Effect, Machine, ProgramId, ProgressSample, Restored, Snapshot, Topology,
+    Action, AppliedAction, Effect, Machine, Policy, ProgramId, ProgressSample, Restored, Snapshot,
+    Topology,
 };
 use corebeat_policy::fair::{Fair, Means};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Number of cycles for which a program without progress is still observed, so that the policy can
@@ -22,6 +23,8 @@ pub(crate) struct Steer {
     /// Programs by process.
     programs: BTreeMap<i32, Watched>,
     mechanisms: Mechanisms,
+    /// Processes of the programs that are too slow and get no larger share.
+    idle: BTreeSet<i32>,
     /// Limitations other than those of the mechanisms.
     notes: Vec<String>,
 }
@@ -147,6 +150,7 @@ impl Steer {
             fair,
             programs: BTreeMap::new(),
             mechanisms: Mechanisms::default(),
+            idle: BTreeSet::new(),
             notes: Vec::new(),
         })
     }
@@ -170,6 +174,17 @@ impl Steer {
     /// Whether a mechanism is available, as far as known.
     pub(crate) fn can_act(&self) -> bool {
         self.mechanisms.is_any()
+    }
+
+    /// Returns the programs, by process, that the policy has begun to leave as they are since the
+    /// last call, although they are too slow; each with the reason.
+    pub(crate) fn new_inactions(&mut self) -> Vec<(i32, String)> {
+        let why = |(&pid, watched): (&i32, &Watched)| {
+            Some((pid, self.fair.inactions(watched.id).pop()?.why))
+        };
+        let now: BTreeMap<i32, String> = self.programs.iter().filter_map(why).collect();
+        let before = std::mem::replace(&mut self.idle, now.keys().copied().collect());
+        now.into_iter().filter(|(pid, _)| !before.contains(pid)).collect()
     }
 
     /// Number of observed programs.

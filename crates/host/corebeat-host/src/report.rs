@@ -525,8 +525,11 @@ impl ProgramReport {
         write!(f, "  {name}: {:.2} s, {}", self.wall_s, self.ended)?;
         match self.turns_s {
             Some(turns_s) => {
-                let share = percent(self.coscheduled);
-                writeln!(f, "; turns {turns_s:.2} s, coscheduled at least {share} of them")?;
+                write!(f, "; turns {turns_s:.2} s, coscheduled ")?;
+                match self.coscheduled {
+                    Some(share) => writeln!(f, "at least {} of them", percent(Some(share)))?,
+                    None => writeln!(f, "for an unknown time")?,
+                }
             }
             None => writeln!(f)?,
         }

@@ -168,10 +168,14 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
     let mut run = Run::new(&mut supervisor, &ids);
     run.interval = interval;
     let ran = supervisor.control.drive(&mut run);
+    supervisor.ignore_repeated_requests();
     let end_ns = now_ns();
     let watching_cpu_s = own_cpu_s() - own_s;
     let watching_wait_s = waited_s().zip(waited_before_s).map(|(end, start)| end - start);
-    let throttled_s = throttled_s().zip(throttled_before_s).map(|(end, start)| end - start);
+    let around_s = throttled_s().zip(throttled_before_s).map(|(end, start)| end - start);
+    // The groups of the programs do not exist after the restoration.
+    let within_s = ids.iter().filter_map(|&id| supervisor.machine().throttled_s(id));
+    let throttled_s = around_s.into_iter().chain(within_s).reduce(|a, b| a + b);
     let left = supervisor.machine().restore().left;
     ran?;
     notes.append(&mut run.notes);
@@ -450,6 +454,8 @@ fn policies(
         model: options.model.as_ref().map(|(name, model)| (name.as_str(), model)),
         programs: &programs,
         slice_ns: slice_ms.unwrap_or(SLICE_MS) * 1_000_000,
+        // The groups of other processes may differ from that of Corebeat.
+        quota: if options.attach.is_empty() { allowance.quota } else { options.quota },
         ..Context::new(&topology)
     };
     let entry = options.policy.entry();

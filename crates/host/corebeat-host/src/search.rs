@@ -16,6 +16,7 @@ use corebeat_policy::reinforcer::{
     Limits, Profile, Reason, Reinforcer, Step, Thresholds, Trial, count,
 };
 use serde::Serialize;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::process::ExitStatus;
@@ -231,6 +232,7 @@ pub fn search(
     let oversubscription = detect(&times, limits.cpus);
     let mut notes = remarks(&rows, &results, limits, window);
     notes.extend(disturbance_notes(&rows, &results, &disturbed));
+    notes.extend(best.into_iter().flat_map(|best| choice_notes(&rows, best)));
     if let Some(o) = oversubscription.filter(|o| o.others_max > 0) {
         notes.push(format!(
             "the time for the same work peaks at {} threads: other programs hold {} of {} CPUs \
@@ -407,6 +409,40 @@ fn disturbance_notes(rows: &[Row], results: &Results, disturbed: &[u32]) -> Vec<
     notes
 }
 
+/// Notes on the choice where the figures of the trials seem to contradict it.
+fn choice_notes(rows: &[Row], best: u32) -> Vec<String> {
+    let list = |rows: &[(u32, Option<f64>)]| {
+        rows.iter().map(|(threads, _)| threads.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let progress = |row: &Row| Some((row.threads, profile(&row.trial)?.progress));
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        rows.iter().filter_map(progress).partition(|(_, progress)| progress.is_some());
+    let mut notes = Vec::new();
+    if !known.is_empty() && !unknown.is_empty() {
+        notes.push(format!(
+            "progress was measured with {} threads only, as of runs that end in the window; with \
+             {} CPU use decides: give the program more work, or set a longer --window",
+            list(&known),
+            list(&unknown)
+        ));
+    }
+    let chosen = known.iter().find(|(threads, _)| *threads == best).and_then(|(_, p)| *p);
+    let most = known.iter().max_by(|(_, a), (_, b)| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+    if let (Some(chosen), Some(&(threads, Some(most)))) = (chosen, most)
+        && threads > best
+        && (0.0005..Thresholds::default().progress_gain).contains(&(most / chosen - 1.0))
+    {
+        notes.push(format!(
+            "progress with {} was {:.1}% higher than with {best}; short runs differ by up to \
+             {:.0}% without a cause, so the smaller count is chosen",
+            count(threads),
+            (most / chosen - 1.0) * 100.0,
+            Thresholds::default().progress_gain * 100.0
+        ));
+    }
+    notes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -466,6 +502,31 @@ mod tests {
         let (found, fake) = searched(|_| 0.0);
         assert_eq!((found.best, fake.made, fake.pauses), (Some(2), vec![2, 1, 3], 0));
         assert!(found.notes.is_empty(), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn choice_that_the_figures_seem_to_contradict_is_explained() {
+        let notes = |progress: [Option<f64>; 2], best| {
+            let row = |(threads, progress)| Row {
+                threads,
+                serial_s: 0.0,
+                window_s: 0.1,
+                trial: Trial::Ran(Profile { progress, ..Profile::default() }),
+                others_busy: None,
+                repeated: 0,
+                verdict: String::new(),
+            };
+            choice_notes(&[1, 2].into_iter().zip(progress).map(row).collect::<Vec<_>>(), best)
+        };
+        let noise = notes([Some(99.2), Some(100.0)], 1);
+        assert!(noise[0].starts_with("progress with 2 threads was 0.8% higher"), "{noise:?}");
+        let partial = notes([None, Some(1.0)], 1);
+        assert!(partial[0].contains("with 2 threads only") && partial.len() == 1, "{partial:?}");
+        let clear = [([1.0, 2.0], 2), ([2.0, 1.0], 1), ([1.0, 1.0], 1)];
+        for (progress, best) in clear.map(|(progress, best)| (progress.map(Some), best)) {
+            assert!(notes(progress, best).is_empty());
+        }
+        assert!(notes([None, None], 1).is_empty());
     }
 
     #[test]

@@ -166,6 +166,12 @@ impl Supervisor {
         self.control.clock().end_request().map(ExitStatus::from_raw)
     }
 
+    /// Ignores further requests to end Corebeat, if one was received, so that the report is
+    /// written.
+    pub(crate) fn ignore_repeated_requests(&mut self) {
+        self.control.clock().signals.iter().for_each(Signals::ignore_repeated_requests);
+    }
+
     fn ids(&mut self) -> Vec<ProgramId> {
         self.control.clock().children.iter().map(|child| child.id).collect()
     }

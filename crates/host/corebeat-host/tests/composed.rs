@@ -124,7 +124,7 @@ fn conflict(applied: &[AppliedAction]) -> Option<String> {
 /// actions.
 fn together(program: &Program) -> Vec<AppliedAction> {
     let (applied, outcome) =
-        ran(program.clone(), |machine| vec![Box::new(Auto::new(machine.topology()))]);
+        ran(program.clone(), |machine| vec![Box::new(Auto::new(machine.topology(), None))]);
     let lines: Vec<String> = applied
         .iter()
         .map(|d| {
@@ -195,7 +195,7 @@ fn together_with_late_values(
     let scenario =
         Scenario { duration_s: Some(seconds), ..Scenario::new(hardware(), vec![program]) };
     let machine = SimMachine::new(&scenario, 1).unwrap_or_else(|e| panic!("{e}"));
-    let policies: Vec<Box<dyn Policy>> = vec![Box::new(Auto::new(machine.topology()))];
+    let policies: Vec<Box<dyn Policy>> = vec![Box::new(Auto::new(machine.topology(), None))];
     let clock = machine.clock();
     let periods = Periods { observe_ns: SECOND / 2, sample_ns: SECOND / 2 };
     let mut control = Loop::new(Slow(machine, hides), clock, policies, periods);

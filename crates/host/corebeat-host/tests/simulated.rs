@@ -487,7 +487,7 @@ fn side_by_side(cpus: u32, spin_us: f64, has_turns: bool) -> Vec<f64> {
     };
     let programs = vec![program("a", cpus), program("b", cpus / 2 + 1)];
     let machine = machine(&scenario(cores(cpus), programs));
-    let auto = Auto::new(machine.topology()).with_turns(machine.topology());
+    let auto = Auto::new(machine.topology(), None).with_turns(machine.topology());
     let policies: Vec<Box<dyn Policy>> = if has_turns { vec![Box::new(auto)] } else { vec![] };
     let clock = machine.clock();
     let periods = Periods { observe_ns: SECOND / 2, sample_ns: SECOND / 2 };

@@ -1,5 +1,5 @@
 //! Report of a task that overflows its stack, or crashes otherwise, before the program ends as it
-//! would without the report.
+//! would without the report; and of a task whose foreign code calls `exit`.
 
 use crate::current;
 use crate::task::Header;
@@ -45,11 +45,31 @@ pub(crate) fn install() {
                 libc::sigaction(signal, &action, std::ptr::null_mut());
             }
         }
+        // SAFETY: the function lives as long as the program. If this fails, an exit is not
+        // reported.
+        unsafe { libc::atexit(exiting) };
     });
 }
 
+/// Exit status of a program that code in [`doing`] has ended by `exit`, whatever status the code
+/// chose: the other tasks have lost their results.
+const EXITED: libc::c_int = 1;
+
+/// Runs on the thread that calls `exit`.
+extern "C" fn exiting() {
+    let task = current::with(|c| c.task.get());
+    // SAFETY: the running task is alive.
+    let Some(task) = (unsafe { task.as_ref() }) else { return };
+    if !task.doing.get().is_null() {
+        report(task, End::Exit);
+        // SAFETY: ends the program. Further exit handlers belong to a program that ends regularly.
+        unsafe { libc::_exit(EXITED) };
+    }
+}
+
 /// Calls `f`. If the process crashes meanwhile, as it may in functions of C, the line that names
-/// the task contains `what`. Outside a task, only calls `f`.
+/// the task contains `what`. If `f` calls `exit`, such a line is printed as well, and the program
+/// ends with status 1. Outside a task, only calls `f`.
 #[inline]
 pub fn doing<R>(what: &str, f: impl FnOnce() -> R) -> R {
     struct Reset<'a>(&'a Header, *const &'static str);
@@ -90,14 +110,15 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
             && [libc::SIGSEGV, libc::SIGBUS].contains(&signal)
             && (guard..guard + crate::stack::GUARD).contains(&address)
         {
-            report(task, None);
+            report(task, End::Overflow);
             // SAFETY: ends the program.
             unsafe { libc::abort() };
         }
         // An earlier handler may repair the fault. Then the report must not repeat.
         static REPORTED: AtomicBool = AtomicBool::new(false);
         if (is_fault || is_sent_by_us) && !REPORTED.swap(true, Ordering::SeqCst) {
-            report(task, SIGNALS.iter().find(|(known, _)| *known == signal).map(|(_, name)| *name));
+            let known = SIGNALS.iter().find(|(known, _)| *known == signal);
+            report(task, End::Signal(known.map_or("a signal", |(_, name)| name)));
         }
     }
     // SAFETY: calls the earlier handler as the kernel would have called it.
@@ -126,9 +147,15 @@ const NAME_MAX: usize = 64;
 /// Largest length of the report in bytes. The stack for signals is small.
 const LINE_MAX: usize = 768;
 
-/// Writes one line without an allocation: the task was ended by `signal`, or, without one, has
-/// overflowed its stack.
-fn report(task: &Header, signal: Option<&str>) {
+/// Cause of the end of the program.
+enum End {
+    Overflow,
+    Signal(&'static str),
+    Exit,
+}
+
+/// Writes one line about the end of the program, without an allocation.
+fn report(task: &Header, end: End) {
     use std::fmt::Write;
     fn name(line: &mut Line, name: &str) {
         for char in name.chars().take(NAME_MAX) {
@@ -148,9 +175,13 @@ fn report(task: &Header, signal: Option<&str>) {
         name(&mut line, doing);
         let _ = line.write_char(',');
     }
-    let _ = match signal {
-        Some(signal) => writeln!(line, " crashed: {signal}"),
-        None => writeln!(
+    let _ = match end {
+        End::Signal(signal) => writeln!(line, " crashed: {signal}"),
+        End::Exit => writeln!(
+            line,
+            " ended the program by exit, and all results of other tasks are lost: return instead"
+        ),
+        End::Overflow => writeln!(
             line,
             " has overflowed its stack of {} bytes: set a larger one with {}",
             task.stack_size,

@@ -152,6 +152,7 @@
 //! The program aborts with a message if a task overflows its stack, or if a scheduler or listener
 //! panics. If a task crashes, as C code can (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), a message
 //! names the task and the code that it called ([`doing`]); then the same signal ends the program.
+//! If that code calls `exit`, such a message is printed, too, and the exit status is 1.
 //!
 //! A child of fork has no threads of its parent's runtimes, and must create its own runtimes and
 //! streams. Calls of an inherited runtime fail with [`Error::Forked`] or [`Failure::Forked`], or

@@ -1,6 +1,7 @@
 //! Interface between a network and the functions of its boxes.
 
 use std::any::Any;
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::label::{Kind, Label};
@@ -70,10 +71,7 @@ impl<'a> Out<'a> {
     fn mismatch(&self, variant: usize, values: &[Value]) -> String {
         let plan = self.plan;
         let Some(labels) = variant.checked_sub(1).and_then(|v| plan.outputs.get(v)) else {
-            return format!(
-                "the box output variant {variant}, but declares {} variants: {plan}",
-                plan.outputs.len()
-            );
+            return undeclared(variant, plan.outputs.len(), plan);
         };
         for (label, value) in labels.iter().zip(values) {
             if labels.len() == values.len()
@@ -110,4 +108,10 @@ fn panic_message(payload: Box<dyn Any + Send>) -> String {
         .copied()
         .or(payload.downcast_ref::<String>().map(String::as_str));
     format!("the box panicked: {}", text.unwrap_or("(no message)"))
+}
+
+/// Returns the reason why a box must not output a variant.
+pub(crate) fn undeclared(variant: impl Display, declared: usize, plan: &BoxPlan) -> String {
+    let s = if declared == 1 { "" } else { "s" };
+    format!("the box output variant {variant}, but declares {declared} variant{s}: {plan}")
 }

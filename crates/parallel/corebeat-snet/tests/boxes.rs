@@ -288,7 +288,7 @@ fn rust_function_failure_or_undeclared_output_is_an_error() {
     assert_eq!(call("fails", 0), "no room");
     assert_eq!(
         call("lies", 0),
-        "the box output variant 2, but declares 1 variants: lies ((<T>) -> (A))"
+        "the box output variant 2, but declares 1 variant: lies ((<T>) -> (A))"
     );
     assert_eq!(
         call("lies", 1),
@@ -547,7 +547,7 @@ fn c_box_failure_or_undeclared_output_is_an_error() {
     let boxes = loaded(&OWNER);
     let variant = plan("variant", "<N>", "<N>");
     for n in [0, 2, -1, i32::MIN] {
-        let expected = format!("the box output variant {n}, but declares 1 variants: {variant}");
+        let expected = format!("the box output variant {n}, but declares 1 variant: {variant}");
         assert_eq!(failure(&boxes, &variant, vec![Value::Tag(n)]), expected);
     }
     let fails = plan("fails", "<N>", "<N>");
@@ -1081,7 +1081,7 @@ fn python_box_reports_a_failure_and_continues() {
         );
         assert_eq!(
             call(4),
-            "the box output variant 2, but declares 1 variants: fails ((<N>) -> (A))"
+            "the box output variant 2, but declares 1 variant: fails ((<N>) -> (A))"
         );
     }
     let native = failure(&boxes, &crate::plan("up_to", "A", "A"), vec![Value::native(5_u8)]);

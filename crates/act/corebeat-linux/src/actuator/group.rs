@@ -70,6 +70,13 @@ impl Actuator {
         Ok(whole(has_changed))
     }
 
+    /// Returns for how long the quotas that were set for a program have stopped it, in seconds.
+    /// `None` without a quota.
+    pub(crate) fn throttled_s(&self, program: ProgramId) -> Option<f64> {
+        let groups = &self.programs.get(&program)?.groups;
+        groups.iter().filter_map(Group::throttled_s).reduce(|a, b| a + b)
+    }
+
     /// Freezes or thaws a program by control groups or, if it can have none, by signals from then
     /// on.
     pub(super) fn set_frozen(

@@ -78,6 +78,33 @@ impl Signals {
         self.end_requested.get()
     }
 
+    /// Ignores further requests to end this process (INT, TERM, HUP) until the process ends, if one
+    /// was received: without this, the second of two requests would end the process while it
+    /// writes its results, when the mask is restored. `timeout` sends two, to the process and to
+    /// its group. QUIT ends the process from now on, also if it hangs.
+    pub fn ignore_repeated_requests(&self) {
+        if self.end_requested().is_none() {
+            return;
+        }
+        for signal in ENDING.into_iter().filter(|&signal| !is_ignored(signal)) {
+            // SAFETY: neither action runs a handler. Ignoring discards a pending signal.
+            unsafe {
+                let before = libc::signal(signal, libc::SIG_IGN);
+                if signal == libc::SIGQUIT {
+                    libc::signal(signal, before);
+                }
+            }
+        }
+        // SAFETY: the set is initialised.
+        unsafe {
+            libc::pthread_sigmask(
+                libc::SIG_UNBLOCK,
+                &set_of([libc::SIGQUIT]),
+                std::ptr::null_mut(),
+            );
+        }
+    }
+
     /// Forwards queued signals to programs that have not received them: a terminal signals its
     /// whole foreground group, including the programs. Returns whether a signal requests the end.
     pub(super) fn forward(&self, pidfds: &[BorrowedFd<'_>]) -> bool {

@@ -144,6 +144,11 @@ impl Actuators {
         restored
     }
 
+    /// Returns for how long quotas of Corebeat have stopped a program, in seconds.
+    pub(super) fn throttled_s(&self, program: ProgramId) -> Option<f64> {
+        self.actuator.as_ref()?.throttled_s(program)
+    }
+
     /// Returns a line if programs are stopped by signals instead of control groups.
     pub(super) fn notes(&self) -> Option<String> {
         let why = self.actuator.as_ref().and_then(Actuator::no_freezer_reason)?;

@@ -10,6 +10,7 @@
 
 mod figure;
 
+use crate::tune::progress_line;
 use corebeat_command::{Cleanup, Done, Failure, print};
 use corebeat_daemon::{Daemon, Level, Options as How, Scope};
 use corebeat_linux::state_dir;
@@ -113,9 +114,12 @@ pub(crate) fn main(options: Options) -> Done {
          remaining CPU time; each within 5%.\n\
          Error: mean square of the distance of the rate from its goal, relative to the goal, while \
          both run.\n\
-         Medians of {} rounds; for ratios, also minimum and maximum.\n\n\
+         {}; for ratios, also minimum and maximum.\n\n\
          {:<10} {:>18} {:>9} {:>9} {:>8} {:>8} {:>22} {:>8} {:>8} {:>22}\n",
-        options.rounds,
+        match options.rounds {
+            1 => "One round".to_owned(),
+            rounds => format!("Medians of {rounds} rounds"),
+        },
         "",
         "goal, beats/s",
         "beats/s",
@@ -134,8 +138,13 @@ pub(crate) fn main(options: Options) -> Done {
         }
         print(format_args!("mix {number}: represents {}\n", mix.stands_for))?;
         std::io::stdout().flush().map_err(Failure::internal)?;
-        let rounds = (0..options.rounds).map(|_| Round::run(mix, options.scale, cpus));
-        let rounds = rounds.collect::<Result<Vec<Round>, Failure>>()?;
+        let rounds = (1..=options.rounds).map(|round| {
+            progress_line(true, &format!("mix {number}, round {round} of {} ...", options.rounds));
+            Round::run(mix, options.scale, cpus)
+        });
+        let rounds = rounds.collect::<Result<Vec<Round>, Failure>>();
+        progress_line(true, "");
+        let rounds = rounds?;
         let of = |value: &dyn Fn(&Round) -> f64| Spread::of(rounds.iter().map(value).collect());
         for (i, name) in mix.programs.iter().enumerate() {
             let middle = of(&|round| round.middles[i]).median;

@@ -239,7 +239,28 @@ fn attached_process_is_observed_until_it_ends_or_a_signal_detaches() {
     assert_refused(&ended, 2, "does not exist");
     let two = ["--policy", "faithful", "-p", "1", "-p", "2"];
     assert_refused(&run(&two), 2, "acts on one process");
+    assert_refused(&run(&["-p", "1", "-p", "1"]), 2, "process 1 is named twice");
     assert_refused(&run(&["-p", "1", "--", "true"]), 2, "cannot be used with");
+}
+
+#[test]
+fn repeated_requests_to_end_do_not_lose_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let sleeper = Running::start(Command::new("sh").args(["-c", "read x"]).stdin(Stdio::piped()));
+    let pid = sleeper.0.id().to_string();
+    let mut run = command(folder.path(), &["run", "--interval", "1", "-p", &pid]);
+    let mut run = Running::start(run.stderr(Stdio::piped()));
+    let mut lines = BufReader::new(run.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().contains("CPUs busy"), "the process is observed");
+    // Signals without a pause, until Corebeat has ended.
+    let status = loop {
+        match run.0.try_wait().unwrap() {
+            Some(status) => break status,
+            None => signal(&run.0, Signal::TERM),
+        }
+    };
+    assert_eq!(status.code(), Some(0), "{status}");
+    assert!(lines.any(|line| line.contains("policy auto")));
 }
 
 #[test]
@@ -395,6 +416,8 @@ fn quota_limits_the_program_or_is_refused() {
         Some(0) => {
             let text = stdout(&done);
             assert!(text.contains("/corebeat-") && text.ends_with("threads 1\n"), "{text}");
+            let report = report(&done);
+            assert!(report["throttled_s"].is_f64(), "{report}");
         }
         code => {
             assert_eq!((code, stderr(&done).lines().count()), (Some(125), 1), "{}", stderr(&done))

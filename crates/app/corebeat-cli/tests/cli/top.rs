@@ -10,6 +10,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -138,6 +139,19 @@ fn top_without_names_shows_each_process_of_the_user() {
     assert!(program["threads"].as_array().unwrap().iter().all(|t| t["pid"] == child.pid()));
     let text = stdout(&corebeat(&["top", "--period", "300"]));
     assert!(text.contains(&format!("▸ {}", child.name())), "{text}");
+}
+
+#[test]
+fn top_without_free_descriptors_notes_that_processes_are_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = std::process::id().to_string();
+    for subject in ["", &own] {
+        let limited = format!("ulimit -n 12; exec \"$0\" top --json --period 50 {subject}");
+        let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &["-c", &limited]);
+        let done = shell.arg(COREBEAT).output().unwrap();
+        let notes = crate::json(&done)["notes"].to_string();
+        assert!(notes.contains("the limit of 12 open files is too small"), "{notes}");
+    }
 }
 
 #[test]

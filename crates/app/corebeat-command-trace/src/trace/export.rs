@@ -48,10 +48,13 @@ pub(super) fn main(options: &Options) -> Done {
         (Form::Ctf, Some(folder)) => {
             let mut reader = Reader::new(input.open()?).map_err(|e| input.failed(e))?;
             ctf(&mut reader, folder).map_err(|e| match e {
-                Error::File { path, source } => Failure::usage(format!(
-                    "cannot write {}: {source}; name a new directory",
-                    path.display()
-                )),
+                Error::File { path, source } => {
+                    let line =
+                        format!("cannot write {}: {source}; name a new directory", path.display());
+                    // The directory could be created, and can no longer be written.
+                    let is_full = path != *folder;
+                    if is_full { Failure::internal(line) } else { Failure::usage(line) }
+                }
                 e => input.failed(e),
             })?;
             reader.ending().cloned()

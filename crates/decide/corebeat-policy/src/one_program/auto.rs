@@ -30,7 +30,7 @@ pub use crate::knob::Knob;
 use crate::one_program::ProgramPolicy;
 use crate::ratio::Ratio;
 use crate::shuffler::Shuffler;
-use crate::team::{Team, TeamSettings};
+use crate::team::{NO_REGIONS, Team, TeamSettings};
 use crate::tranquilizer::Tranquilizer;
 use crate::turns::Turns;
 use corebeat_machine::{
@@ -71,8 +71,9 @@ pub struct Auto {
 
 impl Auto {
     /// Returns the combination of all policies that apply on a machine, with their default
-    /// thresholds.
-    pub fn new(topology: &Topology) -> Auto {
+    /// thresholds. `quota` is the largest number of CPUs that each program may use, if a quota
+    /// limits the number.
+    pub fn new(topology: &Topology, quota: Option<f64>) -> Auto {
         const SECOND: u64 = 1_000_000_000;
         let (cpus, nodes) = (topology.cpus().len() as u32, topology.nodes().len() as u32);
         let mut absent = vec![];
@@ -82,7 +83,7 @@ impl Auto {
             // A trial takes three snapshots of half a second, and the verdict one more.
             quiet_ns: 2 * SECOND,
             needs: |program, _| program.team.is_some(),
-            lacks: "the program has no OpenMP parallel regions",
+            lacks: NO_REGIONS,
         }];
         if nodes > 1 {
             members.push(Member {
@@ -97,7 +98,7 @@ impl Auto {
             absent.push(("tranquilizer", "the machine has one NUMA node"));
         }
         members.push(Member {
-            policy: Box::new(FaithFul::new(cpus)),
+            policy: Box::new(FaithFul::new(cpus).under_quota(quota)),
             knobs: &[Knob::Slice],
             // A check takes one window of half a second without the settings and one with them.
             quiet_ns: 3 * SECOND / 2,

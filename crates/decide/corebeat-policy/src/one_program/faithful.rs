@@ -121,6 +121,12 @@ pub struct FaithFul {
     /// Duration of the first rest, in nanoseconds; each further rest lasts twice as long. Default
     /// 10 s.
     pub rest_ns: u64,
+    /// Largest number of CPUs that each program may use, by a quota. The kernel accounts the time
+    /// for which a quota stops a thread as time in which the thread waits for a CPU. Default
+    /// `None`.
+    pub quota: Option<f64>,
+    /// Part of the quota from which a program counts as stopped by it. Default 0.9.
+    pub quota_share_min: f64,
     programs: BTreeMap<ProgramId, State>,
 }
 
@@ -141,8 +147,15 @@ impl FaithFul {
             check_every: 8,
             check_every_max: 256,
             rest_ns: 10_000_000_000,
+            quota: None,
+            quota_share_min: 0.9,
             programs: BTreeMap::new(),
         }
+    }
+
+    /// Returns the policy for programs that a quota limits to this number of CPUs.
+    pub fn under_quota(self, quota: Option<f64>) -> Self {
+        FaithFul { quota, ..self }
     }
 }
 
@@ -237,6 +250,8 @@ impl Pace {
 #[derive(Debug, Clone, Default)]
 struct Window {
     pace: Pace,
+    /// CPU time of the program, in nanoseconds.
+    cpu_ns: f64,
     lock: Ratio,
     miss: Ratio,
     /// Miss ratio of the whole host in the newest snapshot, for machines that do not count threads.
@@ -253,6 +268,8 @@ impl Window {
     fn add(&mut self, p: &ProgramSample, snapshot: &Snapshot, free: f64) {
         self.pace.work.add(p, snapshot);
         self.pace.free += free * snapshot.span_ns as f64;
+        let cpus = p.cpus(snapshot.span_ns, |s| s.running());
+        self.cpu_ns += cpus.unwrap_or(0.0) * snapshot.span_ns as f64;
         self.lock.add_share(p, TimeShares::lock_or_park);
         self.wait.add_share(p, |s| s.wait);
         self.blocked.add_share(p, |s| s.blocked());
@@ -384,6 +401,11 @@ impl FaithFul {
                 wait * 100.0,
                 self.wait_min * 100.0
             ))
+        } else if let Some((used, quota)) = self.uses_quota(window) {
+            Some(format!(
+                "the program uses {used:.2} CPUs of its quota of {quota:.2}: its threads wait for \
+                 the quota, which no slice changes"
+            ))
         } else if let Some(rate) = involuntary.filter(|&rate| rate < least) {
             Some(format!(
                 "threads are preempted {rate:.0} times per second of CPU time; faithful needs \
@@ -413,6 +435,13 @@ impl FaithFul {
         } else {
             None
         }
+    }
+
+    /// Returns the CPUs that the program uses, and its quota, if the quota stops the program.
+    fn uses_quota(&self, window: &Window) -> Option<(f64, f64)> {
+        let quota = self.quota.filter(|&quota| quota < f64::from(self.cpus))?;
+        let used = window.cpu_ns / window.pace.work.span_ns.max(1) as f64;
+        (used >= self.quota_share_min * quota).then_some((used, quota))
     }
 
     /// Returns whether threads are blocked for at most `times` the limit.

@@ -30,6 +30,11 @@ use corebeat_machine::{
 };
 use std::collections::BTreeMap;
 
+/// Reason for which a program without reported regions is left alone. Only a library inside the
+/// program reports them, so that both causes look alike.
+pub(crate) const NO_REGIONS: &str = "no OpenMP parallel regions are reported: the program has \
+     none, or the library that reports them is not loaded (--no-preload, -p, a static program)";
+
 /// Thresholds of [`Team`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TeamSettings {
@@ -341,7 +346,7 @@ impl PerProgram for Team {
 
     fn step(&self, search: &mut Search, p: &ProgramSample, snapshot: &Snapshot) -> Vec<Decision> {
         let team = match &p.team {
-            None => Err("the program has no OpenMP parallel regions"),
+            None => Err(NO_REGIONS),
             Some(team) if team.fixed => Err("the program sets the size of its teams itself"),
             Some(team) => Ok(team),
         };

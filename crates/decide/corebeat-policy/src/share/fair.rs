@@ -92,8 +92,11 @@ mod state;
 
 pub use goal::Goal;
 
+use crate::one_program::inaction;
 use crate::ratio;
-use corebeat_machine::{Action, AppliedAction, Decision, Policy, ProgramId, Snapshot, Target};
+use corebeat_machine::{
+    Action, AppliedAction, Decision, Inaction, Policy, ProgramId, Snapshot, Target,
+};
 use state::{Cycle, Hold, Raise, Set, State};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -450,8 +453,17 @@ impl Policy for Fair {
             };
             decisions.extend(self.step(state, &cycle));
             whys.insert(p.id, cycle.describe("the share is adjusted"));
+            state.idle = (state.factor > 1.0).then(|| {
+                cycle.describe(
+                    "no other program with a goal gives up CPU time, and programs without a goal \
+                     keep their shares",
+                )
+            });
         }
         self.balance(&mut programs);
+        for state in programs.values_mut().filter(|state| state.balanced > 1.0) {
+            state.idle = None;
+        }
         for (id, state) in &mut programs {
             if state.share_refusals.may_request()
                 && let Some(set) = self.set(state, state.balanced)
@@ -463,6 +475,10 @@ impl Policy for Fair {
         }
         self.programs = programs;
         decisions
+    }
+
+    fn inactions(&self, program: ProgramId) -> Vec<Inaction> {
+        inaction(self.name(), self.programs.get(&program).and_then(|state| state.idle.as_ref()))
     }
 
     fn outcome(&mut self, applied: &AppliedAction) {

@@ -11,7 +11,7 @@ use std::ptr::null;
 use super::compile::C_HEADERS;
 use super::field::Handle;
 use super::one_line;
-use crate::body::{BoxBody, Out};
+use crate::body::{BoxBody, Out, undeclared};
 use crate::error::Error;
 use crate::label::{Kind, Label};
 use crate::plan::BoxPlan;
@@ -495,9 +495,7 @@ unsafe extern "C" fn variant(call: *mut Call<'_, '_>, variant: c_int) -> *const 
         Some(kinds) => kinds.as_ptr(),
         None => {
             let (n, plan) = (call.variants.len(), call.out.plan());
-            call.fail(|| {
-                format!("the box output variant {variant}, but declares {n} variants: {plan}")
-            });
+            call.fail(|| undeclared(variant, n, plan));
             null()
         }
     }

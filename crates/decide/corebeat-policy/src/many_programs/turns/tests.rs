@@ -56,12 +56,8 @@ impl Host {
         for _ in 0..snapshots {
             self.at_ns += HALF_NS;
             let programs = (1..=self.programs).map(|id| self.program(id)).collect();
-            let snapshot = Snapshot {
-                at_ns: self.at_ns,
-                span_ns: HALF_NS,
-                programs,
-                ..Snapshot::default()
-            };
+            let snapshot =
+                Snapshot { at_ns: self.at_ns, span_ns: HALF_NS, programs, ..Snapshot::default() };
             for decision in self.policy.decide(&snapshot) {
                 let outcome = if self.refuses {
                     Err("test".to_owned())

@@ -146,13 +146,13 @@ fn outcome_reaches_the_member_that_decided() {
 
 #[test]
 fn machine_with_one_node_and_cache_excludes_tranquilizer_and_shuffler() {
-    let auto = Auto::new(&Topology::flat(2));
+    let auto = Auto::new(&Topology::flat(2), None);
     assert_eq!(auto.members().collect::<Vec<_>>(), ["team", "faithful"]);
 }
 
 #[test]
 fn inactions_have_a_reason_for_every_policy_that_does_not_act() {
-    let mut auto = Auto::new(&Topology::flat(2));
+    let mut auto = Auto::new(&Topology::flat(2), None);
     let program = sample::program().id;
     for at in 1..=9 {
         auto.decide(&snapshot(at));
@@ -160,7 +160,7 @@ fn inactions_have_a_reason_for_every_policy_that_does_not_act() {
     let inactions = auto.inactions(program);
     let policies: Vec<&str> = inactions.iter().map(|inaction| inaction.policy).collect();
     assert_eq!(policies, ["team", "faithful", "tranquilizer", "shuffler"]);
-    assert_eq!(inactions[0].why, "the program has no OpenMP parallel regions");
+    assert_eq!(inactions[0].why, NO_REGIONS);
     assert_eq!(inactions[1].why, "the program has one thread");
     let mut auto = Auto::of(vec![
         member("first", slice, &[Knob::Slice], 1),

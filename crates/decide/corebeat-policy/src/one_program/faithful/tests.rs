@@ -98,6 +98,18 @@ fn decide_where_it_helps_sets_at_once_and_checks_ever_more_rarely() {
 }
 
 #[test]
+fn program_that_its_quota_stops_gets_no_slice() {
+    // Eight threads that each run for 0.3 of the time use 2.4 CPUs.
+    for (quota, is_stopped) in [(2.4, true), (2.6, true), (3.0, false), (8.0, false)] {
+        let mut policy = FaithFul::new(8).under_quota(Some(quota));
+        let changes = run(&mut policy, 3, |_, _| BUSY);
+        assert_eq!(changes.is_empty(), is_stopped, "{quota}: {changes:?}");
+        let why = policy.inactions(sample::program().id);
+        assert_eq!(is_stopped, why.iter().any(|i| i.why.contains("its quota")), "{why:?}");
+    }
+}
+
+#[test]
 fn decide_where_it_hurts_undoes_and_rests() {
     let much = run(&mut FaithFul::new(8), 13, gains(-0.3));
     assert_eq!(much, [(1, HELD), (2, NOTHING), (3, HELD), (4, NOTHING)]);

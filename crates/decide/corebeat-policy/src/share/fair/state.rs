@@ -12,6 +12,8 @@ pub(super) struct State {
     pub(super) factor: f64,
     /// The factor after scaling with the factors of all programs.
     pub(super) balanced: f64,
+    /// Why a program that is too slow gets no larger share.
+    pub(super) idle: Option<String>,
     /// The last requested setting.
     pub(super) set: Option<Set>,
     /// The last setting that the machine accepted.

@@ -183,6 +183,22 @@ fn programs_without_a_goal_are_never_touched() {
 }
 
 #[test]
+fn single_program_with_a_goal_is_left_alone_and_the_reason_is_stated() {
+    let idle = |policy: &Fair| policy.inactions(ProgramId(1)).pop().map(|inaction| inaction.why);
+    let mut programs = [Fluid::new(4, 10.0, None), Fluid::new(4, 10.0, Some((30.0, 40.0)))];
+    let mut policy = remembering();
+    let decisions = run(&mut policy, &mut programs, 5, 1);
+    assert!(decisions.iter().all(|&n| n == 0), "{decisions:?}");
+    let why = idle(&policy).unwrap();
+    assert!(why.contains("programs without a goal keep their shares"), "{why}");
+    // Another program with a goal is too fast, and gives up CPU time.
+    programs[0] = Fluid::new(4, 10.0, Some((1.0, 2.0)));
+    let decisions = run(&mut policy, &mut programs, 5, 1);
+    assert!(decisions.iter().sum::<usize>() > 0);
+    assert_eq!(idle(&policy), None);
+}
+
+#[test]
 fn forgetful_law_settles_at_the_root_of_the_ratio() {
     for (remembers, ratio) in [(false, 3f64.sqrt()), (true, 3.0)] {
         let mut programs =
