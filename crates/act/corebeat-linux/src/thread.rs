@@ -188,7 +188,7 @@ impl Thread {
             }
         }
         match self.quiet {
-            // The cause of this sleep says nothing about the next one.
+            // The next sleep may have another cause.
             true => self.wait_samples = WaitSamples::default(),
             false => self.wait_samples.decay(),
         }
