@@ -4,7 +4,7 @@ use corebeat_command::{
     Done, Failure, Output, policy_parser, print_error, print_line, require_distinct,
 };
 use corebeat_command_sim::train;
-use corebeat_host::{Error, Interval, Report, RunOptions, split_programs};
+use corebeat_host::{Error, Interval, Report, RunOptions, accepts_several, split_programs};
 use corebeat_linux::{MemoryPolicy, exit_as, may_change, topology};
 use corebeat_machine::{CpuSet, NodeId};
 use corebeat_policy::adapt::{Identity, Model};
@@ -163,9 +163,9 @@ fn check(options: &Options) -> Result<(), Failure> {
         () if options.report == Format::None && options.report_file.is_some() => {
             "--report none writes no --report-file; remove one of the two options"
         }
-        () if options.pid.len() > 1 && !options.policy.entry().scope.accepts_several() => {
-            "the policy acts on one process; name one, or choose --policy auto, coscheduling, \
-             adapt or none"
+        () if options.pid.len() > 1 && !accepts_several(options.policy) => {
+            "the policy acts on one process; name one, or choose --policy coscheduling, adapt or \
+             none"
         }
         () => return Ok(()),
     };

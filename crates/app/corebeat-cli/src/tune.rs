@@ -9,7 +9,7 @@ use corebeat_host::{
     split_programs, trial_table,
 };
 use corebeat_linux::exit_as;
-use corebeat_policy::catalogue::{Environment, PolicyName};
+use corebeat_policy::catalogue::{Environment, PolicyName, Scope};
 use corebeat_policy::reinforcer::{Limits, Profile};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -96,7 +96,7 @@ struct Tuned {
 
 /// Checks the command line, and returns what the search needs.
 fn prepare(options: &Options) -> Result<(Template, Limits, Window), Failure> {
-    if !options.policy.entry().scope.accepts_one() {
+    if options.policy.entry().scope != Scope::OneProgram {
         return Err(Failure::usage(format!(
             "the policy {} is for several programs; use 'corebeat run'",
             options.policy

@@ -60,26 +60,12 @@ pub enum PolicyName {
 /// Number of programs that a policy acts on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// One program.
+    /// One program, or several that the policy treats independently.
     OneProgram,
-    /// One program, or several that the user starts together.
-    AnyNumber,
     /// Several programs that the user starts together.
     SeveralPrograms,
     /// All programs of a host that report progress, or that claim CPUs.
     Host,
-}
-
-impl Scope {
-    /// Returns whether a user may start a single program under the policy.
-    pub fn accepts_one(self) -> bool {
-        matches!(self, Scope::OneProgram | Scope::AnyNumber)
-    }
-
-    /// Returns whether a user may start several programs under the policy.
-    pub fn accepts_several(self) -> bool {
-        matches!(self, Scope::AnyNumber | Scope::SeveralPrograms)
-    }
 }
 
 /// Environment that can run a policy.
@@ -312,21 +298,14 @@ pub static ENTRIES: [Entry; 12] = [
         name: PolicyName::Auto,
         text: "auto",
         alias: "combined",
-        summary: "Every policy that applies on this machine, coordinated so that no two adjust the \
-                  same settings; several programs that spin take turns",
-        // Without Knob::Share: programs take turns only on a host, where auto is the only policy.
+        summary: "Every policy that applies to one program on this machine, coordinated so that \
+                  no two adjust the same settings",
         knobs: &[Knob::Size, Knob::Slice, Knob::Memory, Knob::Place],
-        scope: Scope::AnyNumber,
         needs: &[Need::TeamChannel],
-        build: |context| {
-            let auto = Auto::new(context.topology, context.quota);
-            let is_several = context.programs.len() > 1;
-            one(if is_several { auto.with_turns(context.topology) } else { auto })
-        },
+        build: |context| one(Auto::new(context.topology, context.quota)),
         ..NONE
     },
     Entry {
-        scope: Scope::AnyNumber,
         environments: &[Environment::Run, Environment::Simulation, Environment::Daemon],
         ..NONE
     },

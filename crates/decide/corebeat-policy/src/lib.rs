@@ -25,7 +25,6 @@
 //! | [`auto`] | Which of these policies acts on a program, and when? | |
 //! | [`adapt`] | Which programs share cores? | Pusukuri 2012, ch. 6 |
 //! | [`cosched`] | Which programs run at the same time? | Schönherr et al. 2012, sec. 3 |
-//! | [`turns`] | Do turns help programs that spin? | Schönherr et al. 2012, sec. 1 |
 //! | [`fair`] | Which CPU share reaches a heart rate goal? | Sironi et al. 2012, sec. 5 |
 //! | [`claims`] | Which CPUs does a program have exclusively? | Hollmann and Gerndt 2012 |
 //! | [`progress`] | How much work has a program done? | |
@@ -95,7 +94,7 @@ mod refusal;
 mod search;
 mod share;
 
-pub use many_programs::{adapt, cosched, turns};
+pub use many_programs::{adapt, cosched};
 pub use measure::progress;
 pub(crate) use measure::ratio;
 pub use one_program::{auto, faithful, shuffler, team, tranquilizer};

@@ -2,4 +2,3 @@
 
 pub mod adapt;
 pub mod cosched;
-pub mod turns;

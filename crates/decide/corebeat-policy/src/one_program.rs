@@ -18,12 +18,6 @@ pub(crate) trait ProgramPolicy: Policy {
         snapshot: &Snapshot,
         is_mine: &dyn Fn(ProgramId) -> bool,
     ) -> Vec<Decision>;
-
-    /// Returns whether changes of the policy are in effect that only its next decisions complete
-    /// or undo, so that the policy must decide about every snapshot, and alone.
-    fn must_continue(&self) -> bool {
-        false
-    }
 }
 
 /// Returns the inaction of one policy, if there is a reason.

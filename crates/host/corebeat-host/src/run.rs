@@ -13,7 +13,7 @@ use corebeat_machine::{
     Action, AppliedAction, CpuSet, Decision, Inaction, Machine, Policy, ProgramId, Snapshot,
 };
 use corebeat_policy::adapt::Model;
-use corebeat_policy::catalogue::{Context, Need, PolicyName};
+use corebeat_policy::catalogue::{Context, Need, PolicyName, Scope};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -114,6 +114,11 @@ pub fn restore_killed() -> Vec<String> {
     }
 }
 
+/// Whether a policy accepts several programs.
+pub fn accepts_several(policy: PolicyName) -> bool {
+    policy == PolicyName::None || policy.entry().scope == Scope::SeveralPrograms
+}
+
 /// Splits a command line at each `--` into programs, and removes one backslash from words such as
 /// `\\--`, which stand for a literal `--`.
 ///
@@ -124,9 +129,9 @@ pub fn split_programs(
     policy: PolicyName,
 ) -> Result<Vec<Vec<OsString>>, Error> {
     let programs: Vec<&[OsString]> = command.split(|word| word == "--").collect();
-    if programs.len() > 1 && !policy.entry().scope.accepts_several() {
+    if programs.len() > 1 && !accepts_several(policy) {
         return Err(Error::invalid(format!(
-            "the policy {policy} acts on one program, and '--' separates two; choose --policy auto, \
+            "the policy {policy} acts on one program, and '--' separates two; choose --policy \
              coscheduling, adapt or none, or write '\\--' for an argument '--'"
         )));
     }
@@ -241,7 +246,6 @@ fn started(
         let end = child.end.ok_or_else(|| Error::failed("the exit status of a program is lost"))?;
         status = status.filter(|status| !status.success()).or(Some(end.status));
         let (sum, span_ns) = time.together_ns;
-        let takes_turns = takes_turns || time.was_frozen;
         programs.push(ProgramFrame {
             id: child.id,
             command: command.iter().map(|c| c.to_string_lossy().into_owned()).collect(),
@@ -483,12 +487,10 @@ mod tests {
     fn double_dash_separates_programs_under_every_policy() {
         let two = ["a", "1", "--", "b"];
         let expected: Vec<Vec<OsString>> = vec![vec!["a".into(), "1".into()], vec!["b".into()]];
-        for policy in
-            [PolicyName::Auto, PolicyName::None, PolicyName::Coscheduling, PolicyName::Adapt]
-        {
+        for policy in [PolicyName::None, PolicyName::Coscheduling, PolicyName::Adapt] {
             assert_eq!(split(&two, policy).as_ref(), Ok(&expected), "{policy}");
         }
-        for policy in [PolicyName::Team, PolicyName::Faithful] {
+        for policy in [PolicyName::Auto, PolicyName::Team, PolicyName::Faithful] {
             let refusal = split(&two, policy).unwrap_err();
             assert!(refusal.contains("acts on one program"), "{policy}: {refusal}");
         }

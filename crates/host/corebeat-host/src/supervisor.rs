@@ -246,8 +246,6 @@ pub(crate) struct Run {
 pub(crate) struct CoscheduledTime {
     pub(crate) id: ProgramId,
     frozen: bool,
-    /// Whether the program was ever frozen.
-    pub(crate) was_frozen: bool,
     pub(crate) ran_ns: u64,
     /// Sum of coscheduled shares times spans, and the sum of these spans, in nanoseconds.
     pub(crate) together_ns: (f64, u64),
@@ -342,10 +340,7 @@ impl Driver<LinuxMachine, HostClock> for Run {
                 Some(why) => refusal = refusal.or(Some(why)),
                 None => {
                     let times = self.times.iter_mut().filter(|time| time.id == program);
-                    times.for_each(|time| {
-                        time.frozen = frozen;
-                        time.was_frozen |= frozen;
-                    });
+                    times.for_each(|time| time.frozen = frozen);
                 }
             }
         }
@@ -360,7 +355,7 @@ impl Driver<LinuxMachine, HostClock> for Run {
 
 impl CoscheduledTime {
     fn new(id: ProgramId) -> CoscheduledTime {
-        CoscheduledTime { id, frozen: false, was_frozen: false, ran_ns: 0, together_ns: (0.0, 0) }
+        CoscheduledTime { id, frozen: false, ran_ns: 0, together_ns: (0.0, 0) }
     }
 
     /// Removes the time for which the program was frozen, if it was. The time that its threads ran

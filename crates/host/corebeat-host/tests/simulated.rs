@@ -6,7 +6,6 @@ use corebeat_machine::{
     Action, Arbiter, Class, Clock, CpuId, CpuSet, Effect, Machine, Policy, ProgramId,
     ProgressSample, Restored, Snapshot, Topology,
 };
-use corebeat_policy::auto::Auto;
 use corebeat_policy::claims::Claims;
 use corebeat_policy::fair::Fair;
 use corebeat_policy::faithful::FaithFul;
@@ -474,38 +473,4 @@ fn claim_that_is_not_returned_in_time_is_taken() {
         Some(4),
         "half a second later, the program has its part"
     );
-}
-
-/// Two programs with a thread for each CPU, and the beats of each in 30 s.
-fn side_by_side(cpus: u32, spin_us: f64, has_turns: bool) -> Vec<f64> {
-    let work = Step::from(Work { jitter: 0.3, ..Work::us(200.0) });
-    let steps = vec![work, Step::Barrier("all".into()), Step::Beat];
-    // More threads than CPUs: without turns, the threads of a program rarely run together.
-    let program = |name, threads| Program {
-        spin_us,
-        ..Program::new(name, vec![Team::new(threads, vec![forever(steps.clone())])])
-    };
-    let programs = vec![program("a", cpus), program("b", cpus / 2 + 1)];
-    let machine = machine(&scenario(cores(cpus), programs));
-    let auto = Auto::new(machine.topology(), None).with_turns(machine.topology());
-    let policies: Vec<Box<dyn Policy>> = if has_turns { vec![Box::new(auto)] } else { vec![] };
-    let clock = machine.clock();
-    let periods = Periods { observe_ns: SECOND / 2, sample_ns: SECOND / 2 };
-    let mut control = Loop::new(machine, clock, policies, periods);
-    control.run(|_, clock| clock.now_ns() >= 30 * SECOND).unwrap_or_else(|e| panic!("{e}"));
-    control.machine().outcomes().iter().map(|outcome| outcome.beats as f64).collect()
-}
-
-#[test]
-fn spinning_programs_take_turns_and_blocking_ones_do_not() {
-    let with = side_by_side(24, f64::INFINITY, true);
-    let plain = side_by_side(24, f64::INFINITY, false);
-    for (with, plain) in with.iter().zip(&plain) {
-        assert!(*with > 1.5 * plain, "{with} beats in turns, {plain} without");
-    }
-    let with = side_by_side(24, 0.0, true);
-    let plain = side_by_side(24, 0.0, false);
-    for (with, plain) in with.iter().zip(&plain) {
-        assert!(*with > 0.98 * plain, "{with} beats under auto, {plain} without");
-    }
 }

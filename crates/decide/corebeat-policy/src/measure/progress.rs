@@ -75,10 +75,6 @@ impl Work {
     /// Adds the work of one snapshot.
     pub(crate) fn add(&mut self, p: &ProgramSample, snapshot: &Snapshot) {
         self.span_ns += snapshot.span_ns;
-        // A program that was frozen during the whole span has done no work.
-        if !p.threads.is_empty() && p.threads.iter().all(|t| t.span_ns == 0) {
-            return;
-        }
         for (place, measure) in Measure::ALL.into_iter().enumerate() {
             match measure.amount(p, snapshot) {
                 Some(amount) => self.amounts[place] += amount,
@@ -145,16 +141,15 @@ fn busy(thread: &ThreadSample) -> f64 {
 /// Returns the sum of the known amounts, if they have at least nine tenths of the weight: a thread
 /// that starts and ends between two samples must not hide the work of all others.
 fn nearly_all(amounts: impl Iterator<Item = (f64, Option<f64>)>) -> Option<f64> {
-    let (mut sum, mut known, mut all) = (None, 0.0, 0.0);
+    let (mut sum, mut known, mut all) = (0.0, 0.0, 0.0);
     for (weight, amount) in amounts {
         all += weight;
         if let Some(amount) = amount {
-            sum = Some(sum.unwrap_or(0.0) + amount);
+            sum += amount;
             known += weight;
         }
     }
-    // Threads of a frozen program have no weight, and no work.
-    sum.filter(|_| known >= 0.9 * all)
+    (known > 0.0 && known >= 0.9 * all).then_some(sum)
 }
 
 #[cfg(test)]

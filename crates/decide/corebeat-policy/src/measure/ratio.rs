@@ -55,20 +55,6 @@ impl Ratio {
         }
     }
 
-    /// Adds a part of another share of each thread, such as the spinning part of the running time.
-    pub(crate) fn add_part(
-        &mut self,
-        p: &ProgramSample,
-        part: impl Fn(&TimeShares) -> Option<f64>,
-        whole: impl Fn(&TimeShares) -> Option<f64>,
-    ) {
-        for t in &p.threads {
-            let (part, whole) = (part(&t.shares), whole(&t.shares));
-            let span_ns = t.span_ns as f64;
-            self.add(t, part.zip(whole).map(|(part, whole)| (part * span_ns, whole * span_ns)));
-        }
-    }
-
     /// Adds a count per second of CPU time.
     pub(crate) fn add_rate(
         &mut self,

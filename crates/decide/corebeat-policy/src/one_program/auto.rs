@@ -18,7 +18,6 @@
 //!    tranquilizer slice, memory     several NUMA nodes, counted cache misses
 //!    faithful     slice             that the tranquilizer has not claimed the program
 //!    shuffler     place             several last-level caches, several threads, a constant team
-//!    turns        share             several programs
 //! ```
 //!
 //! Each policy changes a program whose behaviour is constant a bounded number of times (invariant 4
@@ -32,7 +31,6 @@ use crate::ratio::Ratio;
 use crate::shuffler::Shuffler;
 use crate::team::{NO_REGIONS, Team, TeamSettings};
 use crate::tranquilizer::Tranquilizer;
-use crate::turns::Turns;
 use corebeat_machine::{
     AppliedAction, Decision, Inaction, Policy, ProgramId, ProgramSample, Snapshot, Topology,
 };
@@ -120,20 +118,6 @@ impl Auto {
         Auto { absent, ..Auto::of(members) }
     }
 
-    /// Adds turns of programs that spin, for a machine that runs several programs.
-    #[must_use]
-    pub fn with_turns(mut self, topology: &Topology) -> Auto {
-        self.members.push(Member {
-            policy: Box::new(Turns::new(topology)),
-            knobs: &[Knob::Share],
-            // After the turns, a window of the other policies.
-            quiet_ns: 1_000_000_000,
-            needs: |_, _| true,
-            lacks: "the program was not observed",
-        });
-        self
-    }
-
     fn of(members: Vec<Member>) -> Auto {
         Auto {
             members,
@@ -178,11 +162,6 @@ impl Policy for Auto {
         let is_present = |id: &ProgramId| snapshot.program(*id).is_some();
         self.owners.retain(|(id, _), _| is_present(id));
         self.since_ns.retain(|id, _| is_present(id));
-        let continuing = self.members.iter().position(|member| member.policy.must_continue());
-        if let Some(number) = continuing {
-            let quiet_ns = self.members[number].quiet_ns;
-            self.alone = Some((number, snapshot.at_ns.saturating_add(quiet_ns)));
-        }
         let mut all = Vec::new();
         for number in 0..self.members.len() {
             for program in &snapshot.programs {

@@ -48,22 +48,6 @@ impl Coscheduling {
         })
     }
 
-    /// Returns whether the machine refused to freeze a program.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.is_refused
-    }
-
-    /// Lets all programs continue.
-    pub(crate) fn thaw(&mut self, why: &str) -> Vec<Decision> {
-        let mut decisions = vec![];
-        for gang in self.gangs.iter_mut().filter(|gang| gang.frozen) {
-            gang.frozen = false;
-            let action = Action::SetFrozen { program: gang.program, frozen: false };
-            decisions.push(Decision { policy: "coscheduling", action, why: why.to_owned() });
-        }
-        decisions
-    }
-
     /// Updates the number of CPUs that each program can use.
     fn measure(&mut self, snapshot: &Snapshot) {
         for gang in &mut self.gangs {
