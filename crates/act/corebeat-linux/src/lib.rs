@@ -133,7 +133,7 @@ pub use error::Error;
 pub use facts::{Fact, Offer, facts};
 pub use journal::state_dir;
 pub use launch::{Launch, Signals, Started, Usage, exit_as};
-pub use machine::{LinuxMachine, Options};
+pub use machine::{LOCKS_SAMPLED, LinuxMachine, Options};
 pub use memory::MemoryPolicy;
 pub use process::{is_kernel_thread, may_change};
 pub use program::Remaining;

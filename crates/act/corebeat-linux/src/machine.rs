@@ -17,6 +17,7 @@ use corebeat_machine::{
     Action, CpuSet, Effect, Machine, ProgramId, ProgramSample, Restored, Snapshot, TeamSample,
     ThreadSample, Topology,
 };
+pub use sensors::LOCKS_SAMPLED;
 use sensors::Sensors;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;

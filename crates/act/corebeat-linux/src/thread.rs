@@ -140,9 +140,6 @@ impl Thread {
     pub(crate) fn sample(&mut self, buffer: &mut Buffer) {
         let (sched, at_ns) = (self.read_schedstat(buffer), now_ns());
         self.quiet &= sched == self.base_sched;
-        if self.quiet {
-            return;
-        }
         self.sample_wait(at_ns, sched, buffer);
         let Some(sched) = sched else { return };
         self.sampled = Some((at_ns, sched));

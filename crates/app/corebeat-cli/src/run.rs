@@ -5,7 +5,7 @@ use corebeat_command::{
 };
 use corebeat_command_sim::train;
 use corebeat_host::{Error, Interval, Report, RunOptions, accepts_several, split_programs};
-use corebeat_linux::{MemoryPolicy, exit_as, may_change, topology};
+use corebeat_linux::{LOCKS_SAMPLED, MemoryPolicy, exit_as, may_change, topology};
 use corebeat_machine::{CpuSet, NodeId};
 use corebeat_policy::adapt::{Identity, Model};
 use corebeat_policy::catalogue::{Environment, Need, PolicyName};
@@ -80,9 +80,6 @@ pub(crate) struct Options {
     )]
     command: Vec<OsString>,
 }
-
-/// Start of the note that exact lock times are not available.
-const LOCKS_SAMPLED: &str = "lock time is sampled";
 
 /// Format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -308,7 +308,9 @@ impl Driver<LinuxMachine, HostClock> for Run {
         // A frozen program does not receive the signal before it is thawed.
         let must_thaw = self.times.len() > 1 && self.steers && clock.end_request().is_some();
         if must_thaw {
-            self.stop_steering(machine);
+            // The span that ends now contains the freeze.
+            machine.restore();
+            self.steers = false;
         }
         let is_due = must_thaw || clock.is_stopping() || clock.ended() > self.ended;
         if is_due { Next::Observe } else { Next::Wait }
@@ -326,6 +328,9 @@ impl Driver<LinuxMachine, HostClock> for Run {
         self.print_line(snapshot);
         self.observations += 1;
         self.times.iter_mut().for_each(|time| time.add(snapshot, self.cpus));
+        if !self.steers {
+            self.times.iter_mut().for_each(|time| time.frozen = false);
+        }
         // The span of a program that has just ended is in the tally. Policies decide about the
         // programs that still run.
         snapshot.programs.retain(|p| machine.is_alive(p.id));

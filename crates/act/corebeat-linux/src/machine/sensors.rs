@@ -43,6 +43,9 @@ pub(super) struct Span {
     pub(super) cpus: usize,
 }
 
+/// Start of the note of a machine that cannot measure exact lock times.
+pub const LOCKS_SAMPLED: &str = "lock time is sampled";
+
 impl Sensors {
     /// Opens the sensors that the options request. Adds a note for each that is not available.
     pub(super) fn new(
@@ -56,7 +59,7 @@ impl Sensors {
         let spin = options.spin.then(SpinSampler::new).transpose();
         let spin = spin.map_err(|e| unavailable("spin time is not measured", &e));
         let exact = options.exact_locks.then(ExactLocks::attach).transpose();
-        let exact = exact.map_err(|e| unavailable("lock time is sampled", &e));
+        let exact = exact.map_err(|e| unavailable(LOCKS_SAMPLED, &e));
         let host = Host::new();
         Sensors {
             ticks: host.ticks(buffer),

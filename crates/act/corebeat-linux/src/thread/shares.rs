@@ -252,10 +252,12 @@ impl WaitSamples {
         })
     }
 
-    /// Reduces the weight of the samples so far.
+    /// Reduces the weight of the samples so far. A stop is no sample of later spans: the time for
+    /// which a thread is stopped is excluded from the span of the stop.
     pub(crate) fn decay(&mut self) {
         let WaitSamples { stopped, asleep, futex, lock, unknown } = self;
-        [stopped, asleep, futex, lock, unknown].into_iter().for_each(|time| *time *= SAMPLE_DECAY);
+        *stopped = 0.0;
+        [asleep, futex, lock, unknown].into_iter().for_each(|time| *time *= SAMPLE_DECAY);
     }
 
     /// Returns the sum of the samples of two threads.

@@ -190,6 +190,15 @@ fn wait_samples_decay_but_keep_their_ratio() {
 }
 
 #[test]
+fn stop_in_an_earlier_span_removes_no_blocked_time() {
+    let mut wait_samples = WaitSamples::default();
+    wait_samples.add(WaitState::Stopped, 500);
+    wait_samples.decay();
+    wait_samples.add(WaitState::Asleep, 200);
+    assert_eq!(wait_samples.parts().unwrap().stopped, 0.0);
+}
+
+#[test]
 fn wait_sample_explains_the_blocked_time_before_it() {
     let mut wait_samples = WaitSamples::default();
     wait_samples.add(WaitState::Asleep, 1);

@@ -495,7 +495,6 @@ fn cpu_seconds_of_the_report_are_those_that_the_shell_accounts() {
     let report_s = seconds("cpu_user_s") + seconds("cpu_system_s");
     // The shell prints its times before its end, in steps of a clock tick.
     assert!((report_s - shell_s).abs() <= 0.01 * shell_s + 0.05, "{report_s} and {shell_s}");
-    assert!(shell_s > 0.2, "{shell_s}");
 }
 
 #[test]
