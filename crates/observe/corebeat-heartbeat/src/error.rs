@@ -9,10 +9,10 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The thread beats for another group.
+    /// The thread beats for a group already.
     #[error(
-        "this thread beats for another group, and a thread can beat for one group only: \
-         detach it from that group first"
+        "this thread is attached to a group already, and a thread beats for one group, once: \
+         use that member, or drop it first"
     )]
     AlreadyAttached,
     /// A child of fork used a member of its parent.

@@ -20,6 +20,7 @@ use crate::region::Here;
 use corebeat_lpel::Writer;
 use corebeat_sync::{Arc, Mutex, lock};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// The closure of a call.
 pub(crate) type Run = Box<dyn FnOnce(&mut Here<'_>) + Send>;
@@ -175,9 +176,12 @@ impl Queue {
         (calls, Woken(self.watchers.drain(..).filter_map(|signal| signal.take()).collect()))
     }
 
-    /// Returns the owners of the open blocks before this one.
-    pub(crate) fn owners_before(&self, number: u64) -> impl Iterator<Item = u64> {
-        let before = number.saturating_sub(self.first) as usize;
-        self.blocks.iter().take(before).filter(|block| !block.closed).map(|block| block.owner)
+    /// Returns the owners of the open blocks with these numbers.
+    pub(crate) fn owners(&self, numbers: Range<u64>) -> impl Iterator<Item = u64> {
+        let from = numbers.start.max(self.first);
+        let skipped = (from - self.first) as usize;
+        let blocks =
+            self.blocks.iter().skip(skipped).take(numbers.end.saturating_sub(from) as usize);
+        blocks.filter(|block| !block.closed).map(|block| block.owner)
     }
 }

@@ -54,13 +54,19 @@ impl Waits {
     fn cycle(&self, start: u64) -> Option<Vec<u64>> {
         // Visited clients, each with its predecessor.
         let mut visited: HashMap<u64, u64> = HashMap::new();
+        // By processor: the block before which all owners are visited. Without it, clients that
+        // wait for one processor would visit each other's predecessors.
+        let mut visited_to: HashMap<u64, u64> = HashMap::new();
         let mut open = vec![start];
         while let Some(id) = open.pop() {
             // A client that does not wait makes progress.
             let Some(wait) = self.0.get(&id) else { continue };
+            let from = visited_to.entry(wait.processor.id).or_default();
             let queue = lock(&wait.processor.queue);
             let runs = queue.running.then_some(wait.processor.id);
-            for next in queue.owners_before(wait.block).chain(runs) {
+            let owners = queue.owners(*from..wait.block);
+            *from = wait.block.max(*from);
+            for next in owners.chain(runs) {
                 if next == start {
                     let mut path = vec![id];
                     let mut at = id;

@@ -1,10 +1,11 @@
-//! Large numbers of short-lived processors do not leak.
+//! Large numbers of short-lived processors do not leak, and of waiting clients cost little.
 //!
 //! `COREBEAT_SOAK=1 cargo test --release -p corebeat-scoop --test scale` creates a million.
 
-use corebeat_lpel::Runtime;
+use corebeat_lpel::{Runtime, spawn};
 use corebeat_scoop::*;
 use std::env;
+use std::sync::Arc;
 
 /// Maximum growth of memory in the second half: the allocator and the collector keep some.
 const GROWTH_BYTES_MAX: u64 = 24 << 20;
@@ -51,4 +52,25 @@ fn short_lived_cycles_of_processors_do_not_leak() {
     assert!(system.collected().is_some(), "the number of processors triggers collections");
     while system.collect().processors > 0 {}
     assert_eq!(system.processors(), 0);
+}
+
+#[test]
+fn many_clients_wait_for_one_processor() {
+    // The search for cycles visits each client once, not once for each later client: with the
+    // third power of this number, the test would take minutes.
+    const CLIENTS: u64 = 3_000;
+    let runtime = Arc::new(Runtime::builder().workers(2).build().unwrap());
+    let system = System::new(runtime.clone());
+    let client = system.client();
+    let count = client.create(|_| 0u64);
+    let (from, to) = (system, count.clone());
+    runtime
+        .run(move || {
+            for _ in 0..CLIENTS {
+                let (system, count) = (from.clone(), to.clone());
+                spawn(move || count.query(&system.client(), |here, n| here[n] += 1).unwrap());
+            }
+        })
+        .unwrap();
+    assert_eq!(count.query(&client, |here, n| here[n]).unwrap(), CLIENTS);
 }
