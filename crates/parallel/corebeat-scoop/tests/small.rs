@@ -542,7 +542,7 @@ fn drop_of_a_system_executes_the_calls_of_a_deterministic_runtime() {
 
 #[test]
 fn drop_of_a_system_does_not_wait_for_tasks_that_calls_spawn() {
-    let runtimes = [Runtime::builder().workers(2), Runtime::builder().workers(1)];
+    let runtimes = [Runtime::builder().workers(2), Runtime::builder().deterministic(1)];
     for runtime in runtimes.map(|builder| Arc::new(builder.build().unwrap())) {
         let system = System::new(runtime.clone());
         let client = system.client();
