@@ -1,11 +1,11 @@
 //! Small cases of all functions: small enough for Miri, which is a thousand times slower.
 
-use corebeat_lpel::{Runtime, spawn, stream};
+use corebeat_lpel::{Runtime, sleep, spawn, stream};
 use corebeat_scoop::*;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -306,6 +306,29 @@ fn wait_for_a_condition_ends_at_its_time_limit() {
     assert_eq!(count.query(&client, |here, it| here[it] = 1), Ok(()));
     let holds = client.reserve_when_timeout(&count, Duration::ZERO, is_one);
     assert_eq!(holds.unwrap().query(|here, it| here[it]), Ok(1));
+}
+
+#[test]
+fn wait_for_a_condition_ends_at_its_time_limit_in_virtual_time() {
+    let runtime = Arc::new(Runtime::builder().deterministic(1).build().unwrap());
+    let system = System::new(runtime.clone());
+    let day = Duration::from_secs(24 * 3_600);
+    let ended = runtime.run(move || {
+        let day_is_over = Arc::new(AtomicBool::new(false));
+        let own = day_is_over.clone();
+        let sleeper = spawn(move || {
+            sleep(2 * day);
+            own.store(true, Ordering::SeqCst);
+        });
+        let client = system.client();
+        let object = client.create(|_| 0u32);
+        let limit = |reserved: &Reservation<u32>| reserved.query(|here, n| here[n] == 1);
+        let ended = client.reserve_when_timeout(&object, day, limit).map(drop);
+        let in_time = !day_is_over.load(Ordering::SeqCst);
+        sleeper.join().unwrap();
+        (ended, in_time)
+    });
+    assert_eq!(ended.unwrap(), (Err(Error::TimedOut), true));
 }
 
 #[test]
