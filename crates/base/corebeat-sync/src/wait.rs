@@ -48,9 +48,10 @@ pub trait Suspend {
     /// Returns a handle that wakes the task, from any thread.
     fn waker(&self) -> Waker;
 
-    /// Suspends the task until its waker has been used, or at most for `time`. Only the task itself
-    /// calls this function.
-    fn suspend(&mut self, time: Option<Duration>);
+    /// Suspends the task until its waker has been used, or at most for `time` by the clock of the
+    /// scheduler, which may be virtual. Returns false if the time was over before the waker was
+    /// used. Only the task itself calls this function.
+    fn suspend(&mut self, time: Option<Duration>) -> bool;
 }
 
 /// Returns the calling task, if its thread must not block.

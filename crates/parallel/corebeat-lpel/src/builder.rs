@@ -106,13 +106,18 @@ impl Builder {
         self
     }
 
-    /// Makes the runtime deterministic: it has no threads. [`Runtime::run`] executes all workers on
-    /// the calling thread, in an order drawn from `seed`. Each worker runs its ready tasks in an
-    /// order drawn from the seed, unless a scheduler is set. Equal seeds produce equal runs.
+    /// Makes the runtime deterministic: it has no threads. [`Runtime::run`], the waits of
+    /// [`Scope`](crate::Scope) and the drop of the runtime execute all workers on the calling
+    /// thread, in an order drawn from `seed`. Each worker runs its ready tasks in an order drawn
+    /// from the seed, unless a scheduler is set. Equal seeds produce equal runs.
     ///
     /// Time is virtual: each step of a worker takes 100 ns, and time jumps to the next timer when
-    /// all tasks wait. Blocking tasks are ordinary tasks. Tasks run only during `run`, so a join
-    /// from outside before `run` waits for ever.
+    /// all tasks wait. Blocking tasks are ordinary tasks. Tasks run only during these calls, so a
+    /// join from outside waits for ever for a task that has not ended.
+    ///
+    /// A wait for a scope ends before the other tasks of the runtime. From then on, until no task is
+    /// left, the runtime belongs to the thread: `run` and such waits panic on another thread, and a
+    /// drop on another thread leaks the runtime.
     pub fn deterministic(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self

@@ -1,10 +1,12 @@
 //! Execution of a whole runtime on one thread, in an order drawn from a seed.
 
+use crate::current;
 use crate::runtime::Inner;
 use crate::scheduler::{Ready, Scheduler};
 use crate::worker::{AbortOnPanic, Worker};
 use corebeat_sync::{Mutex, lock};
 use fastrand::Rng;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 /// Period of checks for events, while all tasks wait for threads outside.
@@ -13,10 +15,45 @@ const OUTSIDE_PERIOD: Duration = Duration::from_micros(100);
 /// would stop the clock.
 const STEP_NS: u64 = 100;
 
+/// State of the execution. The thread that executes the runtime locks it.
+pub(crate) struct Driver {
+    random: Rng,
+    /// The thread that has started tasks which have not ended. A started task never changes its
+    /// thread.
+    thread: Option<ThreadId>,
+}
+
+impl Driver {
+    pub(crate) fn new(random: Rng) -> Self {
+        Driver { random, thread: None }
+    }
+
+    /// Returns whether the calling thread may execute the tasks.
+    pub(crate) fn is_own(&self) -> bool {
+        self.thread.is_none_or(|thread| thread == std::thread::current().id())
+    }
+}
+
 impl Inner {
-    /// Executes steps of random workers until no task is left.
-    pub(crate) fn run_steps(&self, random: &Mutex<Rng>) {
-        let mut random = lock(random);
+    /// Executes steps of random workers until no task is left, `is_over` returns true, or `time` is
+    /// over.
+    ///
+    /// # Panics
+    ///
+    /// If another thread has started tasks that have not ended.
+    pub(crate) fn run_steps(
+        &self,
+        driver: &Mutex<Driver>,
+        time: Option<Duration>,
+        is_over: impl Fn() -> bool,
+    ) {
+        let mut driver = lock(driver);
+        assert!(
+            driver.is_own(),
+            "tasks of this deterministic runtime have started on another thread and have not \
+             ended: execute the runtime on that thread only"
+        );
+        let end_ns = time.map(|time| self.clock.now_ns().saturating_add(current::nanos(time)));
         let abort = AbortOnPanic;
         let workers = &self.workers;
         let step = |worker: &Worker, f: fn(&Worker) -> bool| {
@@ -24,8 +61,8 @@ impl Inner {
             f(worker)
         };
         let mut idle_steps = 0;
-        loop {
-            let worker = &workers[random.usize(..workers.len())];
+        while !is_over() && end_ns.is_none_or(|end_ns| self.clock.now_ns() < end_ns) {
+            let worker = &workers[driver.random.usize(..workers.len())];
             self.clock.advance(STEP_NS);
             if step(worker, Worker::step) {
                 worker.idleness.end(self);
@@ -42,7 +79,8 @@ impl Inner {
                 continue;
             }
             workers.iter().for_each(|w| w.idleness.begin(self));
-            if let Some(due_ns) = workers.iter().filter_map(|w| w.next_due_ns()).min() {
+            let due_ns = workers.iter().filter_map(|w| w.next_due_ns()).chain(end_ns).min();
+            if let Some(due_ns) = due_ns {
                 if !self.resolve_cycles() {
                     self.clock.advance_to(due_ns);
                 }
@@ -55,7 +93,9 @@ impl Inner {
                 std::thread::sleep(OUTSIDE_PERIOD);
             }
         }
-        // The next call may be on another thread, and carriers belong to the thread that ran them.
+        driver.thread = (self.living() > 0).then(|| std::thread::current().id());
+        // The next call may be on another thread, and unused carriers belong to the thread that
+        // ran them.
         for worker in workers {
             let _saved = worker.enter();
             worker.trim_carriers(0);

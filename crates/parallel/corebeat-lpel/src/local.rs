@@ -47,12 +47,16 @@ impl<T: 'static> Local<T> {
     ///
     /// Panics in the destructor of `thread_local!` data of a thread that is ending.
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
+        self.try_with(f)
+            .expect("a Local was used at the end of its thread, after its values were dropped")
+    }
+
+    /// Calls `f` with the value of the calling task; returns `None` in the destructor of
+    /// `thread_local!` data of a thread that is ending.
+    pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Option<R> {
         let key = std::ptr::from_ref(self).addr();
         // SAFETY: the running task or thread is alive.
-        let waiter = unsafe { current::waiter().as_ref() };
-        let locals = &waiter
-            .expect("a Local was used at the end of its thread, after its values were dropped")
-            .locals;
+        let locals = &unsafe { current::waiter().as_ref() }?.locals;
         let found = locals.find(key);
         let value = match found {
             Some(value) => value,
@@ -63,7 +67,8 @@ impl<T: 'static> Local<T> {
                 made
             }
         };
-        f(value.downcast_ref().expect("a key is the address of a static, whose type is fixed"))
+        let value = value.downcast_ref();
+        Some(f(value.expect("a key is the address of a static, whose type is fixed")))
     }
 }
 

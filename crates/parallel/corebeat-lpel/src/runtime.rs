@@ -9,6 +9,7 @@ use crate::counter::{Counters, Counts};
 use crate::current;
 use crate::deque::{Injector, Steal};
 use crate::detector::Detector;
+use crate::deterministic::Driver;
 use crate::dump::Dump;
 use crate::error::{Error, Failure, assert_not_forked};
 use crate::placement::Placement;
@@ -56,7 +57,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) placement: Option<Mutex<Box<dyn Placement>>>,
     /// Random numbers that order the steps of a deterministic runtime.
-    pub(crate) deterministic: Option<Mutex<Rng>>,
+    pub(crate) deterministic: Option<Mutex<Driver>>,
     pub(crate) stack_size: usize,
     /// Name of the option that enlarges stacks, for the message about a stack overflow.
     pub(crate) stack_option: &'static str,
@@ -91,7 +92,7 @@ impl Inner {
             blocking: BlockingTasks::new(),
             clock: Clock::new(is_deterministic),
             placement: settings.placement.map(Mutex::new),
-            deterministic: settings.deterministic.map(Mutex::new),
+            deterministic: settings.deterministic.map(|random| Mutex::new(Driver::new(random))),
             stack_size: settings.stack_size,
             stack_option: settings.stack_option,
             next_worker: AtomicUsize::new(0),
@@ -243,7 +244,7 @@ impl Runtime {
         let run = inner.detector.begin_run();
         let handle = self.spawn(f);
         match &inner.deterministic {
-            Some(random) => inner.run_steps(random),
+            Some(driver) => inner.run_steps(driver, None, || false),
             None => inner.activity.wait_until_quiescent(|| inner.living() == 0),
         }
         drop(run);
@@ -326,8 +327,9 @@ impl Drop for Runtime {
         }
         inner.begin_end();
         match &inner.deterministic {
-            Some(random) => {
-                inner.run_steps(random);
+            Some(driver) if !lock(driver).is_own() => std::mem::forget(self.inner.clone()),
+            Some(driver) => {
+                inner.run_steps(driver, None, || false);
                 for worker in &inner.workers {
                     let _saved = worker.enter();
                     worker.leave();

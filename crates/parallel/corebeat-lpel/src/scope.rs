@@ -150,13 +150,27 @@ impl Scope {
 
     /// Waits until no task of the scope is left. Returns whether this still holds: false if another
     /// thread has spawned a task in the scope since, or if the caller must not wait, because it is
-    /// unwinding. A task of the scope that calls this function waits for itself. On a thread that
-    /// is no task, this call executes the tasks of a deterministic runtime.
+    /// unwinding. A task of the scope that calls this function waits for itself.
+    ///
+    /// On a thread that is no task, this call executes the tasks of a deterministic runtime,
+    /// until no task of the scope is left: see [`Builder::deterministic`].
+    ///
+    /// # Panics
+    ///
+    /// In a child of fork that inherited the runtime; or if the runtime is deterministic and has
+    /// unfinished tasks that another thread has started.
+    ///
+    /// [`Builder::deterministic`]: crate::Builder::deterministic
     pub fn wait(&self) -> bool {
         self.wait_with(None)
     }
 
-    /// Waits as [`Scope::wait`] does, at most for `time`. Returns whether no task is left.
+    /// Waits as [`Scope::wait`] does, at most for `time`, which is virtual on a deterministic
+    /// runtime. Returns whether no task is left.
+    ///
+    /// # Panics
+    ///
+    /// As [`Scope::wait`].
     pub fn wait_timeout(&self, time: Duration) -> bool {
         self.wait_with(Some(time))
     }
@@ -164,16 +178,19 @@ impl Scope {
     fn wait_with(&self, time: Option<Duration>) -> bool {
         let inner = &self.core.inner;
         assert_not_forked(inner.process);
-        if let (Some(random), None) = (&inner.deterministic, current::worker())
+        // Acquire: the effects of all tasks are visible.
+        let is_empty = || self.core.living.load(Ordering::Acquire) == 0;
+        if let (Some(driver), None) = (&inner.deterministic, current::worker())
             && !std::thread::panicking()
-            && inner.living() > 0
         {
-            inner.run_steps(random);
+            if !is_empty() {
+                inner.run_steps(driver, time, is_empty);
+            }
+            return is_empty();
         }
         let (end, mut at_end) = stream::<()>(1);
         let mut waiters = lock(&self.core.waiters);
-        // Acquire: the effects of all tasks are visible.
-        if self.core.living.load(Ordering::Acquire) == 0 {
+        if is_empty() {
             return true;
         }
         // Earlier waiters whose time was over.
@@ -184,7 +201,7 @@ impl Scope {
             Some(time) => drop(at_end.read_timeout(time)),
             None => drop(at_end.read()),
         }
-        self.core.living.load(Ordering::Acquire) == 0
+        is_empty()
     }
 
     /// Cancels the tasks of this scope, now and in future: each task is unwound where it waits, or

@@ -17,12 +17,13 @@
 //! makes the push visible.
 
 use crate::current::{self, Awaits, TimeLimit};
-use crate::error::TryReadError;
+use crate::error::{TryReadError, assert_not_forked};
 use crate::inbox::Inbox;
 use crate::retired;
 use crate::stream::{AnyStream, Core, Membership, Reader};
 use crate::waiter::{self, ARMED, EMPTY, Token, Word};
 use corebeat_sync::atomic::Ordering;
+use corebeat_sync::fork::Process;
 use corebeat_sync::{Mutex, lock, thread};
 use slab::Slab;
 use std::collections::VecDeque;
@@ -122,6 +123,9 @@ pub enum Event<T> {
 /// ```
 pub struct StreamSet<T: Send + 'static> {
     core: Arc<SetCore>,
+    /// The process that created the set. In a child of fork, the writers that would announce armed
+    /// streams do not exist.
+    process: Process,
     members: Slab<Member<T>>,
     /// Streams that may be readable, in the order of their reads.
     queue: VecDeque<usize>,
@@ -140,7 +144,13 @@ impl<T: Send + 'static> StreamSet<T> {
     pub fn new() -> Self {
         let core =
             SetCore { ready: Inbox::new(), word: Word::new(EMPTY), members: Mutex::default() };
-        StreamSet { core: Arc::new(core), members: Slab::new(), queue: VecDeque::new(), home: 0 }
+        StreamSet {
+            core: Arc::new(core),
+            process: Process::current(),
+            members: Slab::new(),
+            queue: VecDeque::new(),
+            home: 0,
+        }
     }
 
     /// Adds a stream.
@@ -272,6 +282,10 @@ impl<T: Send + 'static> StreamSet<T> {
 
     /// Waits for the next event of any stream and returns it; `None` if the set is empty, or if the
     /// caller must not wait because it is unwinding.
+    ///
+    /// # Panics
+    ///
+    /// If the call would wait in a child of fork that inherited the set.
     pub fn read(&mut self) -> Option<(Key, Event<T>)> {
         loop {
             if let Some(event) = self.try_read() {
@@ -280,6 +294,7 @@ impl<T: Send + 'static> StreamSet<T> {
             if self.is_empty() || !current::may_block() {
                 return None;
             }
+            assert_not_forked(self.process);
             let token = waiter::blocking_token();
             if self.leave(token) {
                 current::block_on_set(&self.core, token);
@@ -289,12 +304,17 @@ impl<T: Send + 'static> StreamSet<T> {
 
     /// Waits as [`StreamSet::read`] does, at most for `time`. Returns `None` also if there was no
     /// event in time.
+    ///
+    /// # Panics
+    ///
+    /// As [`StreamSet::read`].
     pub fn read_timeout(&mut self, time: Duration) -> Option<(Key, Event<T>)> {
         let _limit = TimeLimit::begin(time);
         self.read()
     }
 
-    /// Reads the next event in an async task, which holds no stack while it waits.
+    /// Reads the next event in an async task, which holds no stack while it waits. The future panics
+    /// where [`StreamSet::read`] does.
     pub fn read_async(&mut self) -> ReadAnyAsync<'_, T> {
         ReadAnyAsync { set: self, token: EMPTY }
     }
@@ -359,6 +379,7 @@ impl<T: Send + 'static> Future for ReadAnyAsync<'_, T> {
             if this.set.is_empty() {
                 return Poll::Ready(None);
             }
+            assert_not_forked(this.set.process);
             // Withdrawing an older token deletes its note, so it precedes the new note.
             if this.token != EMPTY {
                 waiter::withdraw(&this.set.core.word, this.token);

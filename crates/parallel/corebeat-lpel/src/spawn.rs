@@ -35,6 +35,7 @@ pub struct Task<'a> {
     blocking: bool,
     marked: bool,
     scope: Option<Arc<ScopeCore>>,
+    unscoped: bool,
 }
 
 impl Task<'_> {
@@ -87,6 +88,14 @@ impl Task<'_> {
     /// the scope of its spawner, if there is one.
     pub fn scope(mut self, scope: &Scope) -> Self {
         self.scope = Some(scope.core.clone());
+        self.unscoped = false;
+        self
+    }
+
+    /// Makes the task belong to no scope, such as a task that serves callers of many scopes.
+    pub fn unscoped(mut self) -> Self {
+        self.scope = None;
+        self.unscoped = true;
         self
     }
 
@@ -225,6 +234,9 @@ impl Inner {
 
     /// Returns the scope of a new task.
     pub(crate) fn scope_of(&self, task: &Task<'_>) -> Option<Arc<ScopeCore>> {
+        if task.unscoped {
+            return None;
+        }
         task.scope.clone().or_else(current::scope).filter(|scope| scope.is_of(self))
     }
 

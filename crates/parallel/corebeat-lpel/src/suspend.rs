@@ -1,6 +1,7 @@
 //! Suspension of tasks for events of other crates ([`corebeat_sync::wait`]).
 
 use crate::current;
+use crate::error::TryReadError;
 use crate::stream::{Reader, Writer, stream};
 use corebeat_sync::wait::Suspend;
 use corebeat_sync::{Mutex, lock};
@@ -30,10 +31,10 @@ impl Suspend for Suspension {
         self.event.clone().into()
     }
 
-    fn suspend(&mut self, time: Option<Duration>) {
+    fn suspend(&mut self, time: Option<Duration>) -> bool {
         match time {
-            Some(time) => drop(self.end.read_timeout(time)),
-            None => drop(self.end.read()),
+            Some(time) => self.end.read_timeout(time) == Err(TryReadError::Closed),
+            None => self.end.read().is_none(),
         }
     }
 }

@@ -3,8 +3,11 @@
 #![cfg(not(miri))]
 
 use corebeat_lpel::*;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 /// Time after which a child counts as hanging, and is killed.
@@ -109,6 +112,30 @@ fn inherited_stream_does_not_wait_in_the_child() {
     assert_eq!(echoed.read(), Some(7));
     drop((items, echoed));
     assert!(echo.join().unwrap().is_ok());
+}
+
+#[test]
+fn inherited_set_does_not_wait_in_the_child() {
+    let _alone = alone();
+    let (mut to, first) = stream::<u8>(4);
+    let (_open, second) = stream::<u8>(4);
+    let mut set = StreamSet::new();
+    set.add(first);
+    set.add(second);
+    to.write(1).unwrap();
+    assert!(matches!(set.read(), Some((_, Event::Item(1)))));
+    // Arms both streams.
+    assert!(set.read_timeout(Duration::ZERO).is_none());
+    let code = in_child(|| {
+        names_the_fork(|| set.read())
+            && names_the_fork(|| {
+                let mut context = Context::from_waker(Waker::noop());
+                pin!(set.read_async()).poll(&mut context)
+            })
+    });
+    assert_eq!(code, 0);
+    to.write(2).unwrap();
+    assert!(matches!(set.read(), Some((_, Event::Item(2)))));
 }
 
 #[test]

@@ -186,3 +186,65 @@ fn scope_outside_a_task_needs_a_runtime() {
     assert!(matches!(network.spawn(|| ()).join(), Err(Failure::Cancelled)));
     assert!(network.wait());
 }
+
+#[test]
+fn wait_on_a_deterministic_runtime_ends_with_its_scope_or_its_time() {
+    let rt = Runtime::builder().deterministic(1).build().unwrap();
+    let (open, mut reader) = stream::<u8>(1);
+    // This task waits for the calling thread.
+    let own = rt.scope();
+    let waits = own.spawn(move || reader.read());
+    assert!(rt.scope().wait());
+    assert_eq!(rt.scope().run(|| 1).unwrap(), 1);
+    assert!(!own.wait_timeout(Duration::ZERO));
+    // Virtual time, also while no task can run.
+    assert!(!own.wait_timeout(Duration::from_secs(1_000_000)));
+    let sleeper = rt.scope();
+    sleeper.spawn(|| sleep(Duration::from_secs(2)));
+    assert!(!sleeper.wait_timeout(Duration::from_secs(1)));
+    assert!(sleeper.wait_timeout(Duration::from_secs(2)));
+    drop(open);
+    assert!(own.wait());
+    assert_eq!(waits.join().unwrap(), None);
+}
+
+#[test]
+fn unfinished_tasks_of_a_deterministic_runtime_stay_on_their_thread() {
+    let rt = Runtime::builder().deterministic(1).build().unwrap();
+    let (open, mut reader) = stream::<u8>(1);
+    let own = rt.scope();
+    let waits = own.spawn(move || reader.read());
+    assert!(!own.wait_timeout(Duration::from_secs(1)));
+    std::thread::scope(|scope| {
+        let why = scope.spawn(|| own.wait()).join().unwrap_err();
+        let why = why.downcast_ref::<&str>().unwrap();
+        assert!(why.contains("execute the runtime on that thread only"), "{why}");
+        assert!(scope.spawn(|| rt.scope().wait()).join().unwrap());
+    });
+    drop(open);
+    assert!(own.wait());
+    assert_eq!(waits.join().unwrap(), None);
+    // No task is left, so any thread may use the runtime.
+    std::thread::spawn(move || assert_eq!(rt.run(|| 1).unwrap(), 1)).join().unwrap();
+
+    let rt = Runtime::builder().deterministic(1).build().unwrap();
+    let (_open, mut reader) = stream::<u8>(1);
+    let own = rt.scope();
+    let ends = DropCount(Arc::default());
+    let ended = ends.0.clone();
+    own.spawn(move || {
+        let _ends = ends;
+        reader.read();
+    });
+    assert!(!own.wait_timeout(Duration::from_secs(1)));
+    std::thread::spawn(move || drop(rt)).join().unwrap();
+    assert_eq!(ended.load(Ordering::Relaxed), 0);
+}
+
+struct DropCount(Arc<AtomicUsize>);
+
+impl Drop for DropCount {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}

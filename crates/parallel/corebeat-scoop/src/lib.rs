@@ -131,7 +131,8 @@
 //! than they are collected waits 20 µs for each; the creation of objects is not throttled. Queues
 //! are unbounded: a client that logs calls faster than the processor runs them must wait for a
 //! query at intervals. The drop of a system waits forever for a call that never returns, and does
-//! not wait for calls that own the last `System` or client themselves. Objects are not moved. The
+//! not wait for calls that own the last `System` or client themselves, nor for tasks that calls
+//! spawn, nor in a destructor of `thread_local!` data. Objects are not moved. The
 //! deadlock detection of [`Runtime::run`](corebeat_lpel::Runtime::run) does not include
 //! reservations of threads that are not tasks. If tasks wait for such a thread, make the thread a
 //! blocking task.
@@ -139,6 +140,7 @@
 #[cfg(test)]
 extern crate self as corebeat_scoop;
 
+mod activity;
 mod client;
 mod collector;
 mod error;

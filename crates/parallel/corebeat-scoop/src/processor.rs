@@ -1,5 +1,6 @@
 //! A processor: its region, its queue, and the task that it has while it has calls to run.
 
+use crate::activity::Running;
 use crate::client::Client;
 use crate::error::{Cause, Error, Name};
 use crate::fault::is_any_planted;
@@ -157,36 +158,47 @@ pub(crate) fn finalises() -> bool {
     FINALISES.with(Cell::get)
 }
 
+/// Returns whether the caller may wait for other calls and collections. Neither a call nor a
+/// finaliser may, because its own end would be a condition; nor may a destructor of `thread_local!`
+/// data, which cannot be suspended.
+pub(crate) fn may_wait() -> bool {
+    TASK.try_with(|task| task.get().is_none()) == Some(true)
+        && FINALISES.try_with(Cell::get) == Some(false)
+}
+
 /// The body of a processor's task. If the task never starts, the processor fails.
 pub(crate) struct Activation {
     pub(crate) inner: Arc<Inner>,
     pub(crate) processor: Arc<Processor>,
     /// Whether the task owns the turn already, as the first task of its processor.
     pub(crate) is_first: bool,
-    is_over: bool,
+    is_over: Cell<bool>,
+    /// The last field: dropped after the last use of the system.
+    _running: Running,
 }
 
 impl Activation {
     pub(crate) fn new(inner: Arc<Inner>, processor: Arc<Processor>, is_first: bool) -> Self {
-        Activation { inner, processor, is_first, is_over: false }
+        let _running = inner.activity.begin();
+        Activation { inner, processor, is_first, is_over: Cell::new(false), _running }
     }
 
     /// Runs calls until the queue is empty.
-    pub(crate) fn run(mut self) {
-        let (inner, processor) = (self.inner.clone(), self.processor.clone());
+    pub(crate) fn run(self) {
+        let Activation { inner, processor, .. } = &self;
         begin_task(inner.id, processor.name());
         if !self.is_first {
-            inner.take_turn(&processor);
+            inner.take_turn(processor);
         }
         let client = Client::new(Access::of_call(inner.clone()), processor.name());
         // SAFETY: this task owns the turn, and releases it after the last use.
         let region = unsafe { processor.turn.value() };
-        let mut here = Here::new(&client, region, &processor);
+        let mut here = Here::new(&client, region, processor);
         let mut end = None;
         let mut waiter = None;
         loop {
             if processor.turn.take_work() {
-                inner.do_work(&processor, here.region());
+                inner.do_work(processor, here.region());
             }
             let (call, woken) = lock(&processor.queue).next();
             drop((woken, waiter));
@@ -203,11 +215,11 @@ impl Activation {
                 break;
             }
         }
-        self.is_over = true;
+        self.is_over.set(true);
         while !processor.turn.release() {
             if processor.turn.take_work() {
                 // SAFETY: this task still owns the turn.
-                inner.do_work(&processor, unsafe { processor.turn.value() });
+                inner.do_work(processor, unsafe { processor.turn.value() });
             }
         }
         if let Some(payload) = end {
@@ -218,7 +230,7 @@ impl Activation {
 
 impl Drop for Activation {
     fn drop(&mut self) {
-        if !self.is_over {
+        if !self.is_over.get() {
             let why = "its runtime has ended, or had no memory for a task";
             self.processor.fail(Cause::message_only(why));
             while self.is_first && !self.processor.turn.release() {

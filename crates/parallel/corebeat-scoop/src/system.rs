@@ -1,16 +1,17 @@
 //! Systems of processors, and the creation of processors and tasks.
 
+use crate::activity::Activity;
 use crate::client::Client;
 use crate::collector::{Collected, Collector};
 use crate::error::{Error, FORKED, Name};
 use crate::fault::{Fault, is_planted};
 use crate::handle::{At, Export, Separate};
-use crate::processor::{Activation, Processor, begin_task, finalises, task};
+use crate::processor::{Activation, Processor, begin_task, may_wait, task};
 use crate::queue::{Call, Queue};
 use crate::region::{Here, Region};
 use crate::trace::Trace;
 use crate::wait::Waits;
-use corebeat_lpel::{Runtime, Scope, stream};
+use corebeat_lpel::{Runtime, stream};
 use corebeat_sync::atomic::{AtomicU64, Ordering};
 use corebeat_sync::fork::Process;
 use corebeat_sync::{Mutex, MutexGuard, lock};
@@ -27,10 +28,9 @@ pub(crate) struct Inner {
     pub(crate) id: u64,
     /// The process that has the threads of the runtime.
     process: Process,
-    /// All tasks of the system. They keep the runtime alive.
-    scope: Scope,
-    #[expect(dead_code, reason = "its drop ends the runtime")]
     runtime: Arc<Runtime>,
+    /// The tasks of the processors and of the collector.
+    pub(crate) activity: corebeat_sync::Arc<Activity>,
     table: RwLock<Table>,
     next_id: AtomicU64,
     pub(crate) waits: Mutex<Waits>,
@@ -83,8 +83,8 @@ impl Drop for Users {
         if !self.0.process.is_current() {
             // Locks of this system may be held by threads that do not exist here.
             std::mem::forget(self.0.clone());
-        } else if self.0.may_wait() {
-            self.0.scope.wait();
+        } else if may_wait() {
+            self.0.wait();
         }
     }
 }
@@ -129,10 +129,18 @@ impl Deref for Access {
 }
 
 impl Inner {
-    /// Returns whether the caller may wait for other calls and collections: neither a call nor a
-    /// finaliser may, because its own end would be a condition.
-    fn may_wait(&self) -> bool {
-        task().is_none() && !finalises()
+    /// Waits until no task of the system is left, unless the caller is unwinding.
+    fn wait(&self) {
+        if std::thread::panicking() {
+            return;
+        }
+        if let Some(mut end) = self.activity.end() {
+            // A task waits for the end: if the caller is a thread outside, its wait for the task
+            // executes the tasks of a deterministic runtime.
+            let scope = self.runtime.scope();
+            scope.spawn(move || end.read());
+            scope.wait();
+        }
     }
 
     pub(crate) fn table(&self) -> RwLockReadGuard<'_, Table> {
@@ -231,13 +239,17 @@ impl Inner {
         }
         let activation = Activation::new(self.clone(), processor.clone(), is_first);
         // Without memory for a task, the activation is dropped, and the processor fails.
-        drop(self.scope.task().name(processor.of).spawn(move || activation.run()));
+        let task = self.runtime.task().unscoped().name(processor.of);
+        drop(task.spawn(move || activation.run()));
     }
 
     /// Starts a task for the collector.
     pub(crate) fn start_collector(self: &Arc<Self>) {
-        let inner = self.clone();
-        let spawned = self.scope.task().name("scoop collector").spawn(move || {
+        let (inner, running) = (self.clone(), self.activity.begin());
+        let task = self.runtime.task().unscoped().name("scoop collector");
+        let spawned = task.spawn(move || {
+            // Ends after the last use of the system.
+            let _running = running;
             // No client has this name: finalisers use their own clients.
             begin_task(0, Name { id: 0, of: None });
             inner.collect();
@@ -268,8 +280,10 @@ impl Inner {
 /// The drop of the last `System`, client or reservation waits until all logged calls have run, and
 /// the calls that these have logged, as scoped threads are waited for. A command whose logging has
 /// returned is executed therefore, unless its processor fails. Then the objects are dropped. The
-/// drop does not wait inside a call, in a finaliser, or while the caller unwinds: then the calls
-/// run later, if the process continues. Call [`System::wait`] to wait earlier.
+/// drop does not wait inside a call, in a finaliser, in a destructor of `thread_local!` data at the
+/// end of a thread, or while the caller unwinds: then the calls run later, if the process
+/// continues. Call [`System::wait`] to wait earlier. Neither waits for tasks that calls spawn; a
+/// call that waits for such a task must not leave the last `System` to it.
 ///
 /// In a child of fork, an inherited system has no threads: functions that return a `Result` fail
 /// with [`Error::Forked`], other functions panic, and a drop leaks the system.
@@ -318,8 +332,8 @@ impl System {
             // Relaxed: the number must only be unique.
             id: IDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             process: Process::current(),
-            scope: runtime.scope(),
             runtime,
+            activity: corebeat_sync::Arc::default(),
             table: RwLock::default(),
             next_id: AtomicU64::new(1),
             waits: Mutex::default(),
@@ -347,16 +361,17 @@ impl System {
     ///
     /// # Panics
     ///
-    /// Inside a call, because the call would wait for its end; in a finaliser; and in a child of
-    /// fork that inherited the system.
+    /// Inside a call, because the call would wait for its end; in a finaliser; in a destructor of
+    /// `thread_local!` data at the end of a thread; and in a child of fork that inherited the
+    /// system.
     pub fn wait(&self) {
         self.inner.assert_process();
         assert!(
-            self.inner.may_wait(),
-            "a call or a finaliser cannot wait for all calls, which include its own: wait in a \
-             client outside of calls"
+            may_wait(),
+            "a call, a finaliser or a destructor of `thread_local!` data cannot wait for all \
+             calls: wait in a client outside of calls, before the thread ends"
         );
-        self.inner.scope.wait();
+        self.inner.wait();
     }
 
     /// Collects all objects and processors that are dead now, and waits for the end of the
@@ -384,7 +399,7 @@ impl System {
     fn collect_with(&self, objects_only: bool) -> Collected {
         self.inner.assert_process();
         assert!(
-            self.inner.may_wait(),
+            may_wait(),
             "a call or a finaliser cannot wait for a collection, which waits for its end: collect \
              from a client outside of calls"
         );

@@ -1,9 +1,12 @@
 //! Small cases of all functions: small enough for Miri, which is a thousand times slower.
 
-use corebeat_lpel::Runtime;
+use corebeat_lpel::{Runtime, sleep, spawn, stream};
 use corebeat_scoop::*;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 fn system(workers: usize) -> System {
@@ -306,6 +309,29 @@ fn wait_for_a_condition_ends_at_its_time_limit() {
 }
 
 #[test]
+fn wait_for_a_condition_ends_at_its_time_limit_in_virtual_time() {
+    let runtime = Arc::new(Runtime::builder().deterministic(1).build().unwrap());
+    let system = System::new(runtime.clone());
+    let day = Duration::from_secs(24 * 3_600);
+    let ended = runtime.run(move || {
+        let day_is_over = Arc::new(AtomicBool::new(false));
+        let own = day_is_over.clone();
+        let sleeper = spawn(move || {
+            sleep(2 * day);
+            own.store(true, Ordering::SeqCst);
+        });
+        let client = system.client();
+        let object = client.create(|_| 0u32);
+        let limit = |reserved: &Reservation<u32>| reserved.query(|here, n| here[n] == 1);
+        let ended = client.reserve_when_timeout(&object, day, limit).map(drop);
+        let in_time = !day_is_over.load(Ordering::SeqCst);
+        sleeper.join().unwrap();
+        (ended, in_time)
+    });
+    assert_eq!(ended.unwrap(), (Err(Error::TimedOut), true));
+}
+
+#[test]
 fn cycle_of_queries_is_reported_with_its_members() {
     let system = system(2);
     let client = system.client();
@@ -535,6 +561,103 @@ fn drop_of_a_system_executes_the_calls_of_a_deterministic_runtime() {
     });
     drop((client, system));
     assert_eq!(ran.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn drop_of_a_system_does_not_wait_for_tasks_that_calls_spawn() {
+    let runtimes = [Runtime::builder().workers(2), Runtime::builder().deterministic(1)];
+    for runtime in runtimes.map(|builder| Arc::new(builder.build().unwrap())) {
+        let system = System::new(runtime.clone());
+        let client = system.client();
+        let (writer, mut reader) = stream::<u8>(1);
+        client.create(|_| 1u32).command(&client, move |_, _| {
+            spawn(move || reader.read());
+        });
+        system.wait();
+        drop((client, system));
+        drop(writer);
+        runtime.scope().wait();
+    }
+}
+
+#[test]
+fn task_that_a_call_spawned_drops_the_last_system() {
+    let runtimes = [Runtime::builder().workers(2), Runtime::builder().workers(1)];
+    for runtime in runtimes.map(|builder| Arc::new(builder.build().unwrap())) {
+        let system = System::new(runtime.clone());
+        let client = system.client();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let (go, mut gone) = stream::<u8>(1);
+        let (own, count) = (system.clone(), ran.clone());
+        let object = client.create(|_| 1u32);
+        let spawned = object.query(&client, move |_, _| {
+            spawn(move || {
+                gone.read();
+                let client = own.client();
+                for _ in 0..100 {
+                    let count = count.clone();
+                    client.create(|_| 1u32).command(&client, move |_, _| {
+                        count.fetch_add(1, Ordering::SeqCst);
+                    });
+                }
+                drop((client, own));
+                // The task is suspended meanwhile, also on the only worker.
+                count.load(Ordering::SeqCst)
+            })
+        });
+        drop((client, system, object));
+        drop(go);
+        assert_eq!(spawned.unwrap().join().unwrap(), 100);
+    }
+}
+
+#[test]
+fn calls_belong_to_no_scope_of_their_callers() {
+    let runtime = Arc::new(Runtime::builder().workers(1).build().unwrap());
+    let system = System::new(runtime.clone());
+    let object = system.client().create(|_| 0u32);
+    let (own, target) = (system.clone(), object.clone());
+    let scope = runtime.scope();
+    let cancelled = scope.clone();
+    scope.spawn(move || {
+        target.command(&own.client(), |here, n| here[n] += 1);
+        cancelled.cancel();
+    });
+    scope.wait();
+    assert_eq!(object.query(&system.client(), |here, n| here[n]), Ok(1));
+}
+
+#[test]
+fn drop_in_a_destructor_of_thread_local_data_does_not_wait() {
+    struct Held(Option<Client>, Sender<bool>);
+    impl Drop for Held {
+        fn drop(&mut self) {
+            // The destructor of a thread must not panic: the process would abort.
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(self.0.take())));
+            let _ = self.1.send(dropped.is_ok());
+        }
+    }
+    thread_local! {
+        static FIRST: RefCell<Option<Held>> = const { RefCell::new(None) };
+        static LAST: RefCell<Option<Held>> = const { RefCell::new(None) };
+    }
+    let runtime = Arc::new(Runtime::builder().workers(1).build().unwrap());
+    let (to, dropped) = channel();
+    let own = runtime.clone();
+    let thread = std::thread::spawn(move || {
+        // One of the two is dropped after the data of LPEL for this thread.
+        FIRST.with(|_| ());
+        let held = || {
+            let client = System::new(own.clone()).client();
+            client.create(|_| 1u32).query(&client, |_, _| ()).unwrap();
+            Some(Held(Some(client), to.clone()))
+        };
+        let (first, last) = (held(), held());
+        FIRST.set(first);
+        LAST.set(last);
+    });
+    thread.join().unwrap();
+    assert_eq!(dropped.iter().collect::<Vec<_>>(), [true, true]);
 }
 
 #[test]

@@ -201,7 +201,8 @@ pub fn atomically<'env, R>(f: impl for<'t> FnMut(&mut Tx<'t, 'env>) -> Result<R,
 /// assert_eq!(take(), Err(TimedOut));
 /// ```
 ///
-/// The time limit does not interrupt the closure, nor the repetition of attempts that fail.
+/// The time limit does not interrupt the closure, nor the repetition of attempts that fail. On a
+/// deterministic runtime of LPEL, the limit is that of each wait, in virtual time.
 ///
 /// # Errors
 ///

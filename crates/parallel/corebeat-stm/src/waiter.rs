@@ -61,13 +61,18 @@ impl Waiting {
     }
 
     /// Sleeps until another thread wakes this one and removes it from the list. Returns `false` if
-    /// the deadline came first.
+    /// the deadline came first. A task measures the time that is left by the clock of its runtime,
+    /// which may be virtual.
     pub(crate) fn sleep(mut self, deadline: Option<Instant>) -> bool {
         while !self.is_woken() {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             match (&mut self.task, left) {
                 (_, Some(Duration::ZERO)) => return false,
-                (Some(task), left) => task.suspend(left),
+                (Some(task), left) => {
+                    if !task.suspend(left) {
+                        return self.is_woken();
+                    }
+                }
                 (None, Some(left)) => thread::park_timeout(left),
                 (None, None) => thread::park(),
             }
@@ -158,6 +163,7 @@ pub(crate) fn wake(bits: impl FnOnce() -> u64) {
 mod tests {
     use super::*;
     use crate::{TCell, TimedOut, atomically, atomically_timeout};
+    use corebeat_lpel::{Failure, Runtime, spawn, yield_now};
     use std::panic::catch_unwind;
 
     /// Returns whether this thread is in the list.
@@ -168,6 +174,36 @@ mod tests {
             Sleeper::Task(_) => false,
         };
         lock(&GLOBAL.waiters.list).iter().any(is_own)
+    }
+
+    /// Returns whether a task is in the list. Only one of these tests has tasks.
+    fn is_task_listed() -> bool {
+        let is_task = |waiter: &Waiter| matches!(waiter.signal.sleeper, Sleeper::Task(_));
+        lock(&GLOBAL.waiters.list).iter().any(is_task)
+    }
+
+    #[test]
+    fn aborted_and_late_tasks_leave_no_waiter() {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let listed = runtime.run(|| {
+            let never: &'static TCell<u64> = Box::leak(Box::new(TCell::new(0)));
+            let wait = |time| {
+                atomically_timeout(time, |tx| {
+                    tx.read(never)?;
+                    tx.retry::<()>()
+                })
+            };
+            assert_eq!(wait(Duration::from_millis(1)), Err(TimedOut));
+            let after_limit = is_task_listed();
+            let waits = spawn(move || wait(Duration::MAX));
+            while !is_task_listed() {
+                yield_now();
+            }
+            waits.abort();
+            assert!(matches!(waits.join(), Err(Failure::Aborted)));
+            (after_limit, is_task_listed())
+        });
+        assert_eq!(listed.unwrap(), (false, false));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Tasks of LPEL that run transactions.
 
-use corebeat_lpel::{Failure, Runtime, Task, spawn, stream, yield_now};
+use corebeat_lpel::{Failure, Runtime, Task, sleep, spawn, stream, yield_now};
 use corebeat_stm::{TCell, TimedOut, atomically, atomically_timeout};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 #[test]
@@ -36,7 +37,7 @@ fn task_that_waits_in_a_transaction_fails_alone() {
 
 /// Runs `f` on a thread of its own. Fails if `f` hangs.
 fn ends<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
-    let (to, result) = std::sync::mpsc::channel();
+    let (to, result) = channel();
     std::thread::spawn(move || to.send(f()));
     result.recv_timeout(Duration::from_secs(60)).expect("the tasks hang, or have panicked")
 }
@@ -80,27 +81,58 @@ fn task_that_retries_is_woken_by_a_thread_and_is_no_deadlock() {
     let value = ends(|| {
         let runtime = Runtime::builder().workers(1).build().unwrap();
         let go = cell(0);
-        let (to, begun) = std::sync::mpsc::channel();
+        let (to, begun) = channel();
         let writer = std::thread::spawn(move || {
-            begun.recv().unwrap();
+            (0..2).for_each(|_| begun.recv().unwrap());
             atomically(|tx| tx.write(go, 7));
         });
         let value = runtime.run(move || {
-            let wait = || {
-                atomically(|tx| match tx.read(go)? {
-                    0 => tx.retry(),
-                    value => Ok(value),
-                })
+            let wait = move |to: Sender<()>| {
+                // The writer commits after both tasks have read the old value.
+                let mut to = Some(to);
+                move || {
+                    atomically(|tx| match tx.read(go)? {
+                        0 => {
+                            to.take().into_iter().for_each(|to| to.send(()).unwrap());
+                            tx.retry()
+                        }
+                        value => Ok(value),
+                    })
+                }
             };
-            let task = spawn(wait);
-            let blocking = Task::new().blocking().spawn(wait).unwrap();
-            to.send(()).unwrap();
+            let task = spawn(wait(to.clone()));
+            let blocking = Task::new().blocking().spawn(wait(to)).unwrap();
             (task.join().unwrap(), blocking.join().unwrap())
         });
         writer.join().unwrap();
         value.unwrap()
     });
     assert_eq!(value, (7, 7));
+}
+
+#[test]
+fn retry_ends_at_its_time_limit_in_virtual_time() {
+    let day = Duration::from_secs(24 * 3_600);
+    let ended = ends(move || {
+        let runtime = Runtime::builder().deterministic(1).build().unwrap();
+        let ran = runtime.run(move || {
+            let day_is_over = cell(0);
+            let sleeper = spawn(move || {
+                sleep(2 * day);
+                atomically(|tx| tx.write(day_is_over, 1));
+            });
+            let never = cell(0);
+            let timed = atomically_timeout(day, |tx| {
+                tx.read(never)?;
+                tx.retry::<()>()
+            });
+            let in_time = atomically(|tx| tx.read(day_is_over)) == 0;
+            sleeper.join().unwrap();
+            (timed, in_time)
+        });
+        ran.unwrap()
+    });
+    assert_eq!(ended, (Err(TimedOut), true));
 }
 
 #[test]
@@ -125,7 +157,7 @@ fn retry_of_a_task_ends_at_its_time_limit_or_when_the_task_is_aborted() {
             begun.read();
             waits.abort();
             assert!(matches!(waits.join(), Err(Failure::Aborted)));
-            // The worker is in no transaction, and no waiter is left.
+            // The worker is in no transaction.
             atomically(|tx| tx.update(never, |n| n + 1));
             atomically(|tx| tx.read(never))
         });
