@@ -538,18 +538,10 @@ fn child_of_fork_logs_nothing() {
     // Both kinds get their numbers before the fork.
     log.emit(&Left);
     log.emit(&Entered { function: 0 });
-    // SAFETY: the child only stores events, which takes no lock and allocates nothing, and exits.
-    match unsafe { libc::fork() } {
-        0 => {
-            (0..100_000).for_each(|function| log.emit(&Entered { function }));
-            // SAFETY: `_exit` does not return.
-            unsafe { libc::_exit(0) }
-        }
-        child => {
-            // SAFETY: the process is a child of this one.
-            assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
-        }
-    }
+    assert!(in_child(|| {
+        (0..100_000).for_each(|function| log.emit(&Entered { function }));
+        true
+    }));
     drop(log);
     trace.finish().unwrap();
     let (seen, ending) = read(&path);
