@@ -60,8 +60,8 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Arguments: the CPU of the program, the depth, the calls of a lap, the number of laps, and the pause
- * after each lap in microseconds. */
+/* Arguments: the CPU of the program, the depth, the calls of a lap, the number of laps, and the
+ * pause after each lap in microseconds. */
 int main(int argc, char **argv)
 {
 	if (argc != 6)

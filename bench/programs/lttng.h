@@ -1,4 +1,5 @@
-/* The tracepoints of lttng.c at the begin and the end of a call. Their names identify the function. */
+/* The tracepoints of lttng.c at the begin and the end of a call. Their names identify the
+ * function. */
 #undef LTTNG_UST_TRACEPOINT_PROVIDER
 #define LTTNG_UST_TRACEPOINT_PROVIDER bench
 #undef LTTNG_UST_TRACEPOINT_INCLUDE

@@ -182,7 +182,8 @@ static void kmeans(size_t times)
 	free(points);
 }
 
-/* vacation: customers book the cheapest of some seats, rooms and cars, and cancel their bookings. */
+/* vacation: customers book the cheapest of some seats, rooms and cars, and cancel their
+ * bookings. */
 
 enum { OFFERS = 64, CUSTOMERS = 128, VISITS = 6000, LOOKS = 8 };
 struct booking {
@@ -267,8 +268,8 @@ static void vacation(size_t times)
 			die("the bookings do not match the available offers");
 }
 
-/* intruder: packets of many flows arrive in any order. The last packet of a flow causes the assembly
- * and inspection of the flow. */
+/* intruder: packets of many flows arrive in any order. The last packet of a flow causes the
+ * assembly and inspection of the flow. */
 
 enum { FLOWS = 800, PARTS_MAX = 8, BUCKETS = 64, BYTES = 32 };
 static const char attack[] = "attack";

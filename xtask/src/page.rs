@@ -20,7 +20,7 @@ pub(crate) fn comments(text: &str) -> impl Iterator<Item = Option<&str>> {
 
 fn comment(line: &str) -> Option<&str> {
     let text = line.trim_start();
-    let comment = text.strip_prefix("//").or_else(|| text.strip_prefix("* "))?;
+    let comment = ["//", "/* ", "* "].iter().find_map(|begin| text.strip_prefix(begin))?;
     Some(comment.trim_start_matches(['/', '!']))
 }
 

@@ -102,7 +102,8 @@ fn check_text(name: &str, text: &str) -> Vec<String> {
     let mut continues = false;
     for (number, (line, prose)) in (1..).zip(text.lines().zip(lines)) {
         let mut complain = |what: String| complaints.push(format!("{name}:{number}: {what}"));
-        if line.chars().count() > WIDTH_MAX && !may_be_long(line, prose.is_some()) {
+        let is_prose = prose.is_some() || name.ends_with(".h");
+        if line.chars().count() > WIDTH_MAX && !may_be_long(line, is_prose) {
             complain(format!("the line is longer than {WIDTH_MAX} columns"));
         }
         let plain = without_code(prose.unwrap_or_default());
@@ -120,11 +121,12 @@ fn check_text(name: &str, text: &str) -> Vec<String> {
     complaints
 }
 
-/// Code and output, of which the formatter checks the width; and of pages tables, addresses, images,
-/// and lines that consist of one code span.
+/// Code and output, except in headers of C (the formatter checks the width of Rust, and nothing
+/// that of C programs); and of pages tables, addresses, images, and lines that consist of one code
+/// span.
 fn may_be_long(line: &str, is_prose: bool) -> bool {
     let text = line.trim_start();
-    if text.starts_with("//") || text.starts_with("* ") {
+    if ["//", "/*", "* "].iter().any(|begin| text.starts_with(begin)) {
         return text.contains("://");
     }
     let is_span = text.starts_with('`') && !without_code(text).contains(char::is_alphabetic);
@@ -180,6 +182,8 @@ mod tests {
         for line in [format!("// {wide}"), format!("/// | a | {wide} |\n"), format!(" * {wide}")] {
             assert_eq!(check_text("a.rs", &line).len(), 1, "{line}");
         }
+        assert_eq!(check_text("a.c", &format!("/* {wide} */\nint {wide};")).len(), 1);
+        assert_eq!(check_text("a.h", &format!("/* {wide} */\nint {wide};")).len(), 2);
         assert_eq!(check_text("a.rs", &format!("// ```\n// {wide}\n// ```")).len(), 1);
         for line in [format!("let a = {wide};"), format!("// https://{wide}")] {
             assert_eq!(check_text("a.rs", &line), Vec::<String>::new());

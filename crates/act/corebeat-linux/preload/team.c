@@ -51,7 +51,7 @@
 
 typedef void region_fn(void *);
 
-/* ---- The real runtime --------------------------------------------------------------------------------------------- */
+/* ---- The real runtime ------------------------------------------------------------------------ */
 
 #define FUNCTIONS(F)                                                                                                   \
     F(GOMP_parallel) F(GOMP_parallel_reductions) F(GOMP_parallel_sections)                                             \
@@ -339,7 +339,7 @@ static void *need(struct runtime *rt, int nr) {
 
 #define MUST(rt, name) ((__typeof__(&name))need((rt), NR_##name))
 
-/* ---- The channel -------------------------------------------------------------------------------------------------- */
+/* ---- The channel ----------------------------------------------------------------------------- */
 
 static struct channel *channel; /* NULL until opened */
 
@@ -494,7 +494,7 @@ static struct entry *entry_of(struct slot *slot, uint64_t region, uint32_t size)
     return &slot->rest;
 }
 
-/* ---- A region ----------------------------------------------------------------------------------------------------- */
+/* ---- A region -------------------------------------------------------------------------------- */
 
 struct span {
     struct slot *slot; /* NULL: the region is not counted */
@@ -560,7 +560,7 @@ static void leave(struct span *span) {
     span->slot = NULL;
 }
 
-/* ---- libgomp ------------------------------------------------------------------------------------------------------ */
+/* ---- libgomp --------------------------------------------------------------------------------- */
 
 #define COMMA ,
 #define REGION(name, more_parameters, more_arguments)                                                                  \
@@ -638,7 +638,7 @@ EXPORT void GOMP_parallel_end(void) {
         leave(&open_span);
 }
 
-/* ---- libomp ------------------------------------------------------------------------------------------------------- */
+/* ---- libomp ---------------------------------------------------------------------------------- */
 
 /* A num_threads clause is a separate call before the fork: the requested size, or HANDS_OFF.
  * 0: no clause. */
@@ -743,7 +743,7 @@ EXPORT void __kmpc_fork_call(void *loc, int argc, void *fn, ...) {
     leave(&span);
 }
 
-/* ---- Sizes that the program reads, and so may rely on ------------------------------------------------------------- */
+/* ---- Sizes that the program reads, and so may rely on ---------------------------------------- */
 
 /* Calls by the runtime itself do not count. */
 static int is_inside(struct runtime *rt, uintptr_t caller) {
@@ -850,7 +850,7 @@ EXPORT void omp_set_dynamic_8_(const int64_t *on) { set_dynamic(CALLER, *on != 0
 EXPORT int omp_get_dynamic(void) { return get_dynamic(CALLER); }
 EXPORT int omp_get_dynamic_(void) { return get_dynamic(CALLER); }
 
-/* ---- How many CPUs the program counts ----------------------------------------------------------------------------- */
+/* ---- How many CPUs the program counts -------------------------------------------------------- */
 
 /* The largest count: COREBEAT_CPUS, LONG_MAX without it; 0 until it is read. */
 static long cpus_max;

@@ -233,15 +233,17 @@ impl ProgramSample {
         timed.map(|t| share(&t.shares).map(|s| s * t.span_ns as f64)).sum()
     }
 
-    /// Returns the mean of a share over the threads, weighted by watched time. `None` if the
-    /// program has no threads, or if the share of a thread is unknown.
+    /// Returns the mean of a share over the threads, weighted by watched time. Threads without a
+    /// span are ignored. `None` if no thread has a span, or if the share of one that has a span is
+    /// unknown.
     pub fn mean(&self, share: impl Fn(&TimeShares) -> Option<f64>) -> Option<f64> {
         let span: f64 = self.threads.iter().map(|t| t.span_ns as f64).sum();
         self.time_ns(share).filter(|_| span > 0.0).map(|sum| sum / span)
     }
 
     /// Returns the mean number of CPUs of a share: the sum over the threads of share times time,
-    /// divided by `span_ns`.
+    /// divided by `span_ns`. Threads without a span are ignored. `None` if `span_ns` is 0, or if
+    /// the share of a thread with a span is unknown.
     pub fn cpus(&self, span_ns: u64, share: impl Fn(&TimeShares) -> Option<f64>) -> Option<f64> {
         let sum = self.time_ns(share);
         // The empty sum is -0.0; adding 0.0 makes it 0.0.

@@ -1,14 +1,13 @@
 //! Keeps shared memory and locked files out of children of fork, recognises values that a child has
 //! inherited, and gives each child own state.
 //!
-//! [`KeptOut`] is for memory and files, [`Process`] for values that rely on threads, [`PerProcess`]
-//! for values behind locks.
+//! [`KeptOut`] is for memory and files, [`Process`] and [`Uninherited`] for values that rely on
+//! threads, [`PerProcess`] for values behind locks.
 //!
 //! A child inherits the mappings and the open files of its parent, and possibly code that continues
 //! to use them. A lock of a file (`flock`) belongs to the open file, so a child that outlives its
 //! parent would hold the lock. Before `fork` returns in the child, this module replaces the memory
-//! by private memory filled with zeros, and the descriptors by descriptors of an unused event
-//! counter.
+//! by private memory filled with zeros, and the descriptors by descriptors of unconnected sockets.
 //!
 //! The kernel's own mechanisms are unsuitable. After `MADV_DONTFORK` the child would crash at its
 //! next access, and `MADV_WIPEONFORK` works only on private memory. No flag closes a descriptor on
@@ -20,9 +19,10 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Number of forks between the first process that uses this module and this process.
@@ -55,20 +55,69 @@ fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
+/// A value that children of fork can neither use nor drop, such as the handle of a thread: the
+/// thread does not exist in the child, and the C library may have reused its memory for a thread of
+/// the child, which the drop of the handle would detach.
+#[derive(Debug)]
+pub struct Uninherited<T> {
+    process: Process,
+    value: ManuallyDrop<T>,
+}
+
+impl<T> Uninherited<T> {
+    /// The value belongs to the calling process.
+    pub fn new(value: T) -> Uninherited<T> {
+        Uninherited { process: Process::current(), value: ManuallyDrop::new(value) }
+    }
+
+    /// Returns the value, or `None` in a child of fork.
+    pub fn into_inner(self) -> Option<T> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped, so nothing uses the value afterwards.
+        this.process.is_current().then(|| unsafe { ManuallyDrop::take(&mut this.value) })
+    }
+}
+
+impl<T> Drop for Uninherited<T> {
+    fn drop(&mut self) {
+        if self.process.is_current() {
+            // SAFETY: nothing uses the value after the drop of its owner.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}
+
+/// Memory and files, each with the number of its owner.
+type Entries = Vec<(u64, Kept)>;
+
 /// Memory and descriptors that children do not inherit.
-static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+static KEPT: Mutex<Entries> = Mutex::new(Vec::new());
 
 thread_local! {
     /// Held by a thread that forks, so that the child's copy of the list is consistent.
-    static HELD: RefCell<Option<MutexGuard<'static, Vec<Kept>>>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<MutexGuard<'static, Entries>>> = const { RefCell::new(None) };
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kept {
     /// Address and size in bytes.
     Memory { start: usize, bytes: usize },
-    /// A descriptor.
-    File(RawFd),
+    /// A descriptor and its file, in a child the file that has replaced it. The program may have
+    /// closed the descriptor, and opened another file with the same number.
+    File { fd: RawFd, identity: Option<Identity> },
+}
+
+/// Device and inode of a file.
+type Identity = (libc::dev_t, libc::ino_t);
+
+/// Returns the file of a descriptor; `None` if the descriptor is not open.
+fn identity(fd: RawFd) -> Option<Identity> {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the pointer refers to memory for the result, which a successful call fills.
+    unsafe {
+        let is_open = libc::fstat(fd, stat.as_mut_ptr()) == 0;
+        is_open.then(|| stat.assume_init()).map(|stat| (stat.st_dev, stat.st_ino))
+    }
 }
 
 /// Memory or a file that children of fork do not inherit until this value is dropped. Drop it
@@ -76,7 +125,7 @@ enum Kept {
 /// same address or descriptor.
 #[derive(Debug)]
 #[must_use]
-pub struct KeptOut(Kept);
+pub struct KeptOut(u64);
 
 impl KeptOut {
     /// Replaces this memory in children by zeros that are private to the child.
@@ -90,13 +139,12 @@ impl KeptOut {
     /// The memory is a whole mapping, starts at a multiple of the page size, and stays mapped while
     /// the returned value exists. A child may find zeros in it at any time.
     pub unsafe fn memory(start: usize, bytes: usize) -> io::Result<KeptOut> {
-        let kept = Kept::Memory { start, bytes };
-        registered()?.push(kept);
-        Ok(KeptOut(kept))
+        Ok(KeptOut::add(&mut *registered()?, Kept::Memory { start, bytes }))
     }
 
-    /// Opens a file that children do not inherit: their descriptor is that of an event counter. A
-    /// fork of another thread waits until `open` returns, so `open` must not wait for long.
+    /// Opens a file that children do not inherit: their descriptor is that of an unconnected
+    /// socket. A fork of another thread waits until `open` returns, so `open` must not wait for
+    /// long.
     ///
     /// # Errors
     ///
@@ -104,22 +152,42 @@ impl KeptOut {
     pub fn file(open: impl FnOnce() -> io::Result<File>) -> io::Result<(KeptOut, File)> {
         let mut list = registered()?;
         let file = open()?;
-        let kept = Kept::File(file.as_raw_fd());
-        list.push(kept);
-        Ok((KeptOut(kept), file))
+        let fd = file.as_raw_fd();
+        let kept = Kept::File { fd, identity: identity(fd) };
+        Ok((KeptOut::add(&mut list, kept), file))
+    }
+
+    fn add(list: &mut Entries, kept: Kept) -> KeptOut {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: the lock of the list orders the calls.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        list.push((number, kept));
+        KeptOut(number)
+    }
+
+    /// Returns whether the descriptor still refers to the file, or in a child to the socket that
+    /// has replaced the file. Otherwise the program has closed the descriptor, and its number may
+    /// be that of another file, which the owner of this file must not close. True for memory.
+    pub fn is_open(&self) -> bool {
+        let list = lock();
+        let kept = list.iter().find(|(number, _)| *number == self.0);
+        kept.is_some_and(|(_, kept)| match *kept {
+            Kept::Memory { .. } => true,
+            Kept::File { fd, identity: own } => own.is_some() && identity(fd) == own,
+        })
     }
 }
 
 impl Drop for KeptOut {
     fn drop(&mut self) {
         let mut list = lock();
-        if let Some(index) = list.iter().position(|kept| *kept == self.0) {
+        if let Some(index) = list.iter().position(|(number, _)| *number == self.0) {
             list.swap_remove(index);
         }
     }
 }
 
-fn lock() -> MutexGuard<'static, Vec<Kept>> {
+fn lock() -> MutexGuard<'static, Entries> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -138,7 +206,7 @@ fn register() -> i32 {
 }
 
 /// Locks the list, after the first call has registered the handlers.
-fn registered() -> io::Result<MutexGuard<'static, Vec<Kept>>> {
+fn registered() -> io::Result<MutexGuard<'static, Entries>> {
     match register() {
         0 => Ok(lock()),
         failed => Err(io::Error::from_raw_os_error(failed)),
@@ -159,11 +227,16 @@ extern "C" fn parent() {
 extern "C" fn child() {
     // Relaxed: see `forks`.
     FORKS.fetch_add(1, Ordering::Relaxed);
-    let list = HELD.try_with(RefCell::take).ok().flatten().or_else(|| KEPT.try_lock().ok());
-    for kept in list.iter().flat_map(|list| list.iter()) {
-        match *kept {
-            Kept::Memory { start, bytes } => clear(start, bytes),
-            Kept::File(fd) => replace(fd),
+    let mut list = HELD.try_with(RefCell::take).ok().flatten().or_else(|| KEPT.try_lock().ok());
+    for (_, kept) in list.iter_mut().flat_map(|list| list.iter_mut()) {
+        match kept {
+            Kept::Memory { start, bytes } => clear(*start, *bytes),
+            Kept::File { fd, identity: own } if own.is_some() && identity(*fd) == *own => {
+                replace(*fd);
+                *own = identity(*fd);
+            }
+            // The program has closed the descriptor.
+            Kept::File { .. } => {}
         }
     }
 }
@@ -178,13 +251,15 @@ fn clear(start: usize, bytes: usize) {
 }
 
 /// Closes the inherited file. The descriptor stays open, because the owner of the file in the
-/// child's memory may close it, and would otherwise close a later file with the same number.
+/// child's memory may close it, and would otherwise close a later file with the same number. A
+/// socket has an inode of its own, by which [`KeptOut::is_open`] recognises it.
 fn replace(fd: RawFd) {
     // SAFETY: the descriptor is that of a file in the list, which nothing in the child relies on.
     // It is closed first, so that the process is below its limit of descriptors.
     unsafe {
         libc::close(fd);
-        let other = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let other = libc::socket(libc::AF_UNIX, kind, 0);
         if other >= 0 && other != fd {
             libc::dup3(other, fd, libc::O_CLOEXEC);
             libc::close(other);
@@ -242,27 +317,13 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
 #[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
+    use corebeat_test_group::in_child;
     use std::io::Write;
-    use std::os::unix::net::UnixStream;
+    use std::os::fd::IntoRawFd;
 
-    /// Returns whether this is true in a child of fork.
-    fn in_child(check: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child uses only functions that glibc supports after fork, and exits.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let code = i32::from(!check());
-            // SAFETY: `_exit` does not return.
-            unsafe { libc::_exit(code) };
-        }
-        let mut status = 1;
-        // SAFETY: the pointer refers to memory for a status.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        status == 0
-    }
-
-    fn is_event_counter(fd: RawFd) -> bool {
+    fn is_socket(fd: RawFd) -> bool {
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
-        link.is_ok_and(|link| link.to_string_lossy().contains("eventfd"))
+        link.is_ok_and(|link| link.to_string_lossy().starts_with("socket:"))
     }
 
     #[test]
@@ -277,20 +338,58 @@ mod tests {
         assert!(own.is_current());
     }
 
+    fn null() -> io::Result<File> {
+        File::options().write(true).open("/dev/null")
+    }
+
     #[test]
     fn child_inherits_no_file_that_is_kept_out() {
-        let null = || File::options().write(true).open("/dev/null");
         let (kept, mut file) = KeptOut::file(null).unwrap();
-        let (peer, inherited) = UnixStream::pair().unwrap();
+        let inherited = null().unwrap();
         let fd = file.as_raw_fd();
-        assert!(in_child(|| is_event_counter(fd)));
-        assert!(in_child(|| !is_event_counter(inherited.as_raw_fd())));
+        assert!(kept.is_open());
+        assert!(in_child(|| {
+            let in_grandchild = in_child(|| is_socket(fd) && kept.is_open());
+            is_socket(fd) && kept.is_open() && in_grandchild
+        }));
+        assert!(in_child(|| !is_socket(inherited.as_raw_fd())));
         // The file of the parent is the same as before.
-        assert!(!is_event_counter(fd));
+        assert!(!is_socket(fd) && kept.is_open());
         file.write_all(b"x").unwrap();
         drop(kept);
-        assert!(in_child(|| !is_event_counter(fd)));
-        drop((peer, file));
+        assert!(in_child(|| !is_socket(fd)));
+    }
+
+    #[test]
+    fn child_inherits_a_file_of_the_program_with_the_number_of_a_closed_file() {
+        let (kept, file) = KeptOut::file(null).unwrap();
+        let (fd, own) = (file.into_raw_fd(), File::open("/dev/zero").unwrap());
+        // As if the program closed all descriptors and then opened its own file; no file of another
+        // test can have the number in between.
+        // SAFETY: both descriptors are open, and no value owns the second one.
+        assert_eq!(unsafe { libc::dup2(own.as_raw_fd(), fd) }, fd);
+        assert!(!kept.is_open());
+        assert!(in_child(|| identity(fd) == identity(own.as_raw_fd()) && !kept.is_open()));
+        drop(kept);
+        // SAFETY: no value owns the descriptor.
+        unsafe { libc::close(fd) };
+    }
+
+    #[test]
+    fn child_neither_uses_nor_drops_a_value_that_is_not_inherited() {
+        use std::rc::Rc;
+        let count = Rc::new(());
+        let value = || Uninherited::new(count.clone());
+        let (dropped, used) = (value(), value());
+        let mut own = Some((dropped, used));
+        assert!(in_child(|| {
+            let (dropped, used) = own.take().unwrap();
+            drop(dropped);
+            used.into_inner().is_none() && Rc::strong_count(&count) == 3
+        }));
+        let (dropped, used) = own.take().unwrap();
+        drop(dropped);
+        assert!(used.into_inner().is_some() && Rc::strong_count(&count) == 1);
     }
 
     #[test]

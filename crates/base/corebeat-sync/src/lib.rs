@@ -40,7 +40,9 @@
 //!
 //! 4. A child of fork has neither the memory nor the files that are kept out
 //!    (`child_finds_zeros_in_memory_that_is_kept_out`, `child_inherits_no_file_that_is_kept_out`),
-//!    and is another process than its ancestors (`child_is_another_process_than_its_ancestors`).
+//!    and is another process than its ancestors (`child_is_another_process_than_its_ancestors`). It
+//!    keeps the files of the program
+//!    (`child_inherits_a_file_of_the_program_with_the_number_of_a_closed_file`).
 //!
 //! # Limits
 //!

@@ -28,11 +28,10 @@ pub fn spawn<T: Send + 'static>(
 
 /// Calls a function that starts a thread, which receives no signals as that of [`spawn`].
 pub fn start<T>(start: impl FnOnce() -> T) -> T {
-    // A new thread inherits the signal mask of its creator.
-    let before = block();
-    let started = start();
-    restore(&before);
-    started
+    // A new thread inherits the signal mask of its creator. A drop restores the mask also if
+    // `start` panics.
+    let _restored = Restored(block());
+    start()
 }
 
 /// Blocks signals in this thread, and returns the previous mask.
@@ -50,9 +49,14 @@ fn block() -> libc::sigset_t {
     }
 }
 
-fn restore(before: &libc::sigset_t) {
-    // SAFETY: the system filled the set, and the null pointer requests no copy of the old mask.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
+/// The signal mask of this thread after the drop of this value.
+struct Restored(libc::sigset_t);
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        // SAFETY: the system filled the set, and the null pointer requests no copy of the old mask.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -82,5 +86,11 @@ mod tests {
                 "signal {signal}"
             );
         }
+    }
+    #[test]
+    fn signals_are_not_blocked_after_a_panic() {
+        let before = blocked();
+        std::panic::catch_unwind(|| start(|| panic!("as planned"))).unwrap_err();
+        assert_eq!(blocked(), before);
     }
 }

@@ -1,5 +1,6 @@
 //! Processes of tests that end with their test, also when the test fails or is killed, and that
-//! handle signals as in a terminal ([`reset_signals`]); and C programs for tests ([`compile`]).
+//! handle signals as in a terminal ([`reset_signals`]); children of fork with a time limit
+//! ([`in_child`]); and C programs for tests ([`compile`]).
 //!
 //! Place in the loop: none. Tests of other crates use this crate as a development dependency.
 //!
@@ -33,6 +34,8 @@
 //! 1. No member outlives the process that created the group
 //!    (`members_end_when_the_test_is_killed`).
 //! 2. No member outlives the [`TestGroup`] (the example above).
+//! 3. A child of [`in_child`] ends with the thread that waits for it, and after [`CHILD_MAX`]
+//!    (`child_has_a_time_limit_and_ends_with_its_parent`).
 //!
 //! # Limits
 //!
@@ -41,8 +44,13 @@
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::os::unix::process::CommandExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Time after which a child of fork counts as hanging, and is killed.
+pub const CHILD_MAX: Duration = Duration::from_secs(60);
 
 /// Signals that a script's background processes (`&`) and processes under `nohup` ignore.
 const IGNORED_IN_BACKGROUND: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM];
@@ -73,6 +81,37 @@ pub fn compile(compiler: &str, arguments: &[&str], source: &Path, program: &Path
     };
     assert!(done.status.success(), "{compiler}: {}", String::from_utf8_lossy(&done.stderr));
     true
+}
+
+/// Makes the calling process, a child of fork, end with the thread that forked, and after
+/// [`CHILD_MAX`].
+pub fn limit_child() {
+    // SAFETY: the calls only set when a signal ends this process.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::alarm(CHILD_MAX.as_secs() as u32);
+    }
+}
+
+/// Returns whether `check` is true in a child of fork. A panic of `check` counts as false. The
+/// child inherits the locks that other threads hold at the fork.
+///
+/// # Panics
+/// If no process can be created, or a signal ends the child, as after [`CHILD_MAX`].
+pub fn in_child(check: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child uses memory and threads, which glibc supports after fork, and exits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        limit_child();
+        let is_true = catch_unwind(AssertUnwindSafe(check)).unwrap_or(false);
+        // SAFETY: exits without the handlers that the parent has registered.
+        unsafe { libc::_exit(i32::from(!is_true)) };
+    }
+    let mut status = 0;
+    // SAFETY: the pointer refers to memory for a status.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status), "signal {} ended the child", libc::WTERMSIG(status));
+    libc::WEXITSTATUS(status) == 0
 }
 
 /// Ignores the signals that tests send to whole groups.
@@ -161,6 +200,25 @@ mod tests {
         let output = unsafe { shell.pre_exec(ignore) }.output().unwrap();
         assert_eq!(output.stdout, b"ignored\n");
         assert!(reset_signals(&mut shell).output().unwrap().stdout.is_empty());
+    }
+
+    #[test]
+    fn child_has_a_time_limit_and_ends_with_its_parent() {
+        assert!(in_child(|| true) && !in_child(|| false) && !in_child(|| panic!("as planned")));
+        assert!(in_child(|| {
+            let mut signal = 0;
+            // SAFETY: the pointer refers to memory for a signal; an alarm of 0 only ends the alarm.
+            unsafe {
+                libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut signal);
+                signal == libc::SIGKILL
+                    && (1..=CHILD_MAX.as_secs() as u32).contains(&libc::alarm(0))
+            }
+        }));
+        let kill = || -> bool {
+            // SAFETY: ends this process, a child of the test.
+            unsafe { libc::_exit(libc::raise(libc::SIGKILL)) }
+        };
+        assert!(catch_unwind(|| in_child(kill)).is_err());
     }
 
     #[test]

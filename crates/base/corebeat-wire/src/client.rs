@@ -1,9 +1,11 @@
 //! The client: sends calls and waits for answers.
 
+use crate::Error;
 use crate::deadline::Deadline;
 use crate::frame::{self, Filled, Frame, Reader};
 use crate::message::{self, Asked};
-use crate::{Error, socket};
+use crate::socket::{self, Place};
+use corebeat_sync::fork::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -25,7 +27,8 @@ pub struct Connection {
     path: PathBuf,
     socket: OwnedFd,
     reader: Reader,
-    pid: u32,
+    /// The process that opened the connection.
+    process: Process,
     is_stale: bool,
     /// End of the present call; `None`: each call has a deadline of its own.
     deadline: Option<Deadline>,
@@ -36,8 +39,8 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Relative`] if `COREBEAT_SOCKET` is a relative path; [`Error::System`] if its socket
-    /// is not accessible, or [`Error::TimedOut`] if it does not answer. Such sockets at the other
-    /// paths are skipped.
+    /// is not accessible (such sockets at the other paths are skipped); [`Error::TimedOut`] if a
+    /// socket does not answer.
     pub fn open() -> Result<Option<Connection>, Error> {
         let opened = Connection::open_until(Deadline::new())?;
         Ok(opened.map(|connection| Connection { deadline: None, ..connection }))
@@ -48,13 +51,18 @@ impl Connection {
     /// # Errors
     /// As [`open`](Connection::open).
     pub fn open_until(deadline: Deadline) -> Result<Option<Connection>, Error> {
-        for place in socket::places() {
+        Connection::open_first(socket::places(), deadline)
+    }
+
+    fn open_first(places: Vec<Place>, deadline: Deadline) -> Result<Option<Connection>, Error> {
+        for place in places {
             if place.is_given && !place.path.is_absolute() {
                 return Err(Error::Relative(place.path));
             }
             match Connection::to_until(&place.path, deadline) {
                 Ok(Some(connection)) => return Ok(Some(connection)),
-                Err(e) if place.is_given => return Err(e),
+                // After a timeout no time is left for the other places, where a daemon may run.
+                Err(e) if place.is_given || matches!(e, Error::TimedOut) => return Err(e),
                 _ => {}
             }
         }
@@ -100,7 +108,7 @@ impl Connection {
             path,
             socket,
             reader: Reader::new(),
-            pid: std::process::id(),
+            process: Process::current(),
             is_stale: false,
             deadline: Some(deadline),
         }))
@@ -227,7 +235,7 @@ impl Connection {
 
     /// Whether an earlier error has ended the connection, or it belongs to the parent process.
     fn is_unusable(&self) -> bool {
-        self.is_stale || self.pid != std::process::id()
+        self.is_stale || !self.process.is_current()
     }
 }
 
@@ -295,5 +303,38 @@ impl<R> AsFd for Watch<R> {
     /// The socket, which is readable when an answer arrives.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{bind, listen};
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn daemon_is_not_reported_as_missing_if_another_one_accepts_no_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name| Place { path: folder.path().join(name), is_given: false };
+        let (full, live) = (place("full"), place("live"));
+        let socket = |flags| socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        let address = SocketAddrUnix::new(&full.path).unwrap();
+        let listener = socket(SocketFlags::CLOEXEC).unwrap();
+        bind(&listener, &address).unwrap();
+        listen(&listener, 0).unwrap();
+        let mut waiting = Vec::new();
+        let refused = loop {
+            let client = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).unwrap();
+            match connect(&client, &address) {
+                Ok(()) => waiting.push(client),
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(refused, Errno::AGAIN);
+        let _host = UnixListener::bind(&live.path).unwrap();
+        let open = |places| Connection::open_first(places, Deadline::new());
+        assert!(matches!(open(vec![full.clone(), live.clone()]), Err(Error::TimedOut)));
+        assert!(matches!(open(vec![place("missing"), live]), Ok(Some(_))));
+        assert!(matches!(open(vec![place("missing")]), Ok(None)));
     }
 }

@@ -1,8 +1,8 @@
 //! The protocol between programs and the daemon: Varlink over a Unix socket, with descriptors, and
 //! a client.
 //!
-//! Place in the loop: base; uses no other Corebeat crate. The daemon is the server;
-//! `corebeat-heartbeat` and `corebeat-claim` are clients.
+//! Place in the loop: base; uses corebeat-sync to recognise children of fork. The daemon is the
+//! server; `corebeat-heartbeat` and `corebeat-claim` are clients.
 //!
 //! # Example
 //!

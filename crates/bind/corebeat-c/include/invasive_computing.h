@@ -63,8 +63,8 @@ int corebeat_retreat(corebeat_claim *claim, unsigned keep);
 int corebeat_claim_poll(corebeat_claim *claim, int *changed);
 /* Older name of corebeat_claim_poll(). */
 int corebeat_heed(corebeat_claim *claim, int *changed);
-/* Number of CPUs; 0 for NULL and in a child of fork(). The numbers of the first `len` CPUs are written to `cpus`, unless it is
- * NULL. */
+/* Number of CPUs; 0 for NULL and in a child of fork(). The numbers of the first `len` CPUs are
+ * written to `cpus`, unless it is NULL. */
 size_t corebeat_claim_cpus(const corebeat_claim *claim, unsigned *cpus, size_t len);
 /* A descriptor that is readable (poll) when a request of the arbiter is pending; -1 for NULL. */
 int corebeat_claim_fd(const corebeat_claim *claim);

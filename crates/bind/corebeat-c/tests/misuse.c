@@ -8,8 +8,10 @@
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +21,17 @@
 static void *detach(void *hrm)
 {
 	return (void *)(intptr_t)hrm_detach(hrm);
+}
+
+/* The child ends with its parent, and after a minute if it hangs. */
+static pid_t limited_fork(void)
+{
+	pid_t child = fork();
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		alarm(60);
+	}
+	return child;
 }
 
 int main(void)
@@ -72,10 +85,11 @@ int main(void)
 	EXPECT(*producer.counter == UINT64_MAX);
 	*producer.counter = counted;
 	uint64_t beats = *producer.counter;
-	pid_t child = fork();
+	pid_t child = limited_fork();
 	if (child == 0)
-		_exit(hrm_set_max_heart_rate(&producer, 10) != EPERM || heartbeat(&producer, 1000) || hrm_attach(&producer, 1,
-		       0) || heartbeat(&producer, 1));
+		_exit(hrm_set_max_heart_rate(&producer, 10) != EPERM ||
+		      heartbeat(&producer, 1000) || hrm_attach(&producer, 1, 0) ||
+		      heartbeat(&producer, 1));
 	int status = -1;
 	EXPECT(waitpid(child, &status, 0) == child && status == 0);
 	EXPECT(heartbeat(&producer, 1) == 0 && *producer.counter == beats + 1);
@@ -101,7 +115,7 @@ int main(void)
 	EXPECT(corebeat_claim_begin(&more[0]) == ENOSPC && strstr(corebeat_why(), "limit of 16"));
 	for (int begun = 1; begun < CLAIMS_MAX; begun++)
 		corebeat_claim_end(more[begun]);
-	child = fork();
+	child = limited_fork();
 	if (child == 0) {
 		int failed = corebeat_claim_cpus(claim, NULL, 0) != 0 ||
 			     corebeat_invade(claim, 1, 1, COREBEAT_ANY) != EPERM ||

@@ -68,6 +68,19 @@ impl ArbiterConnection {
         }
     }
 
+    /// Ends the claim. A drop in a child of fork must not.
+    pub(crate) fn end(&mut self) {
+        self.set_deadline(Deadline::new());
+        match self {
+            ArbiterConnection::Daemon { calls, claim, .. } => {
+                // A claim without CPUs has ended. If the daemon has ended, so has the claim.
+                let nothing = host::Retreat { claim: *claim, to: Some(0), cpus: None };
+                let _ = calls.call::<_, host::Retreated>(host::RETREAT, &nothing, &[]);
+            }
+            ArbiterConnection::LocalClaim(local) => local.end(),
+        }
+    }
+
     /// Applies pending reports. Returns the CPUs of the claim if there was a report.
     pub(crate) fn poll(&mut self) -> Result<Option<Vec<CpuId>>, Error> {
         let (calls, changes, claim) = match self {
@@ -89,17 +102,6 @@ impl ArbiterConnection {
         let Some(keep) = own.keep else { return Ok(Some(list(own.cpus))) };
         let back = own.cpus.into_iter().filter(|cpu| !keep.contains(cpu)).map(CpuId).collect();
         self.retreat(Retreat::Cpus(back)).map(Some)
-    }
-}
-
-impl Drop for ArbiterConnection {
-    fn drop(&mut self) {
-        self.set_deadline(Deadline::new());
-        if let ArbiterConnection::Daemon { calls, claim, .. } = self {
-            // A claim without CPUs has ended. If the daemon has ended, so has the claim.
-            let nothing = host::Retreat { claim: *claim, to: Some(0), cpus: None };
-            let _ = calls.call::<_, host::Retreated>(host::RETREAT, &nothing, &[]);
-        }
     }
 }
 

@@ -79,7 +79,7 @@ pub use corebeat_policy::claims::{
 pub use error::Error;
 
 use arbiter::ArbiterConnection;
-use corebeat_sync::fork::PerProcess;
+use corebeat_sync::fork::{PerProcess, Process};
 use corebeat_sync::quiet;
 use corebeat_wire::Deadline;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -95,7 +95,7 @@ pub struct Claim {
     cpus: Vec<CpuId>,
     listener: Option<Listener>,
     /// The process that created the claim.
-    pid: u32,
+    process: Process,
 }
 
 impl Claim {
@@ -107,12 +107,12 @@ impl Claim {
     pub fn begin() -> Result<Claim, Error> {
         let ask = confined(Ask::new(1, 1))?;
         let (arbiter, cpus) = ArbiterConnection::begin(&ask, Deadline::new())?;
-        Ok(Claim { arbiter, cpus, listener: None, pid: std::process::id() })
+        Ok(Claim { arbiter, cpus, listener: None, process: Process::current() })
     }
 
     /// Whether the claim belongs to a parent process.
     fn is_forked(&self) -> bool {
-        self.pid != std::process::id()
+        !self.process.is_current()
     }
 
     /// Begins a call of the arbiter.
@@ -228,6 +228,8 @@ impl Drop for Claim {
             // The thread is one of the parent; it may have held the lock at the fork, and its
             // descriptor is shared with the parent.
             std::mem::forget(self.listener.take());
+        } else {
+            self.arbiter.end();
         }
     }
 }

@@ -96,8 +96,7 @@ fn with_state<T>(f: impl FnOnce(&mut State) -> T) -> T {
 /// A claim of this process.
 #[derive(Debug)]
 pub(crate) struct LocalClaim {
-    /// The process that created the claim. In a child of fork another claim may have the same ID.
-    pid: u32,
+    /// In a child of fork another claim may have the same ID.
     id: ClaimId,
     event_fd: Arc<OwnedFd>,
 }
@@ -109,7 +108,7 @@ impl LocalClaim {
             let (id, outcome) = state.claims.invade(None, OWNER, ask.clone())?;
             state.signal_changes(id, outcome);
             state.events.insert(id, event_fd.clone());
-            Ok((LocalClaim { pid: std::process::id(), id, event_fd }, state.cpus(id)))
+            Ok((LocalClaim { id, event_fd }, state.cpus(id)))
         })
     }
 
@@ -142,24 +141,19 @@ impl LocalClaim {
             Ok(state.cpus(self.id))
         })
     }
-}
 
-impl AsFd for LocalClaim {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event_fd.as_fd()
-    }
-}
-
-impl Drop for LocalClaim {
-    fn drop(&mut self) {
-        if self.pid != std::process::id() {
-            return;
-        }
+    pub(crate) fn end(&mut self) {
         with_state(|state| {
             state.events.remove(&self.id);
             if let Ok(outcome) = state.claims.end(self.id, OWNER) {
                 state.signal_changes(self.id, outcome);
             }
         });
+    }
+}
+
+impl AsFd for LocalClaim {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event_fd.as_fd()
     }
 }

@@ -1,6 +1,7 @@
 //! Claims without a daemon. Claims with a daemon are tested in `daemon.rs` and in corebeat-daemon.
 
 use corebeat_claim::{Ask, CLAIMS_MAX, Claim, CpuId, CpuSet, Error, Retreat, pin};
+use corebeat_test_group::in_child;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::mem::ManuallyDrop;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
@@ -62,25 +63,6 @@ fn claims_of_a_process_share_its_cpus() {
     drop(second);
     assert!(first.poll().unwrap());
     assert_eq!(first.cpus().len(), cpus());
-}
-
-/// Returns whether this is true in a child of fork.
-fn in_child(check: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child uses only functions that glibc supports after fork, including its
-    // allocator, and exits.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // A child that waits for ever is killed.
-        // SAFETY: without preconditions.
-        unsafe { libc::alarm(60) };
-        let code = i32::from(!check());
-        // SAFETY: exits without the handlers that the parent has registered.
-        unsafe { libc::_exit(code) };
-    }
-    let mut status = -1;
-    // SAFETY: waits only for this child and writes the status.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    status == 0
 }
 
 #[test]

@@ -257,6 +257,7 @@ mod tests {
     use super::*;
     use crate::monitor::{Finder, Local};
     use crate::{PERIOD_MIN, SLOTS, raw};
+    use corebeat_test_group::in_child;
     use rustix::process::Pid;
     use std::sync::Barrier;
     use std::thread;
@@ -488,10 +489,9 @@ mod tests {
         let session = session();
         let producer = produce(session, 7).unwrap();
         producer.beat(1);
-        // SAFETY: the child uses only functions that glibc supports after fork, including its
-        // allocator, and exits.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
+        let mut own = Some(producer);
+        assert!(in_child(|| {
+            let producer = own.take().unwrap();
             producer.beat(1000);
             let forked = matches!(producer.set_goal(Goal::default()), Err(Error::Forked))
                 && matches!(producer.status(), Err(Error::Forked));
@@ -499,13 +499,9 @@ mod tests {
             let is_own = own.as_ref().is_ok_and(|own| own.counter() != producer.counter());
             drop(producer);
             let again = matches!(Group::new(7).produce(), Err(Error::AlreadyAttached));
-            // SAFETY: exits without the handlers that the parent has registered.
-            unsafe { libc::_exit(i32::from(!(forked && is_own && again))) };
-        }
-        let mut status = -1;
-        // SAFETY: waits only for this child and writes the status.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        assert_eq!(status, 0);
+            forked && is_own && again
+        }));
+        let producer = own.take().unwrap();
         session.sample(SECOND_NS);
         let status = producer.status().unwrap();
         assert_eq!(

@@ -17,7 +17,7 @@
 use crate::error::Error;
 use crate::pattern::{PATTERN_BYTES_MAX, Pattern};
 use crate::probe::{PROBES_MAX, probes, switch};
-use corebeat_sync::fork::{KeptOut, Process};
+use corebeat_sync::fork::{KeptOut, Uninherited};
 use corebeat_sync::quiet;
 use rustix::net::sockopt::socket_peercred;
 use std::fs::File;
@@ -44,11 +44,9 @@ const LINE_BYTES_MAX: u64 = 8 << 10;
 /// A child of fork does not have the socket: it opens its own.
 #[derive(Debug)]
 pub struct ControlSocket {
-    /// The process that opened the socket.
-    process: Process,
     stopped: Arc<AtomicBool>,
     address: SocketAddr,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Uninherited<JoinHandle<()>>>,
 }
 
 impl ControlSocket {
@@ -84,19 +82,16 @@ impl ControlSocket {
                 }
             }
         })?;
-        Ok(ControlSocket { process: Process::current(), stopped, address, thread: Some(thread) })
+        Ok(ControlSocket { stopped, address, thread: Some(Uninherited::new(thread)) })
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        if !self.process.is_current() {
-            return;
-        }
+        let Some(thread) = self.thread.take().and_then(Uninherited::into_inner) else { return };
         // Release: pairs with Acquire in `open`.
         self.stopped.store(true, Ordering::Release);
-        let woken = UnixStream::connect_addr(&self.address).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| woken) {
+        if UnixStream::connect_addr(&self.address).is_ok() {
             let _ = thread.join();
         }
     }

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::event::{Declare, Enter, EnterUntimed, Field, Leave, LeaveUntimed, Panic};
 use crate::line::log;
 use crate::pattern::Pattern;
+use corebeat_sync::fork::PerProcess;
 use corebeat_trace::Trace;
 use std::fmt;
 use std::marker::PhantomData;
@@ -21,8 +22,8 @@ const DECLARATIONS_BYTES_MAX: usize = 16 << 10;
 #[linkme::distributed_slice]
 pub static PROBES: [Probe];
 
-/// Held while probes are switched.
-static SWITCHING: Mutex<()> = Mutex::new(());
+/// Held while probes are switched. A thread of the parent may hold the lock at a fork.
+static SWITCHING: PerProcess<Mutex<()>> = PerProcess::unset();
 
 /// Bits of a state. The bits from [`NUMBER_SHIFT`] are the probe's number.
 const ON: u32 = 1;
@@ -265,7 +266,8 @@ pub(crate) struct Switching {
 
 impl Switching {
     pub(crate) fn begin() -> Switching {
-        Switching { _held: SWITCHING.lock().unwrap_or_else(PoisonError::into_inner) }
+        let lock = SWITCHING.get(|_| Mutex::new(()));
+        Switching { _held: lock.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
     /// Starts or stops counting of calls. After the stop, probes that a rule has switched off are

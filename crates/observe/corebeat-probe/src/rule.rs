@@ -4,7 +4,7 @@ use crate::count;
 use crate::error::Error;
 use crate::pattern::Pattern;
 use crate::probe::{Switching, probes};
-use corebeat_sync::fork::Process;
+use corebeat_sync::fork::{Process, Uninherited};
 use corebeat_sync::quiet;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -152,7 +152,7 @@ pub struct RuleRunner {
     /// The process that started the runner: the thread does not exist in a child of fork.
     process: Process,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Uninherited<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -208,14 +208,16 @@ impl RuleRunner {
                     last = now;
                 }
             });
-            runner.thread = Some(thread.map_err(Error::Thread)?);
+            runner.thread = Some(Uninherited::new(thread.map_err(Error::Thread)?));
         }
         Ok(runner)
     }
 
-    /// Ends a period of this length. Returns the number of probes that were switched.
+    /// Ends a period of this length. Returns the number of probes that were switched: none in a
+    /// child of fork.
     pub fn step(&self, elapsed: Duration) -> usize {
-        self.shared.step(elapsed)
+        // The thread may have held the lock of the rule at the fork.
+        if self.process.is_current() { self.shared.step(elapsed) } else { 0 }
     }
 }
 
@@ -242,7 +244,7 @@ impl Shared {
 impl Drop for RuleRunner {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take().filter(|_| self.process.is_current()) {
+        if let Some(thread) = self.thread.take().and_then(Uninherited::into_inner) {
             thread.thread().unpark();
             let _ = thread.join();
         }
@@ -254,6 +256,8 @@ impl Drop for RuleRunner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(not(miri))]
+    use corebeat_test_group::in_child;
     use proptest::prelude::*;
 
     const SECOND: u64 = 1_000_000_000;
@@ -308,6 +312,21 @@ mod tests {
                 assert!(refused.len() < 90 && refused.contains("from 0"), "{refused}");
             }
         }
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn child_replaces_a_runner_although_a_thread_of_its_parent_switched_probes() {
+        let start = || RuleRunner::start(rule(0.1, 10.0), "*", None);
+        let mut own = Some(start().unwrap());
+        let held = Switching::begin();
+        assert!(in_child(|| {
+            let inherited = own.take().unwrap();
+            let has_no_effect = inherited.step(Duration::from_millis(1)) == 0;
+            drop(inherited);
+            has_no_effect && start().is_ok()
+        }));
+        drop(held);
     }
 
     fn rule(share_max: f64, call_ns: f64) -> Rule {

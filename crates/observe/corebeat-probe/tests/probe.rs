@@ -4,6 +4,7 @@ use corebeat_probe::{
     Calls, ControlSocket, Error, Handover, Outcome, RULE_PERIOD_MIN, Rule, RuleOptions, RuleRunner,
     block, control, probe, probes, record, switch,
 };
+use corebeat_test_group::in_child;
 use corebeat_trace::{Options, Trace};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,7 +17,7 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -681,23 +682,28 @@ fn period_of_a_rule_has_a_minimum() {
 #[test]
 fn child_of_fork_drops_inherited_threads_and_starts_its_own() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = || RuleRunner::start(default_rule(), "rule::*", Some(Duration::MAX));
-    let inherited = (start().unwrap(), ControlSocket::open().unwrap());
-    // SAFETY: the child uses only functions that glibc supports after fork, and exits. A child that
-    // waits for ever is killed.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: without preconditions.
-        unsafe { libc::alarm(60) };
-        drop(inherited);
-        let started = start().is_ok() && ControlSocket::open().is_ok();
-        // SAFETY: exits without the handlers that the parent has registered.
-        unsafe { libc::_exit(i32::from(!started)) };
-    }
-    let mut status = -1;
-    // SAFETY: waits only for this child and writes the status.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0);
+    // The child inherits the table in which this thread counts.
+    let rule = RuleRunner::start(default_rule(), "rule::*", None).unwrap();
+    expensive();
+    drop(rule);
+    let start = |period| RuleRunner::start(default_rule(), "rule::*", period);
+    let mut own = Some((start(Some(Duration::MAX)).unwrap(), ControlSocket::open().unwrap()));
+    assert!(in_child(|| {
+        // These threads take over the stacks of all threads of the parent.
+        let gate = Arc::new(Barrier::new(33));
+        let wait = || {
+            let gate = gate.clone();
+            std::thread::spawn(move || _ = gate.wait())
+        };
+        let threads: Vec<_> = (1..33).map(|_| wait()).collect();
+        drop(own.take());
+        gate.wait();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        switch("rule::*", true).unwrap();
+        let rule = start(None).unwrap();
+        (0..1000).for_each(|_| expensive());
+        rule.step(Duration::from_millis(1)) == 1 && ControlSocket::open().is_ok()
+    }));
     // The control socket of the parent still answers.
     control(std::process::id(), "list", "rule::*").unwrap();
 }

@@ -165,6 +165,11 @@ impl Sink {
         self.file.as_ref().map(TraceFile::path)
     }
 
+    /// Closes the file without its end.
+    pub(crate) fn close(&mut self) {
+        self.file = None;
+    }
+
     /// Returns the first error of writing, if any.
     fn fail(&mut self) -> Result<(), Error> {
         let Some(source) = self.failure.take() else { return Ok(()) };

@@ -102,7 +102,8 @@ impl TraceFile {
 
 impl Drop for TraceFile {
     fn drop(&mut self) {
-        if !self.is_open() {
+        // In a child of fork the descriptor is that of a socket, which is closed, too.
+        if !self.kept.as_ref().map_or_else(|| self.is_open(), KeptOut::is_open) {
             return;
         }
         if self.kept.is_some() {

@@ -8,7 +8,7 @@ use crate::log::{Log, Stream};
 use crate::packet::RAW_BYTES_MAX;
 use crate::ring::Memory;
 use corebeat_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use corebeat_sync::fork::Process;
+use corebeat_sync::fork::{Process, Uninherited};
 use corebeat_sync::quiet;
 use corebeat_sync::thread::{self, JoinHandle, Thread};
 use corebeat_sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -75,7 +75,7 @@ pub struct Options {
 /// the references of an object for the garbage collector.)
 pub struct Trace {
     shared: Arc<Shared>,
-    collectors: Vec<JoinHandle<Vec<Arc<Stream>>>>,
+    collectors: Vec<Uninherited<JoinHandle<Vec<Arc<Stream>>>>>,
     finished: bool,
 }
 
@@ -168,7 +168,7 @@ impl Options {
             let handle = quiet::start(|| builder.spawn(move || collector.run()));
             let handle = handle.map_err(Error::Thread)?;
             trace.shared.inboxes[number].collector.get_or_init(|| handle.thread().clone());
-            trace.collectors.push(handle);
+            trace.collectors.push(Uninherited::new(handle));
         }
         Ok(trace)
     }
@@ -217,8 +217,16 @@ impl Trace {
     }
 
     fn end(&mut self) -> Result<Summary, Error> {
-        // A child of fork has no collectors, and the file belongs to its parent.
-        if std::mem::replace(&mut self.finished, true) || self.shared.is_forked() {
+        if std::mem::replace(&mut self.finished, true) {
+            return Ok(Summary::default());
+        }
+        // A child of fork has no collectors, and the file belongs to its parent. The references of
+        // the collectors remain in the child, so the descriptor is closed here, unless a thread of
+        // the parent had locked the sink.
+        if self.shared.is_forked() {
+            if let Ok(mut sink) = self.shared.sink.try_lock() {
+                sink.close();
+            }
             return Ok(Summary::default());
         }
         crate::current::uninstall(&self.shared);
@@ -229,7 +237,7 @@ impl Trace {
         fence(Ordering::SeqCst);
         self.shared.inboxes.iter().for_each(Inbox::wake);
         let mut streams = Vec::new();
-        for collector in self.collectors.drain(..) {
+        for collector in self.collectors.drain(..).filter_map(Uninherited::into_inner) {
             streams.extend(collector.join().unwrap_or_default());
         }
         for inbox in &self.shared.inboxes {

@@ -1,6 +1,6 @@
 //! Recorded events are read back.
 
-use corebeat_test_group::TestGroup;
+use corebeat_test_group::{TestGroup, in_child};
 use corebeat_trace::{
     Ending, Error, Event, Options, Reader, Summary, Trace, Value, WhenFull, emit,
 };
@@ -10,8 +10,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -498,6 +498,36 @@ fn child_of_fork_that_outlives_its_killed_parent_does_not_keep_the_file() {
     output.read_to_end(&mut Vec::new()).unwrap();
 }
 
+/// Descriptors of this process.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn child_of_fork_that_drops_a_trace_keeps_neither_its_descriptor_nor_its_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    for collectors in [0, 2] {
+        let options = Options { collectors, ..Options::default() };
+        let mut own = Some(options.create(folder.path().join("t.cbt")).unwrap());
+        assert!(in_child(|| {
+            // These threads take over the stacks of all threads of the parent.
+            let gate = Arc::new(Barrier::new(33));
+            let wait = || {
+                let gate = gate.clone();
+                thread::spawn(move || _ = gate.wait())
+            };
+            let threads: Vec<_> = (1..33).map(|_| wait()).collect();
+            let before = descriptors();
+            drop(own.take());
+            let after = descriptors();
+            gate.wait();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            after == before - 1
+        }));
+        own.take().unwrap().finish().unwrap();
+    }
+}
+
 #[test]
 fn child_of_fork_logs_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -508,18 +538,10 @@ fn child_of_fork_logs_nothing() {
     // Both kinds get their numbers before the fork.
     log.emit(&Left);
     log.emit(&Entered { function: 0 });
-    // SAFETY: the child only stores events, which takes no lock and allocates nothing, and exits.
-    match unsafe { libc::fork() } {
-        0 => {
-            (0..100_000).for_each(|function| log.emit(&Entered { function }));
-            // SAFETY: `_exit` does not return.
-            unsafe { libc::_exit(0) }
-        }
-        child => {
-            // SAFETY: the process is a child of this one.
-            assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
-        }
-    }
+    assert!(in_child(|| {
+        (0..100_000).for_each(|function| log.emit(&Entered { function }));
+        true
+    }));
     drop(log);
     trace.finish().unwrap();
     let (seen, ending) = read(&path);

@@ -3,47 +3,20 @@
 #![cfg(not(miri))]
 
 use corebeat_lpel::*;
+use corebeat_test_group::{CHILD_MAX, in_child, limit_child};
 use std::future::Future;
+use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-/// Time after which a child counts as hanging, and is killed.
-const CHILD_MAX: Duration = Duration::from_secs(60);
-
 /// Returns a guard of the only test that runs: a child inherits the locks that other threads hold.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Makes the calling process, a child of fork, end with its parent, and after a time limit.
-fn limit_child() {
-    // SAFETY: the calls only set when a signal ends this process.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::alarm(CHILD_MAX.as_secs() as u32);
-    }
-}
-
-/// Runs `f` in a child of fork, and returns the exit status: 0 if `f` returns true, 1 if it returns
-/// false, and 101 if it panics. A child that hangs fails the test.
-fn in_child(f: impl FnOnce() -> bool) -> i32 {
-    // SAFETY: the child uses memory and threads, which glibc supports after fork, and exits.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        limit_child();
-        let code = catch_unwind(AssertUnwindSafe(f)).map_or(101, |is_right| i32::from(!is_right));
-        // SAFETY: `_exit` does not return.
-        unsafe { libc::_exit(code) };
-    }
-    let mut status = 0;
-    // SAFETY: the pointer refers to memory for a status.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert!(libc::WIFEXITED(status), "the child was killed by signal {}", libc::WTERMSIG(status));
-    libc::WEXITSTATUS(status)
 }
 
 /// Returns whether `f` panics with a message that names the fork and the remedy.
@@ -60,7 +33,7 @@ fn inherited_runtime_fails_in_the_child_and_works_in_the_parent() {
     let (hold, mut held) = stream::<u8>(1);
     let mut waits = runtime.spawn(move || held.read());
     let scope = runtime.scope();
-    let code = in_child(|| {
+    let is_right = in_child(|| {
         matches!(runtime.run(|| 1), Err(Failure::Forked))
             && matches!(scope.run(|| 1), Err(Failure::Forked))
             && matches!(runtime.task().spawn(|| 1), Err(Error::Forked))
@@ -73,7 +46,7 @@ fn inherited_runtime_fails_in_the_child_and_works_in_the_parent() {
             && names_the_fork(|| waits.abort())
             && matches!(waits.join_timeout(Duration::ZERO), Some(Err(Failure::Forked)))
     });
-    assert_eq!(code, 0);
+    assert!(is_right);
     drop(hold);
     assert_eq!(waits.join_timeout(CHILD_MAX).unwrap().unwrap(), None);
     assert_eq!(runtime.run(|| 2).unwrap(), 2);
@@ -86,7 +59,7 @@ fn inherited_runtime_is_dropped_in_the_child_without_effect() {
     let (mut to, from) = stream::<u8>(1);
     let sum = runtime.spawn(move || from.map(u32::from).sum::<u32>());
     let mut own = Some((runtime, sum));
-    assert_eq!(in_child(|| own.take().is_some()), 0);
+    assert!(in_child(|| own.take().is_some()));
     let (runtime, sum) = own.take().unwrap();
     (1..=3).for_each(|n| to.write(n).unwrap());
     drop(to);
@@ -102,12 +75,12 @@ fn inherited_stream_does_not_wait_in_the_child() {
     let (mut to, echoed) = stream::<u8>(1);
     let echo = runtime.spawn(move || from.try_for_each(|n| to.write(n)));
     let mut echoed = echoed;
-    let code = in_child(|| {
+    let is_right = in_child(|| {
         names_the_fork(|| echoed.read())
             && names_the_fork(|| echoed.read_timeout(Duration::from_secs(1)))
             && names_the_fork(|| (0..9).try_for_each(|n| items.write(n)))
     });
-    assert_eq!(code, 0);
+    assert!(is_right);
     items.write(7).unwrap();
     assert_eq!(echoed.read(), Some(7));
     drop((items, echoed));
@@ -151,7 +124,7 @@ fn child_creates_its_own_runtime() {
         });
         sum.unwrap() == 45
     };
-    assert_eq!(in_child(|| sum() && in_child(sum) == 0), 0);
+    assert!(in_child(|| sum() && in_child(sum)));
     assert!(sum());
     drop(runtime);
 }
@@ -181,4 +154,32 @@ fn child_of_a_task_ends_with_the_task() {
     });
     let (status, other) = ends.unwrap();
     assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status), other), (true, 101, 1));
+}
+
+#[test]
+fn child_of_a_future_ends_when_it_waits_and_writes_why() {
+    let _alone = alone();
+    // The child inherits the lock of the standard error.
+    let _held = std::io::stderr().lock();
+    let (mut why, output) = std::io::pipe().unwrap();
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let waits = runtime.spawn_async(async move {
+        // SAFETY: the child ends with the task.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            limit_child();
+            // SAFETY: both descriptors are open, and no value of the child owns the second one.
+            unsafe { libc::dup2(output.as_raw_fd(), libc::STDERR_FILENO) };
+            std::future::pending::<()>().await;
+        }
+        let mut status = 0;
+        // SAFETY: the pointer refers to memory for a status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        status
+    });
+    let status = waits.join().unwrap();
+    assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 101));
+    let mut text = String::new();
+    why.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("corebeat-lpel: ") && text.contains("fork"), "{text}");
 }

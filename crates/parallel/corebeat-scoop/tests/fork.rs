@@ -4,10 +4,8 @@
 
 use corebeat_lpel::Runtime;
 use corebeat_scoop::{Error, System};
+use corebeat_test_group::in_child;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// Time in seconds after which a child counts as hanging, and is killed.
-const CHILD_MAX_S: u32 = 60;
 
 /// Returns whether `f` panics with a message that names the fork and the remedy.
 fn names_the_fork<T>(f: impl FnOnce() -> T) -> bool {
@@ -25,14 +23,7 @@ fn inherited_system_fails_in_the_child_and_works_in_the_parent() {
     let held = client.reserve(&count);
     held.command(|here, it| here[it] += 1);
     let mut own = Some((system, client, count, held));
-    // SAFETY: the child uses memory and threads, which glibc supports after fork, and exits.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: the calls only set when a signal ends this process.
-        unsafe {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            libc::alarm(CHILD_MAX_S);
-        }
+    assert!(in_child(|| {
         let (system, client, count, held) = own.take().unwrap();
         let is_right = held.query(|here, it| here[it]) == Err(Error::Forked)
             && count.query(&client, |here, it| here[it]) == Err(Error::Forked)
@@ -51,13 +42,8 @@ fn inherited_system_fails_in_the_child_and_works_in_the_parent() {
         let client = fresh.client();
         let answer = client.create(|_| 7u32).query(&client, |here, it| here[it]);
         drop((client, fresh));
-        // SAFETY: `_exit` does not return.
-        unsafe { libc::_exit(i32::from(!(is_right && answer == Ok(7)))) };
-    }
-    let mut status = 0;
-    // SAFETY: the pointer refers to memory for a status.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child hung, or did not fail as expected");
+        is_right && answer == Ok(7)
+    }));
     let (_system, client, count, held) = own.take().unwrap();
     held.command(|here, it| here[it] += 1);
     drop(held);

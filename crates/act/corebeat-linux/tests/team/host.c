@@ -1,4 +1,5 @@
-/* Loads libraries with local symbols, and prints the size of their teams after each byte of input. */
+/* Loads libraries with local symbols, and prints the size of their teams after each byte of
+ * input. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -89,7 +89,10 @@ pub(crate) fn discard_panic(f: impl FnOnce()) {
 #[cold]
 fn end_child<T>(ended: &std::thread::Result<Option<T>>) -> ! {
     if let Ok(None) = ended {
-        eprintln!("corebeat-lpel: {}", Failure::Forked);
+        let text = format!("corebeat-lpel: {}\n", Failure::Forked);
+        // Another thread of the parent may have held the lock of the standard error.
+        // SAFETY: the pointer and the length are those of the text.
+        unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
     }
     // SAFETY: `_exit` does not return. The handlers of `exit` belong to the parent.
     unsafe { libc::_exit(if let Ok(Some(_)) = ended { 0 } else { 101 }) }
