@@ -150,10 +150,16 @@ pub(crate) fn install(shared: &corebeat_sync::Arc<Shared>) -> Result<(), Error> 
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
     match installed.as_ref() {
         Some(other) if corebeat_sync::Arc::ptr_eq(other, shared) => return Ok(()),
+        // The trace of the parent of this child of fork: this thread's log of it records nothing.
+        Some(other) if other.is_forked() => {
+            STREAM.set(ptr::null());
+            LOG.with(|kept| std::mem::forget(kept.0.take()));
+        }
         Some(_) => return Err(Error::Installed),
         None => {}
     }
-    *installed = Some(shared.clone());
+    // In a child, the destructor of the parent's trace could wait for threads that do not exist.
+    std::mem::forget(installed.replace(shared.clone()));
     // Relaxed: a thread that reads the flag takes the lock next.
     IS_INSTALLED.store(true, Ordering::Relaxed);
     Ok(())

@@ -548,3 +548,22 @@ fn child_of_fork_logs_nothing() {
     assert!(ending.is_complete());
     assert_eq!(seen.len(), 2);
 }
+
+#[test]
+fn child_of_fork_installs_a_trace_of_its_own() {
+    let _alone = INSTALLED.lock().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["parent.cbt", "child.cbt"].map(|name| folder.path().join(name));
+    let own = Trace::create(&paths[0]).unwrap();
+    own.install().unwrap();
+    emit(&Entered { function: 1 });
+    assert!(in_child(|| {
+        let trace = Trace::create(&paths[1]).unwrap();
+        trace.install().unwrap();
+        emit(&Entered { function: 2 });
+        trace.finish().unwrap().lost == 0
+    }));
+    emit(&Entered { function: 3 });
+    own.finish().unwrap();
+    assert_eq!(paths.map(|path| read(&path).0.len()), [2, 1]);
+}

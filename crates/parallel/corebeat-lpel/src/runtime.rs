@@ -75,6 +75,14 @@ pub(crate) struct Settings {
 }
 
 impl Inner {
+    /// Returns whether the caller is a task of this runtime.
+    pub(crate) fn is_current(&self) -> bool {
+        match current::worker() {
+            Some(worker) => std::ptr::eq(worker.inner(), self),
+            None => current::runtime().is_some_and(|runtime| std::ptr::eq(&*runtime, self)),
+        }
+    }
+
     pub(crate) fn new(configs: Vec<WorkerConfig>, settings: Settings) -> Arc<Inner> {
         let is_deterministic = settings.deterministic.is_some();
         let active = if is_deterministic { 0 } else { configs.len() };
@@ -284,6 +292,13 @@ impl Runtime {
     /// contains the new one.
     pub fn scope(&self) -> Scope {
         Scope::new(&self.inner)
+    }
+
+    /// Returns whether the caller is a task of this runtime. The detection of deadlocks does not
+    /// observe the tasks of other runtimes: declare their ends of streams with
+    /// [`Writer::outside`](crate::Writer::outside).
+    pub fn is_current(&self) -> bool {
+        self.inner.is_current()
     }
 
     /// Returns default parameters for a task of this runtime.

@@ -188,7 +188,11 @@ impl Scope {
             }
             return is_empty();
         }
-        let (end, mut at_end) = stream::<()>(1);
+        let (mut end, mut at_end) = stream::<()>(1);
+        if !inner.is_current() {
+            // The runtime of the caller does not observe the tasks of this scope.
+            end = end.outside();
+        }
         let mut waiters = lock(&self.core.waiters);
         if is_empty() {
             return true;

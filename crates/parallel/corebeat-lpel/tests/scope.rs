@@ -248,3 +248,21 @@ impl Drop for DropCount {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
+
+#[test]
+fn task_of_another_runtime_waits_for_a_scope_without_a_deadlock_report() {
+    let own = Runtime::builder().workers(1).build().unwrap();
+    let other = Runtime::builder().workers(1).build().unwrap();
+    let scope = other.scope();
+    let (start, started) = std::sync::mpsc::channel::<()>();
+    // The task of the scope ends after the task below has waited, or after a while.
+    scope.spawn(move || {
+        let _ = started.recv_timeout(Duration::from_secs(1));
+    });
+    let is_empty = own.run(move || {
+        let is_empty = scope.wait();
+        drop(start);
+        is_empty
+    });
+    assert!(is_empty.unwrap());
+}

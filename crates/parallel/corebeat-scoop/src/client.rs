@@ -7,7 +7,7 @@ use crate::queue::{Call, Run, Signal};
 use crate::region::Here;
 use crate::system::{Access, Inner};
 use crate::trace::Trace;
-use corebeat_lpel::{Reader, TryReadError, Writer, stream};
+use corebeat_lpel::{Reader, TryReadError, Writer};
 use corebeat_sync::{Mutex, lock};
 use std::cell::Cell;
 use std::fmt;
@@ -175,7 +175,7 @@ impl Client {
                 |block: &Rc<Block>| (block.processor.clone(), lock(&block.processor.queue).changes);
             let observed: Vec<_> = blocks.iter().map(observe).collect();
             drop((reserved, blocks));
-            let (writer, mut reader) = stream(1);
+            let (writer, mut reader) = self.inner.stream_to_caller();
             let signal = corebeat_sync::Arc::new(Signal::new(writer));
             if observed
                 .iter()
@@ -343,7 +343,7 @@ impl<T: Trace> Reservation<T> {
         let Block { inner, processor, owner, .. } = &*self.block;
         lock(&inner.waits).begin(*owner, processor, self.block.number).map_err(Error::Deadlock)?;
         let _waits = Waits { inner, id: owner.id };
-        let (waiter, mut reader) = stream(1);
+        let (waiter, mut reader) = inner.stream_to_caller();
         let answer = Arc::new(Mutex::new(None));
         let (target, to) = (self.target.clone(), answer.clone());
         let run = Box::new(move |here: &mut Here<'_>| {

@@ -11,7 +11,7 @@ use crate::queue::{Call, Queue};
 use crate::region::{Here, Region};
 use crate::trace::Trace;
 use crate::wait::Waits;
-use corebeat_lpel::{Runtime, stream};
+use corebeat_lpel::{Reader, Runtime, Writer, stream};
 use corebeat_sync::atomic::{AtomicU64, Ordering};
 use corebeat_sync::fork::Process;
 use corebeat_sync::{Mutex, MutexGuard, lock};
@@ -141,6 +141,14 @@ impl Inner {
             scope.spawn(move || end.read());
             scope.wait();
         }
+    }
+
+    /// Returns a stream from the tasks of this system to the caller.
+    pub(crate) fn stream_to_caller<T: Send>(&self) -> (Writer<T>, Reader<T>) {
+        let (writer, reader) = stream(1);
+        // A task of another runtime waits for tasks that its runtime does not observe.
+        let writer = if self.runtime.is_current() { writer } else { writer.outside() };
+        (writer, reader)
     }
 
     pub(crate) fn table(&self) -> RwLockReadGuard<'_, Table> {
@@ -403,7 +411,7 @@ impl System {
             "a call or a finaliser cannot wait for a collection, which waits for its end: collect \
              from a client outside of calls"
         );
-        let (writer, mut reader) = stream(1);
+        let (writer, mut reader) = self.inner.stream_to_caller();
         self.inner.request(objects_only, Some(writer));
         reader.read().expect(
             "the collection did not end: the runtime has ended or is deadlocked (see its report), \

@@ -749,3 +749,22 @@ fn handle_of_another_processor_is_rejected() {
     let seen = other.query(&client, |here, _| STASH.get().map(|gc| here[gc]));
     assert!(matches!(seen, Err(Error::Failed { .. })), "{seen:?}");
 }
+
+#[test]
+fn task_of_another_runtime_waits_without_a_deadlock_report() {
+    let own = Runtime::builder().workers(1).build().unwrap();
+    let system = System::new(Runtime::builder().workers(1).build().unwrap());
+    let client = system.client();
+    let number = client.create(|_| 5u32);
+    let (start, started) = std::sync::mpsc::channel::<()>();
+    // The processor is busy until the task below has waited for it.
+    number.command(&client, move |_, _| {
+        let _ = started.recv_timeout(Duration::from_secs(1));
+    });
+    let result = own.run(move || {
+        let result = number.query(&system.client(), |here, me| here[me]);
+        drop(start);
+        result
+    });
+    assert_eq!(result.unwrap().unwrap(), 5);
+}
