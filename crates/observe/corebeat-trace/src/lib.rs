@@ -122,7 +122,8 @@
 //! A killed process loses the contents of its buffers: at most the last second of each thread
 //! ([`Options::delay`]), provided that a collector kept up. A child of fork logs nothing into
 //! the trace of its parent, installs a trace of its own, and does not keep the file locked after
-//! its parent was killed (`child_of_fork_logs_nothing`, `child_of_fork_installs_a_trace_of_its_own`,
+//! its parent was killed (`child_of_fork_logs_nothing`,
+//! `child_of_fork_installs_a_trace_of_its_own`,
 //! `child_of_fork_that_outlives_its_killed_parent_does_not_keep_the_file`).
 //!
 //! # Limits

@@ -6,7 +6,7 @@ use corebeat_lpel::{Reader, Writer, stream};
 use corebeat_sync::atomic::{AtomicUsize, Ordering};
 use corebeat_sync::{Arc, CachePadded, Mutex, lock};
 
-/// State in which no task is left, and somebody may wait.
+/// State in which no task is left, and a user may wait.
 const WAITED: usize = 1;
 /// A task, in the state.
 const TASK: usize = 2;
