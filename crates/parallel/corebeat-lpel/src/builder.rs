@@ -115,9 +115,9 @@ impl Builder {
     /// all tasks wait. Blocking tasks are ordinary tasks. Tasks run only during these calls, so a
     /// join from outside waits for ever for a task that has not ended.
     ///
-    /// A wait for a scope ends before the other tasks of the runtime. From then on, until no task is
-    /// left, the runtime belongs to the thread: `run` and such waits panic on another thread, and a
-    /// drop on another thread leaks the runtime.
+    /// A wait for a scope ends before the other tasks of the runtime. From then on, until no task
+    /// is left, the runtime belongs to the thread: `run` and such waits panic on another thread,
+    /// and a drop on another thread leaks the runtime.
     pub fn deterministic(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self

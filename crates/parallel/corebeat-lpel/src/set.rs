@@ -313,8 +313,8 @@ impl<T: Send + 'static> StreamSet<T> {
         self.read()
     }
 
-    /// Reads the next event in an async task, which holds no stack while it waits. The future panics
-    /// where [`StreamSet::read`] does.
+    /// Reads the next event in an async task, which holds no stack while it waits. The future
+    /// panics where [`StreamSet::read`] does.
     pub fn read_async(&mut self) -> ReadAnyAsync<'_, T> {
         ReadAnyAsync { set: self, token: EMPTY }
     }

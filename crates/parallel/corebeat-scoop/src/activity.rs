@@ -7,7 +7,7 @@ use corebeat_sync::atomic::{AtomicUsize, Ordering};
 use corebeat_sync::{CachePadded, Mutex, lock};
 use std::sync::Arc;
 
-/// State in which no task is left, and somebody may wait.
+/// State in which no task is left, and a waiter may exist.
 const WAITED: usize = 1;
 /// A task, in the state.
 const TASK: usize = 2;
@@ -15,7 +15,7 @@ const TASK: usize = 2;
 pub(crate) struct Activity<W = Writer<()>> {
     /// [`TASK`] for each task that has not ended, plus [`WAITED`].
     state: CachePadded<AtomicUsize>,
-    /// Values whose drop wakes somebody, when no task is left.
+    /// Values that are dropped when no task is left, and whose drop wakes a thread or task.
     waiters: Mutex<Vec<W>>,
 }
 
