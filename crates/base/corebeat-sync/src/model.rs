@@ -94,7 +94,7 @@ atomic!(AtomicPtr<T>, *mut T);
 atomic!(AtomicU8, u8, fetch_add, fetch_sub, fetch_max);
 atomic!(AtomicU32, u32, fetch_add, fetch_sub, fetch_max, fetch_or, fetch_and);
 atomic!(AtomicU64, u64, fetch_add, fetch_sub, fetch_max);
-atomic!(AtomicUsize, usize, fetch_add, fetch_sub, fetch_max);
+atomic!(AtomicUsize, usize, fetch_add, fetch_sub, fetch_max, fetch_or);
 
 impl Default for AtomicBool {
     fn default() -> Self {

@@ -2,42 +2,46 @@
 //!
 //! Tasks that calls spawn are not counted: they are tasks of the user.
 
-use corebeat_lpel::{Reader, Writer, stream};
+use corebeat_lpel::Writer;
 use corebeat_sync::atomic::{AtomicUsize, Ordering};
-use corebeat_sync::{Arc, CachePadded, Mutex, lock};
+use corebeat_sync::{CachePadded, Mutex, lock};
+use std::sync::Arc;
 
-/// State in which no task is left, and a user may wait.
+/// State in which no task is left, and a waiter may exist.
 const WAITED: usize = 1;
 /// A task, in the state.
 const TASK: usize = 2;
 
-#[derive(Default)]
-pub(crate) struct Activity {
+pub(crate) struct Activity<W = Writer<()>> {
     /// [`TASK`] for each task that has not ended, plus [`WAITED`].
     state: CachePadded<AtomicUsize>,
-    /// Streams that end when no task is left.
-    waiters: Mutex<Vec<Writer<()>>>,
+    /// Values that are dropped when no task is left, and whose drop wakes a thread or task.
+    waiters: Mutex<Vec<W>>,
 }
 
-impl Activity {
+impl<W> Activity<W> {
+    pub(crate) fn new() -> Self {
+        Activity { state: CachePadded::new(AtomicUsize::new(0)), waiters: Mutex::new(Vec::new()) }
+    }
+
     /// Counts a task, until the returned value is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> Running {
+    pub(crate) fn begin(self: &Arc<Self>) -> Running<W> {
         // Relaxed: a waiter does not rely on tasks that begin while it waits.
         self.state.fetch_add(TASK, Ordering::Relaxed);
         Running(self.clone())
     }
 
-    /// Returns a stream that ends when no task is left; `None` if no task is left now.
-    pub(crate) fn end(&self) -> Option<Reader<()>> {
+    /// Keeps `waiter` until no task is left. Returns false, and drops `waiter`, if no task is left
+    /// now.
+    pub(crate) fn watch(&self, waiter: W) -> bool {
         let mut waiters = lock(&self.waiters);
         // Acquire: pairs with the release of each task in `Running::drop`. The mark stays: it only
         // makes one later task look for waiters.
-        if self.state.fetch_or(WAITED, Ordering::Acquire) < TASK {
-            return None;
+        let is_active = self.state.fetch_or(WAITED, Ordering::Acquire) >= TASK;
+        if is_active {
+            waiters.push(waiter);
         }
-        let (writer, reader) = stream(1);
-        waiters.push(writer);
-        Some(reader)
+        is_active
     }
 
     #[cold]
@@ -54,9 +58,9 @@ impl Activity {
 }
 
 /// A task that has not ended.
-pub(crate) struct Running(Arc<Activity>);
+pub(crate) struct Running<W = Writer<()>>(Arc<Activity<W>>);
 
-impl Drop for Running {
+impl<W> Drop for Running<W> {
     fn drop(&mut self) {
         // Release: pairs with the acquires of those that find no task left.
         if self.0.state.fetch_sub(TASK, Ordering::Release) == TASK + WAITED {

@@ -4,6 +4,7 @@
 //! `cargo xtask ci --only loom` runs them. Planted faults show that the models detect mistakes:
 //! each fault that is named here must fail its model.
 
+use crate::activity::Activity;
 use crate::queue::{Call, Queue};
 use crate::turn::Turn;
 use corebeat_sync::atomic::{AtomicU32, Ordering};
@@ -124,11 +125,52 @@ fn loom_logged_call_runs() {
     });
 }
 
+/// Wakes a thread, as the writer of a stream does.
+struct Waiter(Arc<AtomicU32>, thread::Thread);
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        // Release: pairs with the acquire in the model.
+        self.0.store(1, Ordering::Release);
+        self.1.unpark();
+    }
+}
+
+/// A client waits while the tasks end and another one begins: the client is woken, and observes the
+/// effects of the tasks that it waited for.
+#[test]
+fn loom_wait_ends_after_the_tasks() {
+    check(|| {
+        let activity = std::sync::Arc::new(Activity::new());
+        let effect = Arc::new(AtomicU32::new(0));
+        let running = activity.begin();
+        let (own, own_effect) = (activity.clone(), effect.clone());
+        let task = thread::spawn(move || {
+            // Relaxed: the end of the task releases the effect.
+            own_effect.store(1, Ordering::Relaxed);
+            drop(running);
+            drop(own.begin());
+        });
+        let is_woken = Arc::new(AtomicU32::new(0));
+        if activity.watch(Waiter(is_woken.clone(), thread::current())) {
+            // Acquire: pairs with the release in `Waiter::drop`.
+            while is_woken.load(Ordering::Acquire) == 0 {
+                thread::park();
+            }
+        }
+        assert_eq!(effect.load(Ordering::Relaxed), 1);
+        task.join().unwrap();
+        assert!(!activity.watch(Waiter(is_woken, thread::current())));
+    });
+}
+
 #[test]
 fn loom_planted_faults_are_detected() {
     fault::assert_noticed(&[
         ("loom_turn_has_one_owner_at_a_time", "acquire turn.rs"),
         ("loom_turn_has_one_owner_at_a_time", "release turn.rs"),
+        ("loom_wait_ends_after_the_tasks", "acquire activity.rs"),
+        ("loom_wait_ends_after_the_tasks", "release activity.rs"),
         ("loom_requested_work_is_done_once", "acquire turn.rs"),
         ("loom_requested_work_is_done_once", "release turn.rs"),
     ]);

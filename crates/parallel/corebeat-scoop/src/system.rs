@@ -30,7 +30,7 @@ pub(crate) struct Inner {
     process: Process,
     runtime: Arc<Runtime>,
     /// The tasks of the processors and of the collector.
-    pub(crate) activity: corebeat_sync::Arc<Activity>,
+    pub(crate) activity: Arc<Activity>,
     table: RwLock<Table>,
     next_id: AtomicU64,
     pub(crate) waits: Mutex<Waits>,
@@ -134,7 +134,8 @@ impl Inner {
         if std::thread::panicking() {
             return;
         }
-        if let Some(mut end) = self.activity.end() {
+        let (writer, mut end) = stream::<()>(1);
+        if self.activity.watch(writer) {
             // A task waits for the end: if the caller is a thread outside, its wait for the task
             // executes the tasks of a deterministic runtime.
             let scope = self.runtime.scope();
@@ -341,7 +342,7 @@ impl System {
             id: IDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             process: Process::current(),
             runtime,
-            activity: corebeat_sync::Arc::default(),
+            activity: Arc::new(Activity::new()),
             table: RwLock::default(),
             next_id: AtomicU64::new(1),
             waits: Mutex::default(),

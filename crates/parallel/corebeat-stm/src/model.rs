@@ -12,10 +12,14 @@ use crate::place::Place;
 use crate::slot::Slots;
 use crate::waiter::wake;
 use crate::{TCell, atomically, reclaim, snapshot};
+use corebeat_sync::atomic::{AtomicBool, Ordering};
 use corebeat_sync::fault::{self, Watched};
-use corebeat_sync::thread::{self, JoinHandle};
+use corebeat_sync::thread::{self, JoinHandle, Thread};
+use corebeat_sync::wait::Suspend;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
 
 /// Checks a model with at most this number of `preemptions`.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
@@ -188,6 +192,98 @@ fn loom_waiter_is_woken() {
     });
 }
 
+/// A waiter is dropped while a commit wakes it, or does not, and another one waits: the list is
+/// right afterwards, and the other waiter is woken.
+#[test]
+fn loom_dropped_waiter_leaves_the_list_as_it_is() {
+    check(2, || {
+        let lock = Arc::new(Lock::new());
+        let (own, other) = (lock.clone(), lock.clone());
+        let dropped = thread::spawn(move || drop(GLOBAL.waiters.add(own.filter_bit())));
+        let waiter = thread::spawn(move || {
+            let waiting = GLOBAL.waiters.add(other.filter_bit());
+            if other.load() == 0 {
+                assert!(waiting.sleep(None));
+            }
+        });
+        lock.release(1);
+        wake(|| lock.filter_bit());
+        dropped.join().unwrap();
+        waiter.join().unwrap();
+        assert!(GLOBAL.waiters.is_empty());
+    });
+}
+
+/// A task of a scheduler that suspends its tasks by parking their threads.
+struct TestTask {
+    event: Arc<Event>,
+    /// Whether the time of each wait is over at once.
+    is_late: bool,
+}
+
+struct Event {
+    is_over: AtomicBool,
+    thread: Thread,
+}
+
+impl Wake for Event {
+    fn wake(self: Arc<Self>) {
+        // Release: pairs with the acquire in `suspend`.
+        self.is_over.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+impl Suspend for TestTask {
+    fn waker(&self) -> Waker {
+        self.event.clone().into()
+    }
+
+    fn suspend(&mut self, _: Option<Duration>) -> bool {
+        // Acquire: pairs with the release in `wake`.
+        while !self.is_late && !self.event.is_over.load(Ordering::Acquire) {
+            thread::park();
+        }
+        self.event.is_over.load(Ordering::Acquire)
+    }
+}
+
+/// Checks a task that waits for a lock that another thread releases.
+fn check_task(is_late: bool) {
+    check(3, move || {
+        let lock = Arc::new(Lock::new());
+        let effect = Arc::new(AtomicBool::new(false));
+        let (own, own_effect) = (lock.clone(), effect.clone());
+        let waiter = thread::spawn(move || {
+            let event = Event { is_over: AtomicBool::new(false), thread: thread::current() };
+            let task = TestTask { event: Arc::new(event), is_late };
+            let waiting = GLOBAL.waiters.add_caller(own.filter_bit(), Some(Box::new(task)));
+            if own.load() == 0 {
+                let is_woken = waiting.sleep(None);
+                assert!(is_late || is_woken);
+                // Relaxed: the wake-up makes the effect visible.
+                assert!(!is_woken || own_effect.load(Ordering::Relaxed));
+            }
+        });
+        effect.store(true, Ordering::Relaxed);
+        lock.release(1);
+        wake(|| lock.filter_bit());
+        waiter.join().unwrap();
+        assert!(GLOBAL.waiters.is_empty());
+    });
+}
+
+#[test]
+fn loom_suspended_task_is_woken() {
+    check_task(false);
+}
+
+/// The time of the task is over while a commit wakes it, or before.
+#[test]
+fn loom_late_task_leaves_no_waiter() {
+    check_task(true);
+}
+
 #[test]
 fn loom_value_is_dropped_after_it_was_read() {
     check(2, || {
@@ -242,5 +338,9 @@ fn loom_planted_faults_are_detected() {
         ("loom_waiter_is_woken", "light waiter.rs"),
         ("loom_waiter_is_woken", "heavy waiter.rs"),
         ("loom_retry_is_woken", "heavy waiter.rs"),
+        ("loom_dropped_waiter_leaves_the_list_as_it_is", "heavy waiter.rs"),
+        ("loom_suspended_task_is_woken", "light waiter.rs"),
+        ("loom_suspended_task_is_woken", "heavy waiter.rs"),
+        ("loom_late_task_leaves_no_waiter", "acquire waiter.rs"),
     ]);
 }

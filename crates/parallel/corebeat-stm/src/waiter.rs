@@ -99,7 +99,11 @@ impl Waiters {
     /// Adds the calling thread or task to the list. It may sleep if, after this, the cells that it
     /// has read are unchanged.
     pub(crate) fn add(&self, bits: u64) -> Waiting {
-        let task = wait::task();
+        self.add_caller(bits, wait::task())
+    }
+
+    /// Adds this task to the list; the calling thread if `task` is `None`.
+    pub(crate) fn add_caller(&self, bits: u64, task: Option<Box<dyn Suspend>>) -> Waiting {
         let sleeper = match &task {
             Some(task) => Sleeper::Task(task.waker()),
             None => Sleeper::Thread(thread::current()),
@@ -112,6 +116,12 @@ impl Waiters {
         drop(list);
         asymmetric::heavy_fence();
         Waiting { signal, task }
+    }
+
+    /// Returns whether no thread or task waits.
+    #[cfg(all(test, loom))]
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.list).is_empty() && self.count.load(Ordering::Relaxed) == 0
     }
 
     /// Removes a waiter that does not sleep.
