@@ -87,7 +87,16 @@ const FORKED: &str = "the runtime or stream was created before a fork, and its t
 /// Panics in a child of fork that inherited it.
 #[inline(always)]
 pub(crate) fn assert_not_forked(process: Process) {
-    assert!(process.is_current(), "{FORKED}");
+    /// Outside of the callers, which are hot.
+    #[cold]
+    #[inline(never)]
+    fn forked() -> ! {
+        panic!("{FORKED}")
+    }
+
+    if !process.is_current() {
+        forked();
+    }
 }
 
 /// Largest number of workers of a runtime.

@@ -252,7 +252,7 @@ impl Runtime {
         let run = inner.detector.begin_run();
         let handle = self.spawn(f);
         match &inner.deterministic {
-            Some(driver) => inner.run_steps(driver, None, || false),
+            Some(driver) => inner.run_steps(driver, None, &|| false),
             None => inner.activity.wait_until_quiescent(|| inner.living() == 0),
         }
         drop(run);
@@ -344,7 +344,7 @@ impl Drop for Runtime {
         match &inner.deterministic {
             Some(driver) if !lock(driver).is_own() => std::mem::forget(self.inner.clone()),
             Some(driver) => {
-                inner.run_steps(driver, None, || false);
+                inner.run_steps(driver, None, &|| false);
                 for worker in &inner.workers {
                     let _saved = worker.enter();
                     worker.leave();

@@ -184,7 +184,7 @@ impl Scope {
             && !std::thread::panicking()
         {
             if !is_empty() {
-                inner.run_steps(driver, time, is_empty);
+                inner.run_steps(driver, time, &is_empty);
             }
             return is_empty();
         }
