@@ -284,7 +284,6 @@ impl Run {
     fn stop_steering(&mut self, machine: &mut LinuxMachine) {
         machine.restore();
         self.steers = false;
-        self.times.iter_mut().for_each(|time| time.frozen = false);
     }
 }
 
@@ -309,8 +308,7 @@ impl Driver<LinuxMachine, HostClock> for Run {
         let must_thaw = self.times.len() > 1 && self.steers && clock.end_request().is_some();
         if must_thaw {
             // The span that ends now contains the freeze.
-            machine.restore();
-            self.steers = false;
+            self.stop_steering(machine);
         }
         let is_due = must_thaw || clock.is_stopping() || clock.ended() > self.ended;
         if is_due { Next::Observe } else { Next::Wait }
@@ -353,6 +351,7 @@ impl Driver<LinuxMachine, HostClock> for Run {
             let note = format!("programs are no longer steered, because freezing failed: {why}");
             self.notes.push(note);
             self.stop_steering(machine);
+            self.times.iter_mut().for_each(|time| time.frozen = false);
         }
         self.tally.applied.extend(applied);
     }
