@@ -53,6 +53,15 @@ fn lead(client: &Client, from: &Separate<Node>, to: &Separate<Node>) {
     from.query(client, move |here, node| here[node].far = Some(here.link(&to))).unwrap();
 }
 
+/// A value whose destructor panics.
+struct Bad;
+
+impl Drop for Bad {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new("bad"));
+    }
+}
+
 #[test]
 fn commands_run_in_order_and_a_query_after_them() {
     let system = system(2);
@@ -263,12 +272,6 @@ fn payload_of_a_panic_reaches_the_caller_once() {
 
 #[test]
 fn payload_whose_destructor_panics_is_dropped_with_its_processor() {
-    struct Bad;
-    impl Drop for Bad {
-        fn drop(&mut self) {
-            std::panic::resume_unwind(Box::new("bad"));
-        }
-    }
     let system = system(1);
     let client = system.client();
     let root = client.create(|_| 1u32);
@@ -716,12 +719,6 @@ fn dropped_system_drops_its_objects() {
 
 #[test]
 fn panic_of_a_finaliser_does_not_propagate() {
-    struct Bad;
-    impl Drop for Bad {
-        fn drop(&mut self) {
-            std::panic::resume_unwind(Box::new("bad"));
-        }
-    }
     let system = system(1);
     let client = system.client();
     let root = client.create(|here| {
