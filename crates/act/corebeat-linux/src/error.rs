@@ -1,5 +1,6 @@
 //! Errors of the Linux machine.
 
+use crate::file;
 use std::io;
 use std::path::PathBuf;
 
@@ -30,7 +31,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The kernel refused the operation.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {source}{}", hint(source))]
     Refused {
         /// Attempted operation.
         what: String,
@@ -70,8 +71,7 @@ impl Error {
     /// Returns whether the cause is that no descriptor is free.
     pub fn lacks_descriptors(&self) -> bool {
         let source = std::error::Error::source(self);
-        let code = source.and_then(|e| e.downcast_ref::<io::Error>()?.raw_os_error());
-        matches!(code, Some(libc::EMFILE | libc::ENFILE))
+        source.and_then(|e| e.downcast_ref()).is_some_and(file::is_exhaustion)
     }
 
     /// Returns the error of a system call: [`Error::Denied`] for a missing permission, otherwise
@@ -85,4 +85,9 @@ impl Error {
             _ => Error::Refused { what, source },
         }
     }
+}
+
+/// Returns what the user can do about an error of a system call, as the rest of its message.
+fn hint(e: &io::Error) -> &'static str {
+    if file::is_exhaustion(e) { "; increase the limit with 'ulimit -n'" } else { "" }
 }

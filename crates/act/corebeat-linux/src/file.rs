@@ -86,9 +86,7 @@ impl ProcFile {
             Ok(file) if keep => ProcFile::Kept(file),
             Ok(_) => ProcFile::Path(path),
             // No descriptor is free: another part of this process uses more than reserved.
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                ProcFile::Path(path)
-            }
+            Err(e) if is_exhaustion(&e) => ProcFile::Path(path),
             Err(_) => ProcFile::Closed,
         }
     }
@@ -119,12 +117,18 @@ pub(crate) fn descriptors_max() -> usize {
     usize::try_from(current.saturating_sub(DESCRIPTORS_SPARE)).unwrap_or(usize::MAX)
 }
 
-/// Returns the limit of open files of this process if no descriptor is free.
+/// Returns the limit of open files of this process if fewer descriptors are free than the search
+/// for a process needs at the same time: one for the process, one for its folder, one for a file.
 pub(crate) fn exhausted_limit() -> Option<u64> {
     use rustix::process::{Resource, getrlimit};
-    let e = File::open("/proc/self/stat").err()?;
-    let is_short = matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
-    is_short.then(|| getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+    let open = |_| File::open("/proc/self/stat");
+    let e = (0..3).map(open).collect::<io::Result<Vec<File>>>().err()?;
+    is_exhaustion(&e).then(|| getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+}
+
+/// Returns whether the cause of an error is that no descriptor is free.
+pub(crate) fn is_exhaustion(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// Returns the limit of open files of this process before [`descriptors_max`] raised it. Children

@@ -112,7 +112,12 @@ impl Subjects {
         View {
             span_s: snapshot.span_ns as f64 / 1e9,
             cpus: machine.topology().cpus().len(),
-            busy: programs.iter().map(|p| p.figures.cpus_busy).sum(),
+            // The sum of no numbers is -0.0.
+            busy: programs
+                .iter()
+                .map(|p| p.figures.cpus_busy)
+                .sum::<Option<f64>>()
+                .map(|b| b + 0.0),
             others_busy: snapshot.host.others_busy,
             others_runnable: snapshot.host.others_runnable,
             watching_cpu_s,

@@ -1,7 +1,8 @@
 //! `corebeat top` from the command line and on a terminal.
 
 use crate::{
-    COREBEAT, Running, assert_refused, command, command_of, corebeat, is_root, stdout, until,
+    COREBEAT, Running, assert_refused, command, command_of, corebeat, is_root, stderr, stdout,
+    until,
 };
 use rustix::process::{Pid, Signal, getpriority_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
@@ -141,16 +142,37 @@ fn top_without_names_shows_each_process_of_the_user() {
     assert!(text.contains(&format!("▸ {}", child.name())), "{text}");
 }
 
+/// How many descriptors `top` needs depends on the host: each limit from very few to enough must
+/// lead to an error that names the limit, to a note, or to the whole report.
 #[test]
 fn top_without_free_descriptors_notes_that_processes_are_missing() {
     let folder = tempfile::tempdir().unwrap();
-    let own = std::process::id().to_string();
-    for subject in ["", &own] {
-        let limited = format!("ulimit -n 12; exec \"$0\" top --json --period 50 {subject}");
-        let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &["-c", &limited]);
-        let done = shell.arg(COREBEAT).output().unwrap();
-        let notes = crate::json(&done)["notes"].to_string();
-        assert!(notes.contains("the limit of 12 open files is too small"), "{notes}");
+    let child = Threads::start();
+    let pid = child.pid().to_string();
+    for subject in ["", &pid] {
+        let mut noted = 0;
+        let mut whole = 0;
+        for limit in 6..40 {
+            let limited =
+                format!("ulimit -n {limit}; exec \"$0\" top --json --period 50 {subject}");
+            let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &["-c", &limited]);
+            let done = shell.arg(COREBEAT).output().unwrap();
+            if !done.status.success() {
+                assert!(stderr(&done).contains("ulimit -n"), "{limit}: {}", stderr(&done));
+                continue;
+            }
+            assert!(!stdout(&done).contains("-0.0"), "{}", stdout(&done));
+            let seen = crate::json(&done);
+            if seen["notes"].to_string().contains("open files is too small") {
+                noted += 1;
+                continue;
+            }
+            let mut programs = seen["programs"].as_array().unwrap().iter();
+            let program = programs.find(|p| p["pid"] == child.pid());
+            assert!(program.is_some_and(|p| !p["threads"][4].is_null()), "{limit}: {seen}");
+            whole += 1;
+        }
+        assert!(noted > 0 && whole > 0, "{noted} notes, {whole} whole reports");
     }
 }
 
