@@ -233,6 +233,7 @@ impl Inner {
     }
 
     /// Returns the scope of a new task.
+    #[inline]
     pub(crate) fn scope_of(&self, task: &Task<'_>) -> Option<Arc<ScopeCore>> {
         if task.unscoped {
             return None;
@@ -241,6 +242,7 @@ impl Inner {
     }
 
     /// Decides where a new task runs.
+    #[inline(always)]
     fn place(&self, task: &Task<'_>, id: u64, spawner: Option<&Worker>) -> Result<Place, Error> {
         let workers = self.workers.len();
         let place = match (task.worker, &self.placement) {
@@ -262,6 +264,7 @@ impl Inner {
     }
 
     /// Passes a new task to its worker, or to the workers that steal.
+    #[inline(always)]
     fn hand_over(&self, new: TaskRef, place: Place, spawner: Option<&Worker>) {
         let workers = self.workers.len();
         match (place, spawner) {

@@ -218,6 +218,7 @@ impl Header {
     pub(crate) fn new(
         id: u64,
         name: Option<Arc<str>>,
+        scope: Option<Arc<ScopeCore>>,
         kind: Kind,
         vtable: &'static Vtable,
     ) -> Header {
@@ -243,7 +244,7 @@ impl Header {
             id,
             stack_size: 0,
             runtime: 0,
-            scope: None,
+            scope,
             place: Cell::new(ptr::null()),
             created_ns: Cell::new(0),
             name,

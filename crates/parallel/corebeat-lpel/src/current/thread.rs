@@ -51,10 +51,8 @@ fn new_thread(
     name: Option<Arc<str>>,
     id: u64,
 ) -> TaskRef {
-    let mut header = Header::new(id, name, Kind::Thread, &THREAD_VTABLE);
-    header.scope = scope;
     let block = Box::new(ThreadBlock {
-        header,
+        header: Header::new(id, name, scope, Kind::Thread, &THREAD_VTABLE),
         thread: thread::current(),
         woken: AtomicBool::new(false),
         deadline: Cell::new(None),

@@ -119,7 +119,7 @@ fn loom_await_misses_no_notification() {
     check(3, || {
         static VTABLE: task::Vtable = task::thread_vtable(|_| ());
         let world = Arc::new(World {
-            header: Header::new(1, None, task::Kind::Async, &VTABLE),
+            header: Header::new(1, None, None, task::Kind::Async, &VTABLE),
             delivered: AtomicBool::new(false),
             worker: thread::current(),
             news: [AtomicBool::new(false), AtomicBool::new(false)],

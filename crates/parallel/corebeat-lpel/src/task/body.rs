@@ -205,7 +205,8 @@ pub(crate) fn create<T: Send + 'static, B: Body<T>>(
     let block = block::allocate(Layout::new::<Block<B, T>>())?.cast::<Block<B, T>>().as_ptr();
     // SAFETY: the memory was allocated for this type above.
     unsafe {
-        // The header is constructed in place, because copying it takes as long as filling it.
+        // The header is constructed in place, because copying it takes as long as filling it. That
+        // requires that `Header::new` receives each value that has a destructor.
         (&raw mut (*block).header).write(Header {
             priority: params.priority.0,
             stack_size: params.stack_size,
@@ -213,10 +214,9 @@ pub(crate) fn create<T: Send + 'static, B: Body<T>>(
             marked: params.marked,
             created_ns: Cell::new(params.created_ns),
             runtime: params.runtime,
-            scope: params.scope,
             refs: AtomicUsize::new(2),
             handled: AtomicBool::new(true),
-            ..Header::new(params.id, params.name, B::KIND, &Typed::<B, T>::VTABLE)
+            ..Header::new(params.id, params.name, params.scope, B::KIND, &Typed::<B, T>::VTABLE)
         });
         (&raw mut (*block).result).write(UnsafeCell::new(None));
         (&raw mut (*block).body).write(UnsafeCell::new(Some(body)));
