@@ -4,7 +4,7 @@ use crate::{
     COREBEAT, Running, assert_refused, command, command_of, corebeat, is_root, stderr, stdout,
     until,
 };
-use rustix::process::{Pid, Signal, getpriority_process};
+use rustix::process::{Pid, Resource, Signal, getpriority_process, getrlimit};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
@@ -142,17 +142,18 @@ fn top_without_names_shows_each_process_of_the_user() {
     assert!(text.contains(&format!("▸ {}", child.name())), "{text}");
 }
 
-/// How many descriptors `top` needs depends on the host: each limit from very few to enough must
-/// lead to an error that names the limit, to a note, or to the whole report.
+/// How many descriptors `top` needs depends on the host and its processes: each limit must lead to an
+/// error that names the limit, to a note, or to the whole report.
 #[test]
 fn top_without_free_descriptors_notes_that_processes_are_missing() {
     let folder = tempfile::tempdir().unwrap();
     let child = Threads::start();
     let pid = child.pid().to_string();
+    let enough = getrlimit(Resource::Nofile).current.unwrap_or(1 << 16);
     for subject in ["", &pid] {
         let mut noted = 0;
         let mut whole = 0;
-        for limit in 6..40 {
+        for limit in (6..30).chain([enough]) {
             let limited =
                 format!("ulimit -n {limit}; exec \"$0\" top --json --period 50 {subject}");
             let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &["-c", &limited]);
