@@ -237,6 +237,11 @@ impl Run<'_> {
             if further.is_empty() {
                 break;
             }
+            if self.steps > self.steps_max {
+                // Initialisers of further replicas could output records without end.
+                self.errors.push(format!("{} records {ENDLESS}", further.len()));
+                break;
+            }
             let replica = state.part(stage);
             here = if replica.started { Vec::new() } else { self.start(&plan.operand, replica) };
             here.extend(self.process(&plan.operand, replica, further));
