@@ -280,12 +280,16 @@ fn distribute<T: Send + 'static, U: Send + 'static>(
     );
     let f = Arc::new(f);
     let (mut mappers, mut inputs, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+    let mut workers = scope.workers_in_turn();
     for _ in 0..tasks.max(1) {
         let (input, from) = stream(CAPACITY);
         let (to, output) = stream(CAPACITY);
         let f = f.clone();
         let body = move || write_all(from.into_iter().map_while(|item| f(item)), to);
-        mappers.push(spawn(scope, name, body));
+        // The user requests tasks that run in parallel, so they are not neighbours on one worker.
+        let task = Task::new().scope(scope).name(name);
+        let task = workers.next().map_or(task.clone(), |worker| task.worker(worker));
+        mappers.push(task.spawn(body).unwrap_or_else(|e| panic!("{e}")));
         inputs.push(input);
         outputs.push(output);
     }

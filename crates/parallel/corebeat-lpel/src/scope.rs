@@ -107,6 +107,15 @@ impl Scope {
         Task::of(&self.core.inner).scope(self)
     }
 
+    /// Returns the workers in turn for tasks that run in parallel, without end. Returns none if the
+    /// runtime has a placement of its own.
+    pub(crate) fn workers_in_turn(&self) -> impl Iterator<Item = usize> {
+        let inner = &self.core.inner;
+        let workers = if inner.placement.is_none() { inner.workers.len() } else { 0 };
+        let first = if workers > 0 { inner.next_worker() } else { 0 };
+        (0..workers).cycle().skip(first)
+    }
+
     /// Spawns a task in this scope.
     ///
     /// # Panics

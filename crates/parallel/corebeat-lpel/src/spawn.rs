@@ -218,6 +218,7 @@ impl Inner {
             stack_size: stack_size as u32,
             stealable: place == Place::Anywhere && task.priority.is_none(),
             marked: task.marked,
+            is_from_outside: spawner.is_none(),
             created_ns: spawner.map_or(0, |w| w.monitor_ns()),
             runtime: self.number,
             scope: self.scope_of(task),

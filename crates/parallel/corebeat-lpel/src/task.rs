@@ -176,6 +176,8 @@ pub(crate) struct Header {
     pub(crate) timed: AtomicBool,
     /// Whether the task has spawned another one for any worker.
     pub(crate) has_spawned: Cell<bool>,
+    /// Whether a thread that is no worker of the runtime spawned the task.
+    pub(crate) is_from_outside: bool,
     /// Whether a join handle exists. The handle counts as a reference.
     handled: AtomicBool,
     /// The process that runs the task.
@@ -257,6 +259,7 @@ impl Header {
             marked: false,
             timed: AtomicBool::new(false),
             has_spawned: Cell::new(false),
+            is_from_outside: false,
             handled: AtomicBool::new(false),
             process: Process::current(),
             on_set: AtomicPtr::new(ptr::null_mut()),

@@ -540,6 +540,7 @@ impl Worker {
         if header.dispatches.get() == 1 {
             self.predict(outcome, header.status());
         }
+        self.note_spawner(task, outcome, header.status());
         match outcome {
             Outcome::Blocked => {}
             Outcome::Yielded => {

@@ -245,6 +245,69 @@ fn fan_out_from_a_thread_is_spread_over_idle_workers() {
     }
 }
 
+/// A task spawns a source and stages, and reads their items itself. Returns the workers of the
+/// source, of the stages, and of the task.
+fn workers_of_a_pipeline(seed: u64, stages: usize) -> Vec<Option<usize>> {
+    let rt = Runtime::builder().workers(2).deterministic(seed).build().unwrap();
+    rt.run(move || {
+        let (mut to, mut from) = stream::<u32>(16);
+        let source = move || (0..60).try_for_each(|n| to.write(n));
+        Task::new().name("0").spawn(source).unwrap();
+        for stage in 1..=stages {
+            let (mut to, next) = stream(16);
+            let items = std::mem::replace(&mut from, next);
+            let body = move || items.into_iter().try_for_each(|n| to.write(n));
+            Task::new().name(stage.to_string()).spawn(body).unwrap();
+        }
+        from.read();
+        let dump = dump().unwrap();
+        drop(from);
+        let worker = |name: Option<&str>| {
+            dump.tasks.iter().find(|t| t.name.as_deref() == name).and_then(|t| t.worker)
+        };
+        let named = (0..=stages).map(|n| worker(Some(&n.to_string())));
+        named.chain([worker(None)]).collect()
+    })
+    .unwrap()
+}
+
+#[test]
+fn task_that_reads_what_it_spawned_counts_as_a_member_of_the_pipeline() {
+    // Regression: the shares of the tasks that a task had spawned did not count the task itself,
+    // and a single task was never given away.
+    // The number of stages, and how many of them share the worker of the reader.
+    for (stages, beside_reader) in [(0, 0), (1, 0), (3, 1)] {
+        let is_balanced = |&seed: &u64| {
+            let workers = workers_of_a_pipeline(seed, stages);
+            let reader = workers[stages + 1];
+            // Without stages, the source computes.
+            let first = usize::from(stages > 0);
+            let beside = workers[first..=stages].iter().filter(|w| **w == reader);
+            beside.count() == beside_reader
+        };
+        // An idle worker may steal a task before it receives its share.
+        let balanced = (0..200).filter(is_balanced).count();
+        assert!(balanced > 100, "{balanced} of 200 with {stages} stages");
+    }
+}
+
+#[test]
+fn tasks_of_a_distributor_are_spread_although_it_waits_for_room() {
+    for seed in 0..200 {
+        let rt = Runtime::builder().workers(2).deterministic(seed).build().unwrap();
+        let spread = rt.run(|| {
+            let (mut streams, parsing): (Vec<_>, Vec<_>) =
+                (0..2).map(|_| parser(Task::new())).unzip();
+            (0..40).for_each(|n| streams[n as usize % 2].write(n).unwrap());
+            let dump = dump().unwrap();
+            drop(streams);
+            assert!(parsing.into_iter().all(|p| p.join().unwrap() == 20));
+            parsers(&dump)
+        });
+        assert_eq!(spread.unwrap(), [1, 1], "seed {seed}");
+    }
+}
+
 #[test]
 fn pipeline_is_divided_into_few_parts() {
     // An item should rarely change its worker.

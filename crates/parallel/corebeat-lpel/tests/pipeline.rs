@@ -1,6 +1,8 @@
 //! Pipelines of stages that may fail, and ordered parallel maps.
 
 use corebeat_lpel::*;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn runtimes() -> impl Iterator<Item = Runtime> {
@@ -161,4 +163,27 @@ fn too_many_tasks_of_a_parallel_stage_panic_before_the_first_one_is_spawned() {
     });
     // Two tasks of the test, and the source of the pipeline.
     assert_eq!(spawned(), before + 3);
+}
+
+#[test]
+fn tasks_of_a_parallel_stage_are_spread_over_the_workers() {
+    // Regression: with the default placement, both tasks often ran on one of two workers.
+    for seed in 0..100 {
+        let rt = Runtime::builder().workers(2).deterministic(seed).build().unwrap();
+        let workers = rt.run(|| {
+            let seen = Arc::new(Mutex::new(BTreeSet::new()));
+            let note = {
+                let seen = seen.clone();
+                move |n: u32| {
+                    let dump = dump().unwrap();
+                    let running = dump.tasks.iter().find(|t| t.status == Status::Running);
+                    seen.lock().unwrap().insert(running.and_then(|t| t.worker));
+                    Ok::<_, String>(n)
+                }
+            };
+            Pipeline::new(0..20)?.parallel("map", 2, note).for_each(|_| Ok(()))?;
+            Ok::<_, PipelineError<String>>(seen.lock().unwrap().len())
+        });
+        assert_eq!(workers.unwrap().unwrap(), 2, "seed {seed}");
+    }
 }

@@ -6,6 +6,9 @@
 //! of its unstarted tasks before it starts the rest. The shares consist of neighbours, because a
 //! pipeline is usually spawned in order, and an item should rarely change its worker.
 //!
+//! A spawner that itself waits for items works on them, too, so it counts as a task of its worker.
+//! A spawner that joins its tasks, or that only distributes items to them, does not count.
+//!
 //! For the same reason, an idle worker waits for its share before it steals: otherwise it would
 //! take each task of a fan-out at the moment at which the task is spawned.
 //!
@@ -15,19 +18,20 @@
 //!
 //! Pipelines that grow should stay together as well: each stage spawns the next one, perhaps with a
 //! few tasks beside it. Therefore small shares go only to workers with less than half as many
-//! tasks, so that the parts of a growing pipeline become longer and longer.
+//! tasks, so that the parts of a growing pipeline become longer and longer. A single task goes to
+//! another worker only if its spawner is not a stage itself: a thread outside spawned it.
 
 use super::Worker;
 use crate::current;
 use crate::runtime::Inner;
-use crate::task::{Outcome, Status, TaskRef};
+use crate::task::{Header, Outcome, Status, TaskRef};
 use std::cell::Cell;
 // Hints, which no protocol depends on, so the models do not include them.
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Number of received tasks that no other worker may steal back. Otherwise the giver, which may
 /// still search for work, would take the only tasks of a worker that is waking up.
-pub(super) const FIRM: usize = 2;
+pub(super) const FIRM: usize = 4;
 
 /// A burst of fewer tasks is small.
 const SMALL: usize = 4;
@@ -72,14 +76,30 @@ impl IdleCount {
 }
 
 /// Tasks that entered the list of unstarted tasks of a worker since the list was empty.
-#[derive(Default)]
 pub(super) struct Burst {
     /// Number of these tasks.
     pub(super) tasks: Cell<usize>,
     /// Number of those that the worker itself started.
     pub(super) started: Cell<usize>,
-    /// Whether the spawner of the last one has spawned other tasks before.
-    pub(super) is_repeated: Cell<bool>,
+    /// Whether the spawner of the last one has spawned other tasks before, or was itself spawned by
+    /// a thread outside.
+    pub(super) may_be_shared: Cell<bool>,
+    /// The spawner of the last one until its dispatch ends; only compared.
+    pub(super) spawner: Cell<*const Header>,
+    /// Whether that spawner works on items beside the tasks that it spawned.
+    pub(super) spawner_works: Cell<bool>,
+}
+
+impl Default for Burst {
+    fn default() -> Burst {
+        Burst {
+            tasks: Cell::new(0),
+            started: Cell::new(0),
+            may_be_shared: Cell::new(false),
+            spawner: Cell::new(std::ptr::null()),
+            spawner_works: Cell::new(false),
+        }
+    }
 }
 
 impl Burst {
@@ -94,7 +114,9 @@ impl Worker {
     pub(super) fn share_unstarted(&self) {
         let inner = self.inner();
         let burst = &self.own.burst;
-        if inner.activity.idle.is_zero() || !self.own.starts_block.get() || !burst.is_repeated.get()
+        if inner.activity.idle.is_zero()
+            || !self.own.starts_block.get()
+            || !burst.may_be_shared.get()
         {
             return;
         }
@@ -111,7 +133,9 @@ impl Worker {
             return;
         }
         // Stolen tasks count for the others.
-        let kept = (burst.tasks.get() / (idle.len() + 1)).saturating_sub(burst.started.get());
+        let spawner = usize::from(burst.spawner_works.get());
+        let part = (burst.tasks.get() + spawner) / (idle.len() + 1);
+        let kept = part.saturating_sub(burst.started.get() + spawner);
         let shares = left.saturating_sub(kept);
         for (n, target) in idle.iter().enumerate() {
             self.give(shares * (n + 1) / idle.len() - shares * n / idle.len(), target);
@@ -120,15 +144,31 @@ impl Worker {
 
     /// Counts a task that the running task spawns for any worker.
     pub(super) fn count_in_burst(&self) {
-        let Burst { tasks, is_repeated, .. } = &self.own.burst;
+        let Burst { tasks, may_be_shared, spawner_works, .. } = &self.own.burst;
         if self.own.unstarted.is_empty() {
             self.own.burst.restart(0);
         }
         tasks.set(tasks.get() + 1);
         let spawner = current::with(|c| c.task.get());
+        self.own.burst.spawner.set(spawner);
+        spawner_works.set(false);
         // SAFETY: the running task is alive.
         if let Some(spawner) = unsafe { spawner.as_ref() } {
-            is_repeated.set(spawner.has_spawned.replace(true));
+            may_be_shared.set(spawner.has_spawned.replace(true) || spawner.is_from_outside);
+        }
+    }
+
+    /// Notes whether a task that has spawned others works on items beside them, after its dispatch.
+    #[inline]
+    pub(super) fn note_spawner(&self, task: *const Header, outcome: Outcome, status: Status) {
+        let Burst { spawner, spawner_works, .. } = &self.own.burst;
+        if std::ptr::eq(spawner.get(), task) {
+            spawner.set(std::ptr::null());
+            spawner_works.set(match outcome {
+                Outcome::Yielded => true,
+                Outcome::Blocked => matches!(status, Status::Reading | Status::Polling),
+                Outcome::Awaits | Outcome::Ended => false,
+            });
         }
     }
 
