@@ -4,8 +4,9 @@
 //! ```text
 //!   Reinforcer -- Try(n) --> results --(n unknown)--> Trials::run(n) --> disturbed? --> repeat
 //!       ^                       |                                         quiet? --> results
-//!       +------ profile --------+
+//!       +-- median of profiles -+
 //!   Done: a result that is disturbed, compared with the quietest one? --> discard it, search again
+//!         the choice rests on single trials? --> repeat the compared counts in turns, search again
 //! ```
 
 use crate::clock::now_ns;
@@ -39,6 +40,13 @@ const REPEATS_MAX: u32 = 3;
 
 /// Number of searches: after each one, disturbed trials are discarded and repeated.
 const ROUNDS_MAX: u32 = 3;
+
+/// Number of trials of the chosen count, and of the counts that it was compared with: the search uses
+/// their medians, because a single trial may be an outlier.
+const CONFIRMATIONS: usize = 3;
+
+/// Longest trial that is repeated as a confirmation, in seconds: a search should take few seconds.
+const REPEATED_MAX_S: f64 = 1.0;
 
 /// Pause before the first repetition; twice as long before each further one.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -162,26 +170,47 @@ impl Disturbance {
     }
 }
 
-/// Results by thread count, with the number of repetitions.
+/// Results by thread count, with the number of repetitions because of disturbances.
 struct Results {
-    by_count: BTreeMap<u32, TrialResult>,
+    by_count: BTreeMap<u32, Vec<TrialResult>>,
     repeated: BTreeMap<u32, u32>,
     disturbance: Disturbance,
 }
 
 impl Results {
+    fn of(&self, threads: u32) -> &[TrialResult] {
+        self.by_count.get(&threads).map_or(&[], Vec::as_slice)
+    }
+
     fn is_disturbed(&self, threads: u32) -> bool {
-        let result = self.by_count.get(&threads);
-        result.is_some_and(|result| self.disturbance.is_disturbed(result.others_busy))
+        self.of(threads).iter().any(|result| self.disturbance.is_disturbed(result.others_busy))
     }
 
     /// Discards disturbed results, so that the next search repeats them.
     fn discard_disturbed(&mut self) {
-        let counts: Vec<u32> = self.by_count.keys().copied().collect();
-        for threads in counts.into_iter().filter(|&n| self.is_disturbed(n)).collect::<Vec<_>>() {
-            self.by_count.remove(&threads);
-            *self.repeated.entry(threads).or_default() += 1;
+        for (&threads, results) in &mut self.by_count {
+            let before = results.len();
+            results.retain(|result| !self.disturbance.is_disturbed(result.others_busy));
+            if results.len() < before {
+                *self.repeated.entry(threads).or_default() += (before - results.len()) as u32;
+            }
         }
+    }
+
+    /// Returns the first result with this count, with the medians of all results. If the program
+    /// failed once, this is the result.
+    fn combined(&self, threads: u32) -> Option<TrialResult> {
+        let results = self.of(threads);
+        let first = results.first()?;
+        let mut profiles = Vec::new();
+        for result in results {
+            match &result.trial {
+                Trial::Ran(profile) => profiles.push(*profile),
+                Trial::Failed(_) => return Some(result.clone()),
+            }
+        }
+        let trial = Profile::median(&profiles).map_or(first.trial.clone(), Trial::Ran);
+        Some(TrialResult { trial, ..first.clone() })
     }
 }
 
@@ -218,11 +247,21 @@ pub fn search(
         };
         let counts = rows.iter().map(|row| row.threads);
         let disturbed: Vec<u32> = counts.filter(|&n| results.is_disturbed(n)).collect();
-        if disturbed.is_empty() || round >= ROUNDS_MAX {
-            break (rows, best, reason, disturbed);
+        if !disturbed.is_empty() && round < ROUNDS_MAX {
+            results.discard_disturbed();
+            round += 1;
+            continue;
         }
-        results.discard_disturbed();
-        round += 1;
+        match next_confirmation(&rows, best, &results) {
+            None => break (rows, best, reason, disturbed),
+            Some(threads) => {
+                if let Some(status) = make(trials, &mut results, threads, limits, window, progress)?
+                {
+                    progress("");
+                    return Ok(Searched::Interrupted(status));
+                }
+            }
+        }
     };
     progress("");
     let times: Vec<(u32, f64)> = rows
@@ -275,24 +314,17 @@ fn search_once(
                 return Ok(ControlFlow::Continue(Pass { rows, best, reason }));
             }
         };
-        let mut skip = window.skip;
         // A serial start is visible only in a run with several threads. The run with one thread,
         // which leaves the same start out, therefore comes after the first of those.
-        let next = threads.saturating_add(limits.step).min(limits.max);
-        if threads == 1 && next > 1 {
-            if let Some(status) = make(trials, results, next, window, progress)? {
+        let ahead = (threads == 1).then(|| after_one(limits));
+        for threads in ahead.into_iter().chain([threads]) {
+            if results.of(threads).is_empty()
+                && let Some(status) = make(trials, results, threads, limits, window, progress)?
+            {
                 return Ok(ControlFlow::Break(status));
             }
-            let ahead = &results.by_count[&next];
-            if !ahead.stayed_serial {
-                skip = Duration::from_secs_f64(ahead.serial_s);
-            }
         }
-        let window = Window { skip, ..window };
-        if let Some(status) = make(trials, results, threads, window, progress)? {
-            return Ok(ControlFlow::Break(status));
-        }
-        let result = &results.by_count[&threads];
+        let result = results.combined(threads).expect("the trial was made above");
         let verdict = search.record(threads, result.trial.clone()).to_string();
         rows.push(Row {
             threads,
@@ -306,23 +338,47 @@ fn search_once(
     }
 }
 
-/// Makes a trial whose result is unknown, and repeats it while it is disturbed. Keeps the quietest
-/// result. Returns the status of a signal that requested the end.
+/// Returns the count that follows one thread.
+fn after_one(limits: Limits) -> u32 {
+    1u32.saturating_add(limits.step).min(limits.max)
+}
+
+/// Returns the count of the next trial that confirms the choice: the chosen count and the counts
+/// that it was compared with take turns.
+fn next_confirmation(rows: &[Row], best: Option<u32>, results: &Results) -> Option<u32> {
+    let at = rows.iter().position(|row| Some(row.threads) == best)?;
+    let compared = &rows[at.saturating_sub(1)..rows.len().min(at + 2)];
+    let ran = compared.iter().filter(|row| matches!(row.trial, Trial::Ran(_)));
+    let counts: Vec<u32> = ran.map(|row| row.threads).collect();
+    let mut trials = counts.iter().flat_map(|&threads| results.of(threads));
+    if trials.any(|result| result.serial_s + result.window_s > REPEATED_MAX_S) {
+        return None;
+    }
+    let next = counts.into_iter().min_by_key(|&threads| results.of(threads).len())?;
+    (results.of(next).len() < CONFIRMATIONS).then_some(next)
+}
+
+/// Makes a trial, and repeats it while it is disturbed. Adds the quietest result. Returns the status
+/// of a signal that requested the end.
 fn make(
     trials: &mut impl Trials,
     results: &mut Results,
     threads: u32,
+    limits: Limits,
     window: Window,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Option<ExitStatus>, Error> {
-    if results.by_count.contains_key(&threads) {
-        return Ok(None);
-    }
+    let skip = match (threads, results.of(after_one(limits)).first()) {
+        (1, Some(ahead)) if !ahead.stayed_serial => Duration::from_secs_f64(ahead.serial_s),
+        _ => window.skip,
+    };
+    let window = Window { skip, ..window };
     let mut repeats = 0;
     let mut kept: Option<TrialResult> = None;
     loop {
         progress(&match repeats {
-            0 => format!("trying {} ...", count(threads)),
+            0 if results.of(threads).is_empty() => format!("trying {} ...", count(threads)),
+            0 => format!("confirming {} ...", count(threads)),
             _ => format!("trying {} again: other programs disturbed the trial ...", count(threads)),
         });
         let result = trials.run(threads, window)?;
@@ -344,7 +400,7 @@ fn make(
     if repeats > 0 {
         *results.repeated.entry(threads).or_default() += repeats;
     }
-    results.by_count.extend(kept.map(|result| (threads, result)));
+    results.by_count.entry(threads).or_default().extend(kept);
     Ok(None)
 }
 
@@ -352,7 +408,7 @@ fn make(
 fn remarks(rows: &[Row], results: &Results, limits: Limits, window: Window) -> Vec<String> {
     let mut notes = Vec::new();
     for row in rows {
-        let result = &results.by_count[&row.threads];
+        let Some(result) = results.of(row.threads).first() else { continue };
         let with = count(row.threads);
         if let Trial::Failed(why) = &row.trial {
             notes.push(format!("with {with} the program failed ({why}); this count is left out"));
@@ -454,13 +510,18 @@ mod tests {
         load: F,
         made: Vec<u32>,
         pauses: u32,
+        /// Number of a trial with a third of the progress.
+        outlier: Option<usize>,
     }
 
     impl<F: Fn(usize) -> f64> Trials for Fake<F> {
         fn run(&mut self, threads: u32, window: Window) -> Result<TrialResult, Error> {
             let busy = (self.load)(self.made.len());
+            let mut useful = f64::from(threads.min(self.cpus)).min(f64::from(self.cpus) - busy);
+            if self.outlier == Some(self.made.len()) {
+                useful /= 3.0;
+            }
             self.made.push(threads);
-            let useful = f64::from(threads.min(self.cpus)).min(f64::from(self.cpus) - busy);
             let profile = Profile {
                 cpu_util: useful / f64::from(self.cpus),
                 progress: Some(useful),
@@ -483,7 +544,11 @@ mod tests {
     }
 
     fn searched<F: Fn(usize) -> f64>(load: F) -> (Found, Fake<F>) {
-        let mut fake = Fake { cpus: 2, load, made: vec![], pauses: 0 };
+        searched_with(load, None)
+    }
+
+    fn searched_with<F: Fn(usize) -> f64>(load: F, outlier: Option<usize>) -> (Found, Fake<F>) {
+        let mut fake = Fake { cpus: 2, load, made: vec![], pauses: 0, outlier };
         let window = Window {
             cpus: 2,
             length: Duration::from_millis(100),
@@ -498,10 +563,21 @@ mod tests {
     }
 
     #[test]
-    fn quiet_search_makes_each_trial_once() {
+    fn quiet_search_confirms_its_choice_in_turns() {
         let (found, fake) = searched(|_| 0.0);
-        assert_eq!((found.best, fake.made, fake.pauses), (Some(2), vec![2, 1, 3], 0));
+        assert_eq!(
+            (found.best, fake.made, fake.pauses),
+            (Some(2), vec![2, 1, 3, 1, 2, 3, 1, 2, 3], 0)
+        );
         assert!(found.notes.is_empty(), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn outlier_in_any_trial_does_not_change_the_choice() {
+        for outlier in 0..9 {
+            let (found, fake) = searched_with(|_| 0.0, Some(outlier));
+            assert_eq!(found.best, Some(2), "{outlier}: {:?}", fake.made);
+        }
     }
 
     #[test]
@@ -534,7 +610,7 @@ mod tests {
         // The trial with 1 thread, the second one, is quiet; the one with 2 is within the burst.
         let (found, fake) = searched(|made| if made == 0 { 1.0 } else { 0.0 });
         assert_eq!(found.best, Some(2), "{found:?}");
-        assert_eq!(fake.made.iter().filter(|n| **n == 2).count(), 2, "{:?}", fake.made);
+        assert_eq!(fake.made[..3], [2, 1, 2]);
         assert!(found.notes[0].contains("with 2 threads: Corebeat repeated"), "{:?}", found.notes);
         let row = found.rows.iter().find(|row| row.threads == 2).unwrap();
         assert_eq!((row.repeated, row.others_busy), (1, Some(0.0)));

@@ -22,6 +22,10 @@
 //!   thread spins for a short time and then blocks; on Linux many programs spin without a limit.
 //! - Changes are normalised to a third of the machine's CPUs, the thesis' step (8 threads on 24
 //!   cores), so that the thresholds hold for half steps, for other steps, and across failed trials.
+//! - Algorithm 1 returns the trial before the one with which the overheads rose. With a step of 8 of
+//!   24 cores that loses little. On 2 CPUs the trial before has half of the threads. The search
+//!   therefore ends with the last trial if that did more [work](Profile::work), after the cost of
+//!   its overheads.
 //! - A trial may fail. The search then skips its number of threads.
 //!
 //! Algorithm 1 as printed never takes half a step: its condition for one (high lock time, and
@@ -77,6 +81,34 @@ impl Profile {
         })
     }
 
+    /// Returns the estimated share of the machine's CPUs that does the work of the program: the used
+    /// share without the cost of voluntary switches and migrations.
+    fn work(&self) -> f64 {
+        let per_s = |rate: Option<f64>, cost_s: f64| rate.unwrap_or(0.0) * cost_s;
+        let overhead = per_s(self.voluntary_rate, VOLUNTARY_SWITCH_S)
+            + per_s(self.migration_rate, MIGRATION_S);
+        self.cpu_util * (1.0 - overhead).max(0.0)
+    }
+
+    /// Returns the profile whose indicators are the medians of the indicators of several profiles.
+    /// An indicator that one of them lacks is unknown. `None` for no profiles.
+    pub fn median(profiles: &[Profile]) -> Option<Profile> {
+        let of = |indicator: fn(&Profile) -> Option<f64>| {
+            let mut values = profiles.iter().map(indicator).collect::<Option<Vec<f64>>>()?;
+            values.sort_by(f64::total_cmp);
+            let upper = values.get(values.len() / 2)?;
+            Some((values[(values.len() - 1) / 2] + upper) / 2.0)
+        };
+        Some(Profile {
+            cpu_util: of(|p| Some(p.cpu_util))?,
+            lock: of(|p| p.lock),
+            spin: of(|p| p.spin),
+            voluntary_rate: of(|p| p.voluntary_rate),
+            migration_rate: of(|p| p.migration_rate),
+            progress: of(|p| p.progress),
+        })
+    }
+
     /// Returns the lock time, blocked or spinning.
     fn waiting(&self) -> Option<f64> {
         match (self.lock, self.spin) {
@@ -95,6 +127,11 @@ pub enum Trial {
     /// The program failed with this number of threads, for this reason (an exit status, a signal).
     Failed(String),
 }
+
+/// Our estimates of the CPU time of a voluntary switch (blocking and waking up) and of a migration
+/// (filling a cold cache), in seconds.
+const VOLUNTARY_SWITCH_S: f64 = 10e-6;
+const MIGRATION_S: f64 = 100e-6;
 
 /// Thresholds for high values and rapid changes.
 ///
@@ -213,20 +250,14 @@ pub enum Reason {
         /// Change from the best trial to the last.
         change: Change,
     },
-    /// Stops: lock time is high and rose rapidly.
-    Locks {
+    /// Stops: overheads rose rapidly.
+    Overhead {
         /// Change from the best trial to the last.
         change: Change,
-    },
-    /// Stops: lock time is high and, up to the machine's CPUs, voluntary switches rose rapidly.
-    Switches {
-        /// Change from the best trial to the last.
-        change: Change,
-    },
-    /// Stops: lock time is high and, above the machine's CPUs, migrations rose rapidly.
-    Migrations {
-        /// Change from the best trial to the last.
-        change: Change,
+        /// The overhead that rose.
+        kind: Overhead,
+        /// Whether the last trial did more work nevertheless, so that it is the best.
+        is_ahead: bool,
     },
     /// Stops: the limit is reached.
     Limit {
@@ -238,6 +269,18 @@ pub enum Reason {
         /// Number of threads in the last trial.
         threads: u32,
     },
+}
+
+/// Overhead of threads that wait for each other; lock time is high in each case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overhead {
+    /// Lock time rose.
+    Locks,
+    /// Voluntary switches rose, up to the machine's CPUs.
+    Switches,
+    /// Migrations rose, above the machine's CPUs.
+    Migrations,
 }
 
 /// Change from the best trial to the last one.
@@ -367,17 +410,21 @@ impl Reinforcer {
         };
         let change = Change { from, to, before, after };
         let indicators = Indicators::read(&change, self.limits.cpus, &self.thresholds);
+        let gain = change.delta(self.limits.cpus, |p| Some(p.work()));
+        let is_ahead = gain.is_some_and(|gain| gain >= self.thresholds.cpu_util_delta);
         let stop = match change.progress_gain() {
             Some(gain) if gain < self.thresholds.progress_gain => {
                 Some(Reason::NoProgress { change })
             }
             Some(_) => None,
-            None => indicators.terminate(change, self.limits.cpus),
+            None => indicators.terminate(change, self.limits.cpus, is_ahead),
         };
+        if stop.is_none_or(|reason| matches!(reason, Reason::Overhead { is_ahead: true, .. })) {
+            self.best = Some((to, after));
+        }
         if let Some(reason) = stop {
             return reason;
         }
-        self.best = Some((to, after));
         if to >= self.limits.max {
             return Reason::Limit { threads: to };
         }
@@ -412,16 +459,17 @@ impl Indicators {
     }
 
     /// Algorithm 1, Terminate, except for its last case (T_max).
-    fn terminate(&self, change: Change, cpus: u32) -> Option<Reason> {
+    fn terminate(&self, change: Change, cpus: u32, is_ahead: bool) -> Option<Reason> {
         if self.cpu_gain_is_low {
             return Some(Reason::NoParallelism { change });
         }
-        match self.lock_is_high {
-            true if self.lock_rises => Some(Reason::Locks { change }),
-            true if change.to <= cpus && self.switches_rise => Some(Reason::Switches { change }),
-            true if change.to > cpus && self.migrations_rise => Some(Reason::Migrations { change }),
-            _ => None,
-        }
+        let kind = match self.lock_is_high {
+            true if self.lock_rises => Overhead::Locks,
+            true if change.to <= cpus && self.switches_rise => Overhead::Switches,
+            true if change.to > cpus && self.migrations_rise => Overhead::Migrations,
+            _ => return None,
+        };
+        Some(Reason::Overhead { change, kind, is_ahead })
     }
 
     /// Algorithm 1, ComputeNextT: returns whether overheads rise so rapidly that the step is
@@ -508,33 +556,31 @@ impl fmt::Display for Reason {
             Reason::NoParallelism { change } => {
                 write!(f, "{change}: the added threads found no more parallelism")
             }
-            Reason::Locks { change } => {
-                write!(
-                    f,
-                    "{} from {} to {}: threads wait for each other",
-                    waiting(change),
-                    change.from,
-                    count(change.to)
-                )
+            Reason::Overhead { change, kind, is_ahead } => {
+                let (from, to) = (change.from, count(change.to));
+                match kind {
+                    Overhead::Locks => write!(f, "{} from {from} to {to}", waiting(change))?,
+                    Overhead::Switches => write!(
+                        f,
+                        "voluntary switches rose from {} to {} per second of CPU time from {from} \
+                         to {to}, and lock time is high",
+                        rate(change.before.voluntary_rate),
+                        rate(change.after.voluntary_rate),
+                    )?,
+                    Overhead::Migrations => write!(
+                        f,
+                        "migrations rose from {} to {} per second of CPU time from {from} to {to}, \
+                         and lock time is high",
+                        rate(change.before.migration_rate),
+                        rate(change.after.migration_rate),
+                    )?,
+                }
+                f.write_str(": threads wait for each other")?;
+                match is_ahead {
+                    true => write!(f, ", but {to} still did more work"),
+                    false => Ok(()),
+                }
             }
-            Reason::Switches { change } => write!(
-                f,
-                "voluntary switches rose from {} to {} per second of CPU time from {} to {}, and \
-                 lock time is high",
-                rate(change.before.voluntary_rate),
-                rate(change.after.voluntary_rate),
-                change.from,
-                count(change.to)
-            ),
-            Reason::Migrations { change } => write!(
-                f,
-                "migrations rose from {} to {} per second of CPU time from {} to {}, and lock \
-                 time is high",
-                rate(change.before.migration_rate),
-                rate(change.after.migration_rate),
-                change.from,
-                count(change.to)
-            ),
             Reason::Limit { threads } => {
                 write!(f, "{} is the limit of the search", count(*threads))
             }

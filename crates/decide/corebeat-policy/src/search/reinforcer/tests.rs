@@ -218,15 +218,53 @@ fn terminate_reads_switches_up_to_the_cpus_and_migrations_above() {
         ..Profile::default()
     };
     let after =
-        Profile { cpu_util: 0.4, voluntary_rate: Some(9e3), migration_rate: Some(9e3), ..before };
+        Profile { cpu_util: 0.4, voluntary_rate: Some(9e4), migration_rate: Some(9e3), ..before };
     for (cpus, stopped_by_switches) in [(24, true), (6, false)] {
         let limits = Limits { min: 1, max: 64, cpus, step: 8 };
         let (best, reasons) = search(limits, |n| Trial::Ran(if n == 1 { before } else { after }));
         assert_eq!(best, Some(1));
-        let by_switches = matches!(reasons[1].1, Reason::Switches { .. });
-        assert_eq!(by_switches, stopped_by_switches, "{:?}", reasons[1].1);
-        assert_eq!(!by_switches, matches!(reasons[1].1, Reason::Migrations { .. }));
+        let Reason::Overhead { kind, is_ahead: false, .. } = reasons[1].1 else {
+            panic!("{:?}", reasons[1].1);
+        };
+        let expected = if stopped_by_switches { Overhead::Switches } else { Overhead::Migrations };
+        assert_eq!(kind, expected);
     }
+}
+
+#[test]
+fn search_ends_with_the_trial_that_did_more_work_in_spite_of_its_overhead() {
+    // One thread uses one of two CPUs. With two threads, which block each other `switches` times
+    // per second of CPU time, 75% of the CPUs are in use.
+    for (switches, best_count) in [(10_000.0, 2), (60_000.0, 1)] {
+        let one = Profile {
+            cpu_util: 0.5,
+            lock: Some(0.0),
+            voluntary_rate: Some(0.0),
+            ..Profile::default()
+        };
+        let two = Profile {
+            cpu_util: 0.75,
+            lock: Some(0.25),
+            voluntary_rate: Some(switches),
+            ..Profile::default()
+        };
+        let (best, reasons) = search(Limits::of(2), |n| Trial::Ran(if n == 1 { one } else { two }));
+        assert_eq!(best, Some(best_count), "{reasons:#?}");
+        assert_eq!(reasons.len(), 2);
+        let text = reasons[1].1.to_string();
+        assert!(text.contains("threads wait for each other"), "{text}");
+        assert_eq!(text.contains("2 threads still did more work"), best_count == 2, "{text}");
+    }
+}
+
+#[test]
+fn median_profile_ignores_one_outlier() {
+    let of = |spin, progress| Profile { cpu_util: 0.5, spin, progress, ..Profile::default() };
+    let profiles = [of(Some(0.0), Some(1.0)), of(Some(0.4), Some(3.0)), of(Some(0.01), Some(2.0))];
+    assert_eq!(Profile::median(&profiles), Some(of(Some(0.01), Some(2.0))));
+    assert_eq!(Profile::median(&profiles[..2]), Some(of(Some(0.2), Some(2.0))));
+    assert_eq!(Profile::median(&[profiles[0], of(None, None)]), Some(of(None, None)));
+    assert_eq!(Profile::median(&[]), None);
 }
 
 #[test]
