@@ -41,8 +41,8 @@ const REPEATS_MAX: u32 = 3;
 /// Number of searches: after each one, disturbed trials are discarded and repeated.
 const ROUNDS_MAX: u32 = 3;
 
-/// Number of trials of the chosen count, and of the counts that it was compared with: the search uses
-/// their medians, because a single trial may be an outlier.
+/// Number of trials of the chosen count, and of the counts that it was compared with: the search
+/// uses their medians, because a single trial may be an outlier.
 const CONFIRMATIONS: usize = 3;
 
 /// Longest trial that is repeated as a confirmation, in seconds: a search should take few seconds.
@@ -358,8 +358,8 @@ fn next_confirmation(rows: &[Row], best: Option<u32>, results: &Results) -> Opti
     (results.of(next).len() < CONFIRMATIONS).then_some(next)
 }
 
-/// Makes a trial, and repeats it while it is disturbed. Adds the quietest result. Returns the status
-/// of a signal that requested the end.
+/// Makes a trial, and repeats it while it is disturbed. Adds the quietest result. Returns the
+/// status of a signal that requested the end.
 fn make(
     trials: &mut impl Trials,
     results: &mut Results,

@@ -22,10 +22,9 @@
 //!   thread spins for a short time and then blocks; on Linux many programs spin without a limit.
 //! - Changes are normalised to a third of the machine's CPUs, the thesis' step (8 threads on 24
 //!   cores), so that the thresholds hold for half steps, for other steps, and across failed trials.
-//! - Algorithm 1 returns the trial before the one with which the overheads rose. With a step of 8 of
-//!   24 cores that loses little. On 2 CPUs the trial before has half of the threads. The search
-//!   therefore ends with the last trial if that did more [work](Profile::work), after the cost of
-//!   its overheads.
+//! - Algorithm 1 returns the trial before the one with which the overheads rose. With a step of 8
+//!   of 24 cores that loses little. On 2 CPUs the trial before has half of the threads. The search
+//!   therefore ends with the last trial if that did more work after the cost of its overheads.
 //! - A trial may fail. The search then skips its number of threads.
 //!
 //! Algorithm 1 as printed never takes half a step: its condition for one (high lock time, and
@@ -81,8 +80,8 @@ impl Profile {
         })
     }
 
-    /// Returns the estimated share of the machine's CPUs that does the work of the program: the used
-    /// share without the cost of voluntary switches and migrations.
+    /// Returns the estimated share of the machine's CPUs that does the work of the program: the
+    /// used share without the cost of voluntary switches and migrations.
     fn work(&self) -> f64 {
         let per_s = |rate: Option<f64>, cost_s: f64| rate.unwrap_or(0.0) * cost_s;
         let overhead = per_s(self.voluntary_rate, VOLUNTARY_SWITCH_S)
