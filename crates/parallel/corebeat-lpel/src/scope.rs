@@ -148,7 +148,9 @@ impl Scope {
         handle.join()
     }
 
-    /// Waits until no task of the scope is left. Returns whether this still holds: false if another
+    /// Waits until no task of the scope is left, and what they owned has been dropped: results whose
+    /// handles were dropped, and items of streams of which both ends were dropped. Returns whether no
+    /// task is left: false if another
     /// thread has spawned a task in the scope since, or if the caller must not wait, because it is
     /// unwinding. A task of the scope that calls this function waits for itself.
     ///
