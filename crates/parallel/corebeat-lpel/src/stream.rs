@@ -104,6 +104,7 @@ fn pair<T: Send + 'static>(capacity: usize, growing: bool) -> (Writer<T>, Reader
             id: IDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             capacity: AtomicUsize::new(capacity),
             growing,
+            signals: std::sync::OnceLock::new(),
             process: Process::current(),
             half_ended: AtomicBool::new(false),
             set: UnsafeCell::new(None),
@@ -173,6 +174,8 @@ pub(crate) struct Core {
     /// Capacity of the segment that is written to.
     pub(crate) capacity: AtomicUsize,
     pub(crate) growing: bool,
+    /// Event for which a reader waits, if the stream carries no items but only signals the event.
+    pub(crate) signals: std::sync::OnceLock<&'static str>,
     /// The process that created the stream. In a child of fork, the other end may have no user.
     pub(crate) process: Process,
     /// Whether one side has ended: it was closed, and accesses no slot any more.

@@ -300,3 +300,23 @@ fn results_and_items_are_dropped_before_a_wait_returns() {
         assert_eq!(exist.load(Ordering::Relaxed), 0);
     }
 }
+
+#[test]
+fn task_that_waits_for_its_own_scope_is_refused() {
+    for rt in runtimes() {
+        let outer = rt.scope();
+        let wait = {
+            let outer = outer.clone();
+            move || {
+                let inner = scope().unwrap();
+                let in_inner = inner.spawn(move || outer.wait());
+                in_inner.join()
+            }
+        };
+        let Failure::Panicked(panic) = outer.run(wait).unwrap().unwrap_err() else {
+            panic!("the wait has ended")
+        };
+        let message = panic.message().unwrap();
+        assert!(message.starts_with("a task cannot wait for its own scope"), "{message}");
+    }
+}
