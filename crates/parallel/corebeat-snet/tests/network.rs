@@ -1,9 +1,10 @@
 //! Running networks: results, faults and shutdown.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use corebeat_lpel::{Failure, Runtime};
+use corebeat_lpel::{Failure, Runtime, STACK_MAX, STACK_MIN};
 use corebeat_snet::body::Out;
 use corebeat_snet::{
     Boxes, Fault, Kind, Label, Network, NetworkOptions, OnFault, Outcome, Position, Record,
@@ -608,4 +609,25 @@ fn box_that_ends_its_task_is_reported() {
     let runtime = Runtime::builder().workers(2).build().unwrap();
     let failure = network.run(&runtime, records(&["n=1"])).unwrap_err().to_string();
     assert!(failure.contains("task quit: the task was cancelled"), "{failure}");
+}
+
+#[test]
+fn stack_size_out_of_range_is_refused_with_the_options() {
+    for (stack_size, is_valid) in [
+        (0, false),
+        (STACK_MIN - 1, false),
+        (STACK_MIN, true),
+        (STACK_MAX, true),
+        (STACK_MAX + 1, false),
+        (usize::MAX, false),
+    ] {
+        let options = NetworkOptions { stack_size, ..NetworkOptions::default() };
+        let set =
+            || network("net main connect [{<n>} -> {<n>}];", Boxes::new()).with_options(options);
+        let refused = catch_unwind(AssertUnwindSafe(set)).map(drop);
+        assert_eq!(refused.is_ok(), is_valid, "{stack_size}");
+        let text = refused.err().and_then(|panic| panic.downcast::<String>().ok());
+        let begin = format!("a stack of {stack_size} bytes is out of range: request {STACK_MIN} ");
+        assert!(text.is_none_or(|text| text.starts_with(&begin)));
+    }
 }

@@ -6,7 +6,8 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use corebeat_lpel::{
-    Closed, Event, Failure, JoinHandle, Reader, Runtime, Scope, StreamSet, Task, Writer, scope,
+    Closed, Event, Failure, JoinHandle, Reader, Runtime, STACK_MAX, STACK_MIN, Scope, StreamSet,
+    Task, Writer, scope,
 };
 
 use super::build::Builder;
@@ -47,8 +48,8 @@ pub type ReportFault = Arc<dyn Fn(&Fault) + Send + Sync>;
 pub struct NetworkOptions {
     /// Capacity of a stream in records, at least 1.
     pub capacity: usize,
-    /// Stack size of each task, and so of each box, in bytes: from
-    /// [`STACK_MIN`](corebeat_lpel::STACK_MIN) to [`STACK_MAX`](corebeat_lpel::STACK_MAX).
+    /// Stack size of each task, and so of each box, in bytes: from [`STACK_MIN`] to [`STACK_MAX`].
+    /// Tasks of nested networks have larger stacks, up to [`STACK_MAX`].
     pub stack_size: usize,
     /// Whether all other entities have priority over boxes (Prokesch 2011, section 6.2.2). Only
     /// [`Prioritised`](corebeat_lpel::scheduler::Prioritised) workers use priorities, and tasks
@@ -159,9 +160,14 @@ impl Network {
     ///
     /// # Panics
     ///
-    /// Panics if the capacity is 0.
+    /// Panics if the capacity is 0, or if the stack size is out of range.
     pub fn with_options(self, options: NetworkOptions) -> Network {
         assert!(options.capacity > 0, "the capacity of a stream is at least one record");
+        assert!(
+            (STACK_MIN..=STACK_MAX).contains(&options.stack_size),
+            "a stack of {} bytes is out of range: request {STACK_MIN} to {STACK_MAX} bytes",
+            options.stack_size
+        );
         Network { options, ..self }
     }
 
