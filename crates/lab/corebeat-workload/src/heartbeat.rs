@@ -14,8 +14,8 @@ thread_local! {
     static PRODUCER: RefCell<Option<Producer>> = const { RefCell::new(None) };
 }
 
-/// Starts a run whose threads emit heartbeats for a group. Attaches once before the run, because some
-/// workloads read their input before they start threads, and would work in vain.
+/// Starts a run whose threads emit heartbeats for a group. Attaches once before the run, because
+/// some workloads read their input before they start threads, and would work in vain.
 pub(crate) fn beating<T>(
     group: Group,
     run: impl FnOnce() -> Result<T, WorkloadError>,

@@ -73,7 +73,7 @@ pub enum Error {
          limits of threads and memory (ulimit -u, ulimit -v)"
     )]
     Thread {
-        /// What needs the thread.
+        /// Object that needs the thread.
         of: &'static str,
         /// Error of the system.
         source: io::Error,

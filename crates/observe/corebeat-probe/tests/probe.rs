@@ -622,7 +622,8 @@ fn refused_thread_of_a_control_socket_is_an_error() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         return;
     }
-    // A process of its own, in which no ended thread has left its stack. 1 MiB is less than a stack.
+    // A process of its own, in which no ended thread has left its stack. 1 MiB is less than a
+    // stack.
     let size = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = size.split(' ').next().unwrap().parse().unwrap();
     // SAFETY: the call takes no pointer.

@@ -110,8 +110,8 @@
 //! 6. `take_rest` against `make_room`. One side reads the other's store: no thread continues to log
 //!    into a finished trace.
 //! 7. Null makes the producer take the slow path, which uses `limit`.
-//! 8. A collector that reads the count, and then finds no event in the buffers, has taken all events
-//!    before the loss.
+//! 8. A collector that reads the count, and then finds no event in the buffers, has taken all
+//!    events before the loss.
 //!
 //! # Failure
 //!
@@ -125,9 +125,9 @@
 //!
 //! A killed process loses the contents of its buffers: at most the last second of each thread
 //! ([`Options::delay`]) and the numbers of events that were lost in it, provided that a collector
-//! kept up. The events of threads beyond [`STREAMS_MAX`] are counted at the end of the trace. A child of fork logs nothing into
-//! the trace of its parent, installs a trace of its own, and does not keep the file locked after
-//! its parent was killed (`child_of_fork_logs_nothing`,
+//! kept up. The events of threads beyond [`STREAMS_MAX`] are counted at the end of the trace. A
+//! child of fork logs nothing into the trace of its parent, installs a trace of its own, and does
+//! not keep the file locked after its parent was killed (`child_of_fork_logs_nothing`,
 //! `child_of_fork_installs_a_trace_of_its_own`,
 //! `child_of_fork_that_outlives_its_killed_parent_does_not_keep_the_file`).
 //!

@@ -151,8 +151,8 @@ impl<T: Send + 'static, E: Send + 'static> Pipeline<T, E> {
     ///
     /// # Errors
     ///
-    /// The first error in time of a stage or of `f`, whose stage is `sink`; or the reason why a stage has
-    /// no result. Then all stages have ended early.
+    /// The first error in time of a stage or of `f`, whose stage is `sink`; or the reason why a
+    /// stage has no result. Then all stages have ended early.
     pub fn for_each(
         mut self,
         mut f: impl FnMut(T) -> Result<(), E>,

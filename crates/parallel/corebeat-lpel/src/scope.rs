@@ -149,10 +149,10 @@ impl Scope {
         handle.join()
     }
 
-    /// Waits until no task of the scope is left, and what they owned has been dropped: results whose
-    /// handles were dropped, and items of streams of which both ends were dropped. Returns whether
-    /// no task is left: false if another thread has spawned a task in the scope since, or if the
-    /// caller must not wait, because it is unwinding.
+    /// Waits until no task of the scope is left, and what they owned has been dropped: results
+    /// whose handles were dropped, and items of streams of which both ends were dropped. Returns
+    /// whether no task is left: false if another thread has spawned a task in the scope since, or
+    /// if the caller must not wait, because it is unwinding.
     ///
     /// On a thread that is no task, this call executes the tasks of a deterministic runtime,
     /// until no task of the scope is left: see [`Builder::deterministic`].

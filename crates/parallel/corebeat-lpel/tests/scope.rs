@@ -267,8 +267,8 @@ fn task_of_another_runtime_waits_for_a_scope_without_a_deadlock_report() {
     assert!(is_empty.unwrap());
 }
 
-/// A worker may refer to ended tasks and streams for longer than a scope waits. Without the drops at
-/// their ends, about a fifth of these waits found something left.
+/// A worker may refer to ended tasks and streams for longer than a scope waits. Without the drops
+/// at their ends, about a fifth of these waits found something left.
 #[test]
 fn results_and_items_are_dropped_before_a_wait_returns() {
     struct Item(Arc<AtomicUsize>);

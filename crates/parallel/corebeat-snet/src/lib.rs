@@ -80,10 +80,10 @@
 //!
 //! [`diagnostic::Diagnostic`] reports an error in a program and its place. [`Error`] is the error
 //! type of all other operations. [`Fault`] reports a record that cannot continue inside a network,
-//! and [`OnFault`] selects the reaction. A panic of a box in Rust, of an observer, or of the function
-//! that receives faults is a fault. Any other panic in a task of the network, such as that of a
-//! value's destructor, is a fault that stops the network, and the error of [`Network::run`]. A crash
-//! of a box in C ends the process.
+//! and [`OnFault`] selects the reaction. A panic of a box in Rust, of an observer, or of the
+//! function that receives faults is a fault. Any other panic in a task of the network, such as that
+//! of a value's destructor, is a fault that stops the network, and the error of [`Network::run`]. A
+//! crash of a box in C ends the process.
 //!
 //! # Limits
 //!

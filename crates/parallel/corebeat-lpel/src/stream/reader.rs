@@ -233,9 +233,9 @@ impl<T: Send + 'static> Reader<T> {
         self
     }
 
-    /// Names the event that this stream signals by its end or its only item, for dumps and reports of
-    /// deadlocks: "waits for EVENT". For crates whose users do not create the stream. The first name
-    /// counts.
+    /// Names the event that this stream signals by its end or its only item, for dumps and reports
+    /// of deadlocks: "waits for EVENT". For crates whose users do not create the stream. The first
+    /// name counts.
     pub fn signals(self, event: &'static str) -> Self {
         // A second name is ignored.
         let _ = self.end.core().signals.set(event);
