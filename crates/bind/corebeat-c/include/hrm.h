@@ -22,7 +22,8 @@
  *              hrm_t
  *   EBUSY      this thread is in a group already, or has attached this hrm_t already; nothing
  *              changes
- *   ENOSPC     the limit of groups, of processes, or of threads in a group is reached
+ *   ENOSPC     a limit is reached: 128 groups of a user, of these 64 of a process if a daemon runs;
+ *              the processes of a user; or 1,023 threads of a process in a group
  *   ETIMEDOUT  the daemon does not answer within 2 s: it may be stopped
  *   EIO        the daemon has ended and no other one runs, or its answer is invalid
  * A failed system call returns its own number, such as ENOMEM, EMFILE, or EACCES for a socket that

@@ -119,7 +119,7 @@ mod tests {
         };
         let jobs = || (0..3).map(|i| Job::new(format!("t-{i}"), body)).collect();
         let refused = Group::new(1).period(Duration::ZERO);
-        let error = heartbeat::beating(refused, || run(jobs())).unwrap_err();
+        let error = heartbeat::with_group(refused, || run(jobs())).unwrap_err();
         assert!(matches!(error, WorkloadError::Heartbeat(_)), "{error}");
         assert_eq!(ran.load(Ordering::Relaxed), 0);
     }

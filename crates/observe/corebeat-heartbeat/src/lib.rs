@@ -116,9 +116,11 @@
 //! # Limits
 //!
 //! This crate requires Linux 5.1, for the seal. A process can have [`SLOTS`] threads in one group.
-//! A user can have [`GROUPS_PER_USER_MAX`] groups and [`MEMBERS_PER_USER_MAX`] attached processes,
-//! all users together [`MEMBERS_MAX`]. A window has at most [`WINDOW_MAX`] samples. A region takes
-//! 64 KiB and a descriptor; a group takes a page and a descriptor.
+//! With a daemon, a process can be attached to 64 groups, the limit of its connection; producers
+//! and consumers of a group count separately. A user can have [`GROUPS_PER_USER_MAX`] groups and
+//! [`MEMBERS_PER_USER_MAX`] attached processes, all users together [`MEMBERS_MAX`]. A window has at
+//! most [`WINDOW_MAX`] samples. A region takes 64 KiB and a descriptor; a group takes a page and a
+//! descriptor.
 //!
 //! A thread that ends leaves its group, even if its [`Producer`] was not dropped. (A thread that
 //! ends by the bare system call, without the C library, counts as a member until another thread of

@@ -54,14 +54,14 @@ impl ControlSocket {
     ///
     /// # Errors
     ///
-    /// The process has a control socket already, another process has bound its name, or the thread
-    /// cannot be started.
-    pub fn open() -> io::Result<ControlSocket> {
-        let address = address(std::process::id())?;
+    /// The process has a control socket already, another process has bound its name, or the socket
+    /// or its thread cannot be created.
+    pub fn open() -> Result<ControlSocket, Error> {
+        let address = address(std::process::id()).map_err(Error::ControlSocket)?;
         let bind = || Ok(File::from(OwnedFd::from(UnixListener::bind_addr(&address)?)));
         let (kept, listener) = KeptOut::file(bind).map_err(|e| match e.kind() {
-            io::ErrorKind::AddrInUse => io::Error::new(e.kind(), name_in_use(&address)),
-            kind => io::Error::new(kind, format!("cannot open the control socket: {e}")),
+            io::ErrorKind::AddrInUse => name_in_use(&address),
+            _ => Error::ControlSocket(e),
         })?;
         let listener = UnixListener::from(OwnedFd::from(listener));
         let stopped = Arc::new(AtomicBool::new(false));
@@ -81,7 +81,8 @@ impl ControlSocket {
                     Err(_) => std::thread::sleep(RETRY_DELAY),
                 }
             }
-        })?;
+        });
+        let thread = thread.map_err(|source| Error::Thread { of: "the control socket", source })?;
         Ok(ControlSocket { stopped, address, thread: Some(Uninherited::new(thread)) })
     }
 }
@@ -102,14 +103,12 @@ fn address(pid: u32) -> io::Result<SocketAddr> {
 }
 
 /// The error for a name that is bound already.
-fn name_in_use(address: &SocketAddr) -> String {
+fn name_in_use(address: &SocketAddr) -> Error {
     let who =
         UnixStream::connect_addr(address).and_then(|socket| Ok(socket_peercred(&socket)?.pid));
     match who.map(|pid| pid.as_raw_nonzero().get() as u32) {
-        Ok(pid) if pid != std::process::id() => {
-            format!("process {pid} has bound the name of this control socket: end that process")
-        }
-        _ => "this process has a control socket already: use that one".into(),
+        Ok(pid) if pid != std::process::id() => Error::NameTaken { pid },
+        _ => Error::ControlSocketOpen,
     }
 }
 

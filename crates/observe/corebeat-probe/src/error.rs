@@ -67,9 +67,31 @@ pub enum Error {
     /// The period of a rule is too short.
     #[error("invalid period of a rule, {0:?}: use at least {RULE_PERIOD_MIN:?}")]
     RulePeriod(std::time::Duration),
-    /// The thread of a rule cannot be started.
-    #[error("cannot start the thread of the rule of probes: {0}")]
-    Thread(#[source] io::Error),
+    /// The thread of a rule or of a control socket cannot be started.
+    #[error(
+        "cannot start the thread of {of} of probes: {source}; end other threads, or raise the \
+         limits of threads and memory (ulimit -u, ulimit -v)"
+    )]
+    Thread {
+        /// Object that needs the thread.
+        of: &'static str,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// This process has opened its control socket before.
+    #[error("this process has a control socket already: use that one")]
+    ControlSocketOpen,
+    /// Another process has bound the name of the control socket of this process.
+    #[error("process {pid} has bound the name of this control socket: end that process")]
+    NameTaken {
+        /// The ID of the other process.
+        pid: u32,
+    },
+    /// The control socket cannot be opened.
+    #[error(
+        "cannot open the control socket: {0}; close other files, or raise their limit (ulimit -n)"
+    )]
+    ControlSocket(#[source] io::Error),
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] corebeat_trace::Error),

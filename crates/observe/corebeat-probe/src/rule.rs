@@ -208,7 +208,8 @@ impl RuleRunner {
                     last = now;
                 }
             });
-            runner.thread = Some(Uninherited::new(thread.map_err(Error::Thread)?));
+            let thread = thread.map_err(|source| Error::Thread { of: "the rule", source })?;
+            runner.thread = Some(Uninherited::new(thread));
         }
         Ok(runner)
     }

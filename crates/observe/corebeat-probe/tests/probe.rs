@@ -4,7 +4,7 @@ use corebeat_probe::{
     Calls, ControlSocket, Error, Handover, Outcome, RULE_PERIOD_MIN, Rule, RuleOptions, RuleRunner,
     block, control, probe, probes, record, switch,
 };
-use corebeat_test_group::in_child;
+use corebeat_test_group::{TestGroup, in_child};
 use corebeat_trace::{Options, Trace};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -606,6 +606,35 @@ fn control_socket_bound_by_another_process_is_reported() {
             .contains(&format!("process {} has bound", child.id()))
     );
     assert!(asked.unwrap_err().to_string().contains("another process has bound"));
+}
+
+/// Set in the process that has no memory for a thread.
+const NO_THREADS: &str = "COREBEAT_PROBE_NO_THREADS";
+
+#[test]
+fn refused_thread_of_a_control_socket_is_an_error() {
+    let test = "refused_thread_of_a_control_socket_is_an_error";
+    if std::env::var_os(NO_THREADS).is_none() {
+        let group = TestGroup::new();
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", test, "--nocapture"]).env(NO_THREADS, "");
+        let output = group.add(&mut child).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    // A process of its own, in which no ended thread has left its stack. 1 MiB is less than a
+    // stack.
+    let size = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = size.split(' ').next().unwrap().parse().unwrap();
+    // SAFETY: the call takes no pointer.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    let limit = pages * page_bytes + (1 << 20);
+    let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+    // SAFETY: reads the limit.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    let why = ControlSocket::open().unwrap_err().to_string();
+    let begin = "cannot start the thread of the control socket of probes: ";
+    assert!(why.starts_with(begin) && why.contains("ulimit -u"), "{why}");
 }
 
 /// As a process that is stopped, asked by a process under a profiler.

@@ -53,14 +53,18 @@ impl Collector {
                 let is_ended = stream.is_ended();
                 let mut save = |full: Full<'_>| {
                     // Compressed without the lock, so that other collectors can write.
-                    self.packer.pack(stream.number, &full);
+                    self.packer.pack(stream, &full);
                     lock(&self.shared.sink).save(stream, &self.packer.packet, full.bytes.len());
                 };
                 // SAFETY: a stream has exactly one collector, which is its consumer.
                 unsafe {
                     stream.drain(&mut save);
                     if is_time {
-                        stream.peek(save);
+                        stream.peek(&mut save);
+                    }
+                    // The process may never finish the trace.
+                    if is_time || is_ended {
+                        stream.loss().map(save);
                     }
                 }
                 if is_ended {
@@ -91,9 +95,14 @@ impl Packer {
         Packer { compressor: compression.map(BlockCompressor::new), ..Packer::default() }
     }
 
-    /// Builds a packet in `packet`.
-    fn pack(&mut self, stream: u32, full: &Full<'_>) {
+    /// Builds a packet in `packet`; none if there is nothing to write.
+    fn pack(&mut self, stream: &Stream, full: &Full<'_>) {
+        let lost = stream.lost_before(full);
+        self.packet.clear();
         let Some(compressor) = &mut self.compressor else { return };
+        if full.is_partial && full.bytes.is_empty() {
+            return; // all its events were taken while it was open
+        }
         let (end, real_offset_ns) = match full.closed {
             Some(closed) => (closed.end, closed.real_offset_ns),
             None => (Fix::take(), counter::real_offset_ns()),
@@ -102,18 +111,17 @@ impl Packer {
         // begin.
         let begin =
             if full.is_partial { full.opened.begin.at_or_after() } else { full.opened.begin };
-        let span = Span { begin, end, real_offset_ns, lost: full.opened.lost };
+        let span = Span { begin, end, real_offset_ns, lost };
         let (codec, stored) = match compressor.compress(full.bytes, &mut self.stored) {
             Some((codec, bytes)) => (codec, &self.stored[..bytes]),
             None => (Codec::Plain, full.bytes),
         };
-        self.packet.clear();
         let raw_bytes = full.bytes.len() as u32;
         packet::write(
             &mut self.packet,
             Content::Events,
             codec,
-            stream,
+            stream.number,
             raw_bytes,
             Some(&span),
             stored,
@@ -183,7 +191,7 @@ impl Sink {
 
     /// Builds a packet from a buffer and writes it.
     pub(crate) fn pack(&mut self, stream: &Stream, full: &Full<'_>) {
-        self.packer.pack(stream.number, full);
+        self.packer.pack(stream, full);
         let packet = std::mem::take(&mut self.packer.packet);
         self.save(stream, &packet, full.bytes.len());
         self.packer.packet = packet;
@@ -204,7 +212,8 @@ impl Sink {
             packet::write_text(&mut self.payload, &stream.name);
             self.put(Content::Thread, stream.number);
         }
-        if raw_bytes > 0 {
+        // A packet without events has a new number of lost events.
+        if raw_bytes > 0 || !packet.is_empty() {
             self.packets.extend(packet);
             self.summary.packets += 1;
             self.summary.event_bytes += raw_bytes as u64;

@@ -73,7 +73,8 @@
 //! 2. Every lost event is counted: the events that are read and the events that are reported as
 //!    lost add up to the events that were emitted
 //!    (`waiting_threads_lose_no_events`, `dropping_threads_count_every_lost_event`,
-//!    `thread_that_logs_during_finish_logs_into_the_next_trace`).
+//!    `thread_that_logs_during_finish_logs_into_the_next_trace`), also in a trace that is never
+//!    finished (`unfinished_trace_contains_the_number_of_lost_events`).
 //! 3. A buffer belongs either to its thread or to its consumer, never to both, except for the
 //!    bytes before `at` (`ring`; `loom_ring_returns_slots_in_order`,
 //!    `loom_ring_open_slot_is_taken_in_parts`, with planted faults).
@@ -97,7 +98,8 @@
 //! | `finished`, of a trace | Release | Acquire in `is_finished`, see 5 |
 //! | `finished`, then `end` set to null | fence between | `end` set, fence, `finished`, see 6 |
 //! | `end`, limit of the open slot | Relaxed | see 7 |
-//! | counts of lost events, number of a kind | Relaxed | no other data depends on them |
+//! | `lost`, events of a stream that were lost | Release | Acquire in `lost`, see 8 |
+//! | number of a kind | Relaxed | no other data depends on it |
 //!
 //! 1. The consumer of an open slot reads all bytes before `at`. The store that closes a slot is
 //!    Relaxed.
@@ -108,6 +110,8 @@
 //! 6. `take_rest` against `make_room`. One side reads the other's store: no thread continues to log
 //!    into a finished trace.
 //! 7. Null makes the producer take the slow path, which uses `limit`.
+//! 8. A collector that reads the count, and then finds no event in the buffers, has taken all
+//!    events before the loss.
 //!
 //! # Failure
 //!
@@ -120,9 +124,10 @@
 //! not a trace, or a trace of another version.
 //!
 //! A killed process loses the contents of its buffers: at most the last second of each thread
-//! ([`Options::delay`]), provided that a collector kept up. A child of fork logs nothing into
-//! the trace of its parent, installs a trace of its own, and does not keep the file locked after
-//! its parent was killed (`child_of_fork_logs_nothing`,
+//! ([`Options::delay`]) and the numbers of events that were lost in it, provided that a collector
+//! kept up. The events of threads beyond [`STREAMS_MAX`] are counted at the end of the trace. A
+//! child of fork logs nothing into the trace of its parent, installs a trace of its own, and does
+//! not keep the file locked after its parent was killed (`child_of_fork_logs_nothing`,
 //! `child_of_fork_installs_a_trace_of_its_own`,
 //! `child_of_fork_that_outlives_its_killed_parent_does_not_keep_the_file`).
 //!

@@ -63,6 +63,8 @@ pub(crate) struct Stream {
     opened: Cell<u64>,
     ring: Ring<Opened, Closed>,
     // ---- shared fields
+    /// Number of lost events in the last packet. Used only by the consumer.
+    written_lost: AtomicU64,
     /// Whether the producer has ended.
     ended: AtomicBool,
     /// With `room`, blocks a producer that waits for a free slot.
@@ -126,6 +128,7 @@ impl Stream {
             last: Cell::new(0),
             lost: AtomicU64::new(0),
             opened: Cell::new(0),
+            written_lost: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             room_lock: Mutex::new(()),
             room: Condvar::new(),
@@ -336,8 +339,9 @@ impl Stream {
     }
 
     fn count_lost(&self) {
-        // Relaxed: a count with a single writer.
-        self.lost.store(self.lost.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // Relaxed: the producer itself wrote this value. Release: pairs with Acquire in `lost`; a
+        // consumer that reads the count reads the buffers that were opened before the loss.
+        self.lost.store(self.lost.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
     // ---- consumer
@@ -349,7 +353,36 @@ impl Stream {
 
     /// Number of events lost so far.
     pub(crate) fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+        // Acquire: pairs with Release in `count_lost`.
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Number of lost events for a packet of this buffer. The numbers of a stream never decrease.
+    pub(crate) fn lost_before(&self, full: &Full<'_>) -> u64 {
+        // Relaxed: only the consumer uses the value.
+        let lost = full.opened.lost.max(self.written_lost.load(Ordering::Relaxed));
+        self.written_lost.store(lost, Ordering::Relaxed);
+        lost
+    }
+
+    /// Contents without events, if events were lost after all those that were taken. Otherwise the
+    /// next buffer contains the number of lost events.
+    ///
+    /// # Safety
+    ///
+    /// Only the consumer calls this.
+    pub(crate) unsafe fn loss(&self) -> Option<Full<'_>> {
+        let lost = self.lost();
+        // Relaxed: as in `lost_before`.
+        if lost == self.written_lost.load(Ordering::Relaxed) {
+            return None;
+        }
+        // Before the check: events that are taken later have later times.
+        let begin = Fix::take();
+        // SAFETY: guaranteed by the caller.
+        let is_drained = unsafe { self.ring.is_drained() };
+        let opened = Opened { begin, lost };
+        is_drained.then_some(Full { opened, closed: None, bytes: &[], is_partial: false })
     }
 
     /// Passes each full slot to `each`, and then returns it to the producer.

@@ -4,6 +4,7 @@
 //! `cargo xtask ci --only loom` runs it. Planted faults show that the model detects errors.
 
 use crate::ring::{Memory, Ring, Taken};
+use corebeat_sync::atomic::{AtomicU64, Ordering};
 use corebeat_sync::{Arc, fault, thread};
 
 /// Number of slots, and bytes per slot.
@@ -140,6 +141,30 @@ fn loom_ring_open_slot_is_taken_in_parts() {
             slot += 1;
         }
         assert_eq!(slot, begun);
+    });
+}
+
+/// A consumer that reads a loss and finds the ring drained has taken the slots before the loss.
+#[test]
+fn loom_ring_is_not_drained_before_a_loss() {
+    check(|| {
+        let ring = Arc::new(Ring::<u8, u8>::new(SLOTS, Memory::new(SLOTS, BYTES)));
+        let lost = Arc::new(AtomicU64::new(0));
+        let filler = {
+            let (ring, lost) = (ring.clone(), lost.clone());
+            thread::spawn(move || {
+                fill(&ring, 2);
+                // Release: as in `Stream::count_lost`.
+                lost.store(1, Ordering::Release);
+            })
+        };
+        peek(&ring, 0, 0);
+        // Acquire: as in `Stream::lost`.
+        if lost.load(Ordering::Acquire) == 1 {
+            // SAFETY: this thread is the only consumer.
+            assert!(!unsafe { ring.is_drained() }, "the second slot was not taken");
+        }
+        filler.join().unwrap();
     });
 }
 

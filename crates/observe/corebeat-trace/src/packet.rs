@@ -12,7 +12,7 @@
 //! Codec 0 is none, 1 an LZ4 block, 2 a zstd frame. The checksum covers the preceding part of the
 //! header, the span, and the payload as stored. `stored` is the size of the payload in the file,
 //! `raw` its size before compression; only events are compressed. `lost` is the number of lost
-//! events of this stream up to this packet.
+//! events of this stream up to this packet. A packet may have no events but only this number.
 //!
 //! ```text
 //!   content 0, process   pid u32, counter's name, program: texts

@@ -203,6 +203,19 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
         Some(taken)
     }
 
+    /// Whether nothing is left to take.
+    ///
+    /// # Safety
+    ///
+    /// Only the consumer calls this.
+    pub(crate) unsafe fn is_drained(&self) -> bool {
+        let (filled, at) = self.position();
+        // Relaxed: the consumer itself wrote this value.
+        filled == self.freed.load(Ordering::Relaxed)
+            // SAFETY: `at` and `filled` are the result of `position`.
+            && unsafe { self.open_part(filled, at) }.is_none_or(|taken| taken.bytes.is_empty())
+    }
+
     /// Returns the slot that [`Ring::next`] returned to the producer.
     ///
     /// # Safety

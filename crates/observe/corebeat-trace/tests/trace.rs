@@ -184,6 +184,44 @@ fn dropping_threads_count_every_lost_event() {
     }
 }
 
+#[test]
+fn unfinished_trace_contains_the_number_of_lost_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let events = 200_000;
+    for thread_ends in [false, true] {
+        let path = folder.path().join(format!("{thread_ends}.cbt"));
+        let options =
+            Options { buffers: 0, buffer_bytes: 0, delay: Duration::ZERO, ..Options::default() };
+        let trace = options.create(&path).unwrap();
+        // Streams 0 and 1. The collector takes their buffers in this order.
+        let log = trace.log().unwrap();
+        let end = trace.log().unwrap();
+        (0..events).for_each(|function| log.emit(&Entered { function }));
+        let log = (!thread_ends).then_some(log);
+        loop {
+            // The file contains this event after the collector has taken all events of stream 0.
+            end.emit(&Left);
+            let (seen, ending) = read(&path);
+            if seen.iter().any(|event| event.stream == 1) {
+                assert!(matches!(ending, Ending::Unfinished { .. }), "{ending}");
+                break;
+            }
+            thread::yield_now();
+        }
+        let (mut taken, mut lost) = (0, 0);
+        let mut reader = Reader::new(File::open(&path).unwrap()).unwrap();
+        while let Some(packet) = reader.next_packet().unwrap() {
+            if packet.thread().stream == 0 {
+                assert!(packet.lost() >= lost);
+                (taken, lost) = (taken + packet.events().len() as u64, packet.lost());
+            }
+        }
+        assert_eq!(taken + lost, u64::from(events), "{lost} were lost");
+        drop(log);
+        assert_eq!(trace.finish().unwrap().lost, lost);
+    }
+}
+
 /// Logs one event at a time, after the preceding event has reached the file.
 fn log_slowly(trace: Trace, path: &Path, mut log: impl FnMut(u32), events: u32) -> Vec<Seen> {
     for event in 0..events {

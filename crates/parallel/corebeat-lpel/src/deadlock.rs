@@ -51,9 +51,10 @@ impl fmt::Display for Deadlock {
         if self.0.len() > SHOWN_MAX {
             write!(f, "; ...")?;
         }
+        let is_unused = |s: &StreamDump| s.other == OtherEnd::Unused && s.signals.is_none();
         let has_unused = |task: &TaskDump| match &task.waits_for {
-            Some(WaitsFor::Stream(stream)) => stream.other == OtherEnd::Unused,
-            Some(WaitsFor::Any(streams)) => streams.iter().any(|s| s.other == OtherEnd::Unused),
+            Some(WaitsFor::Stream(stream)) => is_unused(stream),
+            Some(WaitsFor::Any(streams)) => streams.iter().any(is_unused),
             _ => false,
         };
         if self.0.iter().any(has_unused) {

@@ -62,6 +62,8 @@ pub struct StreamDump {
     pub capacity: usize,
     /// Last user of the other end.
     pub other: OtherEnd,
+    /// Event that the stream signals, from [`Reader::signals`](crate::Reader::signals).
+    pub signals: Option<&'static str>,
 }
 
 /// Last user of the other end of a stream.
@@ -92,6 +94,7 @@ impl StreamDump {
             direction,
             capacity: core.capacity.load(Ordering::Relaxed),
             other,
+            signals: core.signals.get().copied(),
         }
     }
 }
@@ -212,6 +215,9 @@ impl fmt::Display for WaitsFor {
 
 impl fmt::Display for StreamDump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (Some(event), Direction::Read) = (self.signals, self.direction) {
+            return write!(f, "waits for {event}");
+        }
         let (what, does, done) = match self.direction {
             Direction::Read => ("an item on", "writes", "written to"),
             Direction::Write => ("room on", "reads", "read from"),

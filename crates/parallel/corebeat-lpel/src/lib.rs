@@ -121,10 +121,11 @@
 //! | slot full, slot empty (`ring`) | Release | Acquire in `is_full` | publishes the item |
 //! | token left in a word (`stream`) | Release, `light`, `heavy` | item, `light`, word | (1) |
 //! | end closed (`stream`) | Release or AcqRel, full fence | as above | (1) |
+//! | side of a stream ended (`stream`) | AcqRel exchange | the same exchange | (4) |
 //! | token taken (`waiter`) | AcqRel exchange | exchanges of other threads | (2) |
 //! | stream announced, token taken (`set`) | AcqRel, AcqRel | token left, list read | (1) |
 //! | task sent or posted (`worker`) | AcqRel, `light` | sleep state, `heavy`, work read | (1) |
-//! | task ended (`task`) | AcqRel exchange | Acquire, or exchange | publishes the result |
+//! | task ended, handle dropped (`task`) | AcqRel, Release exchange | Acquire, or exchange | (4) |
 //! | task in or out of a table (`table`, `retired`) | Release, `light` | count, `heavy` | (3) |
 //!
 //! 1. Each side writes, executes a fence, and reads what the other side wrote. At least one of the
@@ -132,6 +133,8 @@
 //!    item finds the token.
 //! 2. One thread takes the token, and observes the earlier writes of the token's owner.
 //! 3. Memory is freed only while the count of inspections is 0.
+//! 4. The end of a task publishes its result. Whichever of the two is later, end or drop of the
+//!    handle, drops a result that was not taken; the later end of a stream drops the items.
 //!
 //! `light` and `heavy` are the fences of [`corebeat_sync::asymmetric`].
 //!

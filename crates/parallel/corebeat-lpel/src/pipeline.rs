@@ -42,7 +42,7 @@ pub struct Pipeline<T: Send + 'static, E> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PipelineError<E> {
-    /// A stage returned an error. It is the first one.
+    /// A stage returned an error. It is the first one in time.
     #[error("stage '{stage}' failed: {error}")]
     Stage {
         /// Name of the stage.
@@ -125,7 +125,8 @@ impl<T: Send + 'static, E: Send + 'static> Pipeline<T, E> {
     }
 
     /// Adds a stage of several tasks, at least one, which call `f` at the same time. The results
-    /// keep the order of the items.
+    /// keep the order of the items. If several calls fail, the pipeline reports the error that was
+    /// returned first, which need not be that of the earliest item.
     ///
     /// # Panics
     ///
@@ -150,8 +151,8 @@ impl<T: Send + 'static, E: Send + 'static> Pipeline<T, E> {
     ///
     /// # Errors
     ///
-    /// The first error of a stage or of `f`, whose stage is `sink`; or the reason why a stage has
-    /// no result. Then all stages have ended early.
+    /// The first error in time of a stage or of `f`, whose stage is `sink`; or the reason why a
+    /// stage has no result. Then all stages have ended early.
     pub fn for_each(
         mut self,
         mut f: impl FnMut(T) -> Result<(), E>,

@@ -59,8 +59,8 @@ impl<T> Slot<T> {
 
     /// # Safety
     ///
-    /// The caller is the reader, or the writer after the reader was dropped, and
-    /// [`Slot::is_full`] returned true.
+    /// The caller is the reader, or the writer after the reader was dropped, or the side that was
+    /// dropped last, and [`Slot::is_full`] returned true.
     #[inline(always)]
     pub(crate) unsafe fn take(&self) -> T {
         // SAFETY: a full slot holds an item, and only the reader uses it.
@@ -82,7 +82,8 @@ impl<T> Slot<T> {
     }
 }
 
-/// An array of slots, and the larger segment that follows it if the stream has grown.
+/// An array of slots, and the larger segment that follows it if the stream has grown. The items are
+/// dropped before the segment, see `Shared::end_side`.
 pub(crate) struct Segment<T> {
     pub(crate) next: AtomicPtr<Segment<T>>,
     pub(crate) slots: Box<[Slot<T>]>,
@@ -99,17 +100,6 @@ impl<T> Segment<T> {
         }
         slots.extend((0..capacity).map(|_| slot()));
         Box::new(Segment { next: AtomicPtr::new(ptr::null_mut()), slots: slots.into_boxed_slice() })
-    }
-}
-
-impl<T> Drop for Segment<T> {
-    fn drop(&mut self) {
-        for slot in &self.slots {
-            if slot.is_full() {
-                // SAFETY: no other code has the segment any more.
-                drop(unsafe { slot.take() });
-            }
-        }
     }
 }
 

@@ -140,8 +140,8 @@ impl Scope {
     ///
     /// # Panics
     ///
-    /// Panics if the task cannot be spawned. A deterministic runtime executes its tasks in this
-    /// call, so the call panics inside a task of such a runtime.
+    /// Panics if the task cannot be spawned, or in a task of the scope. A deterministic runtime
+    /// executes its tasks in this call, so the call panics inside a task of such a runtime.
     pub fn run<T: Send + 'static>(
         &self,
         f: impl FnOnce() -> T + Send + 'static,
@@ -150,6 +150,7 @@ impl Scope {
         if !inner.process.is_current() {
             return Err(Failure::Forked);
         }
+        self.assert_not_inside();
         let _run = inner.detector.begin_run();
         let handle = self.spawn(f);
         self.wait();
@@ -157,17 +158,19 @@ impl Scope {
         handle.join()
     }
 
-    /// Waits until no task of the scope is left. Returns whether this still holds: false if another
-    /// thread has spawned a task in the scope since, or if the caller must not wait, because it is
-    /// unwinding. A task of the scope that calls this function waits for itself.
+    /// Waits until no task of the scope is left, and what they owned has been dropped: results
+    /// whose handles were dropped, and items of streams of which both ends were dropped. Returns
+    /// whether no task is left: false if another thread has spawned a task in the scope since, or
+    /// if the caller must not wait, because it is unwinding.
     ///
     /// On a thread that is no task, this call executes the tasks of a deterministic runtime,
     /// until no task of the scope is left: see [`Builder::deterministic`].
     ///
     /// # Panics
     ///
-    /// In a child of fork that inherited the runtime; or if the runtime is deterministic and has
-    /// unfinished tasks that another thread has started.
+    /// In a task of the scope, which would wait for its own end; in a child of fork that inherited
+    /// the runtime; or if the runtime is deterministic and has unfinished tasks that another thread
+    /// has started.
     ///
     /// [`Builder::deterministic`]: crate::Builder::deterministic
     pub fn wait(&self) -> bool {
@@ -184,9 +187,23 @@ impl Scope {
         self.wait_with(Some(time))
     }
 
+    /// Checks that the calling task is not in this scope.
+    fn assert_not_inside(&self) {
+        let own = current::scope();
+        let is_inside = own.is_some_and(|own| own.all().any(|s| std::ptr::eq(s, &*self.core)));
+        assert!(
+            !is_inside,
+            "a task cannot wait for its own scope, because it would wait for its own end: wait \
+             outside the scope, or join the other tasks"
+        );
+    }
+
     fn wait_with(&self, time: Option<Duration>) -> bool {
         let inner = &self.core.inner;
         assert_not_forked(inner.process);
+        if !std::thread::panicking() {
+            self.assert_not_inside();
+        }
         // Acquire: the effects of all tasks are visible.
         let is_empty = || self.core.living.load(Ordering::Acquire) == 0;
         if let (Some(driver), None) = (&inner.deterministic, current::worker())
@@ -197,7 +214,8 @@ impl Scope {
             }
             return is_empty();
         }
-        let (mut end, mut at_end) = stream::<()>(1);
+        let (mut end, at_end) = stream::<()>(1);
+        let mut at_end = at_end.signals("the end of all tasks of a scope");
         if !inner.is_current() {
             // The runtime of the caller does not observe the tasks of this scope.
             end = end.outside();

@@ -45,7 +45,7 @@ use crate::task::discard_panic;
 use crate::waiter::{self, ARMED, CLOSED, EMPTY, Token, Word};
 use crate::worker::{SpinLimit, Worker};
 use corebeat_sync::asymmetric::{heavy_fence, is_free, light_fence};
-use corebeat_sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use corebeat_sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use corebeat_sync::cell::UnsafeCell;
 use corebeat_sync::fork::Process;
 use std::marker::PhantomData;
@@ -104,7 +104,9 @@ fn pair<T: Send + 'static>(capacity: usize, growing: bool) -> (Writer<T>, Reader
             id: IDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             capacity: AtomicUsize::new(capacity),
             growing,
+            signals: std::sync::OnceLock::new(),
             process: Process::current(),
+            half_ended: AtomicBool::new(false),
             set: UnsafeCell::new(None),
             link: AtomicPtr::new(ptr::null_mut()),
         },
@@ -172,8 +174,12 @@ pub(crate) struct Core {
     /// Capacity of the segment that is written to.
     pub(crate) capacity: AtomicUsize,
     pub(crate) growing: bool,
+    /// Event for which a reader waits, if the stream carries no items but only signals the event.
+    pub(crate) signals: std::sync::OnceLock<&'static str>,
     /// The process that created the stream. In a child of fork, the other end may have no user.
     pub(crate) process: Process,
+    /// Whether one side has ended: it was closed, and accesses no slot any more.
+    half_ended: AtomicBool,
     /// Written by the reader's side while the stream is neither armed nor announced. Read by the
     /// thread that takes `ARMED`.
     pub(crate) set: UnsafeCell<Option<Membership>>,
@@ -268,6 +274,29 @@ unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
+impl<T> Shared<T> {
+    /// Ends a side that was closed. The second side drops the items that were written while the
+    /// reader was dropped. The buffer may live longer, because a worker keeps it for a recheck, or
+    /// an inspection reads it; the items must not outlive the tasks that dropped the ends.
+    fn end_side(&self) {
+        // AcqRel: the second side observes all accesses of the first one to slots.
+        if !self.core.half_ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut segment = self.first;
+        // SAFETY: segments live as long as the stream.
+        while let Some(current) = unsafe { segment.as_ref() } {
+            for slot in &current.slots {
+                if slot.is_full() {
+                    // SAFETY: this side was dropped last, and the slot is full.
+                    discard_panic(|| drop(unsafe { slot.take() }));
+                }
+            }
+            segment = current.next.load(Ordering::Acquire);
+        }
+    }
+}
+
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         #[cfg(loom)]
@@ -277,8 +306,6 @@ impl<T> Drop for Shared<T> {
             // SAFETY: from `Box::into_raw`, in `pair` or in `Cursor::grow`. Both ends were dropped.
             let owned = unsafe { Box::from_raw(segment) };
             segment = owned.next.load(Ordering::Acquire);
-            // The segment holds items that were written while the reader was dropped.
-            discard_panic(|| drop(owned));
         }
     }
 }
@@ -466,8 +493,44 @@ fn must_block_apart<T: Send + 'static>(recheck: Recheck<&Arc<Shared<T>>>) -> boo
 /// Retires the stream when an end is dropped: a dump may have found the stream through a task that
 /// waited for it, and may still read the stream.
 fn retire<T: Send + 'static>(shared: &Arc<Shared<T>>) {
+    shared.end_side();
     #[cfg(loom)]
     shared.gone.fetch_add(1, Ordering::AcqRel);
     // SAFETY: the clone keeps the stream alive. Items are Send, so any thread may drop them.
     unsafe { retired::retire(shared.clone()) };
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// An item that calls a function when it is dropped.
+    struct Item(Option<Box<dyn FnOnce() + Send>>);
+
+    impl Drop for Item {
+        fn drop(&mut self) {
+            self.0.take().into_iter().for_each(|f| f());
+        }
+    }
+
+    #[test]
+    fn items_do_not_outlive_the_ends() {
+        let dropped = Arc::new(Mutex::new(0));
+        let count = dropped.clone();
+        let last = Item(Some(Box::new(move || *count.lock().unwrap() += 1)));
+        let (writer, reader) = stream::<Item>(1);
+        let writer = Arc::new(Mutex::new(writer));
+        let to = writer.clone();
+        // The reader drops the items of one buffer when it is dropped; the next item remains.
+        let first = Item(Some(Box::new(move || drop(to.lock().unwrap().write(last)))));
+        assert!(writer.lock().unwrap().write(first).is_ok());
+        // As a worker that keeps the stream for a recheck.
+        let buffer = reader.any();
+        drop(reader);
+        assert_eq!(*dropped.lock().unwrap(), 0);
+        drop(writer);
+        assert_eq!(*dropped.lock().unwrap(), 1);
+        drop(buffer);
+    }
 }

@@ -31,7 +31,7 @@ use crate::scope::ScopeCore;
 use crate::set::SetCore;
 use crate::stream::Core;
 use crate::table::Place;
-use crate::waiter::{self, CLOSED, EMPTY, Word};
+use crate::waiter::{self, CLOSED, DETACHED, EMPTY, Word};
 use crate::worker::Worker;
 use corebeat_sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use corebeat_sync::fork::Process;
@@ -143,7 +143,8 @@ pub(crate) struct Header {
     vtable: &'static Vtable,
     // Second cache line: used less often.
     refs: AtomicUsize,
-    /// Token of the joiner; `CLOSED` after the end of the task.
+    /// Token of the joiner; `DETACHED` if the handle was dropped before the end of the task;
+    /// `CLOSED` after the end.
     pub(crate) join: Word,
     /// The stream that the task waits on, for dumps.
     pub(crate) on: AtomicPtr<Core>,
@@ -207,12 +208,14 @@ pub(crate) struct Vtable {
     run: unsafe fn(*const Header) -> Outcome,
     /// Ends the task without running it.
     fail: unsafe fn(*const Header, Failure),
+    /// Drops the result of the task.
+    forget: unsafe fn(*const Header),
     free: unsafe fn(*mut Header),
 }
 
 /// Returns the functions for a header that represents a thread.
 pub(crate) const fn thread_vtable(free: unsafe fn(*mut Header)) -> Vtable {
-    Vtable { run: |_| Outcome::Ended, fail: |_, _| (), free }
+    Vtable { run: |_| Outcome::Ended, fail: |_, _| (), forget: |_| (), free }
 }
 
 impl Header {
@@ -399,12 +402,16 @@ pub(crate) fn end_unstarted(task: TaskRef) {
     publish_end(task.header());
 }
 
-/// Publishes the end of a task and wakes its joiner.
+/// Publishes the end of a task, and wakes its joiner. Drops the result if there is no handle, so
+/// that the result does not outlive the scope, whereas references to the task may.
 pub(crate) fn publish_end(task: &Header) {
     task.set_status(Status::Zombie);
     // AcqRel: releases the result to the joiner; acquires what the owner of the token did before.
     let joiner = task.join.swap(CLOSED, Ordering::AcqRel);
-    if waiter::is_token(joiner) {
+    if joiner == DETACHED {
+        // SAFETY: the vtable belongs to the task, which has ended, and there is no handle.
+        unsafe { (task.vtable.forget)(task) };
+    } else if waiter::is_token(joiner) {
         // SAFETY: the swap took the token.
         unsafe { waiter::wake(joiner) };
     }

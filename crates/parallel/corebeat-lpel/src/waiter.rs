@@ -12,6 +12,7 @@
 //! | --- | --- |
 //! | 0 | empty: no task waits here |
 //! | [`CLOSED`] | the side that would wait or work here was dropped |
+//! | [`DETACHED`] | no joiner will wait (only in the word of a task) |
 //! | [`ARMED`] | a set requests an announcement (only in the word of a reader) |
 //! | address | this task or thread is blocked |
 //! | address + 1 | this async task awaits; the word owns a reference to the task |
@@ -30,6 +31,7 @@ pub(crate) type Word = AtomicPtr<Header>;
 
 pub(crate) const EMPTY: Token = ptr::null_mut();
 pub(crate) const CLOSED: Token = ptr::without_provenance_mut(2);
+pub(crate) const DETACHED: Token = ptr::without_provenance_mut(3);
 pub(crate) const ARMED: Token = ptr::without_provenance_mut(4);
 /// Tag of the address of an awaiting task.
 const AWAITS: usize = 1;

@@ -750,3 +750,16 @@ fn long_chain_behind_a_deadlock_is_reported() {
         assert!(why.to_string().contains("; ...; if a thread"), "{why}");
     }
 }
+
+#[test]
+fn wait_for_a_scope_is_named() {
+    let rt = Runtime::builder().workers(1).build().unwrap();
+    let why = rt.run(|| {
+        let tasks = scope().unwrap();
+        let (_open, mut never) = stream::<u8>(1);
+        tasks.spawn(move || never.read());
+        tasks.wait()
+    });
+    let text = why.unwrap_err().to_string();
+    assert!(text.contains("waits for the end of all tasks of a scope; "), "{text}");
+}

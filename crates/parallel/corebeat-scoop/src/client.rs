@@ -175,7 +175,7 @@ impl Client {
                 |block: &Rc<Block>| (block.processor.clone(), lock(&block.processor.queue).changes);
             let observed: Vec<_> = blocks.iter().map(observe).collect();
             drop((reserved, blocks));
-            let (writer, mut reader) = self.inner.stream_to_caller();
+            let (writer, mut reader) = self.inner.stream_to_caller(CONDITION);
             let signal = corebeat_sync::Arc::new(Signal::new(writer));
             if observed
                 .iter()
@@ -218,6 +218,10 @@ impl fmt::Debug for Client {
         write!(f, "Client({})", self.name)
     }
 }
+
+/// Event that a client waits for in [`Client::reserve_when`].
+const CONDITION: &str = "a change of the processors in the condition of `reserve_when`, which was \
+                         false";
 
 /// Waits for the end of a stream, at most for `time`. Returns whether the stream has ended.
 fn read(reader: &mut Reader<()>, time: Option<Duration>) -> bool {
@@ -343,7 +347,7 @@ impl<T: Trace> Reservation<T> {
         let Block { inner, processor, owner, .. } = &*self.block;
         lock(&inner.waits).begin(*owner, processor, self.block.number).map_err(Error::Deadlock)?;
         let _waits = Waits { inner, id: owner.id };
-        let (waiter, mut reader) = inner.stream_to_caller();
+        let (waiter, mut reader) = inner.stream_to_caller("the answer of a query");
         let answer = Arc::new(Mutex::new(None));
         let (target, to) = (self.target.clone(), answer.clone());
         let run = Box::new(move |here: &mut Here<'_>| {

@@ -134,7 +134,8 @@ impl Inner {
         if std::thread::panicking() {
             return;
         }
-        let (writer, mut end) = stream::<()>(1);
+        let (writer, end) = stream::<()>(1);
+        let mut end = end.signals("the end of all calls of a system");
         if self.activity.watch(writer) {
             // A task waits for the end: if the caller is a thread outside, its wait for the task
             // executes the tasks of a deterministic runtime.
@@ -144,9 +145,10 @@ impl Inner {
         }
     }
 
-    /// Returns a stream from the tasks of this system to the caller.
-    pub(crate) fn stream_to_caller<T: Send>(&self) -> (Writer<T>, Reader<T>) {
+    /// Returns a stream from the tasks of this system to the caller, who waits for this event.
+    pub(crate) fn stream_to_caller<T: Send>(&self, event: &'static str) -> (Writer<T>, Reader<T>) {
         let (writer, reader) = stream(1);
+        let reader = reader.signals(event);
         // A task of another runtime waits for tasks that its runtime does not observe.
         let writer = if self.runtime.is_current() { writer } else { writer.outside() };
         (writer, reader)
@@ -412,7 +414,7 @@ impl System {
             "a call or a finaliser cannot wait for a collection, which waits for its end: collect \
              from a client outside of calls"
         );
-        let (writer, mut reader) = self.inner.stream_to_caller();
+        let (writer, mut reader) = self.inner.stream_to_caller("the end of a collection");
         self.inner.request(objects_only, Some(writer));
         reader.read().expect(
             "the collection did not end: the runtime has ended or is deadlocked (see its report), \

@@ -765,3 +765,19 @@ fn task_of_another_runtime_waits_without_a_deadlock_report() {
     });
     assert_eq!(result.unwrap().unwrap(), 5);
 }
+
+#[test]
+fn condition_that_never_holds_is_named_in_the_report() {
+    let runtime = Arc::new(Runtime::builder().workers(1).build().unwrap());
+    let system = System::new(runtime.clone());
+    let why = runtime.run(move || {
+        let client = system.client();
+        let number = client.create(|_| 5u32);
+        let reserved =
+            client.reserve_when(&number, |number| number.query(|here, me| here[me] == 6));
+        reserved.map(drop)
+    });
+    let text = why.unwrap_err().to_string();
+    let event = "waits for a change of the processors in the condition of `reserve_when`";
+    assert!(text.contains(event) && !text.contains("stream"), "{text}");
+}

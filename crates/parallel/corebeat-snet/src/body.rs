@@ -92,22 +92,27 @@ pub(crate) fn invoke(
     arguments: &mut [Value],
     out: &mut Out<'_>,
 ) -> Result<(), String> {
-    // Unwind safe: the arguments are cleared before their next use, and output records have been
-    // passed on.
-    catch_unwind(AssertUnwindSafe(|| body.call(arguments, out)))
-        .unwrap_or_else(|payload| Err(panic_message(payload)))
+    // The arguments are cleared before their next use, and output records have been passed on.
+    catch(|| body.call(arguments, out))
+        .unwrap_or_else(|why| Err(format!("the box panicked: {why}")))
+}
+
+/// Calls code of a user, which leaves nothing behind that its panic could make inconsistent.
+/// Returns the message of the panic.
+#[inline]
+pub(crate) fn catch<T>(code: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
+        if corebeat_lpel::ends_task(&*payload) {
+            resume_unwind(payload); // the runtime ends the task
+        }
+        panic_message(&*payload)
+    })
 }
 
 #[cold]
-fn panic_message(payload: Box<dyn Any + Send>) -> String {
-    if corebeat_lpel::ends_task(&*payload) {
-        resume_unwind(payload); // the runtime ends the task
-    }
-    let text = payload
-        .downcast_ref::<&str>()
-        .copied()
-        .or(payload.downcast_ref::<String>().map(String::as_str));
-    format!("the box panicked: {}", text.unwrap_or("(no message)"))
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or(payload.downcast_ref().copied()).unwrap_or("(no message)").into()
 }
 
 /// Returns the reason why a box must not output a variant.

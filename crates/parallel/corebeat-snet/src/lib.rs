@@ -64,7 +64,10 @@
 //! 2. A net that passes the checker can route every record of its input type, and every output has
 //!    a shape that the checker has inferred (`random_nets_route_every_record`).
 //! 3. Each record that cannot continue is reported, and no other record is lost
-//!    (`failing_box_loses_only_its_record`).
+//!    (`failing_box_loses_only_its_record`,
+//!    `panic_of_the_function_that_receives_faults_loses_no_record`). A task that ends early is
+//!    reported and stops the network (`panic_of_a_task_is_reported_and_stops_the_network`,
+//!    `panic_of_the_input_is_the_error_of_the_run`, `box_that_ends_its_task_is_reported`).
 //! 4. Stages of a star that have finished their work do not accumulate
 //!    (`star_of_synchrocells_does_not_grow_by_a_million_pairs`).
 //! 5. No text makes the parser or a reader of records panic, or allocate more than a multiple of
@@ -77,8 +80,10 @@
 //!
 //! [`diagnostic::Diagnostic`] reports an error in a program and its place. [`Error`] is the error
 //! type of all other operations. [`Fault`] reports a record that cannot continue inside a network,
-//! and [`OnFault`] selects the reaction. A panic of a box in Rust is a fault. A crash of a box in C
-//! ends the process.
+//! and [`OnFault`] selects the reaction. A panic of a box in Rust, of an observer, or of the
+//! function that receives faults is a fault. Any other panic in a task of the network, such as that
+//! of a value's destructor, is a fault that stops the network, and the error of [`Network::run`]. A
+//! crash of a box in C ends the process.
 //!
 //! # Limits
 //!

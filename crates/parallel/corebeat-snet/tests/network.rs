@@ -1,13 +1,14 @@
 //! Running networks: results, faults and shutdown.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use corebeat_lpel::Runtime;
+use corebeat_lpel::{Failure, Runtime, STACK_MAX, STACK_MIN};
 use corebeat_snet::body::Out;
 use corebeat_snet::{
     Boxes, Fault, Kind, Label, Network, NetworkOptions, OnFault, Outcome, Position, Record,
-    ReportFault, Tag, Value, check, parse,
+    ReportFault, Running, Tag, Value, check, parse,
 };
 
 /// Options of a network that continues after faults.
@@ -528,4 +529,105 @@ fn fault_of_a_filter_has_the_record_if_it_is_complete() {
     let source = "net main connect [{a, <n>} -> {a}; {<n = 1 / n>}];";
     let outcome = run(&network(source, Boxes::new()), 1, records(&["a=x n=0"]));
     assert_eq!((&outcome.records[..], &outcome.faults[0].record), (&records(&["a=x"])[..], &None));
+}
+
+/// A value whose destructor panics.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("the destructor failed");
+    }
+}
+
+/// A record whose value panics where a filter drops it, between two others.
+fn with_bomb() -> Vec<Record> {
+    let bomb = Record::from_pairs([(Label::new(Kind::Field, "a").unwrap(), Value::native(Bomb))]);
+    [record("a=x"), bomb.unwrap(), record("a=y")].into()
+}
+
+#[test]
+fn panic_of_the_input_is_the_error_of_the_run() {
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let records = (0..100).map(|n| if n == 50 { panic!("no more") } else { record("n=1") });
+    let Err(Failure::Panicked(panic)) = network(MOODY, moody()).run(&runtime, records) else {
+        panic!("the run has lost records")
+    };
+    assert_eq!(panic.message(), Some("no more"));
+}
+
+#[test]
+fn panic_of_the_function_that_receives_faults_loses_no_record() {
+    let report: ReportFault = Arc::new(|_| panic!("no terminal"));
+    let options = NetworkOptions { report_fault: Some(report), ..continuing() };
+    let outcome = run(
+        &network(MOODY, moody()).with_options(options),
+        2,
+        records(&["n=13", "n=1", "n=2", "n=3"]),
+    );
+    assert_eq!(tags(&outcome, "n"), [1, 2, 3]);
+    let faults: Vec<String> = outcome.faults.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        faults,
+        ["box moody: unlucky", "the function report_fault: the function panicked: no terminal"]
+    );
+}
+
+#[test]
+fn panic_of_a_task_is_reported_and_stops_the_network() {
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let boxes = || {
+        Boxes::new().with("pass", "(a) -> (a)", |(a,): (Value,), out: &mut Out| out.emit(1, (a,)))
+    };
+    // The filter runs in the first task, and in a collector.
+    for source in [
+        "net main connect [{a} -> {<n>}];",
+        "box pass ((a) -> (a)); net main connect (pass | [{a, b} -> {a}]) .. [{a} -> {<n>}];",
+    ] {
+        let network = network(source, boxes().unwrap()).with_options(continuing());
+        let Err(Failure::Panicked(panic)) = network.run(&runtime, with_bomb()) else {
+            panic!("{source}: the run has lost records")
+        };
+        let message = panic.message().unwrap();
+        assert!(message.ends_with("the task panicked: the destructor failed"), "{message}");
+
+        let Running { mut input, output, report } = network.start(&runtime);
+        let refused = with_bomb().into_iter().chain(std::iter::repeat_with(|| record("a=x")));
+        refused.map_while(|record| input.write(record).ok()).for_each(drop);
+        // The report is complete when the output has ended.
+        assert!(output.count() <= 1, "{source}");
+        assert_eq!(report.faults()[0].to_string(), message);
+    }
+}
+
+#[test]
+fn box_that_ends_its_task_is_reported() {
+    let boxes = Boxes::new().with("quit", "(<n>) -> (<n>)", |(_,): (Tag,), _: &mut Out| -> () {
+        corebeat_lpel::exit()
+    });
+    let network = network("box quit ((<n>) -> (<n>)); net main connect quit;", boxes.unwrap());
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let failure = network.run(&runtime, records(&["n=1"])).unwrap_err().to_string();
+    assert!(failure.contains("task quit: the task was cancelled"), "{failure}");
+}
+
+#[test]
+fn stack_size_out_of_range_is_refused_with_the_options() {
+    for (stack_size, is_valid) in [
+        (0, false),
+        (STACK_MIN - 1, false),
+        (STACK_MIN, true),
+        (STACK_MAX, true),
+        (STACK_MAX + 1, false),
+        (usize::MAX, false),
+    ] {
+        let options = NetworkOptions { stack_size, ..NetworkOptions::default() };
+        let set =
+            || network("net main connect [{<n>} -> {<n>}];", Boxes::new()).with_options(options);
+        let refused = catch_unwind(AssertUnwindSafe(set)).map(drop);
+        assert_eq!(refused.is_ok(), is_valid, "{stack_size}");
+        let text = refused.err().and_then(|panic| panic.downcast::<String>().ok());
+        let begin = format!("a stack of {stack_size} bytes is out of range: request {STACK_MIN} ");
+        assert!(text.is_none_or(|text| text.starts_with(&begin)));
+    }
 }

@@ -41,15 +41,15 @@ fn loom_dropped_reader_wakes_the_writer() {
         let count = dropped.clone();
         let (mut writer, mut reader) = stream(1);
         // Loom does not model the reference counts of the standard library. So the thread that
-        // joins the others drops the buffer.
+        // joins the others drops the buffer, without items.
         let buffer = reader.any();
         let thread =
             spawn(move || (1..).find(|_| writer.write(Item(count.clone())).is_err()).unwrap());
         drop(reader.read().unwrap());
         drop(reader);
         let written = thread.join().unwrap();
-        drop(buffer);
         assert_eq!(dropped.load(Ordering::Relaxed), written);
+        drop(buffer);
     });
 }
 
@@ -93,5 +93,6 @@ fn loom_stream_faults_are_detected() {
         (passes, "acquire ring.rs"),
         (passes, "release ring.rs"),
         (dropped, "acquire waiter.rs"),
+        (dropped, "acquire stream.rs"),
     ]);
 }

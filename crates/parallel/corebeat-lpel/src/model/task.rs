@@ -99,10 +99,40 @@ fn loom_handle_dropped_after_a_poll_leaves_no_token() {
     poll(false);
 }
 
+/// The end of the task or the drop of the handle drops the result, whichever is later.
+#[test]
+fn loom_result_without_a_joiner_is_dropped_once() {
+    check(3, || {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let (task, handle) = create({
+            struct Result(UnsafeCell<u32>, Arc<AtomicUsize>);
+            // SAFETY: the model checks that the uses of the cell are ordered.
+            unsafe impl Send for Result {}
+            impl Drop for Result {
+                fn drop(&mut self) {
+                    // SAFETY: as above.
+                    self.0.with_mut(|n| unsafe { *n += 1 });
+                    self.1.fetch_add(1, Plainly::Relaxed);
+                }
+            }
+            let dropped = dropped.clone();
+            move || Result(UnsafeCell::new(1), dropped)
+        });
+        let kept = task.clone();
+        let thread = run(task);
+        drop(handle);
+        thread.join().unwrap();
+        assert_eq!(dropped.load(Plainly::Relaxed), 1);
+        drop(kept);
+    });
+}
+
 #[test]
 fn loom_join_faults_are_detected() {
     let model = "task::loom_join_waits_for_the_result";
     assert_detected(&[(model, "release task.rs"), (model, "acquire task.rs")]);
+    let model = "task::loom_result_without_a_joiner_is_dropped_once";
+    assert_detected(&[(model, "acquire join.rs")]);
 }
 
 /// Two threads notify an async task, each after an event. The task is polled until it has found

@@ -233,6 +233,15 @@ impl<T: Send + 'static> Reader<T> {
         self
     }
 
+    /// Names the event that this stream signals by its end or its only item, for dumps and reports
+    /// of deadlocks: "waits for EVENT". For crates whose users do not create the stream. The first
+    /// name counts.
+    pub fn signals(self, event: &'static str) -> Self {
+        // A second name is ignored.
+        let _ = self.end.core().signals.set(event);
+        self
+    }
+
     /// Returns the current capacity in items.
     pub fn capacity(&self) -> usize {
         self.end.core().capacity.load(Ordering::Relaxed)

@@ -111,7 +111,8 @@ fn failure(payload: Box<dyn Any + Send>) -> Failure {
 struct Typed<B, T>(PhantomData<(B, T)>);
 
 impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
-    const VTABLE: Vtable = Vtable { run: Self::run, fail: Self::fail, free: Self::free };
+    const VTABLE: Vtable =
+        Vtable { run: Self::run, fail: Self::fail, forget: Self::forget, free: Self::free };
 
     unsafe fn run(task: *const Header) -> Outcome {
         // SAFETY: the vtable belongs to this type of block, and the caller runs the task.
@@ -153,6 +154,11 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
         discard_panic(|| unsafe { *block.body.get() = None });
         // SAFETY: as in `run`.
         unsafe { *block.result.get() = Some(Err(why)) };
+    }
+
+    unsafe fn forget(task: *const Header) {
+        // SAFETY: the vtable belongs to this type of block, and no other code uses the result.
+        discard_panic(|| unsafe { *(*task.cast::<Block<B, T>>()).result.get() = None });
     }
 
     unsafe fn free(task: *mut Header) {

@@ -1,11 +1,11 @@
 //! Waiting for the end of a task.
 
 use super::TaskRef;
-use super::body::Block;
+use super::body::{Block, discard_panic};
 use crate::current::{self, Awaits, TimeLimit};
 use crate::error::{Failure, assert_not_forked};
 use crate::runtime::Inner;
-use crate::waiter;
+use crate::waiter::{self, CLOSED, DETACHED, EMPTY};
 use corebeat_sync::atomic::Ordering;
 use std::cell::UnsafeCell;
 use std::future::Future;
@@ -25,6 +25,21 @@ impl<T> JoinHandle<T> {
     /// `task` is a block with a result of type `T`, and this is its only handle.
     pub(super) fn new(task: TaskRef) -> JoinHandle<T> {
         JoinHandle { task, result: PhantomData }
+    }
+}
+
+impl<T> JoinHandle<T> {
+    /// # Safety
+    ///
+    /// The task has ended.
+    unsafe fn take_result(&self) -> Option<Result<T, Failure>> {
+        let block = self.task.as_ptr().cast::<Block<(), T>>();
+        // SAFETY: the offsets of the first two fields do not depend on the body. The task has
+        // ended, and only this handle takes the result.
+        let result = unsafe {
+            &mut *(&raw const (*block).result).cast::<UnsafeCell<Option<_>>>().cast_mut()
+        };
+        result.get_mut().take()
     }
 }
 
@@ -83,13 +98,9 @@ impl<T: Send + 'static> JoinHandle<T> {
     }
 
     fn take(&self) -> Result<T, Failure> {
-        let block = self.task.as_ptr().cast::<Block<(), T>>();
-        // SAFETY: the offsets of the first two fields do not depend on the body. The task has
-        // ended, and only this handle takes the result.
-        let result = unsafe {
-            &mut *(&raw const (*block).result).cast::<UnsafeCell<Option<_>>>().cast_mut()
-        };
-        result.get_mut().take().expect("the handle has returned the result of the task before")
+        // SAFETY: the task has ended.
+        let result = unsafe { self.take_result() };
+        result.expect("the handle has returned the result of the task before")
     }
 
     /// Requests the early end of the task: it is unwound where it waits, or at its next wait, and
@@ -142,9 +153,19 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
 impl<T> Drop for JoinHandle<T> {
     fn drop(&mut self) {
         let task = self.task.header();
-        let token = task.join.load(Ordering::Relaxed);
+        // Acquire: pairs with the release in `publish_end`, so the result is visible.
+        let token = task.join.load(Ordering::Acquire);
         if waiter::is_token(token) {
             waiter::withdraw(&task.join, token);
+        }
+        // The result does not outlive both the task and the handle, whereas other references may.
+        // Release: pairs with the acquire in `publish_end`, which drops the result. Acquire: pairs
+        // with the release there, so the result is visible.
+        let detach =
+            || task.join.compare_exchange(EMPTY, DETACHED, Ordering::Release, Ordering::Acquire);
+        if token == CLOSED || detach().is_err() {
+            // SAFETY: the task has ended, because its word holds no token and is not empty.
+            discard_panic(|| drop(unsafe { self.take_result() }));
         }
         // Relaxed: ordered before the drop of the reference by its release, see `wakers`.
         task.handled.store(false, Ordering::Relaxed);
@@ -154,5 +175,30 @@ impl<T> Drop for JoinHandle<T> {
 impl<T> std::fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "JoinHandle({})", self.task.header().id)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::task::{self, Params, Plain};
+    use std::sync::Arc;
+
+    /// The worker may drop its reference to the task later.
+    #[test]
+    fn result_does_not_outlive_the_handle_and_the_task() {
+        for dropped_first in [true, false] {
+            let result = Arc::new(());
+            let copy = result.clone();
+            let (task, handle) = task::create(Params::new(1), Plain(|| copy)).unwrap();
+            let mut handle = Some(handle);
+            if dropped_first {
+                handle = None;
+            }
+            // SAFETY: only this thread runs the task, once.
+            unsafe { task::run(task.as_ptr()) };
+            task::publish_end(task.header());
+            drop(handle);
+            assert_eq!(Arc::strong_count(&result), 1, "{dropped_first}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use super::choose::ChooseCode;
 use super::code::{Code, SplitCode, StarCode};
 use super::collector::{collect, collect_choice, collect_ordered, collect_stages};
 use super::context::Context;
+use super::entity;
 use super::feedback::feed_back;
 use super::fork::Fork;
 use super::function::{BoxCode, Caller, Deferred, call_each};
@@ -180,9 +181,9 @@ impl Builder<'_> {
         &self,
         name: impl Into<Arc<str>>,
         is_box: bool,
-        entity: impl Future<Output = ()> + Send + 'static,
+        future: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
-        let mut task = Task::new().name(name).stack_size(self.context.stack_size);
+        let mut task = Task::new();
         // Idle workers may steal the tasks of boxes. Tasks with a priority are not stolen, so cheap
         // entities stay on the worker of their neighbours.
         match (is_box, self.context.boxes_last) {
@@ -194,6 +195,6 @@ impl Builder<'_> {
         if let Some(place) = self.place {
             task = task.worker(place % self.context.workers);
         }
-        task.spawn_async(entity).map(drop)
+        entity::spawn(task, name.into(), self.context.clone(), future)
     }
 }

@@ -1,8 +1,10 @@
 //! State that all entities of a running network share.
 
+use std::any::Any;
 use std::fmt;
-use std::sync::Mutex;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use corebeat_lpel::{Reader, STACK_MAX, Writer, stream};
 
@@ -10,6 +12,7 @@ use super::message::Message;
 use super::network::{Fault, NetworkOptions, OnFault, ReportFault};
 use super::step::Step;
 use super::watch::{Position, Watch};
+use crate::body::{catch, panic_message};
 use crate::record::Record;
 
 /// Faults that are stored for the report. Further faults are only counted.
@@ -34,12 +37,18 @@ pub(crate) struct Context {
     watches: Vec<Watch>,
     faults: Mutex<Vec<Fault>>,
     fault_count: AtomicUsize,
+    /// First fault of a task that has ended early.
+    broken: Mutex<Option<Fault>>,
     kept: AtomicUsize,
     loops: AtomicU64,
     /// Dropped to stop the network. Nothing is ever written to this stream.
     stopper: Mutex<Option<Writer<Message>>>,
     /// Whether the reader of the output has gone.
     abandoned: AtomicBool,
+}
+
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl Context {
@@ -61,6 +70,7 @@ impl Context {
             watches: watches.to_vec(),
             faults: Mutex::default(),
             fault_count: AtomicUsize::new(0),
+            broken: Mutex::default(),
             kept: AtomicUsize::new(0),
             loops: AtomicU64::new(0),
             stopper: Mutex::new(Some(stopper)),
@@ -100,20 +110,57 @@ impl Context {
         if let OnFault::Stop = self.on_fault {
             self.stop();
         }
-        if let Some(report) = &self.report {
-            report(&fault);
+        // Before the call of a user's function, which may end the task.
+        self.record(fault.clone());
+        if let Some(report) = &self.report
+            && let Err(why) = catch(|| report(&fault))
+        {
+            self.record(Fault {
+                entity: "the function report_fault".into(),
+                message: format!("the function panicked: {why}"),
+                record: None,
+            });
         }
-        // Relaxed: the count is read after the streams of the network have ended.
+    }
+
+    /// Adds a fault to the report of the run.
+    fn record(&self, fault: Fault) {
+        // Relaxed: the count is read after the tasks of the network have ended.
         self.fault_count.fetch_add(1, Ordering::Relaxed);
-        let mut faults = self.faults.lock().unwrap_or_else(|e| e.into_inner());
+        let mut faults = lock(&self.faults);
         if faults.len() < FAULTS_MAX {
             faults.push(fault);
         }
     }
 
+    /// Reports a task that panicked or was unwound, and stops the network, because the records that
+    /// the task would have processed are lost.
+    #[cold]
+    pub(crate) fn end_early(&self, task: &str, payload: Box<dyn Any + Send>) {
+        let is_unwound = corebeat_lpel::ends_task(&*payload);
+        let message = if is_unwound {
+            "the task was cancelled, was in a deadlock, or called `exit`".into()
+        } else {
+            format!("the task panicked: {}", panic_message(&*payload))
+        };
+        let fault = Fault { entity: format!("task {task}"), message, record: None };
+        lock(&self.broken).get_or_insert_with(|| fault.clone());
+        self.stop();
+        if is_unwound {
+            self.record(fault); // no function of a user runs in a task that is unwound
+            resume_unwind(payload);
+        }
+        self.report(fault);
+    }
+
+    /// First fault of a task that has ended early.
+    pub(crate) fn broken(&self) -> Option<Fault> {
+        lock(&self.broken).clone()
+    }
+
     /// Stops the input. Records inside the network continue.
     pub(crate) fn stop(&self) {
-        drop(self.stopper.lock().unwrap_or_else(|e| e.into_inner()).take());
+        drop(lock(&self.stopper).take());
     }
 
     /// Shuts the network down, because its output has no reader.
@@ -141,7 +188,7 @@ impl Context {
     }
 
     pub(crate) fn faults(&self) -> (Vec<Fault>, usize) {
-        let faults = self.faults.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let faults = lock(&self.faults).clone();
         (faults, self.fault_count.load(Ordering::Relaxed))
     }
 

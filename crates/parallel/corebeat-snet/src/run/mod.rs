@@ -8,6 +8,7 @@ mod choose;
 mod code;
 mod collector;
 mod context;
+mod entity;
 mod feedback;
 mod filter;
 mod fork;

@@ -2,13 +2,18 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use corebeat_lpel::{Closed, Event, Failure, Reader, Runtime, StreamSet, Task, Writer};
+use corebeat_lpel::{
+    Closed, Event, Failure, JoinHandle, Reader, Runtime, STACK_MAX, STACK_MIN, Scope, StreamSet,
+    Task, Writer, scope,
+};
 
 use super::build::Builder;
 use super::code::{Code, Coder};
 use super::context::Context;
+use super::entity;
 use super::line::{End, Line};
 use super::message::Message;
 use super::watch::{Position, Watch};
@@ -43,8 +48,8 @@ pub type ReportFault = Arc<dyn Fn(&Fault) + Send + Sync>;
 pub struct NetworkOptions {
     /// Capacity of a stream in records, at least 1.
     pub capacity: usize,
-    /// Stack size of each task, and so of each box, in bytes: from
-    /// [`STACK_MIN`](corebeat_lpel::STACK_MIN) to [`STACK_MAX`](corebeat_lpel::STACK_MAX).
+    /// Stack size of each task, and so of each box, in bytes: from [`STACK_MIN`] to [`STACK_MAX`].
+    /// Tasks of nested networks have larger stacks, up to [`STACK_MAX`].
     pub stack_size: usize,
     /// Whether all other entities have priority over boxes (Prokesch 2011, section 6.2.2). Only
     /// [`Prioritised`](corebeat_lpel::scheduler::Prioritised) workers use priorities, and tasks
@@ -155,9 +160,14 @@ impl Network {
     ///
     /// # Panics
     ///
-    /// Panics if the capacity is 0.
+    /// Panics if the capacity is 0, or if the stack size is out of range.
     pub fn with_options(self, options: NetworkOptions) -> Network {
         assert!(options.capacity > 0, "the capacity of a stream is at least one record");
+        assert!(
+            (STACK_MIN..=STACK_MAX).contains(&options.stack_size),
+            "a stack of {} bytes is out of range: request {STACK_MIN} to {STACK_MAX} bytes",
+            options.stack_size
+        );
         Network { options, ..self }
     }
 
@@ -181,7 +191,8 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// Returns the error of [`Runtime::run`] if tasks of the network panicked or are deadlocked.
+    /// Returns the error of [`Runtime::run`] if a task of the network panicked, such as the
+    /// iterator of the records, or if tasks are deadlocked.
     ///
     /// # Panics
     ///
@@ -194,7 +205,8 @@ impl Network {
         let code = self.code.clone();
         let of_run = context.clone();
         let records = runtime.run(move || {
-            let (mut input, output) = spawn(code, &of_run, stop, &Task::new());
+            let scope = scope().expect("this is a task");
+            let (mut input, output) = spawn(code, &of_run, stop, Task::new(), scope);
             let spawned = Task::new().name("<records>").spawn(move || {
                 for record in records {
                     if input.write(record).is_err() {
@@ -202,10 +214,19 @@ impl Network {
                     }
                 }
             });
-            if let Err(why) = spawned {
-                of_run.failure("the input", format_args!("cannot create its task: {why}"));
+            let outputs = output.collect();
+            match spawned.map(JoinHandle::join) {
+                Ok(Ok(())) => {}
+                Ok(Err(Failure::Panicked(panic))) => resume_unwind(panic.into_payload()),
+                Ok(Err(why)) => of_run.failure("the input", format_args!("{why}")),
+                Err(why) => {
+                    of_run.failure("the input", format_args!("cannot create its task: {why}"))
+                }
             }
-            output.collect()
+            if let Some(fault) = of_run.broken() {
+                resume_unwind(Box::new(fault.to_string()));
+            }
+            outputs
         })?;
         let (faults, fault_count) = context.faults();
         Ok(Outcome { records, faults, fault_count, kept: context.kept() })
@@ -214,7 +235,8 @@ impl Network {
     /// Starts the network. It ends after its input is dropped.
     pub fn start(&self, runtime: &Runtime) -> Running {
         let (context, stop) = self.context(runtime);
-        let (input, output) = spawn(self.code.clone(), &context, stop, &runtime.task());
+        let (input, output) =
+            spawn(self.code.clone(), &context, stop, runtime.task(), runtime.scope());
         Running { input, output, report: Report(context) }
     }
 
@@ -225,32 +247,33 @@ impl Network {
     }
 }
 
-/// Spawns the first task, which creates the other tasks.
+/// Spawns the first task, which creates the other tasks, in a scope.
 fn spawn(
     code: Code,
     context: &Arc<Context>,
     stop: Reader<Message>,
-    task: &Task<'_>,
+    task: Task<'_>,
+    scope: Scope,
 ) -> (Input, Output) {
     let (input, records) = context.stream();
     let (out, output) = context.stream();
     let of_task = context.clone();
-    let spawned =
-        task.clone().name("<input>").stack_size(context.stack_size).spawn_async(async move {
-            let context = of_task;
-            match (Builder { context: &context, place: None, deferred: false })
-                .line(&code, End::Stream(out).into())
-            {
-                Ok(line) => enter(records, stop, line, &context).await,
-                Err(why) => {
-                    context.failure("the network", format_args!("cannot create its tasks: {why}"))
-                }
+    let enter = async move {
+        let context = of_task;
+        match (Builder { context: &context, place: None, deferred: false })
+            .line(&code, End::Stream(out).into())
+        {
+            Ok(line) => enter(records, stop, line, &context).await,
+            Err(why) => {
+                context.failure("the network", format_args!("cannot create its tasks: {why}"))
             }
-        });
+        }
+    };
+    let spawned = entity::spawn(task.scope(&scope), "<input>".into(), context.clone(), enter);
     if let Err(why) = spawned {
         context.failure("the network", format_args!("cannot create its tasks: {why}"));
     }
-    (Input(input), Output { records: output, context: context.clone() })
+    (Input(input), Output { records: output, scope, context: context.clone() })
 }
 
 /// Passes records into the network until the input ends or the network stops.
@@ -302,11 +325,13 @@ impl Input {
     }
 }
 
-/// Output of a running network, until the network has ended. Dropping it stops the network, and
+/// Output of a running network, until all tasks of the network have ended, and with them tasks that
+/// boxes have spawned. The [`Report`] is complete then. Dropping the output stops the network, and
 /// records inside are lost: no further box is called, and the output function of a running box
 /// reports that no more records are accepted.
 pub struct Output {
     records: Reader<Message>,
+    scope: Scope,
     context: Arc<Context>,
 }
 
@@ -320,11 +345,14 @@ impl Iterator for Output {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {
-        loop {
-            if let Message::Record(record) = self.records.read()? {
+        while let Some(message) = self.records.read() {
+            if let Message::Record(record) = message {
                 return Some(record);
             }
         }
+        // A task that panics closes its streams before it is reported.
+        self.scope.wait();
+        None
     }
 }
 

@@ -1,9 +1,9 @@
 //! Observers: functions that receive the records at a position of the network.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::context::Context;
+use crate::body::catch;
 use crate::record::Record;
 
 /// Position of an observer.
@@ -42,13 +42,10 @@ impl Watch {
 
     /// Calls the observer. A panic of the observer is reported, and the record continues.
     pub(crate) fn notify(&self, record: &Record, context: &Context) {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (self.observer)(record))) {
-            if corebeat_lpel::ends_task(&*payload) {
-                resume_unwind(payload);
-            }
+        if let Err(why) = catch(|| (self.observer)(record)) {
             context.failure(
                 &format!("an observer of {}", self.name),
-                format_args!("the observer panicked"),
+                format_args!("the observer panicked: {why}"),
             );
         }
     }

@@ -1,0 +1,49 @@
+//! Futures of the network's tasks.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{self, Poll};
+
+use corebeat_lpel::{Error, Task};
+
+use super::context::Context;
+
+/// An entity that runs as a task. Boxes, observers and the function that receives faults are called
+/// such that their panics lose no other record. Any other panic, such as that of a value's
+/// destructor, ends the task; it is reported here, because the task has no joiner.
+struct Entity<F> {
+    name: Arc<str>,
+    context: Arc<Context>,
+    future: F,
+}
+
+/// Spawns a task that runs an entity.
+pub(crate) fn spawn(
+    task: Task<'_>,
+    name: Arc<str>,
+    context: Arc<Context>,
+    future: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Error> {
+    let task = task.name(name.clone()).stack_size(context.stack_size);
+    task.spawn_async(Entity { name, context, future }).map(drop)
+}
+
+impl<F: Future<Output = ()>> Future for Entity<F> {
+    type Output = ();
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, waker: &mut task::Context<'_>) -> Poll<()> {
+        // SAFETY: no field is moved out of the entity, which has no destructor and is `Unpin` only
+        // if the future is.
+        let Entity { name, context, future } = unsafe { self.get_unchecked_mut() };
+        // SAFETY: the future is pinned because the entity is.
+        let future = unsafe { Pin::new_unchecked(future) };
+        // Unwind safe: a future that has panicked is only dropped.
+        catch_unwind(AssertUnwindSafe(|| future.poll(waker))).unwrap_or_else(|payload| {
+            context.end_early(name, payload);
+            Poll::Ready(())
+        })
+    }
+}
