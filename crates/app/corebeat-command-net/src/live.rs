@@ -53,6 +53,7 @@ enum Ended {
 }
 
 pub(crate) fn main(which: &Which, how: &How, output: Option<&Path>) -> Done {
+    how.require_distinct(which, [output])?;
     let (stdout, stderr) = (io::stdout().is_terminal(), io::stderr().is_terminal());
     let has_terminal = stdout || stderr;
     if has_terminal {
