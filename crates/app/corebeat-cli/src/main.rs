@@ -23,7 +23,7 @@ mod workload;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use corebeat_command::{Failure, end_on_broken_pipe};
+use corebeat_command::{Failure, end_on_broken_pipe, survive_file_size_limit};
 use corebeat_command_net as net;
 use corebeat_command_sim::{paper, sim, train};
 use corebeat_command_top as top;
@@ -138,6 +138,7 @@ fn command() -> String {
 
 fn main() -> ExitCode {
     stream::keep_closed_in_programs();
+    survive_file_size_limit();
     let command = match parsed() {
         Ok(command) => command,
         // Help and version are not mistakes; a missing command prints help.

@@ -47,7 +47,9 @@ mod shutdown;
 mod terminal;
 
 pub use corebeat_host::printable;
-pub use failure::{Done, Failure, end_on_broken_pipe, print, print_error, print_line};
+pub use failure::{
+    Done, Failure, end_on_broken_pipe, print, print_error, print_line, survive_file_size_limit,
+};
 pub use input::read_text;
 pub use output::{Output, require_distinct};
 pub use policy::policy_parser;

@@ -170,6 +170,31 @@ fn report_file_contains_the_report_and_a_full_disk_does_not_change_the_status() 
 }
 
 #[test]
+fn program_runs_although_corebeat_may_write_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let limited = |before: &str, args: &[&str]| {
+        let script = format!("{before}ulimit -f 0; exec \"$0\" run \"$@\"");
+        let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &["-c", &script, COREBEAT]);
+        shell.args(args).output().unwrap()
+    };
+    let exit = ["--", "sh", "-c", "exit 7"];
+    for (options, reason) in [
+        (&[][..], "OpenMP teams keep their sizes: "),
+        (&["--report-file", "new"], "cannot write new: "),
+    ] {
+        let done = limited("", &[options, &exit].concat());
+        assert_eq!(done.status.code(), Some(7), "{options:?} {}", stderr(&done));
+        let line = stderr(&done).lines().find(|line| line.contains(reason)).map(str::to_owned);
+        assert!(line.is_some_and(|l| l.contains("File too large")), "{}", stderr(&done));
+    }
+    assert!(left(folder.path()).is_empty() && !folder.path().join("new").exists());
+    // The program inherits the action of the signal that Corebeat inherits.
+    let write = ["--report", "none", "--", "sh", "-c", "echo text > file; exit 7"];
+    assert_eq!(limited("", &write).status.signal(), Some(libc::SIGXFSZ));
+    assert_eq!(limited("trap '' XFSZ; ", &write).status.code(), Some(7));
+}
+
+#[test]
 fn report_that_cannot_be_written_does_not_change_the_status() {
     let folder = tempfile::tempdir().unwrap();
     let exit = ["run", "--", "sh", "-c", "exit 7"];
