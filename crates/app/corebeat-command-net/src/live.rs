@@ -174,7 +174,10 @@ impl Live {
     /// Draws on the terminal that is standard output, or else on standard error.
     fn show(&mut self, on_stdout: bool) -> Result<Ended, Failure> {
         let tty = Tty::open().map_err(no_terminal)?;
-        let _raw = Raw::begin(on_stdout).map_err(no_terminal)?;
+        if !tty.wait_for_foreground(&self.signals) {
+            return self.print_lines();
+        }
+        let _raw = Raw::begin(&tty, on_stdout).map_err(no_terminal)?;
         let mut terminal =
             Terminal::new(CrosstermBackend::new(Raw::side(on_stdout))).map_err(no_terminal)?;
         let mut screen = Screen::default();
@@ -249,27 +252,30 @@ fn no_terminal(e: io::Error) -> Failure {
 }
 
 /// The alternate screen in raw mode. Dropping it restores the terminal, also during a panic.
-struct Raw {
+struct Raw<'t> {
+    tty: &'t Tty,
     on_stdout: bool,
 }
 
-impl Raw {
+impl Raw<'_> {
     fn side(on_stdout: bool) -> Box<dyn Write> {
         if on_stdout { Box::new(io::stdout()) } else { Box::new(io::stderr()) }
     }
 
-    fn begin(on_stdout: bool) -> io::Result<Raw> {
+    fn begin(tty: &Tty, on_stdout: bool) -> io::Result<Raw<'_>> {
         enable_raw_mode()?;
-        let raw = Raw { on_stdout };
+        let raw = Raw { tty, on_stdout };
         execute!(Raw::side(on_stdout), EnterAlternateScreen, Hide)?;
         Ok(raw)
     }
 }
 
-impl Drop for Raw {
+impl Drop for Raw<'_> {
     fn drop(&mut self) {
         // Errors mean that the terminal is gone.
-        let _ = execute!(Raw::side(self.on_stdout), LeaveAlternateScreen, Show);
-        let _ = disable_raw_mode();
+        self.tty.restore(|| {
+            let _ = execute!(Raw::side(self.on_stdout), LeaveAlternateScreen, Show);
+            let _ = disable_raw_mode();
+        });
     }
 }
