@@ -12,7 +12,9 @@ mod screen;
 use crate::flow::{Flow, How, Reporter, Stop, To};
 use crate::meter::{Meter, lock};
 use crate::program::Which;
-use corebeat_command::{Done, Failure, TerminalSignals, Tty, print_error, print_line};
+use corebeat_command::{
+    Done, Failure, TerminalSignals, Tty, draw, print_error, print_line, view_options,
+};
 use gauge::Gauges;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -179,7 +181,8 @@ impl Live {
         }
         let _raw = Raw::begin(&tty, on_stdout).map_err(no_terminal)?;
         let mut terminal =
-            Terminal::new(CrosstermBackend::new(Raw::side(on_stdout))).map_err(no_terminal)?;
+            Terminal::with_options(CrosstermBackend::new(Raw::side(on_stdout)), view_options())
+                .map_err(no_terminal)?;
         let mut screen = Screen::default();
         let mut state = self.gauges.sample();
         let mut next_sample = Instant::now();
@@ -193,7 +196,8 @@ impl Live {
             }
             if changed {
                 let ending = self.requested.is_some();
-                terminal.draw(|frame| screen.draw(&state, ending, frame)).map_err(no_terminal)?;
+                draw(&mut terminal, |frame| screen.draw(&state, ending, frame))
+                    .map_err(no_terminal)?;
             }
             match self.done.try_recv() {
                 Ok(done) => return Ok(Ended::Network(done)),

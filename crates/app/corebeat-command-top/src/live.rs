@@ -5,7 +5,7 @@ use crate::filter::Filter;
 use crate::screen::{Request, Screen};
 use crate::subject::Subjects;
 use crate::view::View;
-use corebeat_command::{Failure, TerminalSignals, Tty};
+use corebeat_command::{Failure, TerminalSignals, Tty, draw, view_options};
 use corebeat_host::{Driver, Loop, Next, Periods, now_ns};
 use corebeat_linux::LinuxMachine;
 use corebeat_machine::{Clock, Snapshot};
@@ -41,7 +41,11 @@ pub(crate) fn show(
         return emulate_default_handler(signal).map_err(Failure::internal);
     }
     // From here on, a panic restores the terminal as well.
-    let terminal = ratatui::try_init().map_err(no_terminal);
+    let terminal = ratatui::try_init_with_options(view_options()).and_then(|terminal| {
+        execute!(io::stdout(), EnterAlternateScreen)?;
+        Ok(terminal)
+    });
+    let terminal = terminal.map_err(no_terminal);
     let ended = terminal.and_then(|terminal| {
         let display = Display { subjects, screen, view: None, terminal, signals, ended: None };
         run(machine, &tty, display)
@@ -197,7 +201,7 @@ impl Display {
 
     fn draw(&mut self) -> Result<(), Failure> {
         let (screen, view) = (&mut self.screen, self.view.as_ref());
-        self.terminal.draw(|frame| screen.draw(view, frame)).map(drop).map_err(no_terminal)
+        draw(&mut self.terminal, |frame| screen.draw(view, frame)).map_err(no_terminal)
     }
 
     fn take_event(&mut self) -> Result<Option<Request>, Failure> {

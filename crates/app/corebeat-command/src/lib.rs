@@ -54,4 +54,4 @@ pub use input::read_text;
 pub use output::{Output, require_distinct};
 pub use policy::policy_parser;
 pub use shutdown::Cleanup;
-pub use terminal::{TerminalSignals, Tty};
+pub use terminal::{TerminalSignals, Tty, draw, view_options};

@@ -7,6 +7,9 @@
 //! where it is theirs ([`Tty::restore`]).
 
 use crate::shutdown::is_ignored;
+use ratatui::backend::Backend;
+use ratatui::layout::Rect;
+use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::getpgrp;
@@ -153,4 +156,31 @@ impl Tty {
             }
         }
     }
+}
+
+/// Largest number of columns and rows that a view draws. The size of a terminal is what a program
+/// has set: the buffers of the largest one would need hundreds of gigabytes.
+const COLUMNS_MAX: u16 = 1_000;
+const ROWS_MAX: u16 = 500;
+
+/// Options of a terminal for [`draw`].
+pub fn view_options() -> TerminalOptions {
+    TerminalOptions { viewport: Viewport::Fixed(Rect::ZERO) }
+}
+
+/// Draws one frame at the present size of a terminal with [`view_options`], on at most 1,000
+/// columns and 500 rows.
+///
+/// # Errors
+/// If the terminal cannot be written, or its size is unknown.
+pub fn draw<B: Backend>(
+    terminal: &mut Terminal<B>,
+    render: impl FnOnce(&mut Frame),
+) -> Result<(), B::Error> {
+    let size = terminal.size()?;
+    let area = Rect::new(0, 0, size.width.min(COLUMNS_MAX), size.height.min(ROWS_MAX));
+    if area != terminal.get_frame().area() {
+        terminal.resize(area)?;
+    }
+    terminal.draw(render).map(drop)
 }

@@ -285,6 +285,19 @@ fn top_on_a_terminal_shows_threads_until_q_quits() {
 }
 
 #[test]
+fn top_draws_a_part_of_a_terminal_of_any_size() {
+    let mut top = OnTerminal::start(&["--period", "100"]);
+    for size in [24, u16::MAX, 24, u16::MAX] {
+        let size = Winsize { ws_row: size, ws_col: size, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&top.terminal, size).unwrap();
+        // A new size redraws the whole view.
+        top.press("", "CPUs:");
+    }
+    top.press("q", LEAVE);
+    assert_eq!(top.end().code(), Some(0));
+}
+
+#[test]
 fn top_restores_the_terminal_when_a_signal_ends_it() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         let mut top = OnTerminal::start(&["--period", "100"]);
