@@ -432,6 +432,35 @@ fn cpus_and_nice_value_are_those_of_the_program() {
 }
 
 #[test]
+fn group_that_the_program_keeps_in_use_is_reported_and_removed_later() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(Command::new("mkfifo").arg(folder.path().join("fifo")).status().unwrap().success());
+    // Leaves a process in a group below that of the program.
+    let script = "group=$(sed -n 's/.*:\\(.*corebeat-.*\\)/\\1/p' /proc/self/cgroup | head -1); \
+                  for root in /sys/fs/cgroup/cpu /sys/fs/cgroup; do \
+                  mkdir $root$group/below && break; done 2>/dev/null; \
+                  below=$root$group/below; \
+                  [ ! -e $below/cgroup.type ] || echo threaded > $below/cgroup.type; \
+                  sh -c \"echo \\$\\$ > $below/cgroup.procs; read line < fifo\" 2> /dev/null & \
+                  until grep -q . $below/cgroup.procs; do :; done";
+    let args = ["run", "--report", "none", "--quota", "0.5", "--", "sh", "-c", script];
+    let mut run = command(folder.path(), &args);
+    let mut run = Running::start(run.stdout(Stdio::null()).stderr(Stdio::piped()));
+    let mut line = String::new();
+    run.0.stderr.take().unwrap().read_to_string(&mut line).unwrap();
+    if run.0.wait().unwrap().code() == Some(125) {
+        return println!("skipped: a quota ({line})");
+    }
+    assert!(line.starts_with("corebeat: not restored: control group "), "{line}");
+    assert!(line.contains("/below below it") && line.lines().count() == 1, "{line}");
+    let restore = || command(folder.path(), &["restore"]).output().unwrap();
+    assert_eq!(restore().status.code(), Some(125));
+    drop(OpenOptions::new().write(true).open(folder.path().join("fifo")).unwrap());
+    until(|| restore().status.success());
+    assert!(left(folder.path()).is_empty());
+}
+
+#[test]
 fn quota_limits_the_program_or_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let script = "cat /proc/self/cgroup; echo threads $OMP_NUM_THREADS";
