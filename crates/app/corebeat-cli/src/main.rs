@@ -16,6 +16,7 @@ mod doctor;
 mod plot;
 mod restore;
 mod run;
+mod stack;
 mod status;
 mod stream;
 mod tune;
@@ -139,6 +140,10 @@ fn command() -> String {
 fn main() -> ExitCode {
     stream::keep_closed_in_programs();
     survive_file_size_limit();
+    stack::with_sufficient_stack(run_command)
+}
+
+fn run_command() -> ExitCode {
     let command = match parsed() {
         Ok(command) => command,
         // Help and version are not mistakes; a missing command prints help.

@@ -99,7 +99,7 @@ pub fn print(text: impl fmt::Display) -> Result<(), Failure> {
 /// (`corebeat doctor | head`) ends this process silently. The standard library ignores the signal
 /// and panics at the next line printed.
 pub fn end_on_broken_pipe() {
-    // SAFETY: the default action has no handler, and the process has a single thread here.
+    // SAFETY: the default action has no handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 

@@ -232,6 +232,20 @@ fn program_runs_unobserved_if_descriptors_are_exhausted() {
 }
 
 #[test]
+fn corebeat_runs_with_the_smallest_stack_of_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let limited = "ulimit -s 64; exec \"$0\" run --report none -- sh -c 'ulimit -s'";
+    let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &["-c", limited, COREBEAT]);
+    let done = shell.output().unwrap();
+    assert_eq!(
+        (done.status.code(), stdout(&done).as_str()),
+        (Some(0), "64\n"),
+        "{}",
+        stderr(&done)
+    );
+}
+
+#[test]
 fn attached_process_is_observed_until_it_ends_or_a_signal_detaches() {
     let folder = tempfile::tempdir().unwrap();
     for detaches in [true, false] {
