@@ -138,7 +138,7 @@ fn command() -> String {
 }
 
 fn main() -> ExitCode {
-    stream::keep_closed_in_programs();
+    stream::keep_closed();
     survive_file_size_limit();
     stack::with_sufficient_stack(run_command)
 }

@@ -59,6 +59,25 @@ fn restore_with_a_full_output_does_not_panic() {
     assert_eq!(status.code(), Some(125));
 }
 
+#[test]
+fn closed_output_is_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [
+        &["--help"][..],
+        &["restore"],
+        &["restore", "--dry-run"],
+        &["status"],
+        &["doctor"],
+        &["workload"],
+        &["net", "header"],
+        &["top", "--once", "--period", "50"],
+    ] {
+        let closed = ["-c", "exec \"$0\" \"$@\" >&-", COREBEAT];
+        let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &[&closed, args].concat());
+        assert_refused(&shell.output().unwrap(), 125, "cannot ");
+    }
+}
+
 /// A process that answers each line that it reads.
 struct Dialog {
     running: Running,
