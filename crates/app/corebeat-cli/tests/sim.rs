@@ -402,7 +402,7 @@ fn mistakes_are_one_line_with_their_place() {
             GOALS.into(),
             &["--period", "1e9"],
             2,
-            "'--period <MS>': write a whole number in digits, without a sign; see 'corebeat sim run --help'",
+            "'--period <MS>': write a whole number in digits; see 'corebeat sim run --help'",
         ),
         (GOALS.into(), &["--svg", "s.toml"], 2, "s.toml is named twice"),
         (GOALS.into(), &["--svg", "new", "--perfetto", "new"], 2, "new is named twice"),

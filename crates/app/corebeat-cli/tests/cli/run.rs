@@ -39,6 +39,18 @@ fn invalid_command_lines_are_usage_errors() {
 }
 
 #[test]
+fn invalid_number_is_refused_with_its_range_of_signs() {
+    for (args, expected) in [
+        (["--nice", "abc"], "write a whole number in digits; see"),
+        (["--nice", "-"], "write a whole number in digits; see"),
+        (["--period", "-5"], "write a whole number without a sign; see"),
+        (["--period", "five"], "write a whole number in digits; see"),
+    ] {
+        assert_refused(&run(&[&args[..], &["--", "true"]].concat()), 2, expected);
+    }
+}
+
+#[test]
 fn run_of_what_cannot_be_started_has_the_status_that_env_has() {
     for (program, status, says) in [
         ("/no/such/program", 127, "does not exist"),
