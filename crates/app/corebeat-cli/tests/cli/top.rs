@@ -144,8 +144,8 @@ fn top_without_names_shows_each_process_of_the_user() {
     assert!(text.contains(&format!("▸ {}", child.name())), "{text}");
 }
 
-/// How many descriptors `top` needs depends on the host and its processes: each limit must lead to an
-/// error that names the limit, to a note, or to the whole report.
+/// How many descriptors `top` needs depends on the host and its processes: each limit must lead to
+/// an error that names the limit, to a note, or to the whole report.
 #[test]
 fn top_without_free_descriptors_notes_that_processes_are_missing() {
     let folder = tempfile::tempdir().unwrap();
