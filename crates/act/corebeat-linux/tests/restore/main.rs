@@ -889,6 +889,24 @@ fn weight_on_read_only_groups_is_an_error() {
 }
 
 #[test]
+fn threads_of_class_idle_keep_their_class() {
+    let mut scene = Scene::new();
+    for thread in scene.threads() {
+        let priority = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the call reads a struct that lives through it.
+        let set = unsafe { libc::sched_setscheduler(thread.tid, libc::SCHED_IDLE, &priority) };
+        assert_eq!(set, 0);
+    }
+    let before = scene.now();
+    let slice = Action::SetSlice { target: ALL, slice_us: Some(20_000) };
+    for action in [class(Class::Batch), class(Class::Normal), slice] {
+        assert_ne!(scene.apply_if_supported(&action), Some(true), "{action:?}");
+        assert_eq!(scene.now(), before, "{action:?}");
+    }
+    assert!(scene.actuator.restore().left.is_empty());
+}
+
+#[test]
 fn groups_below_are_removed_when_they_are_empty() {
     let mut scene = Scene::new();
     if scene.apply_if_supported(&limit(Some(0.5))).is_none() {
