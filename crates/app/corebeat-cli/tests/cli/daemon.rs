@@ -308,8 +308,9 @@ fn only_the_folder_of_the_default_socket_is_created_and_removed() {
         command(place.0.path(), &["daemon", "--socket", named.to_str().unwrap()]),
         command(place.0.path(), &["daemon"]),
     ] {
-        let refused = command.env("COREBEAT_SOCKET", &named).output().unwrap();
-        assert_refused(&refused, 2, "cannot listen on ");
+        let mut refused = Running::start(command.env("COREBEAT_SOCKET", &named));
+        until(|| refused.0.try_wait().unwrap().is_some());
+        assert_eq!(refused.0.wait().unwrap().code(), Some(2));
         assert!(!place.path("new").exists());
     }
     let mut command = command(place.0.path(), &["daemon", "--scope", "user"]);
