@@ -120,7 +120,8 @@ impl Actuator {
     /// program of another user, [`Error::Unsupported`] for an action that this host cannot carry
     /// out or cannot undo (another nice value without `CAP_SYS_NICE`), [`Error::Refused`] for
     /// every other failure. After an error nothing is changed. A thread that has ended is not an
-    /// error, nor is a real-time thread, which keeps all its settings except its CPUs.
+    /// error, nor is a real-time thread, which keeps all its settings except its CPUs, or a thread
+    /// of class idle, which keeps its class and has no slice.
     pub fn apply(
         &mut self,
         action: &Action,

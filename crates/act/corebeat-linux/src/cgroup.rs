@@ -27,6 +27,8 @@ const WHAT: &str = "setting the weight or quota of a program, or freezing a prog
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of attempts to empty a group: a process may fork while it is moved.
 const ROUNDS_MAX: u32 = 64;
+/// Number of groups below a group of Corebeat that are examined at once.
+const BELOW_MAX: usize = 10_000;
 
 /// Files that freeze groups.
 const FREEZE: &str = "freezer.state";
@@ -390,8 +392,43 @@ pub(crate) fn parent_of_own(path: &Path) -> Result<Option<&Path>, String> {
     parent.map(Some).ok_or_else(|| "the path is not a control group of Corebeat".into())
 }
 
-/// Moves all processes of a group of Corebeat to the parent group and removes the group. Returns
-/// whether the group existed. Validates the path as [`parent_of_own`] does.
+/// Returns whether a group of Corebeat exists, or why [`remove`] would not remove it.
+pub(crate) fn is_removable(path: &Path) -> Result<bool, String> {
+    let exists = parent_of_own(path)?.is_some();
+    occupied(path).map_or(Ok(exists), Err)
+}
+
+/// Returns the groups that a program has created below its group, each before those in it.
+fn below(path: &Path) -> Vec<PathBuf> {
+    let mut groups = vec![path.to_owned()];
+    let mut next = 0;
+    while next < groups.len() && groups.len() < BELOW_MAX {
+        let entries = fs::read_dir(&groups[next]).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        groups.extend(folders.map(|entry| entry.path()));
+        next += 1;
+    }
+    groups.split_off(1)
+}
+
+/// Returns why a group cannot be removed, if a process is in a group below it.
+fn occupied(path: &Path) -> Option<String> {
+    below(path).into_iter().find_map(|group| {
+        let tid = *members(&group).first()?;
+        let name = read_text(format!("/proc/{tid}/comm")).unwrap_or_default();
+        Some(format!(
+            "process {tid} ({}) is in the group {} below it, which another program created; end \
+             the process or move it to another group, then run 'corebeat restore'",
+            name.trim_end(),
+            group.display()
+        ))
+    })
+}
+
+/// Moves all processes of a group of Corebeat to the parent group and removes the group, with empty
+/// groups that a program has created below it. Processes in such groups stay there: only the
+/// program's manager of groups can choose another group. Returns whether the group existed.
+/// Validates the path as [`parent_of_own`] does.
 pub(crate) fn remove(path: &Path) -> Result<bool, String> {
     let Some(parent) = parent_of_own(path)? else { return Ok(false) };
     // No process may stay frozen if a later step fails. If this step fails, moving a process to a
@@ -409,6 +446,7 @@ pub(crate) fn remove(path: &Path) -> Result<bool, String> {
                 _ => {}
             }
         }
+        below(path).iter().rev().for_each(|group| drop(fs::remove_dir(group)));
         match fs::remove_dir(path) {
             Ok(()) => return Ok(true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
@@ -418,7 +456,8 @@ pub(crate) fn remove(path: &Path) -> Result<bool, String> {
         }
         std::thread::sleep(Duration::from_millis(round.min(20).into()));
     }
-    Err(problem.map_or_else(|| "the group does not become empty".into(), |e| e.to_string()))
+    let cause = occupied(path).or(problem.map(|e| e.to_string()));
+    Err(cause.unwrap_or_else(|| "the group does not become empty".into()))
 }
 
 /// Returns whether the cpu controller is enabled for the children of this group, and no Corebeat

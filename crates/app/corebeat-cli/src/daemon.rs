@@ -102,13 +102,15 @@ pub(crate) fn main(options: Options) -> Done {
         }
         given => given,
     };
-    let socket = options.socket.or(given).or(usual);
-    let socket = socket.ok_or_else(|| {
+    let named = options.socket.or(given);
+    let creates_folder = named.is_none();
+    let socket = named.or(usual).ok_or_else(|| {
         Failure::usage(
             "there is no place for the socket; set XDG_RUNTIME_DIR, or name a socket with --socket",
         )
     })?;
     let mut how = How::new(socket, scope, state_dir()?);
+    how.creates_folder = creates_folder;
     how.metrics = options.metrics;
     how.log = match options.log {
         LevelName::Warning => Level::Warning,

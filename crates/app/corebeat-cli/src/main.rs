@@ -16,14 +16,16 @@ mod doctor;
 mod plot;
 mod restore;
 mod run;
+mod stack;
 mod status;
 mod stream;
 mod tune;
 mod workload;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use corebeat_command::{Failure, end_on_broken_pipe};
+use corebeat_command::{Failure, end_on_broken_pipe, survive_file_size_limit};
 use corebeat_command_net as net;
 use corebeat_command_sim::{paper, sim, train};
 use corebeat_command_top as top;
@@ -99,6 +101,15 @@ fn parsed() -> Result<Command, clap::Error> {
         .map_err(|mistake| mistake.format(&mut parser))
 }
 
+/// Whether an invalid value is a number with a sign, where the option has no negative values.
+fn has_sign(mistake: &clap::Error) -> bool {
+    let Some(ContextValue::String(value)) = mistake.get(ContextKind::InvalidValue) else {
+        return false;
+    };
+    let digits = value.strip_prefix(['-', '+']);
+    digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
+}
+
 /// The message of the parser in one line: the mistake, its details, and the help command.
 fn one_line(mistake: &clap::Error) -> String {
     let mut message = mistake.to_string();
@@ -106,7 +117,8 @@ fn one_line(mistake: &clap::Error) -> String {
         let what = match why.kind() {
             IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "write a smaller number",
             IntErrorKind::Zero => "write 1 or more",
-            _ => "write a whole number in digits, without a sign",
+            _ if has_sign(mistake) => "write a whole number without a sign",
+            _ => "write a whole number in digits",
         };
         message = message.replace(&why.to_string(), what);
     }
@@ -137,7 +149,12 @@ fn command() -> String {
 }
 
 fn main() -> ExitCode {
-    stream::keep_closed_in_programs();
+    stream::keep_closed();
+    survive_file_size_limit();
+    stack::with_sufficient_stack(run_command)
+}
+
+fn run_command() -> ExitCode {
     let command = match parsed() {
         Ok(command) => command,
         // Help and version are not mistakes; a missing command prints help.

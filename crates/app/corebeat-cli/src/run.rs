@@ -4,7 +4,9 @@ use corebeat_command::{
     Done, Failure, Output, policy_parser, print_error, print_line, require_distinct,
 };
 use corebeat_command_sim::train;
-use corebeat_host::{Error, Interval, Report, RunOptions, accepts_several, split_programs};
+use corebeat_host::{
+    Error, Interval, NOT_RESTORED, Report, RunOptions, accepts_several, split_programs,
+};
 use corebeat_linux::{LOCKS_SAMPLED, MemoryPolicy, exit_as, may_change, topology};
 use corebeat_machine::{CpuSet, NodeId};
 use corebeat_policy::adapt::{Identity, Model};
@@ -254,9 +256,11 @@ fn write(report: &Report, format: Format, file: Option<Output>) -> Result<(), Fa
         Format::Table => report.to_string(),
         Format::Json => serde_json::to_string(report).map_err(Failure::internal)? + "\n",
         Format::None => {
-            // The user has requested the times explicitly.
-            let missing = report.notes.iter().filter(|note| note.starts_with(LOCKS_SAMPLED));
-            missing.for_each(print_line);
+            // The user has requested the times explicitly, and a change that stays needs the user.
+            let is_printed = |note: &&String| {
+                [LOCKS_SAMPLED, NOT_RESTORED].iter().any(|begin| note.starts_with(begin))
+            };
+            report.notes.iter().filter(is_printed).for_each(print_line);
             return Ok(());
         }
     };

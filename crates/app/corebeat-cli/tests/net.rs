@@ -652,6 +652,51 @@ fn file_or_address_that_cannot_be_opened_is_a_mistake_on_the_command_line() {
 }
 
 #[test]
+fn output_that_names_an_input_or_another_output_is_refused_and_changes_nothing() {
+    let files = [
+        ("double.snet", DOUBLE),
+        ("double.c", DOUBLE_C),
+        ("costs", "{\"dbl\":1}"),
+        ("standard-input", "{\"A\":{\"int\":1},\"N\":1}\n"),
+    ];
+    let folder = folder(&files);
+    let path = |name: &str| folder.path().join(name);
+    fs::hard_link(path("standard-input"), path("link")).unwrap();
+    let run = ["double.snet", "-b", "double.c", "-i", "standard-input"];
+    for (command, args, named) in [
+        ("run", &["-o", "standard-input"][..], "standard-input"),
+        ("run", &["-o", "link"], "link"),
+        ("run", &["-o", "double.snet"], "double.snet"),
+        ("run", &["-o", "double.c"], "double.c"),
+        ("run", &["--placement", "costs", "-o", "costs"], "costs"),
+        ("run", &["-o", "new", "--observe", "dbl=standard-input"], "standard-input"),
+        ("run", &["-o", "./new", "--observe", "dbl=new"], "./new"),
+        ("run", &["-o", "new", "--observe", "dbl=seen", "--observe", "double=./seen"], "seen"),
+        ("profile", &["--save", "standard-input"], "standard-input"),
+        ("profile", &["--save", "new", "-o", "new"], "new"),
+        ("draw", &["--live", "-o", "standard-input"], "standard-input"),
+    ] {
+        assert_named_twice(&net(&folder, &[&[command], &run[..], args].concat()), named);
+    }
+    assert_named_twice(&net(&folder, &["draw", "double.snet", "-o", "double.snet"]), "double.snet");
+    let from_shell = ["run", "double.snet", "-b", "double.c", "-o", "link"];
+    assert_named_twice(&net_with(&folder, &from_shell, files[3].1), "link");
+    for (name, content) in files {
+        assert_eq!(fs::read_to_string(path(name)).unwrap(), content, "{name}");
+    }
+    assert!(!path("new").exists() && !path("seen").exists());
+    let shared = ["--observe", "dbl:before=seen", "--observe", "dbl:after=seen"];
+    assert_ended(&net(&folder, &[&["run"], &run[..], &shared].concat()), 0);
+}
+
+fn assert_named_twice(done: &Output, named: &str) {
+    assert_ended(done, 2);
+    let said = text(&done.stderr);
+    assert!(said.contains(&format!("{named} is named twice; name a different file")), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
 fn file_that_fails_later_is_a_failure_of_its_own() {
     let folder =
         folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];"), ("in", "{\"A\":\"a\"}\n")]);

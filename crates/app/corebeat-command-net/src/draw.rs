@@ -3,7 +3,7 @@
 use crate::flow::How;
 use crate::live;
 use crate::program::Which;
-use corebeat_command::{Done, Failure, Output, print};
+use corebeat_command::{Done, Failure, Output, print, require_distinct};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,6 +31,7 @@ pub(crate) fn main(options: Options) -> Done {
             "a drawing takes no options of 'net run'; leave them out, or add --live to run the network",
         ));
     }
+    require_distinct([which.file()].into_iter().chain(output.as_deref()))?;
     let svg = corebeat_snet::draw::svg(&which.read()?.report_remarks()?);
     match output {
         Some(path) => Output::create(&path)?.write(&svg)?,

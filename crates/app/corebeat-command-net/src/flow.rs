@@ -11,15 +11,16 @@
 use crate::meter::Meter;
 use crate::observer::{self, Observers, Wanted};
 use crate::placing::Placing;
-use crate::program::Which;
+use crate::program::{STANDARD_INPUT, Which};
 use crate::source::{Source, find_form, with_host};
-use corebeat_command::{Done, Failure, print_error, printable};
+use corebeat_command::{Done, Failure, print_error, printable, require_distinct};
 use corebeat_lpel::{Runtime, STACK_MAX, STACK_MIN};
 use corebeat_snet::Error;
 use corebeat_snet::format::{Format, Reader, Writer};
 use corebeat_snet::{
     Boxes, Fault, Input, Network, NetworkOptions, OnFault, Record, Report, ReportFault, Running,
 };
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -239,6 +240,35 @@ impl How {
         self.observe.iter().any(Wanted::is_on_standard_error)
     }
 
+    /// Requires that no output of the command replaces one of its inputs or another output. A file
+    /// that the shell opened as standard input is an input, too.
+    ///
+    /// # Errors
+    /// A usage failure if two of the files are one, or if standard input is the program and the
+    /// records.
+    pub(crate) fn require_distinct<'a>(
+        &'a self,
+        which: &'a Which,
+        outputs: impl IntoIterator<Item = Option<&'a Path>>,
+    ) -> Result<(), Failure> {
+        if which.is_standard_input() && self.reads_standard_input() {
+            return Err(Failure::usage(
+                "the program and the records cannot both come from standard input; \
+                 name a file for one of them",
+            ));
+        }
+        let input = match &self.listen {
+            Some(_) => None,
+            None => Some(self.input.as_deref().unwrap_or(Path::new(STANDARD_INPUT))),
+        };
+        let inputs = self.boxes.iter().map(PathBuf::as_path).chain([which.file()]).chain(input);
+        // Several observers may write to one target.
+        let observed: BTreeSet<&Path> = self.observe.iter().filter_map(Wanted::file).collect();
+        let placement = self.placement.as_ref().and_then(Placing::file);
+        let files = inputs.chain(placement).chain(observed);
+        require_distinct(files.chain(outputs.into_iter().flatten()))
+    }
+
     /// Starts a network.
     pub(crate) fn start(
         &self,
@@ -247,12 +277,6 @@ impl How {
         meter: Option<&Meter>,
         reporter: Reporter,
     ) -> Result<Flow, Failure> {
-        if which.is_standard_input() && self.reads_standard_input() {
-            return Err(Failure::usage(
-                "the program and the records cannot both come from standard input; \
-                 name a file for one of them",
-            ));
-        }
         let net = which.read()?.report_remarks()?;
         observer::require_known(&net, &self.observe)?;
         let mut boxes = load(&self.boxes)?;

@@ -12,7 +12,9 @@ mod screen;
 use crate::flow::{Flow, How, Reporter, Stop, To};
 use crate::meter::{Meter, lock};
 use crate::program::Which;
-use corebeat_command::{Done, Failure, TerminalSignals, Tty, print_error, print_line};
+use corebeat_command::{
+    Done, Failure, TerminalSignals, Tty, draw, print_error, print_line, view_options,
+};
 use gauge::Gauges;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -53,6 +55,7 @@ enum Ended {
 }
 
 pub(crate) fn main(which: &Which, how: &How, output: Option<&Path>) -> Done {
+    how.require_distinct(which, [output])?;
     let (stdout, stderr) = (io::stdout().is_terminal(), io::stderr().is_terminal());
     let has_terminal = stdout || stderr;
     if has_terminal {
@@ -173,9 +176,13 @@ impl Live {
     /// Draws on the terminal that is standard output, or else on standard error.
     fn show(&mut self, on_stdout: bool) -> Result<Ended, Failure> {
         let tty = Tty::open().map_err(no_terminal)?;
-        let _raw = Raw::begin(on_stdout).map_err(no_terminal)?;
+        if !tty.wait_for_foreground(&self.signals) {
+            return self.print_lines();
+        }
+        let _raw = Raw::begin(&tty, on_stdout).map_err(no_terminal)?;
         let mut terminal =
-            Terminal::new(CrosstermBackend::new(Raw::side(on_stdout))).map_err(no_terminal)?;
+            Terminal::with_options(CrosstermBackend::new(Raw::side(on_stdout)), view_options())
+                .map_err(no_terminal)?;
         let mut screen = Screen::default();
         let mut state = self.gauges.sample();
         let mut next_sample = Instant::now();
@@ -189,7 +196,8 @@ impl Live {
             }
             if changed {
                 let ending = self.requested.is_some();
-                terminal.draw(|frame| screen.draw(&state, ending, frame)).map_err(no_terminal)?;
+                draw(&mut terminal, |frame| screen.draw(&state, ending, frame))
+                    .map_err(no_terminal)?;
             }
             match self.done.try_recv() {
                 Ok(done) => return Ok(Ended::Network(done)),
@@ -248,27 +256,30 @@ fn no_terminal(e: io::Error) -> Failure {
 }
 
 /// The alternate screen in raw mode. Dropping it restores the terminal, also during a panic.
-struct Raw {
+struct Raw<'t> {
+    tty: &'t Tty,
     on_stdout: bool,
 }
 
-impl Raw {
+impl Raw<'_> {
     fn side(on_stdout: bool) -> Box<dyn Write> {
         if on_stdout { Box::new(io::stdout()) } else { Box::new(io::stderr()) }
     }
 
-    fn begin(on_stdout: bool) -> io::Result<Raw> {
+    fn begin(tty: &Tty, on_stdout: bool) -> io::Result<Raw<'_>> {
         enable_raw_mode()?;
-        let raw = Raw { on_stdout };
+        let raw = Raw { tty, on_stdout };
         execute!(Raw::side(on_stdout), EnterAlternateScreen, Hide)?;
         Ok(raw)
     }
 }
 
-impl Drop for Raw {
+impl Drop for Raw<'_> {
     fn drop(&mut self) {
         // Errors mean that the terminal is gone.
-        let _ = execute!(Raw::side(self.on_stdout), LeaveAlternateScreen, Show);
-        let _ = disable_raw_mode();
+        self.tty.restore(|| {
+            let _ = execute!(Raw::side(self.on_stdout), LeaveAlternateScreen, Show);
+            let _ = disable_raw_mode();
+        });
     }
 }

@@ -19,7 +19,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -99,6 +99,14 @@ impl fmt::Display for Target {
 }
 
 impl Wanted {
+    /// The file that the records are written to, if the target is a file.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match &self.target {
+            Target::File(path) => Some(path),
+            Target::StandardError | Target::Socket(_) => None,
+        }
+    }
+
     pub(crate) fn is_on_standard_error(&self) -> bool {
         self.target == Target::StandardError
     }

@@ -42,6 +42,14 @@ impl FromStr for Placing {
 }
 
 impl Placing {
+    /// The file of costs, if tasks are placed by costs.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self {
+            Placing::Measured(file) => Some(file),
+            Placing::Nearby | Placing::Balanced => None,
+        }
+    }
+
     /// Whether boxes run at the lowest priority: where tasks are bound to workers (Prokesch 2011,
     /// section 6.2.2).
     pub(crate) fn puts_boxes_last(&self) -> bool {

@@ -87,6 +87,7 @@ struct Assignment {
 
 pub(crate) fn main(options: Options) -> Done {
     let Options { which, how, output, save, json } = options;
+    how.require_distinct(&which, [output.as_deref(), save.as_deref()])?;
     let save = save.map(|path| Output::create(&path)).transpose()?;
     let meter = Meter::of_tasks();
     let flow =

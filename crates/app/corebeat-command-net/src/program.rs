@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// Largest size of a program in bytes.
 const PROGRAM_MAX: u64 = 16 << 20;
 
+/// A path of the file that is open as standard input.
+pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
+
 /// The network of a command.
 #[derive(clap::Args)]
 pub(crate) struct Which {
@@ -37,6 +40,11 @@ impl Which {
     /// Whether the program comes from standard input.
     pub(crate) fn is_standard_input(&self) -> bool {
         self.file == Path::new("-")
+    }
+
+    /// The file of the program, which may be that of standard input.
+    pub(crate) fn file(&self) -> &Path {
+        if self.is_standard_input() { Path::new(STANDARD_INPUT) } else { &self.file }
     }
 
     /// Reads the program and checks it.

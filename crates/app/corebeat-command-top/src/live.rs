@@ -5,7 +5,7 @@ use crate::filter::Filter;
 use crate::screen::{Request, Screen};
 use crate::subject::Subjects;
 use crate::view::View;
-use corebeat_command::{Failure, TerminalSignals, Tty};
+use corebeat_command::{Failure, TerminalSignals, Tty, draw, view_options};
 use corebeat_host::{Driver, Loop, Next, Periods, now_ns};
 use corebeat_linux::LinuxMachine;
 use corebeat_machine::{Clock, Snapshot};
@@ -35,13 +35,22 @@ pub(crate) fn show(
     let mut screen = Screen::new(subjects.are_named(), period);
     screen.filter = filter;
     let tty = Tty::open().map_err(no_terminal)?;
+    if !tty.wait_for_foreground(&signals)
+        && let Some(signal) = signals.take_end()
+    {
+        return emulate_default_handler(signal).map_err(Failure::internal);
+    }
     // From here on, a panic restores the terminal as well.
-    let terminal = ratatui::try_init().map_err(no_terminal);
+    let terminal = ratatui::try_init_with_options(view_options()).and_then(|terminal| {
+        execute!(io::stdout(), EnterAlternateScreen)?;
+        Ok(terminal)
+    });
+    let terminal = terminal.map_err(no_terminal);
     let ended = terminal.and_then(|terminal| {
         let display = Display { subjects, screen, view: None, terminal, signals, ended: None };
-        run(machine, tty, display)
+        run(machine, &tty, display)
     });
-    ratatui::restore();
+    tty.restore(ratatui::restore);
     // The parent process must receive the signal as the cause of the end.
     match ended? {
         Some(signal) => emulate_default_handler(signal).map_err(Failure::internal),
@@ -54,13 +63,13 @@ fn no_terminal(e: io::Error) -> Failure {
 }
 
 /// Time that waits for keys as well.
-struct TtyClock {
-    tty: Tty,
+struct TtyClock<'t> {
+    tty: &'t Tty,
     /// Whether the terminal existed after the last wait.
     exists: io::Result<bool>,
 }
 
-impl Clock for TtyClock {
+impl Clock for TtyClock<'_> {
     fn now_ns(&self) -> u64 {
         now_ns()
     }
@@ -82,7 +91,7 @@ struct Display {
 }
 
 /// Runs the control loop until a key ends the view, or the signal that is returned.
-fn run(machine: LinuxMachine, tty: Tty, mut display: Display) -> Result<Option<i32>, Failure> {
+fn run(machine: LinuxMachine, tty: &Tty, mut display: Display) -> Result<Option<i32>, Failure> {
     let first = FIRST.min(display.screen.period);
     let periods = Periods { observe_ns: nanoseconds(first), sample_ns: SAMPLE_NS };
     let mut control = Loop::new(machine, TtyClock { tty, exists: Ok(true) }, vec![], periods);
@@ -91,7 +100,7 @@ fn run(machine: LinuxMachine, tty: Tty, mut display: Display) -> Result<Option<i
         display.ended.take().unwrap_or(Ok(None))
     });
     // No error can be reported if the terminal no longer exists: standard error may be part of it.
-    if !control.clock().tty.wait(Duration::ZERO).is_ok_and(|exists| exists) {
+    if !tty.wait(Duration::ZERO).is_ok_and(|exists| exists) {
         emulate_default_handler(SIGHUP).map_err(Failure::internal)?;
     }
     ended
@@ -101,8 +110,8 @@ fn nanoseconds(time: Duration) -> u64 {
     time.as_nanos() as u64
 }
 
-impl Driver<LinuxMachine, TtyClock> for Display {
-    fn poll(&mut self, _: &mut LinuxMachine, clock: &mut TtyClock) -> Next {
+impl Driver<LinuxMachine, TtyClock<'_>> for Display {
+    fn poll(&mut self, _: &mut LinuxMachine, clock: &mut TtyClock<'_>) -> Next {
         if self.ended.is_some() {
             return Next::End;
         }
@@ -119,7 +128,7 @@ impl Driver<LinuxMachine, TtyClock> for Display {
     fn observed(
         &mut self,
         machine: &mut LinuxMachine,
-        _: &mut TtyClock,
+        _: &mut TtyClock<'_>,
         snapshot: &mut Snapshot,
     ) -> bool {
         if self.ended.is_none() {
@@ -137,11 +146,26 @@ impl Display {
     }
 
     /// Handles keys and signals; while the view is paused, until it continues.
-    fn handle(&mut self, clock: &mut TtyClock) -> Result<Next, Failure> {
+    fn handle(&mut self, clock: &mut TtyClock<'_>) -> Result<Next, Failure> {
         let mut next = Next::Wait;
         loop {
             let (paused, period) = (self.screen.paused, self.screen.period);
             let mut changed = false;
+            if let Some(signal) = self.signals.take_end() {
+                return Ok(self.end(Ok(Some(signal))));
+            }
+            if self.signals.take_stop() {
+                self.stop(clock.tty)?;
+            }
+            let is_resumed = self.signals.take_resume();
+            if is_resumed {
+                if !clock.tty.wait_for_foreground(&self.signals) {
+                    return Ok(self.end(Ok(self.signals.take_end())));
+                }
+                self.resume()?;
+                changed = true;
+            }
+            // After the signals: reading in the background stops the process.
             let mut exists = std::mem::replace(&mut clock.exists, Ok(true)).map_err(no_terminal)?;
             while exists && event::poll(Duration::ZERO).map_err(no_terminal)? {
                 match self.take_event()? {
@@ -157,17 +181,6 @@ impl Display {
             }
             if !exists {
                 return Ok(self.end(Ok(Some(SIGHUP))));
-            }
-            if let Some(signal) = self.signals.take_end() {
-                return Ok(self.end(Ok(Some(signal))));
-            }
-            if self.signals.take_stop() {
-                self.stop()?;
-            }
-            let is_resumed = self.signals.take_resume();
-            if is_resumed {
-                self.resume()?;
-                changed = true;
             }
             let observe_ns = nanoseconds(self.screen.period);
             if is_resumed || (paused && !self.screen.paused) {
@@ -188,7 +201,7 @@ impl Display {
 
     fn draw(&mut self) -> Result<(), Failure> {
         let (screen, view) = (&mut self.screen, self.view.as_ref());
-        self.terminal.draw(|frame| screen.draw(view, frame)).map(drop).map_err(no_terminal)
+        draw(&mut self.terminal, |frame| screen.draw(view, frame)).map_err(no_terminal)
     }
 
     fn take_event(&mut self) -> Result<Option<Request>, Failure> {
@@ -202,9 +215,9 @@ impl Display {
     }
 
     /// Restores the terminal and stops the process. The shell resumes it by SIGCONT.
-    fn stop(&mut self) -> Result<(), Failure> {
+    fn stop(&mut self, tty: &Tty) -> Result<(), Failure> {
         self.terminal.show_cursor().map_err(no_terminal)?;
-        ratatui::restore();
+        tty.restore(ratatui::restore);
         emulate_default_handler(SIGTSTP).map_err(Failure::internal)
     }
 

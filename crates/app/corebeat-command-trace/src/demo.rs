@@ -5,7 +5,7 @@
 //! all accounts. Every access is traced, the trace is exported to the Common Trace Format, and
 //! babeltrace2, where it is installed, reads the export.
 
-use corebeat_command::{Cleanup, Done, Failure, print};
+use corebeat_command::{Cleanup, Done, Failure, TemporaryFolder, TemporaryUse, print};
 use corebeat_stm::trace::{self, Detail, Report};
 use corebeat_stm::{TCell, atomically, snapshot};
 use corebeat_trace::{Options as Recorded, Reader, Summary, write_ctf};
@@ -40,40 +40,46 @@ pub struct Options {
 struct Folder {
     path: PathBuf,
     /// The directory to remove, if it is to be removed.
-    to_remove: Arc<Mutex<Option<PathBuf>>>,
+    to_remove: Arc<Mutex<Option<TemporaryFolder>>>,
     cleanup: Option<Cleanup>,
 }
 
 /// Attempts to remove a directory in which another thread still creates files.
 const REMOVALS_MAX: usize = 100;
 
-fn remove(to_remove: &Mutex<Option<PathBuf>>) {
-    let Some(path) = to_remove.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+fn remove(to_remove: &Mutex<Option<TemporaryFolder>>) {
+    let Some(folder) = to_remove.lock().unwrap_or_else(PoisonError::into_inner).take() else {
         return;
     };
-    let _ = (0..REMOVALS_MAX).find(|_| std::fs::remove_dir_all(&path).is_ok() || !path.exists());
+    let path = folder.path();
+    let _ = (0..REMOVALS_MAX).find(|_| std::fs::remove_dir_all(path).is_ok() || !path.exists());
 }
 
 impl Folder {
     fn new(output: Option<&PathBuf>) -> Result<Folder, Failure> {
-        let name = || std::env::temp_dir().join(format!("corebeat-trace-{}", std::process::id()));
-        let path = output.cloned().unwrap_or_else(name);
         let to_remove = Arc::new(Mutex::new(None));
         let on_signal = Arc::clone(&to_remove);
         let cleanup = Cleanup::on_signal(move || remove(&on_signal));
         let cleanup = cleanup
             .map_err(|e| Failure::internal(format!("cannot install signal handlers: {e}")))?;
-        {
-            // A signal waits for this lock, so that it removes exactly what was created.
-            let mut to_remove = to_remove.lock().unwrap_or_else(PoisonError::into_inner);
-            std::fs::create_dir(&path).map_err(|e| {
-                Failure::usage(format!(
-                    "cannot create {}: {e}; name another directory",
-                    path.display()
-                ))
-            })?;
-            *to_remove = output.is_none().then(|| path.clone());
-        }
+        let path = match output {
+            Some(path) => std::fs::create_dir(path).map(|()| path.clone()).map_err(|e| {
+                let path = path.display();
+                Failure::usage(format!("cannot create {path}: {e}; name another directory"))
+            }),
+            None => {
+                // A signal waits for this lock, so that it removes exactly what was created.
+                let mut to_remove = to_remove.lock().unwrap_or_else(PoisonError::into_inner);
+                let created = TemporaryFolder::create(TemporaryUse::Trace).map_err(|e| {
+                    let parent = std::env::temp_dir();
+                    Failure::internal(format!(
+                        "cannot create a folder in {}: {e}; name a directory with --output",
+                        parent.display()
+                    ))
+                });
+                created.map(|folder| to_remove.insert(folder).path().to_owned())
+            }
+        }?;
         Ok(Folder { path, to_remove, cleanup: Some(cleanup) })
     }
 }

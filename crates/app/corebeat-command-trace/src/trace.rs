@@ -7,11 +7,10 @@ mod info;
 mod stats;
 mod stm;
 
-use corebeat_command::{Done, Failure, print_line};
+use corebeat_command::{Done, Failure, print_line, require_distinct};
 use corebeat_trace::{Ending, Error, Timeline, write_text};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -96,16 +95,7 @@ impl Input {
     /// Creates the output file and discards its old content. Refuses the trace itself under any
     /// name, because it is still to be read.
     fn create(&self, output: &Path) -> Result<File, Failure> {
-        let same =
-            |a: Metadata, b: Metadata| a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino());
-        if let (Ok(input), Ok(existing)) = (self.path.metadata(), output.metadata())
-            && same(input, existing)
-        {
-            return Err(Failure::usage(format!(
-                "{} is the trace itself; name another output file",
-                output.display()
-            )));
-        }
+        require_distinct([self.path.as_path(), output])?;
         File::create(output).map_err(|e| {
             Failure::usage(format!("cannot write {}: {e}; name another file", output.display()))
         })

@@ -99,8 +99,28 @@ pub fn print(text: impl fmt::Display) -> Result<(), Failure> {
 /// (`corebeat doctor | head`) ends this process silently. The standard library ignores the signal
 /// and panics at the next line printed.
 pub fn end_on_broken_pipe() {
-    // SAFETY: the default action has no handler, and the process has a single thread here.
+    // SAFETY: the default action has no handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) an error, as on a full disk: the
+/// default action of SIGXFSZ ends the process without a message. The handler does nothing. In
+/// programs that this process starts, exec resets a handler to the default action, and an ignored
+/// signal stays ignored; thus they inherit what this process inherited.
+pub fn survive_file_size_limit() {
+    extern "C" fn ignore(_: libc::c_int) {}
+    let handler: extern "C" fn(libc::c_int) = ignore;
+    // SAFETY: all zeroes are a valid action. The handler touches nothing, so it may interrupt any
+    // code; both actions live through the calls.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGXFSZ, std::ptr::null(), &raw mut action);
+        if action.sa_sigaction == libc::SIG_DFL {
+            action.sa_sigaction = handler as libc::sighandler_t;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut());
+        }
+    }
 }
 
 /// The result of every command's `main`.

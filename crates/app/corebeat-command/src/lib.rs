@@ -26,7 +26,8 @@
 //! ```text
 //!  command --> Done = Ok(exit status) | Err(Failure: one line, exit status) --> standard error
 //!     |------> Output: a file that is opened before a long run and written after it
-//!     `------> Cleanup: work that runs if a signal ends the process
+//!     |------> Cleanup: work that runs if a signal ends the process
+//!     `------> TemporaryFolder: a folder that the next command removes after a kill
 //! ```
 //!
 //! # Invariants
@@ -40,6 +41,7 @@
 //! Functions return [`Failure`]s; nothing panics.
 
 mod failure;
+mod folder;
 mod input;
 mod output;
 mod policy;
@@ -47,9 +49,12 @@ mod shutdown;
 mod terminal;
 
 pub use corebeat_host::printable;
-pub use failure::{Done, Failure, end_on_broken_pipe, print, print_error, print_line};
+pub use failure::{
+    Done, Failure, end_on_broken_pipe, print, print_error, print_line, survive_file_size_limit,
+};
+pub use folder::{TemporaryFolder, TemporaryUse};
 pub use input::read_text;
 pub use output::{Output, require_distinct};
 pub use policy::policy_parser;
 pub use shutdown::Cleanup;
-pub use terminal::{TerminalSignals, Tty};
+pub use terminal::{TerminalSignals, Tty, draw, view_options};

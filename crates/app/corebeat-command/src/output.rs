@@ -1,6 +1,7 @@
 //! Files that are written at the end of a long run.
 
 use crate::{Cleanup, Failure};
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
@@ -69,17 +70,20 @@ impl Drop for Output {
     }
 }
 
-/// Requires that the paths that exist name different files, so that no output replaces an input or
-/// another output.
+/// Requires that the paths name different files, so that no output replaces an input or another
+/// output. Call this function before an output is opened. Devices, pipes and folders may be named
+/// repeatedly.
 ///
 /// # Errors
 /// A usage failure if two paths name one file.
-pub fn require_distinct<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Result<(), Failure> {
+pub fn require_distinct<'a, P: AsRef<Path> + ?Sized + 'a>(
+    paths: impl IntoIterator<Item = &'a P>,
+) -> Result<(), Failure> {
     let mut known = Vec::new();
     for path in paths {
-        let Ok(file) = path.metadata() else { continue };
-        let identity = (file.dev(), file.ino());
-        if file.is_file() && known.contains(&identity) {
+        let path = path.as_ref();
+        let Some(identity) = identity(path) else { continue };
+        if known.contains(&identity) {
             return Err(Failure::usage(format!(
                 "{} is named twice; name a different file for each purpose",
                 path.display()
@@ -88,6 +92,17 @@ pub fn require_distinct<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Result<
         known.push(identity);
     }
     Ok(())
+}
+
+/// Device and inode of an existing file, or of the folder of a new file, with its name.
+fn identity(path: &Path) -> Option<(u64, u64, Option<&OsStr>)> {
+    if let Ok(file) = path.metadata() {
+        return file.is_file().then(|| (file.dev(), file.ino(), None));
+    }
+    let name = path.file_name()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).metadata().ok()?;
+    Some((folder.dev(), folder.ino(), Some(name)))
 }
 
 fn cannot_write(path: &Path, why: &dyn Display) -> String {
@@ -117,7 +132,11 @@ mod tests {
         let (one, other) = (folder.path().join("one"), folder.path().join("other"));
         std::fs::write(&one, "").unwrap();
         std::fs::hard_link(&one, &other).unwrap();
-        assert!(require_distinct([one.clone()].iter()).is_ok());
-        assert!(require_distinct([one, other].iter()).is_err());
+        assert!(require_distinct([&one]).is_ok());
+        assert!(require_distinct([&one, &other]).is_err());
+        let (new, same) = (folder.path().join("new"), folder.path().join("./new"));
+        assert!(require_distinct([&one, &new]).is_ok());
+        assert!(require_distinct([&new, &same]).is_err());
+        assert!(require_distinct(["/dev/null", "/dev/null"]).is_ok());
     }
 }

@@ -1,15 +1,31 @@
 //! The terminal of views that redraw themselves, and the signals that such views must handle.
+//!
+//! A view in the background must not change the terminal, which belongs to another process. The
+//! kernel stops such a view by SIGTTOU, and stops it again after each SIGCONT: a view that restores
+//! the terminal because of a signal would never end. Views therefore wait
+//! ([`Tty::wait_for_foreground`]) before they change the terminal, and restore the terminal only
+//! where it is theirs ([`Tty::restore`]).
 
+use crate::shutdown::is_ignored;
+use ratatui::backend::Backend;
+use ratatui::layout::Rect;
+use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
 use rustix::time::Timespec;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use std::fs::File;
 use std::io::{self, IsTerminal};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// Time between two checks whether a view in the background has come to the foreground.
+const FOREGROUND_PERIOD: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Flags of the signals that would leave the terminal in a wrong mode if they were not handled.
 #[derive(Debug)]
@@ -41,6 +57,11 @@ impl TerminalSignals {
     pub fn take_end(&self) -> Option<i32> {
         let is_set = |(_, flag): &&(i32, Arc<AtomicBool>)| flag.swap(false, Ordering::SeqCst);
         self.ends.iter().find(is_set).map(|&(signal, _)| signal)
+    }
+
+    /// Returns whether a signal that ends the process was received, and not taken.
+    fn must_end(&self) -> bool {
+        self.ends.iter().any(|(_, flag)| flag.load(Ordering::SeqCst))
     }
 
     /// Records a request to stop, as SIGTSTP does.
@@ -78,6 +99,44 @@ impl Tty {
         .map(Tty)
     }
 
+    /// Waits until this process is in the foreground of the terminal, or a signal requests the end.
+    /// Returns whether the process is in the foreground.
+    pub fn wait_for_foreground(&self, signals: &TerminalSignals) -> bool {
+        while self.is_in_background() {
+            if signals.must_end() {
+                return false;
+            }
+            // A signal ends the wait.
+            let _ = poll(&mut [], Some(&FOREGROUND_PERIOD));
+        }
+        true
+    }
+
+    /// Runs a function that restores the terminal, unless the terminal belongs to another process
+    /// group. No stop delays the end of this process.
+    pub fn restore(&self, restore: impl FnOnce()) {
+        if self.is_in_background() {
+            return;
+        }
+        // SAFETY: plain system calls on sets that live through them.
+        unsafe {
+            let mut stops = MaybeUninit::uninit();
+            libc::sigemptyset(stops.as_mut_ptr());
+            libc::sigaddset(stops.as_mut_ptr(), libc::SIGTTOU);
+            let mut before = MaybeUninit::uninit();
+            libc::pthread_sigmask(libc::SIG_BLOCK, stops.as_ptr(), before.as_mut_ptr());
+            restore();
+            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        }
+    }
+
+    /// Returns whether a change of the terminal would stop this process.
+    fn is_in_background(&self) -> bool {
+        // No process group is in the foreground of a terminal of another session, whose changes
+        // stop no process.
+        tcgetpgrp(&self.0).is_ok_and(|group| group != getpgrp()) && !is_ignored(libc::SIGTTOU)
+    }
+
     /// Waits until input may be readable, a signal arrives, or `timeout` has passed. Returns
     /// whether the terminal still exists.
     ///
@@ -97,4 +156,31 @@ impl Tty {
             }
         }
     }
+}
+
+/// Largest number of columns and rows that a view draws. The size of a terminal is what a program
+/// has set: the buffers of the largest one would need hundreds of gigabytes.
+const COLUMNS_MAX: u16 = 1_000;
+const ROWS_MAX: u16 = 500;
+
+/// Options of a terminal for [`draw`].
+pub fn view_options() -> TerminalOptions {
+    TerminalOptions { viewport: Viewport::Fixed(Rect::ZERO) }
+}
+
+/// Draws one frame at the present size of a terminal with [`view_options`], on at most 1,000
+/// columns and 500 rows.
+///
+/// # Errors
+/// If the terminal cannot be written, or its size is unknown.
+pub fn draw<B: Backend>(
+    terminal: &mut Terminal<B>,
+    render: impl FnOnce(&mut Frame),
+) -> Result<(), B::Error> {
+    let size = terminal.size()?;
+    let area = Rect::new(0, 0, size.width.min(COLUMNS_MAX), size.height.min(ROWS_MAX));
+    if area != terminal.get_frame().area() {
+        terminal.resize(area)?;
+    }
+    terminal.draw(render).map(drop)
 }

@@ -44,6 +44,13 @@ impl FixedSlice {
         self.class.may_request() || self.slice.may_request()
     }
 
+    /// Returns whether the machine has accepted settings, and none of them changed anything: the
+    /// threads have the settings already, or their class has no slices.
+    pub(crate) fn is_ineffective(self) -> bool {
+        let settings = [self.class, self.slice];
+        settings.iter().any(|s| s.was_accepted()) && !settings.iter().any(|s| s.had_effect())
+    }
+
     /// Returns the actions that set a slice, or restore the program's own class and slice. Refused
     /// settings are left out.
     pub(crate) fn set(&mut self, program: ProgramId, fixed: Option<Fixed>) -> Vec<Action> {

@@ -10,7 +10,7 @@ use crate::metric::{self, Counts, Page, Place};
 use crate::notify::Notify;
 use crate::peer::Peer;
 use crate::session::Session;
-use crate::socket::{LockedSocket, Scope, make_directory};
+use crate::socket::{LockedSocket, OwnFolder, Scope};
 use crate::steer::Steer;
 use crate::watchdog::{Now, Verdict, Watchdog};
 use crate::{Error, Failure};
@@ -33,6 +33,9 @@ type ClientId = u64;
 pub struct Options {
     /// Path of the socket.
     pub socket: PathBuf,
+    /// Whether the daemon creates a missing folder of the socket (but not its parents), and removes
+    /// the empty folder that it created at its end.
+    pub creates_folder: bool,
     /// Users that may connect.
     pub scope: Scope,
     /// Place of the metrics page, if one is served.
@@ -52,12 +55,13 @@ pub struct Options {
 
 impl Options {
     /// Default options: samples every 100 ms, observations every 500 ms, no metrics, log level
-    /// info.
+    /// info, and a socket in an existing folder.
     pub fn new(socket: PathBuf, scope: Scope, state_dir: PathBuf) -> Options {
         let (sample_ns, observe_ns) = (100_000_000, 500_000_000);
         let log = Level::Info;
         Options {
             socket,
+            creates_folder: false,
             scope,
             metrics: None,
             sample_ns,
@@ -75,6 +79,8 @@ pub struct Daemon {
     log: Log,
     notify: Notify,
     listener: LockedSocket,
+    /// After the socket, which is in the folder: fields are dropped in this order.
+    _folder: Option<OwnFolder>,
     listener_paused_until_ns: u64,
     page: Option<Page>,
     host: Host,
@@ -117,9 +123,12 @@ impl Daemon {
     pub fn open(options: Options) -> Result<Daemon, Failure> {
         let log = Log::new(options.log);
         // The socket comes first: its owner is the only daemon here.
-        let listener = make_directory(&options.socket, options.scope)
-            .and_then(|()| LockedSocket::open(&options.socket, options.scope))
-            .map_err(|e| Error::listen(&options.socket, e))?;
+        let failed = |e| Error::listen(&options.socket, e);
+        let folder = match options.creates_folder {
+            true => OwnFolder::of(&options.socket, options.scope).map_err(failed)?,
+            false => None,
+        };
+        let listener = LockedSocket::open(&options.socket, options.scope).map_err(failed)?;
         let page = options.metrics.as_ref().map(Page::open).transpose()?;
         log_restored(&log, &restore_all(&options.state_dir)?.restored);
         let steer = Steer::new(&options.state_dir)?;
@@ -127,6 +136,7 @@ impl Daemon {
             log,
             notify: Notify::of_environment(),
             listener,
+            _folder: folder,
             listener_paused_until_ns: 0,
             page,
             host: Host::new(steer.topology().clone()),

@@ -34,6 +34,17 @@ pub(crate) struct LockedSocket {
     _lock: Lock,
 }
 
+/// The folder that a daemon created for its socket. Dropping this value removes the folder if it is
+/// empty.
+#[derive(Debug)]
+pub(crate) struct OwnFolder(PathBuf);
+
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
 /// The lock of the daemon that owns the path. A socket without a lock was left by a killed daemon.
 /// Dropping this value removes the file.
 #[derive(Debug)]
@@ -105,19 +116,23 @@ impl LockedSocket {
     }
 }
 
-/// Creates the folder of a socket if it is missing. The parent folder must exist.
-pub(crate) fn make_directory(path: &Path, scope: Scope) -> io::Result<()> {
-    let mode = match scope {
-        Scope::User => 0o700,
-        Scope::Host => 0o755,
-    };
-    match path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-        Some(directory) if !directory.is_dir() => {
-            fs::DirBuilder::new().mode(mode).create(directory)?;
-            // Independent of the umask.
-            fs::set_permissions(directory, fs::Permissions::from_mode(mode))
+impl OwnFolder {
+    /// Creates the folder of a socket. `None` if the folder exists. The parent folder must exist.
+    pub(crate) fn of(socket: &Path, scope: Scope) -> io::Result<Option<OwnFolder>> {
+        let mode = match scope {
+            Scope::User => 0o700,
+            Scope::Host => 0o755,
+        };
+        match socket.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+            Some(directory) if !directory.is_dir() => {
+                fs::DirBuilder::new().mode(mode).create(directory)?;
+                let own = OwnFolder(directory.into());
+                // Independent of the umask.
+                fs::set_permissions(directory, fs::Permissions::from_mode(mode))?;
+                Ok(Some(own))
+            }
+            _ => Ok(None),
         }
-        _ => Ok(()),
     }
 }
 
@@ -231,16 +246,23 @@ mod tests {
     }
 
     #[test]
-    fn directory_of_a_socket_is_created_without_its_parents() {
+    fn directory_of_a_socket_is_created_without_its_parents_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         for (scope, name, mode) in [(Scope::User, "own", 0o700), (Scope::Host, "all", 0o755)] {
             let directory = dir.path().join(name);
-            make_directory(&directory.join("socket"), scope).unwrap();
-            make_directory(&directory.join("socket"), scope).unwrap();
+            let own = OwnFolder::of(&directory.join("socket"), scope).unwrap();
+            assert!(OwnFolder::of(&directory.join("socket"), scope).unwrap().is_none());
             assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, mode);
+            assert!(own.is_some());
+            drop(own);
+            assert!(!directory.exists());
         }
-        assert!(make_directory(&dir.path().join("none/deep/socket"), Scope::User).is_err());
+        let own = OwnFolder::of(&dir.path().join("used/socket"), Scope::User).unwrap();
+        fs::write(dir.path().join("used/other"), "content").unwrap();
+        drop(own);
+        assert!(dir.path().join("used/other").exists());
+        assert!(OwnFolder::of(&dir.path().join("none/deep/socket"), Scope::User).is_err());
         assert!(!dir.path().join("none").exists());
-        make_directory(Path::new("socket"), Scope::User).unwrap();
+        assert!(OwnFolder::of(Path::new("socket"), Scope::User).unwrap().is_none());
     }
 }

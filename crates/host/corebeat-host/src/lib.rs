@@ -101,7 +101,7 @@ pub use corebeat_policy::reinforcer::count;
 pub use error::Error;
 pub use printable::printable;
 pub use report::{AppliedRow, Ended, Interval, ProgramReport, Regions, Report, bar, percent};
-pub use run::{RunOptions, accepts_several, restore_killed, run, split_programs};
+pub use run::{NOT_RESTORED, RunOptions, accepts_several, restore_killed, run, split_programs};
 pub use search::{
     Disturbance, Found, OTHERS_BUSY_NOTED, Row, Searched, profile, search, trial_table,
 };

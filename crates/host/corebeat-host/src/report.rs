@@ -274,7 +274,10 @@ impl Report {
             }));
         }
         let total = match &programs[..] {
-            [program] => ProgramReport { applied: rows(None), ..program.clone() },
+            [program] => {
+                let applied = with_effect(rows(None), &program.inactions);
+                ProgramReport { applied, ..program.clone() }
+            }
             _ => {
                 let sums = tally.total(names.iter().map(|(id, _)| *id));
                 ProgramReport::new(whole, sums.as_ref(), rows(None), drop)
@@ -356,6 +359,13 @@ fn rows(
     tally.applied.iter().filter(is_listed).map(row).collect()
 }
 
+/// The rows without those of policies that have not acted: such actions changed nothing, for the
+/// reason of the inaction.
+fn with_effect(mut rows: Vec<AppliedRow>, inactions: &[Inaction]) -> Vec<AppliedRow> {
+    rows.retain(|row| inactions.iter().all(|inaction| inaction.policy != row.policy));
+    rows
+}
+
 /// Name of a program without its folder; with the first arguments if several programs could have
 /// the same name.
 fn short_name(command: &[String], with_arguments: bool) -> String {
@@ -373,7 +383,9 @@ impl ProgramReport {
     ) -> ProgramReport {
         let ProgramFrame { command, ended, wall_s, usage, turns_s, coscheduled, .. } = frame;
         let mut inactions = frame.inactions;
-        inactions.retain(|i| applied.iter().all(|row| row.policy != i.policy));
+        let acts = |policy| applied.iter().any(|r| r.policy == policy && r.changed != Some(0));
+        inactions.retain(|i| !acts(i.policy));
+        let applied = with_effect(applied, &inactions);
         let mut shares = sums.map(ProgramTally::shares).unwrap_or_default();
         let mut counters = sums.filter(|p| p.thread_ns > 0).map(|p| p.counters).unwrap_or_default();
         let Remaining { processes, cpu_s, program_cpu_s } = frame.remaining;
@@ -740,6 +752,32 @@ mod tests {
         assert!(report.to_string().contains(&format!("  no changes  faithful: {why}\n")));
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["programs"][0]["inactions"][0]["policy"], "faithful");
+    }
+
+    #[test]
+    fn action_without_effect_is_listed_unless_the_policy_gives_the_reason() {
+        let target = corebeat_machine::Target::Program(ProgramId(0));
+        let action = Action::SetSlice { target, slice_us: Some(50_000) };
+        let decision = Decision { policy: "faithful", action, why: "threads wait".into() };
+        let applied = |changed| {
+            let outcome = Ok(corebeat_machine::Effect { changed });
+            AppliedAction { at_ns: 0, decision: decision.clone(), outcome }
+        };
+        let inaction = Inaction { policy: "faithful", why: "class idle".into() };
+        for (outcomes, inactions, listed) in [
+            (vec![applied(0), applied(0)], vec![inaction.clone()], (0, 1)),
+            (vec![applied(0), applied(8)], vec![inaction], (2, 0)),
+            (vec![applied(0)], vec![], (1, 0)),
+        ] {
+            let mut frame = frame(&["a"]);
+            frame.programs[0].inactions = inactions;
+            let mut tally = Tally::default();
+            tally.applied = outcomes;
+            let report = Report::new(frame, &tally);
+            for part in [&report.total, &report.programs[0]] {
+                assert_eq!((part.applied.len(), part.inactions.len()), listed);
+            }
+        }
     }
 
     #[test]

@@ -184,7 +184,7 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
     let left = supervisor.machine().restore().left;
     ran?;
     notes.append(&mut run.notes);
-    notes.extend(left.into_iter().map(|line| format!("not restored: {line}")));
+    notes.extend(left.into_iter().map(|line| format!("{NOT_RESTORED}{line}")));
     notes.extend(supervisor.machine().notes());
     if let Some(failure) = supervisor.control.clock().take_failure() {
         return Err(failure.into());
@@ -353,6 +353,9 @@ fn hold(
     supervisor.control.set_policies(policies);
     Ok(Held { supervisor, ids, answers })
 }
+
+/// Begin of the note about a change that is not undone.
+pub const NOT_RESTORED: &str = "not restored: ";
 
 /// Variables to set for the programs.
 type Variables = Vec<(OsString, Option<OsString>)>;

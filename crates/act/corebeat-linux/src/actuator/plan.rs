@@ -118,6 +118,10 @@ fn plan_one(
     // A value that another program has set since is the thread's own value now.
     let own = entry.filter(|e| e.is_last(&from)).or(creator);
     let to = want.of(own.map_or(&from, |e| &e.old));
+    // The user has chosen the class idle, so that the thread takes no time from other threads.
+    if own.is_none() && from.is_idle() {
+        return Ok(None);
+    }
     if entry.is_some_and(|e| e.is_settled(&to, &from)) {
         return Ok(None);
     }

@@ -67,6 +67,11 @@ impl Setting {
         } as u32)
     }
 
+    /// Returns whether this is the class idle.
+    pub(crate) fn is_idle(&self) -> bool {
+        *self == Setting::of_class(Class::Idle)
+    }
+
     /// Returns whether this is a nice value below 0, which gives more CPU time than the default.
     pub(crate) fn is_raised(&self) -> bool {
         matches!(self, Setting::Nice(nice) if *nice < 0)

@@ -217,7 +217,7 @@ impl Undo<'_> {
         for path in ledger.groups().iter().rev() {
             let outcome = match self.mode {
                 Mode::Undo(_) => cgroup::remove(path),
-                Mode::Report => cgroup::parent_of_own(path).map(|parent| parent.is_some()),
+                Mode::Report => cgroup::is_removable(path),
             };
             if outcome.is_ok() {
                 removed.push(path.as_path());

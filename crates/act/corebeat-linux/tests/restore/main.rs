@@ -889,6 +889,55 @@ fn weight_on_read_only_groups_is_an_error() {
 }
 
 #[test]
+fn threads_of_class_idle_keep_their_class() {
+    let mut scene = Scene::new();
+    for thread in scene.threads() {
+        let priority = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the call reads a struct that lives through it.
+        let set = unsafe { libc::sched_setscheduler(thread.tid, libc::SCHED_IDLE, &priority) };
+        assert_eq!(set, 0);
+    }
+    let before = scene.now();
+    let slice = Action::SetSlice { target: ALL, slice_us: Some(20_000) };
+    for action in [class(Class::Batch), class(Class::Normal), slice] {
+        assert_ne!(scene.apply_if_supported(&action), Some(true), "{action:?}");
+        assert_eq!(scene.now(), before, "{action:?}");
+    }
+    assert!(scene.actuator.restore().left.is_empty());
+}
+
+#[test]
+fn groups_below_are_removed_when_they_are_empty() {
+    let mut scene = Scene::new();
+    if scene.apply_if_supported(&limit(Some(0.5))).is_none() {
+        return;
+    }
+    let below = victim::group_dir(scene.pid()).join("below");
+    std::fs::create_dir_all(below.join("empty")).unwrap();
+    let mut sleeper = Player::start_shell("echo @ready; read line");
+    sleeper.wait_for("ready");
+    // A group of version 2 in a threaded one takes processes once it is threaded, too.
+    for (file, text) in
+        [("cgroup.type", "threaded".to_owned()), ("cgroup.procs", sleeper.pid().to_string())]
+    {
+        if below.join(file).exists() {
+            std::fs::write(below.join(file), text).unwrap();
+        }
+    }
+    let [line] = &scene.actuator.restore().left[..] else { panic!("the group is not reported") };
+    for part in
+        [below.to_str().unwrap(), &format!("process {} (", sleeper.pid()), "end the process"]
+    {
+        assert!(line.contains(part), "'{part}' is not in {line}");
+    }
+    assert_eq!(scene.now(), scene.before);
+    assert_eq!(scene.restore_all().left, [line.clone()], "until the process ends");
+    sleeper.end();
+    assert_eq!(scene.restore_all().left, [""; 0]);
+    assert!(!below.parent().unwrap().exists() && scene.journals() == 0);
+}
+
+#[test]
 fn weight_and_freezer_of_one_program_share_a_group_in_either_order() {
     let set_weight = Action::SetWeight { program: P, weight: 50 };
     for actions in [[set_weight.clone(), freeze(true)], [freeze(true), set_weight]] {

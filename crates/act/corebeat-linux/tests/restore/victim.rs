@@ -6,6 +6,7 @@ use corebeat_machine::{CpuSet, ThreadId};
 use corebeat_test_group::TestGroup;
 use std::ffi::CStr;
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const ROLE: &str = "COREBEAT_TEST_ROLE";
@@ -220,12 +221,17 @@ pub(crate) fn quota(pid: i32) -> String {
     })
 }
 
-/// Reads a file of the Corebeat group of a process, in version 2 or 1.
+/// Reads a file of the Corebeat group of a process.
 fn in_group(pid: i32, file: &str) -> Option<String> {
+    let text = std::fs::read_to_string(group_dir(pid).join(file)).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// Returns the folder of the Corebeat group of a process, in version 2 or 1.
+pub(crate) fn group_dir(pid: i32) -> PathBuf {
     let groups = settings_of(pid).group;
     let path =
         groups.lines().find(|l| l.contains("/corebeat-")).unwrap().splitn(3, ':').nth(2).unwrap();
-    let read =
-        |root: &str| std::fs::read_to_string(format!("/sys/fs/cgroup{root}{path}/{file}")).ok();
-    Some(read("").or_else(|| read("/cpu"))?.trim().to_owned())
+    let dirs = ["", "/cpu"].map(|root| PathBuf::from(format!("/sys/fs/cgroup{root}{path}")));
+    dirs.into_iter().find(|dir| dir.exists()).unwrap()
 }

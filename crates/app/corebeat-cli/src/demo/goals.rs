@@ -11,7 +11,7 @@
 mod figure;
 
 use crate::tune::progress_line;
-use corebeat_command::{Cleanup, Done, Failure, print};
+use corebeat_command::{Cleanup, Done, Failure, TemporaryFolder, TemporaryUse, print};
 use corebeat_daemon::{Daemon, Level, Options as How, Scope};
 use corebeat_linux::state_dir;
 use corebeat_wire::{Connection, host};
@@ -278,7 +278,7 @@ fn error(run: &Run, i: usize, middle: f64) -> f64 {
 
 /// A daemon in a thread of this process. A signal that ends this process ends the daemon as well.
 struct PrivateDaemon {
-    folder: PathBuf,
+    socket: PathBuf,
     resources: Arc<Mutex<Resources>>,
     cleanup: Option<Cleanup>,
 }
@@ -289,7 +289,7 @@ struct Resources {
     /// Dropping this socket ends the daemon.
     stop: Option<UnixStream>,
     thread: Option<thread::JoinHandle<Result<(), Failure>>>,
-    folder: Option<PathBuf>,
+    folder: Option<TemporaryFolder>,
 }
 
 impl Resources {
@@ -301,7 +301,7 @@ impl Resources {
             })
         });
         if let Some(folder) = self.folder.take() {
-            let _ = std::fs::remove_dir_all(folder);
+            let _ = std::fs::remove_dir_all(folder.path());
         }
         ended
     }
@@ -310,23 +310,23 @@ impl Resources {
 impl PrivateDaemon {
     fn new(steers: bool) -> Result<PrivateDaemon, Failure> {
         let failed = |e: std::io::Error| Failure::internal(format!("cannot start a daemon: {e}"));
-        let folder = std::env::temp_dir().join(format!("corebeat-goals-{}", std::process::id()));
-        let resources = Arc::new(Mutex::new(Resources::default()));
+        let folder = TemporaryFolder::create(TemporaryUse::Goals).map_err(failed)?;
+        let socket = folder.path().join("socket");
+        let resources = Resources { folder: Some(folder), ..Resources::default() };
+        let resources = Arc::new(Mutex::new(resources));
         let at_end = Arc::clone(&resources);
         let cleanup = Cleanup::on_signal(move || {
             let _ = at_end.lock().unwrap_or_else(PoisonError::into_inner).end();
         });
         let mut daemon_thread =
-            PrivateDaemon { folder, resources, cleanup: Some(cleanup.map_err(failed)?) };
+            PrivateDaemon { socket, resources, cleanup: Some(cleanup.map_err(failed)?) };
         // The cleanup of a signal waits until all resources exist.
         let is_ready = {
             let mut resources =
                 daemon_thread.resources.lock().unwrap_or_else(PoisonError::into_inner);
-            std::fs::create_dir(&daemon_thread.folder).map_err(failed)?;
-            resources.folder = Some(daemon_thread.folder.clone());
             let (stop, stopped) = UnixStream::pair().map_err(failed)?;
             resources.stop = Some(stop);
-            let mut how = How::new(daemon_thread.folder.join("socket"), Scope::User, state_dir()?);
+            let mut how = How::new(daemon_thread.socket.clone(), Scope::User, state_dir()?);
             how.steers = steers;
             // Informational log lines would break the table.
             how.log = Level::Warning;
@@ -350,10 +350,6 @@ impl PrivateDaemon {
                 .err()
                 .unwrap_or_else(|| Failure::internal("the daemon ended at once"))),
         }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.join("socket")
     }
 
     fn end(&mut self) -> Result<(), Failure> {
@@ -419,7 +415,7 @@ impl Drop for Program {
 /// Runs a mix: with goals and a daemon that steers, or without both.
 fn run(mix: &Mix, scale: f64, threads: usize, goals: Option<Middles>) -> Result<Run, Failure> {
     let mut daemon_thread = PrivateDaemon::new(goals.is_some())?;
-    let mut connection = Connection::to(&daemon_thread.socket())
+    let mut connection = Connection::to(&daemon_thread.socket)
         .map_err(Failure::internal)?
         .ok_or_else(|| Failure::internal("the daemon does not answer"))?;
     for group in 0..2 {
@@ -439,9 +435,8 @@ fn run(mix: &Mix, scale: f64, threads: usize, goals: Option<Middles>) -> Result<
             connection.call(host::SET_GOAL, &goal, &[]).map_err(Failure::internal)?;
     }
     let begin = Instant::now();
-    let start = |i: usize| {
-        Program::start(mix.programs[i], scale, threads, i as u32, &daemon_thread.socket())
-    };
+    let start =
+        |i: usize| Program::start(mix.programs[i], scale, threads, i as u32, &daemon_thread.socket);
     let mut running: BTreeMap<usize, Program> = [(0, start(0)?), (1, start(1)?)].into();
     let mut tracks = Run::default();
     let mut read_at = begin + READ_PERIOD;

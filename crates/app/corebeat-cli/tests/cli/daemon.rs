@@ -301,6 +301,28 @@ fn daemon_that_is_killed_at_any_system_call_leaves_nothing_after_restore() {
 }
 
 #[test]
+fn only_the_folder_of_the_default_socket_is_created_and_removed() {
+    let place = Place::new();
+    let named = place.path("new/socket");
+    for mut command in [
+        command(place.0.path(), &["daemon", "--socket", named.to_str().unwrap()]),
+        command(place.0.path(), &["daemon"]),
+    ] {
+        let mut refused = Running::start(command.env("COREBEAT_SOCKET", &named));
+        until(|| refused.0.try_wait().unwrap().is_some());
+        assert_eq!(refused.0.wait().unwrap().code(), Some(2));
+        assert!(!place.path("new").exists());
+    }
+    let mut command = command(place.0.path(), &["daemon", "--scope", "user"]);
+    command.env_remove("COREBEAT_SOCKET").env("XDG_RUNTIME_DIR", place.0.path());
+    let mut daemon = Running::start(&mut command);
+    until(|| listens(&place.path("corebeat/socket")));
+    signal(&daemon.0, Signal::TERM);
+    assert!(daemon.0.wait().unwrap().success());
+    assert!(!place.path("corebeat").exists());
+}
+
+#[test]
 fn daemon_without_options_listens_at_the_default_socket() {
     let place = Place::new();
     let mut command = command(place.0.path(), &["daemon"]);

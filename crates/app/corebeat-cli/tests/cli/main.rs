@@ -139,6 +139,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.1.kill();
+        // The process may have left the group for a session of its own.
+        let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }

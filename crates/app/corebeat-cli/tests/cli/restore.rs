@@ -15,8 +15,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 #[test]
 fn journal_that_cannot_be_written_does_not_stay() {
     let folder = tempfile::tempdir().unwrap();
-    // No file may have a byte, and the signal that would end the process is ignored.
-    let limited = "trap '' XFSZ; ulimit -f 0; exec \"$0\" run --quota 0.5 -- true";
+    let limited = "ulimit -f 0; exec \"$0\" run --quota 0.5 -- true";
     let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &["-c", limited, COREBEAT]);
     assert_refused(&shell.output().unwrap(), 125, "write the journal");
     assert!(left(folder.path()).is_empty());
@@ -58,6 +57,25 @@ fn restore_with_a_full_output_does_not_panic() {
     let folder = tempfile::tempdir().unwrap();
     let status = command(folder.path(), &["restore"]).stdout(full).status().unwrap();
     assert_eq!(status.code(), Some(125));
+}
+
+#[test]
+fn closed_output_is_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [
+        &["--help"][..],
+        &["restore"],
+        &["restore", "--dry-run"],
+        &["status"],
+        &["doctor"],
+        &["workload"],
+        &["net", "header"],
+        &["top", "--once", "--period", "50"],
+    ] {
+        let closed = ["-c", "exec \"$0\" \"$@\" >&-", COREBEAT];
+        let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &[&closed, args].concat());
+        assert_refused(&shell.output().unwrap(), 125, "cannot ");
+    }
 }
 
 /// A process that answers each line that it reads.

@@ -39,6 +39,18 @@ fn invalid_command_lines_are_usage_errors() {
 }
 
 #[test]
+fn invalid_number_is_refused_with_its_range_of_signs() {
+    for (args, expected) in [
+        (["--nice", "abc"], "write a whole number in digits; see"),
+        (["--nice", "-"], "write a whole number in digits; see"),
+        (["--period", "-5"], "write a whole number without a sign; see"),
+        (["--period", "five"], "write a whole number in digits; see"),
+    ] {
+        assert_refused(&run(&[&args[..], &["--", "true"]].concat()), 2, expected);
+    }
+}
+
+#[test]
 fn run_of_what_cannot_be_started_has_the_status_that_env_has() {
     for (program, status, says) in [
         ("/no/such/program", 127, "does not exist"),
@@ -170,6 +182,31 @@ fn report_file_contains_the_report_and_a_full_disk_does_not_change_the_status() 
 }
 
 #[test]
+fn program_runs_although_corebeat_may_write_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let limited = |before: &str, args: &[&str]| {
+        let script = format!("{before}ulimit -f 0; exec \"$0\" run \"$@\"");
+        let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &["-c", &script, COREBEAT]);
+        shell.args(args).output().unwrap()
+    };
+    let exit = ["--", "sh", "-c", "exit 7"];
+    for (options, reason) in [
+        (&[][..], "OpenMP teams keep their sizes: "),
+        (&["--report-file", "new"], "cannot write new: "),
+    ] {
+        let done = limited("", &[options, &exit].concat());
+        assert_eq!(done.status.code(), Some(7), "{options:?} {}", stderr(&done));
+        let line = stderr(&done).lines().find(|line| line.contains(reason)).map(str::to_owned);
+        assert!(line.is_some_and(|l| l.contains("File too large")), "{}", stderr(&done));
+    }
+    assert!(left(folder.path()).is_empty() && !folder.path().join("new").exists());
+    // The program inherits the action of the signal that Corebeat inherits.
+    let write = ["--report", "none", "--", "sh", "-c", "echo text > file; exit 7"];
+    assert_eq!(limited("", &write).status.signal(), Some(libc::SIGXFSZ));
+    assert_eq!(limited("trap '' XFSZ; ", &write).status.code(), Some(7));
+}
+
+#[test]
 fn report_that_cannot_be_written_does_not_change_the_status() {
     let folder = tempfile::tempdir().unwrap();
     let exit = ["run", "--", "sh", "-c", "exit 7"];
@@ -204,6 +241,20 @@ fn program_runs_unobserved_if_descriptors_are_exhausted() {
     assert_eq!((done.status.code(), stdout(&done).as_str()), (Some(7), "12\n"));
     assert!(stderr(&done).contains("limit of 12 open files"), "{}", stderr(&done));
     assert_eq!(stderr(&done).lines().count(), 1);
+}
+
+#[test]
+fn corebeat_runs_with_the_smallest_stack_of_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let limited = "ulimit -s 64; exec \"$0\" run --report none -- sh -c 'ulimit -s'";
+    let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &["-c", limited, COREBEAT]);
+    let done = shell.output().unwrap();
+    assert_eq!(
+        (done.status.code(), stdout(&done).as_str()),
+        (Some(0), "64\n"),
+        "{}",
+        stderr(&done)
+    );
 }
 
 #[test]
@@ -404,6 +455,35 @@ fn cpus_and_nice_value_are_those_of_the_program() {
     for invalid in [["--cpus", ""], ["--cpus", "x"], ["--nice", "40"]].into_iter().chain(quotas) {
         assert_refused(&run(&[&invalid[..], &["--", "true"]].concat()), 2, "");
     }
+}
+
+#[test]
+fn group_that_the_program_keeps_in_use_is_reported_and_removed_later() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(Command::new("mkfifo").arg(folder.path().join("fifo")).status().unwrap().success());
+    // Leaves a process in a group below that of the program.
+    let script = "group=$(sed -n 's/.*:\\(.*corebeat-.*\\)/\\1/p' /proc/self/cgroup | head -1); \
+                  for root in /sys/fs/cgroup/cpu /sys/fs/cgroup; do \
+                  mkdir $root$group/below && break; done 2>/dev/null; \
+                  below=$root$group/below; \
+                  [ ! -e $below/cgroup.type ] || echo threaded > $below/cgroup.type; \
+                  sh -c \"echo \\$\\$ > $below/cgroup.procs; read line < fifo\" 2> /dev/null & \
+                  until grep -q . $below/cgroup.procs; do :; done";
+    let args = ["run", "--report", "none", "--quota", "0.5", "--", "sh", "-c", script];
+    let mut run = command(folder.path(), &args);
+    let mut run = Running::start(run.stdout(Stdio::null()).stderr(Stdio::piped()));
+    let mut line = String::new();
+    run.0.stderr.take().unwrap().read_to_string(&mut line).unwrap();
+    if run.0.wait().unwrap().code() == Some(125) {
+        return println!("skipped: a quota ({line})");
+    }
+    assert!(line.starts_with("corebeat: not restored: control group "), "{line}");
+    assert!(line.contains("/below below it") && line.lines().count() == 1, "{line}");
+    let restore = || command(folder.path(), &["restore"]).output().unwrap();
+    assert_eq!(restore().status.code(), Some(125));
+    drop(OpenOptions::new().write(true).open(folder.path().join("fifo")).unwrap());
+    until(|| restore().status.success());
+    assert!(left(folder.path()).is_empty());
 }
 
 #[test]

@@ -4,11 +4,13 @@ use crate::{
     COREBEAT, Running, assert_refused, command, command_of, corebeat, is_root, stderr, stdout,
     until,
 };
-use rustix::process::{Pid, Resource, Signal, getpriority_process, getrlimit};
+use rustix::process::{
+    Pid, Resource, Signal, getpriority_process, getrlimit, ioctl_tiocsctty, kill_process, setsid,
+};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
-use std::fs::File;
+use std::fs::{File, read_to_string};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -283,6 +285,19 @@ fn top_on_a_terminal_shows_threads_until_q_quits() {
 }
 
 #[test]
+fn top_draws_a_part_of_a_terminal_of_any_size() {
+    let mut top = OnTerminal::start(&["--period", "100"]);
+    for size in [24, u16::MAX, 24, u16::MAX] {
+        let size = Winsize { ws_row: size, ws_col: size, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&top.terminal, size).unwrap();
+        // A new size redraws the whole view.
+        top.press("", "CPUs:");
+    }
+    top.press("q", LEAVE);
+    assert_eq!(top.end().code(), Some(0));
+}
+
+#[test]
 fn top_restores_the_terminal_when_a_signal_ends_it() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         let mut top = OnTerminal::start(&["--period", "100"]);
@@ -291,6 +306,40 @@ fn top_restores_the_terminal_when_a_signal_ends_it() {
         top.until(LEAVE);
         assert_eq!(top.end().signal(), Some(signal.as_raw()));
     }
+}
+
+#[test]
+fn top_in_the_background_waits_and_ends_by_a_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    // A shell with job control runs the view in a process group of its own.
+    let script = "set -m; \"$0\" top & echo \"view $! started\"; read line";
+    let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &["-c", script, COREBEAT]);
+    let take_terminal = || {
+        setsid()?;
+        Ok(ioctl_tiocsctty(std::io::stdin())?)
+    };
+    // SAFETY: the hook makes two system calls.
+    unsafe { shell.pre_exec(take_terminal) };
+    let mut shell = OnTerminal::of(&mut shell);
+    shell.until(" started");
+    let (_, pid) = shell.text.split_once("view ").unwrap();
+    let pid: i32 = pid.split(' ').next().unwrap().parse().unwrap();
+    let status = || read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = || {
+        let text = status();
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap_or("0");
+        u64::from_str_radix(mask, 16).unwrap()
+    };
+    let signals = [Signal::TERM, Signal::CONT];
+    // The view catches both signals before it uses the terminal.
+    until(|| signals.iter().all(|signal| caught() & (1 << (signal.as_raw() - 1)) != 0));
+    for signal in signals {
+        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+    until(|| status().is_empty() || status().contains("State:\tZ"));
+    shell.press("\n", "\n");
+    assert!(!shell.text.contains(ENTER), "the view changed the terminal: {}", shell.text);
+    assert_eq!(shell.end().code(), Some(0));
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn invalid_command_lines_are_usage_errors() {
         (&["--env", "A=B", "--", "true"], "A=B"),
         (&["--env", "", "--", "true"], "variable"),
         (&["--"], "PROGRAM"),
-        (&["--window", "-5", "--", "true", "{threads}"], "write a whole number in digits"),
+        (&["--window", "-5", "--", "true", "{threads}"], "write a whole number without a sign"),
         (
             &["--policy", "coscheduling", "--", "true", "{threads}"],
             "the policy coscheduling is for several programs",

@@ -51,6 +51,23 @@ fn invalid_command_lines_are_usage_errors() {
 }
 
 #[test]
+fn folders_of_killed_demos_are_removed_by_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    // Above the largest process number of Linux, 2^22.
+    let left = ["goals", "trace"].map(|name| {
+        let left = folder.path().join(format!("corebeat-{name}-4200000000"));
+        std::fs::create_dir(&left).unwrap();
+        std::fs::write(left.join("socket"), "").unwrap();
+        left
+    });
+    let mut demo = command(folder.path(), &["demo", "trace", "--transactions", "1"]);
+    printed(&demo.env("TMPDIR", folder.path()).output().unwrap());
+    assert!(left.iter().all(|folder| !folder.exists()));
+    let rest = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(rest, 0, "the folder of the demo itself stays");
+}
+
+#[test]
 fn demo_shows_each_named_kernel() {
     let table = printed(&corebeat(&["demo", "swaption", "--scale", "0.002"]));
     assert!(table.lines().any(|l| l.starts_with("swaption ")), "{table}");

@@ -57,7 +57,8 @@
 //! # Failure
 //!
 //! Kernels before 6.12 refuse slices. The policy requests a refused setting once for each program
-//! and continues with the other one.
+//! and continues with the other one. If the settings change nothing, the policy makes no further
+//! requests for the program.
 
 use crate::fixed_slice::{Fixed, FixedSlice};
 use crate::one_program::{ONE_THREAD, PerProgram, ProgramPolicy, inaction};
@@ -78,6 +79,10 @@ pub fn slice_us(factor: f64) -> u32 {
         SLICES_MS.iter().find(|row| factor <= row.0).unwrap_or(&SLICES_MS[SLICES_MS.len() - 1]);
     row.1 * 1000
 }
+
+/// Reason for which the policy does not act on threads that keep their settings.
+const INEFFECTIVE: &str = "class and slice change nothing: the threads have these settings \
+                           already, or a class without slices (idle, real-time)";
 
 /// The policy. All fields may be changed before the first snapshot.
 #[derive(Debug, Clone)]
@@ -466,6 +471,10 @@ impl FaithFul {
         window: &Window,
         now_ns: u64,
     ) -> Vec<Decision> {
+        if state.fixed.is_ineffective() {
+            state.hold = None;
+            return vec![];
+        }
         let others_busy = f64::from(self.cpus) - window.pace.free();
         let Some(mut hold) = state.hold.take() else {
             return self.start(state, id, window, others_busy, now_ns);
@@ -590,7 +599,9 @@ impl Policy for FaithFul {
     }
 
     fn inactions(&self, program: ProgramId) -> Vec<Inaction> {
-        inaction(self.name(), self.programs.get(&program).and_then(|state| state.idle.as_ref()))
+        let Some(state) = self.programs.get(&program) else { return vec![] };
+        let ineffective = state.fixed.is_ineffective().then(|| INEFFECTIVE.to_owned());
+        inaction(self.name(), ineffective.as_ref().or(state.idle.as_ref()))
     }
 }
 

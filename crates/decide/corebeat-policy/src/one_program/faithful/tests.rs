@@ -327,6 +327,22 @@ fn refused(policy: &mut FaithFul, refuses: impl Fn(&Action) -> bool) -> (Vec<Act
 }
 
 #[test]
+fn settings_that_change_nothing_are_an_inaction() {
+    let mut policy = FaithFul::new(8);
+    let mut requests = 0;
+    for at in 1..=100 {
+        for decision in policy.decide(&snapshot(at, 8, gains(0.1)(at, NOTHING))) {
+            requests += 1;
+            let outcome = Ok(corebeat_machine::Effect::default());
+            policy.outcome(&AppliedAction { at_ns: 0, decision, outcome });
+        }
+    }
+    assert_eq!(requests, 2, "class and slice, once");
+    let [inaction] = &policy.inactions(ProgramId(1))[..] else { panic!("no reason is given") };
+    assert_eq!(inaction.why, INEFFECTIVE);
+}
+
+#[test]
 fn refused_slice_is_reported_once_and_not_requested_again() {
     let is_slice = |action: &Action| matches!(action, Action::SetSlice { .. });
     let (requests, set) = refused(&mut FaithFul::new(8), is_slice);
