@@ -6,10 +6,12 @@
 //! # Example
 //!
 //! ```
-//! use corebeat_verify::{read_csv, write_toml};
+//! use corebeat_verify::{Verdict, analyse, read_csv, write_toml};
 //!
-//! let model = read_csv("name,period_ms,worst_us,priority\nfast,5,800,2\nslow,20,6000,1")?;
-//! assert_eq!(model.period_ns(1), Some(20_000_000));
+//! let model = read_csv("name,period_ms,worst_ms,priority\nfast,7,3,3\nslow,20,5,1")?;
+//! let report = analyse(&model);
+//! assert_eq!(report.verdict, Verdict::Schedulable);
+//! assert_eq!(report.tasks[1].response_ns, Some(11_000_000));
 //! assert!(write_toml(&model).contains("period = \"20 ms\""));
 //! # Ok::<(), corebeat_verify::Error>(())
 //! ```
@@ -17,17 +19,31 @@
 //! # Model
 //!
 //! ```text
-//!  .amxmi --> amalthea --.
-//!  .toml  --> form     --+--> Model --> form, table --> .toml, .csv
-//!  .csv   --> table    --'     |
-//!                              `--> notes: what the reader does not support, and its effect
+//!  .amxmi --> amalthea --.                              .--> analysis: response, demand, latency
+//!  .toml  --> form     --+--> Model --> system (mode) --+
+//!  .csv   --> table    --'      |                       `--> simulation of given jobs
+//!                               +--> form, table --> .toml, .csv
+//!                               `--> notes: what the reader does not support, and its effect
 //! ```
 //!
 //! A [`Model`] has tasks with their activations, costs, critical sections and priorities, cores,
 //! memories, labels, chains and modes. A [`Cost`] consists of a time, of ticks, and of accesses to
 //! labels, so that the execution time depends on the core and on the memory (Gut, Allmann,
 //! Schurius, Schmidt, *Reduction of Electronic Control Units in Electric Vehicles Using Multicore
-//! Technology*, 2012, section 5).
+//! Technology*, 2012, section 5). A [`System`] has the tasks of one mode with their times.
+//!
+//! | cores with | method | result |
+//! | --- | --- | --- |
+//! | preemptive tasks | Joseph, Pandya 1986; Lehoczky 1990 | exact (1), else a bound |
+//! | tasks that are not preempted | Davis et al. 2007 | exact (1), else a bound |
+//! | cooperative tasks | blocking by the longest runnable | bound |
+//! | resources of one core | priority ceiling: Sha, Rajkumar, Lehoczky 1990 | bound |
+//! | resources of several cores | MSRP: Gai, Lipari, Di Natale 2001 | bound |
+//! | tasks that follow others | holistic: Tindell, Clark 1994 | bound |
+//! | earliest deadline first | demand: Zhang, Burns 2009 | exact (1), else sufficient |
+//! | chains | Davare et al. 2007, Hamann et al. 2017 | bound |
+//!
+//! (1) with arbitrary phases and distinct priorities; preemptive tasks also with equal phases.
 //!
 //! # Invariants
 //!
@@ -40,6 +56,17 @@
 //!    `mistakes_in_tables_and_toml_have_a_place`).
 //! 3. A part of an AMALTHEA model that is not supported has a note with its place and its effect
 //!    (`unsupported_features_are_noted_with_their_place`).
+//! 4. A part that is not supported or missing, and that could make a result too low, turns the
+//!    verdict into "unknown" (`missing_parts_are_never_schedulable`,
+//!    `optimistic_notes_affect_the_tasks_that_they_concern`,
+//!    `overload_of_any_kind_is_never_schedulable`).
+//! 5. Exact figures equal those of proved formulas, and are reached in simulation
+//!    (`preemptive_response_times_equal_the_proved_formulas`,
+//!    `non_preemptive_response_times_equal_the_proved_formulas`,
+//!    `demand_test_agrees_with_the_proved_response_times`,
+//!    `exact_response_times_are_reached_in_simulation`).
+//! 6. No simulated response time exceeds its bound (`no_simulated_response_exceeds_its_bound`,
+//!    `schedulable_models_miss_no_deadline_in_simulation`).
 //!
 //! # Failure
 //!
@@ -51,22 +78,45 @@
 //! - Times are whole nanoseconds up to [`TIME_MAX_NS`].
 //! - AMALTHEA: caches and contention at connections are not modelled; the notes state the effect
 //!   of each unsupported element.
+//! - Offsets: the analysis assumes the worst phases, so with offsets its figures are bounds.
+//! - Scheduling is partitioned: a task that several cores may run is not analysed. Under earliest
+//!   deadline first, neither jitter nor resources nor tasks that follow others are analysed.
+//! - Critical sections are not nested. Cores become idle between two modes.
+//! - The simulation is a part of this crate, not a use of corebeat-sim. Crates in decide use base
+//!   only, and the threads of corebeat-sim move between CPUs, share them fairly and have
+//!   floating-point times, while a search runs millions of jobs of fixed tasks in whole
+//!   nanoseconds.
 #![forbid(unsafe_code)]
 
 mod amalthea;
+mod analysis;
+mod demand;
 mod error;
 mod form;
+pub mod generate;
+mod latency;
 mod model;
+mod response;
+mod simulation;
+mod system;
 mod table;
 mod time;
 
 pub use amalthea::read_amalthea;
+pub use analysis::{
+    Bound, CoreUse, MemoryUse, Method, Report, TaskResult, Verdict, analyse, responses,
+};
+pub use demand::{Demand, processor_demand};
 pub use error::Error;
 pub use form::{read_toml, write_toml};
+pub use latency::ChainResult;
 pub use model::{
     Access, Activation, Chain, Communication, Core, CoreId, Cost, ELEMENTS_MAX, Effect, Label,
-    Latency, MODES_MAX, Memory, Model, Note, Policy, Preemption, Range, Runnable, Safety, Section,
-    TASKS_MAX, Task, TaskId, UnitKind,
+    Latency, MODES_MAX, Memory, Model, Note, Policy, Preemption, Range, Runnable, SPANS_MAX,
+    Safety, Section, TASKS_MAX, Task, TaskId, UnitKind,
 };
+pub use response::{CoreSet, Load};
+pub use simulation::{Activity, Completion, Job, Jobs, Record, Simulation, Span};
+pub use system::{Entry, System};
 pub use table::{read_csv, write_csv};
 pub use time::{TIME_MAX_NS, Time};

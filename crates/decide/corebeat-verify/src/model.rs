@@ -15,6 +15,8 @@ pub type CoreId = usize;
 pub const TASKS_MAX: usize = 10_000;
 /// Largest number of elements of any other kind.
 pub const ELEMENTS_MAX: usize = 1_000_000;
+/// Largest number of spans of an arrival curve.
+pub const SPANS_MAX: usize = 1_000;
 /// Largest number of modes.
 pub const MODES_MAX: usize = 64;
 
@@ -563,9 +565,12 @@ impl Model {
             }
             Some(Activation::Curve(spans))
                 if spans.last().is_none_or(|last| *last == 0 || *last > TIME_MAX_NS)
+                    || spans.len() > SPANS_MAX
                     || !spans.is_sorted() =>
             {
-                return wrong("arrival curve that decreases or ends at 0; write longer spans");
+                return wrong(
+                    "arrival curve that decreases, ends at 0, or has over 1,000 spans; correct it",
+                );
             }
             Some(Activation::After(_)) if self.period_ns(id).is_none() => {
                 return self.check_origin(id, &place);

@@ -379,6 +379,8 @@ impl Walker<'_, '_> {
         if depth > DEPTH_MAX {
             return Err(Error::new(item.place(), "items nested more than 100 deep"));
         }
+        let what = "of alternatives, the longest of each kind of cost is taken";
+        self.reader.repeat(item, Effect::Pessimistic, what);
         let entries = item.all("entries").chain(item.all("defaultEntry"));
         let is_complete =
             item.child("defaultEntry").is_some() || item.kind() == "ProbabilitySwitch";

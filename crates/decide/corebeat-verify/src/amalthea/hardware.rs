@@ -65,12 +65,6 @@ impl Reader<'_> {
         for unit in found.iter().filter(|u| u.module.kind() == "ProcessingUnit") {
             self.latencies(parts, unit, model)?;
         }
-        if !model.latencies.is_empty() && model.cores.len() > 1 {
-            let what = "waiting for other cores at a connection or a memory is not in the times \
-                        of accesses";
-            let place = parts.first().map_or_else(String::new, |p| p.place());
-            self.note(&place, Effect::Optimistic, what, None);
-        }
         Ok(())
     }
 

@@ -10,10 +10,11 @@ use std::collections::HashMap;
 /// Priorities of interrupt service routines begin here: every interrupt preempts every task.
 pub(super) const ISR_PRIORITY_MIN: u32 = 1 << 31;
 
-/// A scheduler: its cores and its policy, `None` if the policy is not supported.
+/// A scheduler: its cores, its policy (`None` if it is not supported), and what is not considered.
 struct Scheduler {
     cores: Vec<usize>,
     policy: Option<Policy>,
+    limits: Vec<String>,
 }
 
 impl Reader<'_> {
@@ -83,17 +84,18 @@ impl Reader<'_> {
                     "" if element.name == "interruptControllers" => Some(Policy::FixedPriority),
                     _ => None,
                 };
-                let mut unknown = |what: String| {
-                    self.note(&element.place(), Effect::Optimistic, what, None);
-                };
+                let place = element.place();
+                let mut limits = Vec::new();
                 if policy.is_none() {
-                    unknown(format!("scheduling algorithm '{algorithm}' is not supported"));
+                    limits.push(format!("{place}: algorithm '{algorithm}' is not supported"));
                 }
                 if let Some(parent) = element.child("parentAssociation") {
                     let parent = key(parent.get("parent"));
-                    unknown(format!("scheduler below '{parent}': budgets are not considered"));
+                    limits.push(format!(
+                        "{place}: it is below '{parent}', whose budgets are not considered"
+                    ));
                 }
-                schedulers.insert(name, Scheduler { cores: vec![], policy });
+                schedulers.insert(name, Scheduler { cores: vec![], policy, limits });
             }
         }
         Ok(schedulers)
@@ -113,6 +115,9 @@ impl Reader<'_> {
         let scheduler = schedulers.get(&name).ok_or_else(|| {
             Error::new(allocation.place(), format!("no scheduler '{name}' exists; define it"))
         })?;
+        for limit in &scheduler.limits {
+            self.note(&place, Effect::Optimistic, limit, Some(id));
+        }
         let affinity = self.find_all("core", allocation, "affinity")?;
         let permitted: Vec<usize> = match affinity.is_empty() {
             true => scheduler.cores.clone(),
@@ -199,7 +204,12 @@ impl Reader<'_> {
                     |l: &&crate::model::Latency| l.core == core && Some(l.memory) == label.memory;
                 label.size_bytes.is_some() && model.latencies.iter().any(|l| latency(&l))
             };
-            let unknown = accesses.map(|a| a.label).find(|&l| !is_known(l));
+            let labels: Vec<usize> = accesses.map(|a| a.label).collect();
+            let unknown = labels.iter().copied().find(|&l| !is_known(l));
+            if has_latencies && model.cores.len() > 1 && !labels.is_empty() {
+                let what = "waiting for other cores at connections and memories is not considered";
+                self.note(&element.place(), Effect::Optimistic, what, Some(id));
+            }
             if let Some(label) = unknown.filter(|_| has_latencies) {
                 let what = format!(
                     "accesses to label '{}' take an unknown time: its size, its memory or the \
