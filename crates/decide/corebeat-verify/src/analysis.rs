@@ -254,8 +254,9 @@ fn method(system: &System, e: usize) -> (Method, bool) {
     let all = |p: Preemption| on_core.iter().all(|o| o.preemption == p);
     let is_free = |o: &&&Entry| match o.activation {
         Activation::Periodic { offset_ns, .. } => offset_ns.is_none(),
-        Activation::Sporadic { .. } | Activation::Curve(_) => true,
-        Activation::After(_) => false,
+        Activation::Sporadic { .. } => true,
+        // The spans of a curve need not be reached together.
+        Activation::Curve(_) | Activation::After(_) => false,
     };
     let offset = |o: &Entry| match o.activation {
         Activation::Periodic { offset_ns, jitter_ns: 0, .. } => offset_ns,

@@ -21,7 +21,9 @@
 //! ```text
 //!  .amxmi --> amalthea --.                              .--> analysis: response, demand, latency
 //!  .toml  --> form     --+--> Model --> system (mode) --+
-//!  .csv   --> table    --'      |                       `--> simulation of given jobs
+//!  .csv   --> table    --'      |                       `--> search <--> simulation of jobs
+//!                               |                                |
+//!                               |                                `--> witness --> export
 //!                               +--> form, table --> .toml, .csv
 //!                               `--> notes: what the reader does not support, and its effect
 //! ```
@@ -67,6 +69,13 @@
 //!    `exact_response_times_are_reached_in_simulation`).
 //! 6. No simulated response time exceeds its bound (`no_simulated_response_exceeds_its_bound`,
 //!    `schedulable_models_miss_no_deadline_in_simulation`).
+//! 7. A witness replays with the same response time, and its jobs are permitted by the model
+//!    (`worst_case_of_cores_with_a_spin_lock_replays_and_draws`,
+//!    `witness_that_the_model_does_not_permit_is_rejected`).
+//! 8. The search finds no missed deadline where the exact test finds none, and one for at least 99%
+//!    of the random sets where the exact test does
+//!    (`witness_exists_if_and_only_if_the_exact_test_fails`). Equal seeds give equal searches
+//!    (`equal_seeds_give_equal_searches`).
 //!
 //! # Failure
 //!
@@ -81,7 +90,11 @@
 //! - Offsets: the analysis assumes the worst phases, so with offsets its figures are bounds.
 //! - Scheduling is partitioned: a task that several cores may run is not analysed. Under earliest
 //!   deadline first, neither jitter nor resources nor tasks that follow others are analysed.
-//! - Critical sections are not nested. Cores become idle between two modes.
+//! - Critical sections are not nested; in simulation they follow each other from the start of a
+//!   job on. The search therefore finds lower bounds of the worst case of models with resources.
+//! - Between two cooperative tasks, a chunk has the highest cooperative priority of its core, as a
+//!   task with an internal resource of OSEK has.
+//! - Cores become idle between two modes.
 //! - The simulation is a part of this crate, not a use of corebeat-sim. Crates in decide use base
 //!   only, and the threads of corebeat-sim move between CPUs, share them fairly and have
 //!   floating-point times, while a search runs millions of jobs of fixed tasks in whole
@@ -92,15 +105,18 @@ mod amalthea;
 mod analysis;
 mod demand;
 mod error;
+mod export;
 mod form;
 pub mod generate;
 mod latency;
 mod model;
 mod response;
+mod search;
 mod simulation;
 mod system;
 mod table;
 mod time;
+mod witness;
 
 pub use amalthea::read_amalthea;
 pub use analysis::{
@@ -108,6 +124,7 @@ pub use analysis::{
 };
 pub use demand::{Demand, processor_demand};
 pub use error::Error;
+pub use export::{btf, gantt_svg, perfetto, response_svg};
 pub use form::{read_toml, write_toml};
 pub use latency::ChainResult;
 pub use model::{
@@ -116,7 +133,9 @@ pub use model::{
     Safety, Section, TASKS_MAX, Task, TaskId, UnitKind,
 };
 pub use response::{CoreSet, Load};
+pub use search::{Found, Search, SearchOptions};
 pub use simulation::{Activity, Completion, Job, Jobs, Record, Simulation, Span};
 pub use system::{Entry, System};
 pub use table::{read_csv, write_csv};
 pub use time::{TIME_MAX_NS, Time};
+pub use witness::{Replay, Witness, WitnessJob};
