@@ -39,7 +39,7 @@ pub enum Method {
     Preemptive,
     /// Response time of a task that is not preempted.
     NonPreemptive,
-    /// Response time of a cooperative task.
+    /// Response time of a task that others preempt between runnables.
     Cooperative,
     /// Response time with blocking by resources of one core.
     Ceiling,
@@ -274,7 +274,7 @@ fn method(system: &System, e: usize) -> (Method, bool) {
         Preemption::NonPreemptive => {
             (Method::NonPreemptive, all(Preemption::NonPreemptive) && is_free && !has_ties)
         }
-        Preemption::Cooperative => (Method::Cooperative, false),
+        Preemption::Cooperative | Preemption::BetweenRunnables => (Method::Cooperative, false),
     }
 }
 
@@ -298,6 +298,9 @@ fn blocking(system: &System, spins: &[u64], cooperative: u32, entry: &Entry, low
     let spin: u64 = lower.sections.iter().map(|s| spins[s.resource]).sum();
     let whole = match (lower.preemption, entry.preemption) {
         (Preemption::NonPreemptive, _) => lower.execution_ns.worst + spin,
+        (Preemption::BetweenRunnables, _) => {
+            lower.chunks_ns.iter().max().map_or(0, |chunk| chunk + spin)
+        }
         (Preemption::Cooperative, _) if entry.priority <= cooperative => {
             lower.chunks_ns.iter().max().map_or(0, |chunk| chunk + spin)
         }

@@ -24,6 +24,7 @@
 //!  .csv   --> table    --'      |                       `--> search <--> simulation of jobs
 //!                               |                                |
 //!                               |                                `--> witness --> export
+//!                               +--> partition: components on units
 //!                               +--> form, table --> .toml, .csv
 //!                               `--> notes: what the reader does not support, and its effect
 //! ```
@@ -77,6 +78,11 @@
 //!    (`witness_exists_if_and_only_if_the_exact_test_fails`). Equal seeds give equal searches
 //!    (`equal_seeds_give_equal_searches`).
 //!
+//! 9. A partition is schedulable by the analysis and keeps memories and safety levels; for small
+//!    models, no partition has fewer units (`branch_and_bound_finds_the_least_number_of_units`). A
+//!    model after section 6 of Gut et al. needs fewer units with mode sharing
+//!    (`mode_sharing_saves_units_in_the_example_of_the_paper`).
+//!
 //! # Failure
 //!
 //! [`Error`] has the place of a mistake, and the remedy. No function panics on a model that
@@ -95,6 +101,9 @@
 //! - Between two cooperative tasks, a chunk has the highest cooperative priority of its core, as a
 //!   task with an internal resource of OSEK has.
 //! - Cores become idle between two modes.
+//! - Partitioning supports periodic and sporadic tasks without critical sections, on equal units
+//!   with fixed priorities. It does not consider latencies of chains, energy, and the times of
+//!   accesses to memories.
 //! - The simulation is a part of this crate, not a use of corebeat-sim. Crates in decide use base
 //!   only, and the threads of corebeat-sim move between CPUs, share them fairly and have
 //!   floating-point times, while a search runs millions of jobs of fixed tasks in whole
@@ -110,6 +119,7 @@ mod form;
 pub mod generate;
 mod latency;
 mod model;
+mod partition;
 mod response;
 mod search;
 mod simulation;
@@ -131,6 +141,9 @@ pub use model::{
     Access, Activation, Chain, Communication, Core, CoreId, Cost, ELEMENTS_MAX, Effect, Label,
     Latency, MODES_MAX, Memory, Model, Note, Policy, Preemption, Range, Runnable, SPANS_MAX,
     Safety, Section, TASKS_MAX, Task, TaskId, UnitKind,
+};
+pub use partition::{
+    Answer, Component, Constraint, Partition, PartitionOptions, Place, explain, partition,
 };
 pub use response::{CoreSet, Load};
 pub use search::{Found, Search, SearchOptions};

@@ -223,6 +223,8 @@ pub enum Preemption {
     Preemptive,
     /// By cooperative tasks only between two runnables, by other tasks at any time.
     Cooperative,
+    /// By any task, but only between two runnables (schedule points of OSEK).
+    BetweenRunnables,
     /// Never.
     NonPreemptive,
 }

@@ -6,10 +6,11 @@
 //!                      `---- tasks that follow ----+--> end of a section, a chunk, or the job
 //! ```
 //!
-//! The rank of a job is its priority (or its earlier deadline), raised to the ceiling of the
-//! resource that it holds (OSEK priority ceiling), to the highest cooperative priority inside of a
-//! chunk, or to the maximum while the job spins for or holds a global resource (MSRP) or may not be
-//! preempted. The critical sections of a job follow each other from its start on.
+//! The rank of a job is its priority, or its deadline on a core with earliest deadline first.
+//! The rank is raised to the ceiling of the resource that the job holds (OSEK priority ceiling), to
+//! the highest cooperative priority inside of a chunk of a cooperative task, and to the maximum
+//! while the job spins for or holds a global resource (MSRP) or may not be preempted. The critical
+//! sections of a job follow each other from its start on.
 
 use crate::model::{Activation, CoreId, Policy, Preemption};
 use crate::system::{Entry, RANK_MAX, System};
@@ -363,10 +364,11 @@ impl<'a> Simulation<'a> {
             rank =
                 if resource.is_global { RANK_MAX } else { rank.max(u64::from(resource.ceiling)) };
         }
-        if progress.in_chunk {
-            rank = rank.max(self.cooperative[entry.core]);
+        match (progress.in_chunk, entry.preemption) {
+            (true, Preemption::BetweenRunnables) => RANK_MAX,
+            (true, _) => rank.max(self.cooperative[entry.core]),
+            _ => rank,
         }
-        rank
     }
 
     fn dispatch(&mut self, core: CoreId) {
@@ -391,7 +393,9 @@ impl<'a> Simulation<'a> {
         let Some(job) = self.queues[e].front() else { return };
         let progress = &mut self.progress[e];
         progress.started = true;
-        if entry.preemption == Preemption::Cooperative && !progress.in_chunk {
+        let is_divided =
+            matches!(entry.preemption, Preemption::Cooperative | Preemption::BetweenRunnables);
+        if is_divided && !progress.in_chunk {
             let total: u64 = entry.chunks_ns.iter().sum();
             while progress.chunk < entry.chunks_ns.len() && !progress.in_chunk {
                 let end: u64 = entry.chunks_ns.iter().take(progress.chunk + 1).sum();

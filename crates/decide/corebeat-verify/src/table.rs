@@ -26,9 +26,10 @@ const COLUMNS: [&str; 11] = [
 ];
 
 /// The values of the column `preemption`.
-const PREEMPTIONS: [(&str, Preemption); 3] = [
+const PREEMPTIONS: [(&str, Preemption); 4] = [
     ("preemptive", Preemption::Preemptive),
     ("cooperative", Preemption::Cooperative),
+    ("between-runnables", Preemption::BetweenRunnables),
     ("non-preemptive", Preemption::NonPreemptive),
 ];
 
@@ -131,7 +132,7 @@ fn task(row: &Row<'_>, model: &mut Model) -> Result<(), Error> {
     let preemption = match row.text("preemption") {
         None => Preemption::Preemptive,
         Some(text) => PREEMPTIONS.iter().find(|p| p.0 == text).map(|p| p.1).ok_or_else(|| {
-            let what = "write preemptive, cooperative or non-preemptive";
+            let what = "write preemptive, cooperative, between-runnables or non-preemptive";
             row.error(format!("preemption '{text}'; {what}"))
         })?,
     };
@@ -181,8 +182,10 @@ pub fn write_csv(model: &Model) -> Result<String, Error> {
         if !task.modes.is_empty() || model.cores[core].policy != Policy::FixedPriority {
             return Err(wrong(&place, "a table has only fixed priorities without modes"));
         }
-        if task.preemption == Preemption::Cooperative && task.runnables.len() > 1 {
-            return Err(wrong(&place, "a table has no runnables of cooperative tasks"));
+        let is_divided =
+            matches!(task.preemption, Preemption::Cooperative | Preemption::BetweenRunnables);
+        if is_divided && task.runnables.len() > 1 {
+            return Err(wrong(&place, "a table has no runnables, between which tasks preempt"));
         }
         let preemption = PREEMPTIONS.iter().find(|p| p.1 == task.preemption).map_or("", |p| p.0);
         let section =

@@ -4,8 +4,8 @@
 
 use corebeat_verify::generate::{entry, task_set};
 use corebeat_verify::{
-    Activation, CoreSet, Demand, Entry, Job, Jobs, Load, Model, Policy, Preemption, Range, Section,
-    Simulation, System, Task, Verdict, analyse, processor_demand, responses,
+    Activation, CoreSet, Cost, Demand, Entry, Job, Jobs, Load, Model, Policy, Preemption, Range,
+    Runnable, Section, Simulation, System, Task, Verdict, analyse, processor_demand, responses,
 };
 use fastrand::Rng;
 use response_time_analysis::arrival::Sporadic;
@@ -208,9 +208,10 @@ fn random_model(random: &mut Rng) -> Model {
             let mut task = Task::new(name, period_ns, Range { best, worst }, priority);
             task.core = Some(core);
             if !edf {
-                task.preemption = match random.u8(..4) {
+                task.preemption = match random.u8(..5) {
                     0 => Preemption::NonPreemptive,
                     1 => Preemption::Cooperative,
+                    2 => Preemption::BetweenRunnables,
                     _ => Preemption::Preemptive,
                 };
                 for resource in 0..3 {
@@ -219,6 +220,16 @@ fn random_model(random: &mut Rng) -> Model {
                         task.sections.push(Section { resource, worst_ns });
                     }
                 }
+            }
+            if random.bool() {
+                // Two runnables share the execution time.
+                for part in [worst / 3, worst - worst / 3] {
+                    let cost = Cost { time_ns: Range::exactly(part), ..Cost::default() };
+                    let name = format!("r{}", model.runnables.len());
+                    task.runnables.push(model.runnables.len());
+                    model.runnables.push(Runnable { name, cost });
+                }
+                task.cost = Cost::default();
             }
             let jitter_ns =
                 if edf { 0 } else { random.u64(..period_ns) * u64::from(random.bool()) };
@@ -303,7 +314,7 @@ fn schedulable_models_miss_no_deadline_in_simulation() {
         let mut model = random_model(&mut random);
         for task in &mut model.tasks {
             let factor = random.u64(1..6);
-            task.deadline_ns = Some(factor * 2_000 + task.cost.time_ns.worst);
+            task.deadline_ns = Some(factor * 6_000 + task.cost.time_ns.worst);
         }
         if analyse(&model).verdict != Verdict::Schedulable {
             continue;

@@ -24,6 +24,8 @@ pub(super) struct Flow {
     pub(super) triggers: Vec<String>,
     /// Sections that have begun.
     open: Vec<(usize, Cost)>,
+    /// Of each schedule point of a task: the number of runnables before it.
+    points: Vec<usize>,
 }
 
 impl Flow {
@@ -166,6 +168,16 @@ impl<'a> Reader<'a> {
         let mut flows = Vec::new();
         for (id, element) in tasks.into_iter().enumerate() {
             let flow = walker.body(element, id)?;
+            let task = &mut model.tasks[id];
+            if task.preemption == Preemption::NonPreemptive && !flow.points.is_empty() {
+                let between: Vec<usize> = (1..flow.runnables.len()).collect();
+                if flow.points == between && flow.cost == Cost::default() {
+                    task.preemption = Preemption::BetweenRunnables;
+                } else {
+                    let what = "schedule points that are not between all runnables are ignored";
+                    walker.reader.note(&element.place(), Effect::Optimistic, what, Some(id));
+                }
+            }
             model.tasks[id].cost = flow.cost.clone();
             model.tasks[id].runnables = flow.runnables.clone();
             flows.push(flow);
@@ -305,10 +317,17 @@ impl Walker<'_, '_> {
                 flow.triggers.push(key(item.get("stimulus")));
                 Ok(())
             }
+            "SchedulePoint" => {
+                let what = "SchedulePoint inside of a runnable or an alternative is ignored";
+                match task {
+                    Some(_) => flow.points.push(flow.runnables.len()),
+                    None => self.reader.repeat(item, Effect::Optimistic, what),
+                }
+                Ok(())
+            }
             "ModeLabelAccess"
             | "SetEvent"
             | "ClearEvent"
-            | "SchedulePoint"
             | "TerminateProcess"
             | "CustomEventTrigger"
             | "EventChainSynchronization" => {
