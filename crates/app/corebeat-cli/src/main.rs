@@ -1,13 +1,14 @@
 //! The program `corebeat`: observes what every thread of a program does, decides, and acts.
 //!
 //! Place in the loop: app; uses every layer. One file per command. The commands `net`, `top`, and
-//! the families `trace` and `sim` are separate crates.
+//! the families `trace`, `sim` and `verify` are separate crates.
 //!
 //! The exit status follows `env`: 125 for a failure of Corebeat, 126 for a program that cannot be
 //! started, and 127 for a program that does not exist. It is 2 for a mistake on the command line,
 //! such as a file that cannot be opened. Otherwise it is the status or the signal of the program.
 //! Status 1 reports a mistake in the user's data: `corebeat net` in a network or its records,
-//! `corebeat trace` in a trace, `corebeat sim` in a scenario.
+//! `corebeat trace` in a trace, `corebeat sim` in a scenario. `corebeat verify` also returns 1 if a
+//! model is not schedulable, or not proven to be.
 
 mod beat;
 mod daemon;
@@ -30,6 +31,7 @@ use corebeat_command_net as net;
 use corebeat_command_sim::{paper, sim, train};
 use corebeat_command_top as top;
 use corebeat_command_trace::{probe, trace};
+use corebeat_command_verify as verify;
 use std::error::Error;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::process::ExitCode;
@@ -73,6 +75,9 @@ enum Command {
     /// Run scenarios on simulated machines
     #[command(subcommand)]
     Sim(sim::Command),
+    /// Analyse models of tasks on cores, search for missed deadlines, and partition tasks
+    #[command(subcommand)]
+    Verify(verify::Command),
     /// Reproduce tables and figures of the papers, and print the papers' values beside them
     Paper(paper::Options),
     /// List the probes of a running program, and switch them on and off
@@ -194,6 +199,7 @@ fn run_command() -> ExitCode {
         Command::Net(options) => net::main(options),
         Command::Trace(command) => trace::main(command),
         Command::Sim(command) => sim::main(command),
+        Command::Verify(command) => verify::main(command),
         Command::Paper(options) => paper::main(options),
         Command::Probe(command) => probe::main(command),
         Command::Daemon(options) => daemon::main(options),

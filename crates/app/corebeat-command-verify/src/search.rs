@@ -1,0 +1,291 @@
+//! `corebeat verify search`: islands of searches on threads, one result.
+
+use crate::model::{mode, open};
+use crate::table::ms;
+use corebeat_command::{Done, Failure, Output, print, print_error, read_text, require_distinct};
+use corebeat_verify::{
+    Effect, Found, Model, Replay, Search, SearchOptions, System, Time, Witness, btf, gantt_svg,
+    perfetto, responses,
+};
+use serde_json::json;
+use signal_hook::consts::SIGINT;
+use std::fs::File;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Options of `corebeat verify search`.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Model: .amxmi (AMALTHEA), .toml or .csv
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// Search for the longest response time of this task, instead of any missed deadline
+    #[arg(long, value_name = "NAME", conflicts_with = "replay")]
+    task: Option<String>,
+    /// Simulate N scenarios in each mode, all threads together
+    #[arg(long, value_name = "N", default_value_t = 100_000,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    evaluations: u64,
+    /// Seed of the random numbers; equal seeds and threads give equal results
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Search on N threads [default: 2, or 1 on a machine with one CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=256))]
+    threads: Option<u64>,
+    /// Replay this witness instead of a search
+    #[arg(long, value_name = "FILE")]
+    replay: Option<PathBuf>,
+    /// Write the scenario that was found, as TOML
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    witness: Option<PathBuf>,
+    /// Draw the scenario as a Gantt chart, as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write the scenario as a trace in BTF
+    #[arg(long, value_name = "FILE")]
+    btf: Option<PathBuf>,
+    /// Write the scenario for Perfetto (ui.perfetto.dev), as JSON
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Largest size of a witness, in bytes.
+const WITNESS_MAX: u64 = 256 << 20;
+
+/// The files to write.
+struct Files {
+    witness: Option<Output>,
+    svg: Option<Output>,
+    btf: Option<Output>,
+    perfetto: Option<Output>,
+}
+
+/// The result of a search in all modes.
+#[derive(Default)]
+struct Outcome {
+    witness: Option<Witness>,
+    /// Bound of the response time by analysis, in nanoseconds.
+    bound_ns: Option<u64>,
+    evaluations: u64,
+    seconds: f64,
+    is_interrupted: bool,
+}
+
+pub(crate) fn main(options: &Options) -> Done {
+    let model = open(&options.model)?;
+    let open_file = |path: &Option<PathBuf>| path.as_deref().map(Output::create).transpose();
+    let files = Files {
+        witness: open_file(&options.witness)?,
+        svg: open_file(&options.svg)?,
+        btf: open_file(&options.btf)?,
+        perfetto: open_file(&options.perfetto)?,
+    };
+    let named = [&options.witness, &options.svg, &options.btf, &options.perfetto, &options.replay];
+    require_distinct([&options.model].into_iter().chain(named.into_iter().flatten()))?;
+    let outcome = match &options.replay {
+        Some(path) => Outcome { witness: Some(read(path)?), ..Outcome::default() },
+        None => search(&model, options)?,
+    };
+    let Some(witness) = &outcome.witness else {
+        return Err(Failure::data(format!(
+            "{}: no task can be simulated; see 'corebeat verify analyse'",
+            options.model.display()
+        )));
+    };
+    let at = options.replay.as_ref().unwrap_or(&options.model).display();
+    let replay = witness.replay(&model).map_err(|e| Failure::data(format!("{at}: {e}")))?;
+    write(files, &model, witness, &replay)?;
+    print(match options.json {
+        true => json_of(witness, &outcome),
+        false => text_of(&model, witness, &outcome),
+    })?;
+    Ok(ExitCode::from(u8::from(witness.is_miss())))
+}
+
+fn read(path: &Path) -> Result<Witness, Failure> {
+    let shown = path.display();
+    let text = read_text(&shown.to_string(), File::open(path), WITNESS_MAX, "witness")?;
+    Witness::read(&text).map_err(|e| Failure::data(format!("{shown}: {e}")))
+}
+
+fn write(files: Files, model: &Model, witness: &Witness, replay: &Replay) -> Result<(), Failure> {
+    files.witness.map_or(Ok(()), |file| file.write(&witness.write()))?;
+    files.svg.map_or(Ok(()), |file| file.write(&gantt_svg(model, replay)))?;
+    files.btf.map_or(Ok(()), |file| file.write(&btf(model, replay)))?;
+    let Some(file) = files.perfetto else { return Ok(()) };
+    file.write(&perfetto(model, replay).map_err(Failure::internal)?)
+}
+
+/// Searches in each mode, up to the first missed deadline.
+fn search(model: &Model, options: &Options) -> Result<Outcome, Failure> {
+    let task = options.task.as_ref().map(|name| {
+        let at = model.tasks.iter().position(|t| t.name == *name);
+        let line = || format!("{}: no task is named '{name}'", options.model.display());
+        at.ok_or_else(|| Failure::usage(line()))
+    });
+    let task = task.transpose()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGINT, Arc::clone(&stop)).map_err(Failure::internal)?;
+    let begin = Instant::now();
+    let mut outcome = Outcome::default();
+    for m in model.all_modes() {
+        let system = System::new(model, m);
+        if system.entries.is_empty() {
+            continue;
+        }
+        let (found, evaluations) = islands(model, m, &system, task, options, &stop);
+        outcome.evaluations += evaluations;
+        let Some(found) = found else { continue };
+        let witness = Witness::new(model, m, &system, &found);
+        let share = |w: &Witness| {
+            w.response.ns as f64 / w.deadline.map_or(1e9, |deadline| deadline.ns as f64)
+        };
+        if outcome.witness.as_ref().is_none_or(|old| share(&witness) > share(old)) {
+            outcome.bound_ns = responses(&system)[found.entry].response_ns;
+            outcome.witness = Some(witness);
+        }
+        if stop.load(Ordering::Relaxed) || (task.is_none() && found.is_miss) {
+            break;
+        }
+    }
+    outcome.is_interrupted = stop.load(Ordering::Relaxed);
+    outcome.seconds = begin.elapsed().as_secs_f64();
+    Ok(outcome)
+}
+
+/// State that the islands share. Numbers for the progress line and requests to stop: no other
+/// memory depends on them, so relaxed accesses suffice.
+struct Shared {
+    evaluations: AtomicU64,
+    /// Bits of the largest fitness; of positive numbers, the order of bits is that of values.
+    best: AtomicU64,
+    /// First island with a missed deadline. Later islands stop, so that the result does not depend
+    /// on the speed of the threads.
+    first: AtomicU64,
+    live: AtomicU64,
+}
+
+/// Runs one search on each thread with a seed of its own. Returns the best result, of equal ones
+/// that of the first thread, and the number of evaluations.
+fn islands(
+    model: &Model,
+    m: Option<usize>,
+    system: &System,
+    task: Option<usize>,
+    options: &Options,
+    stop: &AtomicBool,
+) -> (Option<Found>, u64) {
+    let cpus = thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let count = options.threads.unwrap_or(cpus.min(2));
+    let shared = Shared {
+        evaluations: AtomicU64::new(0),
+        best: AtomicU64::new(0),
+        first: AtomicU64::new(u64::MAX),
+        live: AtomicU64::new(count),
+    };
+    let caller = thread::current();
+    let island = |number: u64| {
+        let options = SearchOptions {
+            evaluations: options.evaluations.div_ceil(count),
+            seed: options.seed.wrapping_mul(1_000).wrapping_add(number),
+            task,
+            stops_at_miss: task.is_none(),
+        };
+        let mut search = Search::new(system, options);
+        while search.step() {
+            shared.evaluations.fetch_add(1, Ordering::Relaxed);
+            shared.best.fetch_max(search.fitness().to_bits(), Ordering::Relaxed);
+            let is_late = shared.first.load(Ordering::Relaxed) < number;
+            if stop.load(Ordering::Relaxed) || is_late {
+                break;
+            }
+        }
+        if task.is_none() && search.has_miss() {
+            shared.first.fetch_min(number, Ordering::Relaxed);
+        }
+        shared.live.fetch_sub(1, Ordering::Relaxed);
+        caller.unpark();
+        (search.fitness(), search.evaluations(), search.found())
+    };
+    let results: Vec<_> = thread::scope(|scope| {
+        let island = &island;
+        let threads: Vec<_> = (0..count).map(|n| scope.spawn(move || island(n))).collect();
+        show_progress(model, m, &shared);
+        threads.into_iter().filter_map(|t| t.join().ok()).collect()
+    });
+    let evaluations = results.iter().map(|r| r.1).sum();
+    let miss = results.iter().position(|r| r.2.as_ref().is_some_and(|f| f.is_miss));
+    let best = match miss.filter(|_| task.is_none()) {
+        Some(first) => results.into_iter().nth(first),
+        None => results.into_iter().rev().max_by(|a, b| a.0.total_cmp(&b.0)),
+    };
+    (best.and_then(|b| b.2), evaluations)
+}
+
+/// Time between two progress lines.
+const PROGRESS: Duration = Duration::from_millis(200);
+
+/// Shows the progress on a terminal until the islands end.
+fn show_progress(model: &Model, m: Option<usize>, shared: &Shared) {
+    let begin = Instant::now();
+    let shows = std::io::stderr().is_terminal();
+    let name = mode(model, m).map_or(String::new(), |name| format!("mode {name}: "));
+    while shared.live.load(Ordering::Relaxed) > 0 {
+        thread::park_timeout(PROGRESS);
+        if shows {
+            let evaluations = shared.evaluations.load(Ordering::Relaxed);
+            let best = f64::from_bits(shared.best.load(Ordering::Relaxed));
+            print_error(format_args!(
+                "\r\x1b[K{name}{evaluations} evaluations, {:.0}/s, best {:.1}% of a deadline",
+                evaluations as f64 / begin.elapsed().as_secs_f64(),
+                best * 100.0
+            ));
+        }
+    }
+    if shows {
+        print_error("\r\x1b[K");
+    }
+}
+
+fn text_of(model: &Model, witness: &Witness, outcome: &Outcome) -> String {
+    let deadline = witness.deadline.map_or("none".into(), |d| ms(Some(d.ns)));
+    let mode = witness.mode.as_ref().map_or(String::new(), |m| format!(" in mode {m}"));
+    let mut text = format!(
+        "task {}{mode}: response {}, deadline {deadline}",
+        witness.task,
+        ms(Some(witness.response.ns))
+    );
+    if outcome.evaluations > 0 {
+        text += &format!(", bound by analysis {}\n", ms(outcome.bound_ns));
+        let rate = outcome.evaluations as f64 / outcome.seconds.max(1e-9);
+        text += &format!("{} evaluations, {rate:.0}/s", outcome.evaluations);
+        text += if outcome.is_interrupted { ", interrupted" } else { "" };
+    }
+    text += match witness.is_miss() {
+        true => "\nresult: a deadline is missed\n",
+        false => "\nresult: no missed deadline was found\n",
+    };
+    if model.notes.iter().any(|note| note.effect != Effect::None) {
+        text += "note: the scenario is one of the model without its parts that are not supported; \
+                 'corebeat verify analyse' lists them\n";
+    }
+    text
+}
+
+fn json_of(witness: &Witness, outcome: &Outcome) -> String {
+    let all = json!({
+        "task": witness.task, "mode": witness.mode, "response_ns": witness.response.ns,
+        "deadline_ns": witness.deadline.map(|d: Time| d.ns), "bound_ns": outcome.bound_ns,
+        "missed": witness.is_miss(), "evaluations": outcome.evaluations,
+        "seconds": outcome.seconds, "interrupted": outcome.is_interrupted,
+    });
+    format!("{all}\n")
+}

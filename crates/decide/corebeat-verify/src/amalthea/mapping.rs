@@ -1,0 +1,245 @@
+//! The mapping of tasks to cores by schedulers, and of labels to memories.
+
+use super::code::Flow;
+use super::xml::Element;
+use super::{Reader, key};
+use crate::error::Error;
+use crate::model::{Cost, Effect, Model, Policy, Section};
+use std::collections::HashMap;
+
+/// Priorities of interrupt service routines begin here: every interrupt preempts every task.
+pub(super) const ISR_PRIORITY_MIN: u32 = 1 << 31;
+
+/// A scheduler: its cores, its policy (`None` if it is not supported), and what is not considered.
+struct Scheduler {
+    cores: Vec<usize>,
+    policy: Option<Policy>,
+    limits: Vec<String>,
+}
+
+impl Reader<'_> {
+    /// Maps tasks to cores, and labels to memories.
+    pub(super) fn mapping(
+        &mut self,
+        parts: &[&Element],
+        systems: &[&Element],
+        flows: &[Flow],
+        model: &mut Model,
+    ) -> Result<(), Error> {
+        let mut schedulers = self.schedulers(systems)?;
+        for part in parts {
+            self.rest(
+                part,
+                &["schedulerAllocation", "taskAllocation", "isrAllocation", "memoryMapping"],
+                &["physicalSectionMapping", "runnableAllocation"],
+            );
+            for allocation in part.all("schedulerAllocation") {
+                let name = key(allocation.get("scheduler"));
+                let cores = self.find_all("core", allocation, "responsibility")?;
+                let scheduler = schedulers.get_mut(&name).ok_or_else(|| {
+                    Error::new(
+                        allocation.place(),
+                        format!("no scheduler '{name}' exists; define it"),
+                    )
+                })?;
+                scheduler.cores = cores;
+            }
+        }
+        for part in parts {
+            for allocation in part.all("taskAllocation") {
+                self.allocate(allocation, "task", &schedulers, model)?;
+            }
+            for allocation in part.all("isrAllocation") {
+                self.allocate(allocation, "isr", &schedulers, model)?;
+            }
+            for mapping in part.all("memoryMapping") {
+                let element = mapping.get("abstractElement");
+                if element.ends_with("?type=Label") {
+                    let label = self.find("label", mapping, element)?;
+                    model.labels[label].memory =
+                        Some(self.find("memory", mapping, mapping.get("memory"))?);
+                }
+            }
+        }
+        self.unmapped(flows, model);
+        Ok(())
+    }
+
+    fn schedulers(&mut self, systems: &[&Element]) -> Result<HashMap<String, Scheduler>, Error> {
+        let mut schedulers = HashMap::new();
+        let all = systems.iter().flat_map(|s| s.all("operatingSystems"));
+        for system in all.collect::<Vec<_>>() {
+            self.rest(system, &["taskSchedulers", "interruptControllers"], &["osDataConsistency"]);
+            let kinds = ["taskSchedulers", "interruptControllers"];
+            for element in kinds.iter().flat_map(|kind| system.all(kind)) {
+                let name = element.get("name").to_owned();
+                let algorithm = element.child("schedulingAlgorithm").map_or("", |a| a.kind());
+                let defined = key(element.get("definition"));
+                let algorithm = if algorithm.is_empty() { &defined } else { algorithm };
+                let policy = match algorithm {
+                    "FixedPriorityPreemptive" | "OSEK" | "PriorityBased" | "Priority-Based" => {
+                        Some(Policy::FixedPriority)
+                    }
+                    "EarliestDeadlineFirst" => Some(Policy::EarliestDeadline),
+                    "" if element.name == "interruptControllers" => Some(Policy::FixedPriority),
+                    _ => None,
+                };
+                let place = element.place();
+                let mut limits = Vec::new();
+                if policy.is_none() {
+                    limits.push(format!("{place}: algorithm '{algorithm}' is not supported"));
+                }
+                if let Some(parent) = element.child("parentAssociation") {
+                    let parent = key(parent.get("parent"));
+                    limits.push(format!(
+                        "{place}: it is below '{parent}', whose budgets are not considered"
+                    ));
+                }
+                schedulers.insert(name, Scheduler { cores: vec![], policy, limits });
+            }
+        }
+        Ok(schedulers)
+    }
+
+    fn allocate(
+        &mut self,
+        allocation: &Element,
+        kind: &str,
+        schedulers: &HashMap<String, Scheduler>,
+        model: &mut Model,
+    ) -> Result<(), Error> {
+        let id = self.find("task", allocation, allocation.get(kind))?;
+        let reference = if kind == "task" { "scheduler" } else { "controller" };
+        let name = key(allocation.get(reference));
+        let place = self.tasks[id].place();
+        let scheduler = schedulers.get(&name).ok_or_else(|| {
+            Error::new(allocation.place(), format!("no scheduler '{name}' exists; define it"))
+        })?;
+        for limit in &scheduler.limits {
+            self.note(&place, Effect::Optimistic, limit, Some(id));
+        }
+        let affinity = self.find_all("core", allocation, "affinity")?;
+        let permitted: Vec<usize> = match affinity.is_empty() {
+            true => scheduler.cores.clone(),
+            false => affinity,
+        };
+        match permitted[..] {
+            [core] => {
+                let task = &mut model.tasks[id];
+                if task.core.is_some_and(|other| other != core) {
+                    return Err(Error::new(place, "two allocations to different cores; keep one"));
+                }
+                task.core = Some(core);
+                if let Some(policy) = scheduler.policy {
+                    model.cores[core].policy = policy;
+                }
+            }
+            [] => {
+                let what = format!("scheduler '{name}' has no core");
+                self.note(&place, Effect::Optimistic, what, Some(id));
+            }
+            _ => {
+                let what = "several cores may run the task; global scheduling is not analysed";
+                self.note(&place, Effect::Optimistic, what, Some(id));
+            }
+        }
+        let priority = self.priority(allocation, id)?;
+        let top = ISR_PRIORITY_MIN;
+        model.tasks[id].priority = match (kind, priority) {
+            ("isr", priority) => Some(top.saturating_add(priority.unwrap_or(0))),
+            (_, priority) => priority.map(|p| p.min(top - 1)),
+        };
+        Ok(())
+    }
+
+    /// The priority of an allocation. Versions before 2 have an attribute, later ones a parameter.
+    fn priority(&mut self, allocation: &Element, id: usize) -> Result<Option<u32>, Error> {
+        let number = |element: &Element, attribute: &str| {
+            let wrong = |text: &str| {
+                Error::new(
+                    allocation.place(),
+                    format!("priority '{text}'; write a whole number from 0"),
+                )
+            };
+            let text = element.get(attribute);
+            if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(|_| wrong(text)) }
+        };
+        for parameters in allocation.all("schedulingParameters") {
+            if let Some(priority) = number(parameters, "priority")? {
+                return Ok(Some(priority));
+            }
+            if key(parameters.get("key")).rsplit('/').next() == Some("priority")
+                && let Some(value) = parameters.child("value")
+            {
+                return number(value, "value");
+            }
+        }
+        if let Some(priority) = number(allocation, "priority")? {
+            return Ok(Some(priority));
+        }
+        // Some tools export the priority as a property of the task.
+        let element = self.tasks[id];
+        let property = element.all("customProperties").find(|p| p.get("key") == "priority");
+        match property.and_then(|p| p.child("value")) {
+            Some(value) => {
+                let what = "the priority is that of the custom property 'priority'";
+                self.repeat(element, Effect::None, what);
+                number(value, "value")
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Notes labels without the information for their access times, and sets critical sections.
+    fn unmapped(&mut self, flows: &[Flow], model: &mut Model) {
+        let has_latencies = !model.latencies.is_empty();
+        for (id, flow) in flows.iter().enumerate() {
+            let element = self.tasks[id];
+            let Some(core) = model.tasks[id].core else { continue };
+            let costs = model.tasks[id].runnables.iter().map(|&r| &model.runnables[r].cost);
+            let accesses = costs.chain([&model.tasks[id].cost]).flat_map(|c| &c.accesses);
+            let is_known = |label: usize| {
+                let label = &model.labels[label];
+                let latency =
+                    |l: &&crate::model::Latency| l.core == core && Some(l.memory) == label.memory;
+                label.size_bytes.is_some() && model.latencies.iter().any(|l| latency(&l))
+            };
+            let labels: Vec<usize> = accesses.map(|a| a.label).collect();
+            let unknown = labels.iter().copied().find(|&l| !is_known(l));
+            if has_latencies && model.cores.len() > 1 && !labels.is_empty() {
+                let what = "waiting for other cores at connections and memories is not considered";
+                self.note(&element.place(), Effect::Optimistic, what, Some(id));
+            }
+            if let Some(label) = unknown.filter(|_| has_latencies) {
+                let what = format!(
+                    "accesses to label '{}' take an unknown time: its size, its memory or the \
+                     latency from core '{}' is missing",
+                    model.labels[label].name, model.cores[core].name
+                );
+                self.note(&element.place(), Effect::Optimistic, what, Some(id));
+            } else if let Some(label) = unknown {
+                let what = format!(
+                    "accesses to labels such as '{}' take no time of their own: the model has no \
+                     latencies",
+                    model.labels[label].name
+                );
+                self.note(&element.place(), Effect::None, what, Some(id));
+            }
+            let of = |cost: &Cost| model.time(cost, &model.cores[core], Some(core));
+            let sections: Result<Vec<Section>, String> = flow
+                .sections
+                .iter()
+                .map(|(resource, cost)| {
+                    Ok(Section { resource: *resource, worst_ns: of(cost)?.worst })
+                })
+                .collect();
+            match sections {
+                Ok(sections) => model.tasks[id].sections = sections,
+                Err(why) => {
+                    let what = format!("critical sections of unknown length: {why}");
+                    self.note(&element.place(), Effect::Optimistic, what, Some(id));
+                }
+            }
+        }
+    }
+}

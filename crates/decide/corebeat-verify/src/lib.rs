@@ -1,0 +1,154 @@
+//! Models of tasks on cores: which deadlines hold, and on which grounds.
+//!
+//! Place in the loop: decide; uses base. The crate is pure: it reads text that it is given, and
+//! uses no file, clock or thread.
+//!
+//! # Example
+//!
+//! ```
+//! use corebeat_verify::{Verdict, analyse, read_csv, write_toml};
+//!
+//! let model = read_csv("name,period_ms,worst_ms,priority\nfast,7,3,3\nslow,20,5,1")?;
+//! let report = analyse(&model);
+//! assert_eq!(report.verdict, Verdict::Schedulable);
+//! assert_eq!(report.tasks[1].response_ns, Some(11_000_000));
+//! assert!(write_toml(&model).contains("period = \"20 ms\""));
+//! # Ok::<(), corebeat_verify::Error>(())
+//! ```
+//!
+//! # Model
+//!
+//! ```text
+//!  .amxmi --> amalthea --.                              .--> analysis: response, demand, latency
+//!  .toml  --> form     --+--> Model --> system (mode) --+
+//!  .csv   --> table    --'      |                       `--> search <--> simulation of jobs
+//!                               |                                |
+//!                               |                                `--> witness --> export
+//!                               +--> partition: components on units
+//!                               +--> form, table --> .toml, .csv
+//!                               `--> notes: what the reader does not support, and its effect
+//! ```
+//!
+//! A [`Model`] has tasks with their activations, costs, critical sections and priorities, cores,
+//! memories, labels, chains and modes. A [`Cost`] consists of a time, of ticks, and of accesses to
+//! labels, so that the execution time depends on the core and on the memory (Gut, Allmann,
+//! Schurius, Schmidt, *Reduction of Electronic Control Units in Electric Vehicles Using Multicore
+//! Technology*, 2012, section 5). A [`System`] has the tasks of one mode with their times.
+//!
+//! | cores with | method | result |
+//! | --- | --- | --- |
+//! | preemptive tasks | Joseph, Pandya 1986; Lehoczky 1990 | exact (1), else a bound |
+//! | tasks that are not preempted | Davis et al. 2007 | exact (1), else a bound |
+//! | cooperative tasks | blocking by the longest runnable | bound |
+//! | resources of one core | priority ceiling: Sha, Rajkumar, Lehoczky 1990 | bound |
+//! | resources of several cores | MSRP: Gai, Lipari, Di Natale 2001 | bound |
+//! | tasks that follow others | holistic: Tindell, Clark 1994 | bound |
+//! | earliest deadline first | demand: Zhang, Burns 2009 | exact (1), else sufficient |
+//! | chains | Davare et al. 2007, Hamann et al. 2017 | bound |
+//!
+//! (1) with arbitrary phases and distinct priorities; preemptive tasks also with equal phases.
+//!
+//! # Invariants
+//!
+//! 1. Every part of a model survives the TOML form (`toml_keeps_every_part_of_a_model`,
+//!    `public_models_load_and_survive_conversion`).
+//! 2. A reader accepts or rejects any text, and reports one line with a place
+//!    (`damaged_files_are_read_or_rejected_in_one_line`,
+//!    `arbitrary_text_is_read_or_rejected_in_one_line`,
+//!    `mistakes_are_reported_in_one_line_with_their_place`,
+//!    `mistakes_in_tables_and_toml_have_a_place`).
+//! 3. A part of an AMALTHEA model that is not supported has a note with its place and its effect
+//!    (`unsupported_features_are_noted_with_their_place`).
+//! 4. A part that is not supported or missing, and that could make a result too low, turns the
+//!    verdict into "unknown" (`missing_parts_are_never_schedulable`,
+//!    `optimistic_notes_affect_the_tasks_that_they_concern`,
+//!    `overload_of_any_kind_is_never_schedulable`).
+//! 5. Exact figures equal those of proved formulas, and are reached in simulation
+//!    (`preemptive_response_times_equal_the_proved_formulas`,
+//!    `non_preemptive_response_times_equal_the_proved_formulas`,
+//!    `demand_test_agrees_with_the_proved_response_times`,
+//!    `exact_response_times_are_reached_in_simulation`).
+//! 6. No simulated response time exceeds its bound (`no_simulated_response_exceeds_its_bound`,
+//!    `schedulable_models_miss_no_deadline_in_simulation`).
+//! 7. A witness replays with the same response time, and its jobs are permitted by the model
+//!    (`worst_case_of_cores_with_a_spin_lock_replays_and_draws`,
+//!    `witness_that_the_model_does_not_permit_is_rejected`).
+//! 8. The search finds no missed deadline where the exact test finds none, and one for at least 99%
+//!    of the random sets where the exact test does
+//!    (`witness_exists_if_and_only_if_the_exact_test_fails`). Equal seeds give equal searches
+//!    (`equal_seeds_give_equal_searches`).
+//!
+//! 9. A partition is schedulable by the analysis and keeps memories and safety levels; for small
+//!    models, no partition has fewer units (`branch_and_bound_finds_the_least_number_of_units`). A
+//!    model after section 6 of Gut et al. needs fewer units with mode sharing
+//!    (`mode_sharing_saves_units_in_the_example_of_the_paper`).
+//!
+//! # Failure
+//!
+//! [`Error`] has the place of a mistake, and the remedy. No function panics on a model that
+//! [`Model::check`] accepts; the readers return only such models.
+//!
+//! # Limits
+//!
+//! - Times are whole nanoseconds up to [`TIME_MAX_NS`].
+//! - AMALTHEA: caches and contention at connections are not modelled; the notes state the effect
+//!   of each unsupported element.
+//! - Offsets: the analysis assumes the worst phases, so with offsets its figures are bounds.
+//! - Scheduling is partitioned: a task that several cores may run is not analysed. Under earliest
+//!   deadline first, neither jitter nor resources nor tasks that follow others are analysed.
+//! - Critical sections are not nested; in simulation they follow each other from the start of a
+//!   job on. The search therefore finds lower bounds of the worst case of models with resources.
+//! - Between two cooperative tasks, a chunk has the highest cooperative priority of its core, as a
+//!   task with an internal resource of OSEK has.
+//! - Cores become idle between two modes.
+//! - Partitioning supports periodic and sporadic tasks without critical sections, on equal units
+//!   with fixed priorities. It does not consider latencies of chains, energy, and the times of
+//!   accesses to memories.
+//! - The simulation is a part of this crate, not a use of corebeat-sim. Crates in decide use base
+//!   only, and the threads of corebeat-sim move between CPUs, share them fairly and have
+//!   floating-point times, while a search runs millions of jobs of fixed tasks in whole
+//!   nanoseconds.
+#![forbid(unsafe_code)]
+
+mod amalthea;
+mod analysis;
+mod demand;
+mod error;
+mod export;
+mod form;
+pub mod generate;
+mod latency;
+mod model;
+mod partition;
+mod response;
+mod search;
+mod simulation;
+mod system;
+mod table;
+mod time;
+mod witness;
+
+pub use amalthea::read_amalthea;
+pub use analysis::{
+    Bound, CoreUse, MemoryUse, Method, Report, TaskResult, Verdict, analyse, responses,
+};
+pub use demand::{Demand, processor_demand};
+pub use error::Error;
+pub use export::{btf, gantt_svg, perfetto, response_svg};
+pub use form::{read_toml, write_toml};
+pub use latency::ChainResult;
+pub use model::{
+    Access, Activation, Chain, Communication, Core, CoreId, Cost, ELEMENTS_MAX, Effect, Label,
+    Latency, MODES_MAX, Memory, Model, Note, Policy, Preemption, Range, Runnable, SPANS_MAX,
+    Safety, Section, TASKS_MAX, Task, TaskId, UnitKind,
+};
+pub use partition::{
+    Answer, Component, Constraint, Partition, PartitionOptions, Place, explain, partition,
+};
+pub use response::{CoreSet, Load};
+pub use search::{Found, Search, SearchOptions};
+pub use simulation::{Activity, Completion, Job, Jobs, Record, Simulation, Span};
+pub use system::{Entry, System};
+pub use table::{read_csv, write_csv};
+pub use time::{TIME_MAX_NS, Time};
+pub use witness::{Replay, Witness, WitnessJob};

@@ -1,0 +1,183 @@
+//! The tasks of one mode with everything resolved: the common ground of analysis and simulation.
+
+use crate::model::{Activation, CoreId, Model, Policy, Preemption, Range, Section, TaskId};
+
+/// Rank of a task that no other task preempts.
+pub(crate) const RANK_MAX: u64 = u64::MAX;
+
+/// A task with its times on its core. Equal priorities are served in order of arrival.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The task.
+    pub task: TaskId,
+    /// Its core.
+    pub core: CoreId,
+    /// Arrivals. [`Activation::After`] has the index of an entry here, not of a task.
+    pub activation: Activation,
+    /// Deadline relative to the arrival, in nanoseconds.
+    pub deadline_ns: Option<u64>,
+    /// Execution time in nanoseconds, without spinning.
+    pub execution_ns: Range,
+    /// Priority; a larger number is more urgent.
+    pub priority: u32,
+    /// Preemption.
+    pub preemption: Preemption,
+    /// Worst-case lengths of the parts between which cooperative tasks may preempt this one, in
+    /// nanoseconds.
+    pub chunks_ns: Vec<u64>,
+    /// Critical sections.
+    pub sections: Vec<Section>,
+}
+
+impl Entry {
+    /// Smallest average distance of arrivals; `None` for tasks that follow others.
+    pub(crate) fn period_ns(&self) -> Option<u64> {
+        match &self.activation {
+            Activation::Periodic { period_ns, .. } => Some(*period_ns),
+            Activation::Sporadic { distance_ns } => Some(*distance_ns),
+            Activation::Curve(spans) => Some((spans.last()? / spans.len() as u64).max(1)),
+            Activation::After(_) => None,
+        }
+    }
+}
+
+/// A resource as its users' cores determine it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Resource {
+    /// Highest priority of the users.
+    pub(crate) ceiling: u32,
+    /// Tasks of several cores use the resource: it is a spin lock.
+    pub(crate) is_global: bool,
+}
+
+/// The tasks of one mode.
+#[derive(Debug, Clone)]
+pub struct System {
+    /// The tasks that can be analysed.
+    pub entries: Vec<Entry>,
+    /// Policies of the cores.
+    pub policies: Vec<Policy>,
+    /// Resources by index.
+    pub(crate) resources: Vec<Resource>,
+    /// Tasks that cannot be analysed, with the reason.
+    pub omitted: Vec<(TaskId, String)>,
+}
+
+impl System {
+    /// Resolves the tasks of a model that are active in a mode (`None`: all tasks).
+    pub fn new(model: &Model, mode: Option<usize>) -> System {
+        let active = (0..model.tasks.len()).filter(|&t| model.tasks[t].is_active(mode));
+        let mut omitted = Vec::new();
+        let mut entries = Vec::new();
+        for task in active {
+            match entry(model, task) {
+                Ok(entry) => entries.push(entry),
+                Err(why) => omitted.push((task, why)),
+            }
+        }
+        // A task that follows one that is not analysed is not analysed either.
+        loop {
+            let known: Vec<TaskId> = entries.iter().map(|e| e.task).collect();
+            let is_orphan = |e: &Entry| match e.activation {
+                Activation::After(other) => !known.contains(&other),
+                _ => false,
+            };
+            let Some(at) = entries.iter().position(is_orphan) else { break };
+            let why = "the task that activates it is not analysed or not active".to_owned();
+            omitted.push((entries.remove(at).task, why));
+        }
+        let position = |entries: &[Entry], task| entries.iter().position(|e| e.task == task);
+        for e in 0..entries.len() {
+            if let Activation::After(other) = entries[e].activation
+                && let Some(at) = position(&entries, other)
+            {
+                entries[e].activation = Activation::After(at);
+            }
+        }
+        let resources = (0..model.resources.len()).map(|r| resource(&entries, r)).collect();
+        let policies = model.cores.iter().map(|c| c.policy).collect();
+        System { entries, policies, resources, omitted }
+    }
+
+    /// A system of entries on fixed-priority cores without resources.
+    pub fn of(entries: Vec<Entry>) -> System {
+        let cores = entries.iter().map(|e| e.core + 1).max().unwrap_or(0);
+        let policies = vec![Policy::FixedPriority; cores];
+        System { entries, policies, resources: vec![], omitted: vec![] }
+    }
+
+    /// The entries of a core, the most urgent first.
+    pub(crate) fn on_core(&self, core: CoreId) -> Vec<usize> {
+        let mut on: Vec<usize> =
+            (0..self.entries.len()).filter(|&e| self.entries[e].core == core).collect();
+        on.sort_by_key(|&e| std::cmp::Reverse(self.entries[e].priority));
+        on
+    }
+
+    /// Utilisation of a core by worst-case execution times.
+    pub(crate) fn utilisation(&self, core: CoreId) -> f64 {
+        let of = |e: &Entry| {
+            let period = self.rate_ns(e)?;
+            Some(e.execution_ns.worst as f64 / period as f64)
+        };
+        self.entries.iter().filter(|e| e.core == core).filter_map(of).sum()
+    }
+
+    /// Period of an entry, or of the origin of its activations.
+    pub(crate) fn rate_ns(&self, entry: &Entry) -> Option<u64> {
+        let mut entry = entry;
+        for _ in 0..=self.entries.len() {
+            match entry.activation {
+                Activation::After(other) => entry = self.entries.get(other)?,
+                _ => return entry.period_ns(),
+            }
+        }
+        None
+    }
+}
+
+fn entry(model: &Model, id: TaskId) -> Result<Entry, String> {
+    let task = &model.tasks[id];
+    let core = task.core.ok_or("the task has no core; map it to one")?;
+    let kind = &model.cores[core];
+    let is_edf = kind.policy == Policy::EarliestDeadline;
+    let priority = match task.priority {
+        Some(priority) => priority,
+        None if is_edf => 0,
+        None => return Err("the task has no priority; write one".into()),
+    };
+    let activation = task.activation.clone().ok_or("the task has no activation; write one")?;
+    if let Activation::Periodic { jitter_ns, .. } = activation
+        && jitter_ns > 0
+        && is_edf
+    {
+        return Err("release jitter is not analysed under earliest deadline first".into());
+    }
+    if is_edf && (!task.sections.is_empty() || task.preemption != Preemption::Preemptive) {
+        return Err("blocking is not analysed under earliest deadline first".into());
+    }
+    let execution_ns = model.execution(task, kind, Some(core))?;
+    let sections: u64 = task.sections.iter().map(|s| s.worst_ns).fold(0, u64::saturating_add);
+    if sections > execution_ns.worst {
+        return Err("critical sections are longer than the execution time; correct one".into());
+    }
+    Ok(Entry {
+        task: id,
+        core,
+        activation,
+        deadline_ns: model.deadline_ns(id),
+        execution_ns,
+        priority,
+        preemption: task.preemption,
+        chunks_ns: model.chunks(task, kind, Some(core))?,
+        sections: task.sections.clone(),
+    })
+}
+
+fn resource(entries: &[Entry], resource: usize) -> Resource {
+    let uses = |e: &&Entry| e.sections.iter().any(|s| s.resource == resource);
+    let cores: std::collections::HashSet<CoreId> =
+        entries.iter().filter(uses).map(|e| e.core).collect();
+    let ceiling = entries.iter().filter(uses).map(|e| e.priority).max().unwrap_or(0);
+    Resource { ceiling, is_global: cores.len() > 1 }
+}

@@ -1,0 +1,175 @@
+//! Verdicts of whole models: unsupported features, missing parts, chains and memories.
+
+use corebeat_verify::{
+    Effect, Model, Note, Task, Verdict, analyse, read_amalthea, read_csv, read_toml,
+};
+
+const WATERS: &str = include_str!("amalthea/waters2019-mapped.amxmi");
+
+fn verdict(text: &str) -> Verdict {
+    analyse(&read_toml(text).unwrap()).verdict
+}
+
+const TWO: &str = "
+[[cores]]
+name = 'c'
+[[tasks]]
+name = 'a'
+period = '10 ms'
+execution = ['1 ms', '4 ms']
+priority = 2
+core = 'c'
+[[tasks]]
+name = 'b'
+period = '20 ms'
+execution = '9 ms'
+priority = 1
+core = 'c'
+";
+
+#[test]
+fn response_times_of_a_small_model() {
+    let report = analyse(&read_toml(TWO).unwrap());
+    assert_eq!(report.verdict, Verdict::Schedulable);
+    let times: Vec<_> = report.tasks.iter().map(|t| (t.response_ns, t.is_exact)).collect();
+    assert_eq!(times, [(Some(4_000_000), true), (Some(17_000_000), true)]);
+    assert!((report.cores[0].share - 0.85).abs() < 1e-9);
+}
+
+/// Every way to leave out or to damage a part makes the verdict other than "schedulable".
+#[test]
+fn missing_parts_are_never_schedulable() {
+    for (from, to, expected) in [
+        ("core = 'c'\n[[tasks]]", "[[tasks]]", Verdict::Unknown),
+        ("priority = 2", "", Verdict::Unknown),
+        ("period = '10 ms'", "", Verdict::Unknown),
+        ("execution = '9 ms'", "ticks = { K = 9 }", Verdict::Unknown),
+        ("execution = '9 ms'", "ticks = { any = 9 }", Verdict::Unknown),
+        ("execution = '9 ms'", "execution = '15 ms'", Verdict::Unschedulable),
+        ("execution = '9 ms'", "execution = '12 ms'\ndeadline = '10 ms'", Verdict::Unschedulable),
+        (
+            "period = '20 ms'",
+            "period = '20 ms'\noffset = '1 ms'\ndeadline = '12 ms'",
+            Verdict::Unknown,
+        ),
+    ] {
+        assert!(TWO.contains(from));
+        assert_eq!(verdict(&TWO.replacen(from, to, 1)), expected, "{from} -> {to}");
+    }
+    assert_eq!(analyse(&Model::default()).verdict, Verdict::Unknown);
+}
+
+#[test]
+fn optimistic_notes_affect_the_tasks_that_they_concern() {
+    let mut model = read_toml(TWO).unwrap();
+    model.cores.push(corebeat_verify::Core { name: "d".into(), ..Default::default() });
+    let mut other = Task::new("other", 1_000, corebeat_verify::Range::exactly(10), 1);
+    other.core = Some(1);
+    model.tasks.push(other);
+    let verdicts = |model: &Model, effect, task| {
+        let mut model = model.clone();
+        let (place, what) = ("line 1".to_owned(), "something".to_owned());
+        model.notes.push(Note { place, what, effect, task });
+        let report = analyse(&model);
+        report.tasks.iter().map(|t| t.verdict == Verdict::Unknown).collect::<Vec<_>>()
+    };
+    assert_eq!(verdicts(&model, Effect::Optimistic, None), [true, true, true]);
+    assert_eq!(verdicts(&model, Effect::Optimistic, Some(0)), [true, true, false]);
+    // A preemptive task does not delay tasks above.
+    assert_eq!(verdicts(&model, Effect::Optimistic, Some(1)), [false, true, false]);
+    assert_eq!(verdicts(&model, Effect::Pessimistic, None), [false, false, false]);
+    model.tasks[1].deadline_ns = Some(1);
+    assert_eq!(verdicts(&model, Effect::Pessimistic, None), [false, true, false]);
+    assert_eq!(verdicts(&model, Effect::None, None), [false, false, false]);
+}
+
+#[test]
+fn waters_model_is_unknown_with_reasons() {
+    let model = read_amalthea(WATERS).unwrap();
+    let report = analyse(&model);
+    assert_eq!(report.verdict, Verdict::Unknown);
+    let of = |name: &str| report.tasks.iter().find(|t| model.tasks[t.task].name == name).unwrap();
+    // DASM runs above the load of the operating system on its core: its response time is its
+    // execution time, 3,719,990 ticks at 2 GHz and 64 accesses of 20 ns.
+    assert_eq!(of("DASM").response_ns, Some(1_861_275));
+    assert!(of("DASM").why.contains("other cores"), "{}", of("DASM").why);
+    assert!(of("PRE_SFM_gpu_POST").why.contains("WaitEvent"));
+    assert!(report.tasks.iter().all(|t| t.verdict == Verdict::Unknown && !t.why.is_empty()));
+}
+
+#[test]
+fn table_of_periods_is_decided_exactly() {
+    let table = "name,period_ms,worst_ms,priority\na,7,3,3\nb,12,3,2\nc,20,5,1\n";
+    assert_eq!(analyse(&read_csv(table).unwrap()).verdict, Verdict::Schedulable);
+    let table = table.replace("20,5,1", "20,6,1");
+    assert_eq!(analyse(&read_csv(&table).unwrap()).verdict, Verdict::Unschedulable);
+}
+
+const CHAIN: &str = "
+[[chains]]
+name = 'ab'
+tasks = ['a', 'b']
+reaction_max = '51 ms'
+age_max = '31 ms'
+";
+
+#[test]
+fn latencies_of_chains_are_bounded() {
+    let report = analyse(&read_toml(&(TWO.to_owned() + CHAIN)).unwrap());
+    let chain = &report.chains[0];
+    // Periods 10 and 20, response times 4 and 17; the age does not include the last period.
+    assert_eq!(chain.reaction_ns, Some(51_000_000));
+    assert_eq!(chain.age_ns, Some(31_000_000));
+    assert_eq!(report.verdict, Verdict::Schedulable);
+    let tight = CHAIN.replace("51 ms", "50 ms");
+    assert_eq!(verdict(&(TWO.to_owned() + &tight)), Verdict::Unknown);
+    let let_chain = CHAIN.replace("reaction_max = '51 ms'", "communication = 'let'");
+    let report = analyse(&read_toml(&(TWO.to_owned() + &let_chain)).unwrap());
+    assert_eq!(report.chains[0].reaction_ns, Some(60_000_000));
+    assert_eq!(report.chains[0].age_ns, Some(40_000_000));
+    // A task that its predecessor activates adds its response time only.
+    let event = TWO
+        .replace("period = '20 ms'", "after = 'a'\ndeadline = '40 ms'")
+        .replace("'9 ms'", "'2 ms'");
+    let report = analyse(&read_toml(&(event + CHAIN)).unwrap());
+    let times: Vec<u64> = report.tasks.iter().map(|t| t.response_ns.unwrap()).collect();
+    assert_eq!(report.chains[0].reaction_ns, Some(10_000_000 + times[0] + times[1]));
+}
+
+#[test]
+fn memories_that_are_too_small_are_not_schedulable() {
+    let memory = "
+[[memories]]
+name = 'm'
+size_bytes = 100
+[[labels]]
+name = 'l'
+size_bytes = 101
+memory = 'm'
+";
+    assert_eq!(verdict(&(TWO.to_owned() + memory)), Verdict::Unschedulable);
+    let fits = memory.replace("101", "100");
+    assert_eq!(verdict(&(TWO.to_owned() + &fits)), Verdict::Schedulable);
+    let unknown = memory.replace("size_bytes = 101", "");
+    assert_eq!(verdict(&(TWO.to_owned() + &unknown)), Verdict::Unknown);
+}
+
+#[test]
+fn modes_exclude_each_other() {
+    let modes = TWO.replace("'9 ms'", "'13 ms'").replace("core = 'c'", "core = 'c'\nmodes = ['X']");
+    assert_eq!(verdict(&("modes = ['X', 'on']".to_owned() + &modes)), Verdict::Unschedulable);
+    let apart = modes.replacen("['X']", "['on']", 1);
+    assert_eq!(verdict(&("modes = ['X', 'on']".to_owned() + &apart)), Verdict::Schedulable);
+}
+
+#[test]
+fn overload_of_any_kind_is_never_schedulable() {
+    for preemption in ["preemptive", "non-preemptive", "cooperative"] {
+        let over = TWO
+            .replace("'9 ms'", "'13 ms'")
+            .replace("core = 'c'", &format!("core = 'c'\npreemption = '{preemption}'"));
+        assert_ne!(verdict(&over), Verdict::Schedulable, "{preemption}");
+    }
+    let cycle = TWO.replace("priority = 2", "priority = 2\njitter = '900 ms'");
+    assert_ne!(verdict(&cycle), Verdict::Schedulable);
+}

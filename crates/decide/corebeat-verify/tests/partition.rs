@@ -1,0 +1,218 @@
+//! Partitions keep every constraint, and the example after the paper needs fewer units with mode
+//! sharing.
+
+use corebeat_verify::{
+    Answer, Constraint, Model, Partition, PartitionOptions, Range, Safety, Task, UnitKind, Verdict,
+    analyse, explain, partition, read_toml,
+};
+use fastrand::Rng;
+
+const VEHICLE: &str = include_str!("../examples/electric-vehicle.toml");
+
+/// Verifies a partition independently of the search.
+fn verify(model: &Model, options: &PartitionOptions, found: &Partition) {
+    let unit = model.unit.as_ref().unwrap();
+    let mapped = found.apply(model);
+    assert_eq!(mapped.check(), Ok(()));
+    let mut checked = mapped.clone();
+    if !options.shares_modes {
+        checked.modes.clear();
+        checked.tasks.iter_mut().for_each(|t| t.modes.clear());
+    }
+    assert_eq!(analyse(&checked).verdict, Verdict::Schedulable);
+    for u in 0..found.units {
+        let inside = found.components.iter().zip(&found.places).filter(|(_, p)| p.unit == u);
+        let memory: u64 = inside.clone().map(|(c, _)| c.memory_bytes).sum();
+        assert!(unit.memory_bytes.is_none_or(|size| memory <= size));
+        assert!(inside.clone().count() > 0, "unit {u} is empty");
+        for core in 0..unit.cores {
+            let on_core = inside.clone().filter(|(_, p)| p.core == core).map(|(c, _)| c.safety);
+            let levels: std::collections::HashSet<Safety> = on_core.collect();
+            let most = unit.safety.get(core).copied().unwrap_or(Safety::D);
+            assert!(levels.iter().all(|l| *l <= most));
+            assert!(levels.len() <= 1 || options.lifts_safety);
+        }
+    }
+    let parts: usize = found.components.iter().map(|c| c.tasks.len()).sum();
+    assert_eq!(parts, model.tasks.len());
+}
+
+#[test]
+fn mode_sharing_saves_units_in_the_example_of_the_paper() {
+    let model = read_toml(VEHICLE).unwrap();
+    let with = PartitionOptions { nodes: 20_000, ..PartitionOptions::default() };
+    let without = PartitionOptions { shares_modes: false, ..with.clone() };
+    let (shared, apart) = (partition(&model, &with).unwrap(), partition(&model, &without).unwrap());
+    verify(&model, &with, &shared);
+    verify(&model, &without, &apart);
+    assert_eq!(shared.components.len(), 60);
+    assert!(shared.units < apart.lower_bound, "{} {}", shared.units, apart.lower_bound);
+}
+
+/// A small random model with two modes, safety levels and memory.
+fn model(random: &mut Rng) -> Model {
+    let cores = random.usize(1..=2);
+    let safety = (0..cores).map(|c| if c == 0 { Safety::D } else { Safety::B }).collect();
+    let memory_bytes = Some(random.u64(200..400));
+    let unit = UnitKind { cores, kind: String::new(), frequency_hz: None, memory_bytes, safety };
+    let mut model =
+        Model { unit: Some(unit), modes: vec!["a".into(), "b".into()], ..Model::default() };
+    for t in 0..random.usize(1..=6) {
+        let period = random.u64(5..50) * 1_000;
+        let worst = period * random.u64(5..70) / 100;
+        let range = Range { best: worst, worst };
+        let task = Task::new(format!("t{t}"), period, range, 0);
+        let modes = [vec![], vec![0], vec![1]][random.usize(..3)].clone();
+        let safety = [Safety::QM, Safety::B, Safety::D][random.usize(..3)];
+        let component = if random.u8(..4) == 0 { "x".to_owned() } else { String::new() };
+        model.tasks.push(Task {
+            priority: None,
+            core: None,
+            memory_bytes: random.u64(1..150),
+            modes,
+            safety,
+            component,
+            ..task
+        });
+    }
+    model
+}
+
+/// The least number of units by trying all places of all components.
+fn exhaustive(model: &Model, options: &PartitionOptions, found: &Partition, units: usize) -> bool {
+    let unit = model.unit.as_ref().unwrap();
+    let cores = units * unit.cores;
+    let count = found.components.len();
+    (0..cores.pow(count as u32)).any(|code| {
+        let at = |c: usize| code / cores.pow(c as u32) % cores;
+        let on = |core: usize| (0..count).filter(move |&c| at(c) == core);
+        let memory_fits = (0..units).all(|u| {
+            let inside = (0..count).filter(|&c| at(c) / unit.cores == u);
+            let used: u64 = inside.map(|c| found.components[c].memory_bytes).sum();
+            unit.memory_bytes.is_none_or(|size| used <= size)
+        });
+        let safety_fits = (0..cores).all(|core| {
+            let levels = on(core).map(|c| found.components[c].safety);
+            let most = unit.safety[core % unit.cores];
+            let first = on(core).next().map(|c| found.components[c].safety);
+            levels.into_iter().all(|l| l <= most && (options.lifts_safety || Some(l) == first))
+        });
+        if !memory_fits || !safety_fits {
+            return false;
+        }
+        let places = (0..count)
+            .map(|c| corebeat_verify::Place { unit: at(c) / unit.cores, core: at(c) % unit.cores });
+        let candidate = Partition { places: places.collect(), units, ..found.clone() };
+        analyse(&candidate.apply(model)).verdict == Verdict::Schedulable
+    })
+}
+
+#[test]
+fn branch_and_bound_finds_the_least_number_of_units() {
+    let mut several = 0;
+    for round in 0..150 {
+        let mut random = Rng::with_seed(round);
+        let model = model(&mut random);
+        let options =
+            PartitionOptions { lifts_safety: random.bool(), ..PartitionOptions::default() };
+        let Ok(found) = partition(&model, &options) else { continue };
+        verify(&model, &options, &found);
+        assert_eq!(found.lower_bound, found.units, "round {round}");
+        several += usize::from(found.units > 1);
+        if found.units > 1 && found.components.len() <= 5 && found.units <= 3 {
+            assert!(!exhaustive(&model, &options, &found, found.units - 1), "round {round}");
+        }
+    }
+    assert!(several > 20, "{several}");
+}
+
+#[test]
+fn explanation_names_the_constraint_that_forbids_a_unit_less() {
+    let mut model = Model {
+        unit: Some(UnitKind {
+            cores: 1,
+            kind: String::new(),
+            frequency_hz: None,
+            memory_bytes: Some(100),
+            safety: vec![Safety::B],
+        }),
+        ..Model::default()
+    };
+    for t in 0..2 {
+        let mut task = Task::new(format!("t{t}"), 1_000, Range::exactly(100), 0);
+        task.memory_bytes = 60;
+        model.tasks.push(task);
+    }
+    let options = PartitionOptions::default();
+    let of = |model: &Model| {
+        assert_eq!(partition(model, &options).unwrap().units, 2);
+        let answers = explain(model, &options, 1).unwrap();
+        let yes: Vec<_> = answers.iter().filter(|a| a.1 == Answer::Yes).map(|a| a.0).collect();
+        yes
+    };
+    assert_eq!(of(&model), [Constraint::Memory]);
+    model.unit.as_mut().unwrap().memory_bytes = None;
+    model.tasks[0].safety = Safety::B;
+    assert_eq!(of(&model), [Constraint::Safety]);
+    model.tasks[0].safety = Safety::QM;
+    model.tasks[0].cost.time_ns = Range::exactly(950);
+    assert_eq!(of(&model), [Constraint::Cores]);
+    model.tasks[0].cost.time_ns = Range::exactly(100);
+    model.tasks.iter_mut().for_each(|t| t.deadline_ns = Some(150));
+    assert_eq!(of(&model), [Constraint::Deadlines, Constraint::Cores]);
+}
+
+#[test]
+fn communicating_components_share_a_unit() {
+    let text = "
+[unit]
+cores = 1
+[[labels]]
+name = 'l'
+size_bytes = 100
+[[tasks]]
+name = 'a'
+period = '10 ms'
+execution = '5 ms'
+accesses = [{ label = 'l', writes = 1 }]
+[[tasks]]
+name = 'b'
+period = '10 ms'
+execution = '5500 us'
+[[tasks]]
+name = 'c'
+period = '10 ms'
+execution = '4 ms'
+[[tasks]]
+name = 'd'
+period = '10 ms'
+execution = '4 ms'
+accesses = [{ label = 'l', reads = 1 }]
+";
+    let found = partition(&read_toml(text).unwrap(), &PartitionOptions::default()).unwrap();
+    assert_eq!((found.units, found.communication, found.is_least_communication), (2, 0, true));
+    assert_eq!(found.places[0].unit, found.places[3].unit);
+}
+
+#[test]
+fn models_that_cannot_be_partitioned_are_rejected_with_the_reason() {
+    let text = "[unit]\ncores = 1\n[[tasks]]\nname = 'a'\nperiod = '10 ms'\nexecution = '5 ms'\n";
+    for (from, to, what) in [
+        ("[unit]\ncores = 1\n", "", "no table [unit]"),
+        ("'5 ms'", "'11 ms'", "component 'a': the component fits on no empty core"),
+        ("period = '10 ms'", "arrival_spans = ['10 ms']", "task 'a': partitioning supports only"),
+        ("execution = '5 ms'", "ticks = { K = 4 }", "task 'a': it has no ticks"),
+        (
+            "'5 ms'\n",
+            "'5 ms'\naccesses = [{ label = 'l', reads = 1 }]\n[[labels]]\nname = 'l'\n[[cores]]\n\
+             name = 'c'\n[[memories]]\nname = 'm'\n[[latencies]]\ncore = 'c'\nmemory = 'm'\n\
+             read = '1 us'\nwrite = '1 us'\naccess_bytes = 4\n",
+            "does not support the latencies",
+        ),
+        ("'5 ms'\n", "'5 ms'\npreemption = 'cooperative'", "does not support"),
+    ] {
+        let model = read_toml(&text.replace(from, to)).unwrap();
+        let error = partition(&model, &PartitionOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
