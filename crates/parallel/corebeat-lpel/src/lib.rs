@@ -173,10 +173,10 @@
 //! This crate supports Linux on x86-64 and on the other 64-bit processors that corosensei supports,
 //! with pages of 4 KiB. More than about 32,000 tasks with stacks at a time need Linux 6.13, for
 //! guards inside mappings. A runtime has at most [`WORKERS_MAX`] workers. A task that computes for
-//! a long time delays the started tasks of its worker; [`yield_now`] lets them run. There is no
-//! I/O: use a blocking task. A child of fork inherits the locks of this crate: fork while no other
-//! thread creates or drops a runtime. `vfork`, and `clone` called without the C library, are not
-//! detected.
+//! a long time delays the started tasks of its worker; [`yield_now`] lets them run. A system
+//! call that waits blocks the worker: use `corebeat-reactor` for sockets, and a blocking task for
+//! files. A child of fork inherits the locks of this crate: fork while no other thread creates or
+//! drops a runtime. `vfork`, and `clone` called without the C library, are not detected.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("corebeat-lpel needs a 64-bit processor, because it counts in 64 bits");
