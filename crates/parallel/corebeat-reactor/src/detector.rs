@@ -22,6 +22,8 @@ use std::time::Duration;
 const BATCH: usize = 256;
 
 pub(crate) struct Detector {
+    /// Whether this is the detector with a thread of its own.
+    is_shared: bool,
     notify: Edge,
     sources: Mutex<Sources>,
     /// Memory for one turn.
@@ -41,8 +43,12 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) fn is_of(&self, detector: &Arc<Detector>) -> bool {
-        Arc::ptr_eq(&self.detector, detector)
+    /// Returns whether this is the detector for the calling task or thread.
+    pub(crate) fn is_here(&self) -> bool {
+        HERE.with_borrow(|here| match here {
+            Some(here) => Arc::ptr_eq(here, &self.detector),
+            None => self.detector.is_shared,
+        })
     }
 
     /// Returns whether a thread still turns the detector.
@@ -59,8 +65,9 @@ impl Registration {
 }
 
 impl Detector {
-    fn new() -> io::Result<Arc<Detector>> {
+    fn new(is_shared: bool) -> io::Result<Arc<Detector>> {
         Ok(Arc::new(Detector {
+            is_shared,
             notify: Edge::new()?,
             sources: Mutex::default(),
             buffers: Mutex::default(),
@@ -139,7 +146,7 @@ fn shared() -> io::Result<Arc<Detector>> {
     if let Some(detector) = &*shared {
         return Ok(detector.clone());
     }
-    let detector = Detector::new()?;
+    let detector = Detector::new(true)?;
     let own = detector.clone();
     quiet::spawn("corebeat reactor", move || {
         loop {
@@ -162,7 +169,7 @@ fn shared() -> io::Result<Arc<Detector>> {
 /// ```
 pub fn attach(builder: Builder) -> Builder {
     builder.park(|_| {
-        let detector = Detector::new()?;
+        let detector = Detector::new(false)?;
         Ok(Box::new(Worker { detector, parking: Parking::new() }))
     })
 }
@@ -179,7 +186,10 @@ impl Park for Worker {
     }
 
     fn poll(&self) {
-        self.detector.turn(Some(Duration::ZERO));
+        // Without sockets, a runtime makes no system call here.
+        if !lock(&self.detector.sources).table.is_empty() {
+            self.detector.turn(Some(Duration::ZERO));
+        }
     }
 
     fn park(&self, time: Option<Duration>) {

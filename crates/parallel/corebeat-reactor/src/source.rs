@@ -39,14 +39,15 @@ impl Source {
                  create sockets in the child",
             ));
         }
-        let here = detector::here()?;
         let mut registration = lock(&self.registration);
+        let is_awaited = || self.read.is_awaited() || self.write.is_awaited();
+        if let Some(old) = &*registration
+            && (old.is_here() || is_awaited() && old.is_turned())
+        {
+            return Ok(());
+        }
+        let here = detector::here()?;
         if let Some(old) = registration.take() {
-            let is_awaited = || self.read.is_awaited() || self.write.is_awaited();
-            if old.is_of(&here) || is_awaited() && old.is_turned() {
-                *registration = Some(old);
-                return Ok(());
-            }
             old.remove(fd);
         }
         *registration = Some(here.add(self, fd)?);

@@ -36,6 +36,10 @@ impl<T> Table<T> {
         Some(self.values.remove(place(key)).1)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.values.iter().map(|(_, (_, value))| value)
     }

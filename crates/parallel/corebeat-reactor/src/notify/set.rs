@@ -6,6 +6,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -59,20 +60,16 @@ impl Set {
     ) -> io::Result<()> {
         /// Number of reports of one system call.
         const BATCH: usize = 256;
-        let empty = epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(RESERVED),
-        };
-        let mut reports = [empty; BATCH];
+        let mut reports = [const { MaybeUninit::uninit() }; BATCH];
+        let reports = &mut reports[..max.min(BATCH)];
         events.clear();
-        let count =
-            match epoll::wait(&self.epoll, &mut reports[..max.min(BATCH)], timespec(time).as_ref())
-            {
-                Ok(count) => count,
-                Err(Errno::INTR) => 0,
-                Err(why) => return Err(why.into()),
-            };
-        events.extend(reports[..count].iter().map(event).filter(|event| event.key != RESERVED));
+        match epoll::wait(&self.epoll, reports, timespec(time).as_ref()) {
+            Ok((reports, _)) => {
+                events.extend(reports.iter().map(|r| event(r)).filter(|e| e.key != RESERVED));
+            }
+            Err(Errno::INTR) => {}
+            Err(why) => return Err(why.into()),
+        }
         Ok(())
     }
 
