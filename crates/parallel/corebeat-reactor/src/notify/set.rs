@@ -65,7 +65,7 @@ impl Set {
         events.clear();
         match epoll::wait(&self.epoll, reports, timespec(time).as_ref()) {
             Ok((reports, _)) => {
-                events.extend(reports.iter().map(|r| event(r)).filter(|e| e.key != RESERVED));
+                events.extend(reports.iter().map(event).filter(|e| e.key != RESERVED));
             }
             Err(Errno::INTR) => {}
             Err(why) => return Err(why.into()),
