@@ -3,9 +3,9 @@
 //! Place in the loop: beside the loop. The bench uses Corebeat as users do, through its program and
 //! its libraries, and also uses the workloads. Each bench has a file: `linux_watch`, `tune_count`,
 //! `run_auto`, `run_side`, `workload_naive`, `claim_phase`, `stm_map`, `stm_program` and
-//! `stm_trace`. Benches that share their peers share a file: `lpel`, `snet`, `heartbeat`, `stm`,
-//! `scoop`, `clustered`, `probe`, `trace` and `sim`. `figure` draws some of the results. The book's
-//! pages `measuring.md` and `measuring-libraries.md` describe each bench.
+//! `stm_trace`. Benches that share their peers share a file: `lpel`, `reactor`, `snet`,
+//! `heartbeat`, `stm`, `scoop`, `clustered`, `probe`, `trace` and `sim`. `figure` draws some of the
+//! results. The book's pages `measuring.md` and `measuring-libraries.md` describe each bench.
 //!
 //! # Model
 //!
@@ -42,6 +42,7 @@ mod lpel;
 mod memory;
 mod probe;
 mod program;
+mod reactor;
 mod round;
 mod row;
 mod run_auto;
@@ -89,6 +90,7 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
     PROGRAMS
         .iter()
         .chain(&lpel::BENCHES)
+        .chain(&reactor::BENCHES)
         .chain(&snet::BENCHES)
         .chain(&heartbeat::BENCHES)
         .chain(&stm::BENCHES)
@@ -161,9 +163,10 @@ fn main() -> ExitCode {
 }
 
 /// The subjects that run in processes of their own, by the name of their bench.
-const PARTS: [(&str, apart::Part); 13] = [
+const PARTS: [(&str, apart::Part); 14] = [
     ("kernel", |options| kernel::main(&apart::options(options)?)),
     ("lpel", |options| lpel::main(&apart::options(options)?)),
+    ("reactor", |options| reactor::main(&apart::options(options)?)),
     ("snet", |options| snet::main(&apart::options(options)?)),
     ("heartbeat", |options| heartbeat::main(&apart::options(options)?)),
     ("stm", |options| stm::main(&apart::options(options)?)),

@@ -47,7 +47,7 @@ fn cases(rows: &[Value]) -> BTreeSet<&str> {
 }
 
 /// The benches whose listed cases are all measured, in groups that run together.
-const GROUPS: [&[&str]; 11] = [
+const GROUPS: [&[&str]; 12] = [
     &[
         "lpel.pipeline",
         "lpel.pingpong",
@@ -57,6 +57,7 @@ const GROUPS: [&[&str]; 11] = [
         "lpel.idle",
         "lpel.monitor",
     ],
+    &["reactor.cpu", "reactor.rate"],
     &[
         "snet.replication",
         "snet.synchronisation",
@@ -81,8 +82,8 @@ const OPTIONAL: [&str; 6] =
     ["corebeat, in C", "TinySTM", "go", "java, serial", "LTTng-ust", "Kieker"];
 
 /// The subjects of a case besides `corebeat` and [`OPTIONAL`], in their order. The benches of
-/// tasks, streams and networks have many subjects, so this list contains only the most important
-/// one.
+/// tasks, streams, servers and networks have many subjects, so this list contains only the most
+/// important one.
 fn peers(bench: &str, case: &str) -> &'static [&'static str] {
     match bench {
         "lpel.monitor" => &["level d"],
@@ -91,6 +92,7 @@ fn peers(bench: &str, case: &str) -> &'static [&'static str] {
         "snet.format" if case.contains("XML") => &["quick-xml, events"],
         "snet.format" => &["serde_json, maps"],
         _ if bench.starts_with("lpel.") => &[],
+        _ if bench.starts_with("reactor.") => &["epoll by hand", "tokio"],
         _ if bench.starts_with("snet.") => &["lpel by hand"],
         "heartbeat.beat" => &["application heartbeats", "atomic add, one for all"],
         "stm.program" => &[],
@@ -244,7 +246,7 @@ fn quick_gives_every_case_and_subject_of_every_bench() {
                 let mut always = subjects(&rows, case);
                 always.retain(|subject| !OPTIONAL.contains(subject));
                 let peers = peers(name, case);
-                if name.starts_with("lpel.") || name.starts_with("snet.") {
+                if ["lpel.", "reactor.", "snet."].iter().any(|prefix| name.starts_with(prefix)) {
                     let has = peers.iter().all(|peer| always.contains(peer));
                     assert!(has, "{name} {case}: {always:?}");
                 } else {

@@ -6,6 +6,7 @@
 //! ```text
 //!   light stream.rs          removes every light fence in that file
 //!   release inbox.rs:57      makes the releasing access in that line relaxed
+//!   step recheck             omits the step of a model that is named so
 //! ```
 
 use loom::sync::atomic::Ordering;
@@ -29,14 +30,17 @@ pub enum Kind {
     Light,
     /// Heavy fences are removed.
     Heavy,
+    /// A step that a model names is omitted ([`omits`]).
+    Step,
 }
 
-const KINDS: [(Kind, &str); 5] = [
+const KINDS: [(Kind, &str); 6] = [
     (Kind::Acquire, "acquire"),
     (Kind::Release, "release"),
     (Kind::Fence, "fence"),
     (Kind::Light, "light"),
     (Kind::Heavy, "heavy"),
+    (Kind::Step, "step"),
 ];
 
 /// A fault: its kind and its place.
@@ -237,6 +241,12 @@ pub fn is_noticed(model: &str, fault: &str) -> bool {
 pub fn assert_noticed(faults: &[(&str, &str)]) {
     let missed: Vec<_> = faults.iter().filter(|(model, fault)| !is_noticed(model, fault)).collect();
     assert!(missed.is_empty(), "models do not detect these planted faults: {missed:?}");
+}
+
+/// Returns whether a model omits the step with this name, because the fault `step NAME` is planted.
+pub fn omits(step: &str) -> bool {
+    let is_step = |fault: &Fault| fault.kind == Kind::Step && fault.file == step;
+    PLANTED.with_borrow(|planted| planted.as_ref().is_some_and(is_step))
 }
 
 /// Returns whether a fault of this kind is planted at this place.

@@ -5,6 +5,7 @@ use crate::crash;
 use crate::deterministic::RandomOrder;
 use crate::error::{Error, STACK_MAX, STACK_MIN, WORKERS_MAX};
 use crate::monitor::{self, Monitor, Watch};
+use crate::park::Park;
 use crate::placement::Placement;
 use crate::runtime::{Inner, Runtime, Settings};
 use crate::scheduler::{Fifo, ReadySet, Scheduler};
@@ -13,6 +14,7 @@ use crate::worker::WorkerConfig;
 use corebeat_sync::{mpsc, thread};
 use fastrand::Rng;
 use std::cell::{RefCell, UnsafeCell};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ const SPIN_MAX: Duration = Duration::from_millis(1);
 
 /// Creates the scheduler of a worker.
 type MakeScheduler = Box<dyn Fn(usize) -> Box<dyn Scheduler>>;
+/// Creates the wait of a worker.
+type MakePark = Box<dyn Fn(usize) -> io::Result<Box<dyn Park>>>;
 
 /// Parameters of a runtime.
 #[derive(Default)]
@@ -40,6 +44,7 @@ pub struct Builder {
     placement: Option<Box<dyn Placement>>,
     monitor: Option<Arc<dyn Monitor>>,
     seed: Option<u64>,
+    park: Option<MakePark>,
 }
 
 impl Builder {
@@ -106,6 +111,13 @@ impl Builder {
         self
     }
 
+    /// Sets how an idle worker waits. `make` is called with the number of each worker. A
+    /// deterministic runtime does not use this setting.
+    pub fn park(mut self, make: impl Fn(usize) -> io::Result<Box<dyn Park>> + 'static) -> Self {
+        self.park = Some(Box::new(make));
+        self
+    }
+
     /// Makes the runtime deterministic: it has no threads. [`Runtime::run`], the waits of
     /// [`Scope`](crate::Scope) and the drop of the runtime execute all workers on the calling
     /// thread, in an order drawn from `seed`. Each worker runs its ready tasks in an order drawn
@@ -149,7 +161,7 @@ impl Builder {
         // The first heavy fence selects the implementation.
         corebeat_sync::asymmetric::heavy_fence();
         let is_pinned = self.pin.unwrap_or(self.cpus.is_some() || workers == cpus.len());
-        let (configs, random) = self.worker_configs(workers, allowed.len());
+        let (configs, random) = self.worker_configs(workers, allowed.len())?;
         let has_threads = self.seed.is_none();
         let inner = Inner::new(
             configs,
@@ -181,7 +193,11 @@ impl Builder {
     }
 
     /// Returns the configuration of each worker, and the random numbers of a deterministic runtime.
-    fn worker_configs(&self, workers: usize, cpus: usize) -> (Vec<WorkerConfig>, Option<Rng>) {
+    fn worker_configs(
+        &self,
+        workers: usize,
+        cpus: usize,
+    ) -> Result<(Vec<WorkerConfig>, Option<Rng>), Error> {
         let spin = match self.spin {
             _ if self.seed.is_some() => Duration::ZERO,
             Some(spin) => spin.min(SPIN_MAX),
@@ -191,23 +207,32 @@ impl Builder {
         let clock = self.monitor.as_ref().map(|_| monitor::clock());
         let begin = clock.as_ref().map_or(0, |c| c.raw());
         let mut random = self.seed.map(Rng::with_seed);
-        let config = |index: usize| WorkerConfig {
-            index,
-            ready: match (&self.scheduler, &mut random) {
-                (Some(make), _) => ReadySet::Other(RefCell::new(make(index))),
-                (None, Some(random)) => {
-                    ReadySet::Other(RefCell::new(Box::new(RandomOrder::new(random.fork()))))
-                }
-                (None, None) => ReadySet::Fifo(UnsafeCell::new(Fifo::default())),
-            },
-            watch: self
-                .monitor
-                .as_ref()
-                .zip(clock.clone())
-                .map(|(monitor, clock)| Watch::new(&**monitor, index, clock, begin)),
-            spin,
+        let make_park = self.park.as_ref().filter(|_| self.seed.is_none());
+        let park = |worker| {
+            let park = make_park.map(|make| make(worker)).transpose();
+            park.map_err(|source| Error::Park { worker, source })
         };
-        ((0..workers).map(config).collect(), random)
+        let config = |index: usize| {
+            Ok(WorkerConfig {
+                index,
+                park: park(index)?,
+                ready: match (&self.scheduler, &mut random) {
+                    (Some(make), _) => ReadySet::Other(RefCell::new(make(index))),
+                    (None, Some(random)) => {
+                        ReadySet::Other(RefCell::new(Box::new(RandomOrder::new(random.fork()))))
+                    }
+                    (None, None) => ReadySet::Fifo(UnsafeCell::new(Fifo::default())),
+                },
+                watch: self
+                    .monitor
+                    .as_ref()
+                    .zip(clock.clone())
+                    .map(|(monitor, clock)| Watch::new(&**monitor, index, clock, begin)),
+                spin,
+            })
+        };
+        let configs = (0..workers).map(config).collect::<Result<_, Error>>()?;
+        Ok((configs, random))
     }
 }
 

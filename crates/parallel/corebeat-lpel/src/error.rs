@@ -55,6 +55,14 @@ pub enum Error {
         /// Error of the system.
         source: io::Error,
     },
+    /// The wait of a worker cannot be prepared (see [`Builder::park`](crate::Builder::park)).
+    #[error("cannot prepare the wait of worker {worker} ({source}): start fewer workers")]
+    Park {
+        /// Number of the worker.
+        worker: usize,
+        /// Error of the function that prepares the wait.
+        source: io::Error,
+    },
     /// A thread for a worker or a blocking task cannot be started.
     #[error("cannot start a thread for {purpose}: {source}")]
     Thread {

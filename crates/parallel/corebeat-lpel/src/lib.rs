@@ -87,6 +87,8 @@
 //! - [`Runtime::run`] returns when no task is left. If the remaining tasks wait for each other, it
 //!   reports a [`Deadlock`], which lists the tasks and what they wait for. [`Runtime::dump`] lists
 //!   them at any time.
+//! - An idle worker waits for its next task. A [`Park`] ([`Builder::park`]) replaces this wait, so
+//!   that the worker itself detects events, such as readiness of sockets.
 //! - A **monitor** ([`monitor`]) receives a record of each dispatch, of the use of streams in it,
 //!   and of each sleep of a worker. [`Counters`] are always enabled.
 //! - [`Builder::deterministic`] runs a whole network on one thread, in an order drawn from a seed,
@@ -97,7 +99,8 @@
 //! 1. A waiting task has left one token. The thread that takes the token out of its word wakes the
 //!    task, once (`waiter`; `loom_join_waits_for_the_result`, `loom_stream_of_one_passes_all`).
 //! 2. No wake-up is lost, and no worker sleeps while there is work for it (`stream`, `set`,
-//!    `sleep`, `worker`; `loom_sleep_misses_no_news`, `loom_set_wakes_its_owner_each_time`,
+//!    `sleep`, `suspend`, `worker`; `loom_sleep_misses_no_news`,
+//!    `loom_set_wakes_its_owner_each_time`, `loom_suspended_task_finds_its_event`,
 //!    `loom_workers_pass_items`).
 //! 3. A started task never changes its thread (`Header::worker` is written once;
 //!    `task_stays_on_the_requested_worker`).
@@ -125,6 +128,7 @@
 //! | token taken (`waiter`) | AcqRel exchange | exchanges of other threads | (2) |
 //! | stream announced, token taken (`set`) | AcqRel, AcqRel | token left, list read | (1) |
 //! | task sent or posted (`worker`) | AcqRel, `light` | sleep state, `heavy`, work read | (1) |
+//! | event happened (`suspend`) | AcqRel exchange | exchanges, Acquire | (2) |
 //! | task ended, handle dropped (`task`) | AcqRel, Release exchange | Acquire, or exchange | (4) |
 //! | task in or out of a table (`table`, `retired`) | Release, `light` | count, `heavy` | (3) |
 //!
@@ -172,10 +176,10 @@
 //! This crate supports Linux on x86-64 and on the other 64-bit processors that corosensei supports,
 //! with pages of 4 KiB. More than about 32,000 tasks with stacks at a time need Linux 6.13, for
 //! guards inside mappings. A runtime has at most [`WORKERS_MAX`] workers. A task that computes for
-//! a long time delays the started tasks of its worker; [`yield_now`] lets them run. There is no
-//! I/O: use a blocking task. A child of fork inherits the locks of this crate: fork while no other
-//! thread creates or drops a runtime. `vfork`, and `clone` called without the C library, are not
-//! detected.
+//! a long time delays the started tasks of its worker; [`yield_now`] lets them run. A system
+//! call that waits blocks the worker: use `corebeat-reactor` for sockets, and a blocking task for
+//! files. A child of fork inherits the locks of this crate: fork while no other thread creates or
+//! drops a runtime. `vfork`, and `clone` called without the C library, are not detected.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("corebeat-lpel needs a 64-bit processor, because it counts in 64 bits");
@@ -202,6 +206,7 @@ mod local;
 #[cfg(all(test, loom))]
 mod model;
 pub mod monitor;
+mod park;
 mod pipeline;
 pub mod placement;
 mod recheck;
@@ -231,6 +236,7 @@ pub use error::{
     Closed, Error, Failure, Panic, STACK_MAX, STACK_MIN, TryReadError, TryWriteError, WORKERS_MAX,
 };
 pub use local::Local;
+pub use park::Park;
 pub use pipeline::{PARALLEL_MAX, Pipeline, PipelineError, map_ordered};
 pub use runtime::{Runtime, dump, ends_task, exit, sleep, yield_now};
 pub use scope::{Scope, scope};

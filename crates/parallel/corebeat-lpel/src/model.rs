@@ -11,6 +11,7 @@ mod retired;
 mod set;
 mod sleep;
 mod stream;
+mod suspend;
 mod task;
 mod worker;
 

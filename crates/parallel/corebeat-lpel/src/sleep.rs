@@ -19,6 +19,7 @@
 //! One of the two fences is first. If the worker's fence is first, the waker finds the worker
 //! asleep. If the waker's fence is first, the worker finds the work.
 
+use crate::park::Park;
 use corebeat_sync::asymmetric::heavy_fence;
 use corebeat_sync::atomic::{AtomicU8, Ordering};
 use corebeat_sync::thread::{self, Thread};
@@ -34,16 +35,32 @@ const WAKING: u8 = 2;
 pub(crate) struct Sleep {
     state: AtomicU8,
     thread: OnceLock<Thread>,
+    /// Replaces the wait of the thread.
+    park: Option<Box<dyn Park>>,
 }
 
 impl Sleep {
-    pub(crate) fn new() -> Sleep {
-        Sleep { state: AtomicU8::new(AWAKE), thread: OnceLock::new() }
+    pub(crate) fn new(park: Option<Box<dyn Park>>) -> Sleep {
+        Sleep { state: AtomicU8::new(AWAKE), thread: OnceLock::new(), park }
     }
 
     /// Makes the calling thread the one that is woken.
     pub(crate) fn set_thread(&self) {
         let _ = self.thread.set(thread::current());
+        self.park.iter().for_each(|park| park.enter());
+    }
+
+    /// Ends the use of this value by the worker.
+    pub(crate) fn leave(&self) {
+        self.park.iter().for_each(|park| park.leave());
+    }
+
+    /// Handles the events that [`Park`] detects. Returns at once without a `Park`.
+    #[inline]
+    pub(crate) fn poll(&self) {
+        if let Some(park) = &self.park {
+            park.poll();
+        }
     }
 
     // ---- for the worker
@@ -62,7 +79,7 @@ impl Sleep {
         let alone =
             self.state.compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Acquire).is_ok();
         while !alone && !self.is_over() {
-            thread::park();
+            self.wait(None);
         }
         alone
     }
@@ -75,9 +92,10 @@ impl Sleep {
 
     /// Waits for a waker, at most for `time` if it is given. May return early.
     pub(crate) fn wait(&self, time: Option<Duration>) {
-        match time {
-            Some(time) => thread::park_timeout(time),
-            None => thread::park(),
+        match (&self.park, time) {
+            (Some(park), _) => park.park(time),
+            (None, Some(time)) => thread::park_timeout(time),
+            (None, None) => thread::park(),
         }
     }
 
@@ -96,8 +114,9 @@ impl Sleep {
             count();
             // Release: pairs with the acquire in `is_over`.
             self.state.store(AWAKE, Ordering::Release);
-            if let Some(thread) = self.thread.get() {
-                thread.unpark();
+            match (&self.park, self.thread.get()) {
+                (Some(park), _) => park.unpark(),
+                (None, thread) => thread.into_iter().for_each(Thread::unpark),
             }
         }
         wakes

@@ -28,6 +28,7 @@ use crate::deque::{self, Steal, Stealer};
 use crate::error::Failure;
 use crate::inbox::Inbox;
 use crate::monitor::{Direction, StreamUse, Watch};
+use crate::park::Park;
 use crate::recheck::{Deferred, Recheck};
 use crate::retired;
 use crate::runtime::Inner;
@@ -111,6 +112,7 @@ pub(crate) struct WorkerConfig {
     pub(crate) ready: ReadySet,
     pub(crate) watch: Option<Watch>,
     pub(crate) spin: Duration,
+    pub(crate) park: Option<Box<dyn Park>>,
 }
 
 impl Worker {
@@ -121,7 +123,7 @@ impl Worker {
             home: current::new_home(),
             inner: OnceLock::new(),
             inbox: CachePadded::new(Inbox::new()),
-            sleep: CachePadded::new(Sleep::new()),
+            sleep: CachePadded::new(Sleep::new(config.park)),
             idleness: CachePadded::default(),
             stealer: unstarted.stealer(),
             table: Table::new(),
@@ -320,6 +322,7 @@ impl Worker {
     #[cold]
     fn do_periodic_work(&self) {
         self.own.steps_left.set(PERIODIC_STEPS);
+        self.sleep.poll();
         self.run_timers();
         self.apply_cancellations();
         self.steal_from_injector();
@@ -691,6 +694,7 @@ impl Worker {
         heavy_fence();
         self.recheck_deferred(true);
         self.trim_carriers(0);
+        self.sleep.leave();
         if let Some(watch) = &self.own.watch {
             watch.ended(self.index);
         }

@@ -18,7 +18,7 @@ struct World {
 fn loom_sleep_misses_no_news() {
     check(3, || {
         let world = Arc::new(World {
-            sleep: Sleep::new(),
+            sleep: Sleep::new(None),
             active: AtomicUsize::new(1),
             news: [AtomicBool::new(false), AtomicBool::new(false)],
         });

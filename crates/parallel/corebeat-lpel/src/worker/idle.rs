@@ -31,6 +31,7 @@ impl Worker {
         let mut limit = SpinLimit::new(self);
         let inner = self.inner();
         inner.activity.searching.fetch_add(1, Ordering::Relaxed);
+        self.sleep.poll();
         self.run_timers();
         let mut found = !self.own.ready.is_empty();
         while !found && limit.spin() {
@@ -80,7 +81,7 @@ impl Worker {
         }
         let mut checks_late = inner.pause();
         while !self.sleep.is_over() {
-            // The search for cycles, in `pause` or below, may have made a task ready.
+            // The search for cycles, in `pause` or below, or the wait may have made a task ready.
             if !self.own.ready.is_empty() && self.wake() {
                 break;
             }
@@ -102,7 +103,7 @@ impl Worker {
     /// Sleeps until a timer is due, or another thread wakes the worker.
     fn sleep_until(&self, due_ns: u64) {
         let inner = self.inner();
-        // The search for cycles may have made a task ready.
+        // The search for cycles or the wait may have made a task ready.
         while !self.sleep.is_over() && self.own.ready.is_empty() {
             let now_ns = inner.clock.now_ns();
             if now_ns >= due_ns {

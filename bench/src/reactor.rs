@@ -1,0 +1,142 @@
+//! Measures servers that echo messages over loopback: CPU time of the server for a request, and
+//! requests per second.
+//!
+//! Each subject is a server in a separate process. The client is a thread of this process: it has
+//! 512 connections with at most one outstanding request each, as in Strebelow and Prehofer,
+//! *Analysis of Event Processing Design Patterns and Their Performance Dependency on I/O
+//! Notification Mechanisms*, 2012, section 4. It compares each answer with its request.
+
+mod client;
+mod hand;
+mod server;
+
+use crate::Bench;
+use crate::apart::{self, RUN_MAX, names, thread_counts};
+use crate::child::Running;
+use crate::line::{cpus, pin};
+use crate::program::{threads, word_after};
+use crate::round::Measured;
+use crate::row::Better;
+use crate::session::Session;
+use clap::ValueEnum;
+use client::Load;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Size of a message in bytes.
+const MESSAGE_BYTES: usize = 64;
+
+pub(crate) const BENCHES: [Bench; 2] = [
+    Bench {
+        name: "reactor.cpu",
+        summary: "CPU time of an echo server for a request, with 512 connections",
+        peers: &["epoll by hand", "tokio"],
+        tools: &[],
+        cases: |session| names(&cases(session)),
+        run: |session| measure(session, "reactor.cpu", Value::Cpu),
+    },
+    Bench {
+        name: "reactor.rate",
+        summary: "requests per second of an echo server with 512 connections",
+        peers: &["epoll by hand", "tokio"],
+        tools: &[],
+        cases: |session| names(&cases(session)),
+        run: |session| measure(session, "reactor.rate", Value::Rate),
+    },
+];
+
+/// The measured quantity.
+#[derive(Clone, Copy)]
+enum Value {
+    Cpu,
+    Rate,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+enum Subject {
+    Corebeat,
+    #[value(name = "corebeat, leader/followers")]
+    Leader,
+    #[value(name = "corebeat, half-sync")]
+    HalfSync,
+    #[value(name = "corebeat, one-shot")]
+    OneShot,
+    #[value(name = "corebeat, poll")]
+    Poll,
+    #[value(name = "corebeat, stackful tasks")]
+    Stackful,
+    #[value(name = "corebeat, async tasks")]
+    Async,
+    #[value(name = "epoll by hand")]
+    Hand,
+    Tokio,
+}
+
+/// One subject, with its number of threads.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Options {
+    subject: Subject,
+    threads: usize,
+}
+
+type Case = apart::Case<Subject, usize>;
+
+fn cases(session: &Session) -> Vec<Case> {
+    let case = |count| {
+        let subjects = Subject::value_variants().iter();
+        // Half-Sync/Half-Async has no variant with one thread.
+        let subjects = subjects.filter(|subject| count > 1 || **subject != Subject::HalfSync);
+        Case::new(threads(count), subjects, count)
+    };
+    thread_counts(session).map(case).collect()
+}
+
+fn measure(session: &Session, bench: &'static str, value: Value) -> Result<(), String> {
+    let unit = match value {
+        Value::Cpu => ("ns/request", Better::Lower),
+        Value::Rate => ("requests/s", Better::Higher),
+    };
+    let run = |subject, threads| run(session, &Options { subject, threads }, value);
+    apart::measure_each(session, bench, |_| unit, &cases(session), run)
+}
+
+/// Runs a server once under load.
+fn run(session: &Session, options: &Options, value: Value) -> Result<Measured, String> {
+    let mut server = Running::start(apart::command(session, "reactor", options)?, true)?;
+    server.wait_for(READY, RUN_MAX)?;
+    let port = word_after(&server.printed(), READY)
+        .and_then(|port| port.parse().ok())
+        .ok_or("the server printed no port")?;
+    let load = match session.quick {
+        true => Load { connections: 8, time: Duration::from_millis(20) },
+        false => Load { connections: 512, time: Duration::from_millis(500) },
+    };
+    let is_alone = options.threads == 1;
+    let (requests, wall_s, cpu_s) = std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            if let (true, Some(&cpu)) = (is_alone, cpus().get(1)) {
+                pin(cpu);
+            }
+            client::run(port, &load, || server.cpu_s())
+        });
+        client.join().map_err(|_| "the client panicked".to_owned())?
+    })?;
+    server.close_input();
+    server.wait(RUN_MAX)?.check()?;
+    Ok(Measured::Value(match value {
+        Value::Cpu => cpu_s * 1e9 / requests as f64,
+        Value::Rate => requests as f64 / wall_s,
+    }))
+}
+
+/// Text that a server prints before its port.
+const READY: &str = "port ";
+
+/// The main function of the child.
+pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
+    if options.threads == 1 {
+        cpus().first().map(|&cpu| pin(cpu));
+    }
+    server::run(options)?;
+    Ok((0.0, 0))
+}

@@ -1,0 +1,176 @@
+//! A web server: `cargo run --release --example web -- 127.0.0.1:8080 FOLDER`.
+//!
+//! Each connection is a stackful task, which reads requests with `httparse`, and answers them as
+//! they come (HTTP/1.1 with keep-alive and pipelining). Routes: the files of a folder, which are
+//! read at the start, and `/json`.
+
+#[cfg(test)]
+mod tests;
+
+use corebeat_lpel::{Runtime, spawn};
+use corebeat_reactor::{TcpListener, TcpStream, attach};
+use httparse::{EMPTY_HEADER, Request, Status};
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Largest size of the head of a request in bytes.
+const HEAD_MAX: usize = 16 << 10;
+/// Largest number of headers of a request.
+const HEADERS_MAX: usize = 64;
+/// Time for which a connection may be idle.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// Files by the path of the request.
+type Files = Arc<HashMap<String, Vec<u8>>>;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let address = arguments.next().unwrap_or("127.0.0.1:8080".into());
+    let folder = arguments.next().unwrap_or(".".into());
+    let run = || -> Result<(), Box<dyn std::error::Error>> {
+        let files = Arc::new(read_files(Path::new(&folder))?);
+        let listener = std::net::TcpListener::bind(&address)?;
+        println!("web: serves {} files at http://{address}", files.len());
+        attach(Runtime::builder()).build()?.run(move || serve(listener, &files))??;
+        Ok(())
+    };
+    if let Err(why) = run() {
+        eprintln!(
+            "web: cannot serve {folder} at {address} ({why}): choose another address or folder"
+        );
+        std::process::exit(1);
+    }
+}
+
+/// Reads the files of a folder, without those of its folders.
+fn read_files(folder: &Path) -> io::Result<HashMap<String, Vec<u8>>> {
+    let mut files = HashMap::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            let name = format!("/{}", entry.file_name().to_string_lossy());
+            files.insert(name, std::fs::read(entry.path())?);
+        }
+    }
+    Ok(files)
+}
+
+/// Accepts connections, and serves each by a task, until the caller is cancelled.
+fn serve(listener: std::net::TcpListener, files: &Files) -> io::Result<()> {
+    let mut listener = TcpListener::from_std(listener)?;
+    loop {
+        match listener.accept() {
+            Ok(stream) => {
+                let files = files.clone();
+                // A connection that fails ends alone.
+                spawn(move || talk(stream, &files));
+            }
+            // The call has waited, so that this loop does not spin.
+            Err(why) => eprintln!("web: cannot accept a connection ({why}): tries again"),
+        }
+    }
+}
+
+/// Answers the requests of a connection.
+fn talk(mut stream: TcpStream, files: &Files) -> io::Result<()> {
+    stream.set_read_timeout(Some(IDLE_MAX));
+    stream.set_write_timeout(Some(IDLE_MAX));
+    let (mut input, mut output) = (Vec::new(), Vec::new());
+    let mut block = vec![0; HEAD_MAX];
+    loop {
+        let read = stream.read(&mut block)?;
+        if read == 0 {
+            return Ok(());
+        }
+        input.extend_from_slice(&block[..read]);
+        let continues = answer_all(&mut input, files, &mut output);
+        stream.write_all(&output)?;
+        output.clear();
+        if !continues {
+            return Ok(());
+        }
+    }
+}
+
+/// Answers all complete requests of the input, and removes them. Returns whether the connection
+/// continues.
+fn answer_all(input: &mut Vec<u8>, files: &Files, output: &mut Vec<u8>) -> bool {
+    let mut begin = 0;
+    let continues = loop {
+        let mut headers = [EMPTY_HEADER; HEADERS_MAX];
+        let mut request = Request::new(&mut headers);
+        match request.parse(&input[begin..]) {
+            Ok(Status::Complete(length)) => {
+                begin += length;
+                if !answer(&request, files, output) {
+                    break false;
+                }
+            }
+            Ok(Status::Partial) if input.len() - begin < HEAD_MAX => break true,
+            Ok(Status::Partial) => {
+                respond(output, "431 Request Header Fields Too Large", "text/plain", b"", false);
+                break false;
+            }
+            Err(_) => {
+                respond(output, "400 Bad Request", "text/plain", b"", false);
+                break false;
+            }
+        }
+    };
+    input.drain(..begin);
+    continues
+}
+
+/// Answers a request. Returns whether the connection continues.
+fn answer(request: &Request<'_, '_>, files: &Files, output: &mut Vec<u8>) -> bool {
+    let header = |name: &str| {
+        request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value)
+    };
+    let is_kept = match header("Connection") {
+        Some(value) => !value.eq_ignore_ascii_case(b"close"),
+        None => request.version == Some(1),
+    };
+    let has_body = header("Transfer-Encoding").is_some()
+        || header("Content-Length").is_some_and(|length| length != b"0");
+    if request.method != Some("GET") || has_body {
+        // The connection ends, because the body would be read as the next request.
+        respond(output, "405 Method Not Allowed", "text/plain", b"", false);
+        return false;
+    }
+    let path = request.path.unwrap_or("/").split('?').next().unwrap_or("/");
+    let path = if path == "/" { "/index.html" } else { path };
+    match (path, files.get(path)) {
+        ("/json", _) => {
+            respond(output, "200 OK", "application/json", b"{\"hello\":\"world\"}", is_kept);
+        }
+        (_, Some(content)) => respond(output, "200 OK", kind(path), content, is_kept),
+        (_, None) => respond(output, "404 Not Found", "text/plain", b"not found", is_kept),
+    }
+    is_kept
+}
+
+fn kind(path: &str) -> &'static str {
+    match Path::new(path).extension().and_then(|extension| extension.to_str()) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("css") => "text/css",
+        Some("js") => "text/javascript",
+        Some("json") => "application/json",
+        Some("svg") => "image/svg+xml",
+        Some("txt" | "md") => "text/plain; charset=utf-8",
+        _ => "application/octet-stream",
+    }
+}
+
+fn respond(output: &mut Vec<u8>, status: &str, kind: &str, content: &[u8], is_kept: bool) {
+    let connection = if is_kept { "keep-alive" } else { "close" };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
+         Connection: {connection}\r\n\r\n",
+        content.len()
+    );
+    output.extend_from_slice(head.as_bytes());
+    output.extend_from_slice(content);
+}

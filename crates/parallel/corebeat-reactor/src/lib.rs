@@ -1,0 +1,162 @@
+//! Sockets for tasks of LPEL, and servers that run a handler for each connection, in the patterns
+//! Half-Sync/Half-Async, Leader/Followers and thread-per-core.
+//!
+//! Place in the loop: parallel; uses base and `corebeat-lpel`, whose tasks wait for the sockets.
+//!
+//! # Example
+//!
+//! A task serves each connection. A task that waits for a socket blocks itself and not its worker.
+//!
+//! ```
+//! use corebeat_lpel::{Runtime, spawn};
+//! use corebeat_reactor::{TcpListener, TcpStream, attach};
+//! use std::io::{Read, Write, copy};
+//!
+//! let runtime = attach(Runtime::builder()).build()?; // idle workers detect readiness
+//! let answer = runtime.run(|| -> std::io::Result<_> {
+//!     let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into())?;
+//!     let address = listener.get_ref().local_addr()?;
+//!     spawn(move || {
+//!         let (mut reader, mut writer) = listener.accept()?.split();
+//!         copy(&mut reader, &mut writer) // until the client ends its data
+//!     });
+//!     let (mut reader, mut writer) = TcpStream::connect(address)?.split();
+//!     writer.write_all(b"hello")?;
+//!     drop(writer); // ends the data
+//!     let mut answer = String::new();
+//!     reader.read_to_string(&mut answer)?;
+//!     Ok(answer)
+//! })??;
+//! assert_eq!(answer, "hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A server calls a handler with the bytes that arrived, where the system wrote them:
+//!
+//! ```
+//! use corebeat_reactor::{Config, Exchange, Server};
+//! use std::io::{Read, Write};
+//!
+//! let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+//! let address = listener.local_addr()?;
+//! let server = Server::start(Config::default(), listener, || {
+//!     |exchange: &mut Exchange<'_>| {
+//!         let input = exchange.input();
+//!         exchange.output().extend_from_slice(input);
+//!         exchange.consume(input.len());
+//!     }
+//! })?;
+//! let mut client = std::net::TcpStream::connect(address)?;
+//! client.write_all(b"hello")?;
+//! let mut answer = [0; 5];
+//! client.read_exact(&mut answer)?;
+//! assert_eq!(&answer, b"hello");
+//! server.stop(std::time::Duration::from_secs(5)); // lets requests in progress finish
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Model
+//!
+//! ```text
+//!   TcpStream  TcpListener  UdpSocket          Server: a Handler for each connection
+//!       |  try; if the system has nothing,         |  Pattern: which thread detects,
+//!       v  wait                                    v           which thread processes
+//!   source: a slot for each direction          connection: one thread at a time has its turn
+//!       |  registered at                           |  in one of the
+//!       v                                          v
+//!   detector of the worker, or shared          interest sets
+//!       |                                          |
+//!       +------- Notify: edge-triggered epoll, one-shot epoll, poll -------+
+//! ```
+//!
+//! - **Sockets.** A task tries an operation. If the system has nothing, the task leaves its waker
+//!   in the *slot* of the direction, and waits. Stackful tasks, and threads that are no tasks, use
+//!   [`Read`](std::io::Read) and [`Write`](std::io::Write); async tasks use the traits of
+//!   `futures-io`. The copy functions of std and futures work.
+//! - **Detectors.** A worker of a runtime from [`attach`] has a detector, which it turns when it is
+//!   idle and every 64 dispatches. A socket registers at the detector of the worker whose task
+//!   waits, so that one thread detects the event and runs the task. All other callers share a
+//!   detector with a thread of its own.
+//! - **Servers.** The threads of a [`Server`] divide detection and processing by a [`Pattern`], and
+//!   detect by a [`Mechanism`]; all nine combinations work. A connection without input and output
+//!   in progress has no buffers.
+//! - **Back-pressure.** A server reads nothing from a connection while output for it is pending, so
+//!   that the peer's own buffers fill up.
+//!
+//! # Invariants
+//!
+//! 1. A waiting task misses no report (`slot`; `loom_reading_task_misses_no_report`), and a worker
+//!    that waits for reports misses no wake-up (`parking`; `loom_parked_thread_misses_no_news`).
+//! 2. One thread at a time handles a connection, and it handles every report (`turn`;
+//!    `loom_threads_take_turns_with_edges`, `loom_threads_take_turns_with_one_shots`, with planted
+//!    faults in `loom_turn_faults_are_detected`).
+//! 3. No byte is lost, duplicated or reordered, however the data is split
+//!    (`echo_through_random_splits_returns_the_same_bytes` for tasks and for servers,
+//!    `frames_through_random_splits_are_answered_once`).
+//! 4. A task that waits for a socket blocks no other task
+//!    (`waiting_tasks_do_not_block_their_worker`), is no part of a deadlock
+//!    (`wait_for_a_peer_outside_is_no_deadlock`), and ends if it is cancelled
+//!    (`aborted_tasks_close_their_connections`).
+//! 5. A socket works on every runtime and thread to which it moves
+//!    (`stream_moves_between_runtimes_and_threads`, `halves_work_on_two_workers`).
+//! 6. A descriptor is closed with its socket (`ten_thousand_connections_leave_no_descriptor`). A
+//!    lack of descriptors ends no connection, and causes no loop
+//!    (`missing_descriptors_fail_a_call_and_keep_the_connection`,
+//!    `missing_descriptors_delay_a_connection_without_spinning`).
+//! 7. A server that stops answers the requests in progress (`stop_finishes_requests_in_progress`).
+//!
+//! # Memory ordering
+//!
+//! | write | ordering | pairs with | reason |
+//! | --- | --- | --- | --- |
+//! | report (`slot`) | Release | Acquire in `view` | the system call follows the event |
+//! | parked, unparked (`parking`) | AcqRel | these exchanges | one side finds the other |
+//! | turn ended (`turn`) | Release | Acquire in `begin` | publishes the connection |
+//! | mark in a turn (`turn`) | Release | Acquire in `end` | the turn finds the event |
+//!
+//! # Failure
+//!
+//! Sockets return the errors of the system as [`std::io::Error`], `TimedOut` if a limit is over,
+//! and an error of kind `Other` in a child of fork that inherited them or in a task that is
+//! unwinding. Servers return [`Error`] if they cannot start. A panic of a handler closes its
+//! connection. This crate panics if the system cannot wait for an interest set, which happens if a
+//! program closes descriptors that it does not own.
+//!
+//! # Limits
+//!
+//! This crate supports Linux. It has no io_uring, and no traits of Tokio: `tokio-util` adapts those
+//! of `futures-io`. The pattern, the mechanism and the number of threads of a server stay as they
+//! were at its start. Names are not resolved, because the functions of the system block their
+//! thread: resolve them in a blocking task. A task that uses a socket in a destructor while it
+//! unwinds receives an error. A peer that still sends when a handler closes the connection may lose
+//! the end of the response, as with every close of a socket with unread data.
+
+mod detector;
+mod io;
+mod listener;
+#[cfg(all(test, loom))]
+mod model;
+mod notify;
+mod parking;
+mod pattern;
+mod server;
+mod slot;
+mod source;
+mod stream;
+mod table;
+mod turn;
+mod udp;
+
+pub use detector::attach;
+pub use listener::{Accept, Listener, TcpListener, UnixListener};
+pub use server::{Config, Error, Exchange, Handler, Mechanism, Pattern, Server, Stats};
+pub use stream::{ReadHalf, Socket, Stream, TcpStream, UnixStream, WriteHalf};
+pub use udp::UdpSocket;
+
+/// The Rust code of the book is compiled and run as documentation tests.
+#[cfg(doctest)]
+#[doc(hidden)]
+pub mod book {
+    #[doc = include_str!("../../../../docs/reactor.md")]
+    pub struct Reactor;
+}

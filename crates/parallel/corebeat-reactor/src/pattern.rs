@@ -1,0 +1,29 @@
+//! Patterns: how the threads of a server divide detection and processing.
+//!
+//! The first two are those of Strebelow and Prehofer, *Analysis of Event Processing Design Patterns
+//! and Their Performance Dependency on I/O Notification Mechanisms*, 2012, section 3, after Schmidt
+//! and others, *Pattern-Oriented Software Architecture*, volume 2, 2000.
+
+mod half_sync;
+mod leader;
+mod per_core;
+
+pub(crate) use half_sync::HalfSync;
+pub(crate) use leader::LeaderFollowers;
+pub(crate) use per_core::PerCore;
+
+use crate::server::Engine;
+
+/// Division of the work between the threads of a server.
+pub(crate) trait Division: Send + Sync {
+    /// Returns the number of interest sets for this number of threads.
+    fn sets(&self, _threads: usize) -> usize {
+        1
+    }
+
+    /// Runs the thread with this number, until the server has ended.
+    fn run(&self, engine: &Engine, thread: usize);
+
+    /// Wakes the threads that wait outside the interest sets, after the server has ended.
+    fn wake(&self) {}
+}

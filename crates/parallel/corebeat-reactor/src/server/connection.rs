@@ -1,0 +1,246 @@
+//! A connection of a server, and one turn of its processing.
+
+use super::engine::Scratch;
+use super::{Exchange, Handler};
+use crate::notify::Interest;
+use crate::turn::Turn;
+use corebeat_sync::cell::UnsafeCell;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Number of reads in one turn, after which other connections have their turns.
+const READS_MAX: usize = 16;
+/// Size of unused output memory that a thread keeps.
+const OUTPUT_KEPT_MAX: usize = 256 << 10;
+
+pub(crate) struct Connection {
+    pub(super) key: u64,
+    pub(super) socket: OwnedFd,
+    pub(super) turn: Turn,
+    /// Time of the last progress, in milliseconds since the start of the server.
+    pub(super) progress_ms: AtomicU64,
+    /// Whether a report stated that a short read is no proof that nothing is left.
+    is_final: AtomicBool,
+    /// Used by the thread that has the turn.
+    state: UnsafeCell<State>,
+}
+
+// SAFETY: only the thread that has the turn uses `state`, whose content is Send.
+unsafe impl Sync for Connection {}
+
+struct State {
+    handler: Box<dyn Handler>,
+    /// Received bytes that the handler has not consumed.
+    input: Vec<u8>,
+    /// Bytes that the system has not accepted yet.
+    output: Vec<u8>,
+    /// Number of bytes of `output` that were sent.
+    sent: usize,
+    /// Whether the handler has received the end of the data, or closed the connection: the
+    /// connection is closed when the output has been sent.
+    is_over: bool,
+}
+
+/// State of a connection after a turn.
+pub(super) enum Outcome {
+    /// The connection waits for an event. `is_drained` is as in
+    /// [`Notify::rearm`](crate::notify::Notify::rearm). `is_idle` states that no request is in
+    /// progress, and that no byte of one has arrived.
+    Waits { interest: Interest, is_drained: bool, is_idle: bool },
+    /// The connection has ended.
+    Ended(End),
+}
+
+/// Reason for the end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Regular,
+    TooLarge,
+    Panic,
+}
+
+impl Connection {
+    pub(super) fn new(key: u64, socket: OwnedFd, handler: Box<dyn Handler>, now_ms: u64) -> Self {
+        let state =
+            State { handler, input: Vec::new(), output: Vec::new(), sent: 0, is_over: false };
+        Connection {
+            key,
+            socket,
+            turn: Turn::new(),
+            progress_ms: AtomicU64::new(now_ms),
+            is_final: AtomicBool::new(false),
+            state: UnsafeCell::new(state),
+        }
+    }
+
+    /// Notes what a report states beside readiness, before the turn begins.
+    pub(super) fn note(&self, is_final: bool) {
+        if is_final {
+            // Relaxed: the turn that the caller begins, or its mark, publishes the store.
+            self.is_final.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends pending output, reads, and calls the handler, while the system permits that. With
+    /// `reads_all`, a short read is no reason to stop.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the turn.
+    pub(super) unsafe fn process(
+        &self,
+        buffered_max: usize,
+        reads_all: bool,
+        scratch: &mut Scratch,
+    ) -> Outcome {
+        // Relaxed: see `note`.
+        let reads_all = reads_all || self.is_final.load(Ordering::Relaxed);
+        self.state.with_mut(|state| {
+            // SAFETY: the turn excludes other users.
+            unsafe { &mut *state }.process(self, buffered_max, reads_all, scratch)
+        })
+    }
+
+    fn note_progress(&self, scratch: &Scratch) {
+        // Relaxed: a sweep that reads an older value closes the connection only if its time is
+        // over by the older value as well.
+        self.progress_ms.store(scratch.now_ms, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    fn process(
+        &mut self,
+        own: &Connection,
+        buffered_max: usize,
+        reads_all: bool,
+        scratch: &mut Scratch,
+    ) -> Outcome {
+        for _ in 0..READS_MAX {
+            match self.send_pending(own, scratch) {
+                Ok(true) if self.is_over => return Outcome::Ended(End::Regular),
+                Ok(true) => {}
+                // Back-pressure: nothing is read until the peer has taken the output.
+                Ok(false) => return waits(Interest::WRITE, true),
+                Err(_) => return Outcome::Ended(End::Regular),
+            }
+            let read = match rustix::io::read(&own.socket, &mut scratch.input[..]) {
+                Ok(read) => read,
+                Err(Errno::AGAIN) => {
+                    let is_idle = self.input.is_empty();
+                    return Outcome::Waits { interest: Interest::READ, is_drained: true, is_idle };
+                }
+                Err(Errno::INTR) => continue,
+                Err(_) => return Outcome::Ended(End::Regular),
+            };
+            if let Err(end) = self.call(own, read, buffered_max, scratch) {
+                return Outcome::Ended(end);
+            }
+            let is_short = 0 < read && read < scratch.input.len();
+            if is_short && !reads_all && self.output.is_empty() {
+                if self.is_over {
+                    return Outcome::Ended(End::Regular);
+                }
+                return waits(Interest::READ, true);
+            }
+        }
+        let interest = if self.output.is_empty() { Interest::READ } else { Interest::WRITE };
+        waits(interest, false)
+    }
+
+    /// Sends pending output. Returns whether none is left.
+    fn send_pending(&mut self, own: &Connection, scratch: &Scratch) -> rustix::io::Result<bool> {
+        if self.output.is_empty() {
+            return Ok(true);
+        }
+        let sent = send(own, &self.output[self.sent..])?;
+        if sent > 0 {
+            own.note_progress(scratch);
+        }
+        self.sent += sent;
+        if self.sent < self.output.len() {
+            return Ok(false);
+        }
+        (self.output, self.sent) = (Vec::new(), 0);
+        Ok(true)
+    }
+
+    /// Calls the handler with `read` new bytes in the input memory of the thread, none at the end
+    /// of the data. The handler receives them where the system wrote them, unless a part of a
+    /// request was left before.
+    fn call(
+        &mut self,
+        own: &Connection,
+        read: usize,
+        buffered_max: usize,
+        scratch: &mut Scratch,
+    ) -> Result<(), End> {
+        let Scratch { input: new, output, .. } = scratch;
+        let is_whole = self.input.is_empty();
+        if !is_whole {
+            self.input.extend_from_slice(&new[..read]);
+        }
+        let input = if is_whole { &new[..read] } else { &self.input[..] };
+        let is_end = read == 0;
+        let mut exchange = Exchange { input, output, is_end, is_closed: false };
+        let called = catch_unwind(AssertUnwindSafe(|| self.handler.handle(&mut exchange)));
+        let (left, is_closed) = (exchange.input.len(), exchange.is_closed);
+        let consumed = input.len() - left;
+        if called.is_err() {
+            output.clear();
+            return Err(End::Panic);
+        }
+        if left > buffered_max {
+            output.clear();
+            return Err(End::TooLarge);
+        }
+        if left == 0 {
+            self.input = Vec::new();
+        } else if is_whole {
+            self.input = new[consumed..read].to_vec();
+        } else {
+            self.input.drain(..consumed);
+        }
+        self.is_over = is_end || is_closed;
+        if consumed > 0 {
+            own.note_progress(scratch);
+        }
+        self.send_new(own, scratch)
+    }
+
+    /// Sends the output of the handler. The connection keeps what the system does not accept.
+    fn send_new(&mut self, own: &Connection, scratch: &mut Scratch) -> Result<(), End> {
+        let output = &mut scratch.output;
+        if output.is_empty() {
+            return Ok(());
+        }
+        let result = send(own, output);
+        if let Ok(sent) = result
+            && sent < output.len()
+        {
+            self.output = output[sent..].to_vec();
+        }
+        output.clear();
+        output.shrink_to(OUTPUT_KEPT_MAX);
+        result.map(drop).map_err(|_| End::Regular)
+    }
+}
+
+fn waits(interest: Interest, is_drained: bool) -> Outcome {
+    Outcome::Waits { interest, is_drained, is_idle: false }
+}
+
+/// Sends bytes. Returns the number that the system has accepted, which may be 0.
+fn send(connection: &Connection, bytes: &[u8]) -> rustix::io::Result<usize> {
+    loop {
+        // Without the flag, a closed connection would end the process by SIGPIPE.
+        match rustix::net::send(&connection.socket, bytes, SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(0),
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! Servers with every pattern and every mechanism.
+
+use corebeat_reactor::{Config, Error, Exchange, Mechanism, Pattern, Server};
+use corebeat_test_group::in_child;
+use proptest::prelude::*;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// Limit of each wait of a client, which only a failing test reaches.
+const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Tests of this program count descriptors, or use very many. One of them runs at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static DESCRIPTORS: Mutex<()> = Mutex::new(());
+    DESCRIPTORS.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+fn combinations() -> impl Iterator<Item = Config> {
+    Pattern::ALL.into_iter().flat_map(|pattern| {
+        Mechanism::ALL.into_iter().map(move |mechanism| Config {
+            pattern,
+            mechanism,
+            threads: 2,
+            ..Config::default()
+        })
+    })
+}
+
+fn start<H: corebeat_reactor::Handler>(
+    config: &Config,
+    make: impl Fn() -> H + Send + Sync + 'static,
+) -> (Server, SocketAddr) {
+    let listener = TcpListener::bind(LOCAL).unwrap();
+    let address = listener.local_addr().unwrap();
+    (Server::start(config.clone(), listener, make).unwrap(), address)
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(LIMIT).unwrap();
+    stream.set_write_timeout(LIMIT).unwrap();
+    stream
+}
+
+fn echo(exchange: &mut Exchange<'_>) {
+    let input = exchange.input();
+    exchange.output().extend_from_slice(input);
+    exchange.consume(input.len());
+}
+
+/// Answers a frame, whose first byte is the length of the rest, by the rest. Closes the connection
+/// after an empty frame.
+fn frames(exchange: &mut Exchange<'_>) {
+    while let Some((&length, rest)) = exchange.input().split_first()
+        && let Some(frame) = rest.get(..usize::from(length))
+    {
+        exchange.output().extend_from_slice(frame);
+        exchange.consume(1 + frame.len());
+        if frame.is_empty() {
+            exchange.close();
+        }
+    }
+}
+
+/// Sends data in parts, ends it, and returns what comes back until the end.
+fn exchange(address: SocketAddr, data: &[u8], parts: &[usize], buffer: usize) -> Vec<u8> {
+    let mut stream = connect(address);
+    let mut writer = stream.try_clone().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut rest = data;
+            for &part in parts.iter().cycle() {
+                let (now, later) = rest.split_at(part.min(rest.len()));
+                writer.write_all(now).unwrap();
+                rest = later;
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        let (mut received, mut buffer) = (Vec::new(), vec![0; buffer]);
+        loop {
+            match stream.read(&mut buffer).unwrap() {
+                0 => break received,
+                count => received.extend_from_slice(&buffer[..count]),
+            }
+        }
+    })
+}
+
+#[derive(Debug, Clone)]
+struct Case {
+    data: Vec<u8>,
+    parts: Vec<usize>,
+    buffer: usize,
+    threads: usize,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let scale = prop_oneof![Just((2_000_usize, 20_usize)), Just((400_000, 100_000))];
+    scale.prop_flat_map(|(bytes, part)| {
+        let data = proptest::collection::vec(any::<u8>(), 1..bytes);
+        let parts = proptest::collection::vec(1..part, 1..8);
+        (data, parts, 1..part, 2..4_usize).prop_map(|(data, parts, buffer, threads)| Case {
+            data,
+            parts,
+            buffer,
+            threads,
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    #[test]
+    fn echo_through_random_splits_returns_the_same_bytes(case in case()) {
+        let _alone = alone();
+        for config in combinations() {
+            let (server, address) = start(&Config { threads: case.threads, ..config }, || echo);
+            let Case { data, parts, buffer, .. } = &case;
+            thread::scope(|scope| {
+                let clients: Vec<_> = (0..3)
+                    .map(|_| scope.spawn(|| exchange(address, data, parts, *buffer) == *data))
+                    .collect();
+                assert!(clients.into_iter().all(|client| client.join().unwrap()));
+            });
+            let stats = server.stats();
+            prop_assert_eq!((stats.accepted, stats.panics), (3, 0));
+            server.stop(MINUTE);
+        }
+    }
+
+    #[test]
+    fn frames_through_random_splits_are_answered_once(case in case()) {
+        let _alone = alone();
+        let chunks = case.data.chunks(case.buffer.min(255));
+        let framed: Vec<u8> =
+            chunks.flat_map(|c| std::iter::once(c.len() as u8).chain(c.iter().copied())).collect();
+        for config in combinations() {
+            let (server, address) = start(&config, || frames);
+            let answer = exchange(address, &framed, &case.parts, case.buffer);
+            prop_assert!(answer == case.data);
+            drop(server);
+        }
+    }
+}
+
+#[test]
+fn many_connections_exchange_messages() {
+    const CLIENTS: usize = 8;
+    const CONNECTIONS: usize = 32;
+    const ROUNDS: usize = 20;
+    let _alone = alone();
+    for config in combinations() {
+        let (server, address) = start(&Config { threads: 3, ..config }, || echo);
+        thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                scope.spawn(move || {
+                    let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| connect(address)).collect();
+                    for round in 0..ROUNDS {
+                        let message = |n: usize| (client * n + round).to_ne_bytes();
+                        for (n, stream) in streams.iter_mut().enumerate() {
+                            stream.write_all(&message(n)).unwrap();
+                        }
+                        for (n, stream) in streams.iter_mut().enumerate() {
+                            let mut answer = [0; 8];
+                            stream.read_exact(&mut answer).unwrap();
+                            assert_eq!(answer, message(n));
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(server.stats().accepted as usize, CLIENTS * CONNECTIONS);
+        server.stop(MINUTE);
+    }
+}
+
+/// Writes until the server does not read any more. Returns the number of bytes.
+fn fill(stream: &mut TcpStream) -> usize {
+    stream.set_nonblocking(true).unwrap();
+    let block = [7; 1 << 14];
+    let mut written = 0;
+    let mut idle = 0;
+    // The server has stopped if the buffers stay full.
+    while idle < 50 {
+        match stream.write(&block) {
+            Ok(count) => (written, idle) = (written + count, 0),
+            Err(why) if why.kind() == ErrorKind::WouldBlock => {
+                idle += 1;
+                thread::sleep(Duration::from_millis(1));
+            }
+            Err(why) => panic!("{why}"),
+        }
+    }
+    stream.set_nonblocking(false).unwrap();
+    written
+}
+
+#[test]
+fn peer_that_does_not_read_is_not_read_from() {
+    let _alone = alone();
+    for config in combinations() {
+        let (server, address) = start(&config, || echo);
+        let mut stream = connect(address);
+        let written = fill(&mut stream);
+        // Another connection is served meanwhile.
+        assert_eq!(exchange(address, b"other", &[2], 3), b"other");
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).unwrap();
+        assert_eq!(received.len(), written);
+        assert!(received.iter().all(|byte| *byte == 7));
+        server.stop(MINUTE);
+    }
+}
+
+/// Asserts that the server closes a connection.
+fn assert_closed(stream: &mut TcpStream) {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(why) => assert_eq!(why.kind(), ErrorKind::ConnectionReset),
+    }
+}
+
+#[test]
+fn connections_without_progress_are_closed() {
+    let _alone = alone();
+    for config in combinations() {
+        let idle_timeout = Some(Duration::from_millis(40));
+        let (server, address) = start(&Config { idle_timeout, ..config }, || frames);
+        let (mut silent, mut slow) = (connect(address), connect(address));
+        // A request that arrives byte by byte is no progress.
+        let mut bytes = std::iter::repeat(200_u8);
+        while slow.write_all(&[bytes.next().unwrap()]).is_ok() && server.stats().idle_closed < 2 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_closed(&mut silent);
+        assert_closed(&mut slow);
+        assert_eq!(server.stats().idle_closed, 2);
+        server.stop(MINUTE);
+    }
+}
+
+#[test]
+fn peer_that_never_reads_is_closed() {
+    let _alone = alone();
+    let idle_timeout = Some(Duration::from_millis(100));
+    let config = Config { idle_timeout, ..Config::default() };
+    let (server, address) = start(&config, || echo);
+    let mut stream = connect(address);
+    let block = [7; 1 << 16];
+    while stream.write_all(&block).is_ok() {}
+    assert_eq!(server.stats().idle_closed, 1);
+}
+
+#[test]
+fn limit_of_connections_delays_further_ones() {
+    let _alone = alone();
+    for config in combinations() {
+        let (server, address) = start(&Config { connections: 2, ..config }, || echo);
+        let talk = |stream: &mut TcpStream| {
+            stream.write_all(b"x").unwrap();
+            stream.read_exact(&mut [0; 1])
+        };
+        let mut streams: Vec<_> = (0..2).map(|_| connect(address)).collect();
+        streams.iter_mut().for_each(|stream| talk(stream).unwrap());
+        let mut third = connect(address);
+        third.write_all(b"y").unwrap();
+        while server.stats().pauses == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(server.stats().connections, 2);
+        drop(streams.pop());
+        third.read_exact(&mut [0; 1]).unwrap();
+        assert_eq!(server.stats().accepted, 3);
+        server.stop(MINUTE);
+    }
+}
+
+#[test]
+fn request_that_exceeds_the_limit_closes_its_connection() {
+    let _alone = alone();
+    for config in combinations() {
+        let wait_for_all = || |exchange: &mut Exchange<'_>| assert!(!exchange.is_end());
+        let (server, address) = start(&Config { buffered_bytes: 1000, ..config }, wait_for_all);
+        let mut stream = connect(address);
+        while stream.write_all(&[1; 100]).is_ok() && server.stats().too_large == 0 {}
+        assert_closed(&mut stream);
+        let stats = server.stats();
+        assert_eq!((stats.too_large, stats.panics), (1, 0));
+        server.stop(MINUTE);
+    }
+}
+
+#[test]
+fn panic_of_a_handler_closes_its_connection_only() {
+    let _alone = alone();
+    for config in combinations() {
+        let (server, address) = start(&config, || {
+            |exchange: &mut Exchange<'_>| {
+                assert!(!exchange.input().starts_with(b"panic"), "as planned");
+                echo(exchange);
+            }
+        });
+        let (mut failing, mut other) = (connect(address), connect(address));
+        failing.write_all(b"panic").unwrap();
+        assert_closed(&mut failing);
+        other.write_all(b"other").unwrap();
+        other.read_exact(&mut [0; 5]).unwrap();
+        assert_eq!(server.stats().panics, 1);
+        server.stop(MINUTE);
+    }
+}
+
+#[test]
+fn stop_finishes_requests_in_progress() {
+    let _alone = alone();
+    for config in combinations() {
+        let (server, address) = start(&config, || frames);
+        let (mut idle, mut busy) = (connect(address), connect(address));
+        for stream in [&mut idle, &mut busy] {
+            stream.write_all(&[1, b'a']).unwrap();
+            stream.read_exact(&mut [0; 1]).unwrap();
+        }
+        busy.write_all(&[3, b'x']).unwrap();
+        let stopping = thread::spawn(move || server.stop(MINUTE));
+        assert_eq!(idle.read(&mut [0; 1]).unwrap(), 0);
+        busy.write_all(b"yz").unwrap_or_else(|e| panic!("{e} {config:?}"));
+        let mut answer = Vec::new();
+        busy.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, b"xyz");
+        stopping.join().unwrap();
+        let refused = TcpStream::connect(address).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    }
+}
+
+#[test]
+fn drop_closes_requests_in_progress() {
+    let _alone = alone();
+    for config in combinations() {
+        let (server, address) = start(&config, || frames);
+        let mut busy = connect(address);
+        busy.write_all(&[1, b'a', 3, b'x']).unwrap();
+        busy.read_exact(&mut [0; 1]).unwrap();
+        drop(server);
+        assert_closed(&mut busy);
+    }
+}
+
+#[test]
+fn unix_listener_is_served() {
+    let _alone = alone();
+    for config in combinations() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let server = Server::start(config, UnixListener::bind(&path).unwrap(), || frames).unwrap();
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(LIMIT).unwrap();
+        stream.write_all(&[2, b'o', b'k', 0]).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "ok");
+        server.stop(MINUTE);
+    }
+}
+
+#[test]
+fn invalid_parameters_are_errors() {
+    let _alone = alone();
+    let start = |config| {
+        Server::start(config, TcpListener::bind(LOCAL).unwrap(), || echo).unwrap_err().to_string()
+    };
+    let pattern = Pattern::HalfSyncHalfAsync;
+    assert_eq!(
+        start(Config { threads: 1, pattern, ..Config::default() }),
+        "a server with 1 threads cannot use HalfSyncHalfAsync: set `threads` to 2 or more"
+    );
+    assert!(matches!(
+        Server::start(
+            Config { threads: 0, ..Config::default() },
+            TcpListener::bind(LOCAL).unwrap(),
+            || echo
+        ),
+        Err(Error::TooFewThreads { threads: 0, min: 1, .. })
+    ));
+    for config in [
+        Config { connections: 0, ..Config::default() },
+        Config { buffered_bytes: 0, ..Config::default() },
+        Config { idle_timeout: Some(Duration::ZERO), ..Config::default() },
+    ] {
+        assert!(start(config).ends_with("of 0 could serve nothing: set it to 1 or more"));
+    }
+    let stream = connect(TcpListener::bind(LOCAL).unwrap().local_addr().unwrap());
+    let refused = Server::start(Config::default(), stream, || echo);
+    assert!(matches!(refused, Err(Error::System(_))));
+}
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn ten_thousand_connections_leave_no_descriptor() {
+    const ROUNDS: usize = 10_000 / 9 + 1;
+    let _alone = alone();
+    for config in combinations() {
+        let before = open_descriptors();
+        let (server, address) = start(&config, || echo);
+        for _ in 0..ROUNDS {
+            let mut stream = connect(address);
+            stream.write_all(b"round").unwrap();
+            stream.read_exact(&mut [0; 5]).unwrap();
+        }
+        assert_eq!(server.stats().accepted as usize, ROUNDS);
+        server.stop(MINUTE);
+        assert_eq!(open_descriptors(), before);
+    }
+}
+
+/// Takes all descriptors of this process but `left`.
+fn take_descriptors(left: usize) -> Vec<std::fs::File> {
+    let limit = rustix::process::Resource::Nofile;
+    let few = rustix::process::Rlimit { current: Some(100), maximum: Some(100) };
+    rustix::process::setrlimit(limit, few).unwrap();
+    let open = || std::fs::File::open("/dev/null");
+    let mut taken: Vec<_> = std::iter::repeat_with(open).map_while(io::Result::ok).collect();
+    taken.truncate(taken.len() - left);
+    taken
+}
+
+#[test]
+fn missing_descriptors_delay_a_connection_without_spinning() {
+    let _alone = alone();
+    for config in combinations() {
+        let passed = in_child(|| {
+            let (server, address) = start(&config, || echo);
+            let mut first = connect(address);
+            first.write_all(b"1").unwrap();
+            first.read_exact(&mut [0; 1]).unwrap();
+            let taken = take_descriptors(1);
+            let mut second = connect(address);
+            second.write_all(b"2").unwrap();
+            while server.stats().pauses < 2 {
+                thread::yield_now();
+            }
+            // The served connection continues.
+            first.write_all(b"3").unwrap();
+            first.read_exact(&mut [0; 1]).unwrap();
+            let paused = server.stats().pauses;
+            drop(taken);
+            second.read_exact(&mut [0; 1]).unwrap();
+            server.stop(MINUTE);
+            // One pause takes 10 ms.
+            paused < 1000
+        });
+        assert!(passed, "{config:?}");
+    }
+}
+
+#[test]
+fn child_drops_an_inherited_server() {
+    let _alone = alone();
+    let (server, address) = start(&Config::default(), || echo);
+    let mut server = Some(server);
+    assert!(in_child(|| {
+        drop(server.take());
+        true
+    }));
+    assert_eq!(exchange(address, b"parent", &[1], 2), b"parent");
+    assert_eq!(server.unwrap().stats().accepted, 1);
+}
