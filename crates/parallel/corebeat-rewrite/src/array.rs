@@ -62,7 +62,7 @@ impl<A> Default for Array<A> {
 /// Returns the bucket of an index and the offset in the bucket.
 #[inline(always)]
 fn place(index: u32) -> (usize, usize) {
-    let shifted = index + FIRST;
+    let shifted = u64::from(index) + u64::from(FIRST);
     let log = shifted.ilog2();
     ((log - FIRST.ilog2()) as usize, (shifted ^ (1 << log)) as usize)
 }
@@ -109,6 +109,7 @@ mod tests {
         (0..1000).for_each(|i| array.make(i).store(i + 1, Relaxed));
         assert!((0..1000).all(|i| array.get(i).unwrap().load(Relaxed) == i + 1));
         assert_eq!(place(INDEX_MAX).0, BUCKETS - 1);
+        assert!(array.get(u32::MAX).is_none() && array.rest(u32::MAX).is_empty());
         assert!(is_in_one_bucket(0, 64) && !is_in_one_bucket(0, 65) && is_in_one_bucket(64, 128));
     }
 }

@@ -46,6 +46,9 @@
 //!   right side (create, delete, retype, set), or it is a [`query`]. [`parse_rules`] reads rules in
 //!   openCypher, and [`RuleBuilder`] constructs them. [`Matching`] states which elements of a match
 //!   differ, and [`Semantics`] what happens to the edges of a deleted node.
+//! - Graphs are read from pairs of names ([`read_pairs`]), GraphML ([`read_graphml`]) and models of
+//!   EMF ([`read_metamodel`], [`read_xmi`]), and written as pairs, GraphML and drawings
+//!   for Graphviz ([`write_dot`]).
 //! - A plan is the order in which the elements of a pattern are matched. It is computed from the
 //!   statistics of the graph, and again when the graph has doubled or halved. [`explain`] prints
 //!   it.
@@ -68,11 +71,15 @@
 //!    (`parallel_runs_equal_their_replay`, `deterministic_parallel_runs_equal_their_replay`).
 //! 4. A run that ends without a limit leaves no match (the same tests).
 //! 5. Two tasks never change the same node, and no task reads a locked node that another task
-//!    changes (`loom_locks_exclude_writers`, `loom_readers_end_before_a_writer_begins`, with
-//! planted
+//!    changes (`loom_locks_exclude_writers`, `loom_readers_end_before_a_writer_begins`; planted
 //!    faults in `loom_lock_faults_are_detected`).
 //! 6. An application whose expressions have no value changes nothing
 //!    (`faults_of_expressions_change_nothing`).
+//! 7. A damaged file or text is an error with its place, and no panic
+//!    (`damaged_files_do_not_panic`, `mistakes_name_their_place`).
+//!
+//! The tests `ttc2018` and `classic` check cases with known results: the Social Media case of the
+//! Transformation Tool Contest 2018, Sierpinski triangles, mutual exclusion.
 //!
 //! # Memory
 //!
@@ -104,6 +111,7 @@ mod builder;
 mod compile;
 mod error;
 mod expression;
+mod format;
 mod graph;
 mod lexer;
 mod lock;
@@ -127,6 +135,10 @@ mod value;
 pub use builder::RuleBuilder;
 pub use compile::parse_rules;
 pub use error::Error;
+pub use format::{
+    Metamodel, read_graphml, read_metamodel, read_pairs, read_xmi, write_dot, write_graphml,
+    write_pairs,
+};
 pub use graph::{Edge, Element, Graph, Node};
 pub use log::{Log, Replay};
 pub use query::{Table, explain, query};

@@ -20,7 +20,7 @@
 //! | --- | --- | --- | --- |
 //! | lock taken | Acquire exchange | release of the lock | reads what the last writer wrote |
 //! | write lock released | Release store | lock taken | publishes the rewrite |
-//! | read lock released | Release subtraction | write lock taken | reads end before the next write |
+//! | read lock released | Release subtraction | write lock taken | reads end before a write |
 //!
 //! Reads without a lock are relaxed: the check under the locks rejects what they mistook.
 //!

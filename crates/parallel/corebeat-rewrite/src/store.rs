@@ -4,8 +4,8 @@
 //! ```text
 //!   node 7: type, place among the nodes of its type
 //!   edge 3: type, source and target, place in the two lists below
-//!   outgoing edges of type 0 of node 7:  [ length, capacity | edge 3, node 9 | edge 5, node 2 | ...
-//!   incoming edges of type 0 of node 9:  [ length, capacity | edge 3, node 7 | ...
+//!   outgoing edges of type 0 of node 7: [ length, capacity | edge 3, node 9 | edge 5, node 2 | ..
+//!   incoming edges of type 0 of node 9: [ length, capacity | edge 3, node 7 | ..
 //! ```
 //!
 //! An edge takes 18 bytes for itself, and 8 bytes in each of two lists. The methods that change the
