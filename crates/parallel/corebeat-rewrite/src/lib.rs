@@ -146,3 +146,8 @@ pub use rule::{ELEMENTS_MAX, Matching, Rule, Semantics};
 pub use run::{Apply, Control, Mode, Options, Outcome, apply_exhaustively, run};
 pub use schema::{EdgeType, Key, NodeType, Schema, TYPES_MAX};
 pub use value::Value;
+
+/// The Rust code of the book is compiled and run as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/rewrite.md")]
+pub struct Book;
