@@ -445,7 +445,10 @@ impl Compiler<'_> {
             require_not_deleted(item.at, &expression, changes, &self.slots)?;
             order.push((expression, *descending));
         }
+        let is_key = |(_, (item, _)): &(usize, &(Expression, String))| !item.has_aggregate();
+        let keys = items.iter().enumerate().filter(is_key).map(|(index, _)| index).collect();
         Ok(Output {
+            keys,
             distinct: returns.distinct,
             items,
             order,

@@ -50,6 +50,15 @@ impl Expression {
     }
 }
 
+impl Expression {
+    /// Whether the value depends on all rows of a group.
+    pub(crate) fn has_aggregate(&self) -> bool {
+        let mut found = false;
+        self.visit(&mut |inner| found |= matches!(inner, Expression::Aggregate(_)));
+        found
+    }
+}
+
 /// Values that take part in the evaluation of a result.
 pub(crate) struct Results<'a> {
     pub(crate) aggregates: &'a [Scalar],

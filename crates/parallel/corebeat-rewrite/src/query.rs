@@ -46,6 +46,8 @@ struct Shared {
 struct Found {
     rows: Vec<(Position, Box<[u32]>)>,
     groups: HashMap<Vec<KeyPart>, Group>,
+    /// The only group of a query without keys.
+    whole: Option<Group>,
     fault: Option<Fault>,
 }
 
@@ -173,16 +175,22 @@ impl Found {
             self.rows.push((position, binding[..slots].into()));
             return Ok(());
         }
-        let mut key = Vec::new();
-        for (item, _) in output.items.iter().filter(|(item, _)| !has_aggregate(item)) {
-            let value = matcher.evaluate(item, binding, &Results { aggregates: &[] })?;
-            key.push(value.encode());
-        }
-        let group = self.groups.entry(key).or_insert_with(|| Group {
+        let new = |elements: &[u32]| Group {
             first: position,
-            elements: binding[..slots].into(),
+            elements: elements.into(),
             aggregates: vec![Accumulator::default(); output.aggregates.len()],
-        });
+        };
+        let group = if output.keys.is_empty() {
+            self.whole.get_or_insert_with(|| new(&binding[..slots]))
+        } else {
+            let mut key = Vec::with_capacity(output.keys.len());
+            for index in &output.keys {
+                let results = Results { aggregates: &[] };
+                let value = matcher.evaluate(&output.items[*index].0, binding, &results)?;
+                key.push(value.encode());
+            }
+            self.groups.entry(key).or_insert_with(|| new(&binding[..slots]))
+        };
         for (accumulator, aggregate) in group.aggregates.iter_mut().zip(&output.aggregates) {
             let value = match &aggregate.of {
                 Some(of) => matcher.evaluate(of, binding, &Results { aggregates: &[] })?,
@@ -192,12 +200,6 @@ impl Found {
         }
         Ok(())
     }
-}
-
-fn has_aggregate(of: &Expression) -> bool {
-    let mut found = false;
-    of.visit(&mut |inner| found |= matches!(inner, Expression::Aggregate(_)));
-    found
 }
 
 impl Accumulator {
@@ -308,7 +310,7 @@ fn finish(matcher: &Matcher, output: &Output, found: Vec<Found>) -> Result<Table
             return Err(fault);
         }
         plain.append(&mut found.rows);
-        for (key, group) in found.groups {
+        for (key, group) in found.groups.into_iter().chain(found.whole.map(|w| (Vec::new(), w))) {
             match groups.get_mut(&key) {
                 None => drop(groups.insert(key, group)),
                 Some(own) => {
@@ -328,8 +330,7 @@ fn finish(matcher: &Matcher, output: &Output, found: Vec<Found>) -> Result<Table
             rows.push(row(matcher, output, &elements, &[])?);
         }
     } else {
-        let has_keys = output.items.iter().any(|(item, _)| !has_aggregate(item));
-        if groups.is_empty() && !has_keys {
+        if groups.is_empty() && output.keys.is_empty() {
             let aggregates = vec![Accumulator::default(); output.aggregates.len()];
             let elements = Box::default();
             groups.insert(Vec::new(), Group { first: (0, 0), elements, aggregates });

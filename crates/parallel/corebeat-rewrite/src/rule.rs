@@ -97,6 +97,8 @@ pub(crate) enum Change {
 pub(crate) struct Output {
     pub(crate) distinct: bool,
     pub(crate) items: Vec<(Expression, String)>,
+    /// Indices of the items without aggregates: rows with equal values of them are one group.
+    pub(crate) keys: Vec<usize>,
     pub(crate) order: Vec<(Expression, bool)>,
     pub(crate) skip: u64,
     pub(crate) limit: Option<u64>,
