@@ -277,6 +277,8 @@ impl Planner<'_> {
     fn admit(&self, draft: &Draft, node: &NodeSlot) -> Admit {
         let all = self.graph.schema().node_types();
         let types = node.types.as_ref().map(|types| all.map(|of| types.contains(&of)).collect());
+        // A restriction to all types of the schema needs no look at the node.
+        let types = types.filter(|types: &Box<[bool]>| types.contains(&false));
         let distinct = match self.rule.matching {
             Matching::Injective => {
                 let own = draft.part.nodes.iter().chain(&draft.part.given);
