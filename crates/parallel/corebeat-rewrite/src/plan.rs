@@ -276,9 +276,10 @@ impl Planner<'_> {
 
     fn admit(&self, draft: &Draft, node: &NodeSlot) -> Admit {
         let all = self.graph.schema().node_types();
-        let types = node.types.as_ref().map(|types| all.map(|of| types.contains(&of)).collect());
+        let allowed = node.types.as_ref().map(|types| all.map(|of| types.contains(&of)).collect());
+        let allowed: Vec<bool> = allowed.unwrap_or_default();
         // A restriction to all types of the schema needs no look at the node.
-        let types = types.filter(|types: &Box<[bool]>| types.contains(&false));
+        let types = allowed.contains(&false).then(|| allowed.into());
         let distinct = match self.rule.matching {
             Matching::Injective => {
                 let own = draft.part.nodes.iter().chain(&draft.part.given);
