@@ -1,14 +1,14 @@
 //! The program `corebeat`: observes what every thread of a program does, decides, and acts.
 //!
-//! Place in the loop: app; uses every layer. One file per command. The commands `net`, `top`, and
-//! the families `trace`, `sim` and `verify` are separate crates.
+//! Place in the loop: app; uses every layer. One file per command. The commands `net`, `rewrite`,
+//! `top`, and the families `trace`, `sim` and `verify` are separate crates.
 //!
 //! The exit status follows `env`: 125 for a failure of Corebeat, 126 for a program that cannot be
 //! started, and 127 for a program that does not exist. It is 2 for a mistake on the command line,
 //! such as a file that cannot be opened. Otherwise it is the status or the signal of the program.
 //! Status 1 reports a mistake in the user's data: `corebeat net` in a network or its records,
-//! `corebeat trace` in a trace, `corebeat sim` in a scenario. `corebeat verify` also returns 1 if a
-//! model is not schedulable, or not proven to be.
+//! `corebeat rewrite` in a graph or its rules, `corebeat trace` in a trace, `corebeat sim` in a
+//! scenario. `corebeat verify` also returns 1 if a model is not schedulable, or not proven to be.
 
 mod beat;
 mod daemon;
@@ -28,6 +28,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use corebeat_command::{Failure, end_on_broken_pipe, survive_file_size_limit};
 use corebeat_command_net as net;
+use corebeat_command_rewrite as rewrite;
 use corebeat_command_sim::{paper, sim, train};
 use corebeat_command_top as top;
 use corebeat_command_trace::{probe, trace};
@@ -69,6 +70,8 @@ enum Command {
     Beat(beat::Command),
     /// Check, draw and run networks in S-Net
     Net(net::Options),
+    /// Apply rules to graphs, and evaluate queries
+    Rewrite(rewrite::Options),
     /// Read traces: print, count, draw, cut, and export them
     #[command(subcommand)]
     Trace(trace::Command),
@@ -197,6 +200,7 @@ fn run_command() -> ExitCode {
         Command::Workload(options) => workload::main(options),
         Command::Beat(command) => beat::main(command),
         Command::Net(options) => net::main(options),
+        Command::Rewrite(options) => rewrite::main(options),
         Command::Trace(command) => trace::main(command),
         Command::Sim(command) => sim::main(command),
         Command::Verify(command) => verify::main(command),

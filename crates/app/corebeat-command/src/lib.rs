@@ -1,8 +1,8 @@
 //! The shared parts of the commands of `corebeat`.
 //!
 //! Place in the loop: app; the other crates of this layer use this crate. Each family of commands
-//! is a crate beside this one (`corebeat-command-net`, `-top`, `-trace`, `-sim`); `corebeat-cli`
-//! parses the command line and calls them.
+//! is a crate beside this one (`corebeat-command-net`, `-rewrite`, `-top`, `-trace`, `-sim`);
+//! `corebeat-cli` parses the command line and calls them.
 //!
 //! # Example
 //!

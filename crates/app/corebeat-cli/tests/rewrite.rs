@@ -1,0 +1,127 @@
+//! `corebeat rewrite`, as a user runs it.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
+    command.current_dir(folder).arg("rewrite").args(args);
+    command
+}
+
+fn corebeat(folder: &TempDir, args: &[&str]) -> Output {
+    command(folder.path(), args).output().unwrap()
+}
+
+fn printed(output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn error(output: &Output, status: i32) -> String {
+    assert_eq!(output.status.code(), Some(status), "{output:?}");
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The blocks of a page with this language, without their fences.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let fence = format!("```{language}\n");
+    let ends = page.split(fence.as_str()).skip(1);
+    ends.map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+/// Replaces times and rates, which differ between runs.
+fn without_times(text: &str) -> String {
+    let line = |line: &str| match line.split_once(" rewrites in ") {
+        Some((count, rest)) => {
+            format!("{count} rewrites in {}", rest.split_once(')').map_or(rest, |(_, rest)| rest))
+        }
+        None => line.trim_end().to_owned(),
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn examples_of_the_book_print_what_the_book_shows() {
+    let page = include_str!("../../../../docs/rewrite.md");
+    let people = blocks(page, "csv")[0];
+    let folder = folder(&[("people.csv", people), ("introduce.cypher", blocks(page, "cypher")[0])]);
+    let mut examples = 0;
+    for session in blocks(page, "console") {
+        for example in session.split("$ corebeat rewrite ").skip(1) {
+            let (line, expected) = example.split_once('\n').unwrap();
+            let args: Vec<&str> = line.split(' ').collect();
+            let found = printed(&corebeat(&folder, &args));
+            assert_eq!(without_times(&found), without_times(expected), "{line}");
+            examples += 1;
+        }
+    }
+    assert_eq!(examples, 3);
+}
+
+#[test]
+fn results_are_printed_as_json() {
+    let folder = folder(&[("rules", "RETURN 1 AS one, 'a' AS text, [1.5, null] AS list")]);
+    let found = printed(&corebeat(&folder, &["query", "rules", "--json"]));
+    assert_eq!(found, "{\"list\":[1.5,null],\"one\":1,\"text\":\"a\"}\n");
+    fs::write(folder.path().join("rules"), "CREATE (:A {x: $x})-[:R]->(:B)").unwrap();
+    let found = printed(&corebeat(&folder, &["run", "rules", "--param", "x=7", "--json"]));
+    assert!(found.contains("\"rewrites\":1") && found.contains("\"nodes\":2"), "{found}");
+}
+
+#[test]
+fn mistakes_are_one_line_with_their_place() {
+    let folder = folder(&[("bad", "MATCH (a:A\nRETURN a"), ("g.csv", "a,b\nc\n"), ("m.xmi", "")]);
+    for (args, status, expected) in [
+        (&["query", "bad"][..], 1, "corebeat: bad, line 2, column 1: expected ')'"),
+        (&["stats", "--graph", "g.csv"], 1, "corebeat: g.csv, line 2: expected two names"),
+        (&["stats", "--graph", "none.csv"], 2, "cannot read none.csv"),
+        (&["stats", "--graph", "m.xmi"], 2, "add --metamodel FILE.ecore"),
+        (&["run", "bad", "--output", "x.png"], 2, "x.png must end in .graphml, .csv or .dot"),
+        (&["run", "bad", "--threads", "0"], 2, "write a number from 1 to 256"),
+        (&["run", "bad", "--output", "bad"], 2, "bad is named twice"),
+    ] {
+        let found = error(&corebeat(&folder, args), status);
+        assert!(found.contains(expected) && found.lines().count() == 1, "{args:?}: {found}");
+    }
+}
+
+/// A rule that matches for ever, and a signal: the graph is written and consistent.
+#[test]
+fn interrupted_run_writes_a_consistent_graph() {
+    // Each application adds a node and an edge.
+    let rules = "CREATE (:Start)-[:NEXT]->(:End);
+        RETURN 'ready' AS ready;
+        MATCH (s:Start)-[n:NEXT]->(e) DELETE n CREATE (s)-[:NEXT]->(x:End)-[:NEXT]->(e)";
+    for threads in ["1", "2"] {
+        let folder = folder(&[("rules", rules)]);
+        let args = ["run", "rules", "--threads", threads, "--output", "out.graphml"];
+        let mut child = command(folder.path(), &args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // The query prints its table when the signal handlers are installed.
+        assert_eq!([(); 2].map(|()| lines.next().unwrap().unwrap()), ["ready"; 2]);
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let rest: Vec<String> = lines.map(Result::unwrap).collect();
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert!(rest[0].ends_with("; stopped"), "{rest:?}");
+        let found = printed(&corebeat(&folder, &["stats", "--graph", "out.graphml", "--json"]));
+        let number = |key: &str| -> u64 {
+            let rest = found.split(&format!("\"{key}\":")).nth(1).unwrap();
+            rest.split([',', '}']).next().unwrap().parse().unwrap()
+        };
+        assert_eq!(number("End"), number("NEXT"), "{found}");
+    }
+}

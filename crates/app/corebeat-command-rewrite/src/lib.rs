@@ -1,0 +1,151 @@
+//! The commands `corebeat rewrite`: apply rules to graphs, and evaluate queries.
+//!
+//! Place in the loop: app; uses `corebeat-rewrite`.
+//!
+//! # Model
+//!
+//! ```text
+//!  GRAPH (pairs, GraphML, XMI) --> Source --> Graph --.
+//!  RULES (openCypher) ------------------------------> run: changes, then the new graph
+//!                                                     query, explain, draw, stats
+//! ```
+//!
+//! # Failure
+//!
+//! Exit status 1 reports a mistake in a graph or in rules, with its place, and exit status 2 a file
+//! that cannot be opened. A run that Ctrl-C ends writes the graph after the last rewrite, and has
+//! the exit status 130.
+
+mod print;
+mod run;
+mod source;
+
+use clap::{Args, Subcommand};
+use corebeat_command::{Done, Output, print};
+use corebeat_rewrite::{Options as RunOptions, explain, query, write_dot};
+use source::{GraphSource, RulesSource, failure};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Options of `corebeat rewrite`.
+#[derive(Args)]
+pub struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Apply rules to a graph, one after another, and write the new graph
+    Run(run::Options),
+    /// Evaluate queries, and print their results
+    Query(Query),
+    /// Print the search plan of each rule, with expected and actual numbers of partial matches
+    Explain(Explain),
+    /// Draw a graph in the language of Graphviz
+    Draw(Draw),
+    /// Print the numbers of nodes and edges by type
+    Stats(Stats),
+}
+
+#[derive(Args)]
+struct Query {
+    #[command(flatten)]
+    rules: RulesSource,
+    #[command(flatten)]
+    graph: GraphSource,
+    /// Number of threads
+    #[arg(short, long, default_value_t = 1, value_parser = threads)]
+    threads: usize,
+    /// Print one JSON object for each row
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct Explain {
+    #[command(flatten)]
+    rules: RulesSource,
+    #[command(flatten)]
+    graph: GraphSource,
+}
+
+#[derive(Args)]
+struct Draw {
+    #[command(flatten)]
+    graph: GraphSource,
+    /// Write the drawing to this file [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Stats {
+    #[command(flatten)]
+    graph: GraphSource,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Largest number of threads that the options accept.
+const THREADS_MAX: usize = 256;
+
+/// A number of threads on the command line.
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(threads) if (1..=THREADS_MAX).contains(&threads) => Ok(threads),
+        _ => Err(format!("write a number from 1 to {THREADS_MAX}")),
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// See the crate's front page.
+pub fn main(options: Options) -> Done {
+    match options.command {
+        Command::Run(options) => run::main(options),
+        Command::Query(options) => evaluate(&options),
+        Command::Explain(options) => plans(&options),
+        Command::Draw(options) => draw(options),
+        Command::Stats(options) => stats(&options),
+    }
+}
+
+fn evaluate(options: &Query) -> Done {
+    let mut graph = options.graph.read()?;
+    let rules = options.rules.read(&mut graph)?;
+    let how = RunOptions { threads: options.threads, ..RunOptions::default() };
+    for rule in &rules {
+        let table = query(&mut graph, rule, &how).map_err(failure)?;
+        print::table(&table, options.json)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plans(options: &Explain) -> Done {
+    let mut graph = options.graph.read()?;
+    for rule in options.rules.read(&mut graph)? {
+        let plan = explain(&mut graph, &rule).map_err(failure)?;
+        print(format_args!("{}\n{plan}", rule.name()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn draw(options: Draw) -> Done {
+    let output = options.output.as_deref().map(Output::create).transpose()?;
+    let graph = options.graph.read()?;
+    let text = source::text(|to| write_dot(&graph, to))?;
+    match output {
+        Some(output) => output.write(&text)?,
+        None => print(text)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn stats(options: &Stats) -> Done {
+    let graph = options.graph.read()?;
+    print::stats(&graph, options.json)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,156 @@
+//! `corebeat rewrite run`: applies rules to a graph.
+
+use crate::print;
+use crate::source::{GraphSource, RulesSource, failure, require_format, written};
+use clap::{Args, ValueEnum};
+use corebeat_command::{Done, Failure, Output, require_distinct};
+use corebeat_rewrite::{
+    Apply, Control, Graph, Mode, Options as RunOptions, Outcome, Rule, query, run,
+};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+/// Exit status of a run that a signal ended: that of SIGINT.
+const STOPPED: u8 = 130;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    rules: RulesSource,
+    #[command(flatten)]
+    graph: GraphSource,
+    /// Write the new graph to this file: .graphml, .csv or .dot
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// How often each rule is applied
+    #[arg(short, long, default_value = "exhaustively")]
+    apply: How,
+    /// Repeat all rules until they change nothing, at most so many times
+    #[arg(long, default_value_t = 1, value_name = "TIMES")]
+    repeat: u64,
+    /// Largest number of rewrites
+    #[arg(long, default_value_t = u64::MAX, hide_default_value = true, value_name = "NUMBER")]
+    max: u64,
+    /// Number of threads
+    #[arg(short, long, default_value_t = 1, value_parser = crate::threads)]
+    threads: usize,
+    /// How the threads work together
+    #[arg(long, default_value = "immediate")]
+    mode: Together,
+    /// Print JSON objects
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum How {
+    /// To the first match
+    One,
+    /// To all matches that do not overlap
+    All,
+    /// Until no match is left
+    Exhaustively,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Together {
+    /// All threads match, then one thread rewrites
+    Cycle,
+    /// The thread that completes a match rewrites it at once
+    Immediate,
+}
+
+pub(crate) fn main(options: Options) -> Done {
+    let inputs = [Some(options.rules.path()), options.graph.path(), options.output.as_ref()];
+    require_distinct(inputs.into_iter().flatten())?;
+    if let Some(path) = &options.output {
+        require_format(path)?;
+    }
+    let output = options.output.as_deref().map(Output::create).transpose()?;
+    let mut graph = options.graph.read()?;
+    let rules = options.rules.read(&mut graph)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register(signal, stop.clone()).map_err(Failure::internal)?;
+    }
+    let how = RunOptions {
+        threads: options.threads,
+        mode: match options.mode {
+            Together::Cycle => Mode::Cycle,
+            Together::Immediate => Mode::Immediate,
+        },
+        max: options.max,
+        stop: Some(stop),
+        ..RunOptions::default()
+    };
+    let begin = Instant::now();
+    let (total, result) = apply(&mut graph, &rules, &options, &how);
+    let time = begin.elapsed();
+    // The graph is consistent, also after an error.
+    if let (Some(output), Some(path)) = (output, &options.output) {
+        output.write(&written(&graph, path)?)?;
+    }
+    result?;
+    print::outcome(&total, time, &graph, options.json)?;
+    Ok(if total.stopped { ExitCode::from(STOPPED) } else { ExitCode::SUCCESS })
+}
+
+/// Applies the rules in their order. Returns the sums of all applications.
+fn apply(
+    graph: &mut Graph,
+    rules: &[Rule],
+    options: &Options,
+    how: &RunOptions,
+) -> (Outcome, Result<(), Failure>) {
+    let mut total = Outcome::default();
+    for _ in 0..options.repeat {
+        let before = total.rewrites;
+        for rule in rules {
+            let rest = RunOptions { max: how.max - total.rewrites, ..how.clone() };
+            if let Err(why) = step(graph, rule, options, &rest, &mut total) {
+                return (total, Err(why));
+            }
+            if total.stopped || total.reached_max {
+                return (total, Ok(()));
+            }
+        }
+        if total.rewrites == before {
+            break;
+        }
+    }
+    (total, Ok(()))
+}
+
+/// Applies a rule, or prints the results of a query.
+fn step(
+    graph: &mut Graph,
+    rule: &Rule,
+    options: &Options,
+    how: &RunOptions,
+    total: &mut Outcome,
+) -> Result<(), Failure> {
+    if rule.returns() {
+        let table = query(graph, rule, how).map_err(failure)?;
+        return print::table(&table, options.json);
+    }
+    let apply = match options.apply {
+        How::One => Apply::One,
+        How::All => Apply::All,
+        // A rule without a left side would match for ever.
+        How::Exhaustively if !rule.has_pattern() => Apply::One,
+        How::Exhaustively => Apply::Exhaustively,
+    };
+    let rules = std::slice::from_ref(rule);
+    let outcome = run(graph, rules, &Control::Rule(0, apply), how).map_err(failure)?;
+    total.rewrites += outcome.rewrites;
+    total.passes += outcome.passes;
+    total.conflicts += outcome.conflicts;
+    total.stopped |= outcome.stopped;
+    total.reached_max |= outcome.reached_max;
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! Graphs and rules from files, and graphs to files.
+
+use clap::Args;
+use corebeat_command::{Failure, read_text};
+use corebeat_rewrite::{
+    Error, Graph, Rule, Value, parse_rules, read_graphml, read_metamodel, read_pairs, read_xmi,
+    write_dot, write_graphml, write_pairs,
+};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Largest size of a file of a graph.
+const GRAPH_BYTES_MAX: u64 = 16 << 30;
+/// Largest size of a file with rules.
+const RULES_BYTES_MAX: u64 = 16 << 20;
+
+/// The graph of a command.
+#[derive(Args)]
+pub(crate) struct GraphSource {
+    /// Read the graph from this file: .graphml, .xmi, or .csv with pairs of names [default: an
+    /// empty graph]
+    #[arg(short, long, value_name = "FILE")]
+    graph: Option<PathBuf>,
+    /// Read the types of a graph in XMI from this Ecore metamodel
+    #[arg(long, value_name = "FILE")]
+    metamodel: Option<PathBuf>,
+}
+
+/// The rules of a command.
+#[derive(Args)]
+pub(crate) struct RulesSource {
+    /// File with rules in openCypher, which semicolons separate
+    #[arg(value_name = "RULES")]
+    rules: PathBuf,
+    /// Set the parameter $NAME of the rules
+    #[arg(short, long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
+    parameters: Vec<(String, Value)>,
+}
+
+/// A parameter: an integer, a number, true or false, or else a text.
+fn parameter(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    let int = value.parse().ok().map(Value::Int);
+    let number = int.or_else(|| value.parse().ok().map(Value::Float));
+    let value = number.or_else(|| value.parse().ok().map(Value::Bool));
+    let text = || Value::from(text.split_once('=').map_or("", |(_, value)| value));
+    Ok((name.to_owned(), value.unwrap_or_else(text)))
+}
+
+/// The failure for an error of the library.
+pub(crate) fn failure(error: Error) -> Failure {
+    match error {
+        Error::Parallel { .. } => Failure::internal(error),
+        _ => Failure::data(error),
+    }
+}
+
+fn read(path: &Path, bytes_max: u64, expected: &str) -> Result<String, Failure> {
+    read_text(&path.display().to_string(), File::open(path), bytes_max, expected)
+}
+
+/// The ending of a file's name in lower case.
+fn ending(path: &Path) -> String {
+    path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default()
+}
+
+impl GraphSource {
+    pub(crate) fn path(&self) -> Option<&PathBuf> {
+        self.graph.as_ref()
+    }
+
+    pub(crate) fn read(&self) -> Result<Graph, Failure> {
+        let Some(path) = &self.graph else { return Ok(Graph::new()) };
+        let name = path.display().to_string();
+        let is_model = ending(path) == "xmi";
+        let metamodel = match (&self.metamodel, is_model) {
+            (Some(metamodel), true) => Some(metamodel),
+            (None, true) => {
+                let why = format!("{name} needs a metamodel; add --metamodel FILE.ecore");
+                return Err(Failure::usage(why));
+            }
+            (Some(_), false) => {
+                let why = "only a graph in XMI (.xmi) has a metamodel; leave out --metamodel";
+                return Err(Failure::usage(why));
+            }
+            (None, false) => None,
+        };
+        let text = read(path, GRAPH_BYTES_MAX, "graph")?;
+        let graph = match (metamodel, ending(path).as_str()) {
+            (Some(metamodel), _) => {
+                let mut graph = Graph::new();
+                let types = read(metamodel, RULES_BYTES_MAX, "metamodel")?;
+                let name_of_types = metamodel.display().to_string();
+                read_metamodel(&name_of_types, &types, &mut graph)
+                    .and_then(|metamodel| read_xmi(&name, &text, &metamodel, graph))
+            }
+            (None, "graphml" | "xml") => read_graphml(&name, &text),
+            _ => read_pairs(&name, &text),
+        };
+        graph.map_err(failure)
+    }
+}
+
+impl RulesSource {
+    pub(crate) fn path(&self) -> &PathBuf {
+        &self.rules
+    }
+
+    pub(crate) fn read(&self, graph: &mut Graph) -> Result<Vec<Rule>, Failure> {
+        let text = read(&self.rules, RULES_BYTES_MAX, "file with rules")?;
+        let parameters: HashMap<String, Value> = self.parameters.iter().cloned().collect();
+        let name = self.rules.display().to_string();
+        let rules = parse_rules(&name, &text, &parameters, graph).map_err(failure)?;
+        match rules.is_empty() {
+            true => Err(Failure::data(format!("{name} has no rules; write MATCH or CREATE"))),
+            false => Ok(rules),
+        }
+    }
+}
+
+/// The text that a writer produces.
+pub(crate) fn text(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    write(&mut bytes).map_err(Failure::data)?;
+    String::from_utf8(bytes).map_err(Failure::internal)
+}
+
+/// Writes a graph in the format that the ending of a file's name states.
+pub(crate) fn written(graph: &Graph, path: &Path) -> Result<String, Failure> {
+    match ending(path).as_str() {
+        "dot" | "gv" => text(|to| write_dot(graph, to)),
+        "csv" => text(|to| write_pairs(graph, to)),
+        _ => text(|to| write_graphml(graph, to)),
+    }
+}
+
+/// Requires a known ending of the file to which a graph is written.
+pub(crate) fn require_format(path: &Path) -> Result<(), Failure> {
+    match ending(path).as_str() {
+        "dot" | "gv" | "csv" | "graphml" | "xml" => Ok(()),
+        _ => {
+            let path = path.display();
+            Err(Failure::usage(format!("{path} must end in .graphml, .csv or .dot")))
+        }
+    }
+}

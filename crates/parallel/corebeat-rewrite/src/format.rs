@@ -1,0 +1,50 @@
+//! Files of graphs: readers and writers.
+
+mod ecore;
+mod graphml;
+mod pairs;
+mod tree;
+mod write;
+mod xmi;
+
+use crate::error::Error;
+use crate::graph::{Graph, Node};
+use crate::value::Value;
+use std::collections::HashMap;
+
+pub use ecore::{Metamodel, read_metamodel};
+pub use graphml::read_graphml;
+pub use pairs::read_pairs;
+pub use write::{write_dot, write_graphml, write_pairs};
+pub use xmi::read_xmi;
+
+/// Type of nodes whose file names no type.
+const NODE_TYPE: &str = "Node";
+/// Type of edges whose file names no type.
+const EDGE_TYPE: &str = "EDGE";
+/// Attribute with the name that a file gives to a node.
+const ID: &str = "id";
+
+/// Nodes by the names that a file gives them.
+type Names = HashMap<String, Node>;
+
+/// A mistake in a line of a file.
+fn mistake(name: &str, line: usize, why: impl Into<String>) -> Error {
+    Error::Read { name: name.into(), line, why: why.into() }
+}
+
+/// A number if the text is one, else the text. `None` states no type.
+fn parsed(text: &str, of: Option<&str>) -> Option<Value> {
+    match of {
+        Some("int" | "long") => text.trim().parse().ok().map(Value::Int),
+        Some("float" | "double") => text.trim().parse().ok().map(Value::Float),
+        Some("boolean") => text.trim().parse().ok().map(Value::Bool),
+        _ => Some(Value::Text(text.into())),
+    }
+}
+
+/// The graph is complete: its lists need no more room.
+fn finished(mut graph: Graph) -> Graph {
+    graph.compact();
+    graph
+}

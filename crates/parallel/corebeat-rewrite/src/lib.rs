@@ -1,0 +1,153 @@
+//! Graph transformation: rules that find patterns in a typed graph, and change the graph, on all
+//! cores.
+//!
+//! Place in the loop: parallel; uses `corebeat-lpel` for tasks and `corebeat-sync` for locks.
+//!
+//! # Example
+//!
+//! A rule in openCypher introduces people who have a common friend. It is applied until no match is
+//! left.
+//!
+//! ```
+//! use corebeat_rewrite::{Apply, Control, Graph, Options, parse_rules, query, run};
+//! use std::collections::HashMap;
+//!
+//! let mut graph = Graph::new();
+//! let text = "
+//!     CREATE (a:Person {name: 'Ada'})-[:KNOWS]->(:Person {name: 'Bob'})-[:KNOWS]->(:Person);
+//!     MATCH (a)-[:KNOWS]->(b)-[:KNOWS]->(c) WHERE NOT (a)-[:KNOWS]->(c) CREATE (a)-[:KNOWS]->(c);
+//!     MATCH (a {name: 'Ada'})-[:KNOWS]->(x) RETURN count(x);";
+//! let rules = parse_rules("people", text, &HashMap::new(), &mut graph)?;
+//! let steps = [Control::Rule(0, Apply::One), Control::Rule(1, Apply::Exhaustively)];
+//! run(&mut graph, &rules, &Control::Sequence(steps.into()), &Options::default())?;
+//! let table = query(&mut graph, &rules[2], &Options::default())?;
+//! assert_eq!(table.rows[0][0].to_string(), "2");
+//! # Ok::<(), corebeat_rewrite::Error>(())
+//! ```
+//!
+//! # Model
+//!
+//! The parallel runs follow Imre, Mezei, *Parallel Graph Transformations on Multicore Systems*,
+//! 2012.
+//!
+//! ```text
+//!   text  --> parser --.                 Graph --> statistics --.
+//!                       |--> Rule ------------------------------|--> Plan
+//!   RuleBuilder -------'                                        |
+//!                                                               v
+//!   starts of the search --> task 0: matcher --> locks --> check again --> rewriter --> Log
+//!                       `--> task 1: matcher --> ...
+//! ```
+//!
+//! - A [`Graph`] has nodes and edges of types ([`Schema`]) with inheritance and attributes
+//!   ([`Value`]). It is a set of columns of atomic words, with a list of edges for each node,
+//!   direction and type.
+//! - A [`Rule`] has a left side (nodes, edges, conditions, patterns that must not be found) and a
+//!   right side (create, delete, retype, set), or it is a [`query`]. [`parse_rules`] reads rules in
+//!   openCypher, and [`RuleBuilder`] constructs them. [`Matching`] states which elements of a match
+//!   differ, and [`Semantics`] what happens to the edges of a deleted node.
+//! - Graphs are read from pairs of names ([`read_pairs`]), GraphML ([`read_graphml`]) and models of
+//!   EMF ([`read_metamodel`], [`read_xmi`]), and written as pairs, GraphML and drawings
+//!   for Graphviz ([`write_dot`]).
+//! - A plan is the order in which the elements of a pattern are matched. It is computed from the
+//!   statistics of the graph, and again when the graph has doubled or halved. [`explain`] prints
+//!   it.
+//! - [`run`] applies rules in the order of a [`Control`], each as [`Apply`] states. With several
+//!   [threads](Options::threads), tasks take starting nodes from a counter. In [`Mode::Cycle`], all
+//!   tasks match and then one thread rewrites, as in the paper; in [`Mode::Immediate`], the task
+//!   that completes a match rewrites at once, while other tasks match.
+//! - The locks are optimistic: a search takes none. A task locks all nodes of a complete match or
+//!   none, and checks the match again. The module `lock` has the protocol and the table of its
+//!   memory orderings.
+//!
+//! # Invariants
+//!
+//! 1. The matcher finds exactly the matches that a naive matcher finds, whatever the plan and the
+//!    number of threads (`matcher_finds_the_matches_of_a_naive_one`).
+//! 2. An application has the effect of a naive rewriter on one match
+//!    (`rewriter_applies_rules_as_a_naive_one`).
+//! 3. Every parallel run corresponds to a sequential order of its rewrites: the [`Log`] of the run,
+//!    replayed on the original graph, finds each match at its turn and gives an isomorphic graph
+//!    (`parallel_runs_equal_their_replay`, `deterministic_parallel_runs_equal_their_replay`).
+//! 4. A run that ends without a limit leaves no match (the same tests).
+//! 5. Two tasks never change the same node, and no task reads a locked node that another task
+//!    changes (`loom_locks_exclude_writers`, `loom_readers_end_before_a_writer_begins`; planted
+//!    faults in `loom_lock_faults_are_detected`).
+//! 6. An application whose expressions have no value changes nothing
+//!    (`faults_of_expressions_change_nothing`).
+//! 7. A damaged file or text is an error with its place, and no panic
+//!    (`damaged_files_do_not_panic`, `mistakes_name_their_place`).
+//!
+//! The tests `ttc2018` and `classic` check cases with known results: the Social Media case of the
+//! Transformation Tool Contest 2018, Sierpinski triangles, mutual exclusion.
+//!
+//! # Memory
+//!
+//! An edge takes 18 bytes, and 8 bytes in each of two lists; a list has 8 bytes of its own and,
+//! once it has grown, up to half as much room again. [`Graph::compact`] removes that room. A node
+//! takes 10 bytes, and 8 bytes for each type of its edges. The words of a graph keep their type and
+//! their address until the graph is dropped. A task that reads an outdated word reads a number that
+//! the check under the locks rejects, and never freed memory. For this reason this crate needs no
+//! grace periods, and does not use corebeat-reclaim.
+//!
+//! # Failure
+//!
+//! Functions return [`Error`]. A failed run keeps the rewrites before the failure, and the graph is
+//! consistent, also after [`Options::stop`]. Numbers of elements and words that would exceed their
+//! limits fail before the application changes the graph; memory that the system cannot allocate
+//! ends the program.
+//!
+//! # Limits
+//!
+//! A graph has at most 2^31 nodes, edges and words of lists. A rule has at most [`ELEMENTS_MAX`]
+//! elements. Texts and lists are stored once in a graph, and stay until the graph is dropped. A
+//! node has one type. A rule whose facts the locks of its nodes do not cover (paths, conditions on
+//! neighbours in `NOT`, optional parts) is matched in parallel, and its rewrites take turns. A
+//! run with several threads must not be started inside a task of LPEL. An exhaustive run searches
+//! all starts again until a pass finds nothing; it does not search only around changes.
+
+mod array;
+mod builder;
+mod compile;
+mod error;
+mod expression;
+mod format;
+mod graph;
+mod lexer;
+mod lock;
+mod log;
+mod matcher;
+#[cfg(all(test, loom))]
+mod model;
+mod parallel;
+mod parser;
+mod plan;
+mod query;
+mod rewriter;
+mod rule;
+mod run;
+mod schema;
+mod statistics;
+mod store;
+mod syntax;
+mod value;
+
+pub use builder::RuleBuilder;
+pub use compile::parse_rules;
+pub use error::Error;
+pub use format::{
+    Metamodel, read_graphml, read_metamodel, read_pairs, read_xmi, write_dot, write_graphml,
+    write_pairs,
+};
+pub use graph::{Edge, Element, Graph, Node};
+pub use log::{Log, Replay};
+pub use query::{Table, explain, query};
+pub use rule::{ELEMENTS_MAX, Matching, Rule, Semantics};
+pub use run::{Apply, Control, Mode, Options, Outcome, apply_exhaustively, run};
+pub use schema::{EdgeType, Key, NodeType, Schema, TYPES_MAX};
+pub use value::Value;
+
+/// The Rust code of the book is compiled and run as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/rewrite.md")]
+pub struct Book;

@@ -1,0 +1,429 @@
+//! The matcher: runs a plan on a graph.
+//!
+//! The matcher allocates no memory inside its loops, except for paths of a variable length. It
+//! reads a graph that other threads may change: then a match may be outdated, and
+//! [`Matcher::holds`] checks it again under locks.
+
+use crate::expression::Fault;
+use crate::lock::Locks;
+use crate::plan::{Admit, Plan, Planned, Step};
+use crate::rule::{
+    Binding, Change, ELEMENTS_MAX, Matching, NONE, NodeSlot, Part, Rule, Semantics, Slot,
+};
+use crate::schema::EdgeType;
+use crate::store::{Direction, Store};
+use std::cell::{Cell, RefCell};
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Whether a search continues.
+pub(crate) type Flow = ControlFlow<()>;
+
+pub(crate) struct Matcher<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) rule: &'a Rule,
+    plan: &'a Plan,
+    /// The first fault of an expression. It ends the search.
+    fault: RefCell<Option<Fault>>,
+    /// Numbers of partial matches after the steps of the main part, for explanations.
+    counts: Vec<Cell<u64>>,
+    /// Locked nodes are no part of a match.
+    avoid: Option<Avoid<'a>>,
+}
+
+/// The locks of a phase, and which slots need a write lock.
+struct Avoid<'a> {
+    locks: Locks<'a>,
+    writes: [bool; ELEMENTS_MAX],
+}
+
+#[inline(always)]
+fn at(binding: &Binding, slot: Slot) -> u32 {
+    binding[usize::from(slot) % ELEMENTS_MAX]
+}
+
+#[inline(always)]
+fn bind(binding: &mut Binding, slot: Slot, element: u32) {
+    binding[usize::from(slot) % ELEMENTS_MAX] = element;
+}
+
+impl<'a> Matcher<'a> {
+    pub(crate) fn new(store: &'a Store, rule: &'a Rule, plan: &'a Plan) -> Matcher<'a> {
+        let (fault, counts) = (RefCell::new(None), Vec::new());
+        Matcher { store, rule, plan, fault, counts, avoid: None }
+    }
+
+    /// Excludes nodes that another match has locked.
+    pub(crate) fn avoiding(mut self, locks: Locks<'a>) -> Matcher<'a> {
+        let mut writes = [false; ELEMENTS_MAX];
+        self.rule.written_slots().for_each(|slot| writes[usize::from(slot)] = true);
+        self.avoid = Some(Avoid { locks, writes });
+        self
+    }
+
+    /// Whether a match changes at least one of its nodes.
+    pub(crate) fn changes_matched_nodes(&self) -> bool {
+        let nodes = &self.rule.main.nodes;
+        self.rule.written_slots().any(|slot| nodes.iter().any(|node| node.slot == slot))
+    }
+
+    /// Whether a node is not excluded as the start of a search.
+    pub(crate) fn is_allowed_start(&self, node: u32) -> bool {
+        match self.plan.main.first().map(|planned| &planned.step) {
+            Some(Step::Scan { slot, .. }) => self.is_allowed(*slot, node),
+            _ => true,
+        }
+    }
+
+    #[inline(always)]
+    fn is_allowed(&self, slot: Slot, node: u32) -> bool {
+        self.avoid.as_ref().is_none_or(|avoid| {
+            avoid.locks.is_free(node, avoid.writes[usize::from(slot) % ELEMENTS_MAX])
+        })
+    }
+
+    /// The start of the search that led to a match.
+    pub(crate) fn start_of(&self, binding: &Binding) -> u32 {
+        match self.plan.main.first().map(|planned| &planned.step) {
+            Some(Step::Scan { slot, .. }) => at(binding, *slot),
+            _ => NONE,
+        }
+    }
+
+    /// Counts the partial matches after each step.
+    pub(crate) fn counting(mut self) -> Matcher<'a> {
+        self.counts = vec![Cell::new(0); self.plan.main.len()];
+        self
+    }
+
+    /// The counts after a search.
+    pub(crate) fn counts(&self) -> Vec<u64> {
+        self.counts.iter().map(Cell::get).collect()
+    }
+
+    /// The fault that ended the search.
+    pub(crate) fn take_fault(&self) -> Option<Fault> {
+        self.fault.borrow_mut().take()
+    }
+
+    /// Calls `found` with each match.
+    pub(crate) fn search(&self, found: &mut impl FnMut(&mut Binding) -> Flow) -> Flow {
+        if !self.rule.has_pattern() {
+            return self.step(&self.plan.main, 0, &mut [NONE; ELEMENTS_MAX], found);
+        }
+        for of in self.plan.start_types() {
+            for index in 0..self.store.member_limit(*of) {
+                if let Some(node) = self.store.member(*of, index) {
+                    self.search_at(node, found)?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Calls `found` with each match whose start is `node`.
+    pub(crate) fn search_at(
+        &self,
+        node: u32,
+        found: &mut impl FnMut(&mut Binding) -> Flow,
+    ) -> Flow {
+        let mut binding = [NONE; ELEMENTS_MAX];
+        if let Some(Planned { step: Step::Scan { slot, .. }, .. }) = self.plan.main.first() {
+            bind(&mut binding, *slot, node);
+        }
+        self.count(0);
+        self.step(&self.plan.main, 1, &mut binding, found)
+    }
+
+    #[inline(always)]
+    fn count(&self, index: usize) {
+        if let Some(count) = self.counts.get(index) {
+            count.set(count.get() + 1);
+        }
+    }
+
+    fn step<F: FnMut(&mut Binding) -> Flow + ?Sized>(
+        &self,
+        steps: &[Planned],
+        index: usize,
+        binding: &mut Binding,
+        found: &mut F,
+    ) -> Flow {
+        let Some(planned) = steps.get(index) else { return found(binding) };
+        match &planned.step {
+            Step::Extend { from, edge, to, lists, admit, distinct } => {
+                let node = at(binding, *from);
+                for (of, direction) in lists {
+                    for entry in self.store.list(*of, *direction, node) {
+                        let entry = entry.load(Relaxed);
+                        let other = entry as u32;
+                        if self.admits(admit, other, binding)
+                            && self.is_allowed(*to, other)
+                            && !is_second(lists, (*of, *direction), node, other)
+                            && distinct
+                                .iter()
+                                .all(|slot| at(binding, *slot) != (entry >> 32) as u32)
+                        {
+                            bind(binding, *edge, (entry >> 32) as u32);
+                            bind(binding, *to, other);
+                            self.next(steps, index, binding, found)?;
+                        }
+                    }
+                }
+                ControlFlow::Continue(())
+            }
+            Step::Join { from, edge, to, lists, distinct } => {
+                let (from, to) = (at(binding, *from), at(binding, *to));
+                for (of, direction) in lists {
+                    let own = self.store.list(*of, *direction, from);
+                    let other = self.store.list(*of, direction.reversed(), to);
+                    let (list, end) =
+                        if own.len() <= other.len() { (own, to) } else { (other, from) };
+                    for entry in list {
+                        let entry = entry.load(Relaxed);
+                        if entry as u32 == end
+                            && !is_second(lists, (*of, *direction), from, to)
+                            && distinct
+                                .iter()
+                                .all(|slot| at(binding, *slot) != (entry >> 32) as u32)
+                        {
+                            bind(binding, *edge, (entry >> 32) as u32);
+                            self.next(steps, index, binding, found)?;
+                        }
+                    }
+                }
+                ControlFlow::Continue(())
+            }
+            Step::Filter(condition) => match self.is_true(condition, binding) {
+                Ok(true) => self.next(steps, index, binding, found),
+                Ok(false) => ControlFlow::Continue(()),
+                Err(fault) => self.fail(fault),
+            },
+            _ => self.rare_step(steps, index, binding, found),
+        }
+    }
+
+    #[inline(always)]
+    fn next<F: FnMut(&mut Binding) -> Flow + ?Sized>(
+        &self,
+        steps: &[Planned],
+        index: usize,
+        binding: &mut Binding,
+        found: &mut F,
+    ) -> Flow {
+        // Steps of inner parts are not counted.
+        if std::ptr::eq(steps, &self.plan.main[..]) {
+            self.count(index);
+        }
+        self.step(steps, index + 1, binding, found)
+    }
+
+    fn rare_step<F: FnMut(&mut Binding) -> Flow + ?Sized>(
+        &self,
+        steps: &[Planned],
+        index: usize,
+        binding: &mut Binding,
+        found: &mut F,
+    ) -> Flow {
+        match &steps[index].step {
+            Step::Scan { slot, types, admit } => {
+                for of in types {
+                    for member in 0..self.store.member_limit(*of) {
+                        let Some(node) = self.store.member(*of, member) else { continue };
+                        if self.admits(admit, node, binding) && self.is_allowed(*slot, node) {
+                            bind(binding, *slot, node);
+                            self.next(steps, index, binding, found)?;
+                        }
+                    }
+                }
+                ControlFlow::Continue(())
+            }
+            Step::Require { slot, admit } => match at(binding, *slot) {
+                node if node != NONE && self.admits(admit, node, binding) => {
+                    self.next(steps, index, binding, found)
+                }
+                _ => ControlFlow::Continue(()),
+            },
+            Step::Path { from, to, is_bound, lists, length, admit } => {
+                let end = is_bound.then_some(at(binding, *to));
+                let from = at(binding, *from);
+                self.walk(lists, from, *length, &mut |node| {
+                    if end.is_none_or(|end| end == node) && self.admits(admit, node, binding) {
+                        bind(binding, *to, node);
+                        return self.next(steps, index, binding, found);
+                    }
+                    ControlFlow::Continue(())
+                })
+            }
+            Step::Optional(part) => {
+                let mut is_found = false;
+                let inner = &self.plan.optional[*part];
+                let mut go_on = |binding: &mut Binding| {
+                    is_found = true;
+                    self.next(steps, index, binding, found)
+                };
+                self.step(inner, 0, binding, &mut go_on as &mut dyn FnMut(&mut Binding) -> Flow)?;
+                if is_found {
+                    return ControlFlow::Continue(());
+                }
+                let part = &self.rule.optional[*part];
+                part.nodes.iter().for_each(|node| bind(binding, node.slot, NONE));
+                part.edges.iter().for_each(|edge| bind(binding, edge.slot, NONE));
+                self.next(steps, index, binding, found)
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Parts of steps.
+impl Matcher<'_> {
+    #[inline(always)]
+    fn admits(&self, admit: &Admit, node: u32, binding: &Binding) -> bool {
+        let has_type = admit.types.as_ref().is_none_or(|types| {
+            let of = self.store.node_type(node);
+            of.is_some_and(|of| types.get(usize::from(of.0)).copied().unwrap_or(false))
+        });
+        has_type && admit.distinct.iter().all(|slot| at(binding, *slot) != node)
+    }
+
+    /// Calls `arrive` with the end of each path from a node. The edges of a path differ.
+    fn walk(
+        &self,
+        lists: &[(EdgeType, Direction)],
+        from: u32,
+        (least, most): (u32, u32),
+        arrive: &mut dyn FnMut(u32) -> Flow,
+    ) -> Flow {
+        if least == 0 {
+            arrive(from)?;
+        }
+        if from == NONE {
+            return ControlFlow::Continue(());
+        }
+        // By edge of the path: its start, and the next edge to try there.
+        let mut path = vec![(from, 0, 0)];
+        let mut edges: Vec<u32> = Vec::new();
+        while let Some((node, list, entry)) = path.last_mut() {
+            let (own, at_list) = (*node, *list);
+            let Some((of, direction)) = lists.get(at_list).filter(|_| edges.len() < most as usize)
+            else {
+                path.pop();
+                edges.pop();
+                continue;
+            };
+            let next = self.store.list(*of, *direction, own).get(*entry);
+            *entry += 1;
+            let Some(next) = next.map(|next| next.load(Relaxed)) else {
+                (*list, *entry) = (at_list + 1, 0);
+                continue;
+            };
+            let (edge, other) = ((next >> 32) as u32, next as u32);
+            if edges.contains(&edge) || is_second(lists, (*of, *direction), own, other) {
+                continue;
+            }
+            edges.push(edge);
+            path.push((other, 0, 0));
+            if edges.len() >= least as usize {
+                arrive(other)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Whether the inside of `EXISTS` is found.
+    pub(crate) fn exists(&self, index: usize, binding: &mut Binding) -> Result<bool, Fault> {
+        let steps = &self.plan.exists[index];
+        let mut found = |_: &mut Binding| ControlFlow::Break(());
+        let flow = self.step(steps, 0, binding, &mut found as &mut dyn FnMut(&mut Binding) -> Flow);
+        match self.take_fault() {
+            Some(fault) => Err(fault),
+            None => Ok(flow.is_break()),
+        }
+    }
+
+    fn fail(&self, fault: Fault) -> Flow {
+        self.fault.borrow_mut().get_or_insert(fault);
+        ControlFlow::Break(())
+    }
+
+    /// Whether a match of the main part still is one. The elements of the match differ as before.
+    pub(crate) fn holds(&self, binding: &mut Binding) -> Result<bool, Fault> {
+        let part: &Part = &self.rule.main;
+        let has_type = |node: &NodeSlot| {
+            let of = self.store.node_type(at(binding, node.slot));
+            of.is_some_and(|of| node.types.as_ref().is_none_or(|types| types.contains(&of)))
+        };
+        if !part.nodes.iter().all(has_type) {
+            return Ok(false);
+        }
+        for edge in part.edges.iter().filter(|edge| edge.length.is_none()) {
+            let number = at(binding, edge.slot);
+            let (from, to) = (at(binding, edge.from), at(binding, edge.to));
+            let (of, ends) = (self.store.edge_type(number), self.store.ends(number));
+            let is_listed = edge.lists.iter().any(|(list, direction)| {
+                let expected = if *direction == Direction::Out { (from, to) } else { (to, from) };
+                of == Some(*list) && ends == Some(expected)
+            });
+            if !is_listed {
+                return Ok(false);
+            }
+        }
+        for condition in &part.conditions {
+            if !self.is_true(condition, binding)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether the deletions of the rule are possible: the dangling condition and the
+    /// identification condition.
+    pub(crate) fn is_applicable(&self, binding: &Binding) -> bool {
+        let is_dpo = self.rule.semantics == Semantics::Dpo;
+        let deleted_edges = |edge: u32| {
+            self.rule.changes.iter().any(|change| {
+                matches!(change, Change::DeleteEdge { slot } if at(binding, *slot) == edge)
+            })
+        };
+        self.rule.changes.iter().all(|change| match change {
+            Change::DeleteNode { slot, detach } => {
+                let node = at(binding, *slot);
+                let mut is_free = true;
+                if (is_dpo || !detach) && node != NONE {
+                    self.store.each_edge(node, |_, _, edge, _| is_free &= deleted_edges(edge));
+                }
+                is_free && !(is_dpo && self.is_shared(binding, *slot))
+            }
+            Change::DeleteEdge { slot } => !(is_dpo && self.is_shared(binding, *slot)),
+            _ => true,
+        })
+    }
+
+    /// Whether another element of the left side is bound to the element of a slot.
+    fn is_shared(&self, binding: &Binding, slot: Slot) -> bool {
+        if self.rule.matching == Matching::Injective {
+            return false;
+        }
+        let kind = self.rule.slots[usize::from(slot)].1;
+        let (nodes, edges) = (&self.rule.main.nodes, &self.rule.main.edges);
+        let left = nodes.iter().map(|node| node.slot).chain(edges.iter().map(|edge| edge.slot));
+        left.into_iter().any(|other| {
+            other != slot
+                && self.rule.slots[usize::from(other)].1 == kind
+                && at(binding, other) == at(binding, slot)
+        })
+    }
+}
+
+/// Whether an edge from a node to itself is found for the second time: an undirected pattern
+/// follows both lists of the node.
+#[inline(always)]
+fn is_second(
+    lists: &[(EdgeType, Direction)],
+    (of, direction): (EdgeType, Direction),
+    from: u32,
+    to: u32,
+) -> bool {
+    from == to && direction == Direction::In && lists.contains(&(of, Direction::Out))
+}

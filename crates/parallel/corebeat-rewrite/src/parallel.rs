@@ -1,0 +1,402 @@
+//! Parallel passes: tasks take starting elements from a counter, and search and rewrite there.
+//!
+//! ```text
+//!   starts 0 1 2 3 ... --> task 0: search -> lock -> check again -> rewrite -> unlock
+//!                     `--> task 1: search -> lock -> busy: the next pass searches again
+//! ```
+//!
+//! A pass reads a graph that changes. A task may read a list of edges while another task moves its
+//! entries, and miss a match: so a run is complete only after a pass without rewrites and without
+//! conflicts, which reads a graph that does not change.
+
+use crate::error::Error;
+use crate::lock::{LockSet, Locks};
+use crate::log::{Entry, evaluation};
+use crate::matcher::Matcher;
+use crate::plan::Plan;
+use crate::rewriter::{Rewriter, each_touched};
+use crate::rule::{Binding, Rule};
+use crate::run::{Apply, Collector, Mode, Options, Run, entry, first_at_start_of, is_stopped};
+use crate::schema::NodeType;
+use crate::store::{Space, Store};
+use corebeat_lpel::{Builder, Runtime, yield_now};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Stack of a task in bytes: an expression takes about a kilobyte for each of its levels.
+const STACK_SIZE: usize = 1 << 20;
+/// Largest number of starts that a task takes at a time.
+const CHUNK_MAX: u32 = 256;
+/// Number of portions that each task takes, so that no task works much longer than the others.
+const PORTIONS: u32 = 32;
+
+/// Builds the runtime of a run.
+pub(crate) fn runtime(options: &Options) -> Result<Runtime, Error> {
+    let builder = Builder::default().workers(options.threads.max(1));
+    let builder = match options.seed {
+        Some(seed) => builder.deterministic(seed),
+        None => builder,
+    };
+    builder.build().map_err(|e| Error::Parallel { why: e.to_string() })
+}
+
+/// The starts of a pass: nodes of these types, by index in the lists of their types.
+pub(crate) struct Starts {
+    types: Vec<(NodeType, u32)>,
+    total: u32,
+    chunk: u32,
+    next: AtomicU32,
+}
+
+impl Starts {
+    pub(crate) fn new(store: &Store, types: &[NodeType], tasks: usize) -> Starts {
+        let types: Vec<_> = types.iter().map(|of| (*of, store.member_limit(*of))).collect();
+        let total = types.iter().map(|(_, count)| count).sum::<u32>();
+        let chunk = (total / (tasks as u32 * PORTIONS)).clamp(1, CHUNK_MAX);
+        Starts { types, total, chunk, next: AtomicU32::new(0) }
+    }
+
+    /// Takes the next portion.
+    pub(crate) fn take(&self) -> Option<std::ops::Range<u32>> {
+        // Relaxed: the numbers publish no data.
+        let from = self.next.fetch_add(self.chunk, Relaxed);
+        (from < self.total).then(|| from..self.total.min(from.saturating_add(self.chunk)))
+    }
+
+    /// Whether the caller is the first. For a pattern without elements, which has one match.
+    pub(crate) fn take_once(&self) -> bool {
+        // Relaxed: as in `take`.
+        self.next.fetch_add(1, Relaxed) == 0
+    }
+
+    pub(crate) fn node(&self, store: &Store, mut index: u32) -> Option<u32> {
+        for (of, count) in &self.types {
+            if index < *count {
+                return store.member(*of, index);
+            }
+            index -= count;
+        }
+        None
+    }
+}
+
+/// Data that the tasks of a pass share.
+struct Shared {
+    store: Store,
+    rule: Rule,
+    plan: Arc<Plan>,
+    options: Options,
+    starts: Starts,
+    sequence: u32,
+    is_local: bool,
+    /// Number of rewrites of the run.
+    rewrites: AtomicU64,
+    /// Ends the pass after a fault or at the limit.
+    end: AtomicBool,
+    /// Held during rewrites with a rule whose facts the locks do not cover.
+    exclusive: Mutex<()>,
+}
+
+/// The results of a task.
+#[derive(Default)]
+struct Done {
+    space: Space,
+    entries: Vec<Entry>,
+    found: Vec<Box<[u32]>>,
+    conflicts: u64,
+    fault: Option<String>,
+    /// A fault of a search without locks. It is real if no thread changed the graph meanwhile.
+    suspect: Option<String>,
+}
+
+/// Runs one pass with all tasks. Returns whether no match is left.
+pub(crate) fn pass(
+    run: &mut Run,
+    rule: &Rule,
+    plan: &Arc<Plan>,
+    apply: Apply,
+    is_local: bool,
+) -> Result<bool, Error> {
+    let is_cycle = run.options.mode == Mode::Cycle || apply == Apply::All;
+    let sequence = run.next_sequence();
+    let starts = Starts::new(&run.graph.store, plan.start_types(), run.options.threads);
+    let before = run.outcome.rewrites;
+    let shared = Arc::new(Shared {
+        starts,
+        store: std::mem::take(&mut run.graph.store),
+        rule: rule.clone(),
+        plan: plan.clone(),
+        options: run.options.clone(),
+        sequence,
+        is_local,
+        rewrites: AtomicU64::new(before),
+        end: AtomicBool::new(false),
+        exclusive: Mutex::new(()),
+    });
+    let body = if is_cycle { collect } else { rewrite };
+    let results = on_tasks(run.runtime.as_ref(), run.options.threads, &shared, body);
+    let shared = Arc::into_inner(shared).expect("the tasks have ended");
+    run.graph.store = shared.store;
+    let (mut found, mut entries, mut conflicts) = (Vec::new(), Vec::new(), 0);
+    let (mut fault, mut suspect) = (None, None);
+    for done in results {
+        let done = done.map_err(|why| Error::Parallel { why })?;
+        run.graph.space.absorb(done.space);
+        found.extend(done.found);
+        entries.extend(done.entries);
+        conflicts += done.conflicts;
+        fault = fault.or(done.fault);
+        suspect = suspect.or(done.suspect);
+    }
+    run.graph.store.settle(&mut run.graph.space);
+    run.outcome.conflicts += conflicts;
+    run.outcome.rewrites = shared.rewrites.into_inner();
+    if run.options.log {
+        run.outcome.log.push_all(rule, entries);
+    }
+    let is_unchanged = run.outcome.rewrites == before;
+    if let Some(fault) = fault.or_else(|| suspect.clone().filter(|_| is_unchanged)) {
+        return Err(evaluation(rule, fault));
+    }
+    match is_cycle {
+        true => Ok(run.apply_found(rule, plan, found)? && conflicts == 0),
+        false => Ok(is_unchanged && conflicts == 0),
+    }
+}
+
+/// Runs a function on each of some tasks, and returns their results.
+pub(crate) fn on_tasks<S: Send + Sync + 'static, D: Send + 'static>(
+    runtime: Option<&Runtime>,
+    tasks: usize,
+    shared: &Arc<S>,
+    body: fn(&S) -> D,
+) -> Vec<Result<D, String>> {
+    let Some(runtime) = runtime else { return vec![Ok(body(shared))] };
+    let scope = runtime.scope();
+    let start = |index: usize| {
+        let own = shared.clone();
+        let task = scope.task().name("rewrite").worker(index).stack_size(STACK_SIZE);
+        task.spawn(move || {
+            let done = body(&own);
+            drop(own);
+            done
+        })
+    };
+    let handles: Vec<_> = (0..tasks.max(1)).map(start).collect();
+    scope.wait();
+    let result = |handle: Result<corebeat_lpel::JoinHandle<D>, corebeat_lpel::Error>| {
+        let handle = handle.map_err(|e| e.to_string())?;
+        handle.join().map_err(|e| e.to_string())
+    };
+    handles.into_iter().map(result).collect()
+}
+
+/// The matching phase of the cycle.
+fn collect(shared: &Shared) -> Done {
+    let store = &shared.store;
+    let locks = Locks { words: &store.locks, sequence: shared.sequence };
+    let matcher = Matcher::new(store, &shared.rule, &shared.plan).avoiding(locks);
+    let mut collector = Collector::new(&matcher, locks);
+    let mut done = Done::default();
+    while let Some(portion) = shared.starts.take() {
+        if shared.is_over() {
+            break;
+        }
+        for start in portion.filter_map(|index| shared.starts.node(store, index)) {
+            collector.collect(start, &mut done.found);
+        }
+        shared.interleave();
+    }
+    done.conflicts = collector.conflicts;
+    done.fault = matcher.take_fault();
+    done
+}
+
+/// A pass with parallel modification.
+fn rewrite(shared: &Shared) -> Done {
+    let store = &shared.store;
+    let matcher = Matcher::new(store, &shared.rule, &shared.plan);
+    let mut worker = Worker {
+        shared,
+        locks: Locks { words: &store.locks, sequence: shared.sequence },
+        set: LockSet::default(),
+        rewriter: Rewriter::default(),
+        done: Done::default(),
+    };
+    while let Some(portion) = shared.starts.take() {
+        for index in portion {
+            // The number of a deleted start may belong to a new node, so it is read again.
+            while let Some(start) = shared.starts.node(store, index) {
+                if shared.is_over() || worker.rewrite_at(&matcher, start) == Attempt::None {
+                    break;
+                }
+            }
+        }
+        if shared.is_over() {
+            break;
+        }
+        shared.interleave();
+    }
+    worker.done
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        // Relaxed: the flag publishes no data.
+        self.end.load(Relaxed) || is_stopped(&self.options)
+    }
+
+    /// Lets the other tasks of a deterministic run continue.
+    fn interleave(&self) {
+        if self.options.seed.is_some() {
+            yield_now();
+        }
+    }
+
+    /// Counts a rewrite, unless the limit is reached.
+    fn reserve(&self) -> Option<u64> {
+        // Relaxed: conflicting rewrites take their numbers under a common lock.
+        let order = self.rewrites.fetch_add(1, Relaxed);
+        if order < self.options.max {
+            return Some(order);
+        }
+        self.rewrites.fetch_sub(1, Relaxed);
+        self.end.store(true, Relaxed);
+        None
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Attempt {
+    Rewritten,
+    None,
+}
+
+struct Worker<'a> {
+    shared: &'a Shared,
+    locks: Locks<'a>,
+    set: LockSet,
+    rewriter: Rewriter,
+    done: Done,
+}
+
+impl Worker<'_> {
+    /// Searches at a start, and rewrites the first match that can be locked.
+    fn rewrite_at(&mut self, matcher: &Matcher, start: u32) -> Attempt {
+        let mut attempt = Attempt::None;
+        let _ = matcher.search_at(start, &mut |binding| {
+            if !matcher.is_applicable(binding) {
+                return ControlFlow::Continue(());
+            }
+            self.shared.interleave();
+            let result = match self.shared.is_local {
+                true => self.rewrite_locked(matcher, binding),
+                false => self.rewrite_exclusively(matcher, binding),
+            };
+            match result {
+                Ok(true) => attempt = Attempt::Rewritten,
+                Ok(false) if !self.shared.is_over() => return ControlFlow::Continue(()),
+                Ok(false) => {}
+                Err(fault) => self.fail(fault),
+            }
+            ControlFlow::Break(())
+        });
+        if let Some(fault) = matcher.take_fault() {
+            self.done.suspect.get_or_insert(fault);
+        }
+        attempt
+    }
+
+    /// Locks the nodes of a match, checks the match again, and rewrites it.
+    fn rewrite_locked(&mut self, matcher: &Matcher, binding: &mut Binding) -> Result<bool, String> {
+        let (store, rule) = (matcher.store, matcher.rule);
+        self.set.clear();
+        each_touched(store, rule, binding, |node, write| self.set.add(node, write));
+        if !self.set.try_lock(&self.locks) {
+            self.done.conflicts += 1;
+            return Ok(false);
+        }
+        let result = self.check_and_apply(matcher, binding);
+        self.set.unlock(&self.locks);
+        result
+    }
+
+    fn check_and_apply(
+        &mut self,
+        matcher: &Matcher,
+        binding: &mut Binding,
+    ) -> Result<bool, String> {
+        // The neighbours of a deleted node may have changed before its lock was taken.
+        let mut has_all = true;
+        each_touched(matcher.store, matcher.rule, binding, |node, write| {
+            has_all &= self.set.has(node, write);
+        });
+        if !has_all || !matcher.holds(binding)? || !matcher.is_applicable(binding) {
+            self.done.conflicts += 1;
+            return Ok(false);
+        }
+        let Some(order) = self.shared.reserve() else { return Ok(false) };
+        self.apply(matcher, binding, order)?;
+        Ok(true)
+    }
+
+    fn apply(
+        &mut self,
+        matcher: &Matcher,
+        binding: &mut Binding,
+        order: u64,
+    ) -> Result<(), String> {
+        let (locks, taken) = (self.locks, std::cell::RefCell::new(Vec::new()));
+        let claim = |node: u32| {
+            // Another thread can hold this lock only for a match of a former node of this number.
+            // The check under that lock fails, and the thread releases the lock without waiting.
+            while !locks.try_lock(node, true) {
+                std::thread::yield_now();
+            }
+            taken.borrow_mut().push(node);
+        };
+        let applied = self.rewriter.apply(matcher, &mut self.done.space, binding, claim);
+        taken.into_inner().into_iter().for_each(|node| self.set.add_taken(node));
+        if let Err(fault) = applied {
+            // Relaxed: as in `reserve`.
+            self.shared.rewrites.fetch_sub(1, Relaxed);
+            return Err(fault);
+        }
+        if self.shared.options.log {
+            self.done.entries.push(entry(order, matcher.rule, binding));
+        }
+        Ok(())
+    }
+
+    /// Rewrites while no other thread does. The match is searched again, because its facts may have
+    /// changed.
+    fn rewrite_exclusively(&mut self, matcher: &Matcher, former: &Binding) -> Result<bool, String> {
+        let _exclusive = lock(&self.shared.exclusive);
+        let again = Matcher::new(matcher.store, matcher.rule, &self.shared.plan);
+        let found = first_at_start_of(&again, former);
+        if let Some(fault) = again.take_fault() {
+            return Err(fault);
+        }
+        let Some(mut binding) = found else {
+            self.done.conflicts += 1;
+            return Ok(false);
+        };
+        let Some(order) = self.shared.reserve() else { return Ok(false) };
+        self.set.clear();
+        let applied = self.apply(matcher, &mut binding, order);
+        self.set.unlock(&self.locks);
+        applied.map(|()| true)
+    }
+
+    fn fail(&mut self, fault: String) {
+        self.done.fault.get_or_insert(fault);
+        // Relaxed: the flag publishes no data.
+        self.shared.end.store(true, Relaxed);
+    }
+}
+
+/// Locks a mutex that protects no data.
+fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

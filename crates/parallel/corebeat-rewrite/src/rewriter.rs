@@ -1,0 +1,119 @@
+//! The rewriter: applies the right side of a rule to a match.
+
+use crate::expression::{Fault, Results};
+use crate::matcher::Matcher;
+use crate::rule::{Binding, Change, ElementKind, NONE, Rule, Slot};
+use crate::store::{Space, Store};
+use crate::value::Scalar;
+
+/// Memory of a rewriter that applications use again.
+#[derive(Default)]
+pub(crate) struct Rewriter {
+    values: Vec<Scalar>,
+    edges: Vec<u32>,
+}
+
+fn at(binding: &Binding, slot: Slot) -> u32 {
+    binding[usize::from(slot)]
+}
+
+impl Rewriter {
+    /// Applies a rule: all values are evaluated first, so a fault changes nothing.
+    ///
+    /// `claim` receives each new node before other threads can find it.
+    pub(crate) fn apply(
+        &mut self,
+        matcher: &Matcher,
+        space: &mut Space,
+        binding: &mut Binding,
+        claim: impl Fn(u32),
+    ) -> Result<(), Fault> {
+        let (store, rule) = (matcher.store, matcher.rule);
+        self.values.clear();
+        let (mut nodes, mut edges) = (0, 0);
+        for change in &rule.changes {
+            match change {
+                Change::Set { value, .. } => {
+                    let results = Results { aggregates: &[] };
+                    self.values.push(matcher.evaluate(value, binding, &results)?);
+                }
+                Change::CreateNode { .. } => nodes += 1,
+                Change::CreateEdge { from, to, .. } => {
+                    edges += 1;
+                    let left = |slot: &Slot| {
+                        let created = rule.changes.iter().any(|change| {
+                            matches!(change, Change::CreateNode { slot: own, .. } if own == slot)
+                        });
+                        created || at(binding, *slot) != NONE
+                    };
+                    if !left(from) || !left(to) {
+                        return Err("an edge cannot be created at a node that is null".into());
+                    }
+                }
+                _ => {}
+            }
+        }
+        store.require_room(nodes, edges).map_err(|e| e.to_string())?;
+        let mut values = self.values.iter();
+        for change in &rule.changes {
+            match change {
+                Change::CreateNode { slot, of } => {
+                    let node = store.take_node(space);
+                    claim(node);
+                    store.create_node(space, node, *of);
+                    binding[usize::from(*slot)] = node;
+                }
+                Change::CreateEdge { slot, of, from, to } => {
+                    let (from, to) = (at(binding, *from), at(binding, *to));
+                    binding[usize::from(*slot)] = store.create_edge(space, *of, from, to);
+                }
+                Change::Set { slot, kind, key, .. } => {
+                    let value = values.next().copied().unwrap_or_default();
+                    match (at(binding, *slot), kind) {
+                        (NONE, _) => {}
+                        (node, ElementKind::Node) => store.set_node_value(node, *key, value),
+                        (edge, ElementKind::Edge) => store.set_edge_value(edge, *key, value),
+                    }
+                }
+                Change::Retype { slot, of } if at(binding, *slot) != NONE => {
+                    store.retype_node(space, at(binding, *slot), *of);
+                }
+                Change::DeleteEdge { slot } if at(binding, *slot) != NONE => {
+                    store.delete_edge(space, at(binding, *slot));
+                }
+                Change::DeleteNode { slot, .. } if at(binding, *slot) != NONE => {
+                    self.edges.clear();
+                    let node = at(binding, *slot);
+                    store.each_edge(node, |_, _, edge, _| self.edges.push(edge));
+                    self.edges.iter().for_each(|edge| store.delete_edge(space, *edge));
+                    store.delete_node(space, node);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The nodes that an application of a rule to a match changes, and those that it only reads: `f`
+/// receives each node and whether it is changed.
+pub(crate) fn each_touched(
+    store: &Store,
+    rule: &Rule,
+    binding: &Binding,
+    mut f: impl FnMut(u32, bool),
+) {
+    for node in &rule.main.nodes {
+        f(at(binding, node.slot), false);
+    }
+    // Nodes that the rule creates are not bound yet.
+    for node in rule.written_slots().map(|slot| at(binding, slot)).filter(|node| *node != NONE) {
+        f(node, true);
+    }
+    for change in &rule.changes {
+        let Change::DeleteNode { slot, .. } = change else { continue };
+        if at(binding, *slot) != NONE {
+            store.each_edge(at(binding, *slot), |_, _, _, other| f(other, true));
+        }
+    }
+}

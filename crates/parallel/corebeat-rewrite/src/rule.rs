@@ -1,0 +1,196 @@
+//! Rules whose names are resolved against the schema of a graph.
+
+use crate::expression::Expression;
+use crate::schema::{EdgeType, Key, NodeType};
+use crate::store::Direction;
+
+/// Largest number of nodes and edges in a rule.
+pub const ELEMENTS_MAX: usize = 64;
+/// Slot of an element that an optional part did not find.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// The elements of a match, by slot.
+pub(crate) type Binding = [u32; ELEMENTS_MAX];
+/// Index in a [`Binding`].
+pub(crate) type Slot = u8;
+
+/// Which elements of a match must differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Matching {
+    /// Edges of one `MATCH` differ, and nodes may be equal, as in openCypher.
+    #[default]
+    Edges,
+    /// All nodes differ, and all edges differ (injective).
+    Injective,
+    /// Elements may be equal (homomorphic).
+    Homomorphic,
+}
+
+/// The effect of deleting a node on its edges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Semantics {
+    /// Single push-out. `DETACH DELETE` deletes the edges of the node; `DELETE` requires that no
+    /// edge remains, and otherwise the rule does not match. A deletion overrides other changes of
+    /// the same element.
+    #[default]
+    Spo,
+    /// Double push-out. No edge of a deleted node may remain (the dangling condition), and no
+    /// deleted element may be equal to another element of the match (the identification condition).
+    /// Otherwise the rule does not match.
+    Dpo,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ElementKind {
+    Node,
+    Edge,
+}
+
+/// A node of a pattern.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeSlot {
+    pub(crate) slot: Slot,
+    /// The types that match, in ascending order; `None` for all types.
+    pub(crate) types: Option<Vec<NodeType>>,
+}
+
+/// An edge of a pattern.
+#[derive(Debug, Clone)]
+pub(crate) struct EdgeSlot {
+    pub(crate) slot: Slot,
+    /// Slots of the source and the target.
+    pub(crate) from: Slot,
+    pub(crate) to: Slot,
+    /// The lists to follow from the source.
+    pub(crate) lists: Vec<(EdgeType, Direction)>,
+    /// Smallest and largest length of a path; the slot remains unused.
+    pub(crate) length: Option<(u32, u32)>,
+    /// Edges of one group differ, unless matching is homomorphic.
+    pub(crate) group: u32,
+}
+
+/// Nodes and edges that are matched together, with their conditions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Part {
+    /// The nodes that this part binds.
+    pub(crate) nodes: Vec<NodeSlot>,
+    /// Nodes that are bound before, with the types that this part requires of them.
+    pub(crate) given: Vec<NodeSlot>,
+    pub(crate) edges: Vec<EdgeSlot>,
+    /// All of them must be true.
+    pub(crate) conditions: Vec<Expression>,
+}
+
+/// A change of the graph. All values are evaluated before the first change.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    CreateNode { slot: Slot, of: NodeType },
+    CreateEdge { slot: Slot, of: EdgeType, from: Slot, to: Slot },
+    Set { slot: Slot, kind: ElementKind, key: Key, value: Expression },
+    Retype { slot: Slot, of: NodeType },
+    DeleteEdge { slot: Slot },
+    DeleteNode { slot: Slot, detach: bool },
+}
+
+/// A result of a query: its expression may contain aggregates.
+#[derive(Debug, Clone)]
+pub(crate) struct Output {
+    pub(crate) distinct: bool,
+    pub(crate) items: Vec<(Expression, String)>,
+    /// Indices of the items without aggregates: rows with equal values of them are one group.
+    pub(crate) keys: Vec<usize>,
+    pub(crate) order: Vec<(Expression, bool)>,
+    pub(crate) skip: u64,
+    pub(crate) limit: Option<u64>,
+    pub(crate) aggregates: Vec<AggregateOf>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct AggregateOf {
+    pub(crate) function: crate::syntax::Aggregate,
+    pub(crate) distinct: bool,
+    pub(crate) of: Option<Expression>,
+}
+
+/// A rule for the graphs of one schema: a pattern to find, and changes or results.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    pub(crate) name: String,
+    pub(crate) matching: Matching,
+    pub(crate) semantics: Semantics,
+    /// Name and kind of each slot.
+    pub(crate) slots: Vec<(String, ElementKind)>,
+    pub(crate) main: Part,
+    pub(crate) optional: Vec<Part>,
+    /// The insides of `EXISTS`, by the index in [`Expression`].
+    pub(crate) exists: Vec<Part>,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) output: Option<Output>,
+}
+
+impl Rule {
+    /// The name: that of the builder, or the place in the text.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the rule changes graphs.
+    pub fn changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// Whether the rule has a left side. A rule without one matches once.
+    pub fn has_pattern(&self) -> bool {
+        !self.main.nodes.is_empty()
+    }
+
+    /// Whether the rule returns results.
+    pub fn returns(&self) -> bool {
+        self.output.is_some()
+    }
+
+    /// The slots of the nodes that an application changes: their attributes, types or edges.
+    pub(crate) fn written_slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        let ends = |slot: Slot| {
+            let edge = self.main.edges.iter().find(|edge| edge.slot == slot);
+            edge.map(|edge| [edge.from, edge.to])
+        };
+        self.changes.iter().flat_map(move |change| {
+            let slots = match *change {
+                Change::CreateNode { .. } => None,
+                Change::CreateEdge { from, to, .. } => Some([from, to]),
+                Change::Set { slot, kind: ElementKind::Edge, .. } | Change::DeleteEdge { slot } => {
+                    ends(slot)
+                }
+                Change::Set { slot, .. }
+                | Change::Retype { slot, .. }
+                | Change::DeleteNode { slot, .. } => Some([slot, slot]),
+            };
+            slots.into_iter().flatten()
+        })
+    }
+
+    /// The sources of facts that a match relies on are the nodes of the match and their edges. A
+    /// thread that has locked these nodes can check the match again. Other rules rely on elements
+    /// that are not in the match: paths, conditions on other nodes, types that rules change.
+    pub(crate) fn is_local(&self, some_rule_retypes: bool) -> bool {
+        let has_path = |part: &Part| part.edges.iter().any(|edge| edge.length.is_some());
+        let bound: Vec<Slot> = self.main.nodes.iter().map(|node| node.slot).collect();
+        let exists_is_local = |part: &Part| {
+            let touches = |edge: &crate::rule::EdgeSlot| {
+                bound.contains(&edge.from) || bound.contains(&edge.to)
+            };
+            let is_typed = part.nodes.iter().any(|node| node.types.is_some());
+            part.conditions.is_empty()
+                && part.edges.iter().all(touches)
+                && part.nodes.iter().all(|node| {
+                    part.edges.iter().any(|edge| [edge.from, edge.to].contains(&node.slot))
+                })
+                && !(is_typed && some_rule_retypes)
+        };
+        !has_path(&self.main)
+            && self.optional.is_empty()
+            && !self.exists.iter().any(has_path)
+            && self.exists.iter().all(exists_is_local)
+    }
+}

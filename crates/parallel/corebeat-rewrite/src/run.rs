@@ -1,0 +1,481 @@
+//! Runs: rules applied to a graph, by one thread or in parallel.
+
+use crate::error::Error;
+use crate::graph::Graph;
+use crate::lock::{LockSet, Locks};
+use crate::log::{Entry, Log, evaluation};
+use crate::matcher::Matcher;
+use crate::parallel;
+use crate::plan::Plan;
+use crate::rewriter::{Rewriter, each_touched};
+use crate::rule::{Binding, Rule};
+use corebeat_lpel::Runtime;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// How often a rule is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Apply {
+    /// To one match.
+    One,
+    /// To all matches of the graph as it is, as far as the matches do not overlap: a node that one
+    /// match changes is in no other match.
+    All,
+    /// Until no match is left.
+    #[default]
+    Exhaustively,
+}
+
+/// How threads work together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// All threads find matches that do not overlap, then one thread changes the graph, and so on:
+    /// the cycle of the paper.
+    Cycle,
+    /// The thread that completes a match changes the graph at once, while other threads match.
+    #[default]
+    Immediate,
+}
+
+/// An order of rules.
+#[derive(Debug, Clone)]
+pub enum Control {
+    /// Applies the rule with this index.
+    Rule(usize, Apply),
+    /// One after another.
+    Sequence(Vec<Control>),
+    /// The first of them that changes the graph: a choice by priority.
+    First(Vec<Control>),
+    /// Again until nothing changes, at most so many times.
+    Repeat(Box<Control>, u64),
+}
+
+/// Parameters of a run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Number of threads. With 1 and without a seed, the calling thread runs the rules without
+    /// locks.
+    pub threads: usize,
+    /// How the threads work together.
+    pub mode: Mode,
+    /// Largest number of rewrites.
+    pub max: u64,
+    /// Whether the run returns its log.
+    pub log: bool,
+    /// Runs all tasks on one thread, in an order drawn from this seed.
+    pub seed: Option<u64>,
+    /// Ends the run early when it becomes true. The graph is consistent.
+    pub stop: Option<Arc<AtomicBool>>,
+    /// Uses tasks and locks also for one thread, to measure their cost.
+    pub force_tasks: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            threads: 1,
+            mode: Mode::default(),
+            max: u64::MAX,
+            log: false,
+            seed: None,
+            stop: None,
+            force_tasks: false,
+        }
+    }
+}
+
+/// The result of a run.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// Number of rewrites.
+    pub rewrites: u64,
+    /// How often all starting elements were searched.
+    pub passes: u64,
+    /// Number of complete matches that other threads prevented.
+    pub conflicts: u64,
+    /// Whether the run ended because [`Options::max`] was reached.
+    pub reached_max: bool,
+    /// Whether the run ended because [`Options::stop`] became true.
+    pub stopped: bool,
+    /// The log, if requested.
+    pub log: Log,
+}
+
+/// Applies a rule until no match is left, at most `max` times, on the calling thread.
+///
+/// # Errors
+/// [`Error::Evaluate`] and [`Error::Full`].
+pub fn apply_exhaustively(graph: &mut Graph, rule: &Rule, max: u64) -> Result<Outcome, Error> {
+    let options = Options { max, ..Options::default() };
+    run(graph, std::slice::from_ref(rule), &Control::Rule(0, Apply::Exhaustively), &options)
+}
+
+/// Applies rules to a graph.
+///
+/// # Errors
+/// [`Error::Evaluate`] if an expression has no value: the failed application changed nothing, and
+/// the changes before it remain. [`Error::Full`], and [`Error::Parallel`] if threads cannot be
+/// started. [`Error::Rule`] if a rule without a left side is to be applied exhaustively.
+///
+/// # Panics
+/// If the control names a rule that is not in `rules`.
+pub fn run(
+    graph: &mut Graph,
+    rules: &[Rule],
+    control: &Control,
+    options: &Options,
+) -> Result<Outcome, Error> {
+    graph.store.fit_to_schema();
+    let is_parallel = options.threads > 1 || options.seed.is_some() || options.force_tasks;
+    let runtime = match is_parallel {
+        true => Some(parallel::runtime(options)?),
+        false => None,
+    };
+    let some_rule_retypes = rules.iter().any(Rule::retypes);
+    let mut run = Run {
+        graph,
+        rules,
+        plans: rules.iter().map(|_| None).collect(),
+        options,
+        runtime,
+        some_rule_retypes,
+        outcome: Outcome::default(),
+    };
+    run.control(control)?;
+    Ok(run.outcome)
+}
+
+impl Rule {
+    fn retypes(&self) -> bool {
+        self.changes.iter().any(|change| matches!(change, crate::rule::Change::Retype { .. }))
+    }
+}
+
+/// A plan, and the numbers of nodes and edges for which it was computed.
+struct Current {
+    plan: Arc<Plan>,
+    size: [u64; 2],
+}
+
+pub(crate) struct Run<'a> {
+    pub(crate) graph: &'a mut Graph,
+    rules: &'a [Rule],
+    plans: Vec<Option<Current>>,
+    pub(crate) options: &'a Options,
+    pub(crate) runtime: Option<Runtime>,
+    some_rule_retypes: bool,
+    pub(crate) outcome: Outcome,
+}
+
+/// Growth or shrinkage of a graph after which plans are computed again.
+const DRIFT: u64 = 2;
+
+impl Run<'_> {
+    /// Returns whether the graph changed.
+    fn control(&mut self, control: &Control) -> Result<bool, Error> {
+        match control {
+            _ if self.is_over() => Ok(false),
+            Control::Rule(index, apply) => {
+                let before = self.outcome.rewrites;
+                self.rule(*index, *apply)?;
+                Ok(self.outcome.rewrites > before)
+            }
+            Control::Sequence(parts) => {
+                let mut changed = false;
+                for part in parts {
+                    changed |= self.control(part)?;
+                }
+                Ok(changed)
+            }
+            Control::First(parts) => {
+                for part in parts {
+                    if self.control(part)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Control::Repeat(part, times) => {
+                let mut changed = false;
+                for _ in 0..*times {
+                    if !self.control(part)? {
+                        break;
+                    }
+                    changed = true;
+                }
+                Ok(changed)
+            }
+        }
+    }
+
+    fn rule(&mut self, index: usize, apply: Apply) -> Result<(), Error> {
+        let rule = &self.rules[index];
+        if rule.changes.is_empty() {
+            return Ok(());
+        }
+        if !rule.has_pattern() && apply == Apply::Exhaustively {
+            let why = "the rule has no MATCH, so it matches for ever; apply it once".to_owned();
+            return Err(Error::Rule { rule: rule.name.clone(), why });
+        }
+        loop {
+            let plan = self.plan(index);
+            let is_done = match (&self.runtime, apply) {
+                (_, Apply::One) => self.one(rule, &plan)?,
+                _ if !rule.has_pattern() => self.one(rule, &plan)?,
+                (Some(_), _) => parallel::pass(self, rule, &plan, apply, self.is_local(rule))?,
+                (None, Apply::All) => self.all(rule, &plan)?,
+                (None, Apply::Exhaustively) => self.pass(rule, &plan)?,
+            };
+            self.outcome.passes += 1;
+            let is_last = apply != Apply::Exhaustively || is_done || self.is_over();
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_local(&self, rule: &Rule) -> bool {
+        rule.is_local(self.some_rule_retypes)
+    }
+
+    /// The plan of a rule: a new one if the graph has changed in size.
+    fn plan(&mut self, index: usize) -> Arc<Plan> {
+        let size = [self.graph.node_count(), self.graph.edge_count()];
+        if let Some(current) = &self.plans[index] {
+            let is_close = |(a, b): (&u64, &u64)| a / DRIFT <= *b && b / DRIFT <= *a;
+            if current.size.iter().zip(&size).all(is_close) {
+                return current.plan.clone();
+            }
+        }
+        let plan = Arc::new(Plan::new(self.graph, &self.rules[index]));
+        self.plans[index] = Some(Current { plan: plan.clone(), size });
+        plan
+    }
+
+    /// Whether the limit is reached or the run must stop.
+    fn is_over(&mut self) -> bool {
+        self.outcome.reached_max = self.outcome.rewrites >= self.options.max;
+        self.outcome.stopped = is_stopped(self.options);
+        self.outcome.reached_max || self.outcome.stopped
+    }
+
+    /// A new sequence number for the locks. All locks are free under it.
+    pub(crate) fn next_sequence(&mut self) -> u32 {
+        self.graph.sequence = self.graph.sequence.wrapping_add(1);
+        if self.graph.sequence == 0 {
+            self.graph.store.locks = Default::default();
+            self.graph.sequence = 1;
+        }
+        self.graph.sequence
+    }
+
+    /// Applies a rule to the first match. Returns whether there is none.
+    fn one(&mut self, rule: &Rule, plan: &Plan) -> Result<bool, Error> {
+        let matcher = Matcher::new(&self.graph.store, rule, plan);
+        let mut first = None;
+        let _ = matcher.search(&mut |binding| take_applicable(&matcher, binding, &mut first));
+        if let Some(fault) = matcher.take_fault() {
+            return Err(evaluation(rule, fault));
+        }
+        let Some(mut binding) = first else { return Ok(true) };
+        let mut rewriter = Rewriter::default();
+        rewriter
+            .apply(&matcher, &mut self.graph.space, &mut binding, |_| {})
+            .map_err(|fault| evaluation(rule, fault))?;
+        self.applied(rule, &binding);
+        Ok(false)
+    }
+
+    /// Counts and logs a rewrite of this thread.
+    pub(crate) fn applied(&mut self, rule: &Rule, binding: &Binding) {
+        self.graph.store.settle(&mut self.graph.space);
+        if self.options.log {
+            let entry = entry(self.outcome.rewrites, rule, binding);
+            self.outcome.log.push_all(rule, vec![entry]);
+        }
+        self.outcome.rewrites += 1;
+    }
+
+    /// Searches at each start once, and rewrites each match that it finds. Returns whether there
+    /// was none.
+    fn pass(&mut self, rule: &Rule, plan: &Plan) -> Result<bool, Error> {
+        let before = self.outcome.rewrites;
+        let mut rewriter = Rewriter::default();
+        for of in plan.start_types() {
+            let mut index = 0;
+            while index < self.graph.store.member_limit(*of) {
+                let Some(start) = self.graph.store.member(*of, index) else {
+                    index += 1;
+                    continue;
+                };
+                let matcher = Matcher::new(&self.graph.store, rule, plan);
+                let mut first = None;
+                let _ = matcher.search_at(start, &mut |binding| {
+                    take_applicable(&matcher, binding, &mut first)
+                });
+                if let Some(fault) = matcher.take_fault() {
+                    return Err(evaluation(rule, fault));
+                }
+                let Some(mut binding) = first else {
+                    index += 1;
+                    if index % STOP_INTERVAL == 0 && is_stopped(self.options) {
+                        return Ok(false);
+                    }
+                    continue;
+                };
+                rewriter
+                    .apply(&matcher, &mut self.graph.space, &mut binding, |_| {})
+                    .map_err(|fault| evaluation(rule, fault))?;
+                self.applied(rule, &binding);
+                if self.outcome.rewrites >= self.options.max || is_stopped(self.options) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(self.outcome.rewrites == before)
+    }
+
+    /// The paper's cycle on one thread: finds matches that do not overlap, then applies the rule to
+    /// all of them.
+    fn all(&mut self, rule: &Rule, plan: &Plan) -> Result<bool, Error> {
+        let sequence = self.next_sequence();
+        let mut found = Vec::new();
+        {
+            let store = &self.graph.store;
+            let locks = Locks { words: &store.locks, sequence };
+            let matcher = Matcher::new(store, rule, plan).avoiding(locks);
+            let mut collector = Collector::new(&matcher, locks);
+            for of in plan.start_types() {
+                for index in 0..store.member_limit(*of) {
+                    if index % STOP_INTERVAL == 0 && is_stopped(self.options) {
+                        break;
+                    }
+                    if let Some(start) = store.member(*of, index) {
+                        collector.collect(start, &mut found);
+                    }
+                }
+            }
+            if let Some(fault) = matcher.take_fault() {
+                return Err(evaluation(rule, fault));
+            }
+        }
+        self.apply_found(rule, plan, found)
+    }
+
+    /// Applies a rule to matches that do not overlap. Returns whether there is none.
+    pub(crate) fn apply_found(
+        &mut self,
+        rule: &Rule,
+        plan: &Plan,
+        found: Vec<Box<[u32]>>,
+    ) -> Result<bool, Error> {
+        let is_local = self.is_local(rule);
+        let mut rewriter = Rewriter::default();
+        let mut is_none = true;
+        for elements in found {
+            if self.outcome.rewrites >= self.options.max || is_stopped(self.options) {
+                return Ok(false);
+            }
+            let mut binding: Binding = [crate::rule::NONE; crate::rule::ELEMENTS_MAX];
+            binding[..elements.len()].copy_from_slice(&elements);
+            let matcher = Matcher::new(&self.graph.store, rule, plan);
+            // The locks do not cover all facts of such a rule: an earlier rewrite may have changed
+            // them.
+            if !is_local {
+                let Some(again) = first_at_start_of(&matcher, &binding) else { continue };
+                binding = again;
+            }
+            rewriter
+                .apply(&matcher, &mut self.graph.space, &mut binding, |_| {})
+                .map_err(|fault| evaluation(rule, fault))?;
+            self.applied(rule, &binding);
+            is_none = false;
+        }
+        Ok(is_none)
+    }
+}
+
+/// Number of starts between two checks of [`Options::stop`].
+const STOP_INTERVAL: u32 = 256;
+
+pub(crate) fn is_stopped(options: &Options) -> bool {
+    // Relaxed: the flag publishes no data.
+    options.stop.as_ref().is_some_and(|stop| stop.load(Relaxed))
+}
+
+pub(crate) fn entry(order: u64, rule: &Rule, binding: &Binding) -> Entry {
+    Entry { order, rule: 0, elements: binding[..rule.slots.len()].into() }
+}
+
+/// Keeps the first match to which the rule can be applied.
+fn take_applicable(
+    matcher: &Matcher,
+    binding: &mut Binding,
+    first: &mut Option<Binding>,
+) -> ControlFlow<()> {
+    if !matcher.is_applicable(binding) {
+        return ControlFlow::Continue(());
+    }
+    *first = Some(*binding);
+    ControlFlow::Break(())
+}
+
+/// The first applicable match with the same start as a former match.
+pub(crate) fn first_at_start_of(matcher: &Matcher, former: &Binding) -> Option<Binding> {
+    let mut first = None;
+    let start = matcher.start_of(former);
+    matcher.store.node_type(start)?;
+    let _ = matcher.search_at(start, &mut |binding| take_applicable(matcher, binding, &mut first));
+    first
+}
+
+/// Collects matches that do not overlap, and locks their nodes.
+pub(crate) struct Collector<'a> {
+    matcher: &'a Matcher<'a>,
+    locks: Locks<'a>,
+    set: LockSet,
+    /// Number of matches that the locks of others prevented.
+    pub(crate) conflicts: u64,
+}
+
+impl<'a> Collector<'a> {
+    pub(crate) fn new(matcher: &'a Matcher<'a>, locks: Locks<'a>) -> Collector<'a> {
+        Collector { matcher, locks, set: LockSet::default(), conflicts: 0 }
+    }
+
+    /// Collects the matches at a start.
+    pub(crate) fn collect(&mut self, start: u32, found: &mut Vec<Box<[u32]>>) {
+        if !self.matcher.is_allowed_start(start) {
+            return;
+        }
+        let (store, rule) = (self.matcher.store, self.matcher.rule);
+        // The matcher avoids the nodes that a found match changes, so a new search at the same
+        // start finds another match. A rule that changes no node of its matches needs one search.
+        let search_again = self.matcher.changes_matched_nodes();
+        loop {
+            let before = found.len();
+            let flow = self.matcher.search_at(start, &mut |binding| {
+                if !self.matcher.is_applicable(binding) {
+                    return ControlFlow::Continue(());
+                }
+                self.set.clear();
+                each_touched(store, rule, binding, |node, write| self.set.add(node, write));
+                if !self.set.try_lock(&self.locks) {
+                    self.conflicts += 1;
+                    return ControlFlow::Continue(());
+                }
+                found.push(binding[..rule.slots.len()].into());
+                match search_again {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            });
+            let is_found = flow.is_break() && found.len() > before;
+            if !is_found || !self.matcher.is_allowed_start(start) {
+                return;
+            }
+        }
+    }
+}

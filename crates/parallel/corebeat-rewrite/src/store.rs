@@ -1,0 +1,475 @@
+//! The columns of a graph. All columns are atomic words, so that threads read a graph while other
+//! threads rewrite it.
+//!
+//! ```text
+//!   node 7: type, place among the nodes of its type
+//!   edge 3: type, source and target, place in the two lists below
+//!   outgoing edges of type 0 of node 7: [ length, capacity | edge 3, node 9 | edge 5, node 2 | ..
+//!   incoming edges of type 0 of node 9: [ length, capacity | edge 3, node 7 | ..
+//! ```
+//!
+//! An edge takes 18 bytes for itself, and 8 bytes in each of two lists. The methods that change the
+//! columns take a [`Space`]: the numbers and the memory that one thread uses for new elements.
+
+use crate::array::{Array, INDEX_MAX, is_in_one_bucket};
+use crate::error::Error;
+use crate::schema::{EdgeType, Key, NodeType, Schema};
+use crate::value::{Column, Literals, Scalar};
+use corebeat_sync::atomic::AtomicU64 as LockWord;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// The two ends of an edges' list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Direction {
+    Out = 0,
+    In = 1,
+}
+use Direction::{In, Out};
+
+impl Direction {
+    pub(crate) fn reversed(self) -> Direction {
+        if self == Out { In } else { Out }
+    }
+}
+
+/// Ends of an edge that does not exist.
+const NO_ENDS: u64 = u64::MAX;
+/// Number of size classes of lists.
+const CLASSES: usize = 60;
+/// Class of the first list of a node: three edges.
+const FIRST_CLASS: usize = 2;
+/// How many numbers a thread takes at a time.
+const BATCH: u32 = 64;
+/// How many words a thread takes at a time.
+const WORDS_BATCH: u32 = 4096;
+/// Words that must be free before a rule is applied, so that no application runs out of words.
+const WORDS_MARGIN: u64 = 1 << 26;
+
+/// Number of words of the lists of a class: 2, 3, 4, 6, 8, 12, ...
+fn class_size(class: usize) -> u32 {
+    (2 + (class as u32 & 1)) << (class / 2)
+}
+
+/// The smallest class that has `words`.
+fn class_above(words: u32) -> usize {
+    (0..CLASSES).find(|class| class_size(*class) >= words).unwrap_or(CLASSES - 1)
+}
+
+/// The nodes of a type. An entry is valid if the node has the type and its place is the entry's
+/// index; nodes that were deleted leave invalid entries.
+#[derive(Default)]
+struct Members {
+    list: Array<AtomicU32>,
+    len: u32,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Store {
+    pub(crate) schema: Schema,
+    pub(crate) literals: Literals,
+    /// Type + 1 by node; 0 for a node that does not exist.
+    node_types: Array<AtomicU16>,
+    node_places: Array<AtomicU32>,
+    members: Vec<Members>,
+    edge_types: Array<AtomicU16>,
+    /// Source and target in the upper and the lower half.
+    edge_ends: Array<AtomicU64>,
+    /// By direction, the index in the list of the source and of the target. Each is protected by
+    /// the lock of its node, so the two must not share a word.
+    edge_places: [Array<AtomicU32>; 2],
+    /// By edge type and direction: the list of a node, as its index in `words` + 1; 0 for none.
+    lists: Vec<[Array<AtomicU32>; 2]>,
+    words: Array<AtomicU64>,
+    node_columns: Vec<Column>,
+    edge_columns: Vec<Column>,
+    next_node: AtomicU64,
+    next_edge: AtomicU64,
+    next_word: AtomicU64,
+    /// By node, for parallel runs.
+    pub(crate) locks: Array<LockWord>,
+}
+
+/// Numbers and memory that one thread uses for new elements.
+#[derive(Default)]
+pub(crate) struct Space {
+    nodes: Range<u32>,
+    free_nodes: Vec<u32>,
+    edges: Range<u32>,
+    free_edges: Vec<u32>,
+    words: Range<u32>,
+    free_lists: Vec<Vec<u32>>,
+    /// Nodes with a new type, which `members` lacks.
+    unlisted: Vec<u32>,
+    /// Changes of the numbers of nodes and edges, by type.
+    pub(crate) node_counts: Vec<i64>,
+    pub(crate) edge_counts: Vec<i64>,
+}
+
+impl Space {
+    /// Takes over what another thread did not use.
+    pub(crate) fn absorb(&mut self, other: Space) {
+        self.free_nodes.extend(other.nodes.chain(other.free_nodes));
+        self.free_edges.extend(other.edges.chain(other.free_edges));
+        self.unlisted.extend(other.unlisted);
+        self.free_lists.resize_with(CLASSES, Vec::new);
+        for (own, other) in self.free_lists.iter_mut().zip(other.free_lists) {
+            own.extend(other);
+        }
+        add(&mut self.node_counts, &other.node_counts);
+        add(&mut self.edge_counts, &other.edge_counts);
+    }
+}
+
+fn add(own: &mut Vec<i64>, other: &[i64]) {
+    own.resize(own.len().max(other.len()), 0);
+    own.iter_mut().zip(other).for_each(|(own, other)| *own += other);
+}
+
+fn count(counts: &mut Vec<i64>, index: u16, change: i64) {
+    if counts.len() <= usize::from(index) {
+        counts.resize(usize::from(index) + 1, 0);
+    }
+    counts[usize::from(index)] += change;
+}
+
+/// Takes numbers from a counter. The callers of [`Store::require_room`] leave room for them.
+fn take(next: &AtomicU64, count: u32) -> Range<u32> {
+    let from = next.fetch_add(count.into(), Relaxed);
+    assert!(from + u64::from(count) <= INDEX_MAX.into(), "the graph has no room left");
+    from as u32..from as u32 + count
+}
+
+/// Reads.
+impl Store {
+    #[inline(always)]
+    pub(crate) fn node_type(&self, node: u32) -> Option<NodeType> {
+        let number = self.node_types.get(node)?.load(Relaxed);
+        number.checked_sub(1).map(NodeType)
+    }
+
+    #[inline]
+    pub(crate) fn edge_type(&self, edge: u32) -> Option<EdgeType> {
+        let number = self.edge_types.get(edge)?.load(Relaxed);
+        number.checked_sub(1).map(EdgeType)
+    }
+
+    /// Source and target of an edge that exists.
+    #[inline]
+    pub(crate) fn ends(&self, edge: u32) -> Option<(u32, u32)> {
+        self.edge_type(edge)?;
+        let ends = self.edge_ends.get(edge)?.load(Relaxed);
+        (ends != NO_ENDS).then_some(((ends >> 32) as u32, ends as u32))
+    }
+
+    /// The list of edges of a node: the edge in the upper half, the other end in the lower half.
+    #[inline(always)]
+    pub(crate) fn list(&self, of: EdgeType, direction: Direction, node: u32) -> &[AtomicU64] {
+        let lists = self.lists.get(usize::from(of.0)).map(|lists| &lists[direction as usize]);
+        let handle = lists.and_then(|lists| lists.get(node)).map_or(0, |list| list.load(Relaxed));
+        if handle == 0 {
+            return &[];
+        }
+        match self.words.rest(handle - 1) {
+            [header, entries @ ..] => {
+                entries.get(..header.load(Relaxed) as u32 as usize).unwrap_or(&[])
+            }
+            [] => &[],
+        }
+    }
+
+    /// Exclusive upper bound of the numbers of nodes.
+    pub(crate) fn node_limit(&self) -> u32 {
+        self.next_node.load(Relaxed) as u32
+    }
+
+    /// Exclusive upper bound of the numbers of edges.
+    pub(crate) fn edge_limit(&self) -> u32 {
+        self.next_edge.load(Relaxed) as u32
+    }
+
+    /// Number of entries of [`Store::member`].
+    pub(crate) fn member_limit(&self, of: NodeType) -> u32 {
+        self.members.get(usize::from(of.0)).map_or(0, |members| members.len)
+    }
+
+    /// The node of exactly this type at an index, if there is one.
+    #[inline(always)]
+    pub(crate) fn member(&self, of: NodeType, index: u32) -> Option<u32> {
+        let node = self.members[usize::from(of.0)].list.get(index)?.load(Relaxed);
+        let is_valid =
+            self.node_type(node) == Some(of) && self.node_places.get(node)?.load(Relaxed) == index;
+        is_valid.then_some(node)
+    }
+
+    #[inline]
+    pub(crate) fn node_value(&self, node: u32, key: Key) -> Scalar {
+        self.node_columns.get(usize::from(key.0)).map_or(Scalar::Null, |column| column.get(node))
+    }
+
+    #[inline]
+    pub(crate) fn edge_value(&self, edge: u32, key: Key) -> Scalar {
+        self.edge_columns.get(usize::from(key.0)).map_or(Scalar::Null, |column| column.get(edge))
+    }
+}
+
+/// Changes. The caller owns the graph, or holds the write locks of all nodes whose words or lists
+/// change.
+impl Store {
+    /// Makes room for types and attributes that the schema has gained.
+    pub(crate) fn fit_to_schema(&mut self) {
+        self.members.resize_with(self.schema.node_types().count(), Members::default);
+        self.lists.resize_with(self.schema.edge_types().count(), Default::default);
+        self.node_columns.resize_with(self.schema.keys().count(), Column::default);
+        self.edge_columns.resize_with(self.schema.keys().count(), Column::default);
+    }
+
+    /// Checks that a change that adds so many elements cannot run out of numbers or memory words.
+    pub(crate) fn require_room(&self, nodes: usize, edges: usize) -> Result<(), Error> {
+        let limit = u64::from(INDEX_MAX);
+        // Other threads may take a batch at the same time.
+        let threads = 2 * u64::from(BATCH) * corebeat_lpel::WORKERS_MAX as u64;
+        for (next, more, of) in [
+            (&self.next_node, nodes as u64 + threads, "nodes"),
+            (&self.next_edge, edges as u64 + threads, "edges"),
+            (&self.next_word, WORDS_MARGIN, "entries in lists of edges"),
+        ] {
+            if next.load(Relaxed) + more > limit {
+                return Err(Error::Full { of, limit });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a number for a new node, without creating the node.
+    pub(crate) fn take_node(&self, space: &mut Space) -> u32 {
+        space.free_nodes.pop().unwrap_or_else(|| {
+            if space.nodes.is_empty() {
+                space.nodes = take(&self.next_node, BATCH);
+            }
+            space.nodes.start += 1;
+            space.nodes.start - 1
+        })
+    }
+
+    pub(crate) fn create_node(&self, space: &mut Space, node: u32, of: NodeType) {
+        self.node_types.make(node).store(of.0 + 1, Relaxed);
+        space.unlisted.push(node);
+        count(&mut space.node_counts, of.0, 1);
+    }
+
+    pub(crate) fn retype_node(&self, space: &mut Space, node: u32, of: NodeType) {
+        if let Some(old) = self.node_type(node).filter(|old| *old != of) {
+            count(&mut space.node_counts, old.0, -1);
+            self.create_node(space, node, of);
+        }
+    }
+
+    /// Deletes a node without edges.
+    pub(crate) fn delete_node(&self, space: &mut Space, node: u32) {
+        let Some(of) = self.node_type(node) else { return };
+        self.node_types.make(node).store(0, Relaxed);
+        self.node_columns.iter().for_each(|column| column.set(node, Scalar::Null));
+        space.free_nodes.push(node);
+        count(&mut space.node_counts, of.0, -1);
+    }
+
+    pub(crate) fn create_edge(&self, space: &mut Space, of: EdgeType, from: u32, to: u32) -> u32 {
+        let edge = space.free_edges.pop().unwrap_or_else(|| {
+            if space.edges.is_empty() {
+                space.edges = take(&self.next_edge, BATCH);
+            }
+            space.edges.start += 1;
+            space.edges.start - 1
+        });
+        self.edge_ends.make(edge).store(u64::from(from) << 32 | u64::from(to), Relaxed);
+        self.edge_types.make(edge).store(of.0 + 1, Relaxed);
+        self.link(space, of, Out, from, edge, to);
+        self.link(space, of, In, to, edge, from);
+        count(&mut space.edge_counts, of.0, 1);
+        edge
+    }
+
+    pub(crate) fn delete_edge(&self, space: &mut Space, edge: u32) {
+        let (Some(of), Some((from, to))) = (self.edge_type(edge), self.ends(edge)) else { return };
+        self.unlink(of, Out, from, edge);
+        self.unlink(of, In, to, edge);
+        // A thread that holds the locks of the former ends, and that reads the number again, reads
+        // either these ends or the ends of a later edge.
+        self.edge_ends.make(edge).store(NO_ENDS, Relaxed);
+        self.edge_types.make(edge).store(0, Relaxed);
+        self.edge_columns.iter().for_each(|column| column.set(edge, Scalar::Null));
+        space.free_edges.push(edge);
+        count(&mut space.edge_counts, of.0, -1);
+    }
+
+    pub(crate) fn set_node_value(&self, node: u32, key: Key, value: Scalar) {
+        self.node_columns[usize::from(key.0)].set(node, value);
+    }
+
+    pub(crate) fn set_edge_value(&self, edge: u32, key: Key, value: Scalar) {
+        self.edge_columns[usize::from(key.0)].set(edge, value);
+    }
+
+    /// Calls `f` with each edge of a node. An edge from the node to itself is passed twice.
+    pub(crate) fn each_edge(&self, node: u32, mut f: impl FnMut(Direction, EdgeType, u32, u32)) {
+        for of in (0..self.lists.len() as u16).map(EdgeType) {
+            for direction in [Out, In] {
+                for entry in self.list(of, direction, node) {
+                    let entry = entry.load(Relaxed);
+                    f(direction, of, (entry >> 32) as u32, entry as u32);
+                }
+            }
+        }
+    }
+
+    /// Adds the nodes of new types to the lists of their types.
+    pub(crate) fn settle(&mut self, space: &mut Space) {
+        for node in space.unlisted.drain(..) {
+            let Some(of) = self.node_type(node) else { continue };
+            let members = &mut self.members[usize::from(of.0)];
+            let live = space.node_counts[usize::from(of.0)].max(0) as u32;
+            if members.len > 2 * live + BATCH {
+                let valid = (0..members.len).filter_map(|index| {
+                    let node = members.list.get(index)?.load(Relaxed);
+                    let place = self.node_places.get(node)?;
+                    let number = self.node_types.get(node)?.load(Relaxed);
+                    (number == of.0 + 1 && place.load(Relaxed) == index).then_some(node)
+                });
+                let valid: Vec<u32> = valid.collect();
+                for (index, node) in (0..).zip(&valid) {
+                    members.list.make(index).store(*node, Relaxed);
+                    self.node_places.make(*node).store(index, Relaxed);
+                }
+                members.len = valid.len() as u32;
+            }
+            members.list.make(members.len).store(node, Relaxed);
+            self.node_places.make(node).store(members.len, Relaxed);
+            members.len += 1;
+        }
+    }
+
+    /// Moves all lists next to each other, in the order of their nodes and without room for more
+    /// edges.
+    pub(crate) fn compact(&mut self, space: &mut Space) {
+        let old = std::mem::take(&mut self.words);
+        self.next_word = AtomicU64::new(0);
+        space.words = 0..0;
+        space.free_lists.clear();
+        for node in 0..self.node_limit() {
+            for lists in self.lists.iter().flatten() {
+                let Some(list) = lists.get(node).filter(|list| list.load(Relaxed) != 0) else {
+                    continue;
+                };
+                let words = old.rest(list.load(Relaxed) - 1);
+                let len = words[0].load(Relaxed) as u32;
+                if len == 0 {
+                    list.store(0, Relaxed);
+                    continue;
+                }
+                let handle = self.new_list(space, len + 1);
+                let new = self.words.rest(handle - 1);
+                new[0].store(u64::from(len) << 32 | u64::from(len), Relaxed);
+                for (new, old) in new[1..].iter().zip(&words[1..=len as usize]) {
+                    new.store(old.load(Relaxed), Relaxed);
+                }
+                list.store(handle, Relaxed);
+            }
+        }
+    }
+
+    /// Returns the handle of a list of `size` words, whose header is not initialised.
+    fn new_list(&self, space: &mut Space, size: u32) -> u32 {
+        if size > WORDS_BATCH / 4 {
+            loop {
+                let range = take(&self.next_word, size);
+                if is_in_one_bucket(range.start, size) {
+                    self.words.make(range.start);
+                    return range.start + 1;
+                }
+            }
+        }
+        loop {
+            let Range { start, end } = space.words;
+            if end - start >= size && is_in_one_bucket(start, size) {
+                self.words.make(start);
+                space.words.start += size;
+                return start + 1;
+            }
+            match end - start > size {
+                true => space.words.start += 1,
+                false => space.words = take(&self.next_word, WORDS_BATCH),
+            }
+        }
+    }
+
+    /// Adds an entry to a list.
+    #[inline]
+    fn link(
+        &self,
+        space: &mut Space,
+        of: EdgeType,
+        direction: Direction,
+        node: u32,
+        edge: u32,
+        other: u32,
+    ) {
+        let list = self.lists[usize::from(of.0)][direction as usize].make(node);
+        let mut handle = list.load(Relaxed);
+        let header = match handle {
+            0 => 0,
+            _ => self.words.make(handle - 1).load(Relaxed),
+        };
+        let (len, mut capacity) = (header as u32, (header >> 32) as u32);
+        if len == capacity {
+            let old = handle;
+            (handle, capacity) = self.grown(space, handle, len);
+            if old != 0 {
+                let class = (class_above(len + 2) - 1).min(CLASSES - 1);
+                space.free_lists[class].push(old);
+            }
+        }
+        let words = self.words.rest(handle - 1);
+        words[1 + len as usize].store(u64::from(edge) << 32 | u64::from(other), Relaxed);
+        words[0].store(u64::from(capacity) << 32 | u64::from(len + 1), Relaxed);
+        self.edge_places[direction as usize].make(edge).store(len, Relaxed);
+        list.store(handle, Relaxed);
+    }
+
+    /// Copies a full list into a larger one. Returns its handle and its capacity.
+    #[cold]
+    fn grown(&self, space: &mut Space, old: u32, len: u32) -> (u32, u32) {
+        if space.free_lists.is_empty() {
+            space.free_lists.resize_with(CLASSES, Vec::new);
+        }
+        // Half as much again, and at least one entry more.
+        let class = class_above(len + 1 + len / 2 + 1).max(FIRST_CLASS);
+        let size = class_size(class);
+        let new = space.free_lists[class].pop().unwrap_or_else(|| self.new_list(space, size));
+        if old != 0 {
+            let (new, old) = (self.words.rest(new - 1), self.words.rest(old - 1));
+            new[0].store(0, Relaxed);
+            for (new, old) in new[1..].iter().zip(&old[1..=len as usize]) {
+                new.store(old.load(Relaxed), Relaxed);
+            }
+        }
+        (new, size - 1)
+    }
+
+    /// Removes an entry: the last entry of the list takes its place.
+    #[inline]
+    fn unlink(&self, of: EdgeType, direction: Direction, node: u32, edge: u32) {
+        let handle = self.lists[usize::from(of.0)][direction as usize].make(node).load(Relaxed);
+        let words = self.words.rest(handle - 1);
+        let header = words[0].load(Relaxed);
+        let last = header as u32 - 1;
+        let places = &self.edge_places[direction as usize];
+        let place = places.make(edge).load(Relaxed);
+        debug_assert_eq!((words[1 + place as usize].load(Relaxed) >> 32) as u32, edge);
+        let moved = words[1 + last as usize].load(Relaxed);
+        words[1 + place as usize].store(moved, Relaxed);
+        places.make((moved >> 32) as u32).store(place, Relaxed);
+        words[0].store(header - 1, Relaxed);
+    }
+}

@@ -1,0 +1,227 @@
+//! Queries and rules as text, on small graphs.
+
+use corebeat_rewrite::{
+    Apply, Control, Error, Graph, Options, Table, Value, explain, parse_rules, query, run,
+};
+use std::collections::HashMap;
+
+fn rules(graph: &mut Graph, text: &str) -> Vec<corebeat_rewrite::Rule> {
+    parse_rules("rules", text, &HashMap::new(), graph).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn apply(graph: &mut Graph, text: &str, apply: Apply) -> u64 {
+    let rules = rules(graph, text);
+    let steps = (0..rules.len()).map(|index| Control::Rule(index, apply)).collect();
+    let options = Options { max: 1000, ..Options::default() };
+    run(graph, &rules, &Control::Sequence(steps), &options)
+        .unwrap_or_else(|e| panic!("{e}"))
+        .rewrites
+}
+
+/// The rows of a query, as text.
+fn ask(graph: &mut Graph, text: &str) -> Vec<String> {
+    let rules = rules(graph, text);
+    let tables = [1, 2].map(|threads| {
+        let options = Options { threads, ..Options::default() };
+        query(graph, &rules[0], &options).unwrap_or_else(|e| panic!("{e}"))
+    });
+    assert_eq!(tables[0], tables[1]);
+    rows(&tables[0])
+}
+
+fn rows(table: &Table) -> Vec<String> {
+    let line = |row: &Vec<Value>| row.iter().map(Value::to_string).collect::<Vec<_>>().join(" ");
+    table.rows.iter().map(line).collect()
+}
+
+fn mistake(text: &str) -> String {
+    let mut graph = friends();
+    match parse_rules("rules", text, &HashMap::new(), &mut graph) {
+        Err(e @ Error::Text { .. }) => e.to_string(),
+        other => panic!("no mistake is found: {other:?}"),
+    }
+}
+
+/// Edges lead from Ada to Bob and Cy, from Bob to Cy, and from Cy to Cy and Dee.
+fn friends() -> Graph {
+    let mut graph = Graph::new();
+    apply(
+        &mut graph,
+        "CREATE (a:Person {name: 'Ada', age: 36}), (b:Person {name: 'Bob', age: 20}), \
+         (c:Person {name: 'Cy', age: 20}), (d:Person {name: 'Dee'}), \
+         (a)-[:KNOWS {since: 1990}]->(b), (a)-[:KNOWS {since: 2000}]->(c), \
+         (b)-[:KNOWS {since: 2010}]->(c), (c)-[:KNOWS]->(c), (c)-[:KNOWS]->(d)",
+        Apply::One,
+    );
+    graph
+}
+
+#[test]
+fn patterns_are_found() {
+    let graph = &mut friends();
+    let found =
+        ask(graph, "MATCH (a:Person)-[:KNOWS]->(b) RETURN a.name, b.name ORDER BY a.name, b.name");
+    assert_eq!(found, ["'Ada' 'Bob'", "'Ada' 'Cy'", "'Bob' 'Cy'", "'Cy' 'Cy'", "'Cy' 'Dee'"]);
+    let found = ask(graph, "MATCH (a {name: 'Ada'})-->(b)<--(c) RETURN b.name, c.name");
+    assert_eq!(found, ["'Cy' 'Bob'", "'Cy' 'Cy'"], "the two edges of a match differ");
+    let found = ask(graph, "MATCH (a {name: 'Ada'})-->(b) MATCH (b)<--(c) RETURN count(*)");
+    assert_eq!(found, ["4"], "edges of different clauses may be equal");
+    let found = ask(graph, "MATCH (c {name: 'Cy'})--(x) RETURN x.name ORDER BY x.name");
+    assert_eq!(found, ["'Ada'", "'Bob'", "'Cy'", "'Dee'"], "a loop is found once");
+    let found = ask(graph, "MATCH (a), (b) WHERE id(a) < id(b) RETURN count(*)");
+    assert_eq!(found, ["6"]);
+}
+
+#[test]
+fn paths_of_variable_length_are_found() {
+    let graph = &mut friends();
+    let found = ask(graph, "MATCH (a {name: 'Ada'})-[:KNOWS*]->(d {name: 'Dee'}) RETURN count(*)");
+    assert_eq!(found, ["4"], "each path uses the loop or does not");
+    let found = ask(graph, "MATCH (a {name: 'Ada'})-[:KNOWS*2]->(x) RETURN x.name ORDER BY x.name");
+    assert_eq!(found, ["'Cy'", "'Cy'", "'Dee'"]);
+    let found = ask(graph, "MATCH (d {name: 'Dee'})<-[*0..1]-(x) RETURN x.name ORDER BY x.name");
+    assert_eq!(found, ["'Cy'", "'Dee'"]);
+}
+
+#[test]
+fn conditions_are_evaluated() {
+    let graph = &mut friends();
+    let names = |graph: &mut Graph, condition: &str| {
+        let text = format!("MATCH (p:Person) WHERE {condition} RETURN p.name ORDER BY p.name");
+        ask(graph, &text).join(" ")
+    };
+    for (condition, expected) in [
+        ("p.age = 20", "'Bob' 'Cy'"),
+        ("p.age > 20 OR p.age IS NULL", "'Ada' 'Dee'"),
+        ("NOT p.age = 20", "'Ada'"),
+        ("p.age IN [36, 1]", "'Ada'"),
+        ("p.name STARTS WITH 'A' OR p.name ENDS WITH 'y'", "'Ada' 'Cy'"),
+        ("p.name CONTAINS 'e' XOR p.age = 36", "'Ada'"),
+        ("p.age % 7 = 1 AND p.age / 5 = 7", "'Ada'"),
+        ("-p.age + 2 * 10 = 0", "'Bob' 'Cy'"),
+        ("NOT (p)-->()", "'Dee'"),
+        ("NOT (p)<-[:KNOWS]-(:Person)", "'Ada'"),
+        (
+            "EXISTS { MATCH (p)-->(x) WHERE x.age = 20 AND NOT EXISTS { (x)-->({name: 'Dee'}) } }",
+            "'Ada'",
+        ),
+        ("coalesce(p.age, 99) = 99 AND size(p.name) = 3", "'Dee'"),
+        ("p:Person AND labels(p) = ['Person'] AND abs(-1) = 1.0", "'Ada' 'Bob' 'Cy' 'Dee'"),
+    ] {
+        assert_eq!(names(graph, condition), expected, "{condition}");
+    }
+}
+
+#[test]
+fn optional_parts_and_aggregates_are_computed() {
+    let graph = &mut friends();
+    let found = ask(
+        graph,
+        "MATCH (p:Person) OPTIONAL MATCH (p)-[k:KNOWS]->(x) WHERE x.name <> p.name \
+         RETURN p.name AS name, count(x) AS friends, min(k.since), collect(x.name) \
+         ORDER BY friends DESC, name LIMIT 3",
+    );
+    assert_eq!(found, ["'Ada' 2 1990 ['Bob', 'Cy']", "'Bob' 1 2010 ['Cy']", "'Cy' 1 null ['Dee']"]);
+    let found = ask(
+        graph,
+        "MATCH (p:Person) RETURN count(p.age), sum(p.age), avg(p.age), max(p.name), 2 * count(DISTINCT p.age)",
+    );
+    assert_eq!(found, ["3 76 25.333333333333332 'Dee' 4"]);
+    assert_eq!(ask(graph, "MATCH (p:Person {age: 1}) RETURN count(*), sum(p.age)"), ["0 0"]);
+    assert_eq!(ask(graph, "MATCH (p:Person) RETURN DISTINCT p.age SKIP 1"), ["20", "null"]);
+    assert_eq!(ask(graph, "RETURN 1 + 2 * 3"), ["7"]);
+}
+
+#[test]
+fn rules_change_the_graph() {
+    let graph = &mut friends();
+    let text = "MATCH (a)-[k:KNOWS]->(a) DELETE k; MATCH (p) WHERE p.age = 20 SET p.age = p.age + 1, p:Adult";
+    assert_eq!(apply(graph, text, Apply::Exhaustively), 3);
+    assert_eq!(ask(graph, "MATCH (p:Adult) RETURN p.name, p.age"), ["'Bob' 21", "'Cy' 21"]);
+    assert_eq!(
+        apply(graph, "MATCH (p {name: 'Cy'}) DELETE p", Apply::One),
+        0,
+        "edges would dangle"
+    );
+    assert_eq!(apply(graph, "MATCH (p {name: 'Cy'}) DETACH DELETE p", Apply::One), 1);
+    assert_eq!((graph.node_count(), graph.edge_count()), (3, 1));
+    assert_eq!(apply(graph, "MATCH (p {name: 'Dee'}) DELETE p", Apply::One), 1);
+    assert_eq!(
+        apply(
+            graph,
+            "MATCH (a)-[k]->(b) REMOVE k.since CREATE (b)-[:KNOWS {since: a.age}]->(a)",
+            Apply::All
+        ),
+        1
+    );
+    assert_eq!(
+        ask(graph, "MATCH ()-[k:KNOWS]->(x) RETURN x.name, k.since ORDER BY x.name"),
+        ["'Ada' 36", "'Bob' null"]
+    );
+}
+
+#[test]
+fn mistakes_name_their_place() {
+    for (text, expected) in [
+        ("MATCH (a:Person\nRETURN a", "rules, line 2, column 1: expected ')', found 'RETURN'"),
+        (
+            "MATCH (a:Persn) RETURN a",
+            "line 1, column 10: no node has type Persn; the types are Person",
+        ),
+        ("MATCH (a)-[:LIKES]->() RETURN a", "no edge has type LIKES; the types are KNOWS"),
+        ("MATCH (a) WHERE a.agee = 1 RETURN a", "no element has attribute agee"),
+        ("MATCH (a) RETURN b", "column 18: b is not defined; this rule defines a"),
+        ("MATCH (a) DETACH DELETE a RETURN a.name", "the rule deletes a, so it cannot return a"),
+        ("MATCH (a) WITH a RETURN a", "WITH is not supported"),
+        ("MATCH (a) SET a.x = 'oops", "this text has no closing '"),
+        ("MATCH (a) CREATE (b)", "a new node needs one type"),
+        ("MATCH (a)-[k]->(b), (c)-[k]->(d) RETURN k", "k is defined twice"),
+        ("MATCH (a) RETURN a.name + ", "expected an expression, found the end of the text"),
+        ("MATCH (a) WHERE count(a) = 1 RETURN a", "an aggregate is only possible in RETURN"),
+        ("MATCH (a)-[*3..2]->(b) RETURN a", "a path has from 0 to"),
+        ("MATCH (a) WHERE a.age = $n RETURN a", "parameter $n has no value"),
+        ("MATCH (a) RETURN 99999999999999999999", "this number is too large"),
+    ] {
+        let found = mistake(text);
+        assert!(found.contains(expected), "{found} does not contain {expected}");
+    }
+    let deep = format!("MATCH (a) WHERE {}true{} RETURN a", "(".repeat(500), ")".repeat(500));
+    assert!(mistake(&deep).contains("an expression has at most"));
+    let long = format!("MATCH (a) WHERE a.age = 1{} RETURN a", " OR a.age = 1".repeat(500));
+    assert!(mistake(&long).contains("an expression has at most"));
+}
+
+#[test]
+fn faults_of_expressions_change_nothing() {
+    let mut graph = friends();
+    let rules =
+        rules(&mut graph, "MATCH (a:Person {name: 'Ada'}) SET a.age = 1, a.x = 1 / (a.age - 36)");
+    for threads in [1, 2] {
+        let options = Options { threads, ..Options::default() };
+        let control = Control::Rule(0, Apply::Exhaustively);
+        let error = run(&mut graph, &rules, &control, &options).unwrap_err().to_string();
+        assert_eq!(error, "rule rules:1: division by zero; this application changed nothing");
+        assert_eq!(ask(&mut graph, "MATCH (a {name: 'Ada'}) RETURN a.age, a.x"), ["36 null"]);
+    }
+}
+
+#[test]
+fn a_rule_without_a_left_side_is_applied_once() {
+    let mut graph = friends();
+    let rules = rules(&mut graph, "CREATE (:Person)");
+    let control = Control::Rule(0, Apply::Exhaustively);
+    let error = run(&mut graph, &rules, &control, &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("has no MATCH"), "{error}");
+}
+
+#[test]
+fn plans_are_explained() {
+    let mut graph = friends();
+    let rules = rules(
+        &mut graph,
+        "MATCH (a:Person {name: 'Ada'})-[:KNOWS]->(b)-[:KNOWS]->(c), (a)-[:KNOWS]->(c) RETURN a",
+    );
+    let text = explain(&mut graph, &rules[0]).unwrap();
+    assert!(text.starts_with("scan (a:Person)"), "{text}");
+    assert!(text.contains("join (a)-[_") && text.ends_with("1 matches\n"), "{text}");
+}

@@ -1,0 +1,159 @@
+//! Readers and writers of graphs.
+
+use corebeat_rewrite::{
+    Error, Graph, Value, read_graphml, read_metamodel, read_pairs, read_xmi, write_dot,
+    write_graphml, write_pairs,
+};
+
+fn text(write: impl Fn(&mut Vec<u8>) -> std::io::Result<()>) -> String {
+    let mut bytes = Vec::new();
+    write(&mut bytes).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+fn mistake(result: Result<Graph, Error>) -> String {
+    result.map(|graph| format!("{graph:?}")).expect_err("the file is not valid").to_string()
+}
+
+#[test]
+fn pairs_are_read_and_written() {
+    for input in ["a,b\nb,c\n", "source|target\na|b\n\n# note\nb|c", "a b\r\nb c", "a\tb\nb\tc\n"] {
+        let graph = read_pairs("pairs", input).unwrap();
+        let written = text(|to| write_pairs(&graph, to));
+        assert_eq!(written, "source,target,type\na,b,EDGE\nb,c,EDGE\n");
+        let again = read_pairs("pairs", &written).unwrap();
+        assert_eq!(text(|to| write_pairs(&again, to)), written);
+    }
+    assert_eq!(
+        mistake(read_pairs("p", "a,b\nc\n")),
+        "p, line 2: expected two names with ',' between them"
+    );
+    assert!(mistake(read_pairs("p", "a,b,T,x\n")).contains("line 1: a line has a source"));
+}
+
+const GRAPHML: &str = r#"<?xml version="1.0"?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+  <key id="d0" for="node" attr.name="age" attr.type="int"/>
+  <key id="d1" for="node" attr.name="label" attr.type="string"/>
+  <graph edgedefault="directed">
+    <node id="n0"><data key="d0">36</data><data key="d1">Person</data></node>
+    <node id="n&amp;1" labels=":City"/>
+    <edge source="n0" target="n&amp;1" label="LIVES_IN"/>
+  </graph>
+</graphml>"#;
+
+#[test]
+fn graphml_is_read_and_written() {
+    let graph = read_graphml("g", GRAPHML).unwrap();
+    let written = text(|to| write_graphml(&graph, to));
+    let again = read_graphml("again", &written).unwrap();
+    for graph in [&graph, &again] {
+        let person = graph.schema().find_node_type("Person").unwrap();
+        let (lives, _) = graph.schema().find_edge_type("LIVES_IN").unwrap();
+        let ada = graph.nodes_of(person).next().unwrap();
+        assert_eq!(graph.get(ada, graph.schema().find_key("age").unwrap()), Value::Int(36));
+        let (_, city) = graph.out_edges(ada, lives).next().unwrap();
+        assert_eq!(graph.get(city, graph.schema().find_key("id").unwrap()), "n&1".into());
+    }
+    let cut = &GRAPHML[..GRAPHML.find("</graph>").unwrap()];
+    assert!(mistake(read_graphml("g", cut)).contains("the file ends inside <graph"));
+    let dangling = GRAPHML.replace("source=\"n0\"", "source=\"n9\"");
+    let expected = "g, line 8: the source n9 does not exist; nodes precede edges";
+    assert_eq!(mistake(read_graphml("g", &dangling)), expected);
+    let wrong = GRAPHML.replace(">36<", ">old<");
+    assert_eq!(mistake(read_graphml("g", &wrong)), "g, line 6: 'old' is no int");
+    assert!(mistake(read_graphml("g", "")).contains("the file has no element"));
+    let undefined = GRAPHML.replace("36", "&x;");
+    assert!(mistake(read_graphml("g", &undefined)).contains("line 6"));
+}
+
+#[test]
+fn dot_escapes_names() {
+    let graph = read_pairs("pairs", "a\"b,c").unwrap();
+    let drawn = text(|to| write_dot(&graph, to));
+    assert!(drawn.contains(r#"0 [label="Node a\"b"];"#) && drawn.contains("0 -> 1"), "{drawn}");
+}
+
+const ECORE: &str = r##"<ecore:EPackage name="p" xmlns:xsi="x" xmlns:ecore="e">
+  <eClassifiers xsi:type="ecore:EClass" name="Root">
+    <eStructuralFeatures xsi:type="ecore:EReference" name="items" upperBound="-1"
+        eType="#//Item" containment="true" eOpposite="#//Item/owner"/>
+  </eClassifiers>
+  <eClassifiers xsi:type="ecore:EClass" name="Item" eSuperTypes="#//Named">
+    <eStructuralFeatures xsi:type="ecore:EReference" name="owner" eType="#//Root"
+        eOpposite="#//Root/items"/>
+    <eStructuralFeatures xsi:type="ecore:EReference" name="next" eType="#//Item"/>
+    <eStructuralFeatures xsi:type="ecore:EAttribute" name="size" eType="ecore:EDataType #//EInt"/>
+  </eClassifiers>
+  <eClassifiers xsi:type="ecore:EClass" name="Named" abstract="true">
+    <eStructuralFeatures xsi:type="ecore:EAttribute" name="tags" upperBound="-1"
+        eType="ecore:EDataType #//EString"/>
+  </eClassifiers>
+</ecore:EPackage>"##;
+
+const XMI: &str = r##"<p:Root xmlns:p="p" xmlns:xmi="m">
+  <items xmi:id="one" size="3" next="//@items.1"><tags>a</tags><tags>b</tags></items>
+  <items next="one"/>
+</p:Root>"##;
+
+fn model(text: &str) -> Result<Graph, Error> {
+    let mut graph = Graph::new();
+    let metamodel = read_metamodel("m.ecore", ECORE, &mut graph)?;
+    read_xmi("m.xmi", text, &metamodel, graph)
+}
+
+#[test]
+fn models_of_emf_are_read() {
+    let graph = model(XMI).unwrap();
+    let schema = graph.schema();
+    let (items, forwards) = schema.find_edge_type("items").unwrap();
+    assert_eq!((schema.find_edge_type("owner"), forwards), (Some((items, true)), false));
+    let named = schema.find_node_type("Named").unwrap();
+    let found: Vec<_> = graph.nodes_of(named).collect();
+    let (next, _) = schema.find_edge_type("next").unwrap();
+    assert_eq!(graph.out_edges(found[0], next).next().unwrap().1, found[1]);
+    assert_eq!(graph.out_edges(found[1], next).next().unwrap().1, found[0]);
+    assert_eq!(graph.get(found[0], schema.find_key("size").unwrap()), Value::Int(3));
+    let tags = Value::from(vec!["a".into(), "b".into()]);
+    assert_eq!(graph.get(found[0], schema.find_key("tags").unwrap()), tags);
+    assert_eq!((graph.node_count(), graph.edge_count()), (3, 4));
+}
+
+#[test]
+fn mistakes_in_models_name_their_line() {
+    for (from, to, expected) in [
+        ("next=\"one\"", "next=\"two\"", "m.xmi, line 3: the reference two leads to no object"),
+        ("size=\"3\"", "size=\"x\"", "m.xmi, line 2: 'x' is not an integer"),
+        ("size=\"3\"", "width=\"3\"", "m.xmi, line 2: the class Item has no feature width"),
+        ("p:Root", "p:Rot", "no class Rot"),
+        ("</p:Root>", "", "m.xmi, line 1: the file ends inside <Root>, which begins here"),
+    ] {
+        let found = mistake(model(&XMI.replace(from, to)));
+        assert!(found.contains(expected), "{found} does not contain {expected}");
+    }
+    let found = read_metamodel("m", "<a/>", &mut Graph::new()).unwrap_err().to_string();
+    assert_eq!(found, "m, line 1: the file has no classes; is it an Ecore metamodel?");
+}
+
+/// No input makes a reader panic: truncated and mutated files are errors or graphs.
+#[test]
+fn damaged_files_do_not_panic() {
+    let random = &mut fastrand::Rng::with_seed(7);
+    for _ in 0..3000 {
+        let mut input = [GRAPHML, ECORE, XMI, "a,b\nc,d"][random.usize(..4)].as_bytes().to_vec();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(..input.len().max(1));
+            if input.is_empty() {
+                break;
+            }
+            match random.u8(..3) {
+                0 => drop(input.remove(at)),
+                1 => input[at] = b"<>/\"'&=# x"[random.usize(..10)],
+                _ => input.truncate(at.max(1)),
+            }
+        }
+        let input = String::from_utf8_lossy(&input);
+        let _ = (read_pairs("f", &input), read_graphml("f", &input), model(&input));
+        let _ = read_metamodel("f", &input, &mut Graph::new());
+    }
+}

@@ -1,0 +1,167 @@
+//! The matcher and the rewriter against naive ones, on random graphs and random rules; parallel
+//! runs against their sequential replay.
+
+mod reference;
+
+use corebeat_rewrite::{Apply, Control, Graph, Matching, Mode, Options, Outcome, run};
+use reference::{actual_shape, plain, random_graph, random_pattern, seeds};
+
+fn context(seed: u64) -> String {
+    format!(
+        "seed {seed}: repeat with COREBEAT_SEED={seed} cargo test -p corebeat-rewrite --test random"
+    )
+}
+
+#[test]
+fn matcher_finds_the_matches_of_a_naive_one() {
+    for seed in seeds(400) {
+        let random = &mut fastrand::Rng::with_seed(seed);
+        let (nodes, edges) = (random.usize(1..9), random.usize(..20));
+        let mut graph = random_graph(random, nodes, edges);
+        let mut pattern = random_pattern(random, true);
+        // The conditions are patterns of their own: injective nodes differ inside them, too.
+        if pattern.matching == Matching::Injective {
+            pattern.conditions.clear();
+        }
+        let expected = pattern.matches(&plain(&graph)).len() as i64;
+        for threads in [1, 2] {
+            let found = pattern.count(&mut graph, threads);
+            assert_eq!(found, expected, "{} threads {threads} {pattern:?}", context(seed));
+        }
+    }
+}
+
+#[test]
+fn rewriter_applies_rules_as_a_naive_one() {
+    let mut applied = 0;
+    for seed in seeds(600) {
+        let random = &mut fastrand::Rng::with_seed(seed);
+        let (nodes, edges) = (random.usize(1..9), random.usize(..14));
+        let mut graph = random_graph(random, nodes, edges);
+        let mut pattern = random_pattern(random, true);
+        if pattern.matching == Matching::Injective {
+            pattern.conditions.clear();
+        }
+        let rule = pattern.build(&mut graph, false);
+        let before = plain(&graph);
+        let control = Control::Rule(0, Apply::One);
+        let outcome = run(&mut graph, &[rule], &control, &Options::default()).unwrap();
+        let matches = pattern.applicable(&before);
+        let changes = !pattern.changes.is_empty();
+        let expected = u64::from(changes && !matches.is_empty());
+        assert_eq!(outcome.rewrites, expected, "{} {pattern:?}", context(seed));
+        applied += outcome.rewrites;
+        if outcome.rewrites == 0 {
+            assert_eq!(plain(&graph), before, "{}", context(seed));
+            continue;
+        }
+        let after = plain(&graph);
+        let is_one_of_them = matches.iter().any(|found| {
+            let deleted = pattern.changes.iter().find_map(|change| match change {
+                reference::Change::DeleteNode(node) => Some(found.0[*node]),
+                _ => None,
+            });
+            let expected = pattern.applied(&before, found);
+            let mut actual = actual_shape(&before, &after, deleted);
+            let mut created = expected.2.clone();
+            created.sort_unstable();
+            actual.2.sort_unstable();
+            (actual.0, actual.1, actual.2) == (expected.0, expected.1, created)
+        });
+        assert!(is_one_of_them, "{} {pattern:?}\n{before:?}\n{after:?}", context(seed));
+    }
+    assert!(applied > 50 || std::env::var("COREBEAT_SEED").is_ok(), "{applied}");
+}
+
+/// Runs a random rule exhaustively, replays the log, and compares the graphs.
+fn parallel_case(
+    seed: u64,
+    mode: Mode,
+    apply: Apply,
+    is_deterministic: bool,
+    threads: usize,
+) -> Outcome {
+    let make = || {
+        let random = &mut fastrand::Rng::with_seed(seed);
+        let (nodes, edges) = (random.usize(1..60), random.usize(..160));
+        let graph = random_graph(random, nodes, edges);
+        (graph, random_pattern(random, true))
+    };
+    let (mut graph, pattern) = make();
+    let rule = pattern.build(&mut graph, false);
+    let (mut copy, _) = make();
+    pattern.build(&mut copy, false);
+    let seed_of_order = is_deterministic.then_some(seed);
+    let options =
+        Options { threads, mode, max: 100, log: true, seed: seed_of_order, ..Options::default() };
+    let control = Control::Rule(0, apply);
+    let outcome = run(&mut graph, &[rule], &control, &options).unwrap();
+    assert!(outcome.rewrites <= 100, "{}", context(seed));
+    assert_eq!(outcome.log.len() as u64, outcome.rewrites, "{}", context(seed));
+    let replay = outcome
+        .log
+        .replay(&mut copy)
+        .unwrap_or_else(|e| panic!("{} {e} {pattern:?}", context(seed)));
+    let same = replay.verify(&graph, &copy);
+    same.unwrap_or_else(|e| panic!("{} {e} {pattern:?}", context(seed)));
+    check_columns(&graph, seed);
+    if apply == Apply::Exhaustively && !outcome.reached_max && !pattern.changes.is_empty() {
+        let before = plain(&graph);
+        if before.nodes.len() < 12 && pattern.matching != Matching::Injective {
+            assert_eq!(pattern.applicable(&before).len(), 0, "{} {pattern:?}", context(seed));
+        }
+    }
+    outcome
+}
+
+/// The lists of edges agree with the edges.
+fn check_columns(graph: &Graph, seed: u64) {
+    let (mut out, mut back) = (0, 0);
+    for node in graph.nodes() {
+        for of in graph.schema().edge_types() {
+            let own = |(edge, _): &(corebeat_rewrite::Edge, _)| graph.edge_type(*edge) == Some(of);
+            out += graph.out_edges(node, of).filter(own).count() as u64;
+            back += graph.in_edges(node, of).filter(own).count() as u64;
+        }
+    }
+    assert_eq!((out, back), (graph.edge_count(), graph.edge_count()), "{}", context(seed));
+    assert_eq!(graph.edges().count() as u64, graph.edge_count(), "{}", context(seed));
+    assert_eq!(graph.nodes().count() as u64, graph.node_count(), "{}", context(seed));
+    let listed: usize = graph
+        .schema()
+        .node_types()
+        .map(|of| graph.nodes_of(of).filter(|node| graph.node_type(*node) == Some(of)).count())
+        .sum();
+    assert_eq!(listed as u64, graph.node_count(), "{}", context(seed));
+}
+
+#[test]
+fn sequential_runs_equal_their_replay() {
+    for seed in seeds(150) {
+        for apply in [Apply::One, Apply::All, Apply::Exhaustively] {
+            parallel_case(seed, Mode::Immediate, apply, false, 1);
+        }
+    }
+}
+
+#[test]
+fn deterministic_parallel_runs_equal_their_replay() {
+    for seed in seeds(150) {
+        for mode in [Mode::Cycle, Mode::Immediate] {
+            let first = parallel_case(seed, mode, Apply::Exhaustively, true, 3);
+            let again = parallel_case(seed, mode, Apply::Exhaustively, true, 3);
+            assert_eq!(first.rewrites, again.rewrites, "{}", context(seed));
+            assert_eq!(first.conflicts, again.conflicts, "{}", context(seed));
+        }
+    }
+}
+
+#[test]
+fn parallel_runs_equal_their_replay() {
+    for seed in seeds(100) {
+        for mode in [Mode::Cycle, Mode::Immediate] {
+            parallel_case(seed, mode, Apply::Exhaustively, false, 3);
+        }
+        parallel_case(seed, Mode::Cycle, Apply::All, false, 2);
+    }
+}
