@@ -175,6 +175,17 @@ impl World {
                 // SAFETY: found during the inspection. If the pointer is null, the task continues
                 // at this moment.
                 let core = unsafe { header.on.load(Ordering::Acquire).as_ref() }?;
+                let own = match stream.direction {
+                    Direction::Read => &core.reader,
+                    Direction::Write => &core.writer,
+                };
+                // A blocked task without its token has been woken. Its status changes only when it
+                // continues.
+                if dump.status != Status::Awaiting
+                    && !std::ptr::eq(own.word.load(Ordering::Acquire), task)
+                {
+                    return None;
+                }
                 self.is_inside(core, stream.direction).then(|| vec![user(stream)])
             }
             WaitsFor::Any(streams) => {
