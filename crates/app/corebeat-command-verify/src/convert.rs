@@ -39,7 +39,7 @@ pub(crate) fn main(options: &Options) -> Done {
         None => print(text)?,
         Some(path) => {
             let output = Output::create_with_cleanup(path)?;
-            require_distinct([&options.model, path].into_iter())?;
+            require_distinct([&options.model, path])?;
             output.write(&text)?;
         }
     }

@@ -163,11 +163,11 @@ pub fn partition(model: &Model, options: &PartitionOptions) -> Result<Partition,
         problem.fits_alone(c)?;
     }
     let lower = problem.lower_bound();
-    let first = problem.first_fit()?;
-    let (mut units, mut places) = first;
+    let (most, first) = problem.first_fit()?;
+    let (mut units, mut places) = (most, first);
     let mut proven = lower;
     if problem.components.len() <= EXACT_MAX {
-        for count in lower..units {
+        for count in lower..most {
             let state = problem.search(count, true);
             if let Some((_, found)) = state.best {
                 (units, places) = (count, found);

@@ -931,7 +931,7 @@ fn groups_below_are_removed_when_they_are_empty() {
         assert!(line.contains(part), "'{part}' is not in {line}");
     }
     assert_eq!(scene.now(), scene.before);
-    assert_eq!(scene.restore_all().left, [line.clone()], "until the process ends");
+    assert_eq!(scene.restore_all().left, std::slice::from_ref(line), "until the process ends");
     sleeper.end();
     assert_eq!(scene.restore_all().left, [""; 0]);
     assert!(!below.parent().unwrap().exists() && scene.journals() == 0);
