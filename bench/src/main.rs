@@ -4,8 +4,9 @@
 //! its libraries, and also uses the workloads. Each bench has a file: `linux_watch`, `tune_count`,
 //! `run_auto`, `run_side`, `workload_naive`, `claim_phase`, `stm_map`, `stm_program` and
 //! `stm_trace`. Benches that share their peers share a file: `lpel`, `reactor`, `snet`,
-//! `heartbeat`, `stm`, `scoop`, `clustered`, `probe`, `trace` and `sim`. `figure` draws some of the
-//! results. The book's pages `measuring.md` and `measuring-libraries.md` describe each bench.
+//! `heartbeat`, `stm`, `scoop`, `clustered`, `rewrite`, `probe`, `trace`, `sim` and `verify`.
+//! `figure` draws some of the results. The book's pages `measuring.md` and `measuring-libraries.md`
+//! describe each bench.
 //!
 //! # Model
 //!
@@ -43,6 +44,7 @@ mod memory;
 mod probe;
 mod program;
 mod reactor;
+mod rewrite;
 mod round;
 mod row;
 mod run_auto;
@@ -58,6 +60,7 @@ mod stm_trace;
 mod tool;
 mod trace;
 mod tune_count;
+mod verify;
 mod workload_naive;
 
 use clap::{Parser, Subcommand};
@@ -99,9 +102,11 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
         .chain(&stm_trace::BENCHES)
         .chain(&scoop::BENCHES)
         .chain(&clustered::BENCHES)
+        .chain(&rewrite::BENCHES)
         .chain(&probe::BENCHES)
         .chain(&trace::BENCHES)
         .chain(&sim::BENCHES)
+        .chain(&verify::BENCHES)
 }
 
 /// Measure Corebeat beside its peers in one run
@@ -163,7 +168,7 @@ fn main() -> ExitCode {
 }
 
 /// The subjects that run in processes of their own, by the name of their bench.
-const PARTS: [(&str, apart::Part); 14] = [
+const PARTS: [(&str, apart::Part); 16] = [
     ("kernel", |options| kernel::main(&apart::options(options)?)),
     ("lpel", |options| lpel::main(&apart::options(options)?)),
     ("reactor", |options| reactor::main(&apart::options(options)?)),
@@ -175,9 +180,11 @@ const PARTS: [(&str, apart::Part); 14] = [
     ("stm-trace", |options| stm_trace::main(&apart::options(options)?)),
     ("scoop", |options| scoop::main(&apart::options(options)?)),
     ("clustered", |options| clustered::main(&apart::options(options)?)),
+    ("rewrite", |options| rewrite::main(&apart::options(options)?)),
     ("probe", |options| probe::main(&apart::options(options)?)),
     ("trace", |options| trace::main(&apart::options(options)?)),
     ("sim", |options| sim::main(&apart::options(options)?)),
+    ("verify", |options| verify::main(&apart::options(options)?)),
 ];
 
 /// Runs one subject, and prints its value and checksum for the parent process.

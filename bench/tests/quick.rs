@@ -47,7 +47,7 @@ fn cases(rows: &[Value]) -> BTreeSet<&str> {
 }
 
 /// The benches whose listed cases are all measured, in groups that run together.
-const GROUPS: [&[&str]; 12] = [
+const GROUPS: [&[&str]; 14] = [
     &[
         "lpel.pipeline",
         "lpel.pingpong",
@@ -72,9 +72,11 @@ const GROUPS: [&[&str]; 12] = [
     &["stm.trace"],
     &["scoop.collect", "scoop.mark", "scoop.pause", "scoop.leak"],
     &["clustered.counter", "clustered.guard", "clustered.retire", "clustered.server"],
+    &["rewrite.match", "rewrite.exhaust"],
     &["probe.call", "probe.depth", "probe.cpu", "probe.bytes"],
     &["trace.event"],
     &["sim.speed"],
+    &["verify.response"],
 ];
 
 /// Subjects that need a tool, and may be missing.
@@ -129,6 +131,11 @@ fn peers(bench: &str, case: &str) -> &'static [&'static str] {
             &["corebeat, not compressed", "corebeat, zstd", "corebeat, untimed", "tracing"]
         }
         "sim.speed" => &["event list alone"],
+        "rewrite.match" => &["corebeat, one task", "corebeat, two tasks", "loops by hand"],
+        "rewrite.exhaust" => {
+            &["corebeat, one task", "corebeat, two tasks", "corebeat, two tasks, cycle"]
+        }
+        "verify.response" => &["response-time-analysis"],
         _ => panic!("the peers of {bench} are not listed here"),
     }
 }

@@ -1,0 +1,306 @@
+//! Graph transformation: matching beside loops that are written by hand for the pattern, and
+//! rewriting by one thread, by tasks on one thread, and by tasks on two threads.
+//!
+//! The graph is that of Imre, Mezei, *Parallel Graph Transformations on Multicore Systems*, 2012:
+//! videos with up to 20 related videos each, of which few are related to many.
+
+use crate::Bench;
+use crate::apart::{self, Case};
+use crate::round::Measured;
+use crate::row::Better;
+use crate::session::Session;
+use clap::ValueEnum;
+use corebeat_rewrite::{
+    Apply, Control, Graph, Matching, Mode, Node, Options as RunOptions, Rule, RuleBuilder, Value,
+    parse_rules, query, run,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::time::Instant;
+
+pub(crate) const BENCHES: [Bench; 2] = [
+    Bench {
+        name: "rewrite.match",
+        summary: "time to count the matches of a pattern of 6 nodes among 20,000 related videos",
+        peers: &["loops by hand"],
+        tools: &[],
+        cases: |session| apart::names(&match_cases(session)),
+        run: |session| measure(session, 0, "ms", &match_cases(session)),
+    },
+    Bench {
+        name: "rewrite.exhaust",
+        summary: "time of a rewrite: cycles of videos that are opened, Sierpinski triangles",
+        peers: &["corebeat, one task", "corebeat, two tasks", "corebeat, two tasks, cycle"],
+        tools: &[],
+        cases: |session| apart::names(&exhaust_cases(session)),
+        run: |session| measure(session, 1, "ns/rewrite", &exhaust_cases(session)),
+    },
+];
+
+/// Number of related videos of a video.
+const RELATED: usize = 20;
+
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
+enum Subject {
+    /// The calling thread, without locks.
+    Corebeat,
+    #[value(name = "corebeat, one task")]
+    OneTask,
+    #[value(name = "corebeat, two tasks")]
+    TwoTasks,
+    #[value(name = "corebeat, two tasks, cycle")]
+    Cycle,
+    #[value(name = "loops by hand")]
+    Hand,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
+enum Work {
+    /// Counts the matches.
+    Match,
+    /// Opens cycles of three videos.
+    Open,
+    /// Divides triangles.
+    Sierpinski,
+}
+
+#[derive(Clone, Copy)]
+struct Load {
+    work: Work,
+    /// Number of videos, or of rewrites of triangles.
+    size: u64,
+}
+
+fn match_cases(session: &Session) -> Vec<Case<Subject, Load>> {
+    let size = if session.quick { 200 } else { 40_000 };
+    let subjects = [Subject::Corebeat, Subject::OneTask, Subject::TwoTasks, Subject::Hand];
+    vec![Case::new("6 nodes", &subjects, Load { work: Work::Match, size })]
+}
+
+fn exhaust_cases(session: &Session) -> Vec<Case<Subject, Load>> {
+    let (videos, triangles) = if session.quick { (200, 364) } else { (20_000, 797_161) };
+    let subjects = [Subject::Corebeat, Subject::OneTask, Subject::TwoTasks, Subject::Cycle];
+    vec![
+        Case::new("open cycles", &subjects, Load { work: Work::Open, size: videos }),
+        Case::new("triangles", &subjects, Load { work: Work::Sierpinski, size: triangles }),
+    ]
+}
+
+fn measure(
+    session: &Session,
+    bench: usize,
+    unit: &'static str,
+    cases: &[Case<Subject, Load>],
+) -> Result<(), String> {
+    let name = BENCHES[bench].name;
+    apart::measure_each(
+        session,
+        name,
+        |_| (unit, Better::Lower),
+        cases,
+        |subject, load| {
+            let Load { work, size } = load;
+            let printed =
+                apart::run(apart::command(session, "rewrite", &Options { subject, work, size })?)?;
+            Ok(Measured::Value(printed.value))
+        },
+    )
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Options {
+    subject: Subject,
+    work: Work,
+    size: u64,
+}
+
+/// The main function of the child.
+pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
+    match options.work {
+        Work::Match => count(options),
+        Work::Open => open(options),
+        Work::Sierpinski => sierpinski(options),
+    }
+}
+
+impl Options {
+    fn run_options(&self) -> RunOptions {
+        let (threads, force_tasks) = match self.subject {
+            Subject::Corebeat | Subject::Hand => (1, false),
+            Subject::OneTask => (1, true),
+            Subject::TwoTasks | Subject::Cycle => (2, true),
+        };
+        let mode = if self.subject == Subject::Cycle { Mode::Cycle } else { Mode::Immediate };
+        RunOptions { threads, force_tasks, mode, ..RunOptions::default() }
+    }
+}
+
+/// Videos by number, with the numbers of their related videos.
+fn videos(count: u64, skewed: bool) -> Vec<Vec<u32>> {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut related = |_| {
+        let share = random.f64() * if skewed { random.f64() } else { 1.0 };
+        (share * count as f64) as u32
+    };
+    let degree = if skewed { RELATED } else { RELATED / 2 };
+    (0..count).map(|_| (0..degree).map(&mut related).collect()).collect()
+}
+
+fn graph(videos: &[Vec<u32>]) -> Result<Graph, corebeat_rewrite::Error> {
+    let mut graph = Graph::new();
+    let video = graph.schema_mut().node_type("Video", &[])?;
+    let related = graph.schema_mut().edge_type("RELATED", &[])?;
+    let nodes = videos.iter().map(|_| graph.add_node(video)).collect::<Result<Vec<Node>, _>>()?;
+    for (from, to) in nodes.iter().zip(videos) {
+        for to in to {
+            graph.add_edge(related, *from, nodes[*to as usize])?;
+        }
+    }
+    graph.compact();
+    Ok(graph)
+}
+
+/// A rule with a left side of these edges between videos.
+fn pattern(edges: &[(&str, &str)]) -> RuleBuilder {
+    let mut names: Vec<&str> = edges.iter().flat_map(|(from, to)| [*from, *to]).collect();
+    names.sort_unstable();
+    names.dedup();
+    let rule = names.iter().fold(RuleBuilder::new("rule"), |rule, name| rule.node(name, "Video"));
+    let edges = (0..).zip(edges);
+    let rule = edges.fold(rule, |rule, (index, (from, to))| {
+        rule.edge(&format!("e{index}"), "RELATED", from, to)
+    });
+    rule.matching(Matching::Injective)
+}
+
+/// Two cycles of three videos, and an edge between them: six nodes, diameter 3.
+const TWO_CYCLES: [(&str, &str); 7] =
+    [("a", "b"), ("b", "c"), ("c", "a"), ("a", "d"), ("d", "e"), ("e", "f"), ("f", "d")];
+
+/// Counts all matches of [`TWO_CYCLES`].
+fn count(options: &Options) -> Result<(f64, u64), String> {
+    let videos = videos(options.size, options.work == Work::Open);
+    if options.subject == Subject::Hand {
+        let hand = Hand::new(&videos);
+        let begin = Instant::now();
+        let matches = hand.two_cycles();
+        return Ok((begin.elapsed().as_secs_f64() * 1e3, matches));
+    }
+    let mut graph = graph(&videos).map_err(|e| e.to_string())?;
+    let rule = pattern(&TWO_CYCLES).returns("count(*)").build(&mut graph);
+    let rule = rule.map_err(|e| e.to_string())?;
+    let begin = Instant::now();
+    let table = query(&mut graph, &rule, &options.run_options()).map_err(|e| e.to_string())?;
+    let time_ms = begin.elapsed().as_secs_f64() * 1e3;
+    match table.rows[0][0] {
+        Value::Int(matches) => Ok((time_ms, matches as u64)),
+        _ => Err("the count is no integer".into()),
+    }
+}
+
+/// The graph as a programmer would store it for one pattern: the targets of all edges, ordered by
+/// their sources.
+struct Hand {
+    begins: Vec<u32>,
+    targets: Vec<u32>,
+}
+
+impl Hand {
+    fn new(videos: &[Vec<u32>]) -> Hand {
+        let mut begins = vec![0];
+        let mut targets = Vec::new();
+        for related in videos {
+            targets.extend(related);
+            begins.push(targets.len() as u32);
+        }
+        Hand { begins, targets }
+    }
+
+    fn related(&self, video: u32) -> &[u32] {
+        let video = video as usize;
+        &self.targets[self.begins[video] as usize..self.begins[video + 1] as usize]
+    }
+
+    /// Number of edges from `from` to `to`.
+    fn edges(&self, from: u32, to: u32) -> u64 {
+        self.related(from).iter().map(|other| u64::from(*other == to)).sum()
+    }
+
+    fn two_cycles(&self) -> u64 {
+        let mut matches = 0;
+        for a in 0..self.begins.len() as u32 - 1 {
+            for b in self.related(a).iter().copied().filter(|b| *b != a) {
+                for c in self.related(b).iter().copied().filter(|c| ![a, b].contains(c)) {
+                    let closing = self.edges(c, a);
+                    if closing > 0 {
+                        matches += closing * self.second_cycle([a, b, c]);
+                    }
+                }
+            }
+        }
+        matches
+    }
+
+    fn second_cycle(&self, first: [u32; 3]) -> u64 {
+        let mut matches = 0;
+        for d in self.related(first[0]).iter().copied().filter(|d| !first.contains(d)) {
+            for e in self.related(d).iter().copied().filter(|e| *e != d && !first.contains(e)) {
+                for f in self.related(e).iter().copied() {
+                    if f != d && f != e && !first.contains(&f) {
+                        matches += self.edges(f, d);
+                    }
+                }
+            }
+        }
+        matches
+    }
+}
+
+/// Opens cycles of three videos, each with one more video, until none is left.
+fn open(options: &Options) -> Result<(f64, u64), String> {
+    let mut graph =
+        graph(&videos(options.size, options.work == Work::Open)).map_err(|e| e.to_string())?;
+    let edges = [("a", "b"), ("b", "c"), ("c", "a"), ("a", "x"), ("b", "y"), ("c", "z")];
+    let rule = pattern(&edges).delete("e0").build(&mut graph).map_err(|e| e.to_string())?;
+    let (time, _) = timed(&mut graph, &[rule], 0, &options.run_options())?;
+    // The number of rewrites depends on their order.
+    Ok((time, 0))
+}
+
+const TRIANGLES: &str = "
+    CREATE (x:Corner)-[:A]->(y:Corner)-[:B]->(z:Corner), (x)-[:C]->(z);
+    MATCH (x)-[a:A]->(y)-[b:B]->(z), (x)-[c:C]->(z)
+    DELETE a, b, c
+    CREATE (xy:Corner), (yz:Corner), (xz:Corner),
+        (x)-[:A]->(xy)-[:B]->(xz), (x)-[:C]->(xz),
+        (xy)-[:A]->(y)-[:B]->(yz), (xy)-[:C]->(yz),
+        (xz)-[:A]->(yz)-[:B]->(z), (xz)-[:C]->(z);";
+
+/// Divides triangles a number of times.
+fn sierpinski(options: &Options) -> Result<(f64, u64), String> {
+    let mut graph = Graph::new();
+    let rules = parse_rules("triangles", TRIANGLES, &HashMap::new(), &mut graph);
+    let rules = rules.map_err(|e| e.to_string())?;
+    let first = Control::Rule(0, Apply::One);
+    run(&mut graph, &rules, &first, &RunOptions::default()).map_err(|e| e.to_string())?;
+    let how = RunOptions { max: options.size, ..options.run_options() };
+    let (time, rewrites) = timed(&mut graph, &rules, 1, &how)?;
+    if (graph.node_count(), graph.edge_count()) != (3 + 3 * rewrites, 3 + 6 * rewrites) {
+        return Err("the numbers of nodes and edges are wrong".into());
+    }
+    Ok((time, rewrites))
+}
+
+/// Applies a rule exhaustively. Returns nanoseconds per rewrite, and the number of rewrites.
+fn timed(
+    graph: &mut Graph,
+    rules: &[Rule],
+    rule: usize,
+    how: &RunOptions,
+) -> Result<(f64, u64), String> {
+    let begin = Instant::now();
+    let control = Control::Rule(rule, Apply::Exhaustively);
+    let outcome = run(graph, rules, &control, how).map_err(|e| e.to_string())?;
+    let time_ns = begin.elapsed().as_nanos() as f64;
+    Ok((time_ns / outcome.rewrites.max(1) as f64, outcome.rewrites))
+}
