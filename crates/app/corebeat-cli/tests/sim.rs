@@ -390,7 +390,7 @@ fn mistakes_are_one_line_with_their_place() {
             GOALS.into(),
             &["--seed", "-1"],
             2,
-            "invalid value '-1' for '--seed <N>': write a whole number in digits",
+            "invalid value '-1' for '--seed <N>': write a whole number without a sign",
         ),
         (
             GOALS.into(),

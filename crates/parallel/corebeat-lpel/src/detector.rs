@@ -4,10 +4,11 @@
 use crate::current;
 use crate::deadlock::{self, Deadlock};
 use crate::runtime::Inner;
+use crate::scope::ScopeCore;
 use crate::task::CANCEL_DEADLOCK;
 use corebeat_sync::asymmetric::light_fence;
 use corebeat_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use corebeat_sync::{Mutex, lock};
+use corebeat_sync::{Arc, Mutex, lock};
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ pub(crate) struct Detector {
     deadlock: Mutex<Option<Deadlock>>,
     /// First failure of a task that may have no joiner, until it is printed.
     unreported: Mutex<Option<String>>,
-    /// Number of calls in progress of `Runtime::run` and `Scope::run`.
-    runs: AtomicUsize,
+    /// Calls in progress of `Runtime::run`, and of `Scope::run` with their scopes.
+    runs: Mutex<Vec<Option<Arc<ScopeCore>>>>,
     /// Whether a task of this runtime has spawned a task of another runtime, or was spawned by one.
     /// From then on, the other runtime may own unused stream ends.
     shares_ends: AtomicBool,
@@ -44,7 +45,7 @@ impl Detector {
             checking: Mutex::new(()),
             deadlock: Mutex::new(None),
             unreported: Mutex::new(None),
-            runs: AtomicUsize::new(0),
+            runs: Mutex::default(),
             shares_ends: AtomicBool::new(false),
             growths: AtomicU64::new(0),
             growable: AtomicUsize::new(0),
@@ -52,10 +53,16 @@ impl Detector {
         }
     }
 
-    /// Counts a call of `run`, until the result is dropped.
-    pub(crate) fn begin_run(&self) -> Run<'_> {
-        self.runs.fetch_add(1, Ordering::SeqCst);
-        Run(&self.runs)
+    /// Notes a call of `run`, of a scope or of the runtime, until the result is dropped.
+    pub(crate) fn begin_run(&self, scope: Option<Arc<ScopeCore>>) -> Run<'_> {
+        lock(&self.runs).push(scope.clone());
+        Run { detector: self, scope }
+    }
+
+    /// Returns whether a thread waits for tasks in `run`, so that it uses no stream. A thread whose
+    /// scope has no task left is about to continue.
+    fn has_run(&self) -> bool {
+        lock(&self.runs).iter().any(|scope| scope.as_ref().is_none_or(|scope| scope.has_tasks()))
     }
 
     pub(crate) fn deadlock(&self) -> Option<Deadlock> {
@@ -102,11 +109,18 @@ impl Detector {
 }
 
 /// A call of `run` in progress.
-pub(crate) struct Run<'a>(&'a AtomicUsize);
+pub(crate) struct Run<'a> {
+    detector: &'a Detector,
+    scope: Option<Arc<ScopeCore>>,
+}
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        let mut runs = lock(&self.detector.runs);
+        let own = self.scope.as_ref().map(Arc::as_ptr);
+        if let Some(at) = runs.iter().position(|run| run.as_ref().map(Arc::as_ptr) == own) {
+            runs.swap_remove(at);
+        }
     }
 }
 
@@ -144,16 +158,16 @@ impl Inner {
     pub(crate) fn check_for_deadlock(&self) -> bool {
         let detector = &self.detector;
         let checking = lock(&detector.checking);
-        let is_closed = detector.runs.load(Ordering::SeqCst) > 0
-            && !detector.shares_ends.load(Ordering::SeqCst);
+        let is_closed = detector.has_run() && !detector.shares_ends.load(Ordering::SeqCst);
         let (stuck, is_everything) = deadlock::search(self, is_closed);
         // Tasks of an earlier deadlock make progress soon.
         let is_cancelled = stuck.is_cancelled();
         let grown = !is_cancelled && stuck.grow();
         // A task that is not stuck may own any end, including ends that other tasks used before.
-        // A thread outside may also have caused progress during the search. Both exclude a
-        // deadlock for now.
-        let is_active = self.deterministic.is_none() && !self.activity.is_quiescent();
+        // A thread outside may also have caused progress during the search, or its `run` may have
+        // ended. All of them exclude a deadlock for now.
+        let is_active =
+            self.deterministic.is_none() && !self.activity.is_quiescent() || !detector.has_run();
         // If the last task ended since the caller found quiescence, the set of stuck tasks is
         // empty.
         let is_deadlock = !grown
@@ -216,20 +230,38 @@ impl Inner {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::{Runtime, spawn, stream};
+    use crate::{Runtime, sleep, spawn, stream};
     use corebeat_sync::mpsc;
     use std::sync::Arc;
+    use std::time::Duration;
 
     #[test]
     fn check_after_the_end_of_the_last_task_finds_no_deadlock() {
         let runtime = Runtime::builder().workers(1).deterministic(1).build().unwrap();
         let inner = runtime.inner();
         // As during a `run` that is about to return.
-        let run = inner.detector.begin_run();
+        let run = inner.detector.begin_run(None);
         assert!(!inner.check_for_deadlock());
         assert!(inner.detector.deadlock().is_none() && !inner.detector.has_report());
         drop(run);
         assert_eq!(runtime.run(|| 1).unwrap(), 1);
+    }
+
+    #[test]
+    fn task_that_waits_for_a_thread_whose_scope_has_ended_is_no_deadlock() {
+        let runtime = Runtime::builder().workers(1).deterministic(1).build().unwrap();
+        let (mut go, mut may_go) = stream::<u8>(1);
+        let other = runtime.spawn(move || may_go.read());
+        let scope = runtime.scope();
+        scope.run(|| sleep(Duration::from_secs(1))).unwrap();
+        // As during `Scope::run` that is about to return.
+        let inner = runtime.inner();
+        let run = inner.detector.begin_run(Some(scope.core.clone()));
+        assert!(!inner.check_for_deadlock());
+        drop(run);
+        go.write(1).unwrap();
+        runtime.run(|| ()).unwrap();
+        assert_eq!(other.join().unwrap(), Some(1));
     }
 
     #[test]

@@ -249,7 +249,7 @@ impl Runtime {
             current::worker().is_none() && !current::runtime().is_some_and(is_this),
             "Runtime::run was called inside a task: use spawn and join in tasks"
         );
-        let run = inner.detector.begin_run();
+        let run = inner.detector.begin_run(None);
         let handle = self.spawn(f);
         match &inner.deterministic {
             Some(driver) => inner.run_steps(driver, None, &|| false),

@@ -75,6 +75,12 @@ impl ScopeCore {
         }
     }
 
+    /// Returns whether a task of the scope has not ended.
+    pub(crate) fn has_tasks(&self) -> bool {
+        // Acquire: the effects of all tasks are visible.
+        self.living.load(Ordering::Acquire) > 0
+    }
+
     /// Returns whether the tasks of the scope must end.
     pub(crate) fn is_cancelled(&self) -> bool {
         // Acquire: pairs with the release in `cancel`.
@@ -151,7 +157,7 @@ impl Scope {
             return Err(Failure::Forked);
         }
         self.assert_not_inside();
-        let _run = inner.detector.begin_run();
+        let _run = inner.detector.begin_run(Some(self.core.clone()));
         let handle = self.spawn(f);
         self.wait();
         inner.detector.print_report();
@@ -204,8 +210,7 @@ impl Scope {
         if !std::thread::panicking() {
             self.assert_not_inside();
         }
-        // Acquire: the effects of all tasks are visible.
-        let is_empty = || self.core.living.load(Ordering::Acquire) == 0;
+        let is_empty = || !self.core.has_tasks();
         if let (Some(driver), None) = (&inner.deterministic, current::worker())
             && !std::thread::panicking()
         {
