@@ -93,6 +93,7 @@ fn mistakes_are_one_line_with_their_place() {
         (&["run", "bad", "--output", "x.png"], 2, "x.png must end in .graphml, .csv or .dot"),
         (&["run", "bad", "--threads", "0"], 2, "write a number from 1 to 256"),
         (&["run", "bad", "--output", "bad"], 2, "bad is named twice"),
+        (&["draw", "--graph", "g.csv", "--output", "g.csv"], 2, "g.csv is named twice"),
     ] {
         let found = error(&corebeat(&folder, args), status);
         assert!(found.contains(expected) && found.lines().count() == 1, "{args:?}: {found}");

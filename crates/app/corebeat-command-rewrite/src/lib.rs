@@ -21,7 +21,7 @@ mod run;
 mod source;
 
 use clap::{Args, Subcommand};
-use corebeat_command::{Done, Output, print};
+use corebeat_command::{Done, Output, print, require_distinct};
 use corebeat_rewrite::{Options as RunOptions, explain, query, write_dot};
 use source::{GraphSource, RulesSource, failure};
 use std::path::PathBuf;
@@ -134,6 +134,7 @@ fn plans(options: &Explain) -> Done {
 }
 
 fn draw(options: Draw) -> Done {
+    require_distinct(options.graph.path().into_iter().chain(&options.output))?;
     let output = options.output.as_deref().map(Output::create).transpose()?;
     let graph = options.graph.read()?;
     let text = source::text(|to| write_dot(&graph, to))?;

@@ -275,6 +275,8 @@ impl Screen {
                 frame.render_widget(self.head(view), head);
                 self.body(view, titles, body, frame);
             }
+            // A text has no place in an empty area.
+            None if body.is_empty() => {}
             None => frame.render_widget("observing; the first figures appear after 0.3 s", body),
         }
         frame.render_widget(self.foot(), foot);
@@ -538,6 +540,7 @@ mod tests {
         for width in (0..30).chain([80, 300]) {
             for height in (0..8).chain([40]) {
                 let mut screen = screen();
+                drawn(&mut screen, None, width, height);
                 drawn(&mut screen, Some(&unknown), width, height);
                 press(&mut screen, &unknown, &help);
                 let lines = drawn(&mut screen, Some(&unknown), width, height);

@@ -69,7 +69,7 @@ impl Inner {
             lock(&inner.blocking.tasks).retain(|t| t.as_ptr() != me.as_ptr());
             me.header().locals.clear();
             me.header().set_status(Status::Zombie);
-            task::publish_end(new.header());
+            task::publish_end(&new);
             inner.count_ended_outside();
             inner.pause();
         });

@@ -399,23 +399,24 @@ pub(crate) unsafe fn fail(task: *const Header, why: Failure) {
 pub(crate) fn end_unstarted(task: TaskRef) {
     // SAFETY: no worker owns the task, so no worker starts it.
     unsafe { fail(task.as_ptr(), Failure::Cancelled) };
-    publish_end(task.header());
+    publish_end(&task);
 }
 
 /// Publishes the end of a task, and wakes its joiner. Drops the result if there is no handle, so
 /// that the result does not outlive the scope, whereas references to the task may.
-pub(crate) fn publish_end(task: &Header) {
-    task.set_status(Status::Zombie);
+pub(crate) fn publish_end(task: &TaskRef) {
+    let header = task.header();
+    header.set_status(Status::Zombie);
     // AcqRel: releases the result to the joiner; acquires what the owner of the token did before.
-    let joiner = task.join.swap(CLOSED, Ordering::AcqRel);
+    let joiner = header.join.swap(CLOSED, Ordering::AcqRel);
     if joiner == DETACHED {
         // SAFETY: the vtable belongs to the task, which has ended, and there is no handle.
-        unsafe { (task.vtable.forget)(task) };
+        unsafe { (header.vtable.forget)(task.as_ptr()) };
     } else if waiter::is_token(joiner) {
         // SAFETY: the swap took the token.
         unsafe { waiter::wake(joiner) };
     }
-    task.scope.iter().for_each(|scope| scope.end_task());
+    header.scope.iter().for_each(|scope| scope.end_task());
 }
 
 /// Urgency of a task. [`Prioritised`](crate::scheduler::Prioritised) runs the ready task with the

@@ -630,7 +630,7 @@ impl Worker {
         let task = unsafe { TaskRef::from_raw(task) };
         self.table.remove(task.header().place.get());
         self.counts.ended.add(1);
-        task::publish_end(task.header());
+        task::publish_end(&task);
     }
 
     /// Excludes the time up to now from the execution time of the next task.

@@ -40,7 +40,7 @@ fn run(task: TaskRef) -> thread::JoinHandle<()> {
     spawn(move || {
         // SAFETY: only this thread runs the task, once.
         unsafe { task::run(task.as_ptr()) };
-        task::publish_end(task.header());
+        task::publish_end(&task);
     })
 }
 
