@@ -8,8 +8,9 @@ use crate::scope::ScopeCore;
 use crate::task::CANCEL_DEADLOCK;
 use corebeat_sync::asymmetric::light_fence;
 use corebeat_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use corebeat_sync::{Arc, Mutex, lock};
+use corebeat_sync::{Mutex, lock};
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Period of the search for cycles by an idle worker, while a task waits for room on a growing
