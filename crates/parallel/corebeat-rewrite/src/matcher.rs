@@ -47,6 +47,12 @@ fn bind(binding: &mut Binding, slot: Slot, element: u32) {
     binding[usize::from(slot) % ELEMENTS_MAX] = element;
 }
 
+/// Returns whether an edge differs from those in these slots.
+#[inline(always)]
+fn is_other(binding: &Binding, slots: &[Slot], edge: u32) -> bool {
+    slots.iter().all(|slot| at(binding, *slot) != edge)
+}
+
 impl<'a> Matcher<'a> {
     pub(crate) fn new(store: &'a Store, rule: &'a Rule, plan: &'a Plan) -> Matcher<'a> {
         let (fault, counts) = (RefCell::new(None), Vec::new());
@@ -160,9 +166,7 @@ impl<'a> Matcher<'a> {
                         if self.admits(admit, other, binding)
                             && self.is_allowed(*to, other)
                             && !is_second(lists, (*of, *direction), node, other)
-                            && distinct
-                                .iter()
-                                .all(|slot| at(binding, *slot) != (entry >> 32) as u32)
+                            && is_other(binding, distinct, (entry >> 32) as u32)
                         {
                             bind(binding, *edge, (entry >> 32) as u32);
                             bind(binding, *to, other);
@@ -183,9 +187,7 @@ impl<'a> Matcher<'a> {
                         let entry = entry.load(Relaxed);
                         if entry as u32 == end
                             && !is_second(lists, (*of, *direction), from, to)
-                            && distinct
-                                .iter()
-                                .all(|slot| at(binding, *slot) != (entry >> 32) as u32)
+                            && is_other(binding, distinct, (entry >> 32) as u32)
                         {
                             bind(binding, *edge, (entry >> 32) as u32);
                             self.next(steps, index, binding, found)?;
