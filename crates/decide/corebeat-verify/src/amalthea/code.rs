@@ -338,11 +338,10 @@ impl Walker<'_, '_> {
             kind if kind.ends_with("Switch") => self.alternatives(item, flow, depth),
             kind => {
                 let what = match kind {
-                    "WaitEvent" => "WaitEvent: the time that the task waits is not considered",
+                    "WaitEvent" => "the time that the task waits is not considered",
                     _ => "the item is not supported, so its time is not considered",
                 };
-                let what =
-                    if kind == "WaitEvent" { what.into() } else { format!("{kind}: {what}") };
+                let what = format!("{kind}: {what}");
                 match task {
                     Some(_) => self.reader.note(&item.place(), Effect::Optimistic, what, task),
                     None => self.reader.repeat(item, Effect::Optimistic, &what),
