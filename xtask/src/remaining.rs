@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn descendants_include_those_in_another_session() {
-        let script = "setsid sh -c 'echo a; sleep 600' & wait";
+        // No process starts after the line: none escapes between the search and the kill.
+        let script = "setsid sh -c 'sleep 600 & echo a; wait' & wait";
         let mut shell =
             Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
         shell.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
@@ -192,6 +193,6 @@ mod tests {
             let _ = kill_process(pid, Signal::KILL);
         }
         shell.wait().unwrap();
-        assert!(names.iter().any(|name| name.contains("sh -c echo a; sleep 600")), "{names:?}");
+        assert!(names.iter().any(|name| name.contains("sh -c sleep 600 & echo a; wait")), "{names:?}");
     }
 }
