@@ -89,6 +89,8 @@ struct Own {
     burst: Burst,
     /// Whether the task that this worker started last blocked in its first dispatch.
     starts_block: Cell<bool>,
+    /// Whether this idle worker has left unstarted tasks to their worker for long enough.
+    has_left: Cell<bool>,
     deferred: RefCell<Vec<Deferred>>,
     timers: Timers,
     carriers: Carriers,
@@ -134,6 +136,7 @@ impl Worker {
                 unstarted_max: Cell::new(0),
                 burst: Burst::default(),
                 starts_block: Cell::new(true),
+                has_left: Cell::new(false),
                 deferred: RefCell::default(),
                 timers: Timers::default(),
                 carriers: Carriers::default(),
@@ -480,7 +483,9 @@ impl Worker {
         if self.steal_from_injector() {
             return true;
         }
-        self.others().any(|victim| !victim.stealer.is_empty() && self.steal_from(victim))
+        self.others().any(|victim| {
+            !victim.stealer.is_empty() && !self.leaves_to(victim) && self.steal_from(victim)
+        })
     }
 
     /// Returns all other workers, the next one first.
@@ -707,6 +712,8 @@ impl Worker {
         self.recheck_deferred(true);
         self.apply_cancellations();
         self.run_timers();
+        // The other workers had their turn.
+        self.own.has_left.set(true);
         self.steal();
         !self.own.ready.is_empty() || !self.inbox.is_empty()
     }

@@ -245,6 +245,37 @@ fn fan_out_from_a_thread_is_spread_over_idle_workers() {
     }
 }
 
+#[test]
+fn worker_whose_tasks_all_wait_leaves_the_rest_to_their_worker() {
+    // Regression: while the spawner occupied its worker, for example because it started a thread,
+    // the other worker took all tasks.
+    let rt = Arc::new(Runtime::builder().workers(2).build().unwrap());
+    let is_spread = |_| {
+        let counters = {
+            let rt = rt.clone();
+            move || rt.counters()
+        };
+        let spread = rt.run(move || {
+            let steals = counters().steals;
+            let (streams, parsing): (Vec<_>, Vec<_>) = (0..4).map(|_| parser(Task::new())).unzip();
+            // Occupies the worker until the other one has stolen tasks, and has no work again.
+            let mut waits = counters().waits;
+            while counters().steals == steals {
+                waits = counters().waits;
+            }
+            while counters().waits == waits {}
+            sleep(Duration::from_millis(1));
+            let spread = !parsers(&dump().unwrap()).contains(&0);
+            drop(streams);
+            parsing.into_iter().for_each(|p| drop(p.join()));
+            spread
+        });
+        spread.unwrap()
+    };
+    // A delay of this worker may let the other one take the rest.
+    assert!((0..100).any(is_spread));
+}
+
 /// A task spawns a source and stages, and reads their items itself. Returns the workers of the
 /// source, of the stages, and of the task.
 fn workers_of_a_pipeline(seed: u64, stages: usize) -> Vec<Option<usize>> {

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 /// Time without progress after which a worker checks for a deadlock.
 const CHECK_AFTER: Duration = Duration::from_millis(5);
+/// Time for which an idle worker leaves unstarted tasks to their worker, if it has its share.
+const LEAVE_NS: u64 = 1_000_000;
 /// Number of free carriers per stack size that a sleeping worker keeps. The memory of the others is
 /// freed.
 const SPARE_CARRIERS_MAX: usize = 1024;
@@ -38,7 +40,9 @@ impl Worker {
             found = !self.waits_for_share() && self.steal();
         }
         inner.activity.searching.fetch_sub(1, Ordering::Relaxed);
-        if found || !self.inbox.is_empty() || self.steal() {
+        let found = found || !self.inbox.is_empty() || self.steal();
+        self.own.has_left.set(false);
+        if found {
             // There may be work for another worker as well.
             inner.wake_one_worker();
             self.restart_watch();
@@ -61,15 +65,18 @@ impl Worker {
         self.sleep.begin();
         self.recheck_deferred(true);
         self.apply_cancellations();
+        let spawners = || self.others().filter(|w| !w.stealer.is_empty());
         let has_work = !self.inbox.is_empty()
             || !self.own.ready.is_empty()
             || !inner.injector.is_empty()
-            || inner.workers.iter().any(|w| !w.stealer.is_empty())
+            || spawners().any(|w| !self.leaves_to(w))
             || inner.cancellation.is_over();
-        let due_ns = self.next_due_ns();
+        let left_until_ns = spawners().next().map(|_| inner.clock.now_ns() + LEAVE_NS);
+        let due_ns = self.next_due_ns().into_iter().chain(left_until_ns).min();
         if has_work || due_ns.is_some() {
             if let Some(due_ns) = due_ns.filter(|_| !has_work) {
                 self.sleep_until(due_ns);
+                self.own.has_left.set(left_until_ns.is_some_and(|end| inner.clock.now_ns() >= end));
             }
             if self.sleep.end() {
                 inner.activity.sleepers.fetch_sub(1, Ordering::Relaxed);

@@ -16,6 +16,9 @@
 //! dispatch should be started at once, and not wait until another thread wakes up. The worker
 //! predicts that new tasks will wait if the last task that it started has waited.
 //!
+//! For the same reason as well, a worker that has its share leaves the rest to their worker for a
+//! while, even if it becomes idle because its own tasks wait.
+//!
 //! Pipelines that grow should stay together as well: each stage spawns the next one, perhaps with a
 //! few tasks beside it. Therefore small shares go only to workers with less than half as many
 //! tasks, so that the parts of a growing pipeline become longer and longer. A single task goes to
@@ -190,6 +193,18 @@ impl Worker {
         self.own.starts_block.get()
     }
 
+    /// Whether an idle worker leaves the unstarted tasks of another worker to that worker: they
+    /// probably will wait, and the idle worker has its share of such tasks.
+    ///
+    /// Otherwise a worker whose tasks all wait would take the rest as well while the other worker
+    /// is still busy with their spawner, which often takes longer than starting them.
+    pub(super) fn leaves_to(&self, other: &Worker) -> bool {
+        // One of the living tasks of the other worker is the spawner.
+        self.own.starts_block.get()
+            && !self.own.has_left.get()
+            && self.counts.living() + 2 > other.counts.living() + other.stealer.len() as u64
+    }
+
     /// Sends unstarted tasks to another worker, as far as no thief takes them.
     fn give(&self, tasks: usize, target: &Worker) {
         for _ in 0..tasks {
@@ -201,18 +216,18 @@ impl Worker {
 }
 
 impl Inner {
-    /// Returns an idle worker for a task that a thread outside spawns, each one in turn.
-    pub(crate) fn next_idle_worker(&self) -> Option<&Worker> {
-        if self.activity.idle.is_zero() {
-            return None;
-        }
-        let workers = self.workers.iter().map(|_| &self.workers[self.next_worker()]);
-        workers.into_iter().find(|w| w.idleness.is_idle())
+    /// Returns a worker for a task that a thread outside spawns: the idle workers and those that
+    /// soon will be idle, each one in turn.
+    fn next_free_worker(&self) -> Option<&Worker> {
+        // If no worker is idle, a search in all of them would cost more than it finds.
+        let tried = if self.activity.idle.is_zero() { 1 } else { self.workers.len() };
+        let mut workers = (0..tried).map(|_| &self.workers[self.next_worker()]);
+        workers.find(|w| w.idleness.is_idle() || w.counts.living() == 0)
     }
 
     /// Passes a new task that any worker may run, from a thread that is no worker.
     pub(crate) fn inject(&self, task: TaskRef) {
-        match self.next_idle_worker() {
+        match self.next_free_worker() {
             Some(worker) => worker.send(task.into_raw()),
             None => {
                 self.injector.push(task);
