@@ -193,6 +193,9 @@ mod tests {
             let _ = kill_process(pid, Signal::KILL);
         }
         shell.wait().unwrap();
-        assert!(names.iter().any(|name| name.contains("sh -c sleep 600 & echo a; wait")), "{names:?}");
+        assert!(
+            names.iter().any(|name| name.contains("sh -c sleep 600 & echo a; wait")),
+            "{names:?}"
+        );
     }
 }
