@@ -11,6 +11,7 @@ use crate::boxes::C_ENTRIES_MAX;
 use crate::label::{LABELS_MAX, Label};
 use crate::run::Outcome;
 use crate::shape::SHAPES_MAX;
+use crate::value::Value;
 
 /// Failure of an operation of this crate.
 ///
@@ -28,6 +29,15 @@ pub enum Error {
          not names"
     )]
     TooManyShapes,
+
+    /// A tag of a record has another value than a [`Value::Tag`], or a field has such a value.
+    #[error("a record cannot have {value:?} as {label}; {}", value.cure(*label))]
+    WrongKind {
+        /// Label of the value.
+        label: Label,
+        /// The value.
+        value: Value,
+    },
 
     /// The signature of a box function cannot be parsed.
     #[error(
