@@ -26,7 +26,7 @@ mod workload;
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use corebeat_command::{Failure, end_on_broken_pipe, survive_file_size_limit};
+use corebeat_command::{Failure, end_on_broken_pipe, survive_file_size_limit, unprintable};
 use corebeat_command_net as net;
 use corebeat_command_rewrite as rewrite;
 use corebeat_command_sim::{paper, sim, train};
@@ -173,7 +173,7 @@ fn run_command() -> ExitCode {
             end_on_broken_pipe();
             return match answer.print() {
                 Ok(()) => ExitCode::from(answer.exit_code() as u8),
-                Err(why) => Failure::internal(format!("cannot print: {why}")).report(),
+                Err(why) => unprintable(why).report(),
             };
         }
         Err(mistake) => return Failure::usage(one_line(&mistake)).report(),

@@ -663,24 +663,36 @@ fn output_that_names_an_input_or_another_output_is_refused_and_changes_nothing()
     let path = |name: &str| folder.path().join(name);
     fs::hard_link(path("standard-input"), path("link")).unwrap();
     let run = ["double.snet", "-b", "double.c", "-i", "standard-input"];
-    for (command, args, named) in [
-        ("run", &["-o", "standard-input"][..], "standard-input"),
-        ("run", &["-o", "link"], "link"),
-        ("run", &["-o", "double.snet"], "double.snet"),
-        ("run", &["-o", "double.c"], "double.c"),
-        ("run", &["--placement", "costs", "-o", "costs"], "costs"),
-        ("run", &["-o", "new", "--observe", "dbl=standard-input"], "standard-input"),
-        ("run", &["-o", "./new", "--observe", "dbl=new"], "./new"),
-        ("run", &["-o", "new", "--observe", "dbl=seen", "--observe", "double=./seen"], "seen"),
-        ("profile", &["--save", "standard-input"], "standard-input"),
-        ("profile", &["--save", "new", "-o", "new"], "new"),
-        ("draw", &["--live", "-o", "standard-input"], "standard-input"),
+    for (of, args, why) in [
+        ("run", &["-o", "standard-input"][..], "standard-input is named twice"),
+        ("run", &["-o", "link"], "standard-input and link are one file"),
+        ("run", &["-o", "double.snet"], "double.snet is named twice"),
+        ("run", &["-o", "double.c"], "double.c is named twice"),
+        ("run", &["--placement", "costs", "-o", "costs"], "costs is named twice"),
+        ("run", &["-o", "new", "--observe", "dbl=standard-input"], "standard-input is named twice"),
+        ("run", &["-o", "./new", "--observe", "dbl=new"], "new and ./new are one file"),
+        (
+            "run",
+            &["-o", "new", "--observe", "dbl=seen", "--observe", "double=./seen"],
+            "./seen and seen are one file",
+        ),
+        ("profile", &["--save", "standard-input"], "standard-input is named twice"),
+        ("profile", &["--save", "new", "-o", "new"], "new is named twice"),
+        ("draw", &["--live", "-o", "standard-input"], "standard-input is named twice"),
     ] {
-        assert_named_twice(&net(&folder, &[&[command], &run[..], args].concat()), named);
+        assert_not_distinct(&net(&folder, &[&[of], &run[..], args].concat()), why);
     }
-    assert_named_twice(&net(&folder, &["draw", "double.snet", "-o", "double.snet"]), "double.snet");
+    let over_program = net(&folder, &["draw", "double.snet", "-o", "double.snet"]);
+    assert_not_distinct(&over_program, "double.snet is named twice");
     let from_shell = ["run", "double.snet", "-b", "double.c", "-o", "link"];
-    assert_named_twice(&net_with(&folder, &from_shell, files[3].1), "link");
+    let over_input = net_with(&folder, &from_shell, files[3].1);
+    assert_not_distinct(&over_input, "/dev/stdin and link are one file");
+    // Output that the shell appends to the input, which then has no end.
+    for args in [&["run"][..], &["draw", "--live"]] {
+        let end = fs::File::options().append(true).open(path("link")).unwrap();
+        let appended = command(&folder, &[args, &run[..]].concat()).stdout(end).output().unwrap();
+        assert_not_distinct(&appended, "standard-input and /dev/stdout are one file");
+    }
     for (name, content) in files {
         assert_eq!(fs::read_to_string(path(name)).unwrap(), content, "{name}");
     }
@@ -689,10 +701,10 @@ fn output_that_names_an_input_or_another_output_is_refused_and_changes_nothing()
     assert_ended(&net(&folder, &[&["run"], &run[..], &shared].concat()), 0);
 }
 
-fn assert_named_twice(done: &Output, named: &str) {
+fn assert_not_distinct(done: &Output, why: &str) {
     assert_ended(done, 2);
     let said = text(&done.stderr);
-    assert!(said.contains(&format!("{named} is named twice; name a different file")), "{said}");
+    assert!(said.contains(&format!(" {why}; name a different file")), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
 }
 

@@ -147,7 +147,10 @@ fn trace_is_never_written_over_by_what_is_read_from_it() {
             &["export", "--to", "chrome"],
         ] {
             let (line, status) = refused(command, &path, &["-o", name.to_str().unwrap()]);
-            assert!(line.contains("is named twice") && status == 2, "{command:?} {status} {line}");
+            assert!(
+                line.contains("name a different file") && status == 2,
+                "{command:?} {status} {line}"
+            );
             assert_eq!(fs::read(&path).unwrap(), whole);
         }
     }

@@ -11,9 +11,9 @@
 use crate::meter::Meter;
 use crate::observer::{self, Observers, Wanted};
 use crate::placing::Placing;
-use crate::program::{STANDARD_INPUT, Which};
+use crate::program::{STANDARD_INPUT, STANDARD_OUTPUT, Which};
 use crate::source::{Source, find_form, with_host};
-use corebeat_command::{Done, Failure, print_error, printable, require_distinct};
+use corebeat_command::{Done, Failure, print_error, printable, require_distinct, unprintable};
 use corebeat_lpel::{Runtime, STACK_MAX, STACK_MIN};
 use corebeat_snet::Error;
 use corebeat_snet::format::{Format, Reader, Writer};
@@ -235,13 +235,22 @@ impl How {
         self.connect.is_some()
     }
 
+    /// The file to which records go, if any.
+    fn output<'a>(&self, to: &To<'a>) -> Option<&'a Path> {
+        match to {
+            To::Output(None) if !self.connects() => Some(Path::new(STANDARD_OUTPUT)),
+            To::Output(file) | To::Nowhere(file) => *file,
+        }
+    }
+
     /// Whether an observer writes to standard error.
     pub(crate) fn observes_on_standard_error(&self) -> bool {
         self.observe.iter().any(Wanted::is_on_standard_error)
     }
 
-    /// Requires that no output of the command replaces one of its inputs or another output. A file
-    /// that the shell opened as standard input is an input, too.
+    /// Requires that no output of the command replaces one of its inputs or another output. The
+    /// files that the shell opened as standard input and as standard output count, too: a network
+    /// that appends its records to its input never ends.
     ///
     /// # Errors
     /// A usage failure if two of the files are one, or if standard input is the program and the
@@ -249,7 +258,8 @@ impl How {
     pub(crate) fn require_distinct<'a>(
         &'a self,
         which: &'a Which,
-        outputs: impl IntoIterator<Item = Option<&'a Path>>,
+        to: &To<'a>,
+        other: Option<&'a Path>,
     ) -> Result<(), Failure> {
         if which.is_standard_input() && self.reads_standard_input() {
             return Err(Failure::usage(
@@ -266,7 +276,7 @@ impl How {
         let observed: BTreeSet<&Path> = self.observe.iter().filter_map(Wanted::file).collect();
         let placement = self.placement.as_ref().and_then(Placing::file);
         let files = inputs.chain(placement).chain(observed);
-        require_distinct(files.chain(outputs.into_iter().flatten()))
+        require_distinct(files.chain(self.output(to)).chain(other))
     }
 
     /// Starts a network.
@@ -356,28 +366,29 @@ impl How {
 
     fn sink(&self, to: To, form: &Form) -> Result<Sink, Failure> {
         let (To::Output(file) | To::Nowhere(file)) = to;
-        let (name, opened): (_, io::Result<Option<Box<dyn Write + Send>>>) =
-            match (file, &self.connect) {
-                (Some(path), _) => (
-                    path.display().to_string(),
-                    File::create(path).map(|file| Some(Box::new(file) as _)),
-                ),
-                (None, Some(address)) => {
-                    let address = with_host(address);
-                    let connected =
-                        TcpStream::connect(&address).map(|stream| Some(Box::new(stream) as _));
-                    (address, connected)
-                }
-                (None, None) => match to {
-                    To::Output(_) => ("standard output".into(), Ok(Some(Box::new(io::stdout())))),
-                    To::Nowhere(_) => ("nowhere".into(), Ok(None)),
-                },
-            };
-        match opened {
-            Ok(to) => Ok(Sink { name, to, form: form.clone(), writer: None }),
-            Err(e) => Err(Failure::usage(format!("cannot write records to {name}: {e}"))),
-        }
+        let (name, to): (_, Option<Box<dyn Write + Send>>) = match (file, &self.connect) {
+            (Some(path), _) => {
+                let name = path.display().to_string();
+                let file = File::create(path).map_err(|e| Failure::usage(cannot_write(&name, &e)));
+                (Some(name), Some(Box::new(file?)))
+            }
+            (None, Some(address)) => {
+                let name = with_host(address);
+                let stream = TcpStream::connect(&name);
+                let stream = stream.map_err(|e| Failure::usage(cannot_write(&name, &e)));
+                (Some(name), Some(Box::new(stream?)))
+            }
+            (None, None) => match to {
+                To::Output(_) => (None, Some(Box::new(io::stdout()))),
+                To::Nowhere(_) => (None, None),
+            },
+        };
+        Ok(Sink { name, to, form: form.clone(), writer: None })
     }
+}
+
+fn cannot_write(name: &str, why: &io::Error) -> String {
+    format!("cannot write records to {name}: {why}")
 }
 
 /// Loads all box functions. Sources are compiled together, so that they may call each other.
@@ -475,8 +486,8 @@ fn read(
 
 /// The destination of records. Its writer starts when the format is known.
 struct Sink {
-    /// Name of the destination in messages.
-    name: String,
+    /// Name of the destination in messages. `None` for standard output.
+    name: Option<String>,
     /// `None` without a destination, and after the writer has taken it.
     to: Option<Box<dyn Write + Send>>,
     form: Form,
@@ -506,11 +517,11 @@ impl Sink {
 
     /// The failure of a destination that can no longer be written.
     fn failed(&self, why: Error) -> Failure {
-        let why = match why {
-            Error::Write(e) => e.to_string(),
-            other => other.to_string(),
-        };
-        Failure::internal(format!("cannot write records to {}: {why}", self.name))
+        match (why, &self.name) {
+            (Error::Write(why), None) => unprintable(why),
+            (Error::Write(why), Some(name)) => Failure::internal(cannot_write(name, &why)),
+            (why, _) => Failure::internal(why),
+        }
     }
 }
 

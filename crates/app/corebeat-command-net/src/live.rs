@@ -55,7 +55,6 @@ enum Ended {
 }
 
 pub(crate) fn main(which: &Which, how: &How, output: Option<&Path>) -> Done {
-    how.require_distinct(which, [output])?;
     let (stdout, stderr) = (io::stdout().is_terminal(), io::stderr().is_terminal());
     let has_terminal = stdout || stderr;
     if has_terminal {
@@ -73,6 +72,7 @@ pub(crate) fn main(which: &Which, how: &How, output: Option<&Path>) -> Done {
         }
     }
     let to = if stdout { To::Nowhere(output) } else { To::Output(output) };
+    how.require_distinct(which, &to, None)?;
     if stdout && output.is_none() && !how.connects() {
         print_line("output records are discarded; -o FILE writes them");
     }

@@ -87,11 +87,11 @@ struct Assignment {
 
 pub(crate) fn main(options: Options) -> Done {
     let Options { which, how, output, save, json } = options;
-    how.require_distinct(&which, [output.as_deref(), save.as_deref()])?;
+    let to = To::Nowhere(output.as_deref());
+    how.require_distinct(&which, &to, save.as_deref())?;
     let save = save.map(|path| Output::create(&path)).transpose()?;
     let meter = Meter::of_tasks();
-    let flow =
-        how.start(&which, To::Nowhere(output.as_deref()), Some(&meter), Reporter::plain())?;
+    let flow = how.start(&which, to, Some(&meter), Reporter::plain())?;
     let scene = flow.scene().clone();
     let done = flow.write();
     let profile = Profile::of(&meter, &scene, scene.begin.elapsed().as_nanos() as u64)?;

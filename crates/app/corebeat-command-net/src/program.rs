@@ -15,6 +15,9 @@ const PROGRAM_MAX: u64 = 16 << 20;
 /// A path of the file that is open as standard input.
 pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
 
+/// A path of the file that is open as standard output.
+pub(crate) const STANDARD_OUTPUT: &str = "/dev/stdout";
+
 /// The network of a command.
 #[derive(clap::Args)]
 pub(crate) struct Which {

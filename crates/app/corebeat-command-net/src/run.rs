@@ -18,6 +18,7 @@ pub(crate) struct Options {
 
 pub(crate) fn main(options: Options) -> Done {
     let Options { which, how, output } = options;
-    how.require_distinct(&which, [output.as_deref()])?;
-    how.start(&which, To::Output(output.as_deref()), None, Reporter::plain())?.write()
+    let to = To::Output(output.as_deref());
+    how.require_distinct(&which, &to, None)?;
+    how.start(&which, to, None, Reporter::plain())?.write()
 }

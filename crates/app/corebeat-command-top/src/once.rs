@@ -6,7 +6,7 @@ use crate::row::Layout;
 use crate::screen::{Screen, counts_misses, legend};
 use crate::subject::Subjects;
 use crate::view::{Program, View};
-use corebeat_command::{Failure, printable};
+use corebeat_command::{Failure, print, printable};
 use corebeat_host::{HostClock, Loop, Next, Periods};
 use corebeat_linux::LinuxMachine;
 use corebeat_machine::Machine;
@@ -14,7 +14,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 /// Width of a line in characters without a terminal: enough for all columns.
@@ -41,15 +41,15 @@ pub(crate) fn show(
         Some(Program { threads, ..p.clone() })
     };
     view.programs = view.programs.iter().filter_map(filtered).collect();
-    let mut stdout = std::io::stdout();
     let text = match json {
         true => serde_json::to_string(&view).map_err(Failure::internal)? + "\n",
         false => {
-            let width = ratatui::crossterm::terminal::size().ok().filter(|_| stdout.is_terminal());
+            let is_terminal = std::io::stdout().is_terminal();
+            let width = ratatui::crossterm::terminal::size().ok().filter(|_| is_terminal);
             table(&view, &Screen::new(subjects.are_named(), period), width.map_or(WIDTH, |w| w.0))
         }
     };
-    stdout.write_all(text.as_bytes()).map_err(|e| Failure::internal(format!("cannot print: {e}")))
+    print(text)
 }
 
 /// The rows of a screen as text.

@@ -1,6 +1,6 @@
 //! `corebeat probe`: switches and lists the probes of a running program.
 
-use corebeat_command::{Done, Failure};
+use corebeat_command::{Done, Failure, print, unprintable};
 use corebeat_probe::{Error, control};
 use std::io::Write;
 use std::process::ExitCode;
@@ -48,7 +48,7 @@ pub fn main(command: Command) -> Done {
             for line in lines {
                 let line: String =
                     line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-                writeln!(out, "{line}").map_err(Failure::internal)?;
+                writeln!(out, "{line}").map_err(unprintable)?;
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -64,7 +64,7 @@ fn switch(verb: &str, options: &Options) -> Done {
         );
         return Err(Failure::data(line));
     }
-    println!("{matched} {verb}");
+    print(format_args!("{matched} {verb}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -7,7 +7,7 @@ mod info;
 mod stats;
 mod stm;
 
-use corebeat_command::{Done, Failure, print_line, require_distinct};
+use corebeat_command::{Done, Failure, print_line, require_distinct, unprintable};
 use corebeat_trace::{Ending, Error, Timeline, write_text};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
@@ -136,7 +136,7 @@ impl Input {
                     output.display()
                 ))
             }
-            (Error::Write(why), None) => Failure::internal(format!("cannot print: {why}")),
+            (Error::Write(why), None) => unprintable(why),
             (error, _) => self.failed(error),
         }
     }

@@ -4,7 +4,7 @@
 use corebeat_host::printable;
 use corebeat_linux::Error;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 /// A failure of a command: its line and its exit status.
@@ -77,7 +77,7 @@ impl From<corebeat_host::Error> for Failure {
 /// Writes a text to standard error. A failed write is ignored: it must not change what Corebeat
 /// does.
 pub fn print_error(text: impl fmt::Display) {
-    let _ = std::io::stderr().write_all(text.to_string().as_bytes());
+    let _ = io::stderr().write_all(text.to_string().as_bytes());
 }
 
 /// Writes one line of Corebeat to standard error. Control characters (names of programs and files
@@ -91,8 +91,18 @@ pub fn print_line(line: impl fmt::Display) {
 /// # Errors
 /// If standard output cannot be written.
 pub fn print(text: impl fmt::Display) -> Result<(), Failure> {
-    let printed = std::io::stdout().write_all(text.to_string().as_bytes());
-    printed.map_err(|e| Failure::internal(format!("cannot print: {e}")))
+    io::stdout().write_all(text.to_string().as_bytes()).map_err(unprintable)
+}
+
+/// The failure of a write to standard output.
+pub fn unprintable(why: io::Error) -> Failure {
+    match why.kind() {
+        // Of the socket without a peer with which `corebeat-cli` replaces a closed stream.
+        ErrorKind::NotConnected => Failure::internal(
+            "cannot print: standard output is closed; redirect it to a file or to /dev/null",
+        ),
+        _ => Failure::internal(format!("cannot print: {why}")),
+    }
 }
 
 /// Restores the default action of SIGPIPE, so that a reader that closes the pipe

@@ -51,6 +51,7 @@ mod terminal;
 pub use corebeat_host::printable;
 pub use failure::{
     Done, Failure, end_on_broken_pipe, print, print_error, print_line, survive_file_size_limit,
+    unprintable,
 };
 pub use folder::{TemporaryFolder, TemporaryUse};
 pub use input::read_text;

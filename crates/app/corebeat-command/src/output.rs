@@ -79,17 +79,19 @@ impl Drop for Output {
 pub fn require_distinct<'a, P: AsRef<Path> + ?Sized + 'a>(
     paths: impl IntoIterator<Item = &'a P>,
 ) -> Result<(), Failure> {
-    let mut known = Vec::new();
+    let mut known: Vec<(_, &Path)> = Vec::new();
     for path in paths {
         let path = path.as_ref();
         let Some(identity) = identity(path) else { continue };
-        if known.contains(&identity) {
-            return Err(Failure::usage(format!(
-                "{} is named twice; name a different file for each purpose",
-                path.display()
-            )));
+        if let Some((_, other)) = known.iter().find(|(other, _)| *other == identity) {
+            let what = match *other == path {
+                true => format!("{} is named twice", path.display()),
+                false => format!("{} and {} are one file", other.display(), path.display()),
+            };
+            let line = format!("{what}; name a different file for each purpose");
+            return Err(Failure::usage(line));
         }
-        known.push(identity);
+        known.push((identity, path));
     }
     Ok(())
 }

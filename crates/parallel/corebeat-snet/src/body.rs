@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::label::{Kind, Label};
+use crate::label::Label;
 use crate::plan::BoxPlan;
 use crate::value::Value;
 
@@ -59,8 +59,7 @@ impl<'a> Out<'a> {
     #[inline]
     pub fn put(&mut self, variant: usize, values: &mut [Value]) -> Result<bool, String> {
         let labels = variant.checked_sub(1).and_then(|v| self.plan.outputs.get(v));
-        let field = |label: &Label| label.kind() == Kind::Field;
-        let fit = |(label, value): (&Label, &Value)| field(label) != matches!(value, Value::Tag(_));
+        let fit = |(label, value): (&Label, &Value)| value.fits(label.kind());
         if !labels.is_some_and(|l| l.len() == values.len() && l.iter().zip(&*values).all(fit)) {
             return Err(self.mismatch(variant, values));
         }
@@ -74,10 +73,11 @@ impl<'a> Out<'a> {
             return undeclared(variant, plan.outputs.len(), plan);
         };
         for (label, value) in labels.iter().zip(values) {
-            if labels.len() == values.len()
-                && (label.kind() == Kind::Field) == matches!(value, Value::Tag(_))
-            {
-                return format!("the box output {value:?} as {label} of variant {variant}: {plan}");
+            if labels.len() == values.len() && !value.fits(label.kind()) {
+                let cure = value.cure(*label);
+                return format!(
+                    "the box output {value:?} as {label} of variant {variant}: {plan}; {cure}"
+                );
             }
         }
         let (n, wanted) = (values.len(), labels.len());

@@ -1,18 +1,22 @@
-//! The error type of this crate.
+//! The error types of this crate.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use corebeat_lpel::Failure;
 use thiserror::Error;
 
 use crate::boxes::C_ENTRIES_MAX;
 use crate::label::{LABELS_MAX, Label};
+use crate::run::Outcome;
 use crate::shape::SHAPES_MAX;
+use crate::value::Value;
 
 /// Failure of an operation of this crate.
 ///
 /// Mistakes in S-Net source text are [`Diagnostic`](crate::diagnostic::Diagnostic)s instead, and
-/// records that fail inside a network are [`Fault`](crate::Fault)s.
+/// records that fail inside a network are [`Fault`](crate::Fault)s, which a [`RunError`] reports.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -25,6 +29,15 @@ pub enum Error {
          not names"
     )]
     TooManyShapes,
+
+    /// A tag of a record has another value than a [`Value::Tag`], or a field has such a value.
+    #[error("a record cannot have {value:?} as {label}; {}", value.cure(*label))]
+    WrongKind {
+        /// Label of the value.
+        label: Label,
+        /// The value.
+        value: Value,
+    },
 
     /// The signature of a box function cannot be parsed.
     #[error(
@@ -191,4 +204,33 @@ pub enum Error {
     /// The output fails.
     #[error("cannot write the output: {0}")]
     Write(#[from] io::Error),
+}
+
+/// Failure of a run of a network.
+#[derive(Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A fault has stopped the network ([`OnFault::Stop`](crate::OnFault::Stop)). The outcome has
+    /// the faults, and the records that were output.
+    #[error("{}", stopped(.0))]
+    Stopped(Outcome),
+    /// A task of the network panicked, tasks are deadlocked, or the runtime is that of a parent
+    /// process.
+    #[error(transparent)]
+    Runtime(#[from] Failure),
+}
+
+/// Message of a network that stopped.
+fn stopped(outcome: &Outcome) -> String {
+    let first = outcome.faults.first().map(|fault| format!(": {fault}")).unwrap_or_default();
+    format!(
+        "the network stopped at a fault{first}; set `OnFault::Continue` to continue after faults"
+    )
+}
+
+/// The message, because the records of the outcome may be many.
+impl fmt::Debug for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RunError({self})")
+    }
 }

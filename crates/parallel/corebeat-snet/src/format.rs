@@ -265,7 +265,7 @@ fn scalar(element: Element, bytes: number::Bytes) -> Value {
     }
 }
 
-/// Returns the reason why a value has no text, or does not match the kind of its label.
+/// Returns the reason why a value has no text.
 fn unwritable(value: &Value) -> String {
     match value {
         Value::Native(native) => {
@@ -274,12 +274,7 @@ fn unwritable(value: &Value) -> String {
                 native.type_name()
             )
         }
-        Value::Tag(_) => "the field holds the number of a tag: store a field value in it".into(),
-        Value::Scalar(_) | Value::Array(_) => {
-            "it is a pointer, or a field value in a tag, and has no text: \
-             convert it in a box"
-                .into()
-        }
+        _ => "a pointer has no text: convert it in a box".into(),
     }
 }
 
@@ -416,7 +411,7 @@ impl<W: Write> Writer<W> {
             self.out.extend_from_slice(head);
             let written = match self.format {
                 Format::Xml => xml::write(&mut self.out, label, value),
-                Format::Json => json::write(&mut self.out, label, value),
+                Format::Json => json::write(&mut self.out, value),
             };
             if let Err(why) = written {
                 self.out.truncate(before);

@@ -64,7 +64,7 @@
 //! 2. A net that passes the checker can route every record of its input type, and every output has
 //!    a shape that the checker has inferred (`random_nets_route_every_record`).
 //! 3. Each record that cannot continue is reported, and no other record is lost
-//!    (`failing_box_loses_only_its_record`,
+//!    (`failing_box_loses_only_its_record`, `fault_is_the_error_of_a_run_unless_it_continues`,
 //!    `panic_of_the_function_that_receives_faults_loses_no_record`). A task that ends early is
 //!    reported and stops the network (`panic_of_a_task_is_reported_and_stops_the_network`,
 //!    `panic_of_the_input_is_the_error_of_the_run`, `box_that_ends_its_task_is_reported`).
@@ -80,10 +80,11 @@
 //!
 //! [`diagnostic::Diagnostic`] reports an error in a program and its place. [`Error`] is the error
 //! type of all other operations. [`Fault`] reports a record that cannot continue inside a network,
-//! and [`OnFault`] selects the reaction. A panic of a box in Rust, of an observer, or of the
-//! function that receives faults is a fault. Any other panic in a task of the network, such as that
-//! of a value's destructor, is a fault that stops the network, and the error of [`Network::run`]. A
-//! crash of a box in C ends the process.
+//! and [`OnFault`] selects the reaction: by default the network stops, and the fault is the error
+//! of [`Network::run`] ([`RunError::Stopped`], with the records that were output). A panic of a box
+//! in Rust, of an observer, or of the function that receives faults is a fault. Any other panic in
+//! a task of the network, such as that of a value's destructor, stops the network with either
+//! reaction, and is the error of [`Network::run`]. A crash of a box in C ends the process.
 //!
 //! # Limits
 //!
@@ -115,7 +116,7 @@ pub use boxes::{
     Argument, Arguments, Boxes, C_ENTRIES_MAX, C_HEADERS, Ending, FIELDS_MAX, Row, Shared, Tag,
 };
 pub use check::{Checked, check};
-pub use error::Error;
+pub use error::{Error, RunError};
 pub use label::{Kind, LABELS_MAX, Label};
 pub use record::Record;
 pub use run::{

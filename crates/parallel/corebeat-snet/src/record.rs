@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::error::Error;
 use crate::label::Label;
 use crate::shape::Shape;
 use crate::value::Value;
@@ -114,29 +115,41 @@ impl Record {
     ///
     /// # Panics
     ///
-    /// Panics if the number of values differs from the number of labels.
+    /// Panics if the number of values differs from the number of labels, or if a tag has another
+    /// value than a [`Value::Tag`], or a field has such a value.
     #[inline]
     pub fn new(
         shape: Shape,
         values: impl IntoIterator<IntoIter: ExactSizeIterator<Item = Value>>,
     ) -> Record {
-        Spare::default().record(shape, values.into_iter())
+        let record = Spare::default().record(shape, values.into_iter());
+        record.checked().unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Returns the record if its values have the kinds of their labels.
+    #[inline]
+    fn checked(self) -> Result<Record, Error> {
+        let unfit = self.iter().find(|(label, value)| !value.fits(label.kind()));
+        if let Some((label, value)) = unfit {
+            return Err(Error::WrongKind { label, value: value.clone() });
+        }
+        Ok(self)
     }
 
     /// Creates a record of these labels and values. The last value of a label counts.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Shape::new`].
-    pub fn from_pairs(
-        pairs: impl IntoIterator<Item = (Label, Value)>,
-    ) -> Result<Record, crate::Error> {
+    /// Returns [`Error::WrongKind`] if a tag has another value than a
+    /// [`Value::Tag`], or a field has such a value, and the errors of [`Shape::new`].
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (Label, Value)>) -> Result<Record, Error> {
         let mut pairs: Vec<(Label, Value)> = pairs.into_iter().collect();
         pairs.reverse();
         pairs.sort_by_key(|(label, _)| *label); // stable: the later of two comes first
         pairs.dedup_by_key(|(label, _)| *label);
         let shape = Shape::new(pairs.iter().map(|(label, _)| *label))?;
-        Ok(Record::new(shape, pairs.into_iter().map(|(_, value)| value)))
+        let values = pairs.into_iter().map(|(_, value)| value);
+        Spare::default().record(shape, values).checked()
     }
 
     /// Shape of the record.
@@ -210,6 +223,41 @@ mod tests {
             spare.keep(record.clone());
             assert_eq!(record.values(), values, "a copy has separate memory");
         }
+    }
+
+    #[test]
+    fn value_of_the_wrong_kind_is_refused_with_the_correction() {
+        let (tag, field) =
+            (Label::new(Kind::Tag, "t").unwrap(), Label::new(Kind::Field, "f").unwrap());
+        let binding = Label::new(Kind::BindingTag, "b").unwrap();
+        for (label, value, message) in [
+            (tag, Value::from(5), "(int)5 as <t>; <t> is a tag: write `Value::Tag(5)`"),
+            (
+                binding,
+                Value::from(5u64),
+                "(unsigned long)5 as <#b>; <#b> is a tag: write `Value::Tag(5)`",
+            ),
+            (
+                tag,
+                Value::from("x"),
+                "\"x\" as <t>; <t> is a tag: write a number of 32 bits, `Value::Tag(n)`",
+            ),
+            (
+                tag,
+                Value::from(1i64 << 31),
+                "(long)2147483648 as <t>; <t> is a tag: write a number of 32 bits, `Value::Tag(n)`",
+            ),
+            (field, Value::Tag(5), "5 as f; f is a field: write `Value::from(5)`"),
+        ] {
+            let why = Record::from_pairs([(label, value)]).unwrap_err();
+            assert_eq!(why.to_string(), format!("a record cannot have {message}"));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "<t> is a tag: write `Value::Tag(5)`")]
+    fn record_of_a_shape_with_a_value_of_the_wrong_kind_panics() {
+        Record::new(Shape::new([Label::new(Kind::Tag, "t").unwrap()]).unwrap(), [Value::from(5)]);
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::label::{Kind, Label};
+
 /// Value of a field or a tag. Copies are cheap, because large values are shared.
 #[derive(Clone)]
 pub enum Value {
-    /// Value of a tag. Networks compute with it like C with an `int`.
+    /// Value of a tag, and of no field. Networks compute with it like C with an `int`.
     Tag(i32),
     /// Field of one element of a type other than `long double`.
     Scalar(Scalar),
@@ -295,6 +297,24 @@ impl Value {
             Value::Scalar(scalar) => scalar.element() != Element::Pointer,
             Value::Array(array) => array.element() != Element::Pointer,
             Value::Native(_) => false,
+        }
+    }
+
+    /// Whether labels of this kind have such values.
+    #[inline]
+    pub(crate) fn fits(&self, kind: Kind) -> bool {
+        (kind == Kind::Field) != matches!(self, Value::Tag(_))
+    }
+
+    /// The correction for a value that does not fit the kind of its label.
+    #[cold]
+    pub(crate) fn cure(&self, label: Label) -> String {
+        let whole = self.integer().and_then(|n| i32::try_from(n).ok());
+        match (label.kind(), whole) {
+            (Kind::Field, Some(n)) => format!("{label} is a field: write `Value::from({n})`"),
+            (Kind::Field, None) => format!("{label} is a field: write no `Value::Tag`"),
+            (_, Some(n)) => format!("{label} is a tag: write `Value::Tag({n})`"),
+            (_, None) => format!("{label} is a tag: write a number of 32 bits, `Value::Tag(n)`"),
         }
     }
 

@@ -294,7 +294,11 @@ fn rust_function_failure_or_undeclared_output_is_an_error() {
         call("lies", 1),
         "the box output 0 values as variant 1, which has 1: lies ((<T>) -> (A))"
     );
-    assert_eq!(call("lies", 2), "the box output 2 as A of variant 1: lies ((<T>) -> (A))");
+    assert_eq!(
+        call("lies", 2),
+        "the box output 2 as A of variant 1: lies ((<T>) -> (A)); A is a field: write \
+         `Value::from(2)`"
+    );
 }
 
 #[test]

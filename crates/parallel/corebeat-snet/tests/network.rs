@@ -8,7 +8,7 @@ use corebeat_lpel::{Failure, Runtime, STACK_MAX, STACK_MIN};
 use corebeat_snet::body::Out;
 use corebeat_snet::{
     Boxes, Fault, Kind, Label, Network, NetworkOptions, OnFault, Outcome, Position, Record,
-    ReportFault, Running, Tag, Value, check, parse,
+    ReportFault, RunError, Running, Tag, Value, check, parse,
 };
 
 /// Options of a network that continues after faults.
@@ -39,8 +39,12 @@ fn records(texts: &[&str]) -> Vec<Record> {
     texts.iter().map(|text| record(text)).collect()
 }
 
+/// The outcome of a run, whether a fault has stopped it or not.
 fn run(network: &Network, workers: usize, input: Vec<Record>) -> Outcome {
-    network.run(&Runtime::builder().workers(workers).build().unwrap(), input).unwrap()
+    match network.run(&Runtime::builder().workers(workers).build().unwrap(), input) {
+        Ok(outcome) | Err(RunError::Stopped(outcome)) => outcome,
+        Err(why) => panic!("{why}"),
+    }
 }
 
 /// Sorted values of a tag.
@@ -76,6 +80,28 @@ fn failing_box_loses_only_its_record() {
 }
 
 #[test]
+fn fault_is_the_error_of_a_run_unless_it_continues() {
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    for (tag, fault) in [(13, "unlucky"), (14, "the box panicked: very unlucky")] {
+        let input = || records(&["n=1", &format!("n={tag}")]);
+        let stopping = network(MOODY, moody()).run(&runtime, input());
+        let why = stopping.unwrap_err();
+        assert_eq!(
+            why.to_string(),
+            format!(
+                "the network stopped at a fault: box moody: {fault}; set `OnFault::Continue` to \
+                 continue after faults"
+            )
+        );
+        assert_eq!(format!("{why:?}"), format!("RunError({why})"));
+        let RunError::Stopped(outcome) = why else { panic!("{why}") };
+        assert_eq!((tags(&outcome, "n"), outcome.fault_count), (vec![1], 1));
+        let continuing = network(MOODY, moody()).with_options(continuing());
+        assert_eq!(continuing.run(&runtime, input()).unwrap().fault_count, 1);
+    }
+}
+
+#[test]
 fn fault_stops_the_input_and_loses_nothing_inside() {
     let network = network(MOODY, moody());
     let input: Vec<Record> =
@@ -96,7 +122,7 @@ fn faults_are_reported_immediately() {
     let report: ReportFault = Arc::new(move |fault| to.lock().unwrap().push(fault.to_string()));
     let options = NetworkOptions { report_fault: Some(report), ..NetworkOptions::default() };
     let network = network(MOODY, moody()).with_options(options);
-    run(&network, 1, records(&["n=13"]));
+    assert_eq!(run(&network, 1, records(&["n=13"])).fault_count, 1);
     assert_eq!(*reported.lock().unwrap(), ["box moody: unlucky"]);
 }
 
@@ -238,7 +264,8 @@ fn observer_receives_inputs_and_outputs() {
     let (network, after) = count(network, "moody", Position::After);
     let (network, within) = count(network, "inner", Position::Before);
     let (network, end) = count(network, "inner", Position::After);
-    run(&network.with_options(continuing()), 2, records(&["n=1", "n=13", "n=2"]));
+    let outcome = run(&network.with_options(continuing()), 2, records(&["n=1", "n=13", "n=2"]));
+    assert_eq!(outcome.fault_count, 1);
     let seen = [before, after, within, end].map(|seen| seen.load(Ordering::Relaxed));
     assert_eq!(seen, [3, 2, 2, 4]);
 }
@@ -420,7 +447,8 @@ fn place_selects_workers_modulo_their_number() {
     });
     let network =
         network("box where ((<n>) -> (<n>)); net main connect where !@ <n>;", boxes.unwrap());
-    run(&network, 2, records(&["n=0", "n=1", "n=2", "n=3"]));
+    let outcome = run(&network, 2, records(&["n=0", "n=1", "n=2", "n=3"]));
+    assert_eq!(outcome.fault_count, 0);
     // In this configuration, each task is a thread without a name.
     if cfg!(corebeat_threads) {
         return;
@@ -550,7 +578,9 @@ fn with_bomb() -> Vec<Record> {
 fn panic_of_the_input_is_the_error_of_the_run() {
     let runtime = Runtime::builder().workers(2).build().unwrap();
     let records = (0..100).map(|n| if n == 50 { panic!("no more") } else { record("n=1") });
-    let Err(Failure::Panicked(panic)) = network(MOODY, moody()).run(&runtime, records) else {
+    let Err(RunError::Runtime(Failure::Panicked(panic))) =
+        network(MOODY, moody()).run(&runtime, records)
+    else {
         panic!("the run has lost records")
     };
     assert_eq!(panic.message(), Some("no more"));
@@ -585,7 +615,8 @@ fn panic_of_a_task_is_reported_and_stops_the_network() {
         "box pass ((a) -> (a)); net main connect (pass | [{a, b} -> {a}]) .. [{a} -> {<n>}];",
     ] {
         let network = network(source, boxes().unwrap()).with_options(continuing());
-        let Err(Failure::Panicked(panic)) = network.run(&runtime, with_bomb()) else {
+        let Err(RunError::Runtime(Failure::Panicked(panic))) = network.run(&runtime, with_bomb())
+        else {
             panic!("{source}: the run has lost records")
         };
         let message = panic.message().unwrap();

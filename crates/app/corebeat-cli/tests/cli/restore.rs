@@ -62,6 +62,9 @@ fn restore_with_a_full_output_does_not_panic() {
 #[test]
 fn closed_output_is_a_failure() {
     let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("rename.snet", "net rename connect [{A} -> {B=A}];");
+    write("record", "{\"A\":\"a\"}\n");
     for args in [
         &["--help"][..],
         &["restore"],
@@ -70,11 +73,12 @@ fn closed_output_is_a_failure() {
         &["doctor"],
         &["workload"],
         &["net", "header"],
+        &["net", "run", "rename.snet", "-i", "record"],
         &["top", "--once", "--period", "50"],
     ] {
         let closed = ["-c", "exec \"$0\" \"$@\" >&-", COREBEAT];
         let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &[&closed, args].concat());
-        assert_refused(&shell.output().unwrap(), 125, "cannot ");
+        assert_refused(&shell.output().unwrap(), 125, "standard output is closed; redirect it");
     }
 }
 

@@ -1,11 +1,10 @@
 //! `corebeat trace calls`: draws the calls that probes recorded.
 
 use super::Input;
-use corebeat_command::{Done, Failure, print_line};
+use corebeat_command::{Done, Failure, print, print_line};
 use corebeat_probe::draw::{self, Format};
 use corebeat_probe::{Calls, Error, chrome, kieker, otlp};
 use corebeat_trace::{Ending, Reader};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -74,7 +73,7 @@ pub(super) fn main(options: &Options) -> Done {
         }
     };
     match &options.output {
-        None => std::io::stdout().write_all(drawn.as_bytes()).map_err(Failure::internal)?,
+        None => print(drawn)?,
         Some(path) => options.input.write(path, &drawn)?,
     }
     finish(&options.input, &calls)

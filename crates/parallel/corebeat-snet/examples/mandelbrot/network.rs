@@ -110,9 +110,6 @@ pub(crate) fn image(runtime: &Runtime, view: View, strips: usize) -> Outcome<Vec
         (Label::new(Kind::Tag, "strips")?, Value::Tag(strips as i32)),
     ])?;
     let outcome = network.run(runtime, [record])?;
-    if let Some(fault) = outcome.faults.first() {
-        return Err(fault.to_string().into());
-    }
     let [record] = <[Record; 1]>::try_from(outcome.records)
         .map_err(|_| "the network did not return exactly one record")?;
     let image =

@@ -18,6 +18,7 @@ use super::line::{End, Line};
 use super::message::Message;
 use super::watch::{Position, Watch};
 use crate::body::BoxBody;
+use crate::error::RunError;
 use crate::label::{Kind, Label};
 use crate::plan::{BoxPlan, Net};
 use crate::record::Record;
@@ -78,10 +79,11 @@ impl Default for NetworkOptions {
 /// `record` is `Continue` with a [`ReportFault`] that writes [`Fault::to_record`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFault {
-    /// The network accepts no more records. Records inside continue to the output.
+    /// The network accepts no more records. Records inside continue to the output, and the fault is
+    /// the error of [`Network::run`].
     #[default]
     Stop,
-    /// The record is lost. The network continues.
+    /// The record is lost. The network continues, and [`Outcome::faults`] lists the fault.
     Continue,
 }
 
@@ -191,13 +193,14 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// Returns the error of [`Runtime::run`] if a task of the network panicked, such as the
-    /// iterator of the records, or if tasks are deadlocked.
+    /// Returns [`RunError::Stopped`] after a fault, unless the network has the option
+    /// [`OnFault::Continue`]. Returns [`RunError::Runtime`] if a task of the network panicked, such
+    /// as the iterator of the records, or if [`Runtime::run`] fails for another reason.
     ///
     /// # Panics
     ///
     /// Panics inside a task.
-    pub fn run<I>(&self, runtime: &Runtime, records: I) -> Result<Outcome, Failure>
+    pub fn run<I>(&self, runtime: &Runtime, records: I) -> Result<Outcome, RunError>
     where
         I: IntoIterator<Item = Record> + Send + 'static,
     {
@@ -229,10 +232,16 @@ impl Network {
             outputs
         })?;
         let (faults, fault_count) = context.faults();
-        Ok(Outcome { records, faults, fault_count, kept: context.kept() })
+        let outcome = Outcome { records, faults, fault_count, kept: context.kept() };
+        match self.options.on_fault {
+            OnFault::Stop if fault_count > 0 => Err(RunError::Stopped(outcome)),
+            OnFault::Stop | OnFault::Continue => Ok(outcome),
+        }
     }
 
-    /// Starts the network. It ends after its input is dropped.
+    /// Starts the network. It ends after its input is dropped, or after a fault with
+    /// [`OnFault::Stop`]. The output does not distinguish the two: read the report after the output
+    /// has ended.
     pub fn start(&self, runtime: &Runtime) -> Running {
         let (context, stop) = self.context(runtime);
         let (input, output) =
@@ -385,6 +394,7 @@ impl Report {
 
 /// Result of a run.
 #[derive(Debug)]
+#[must_use = "the outcome lists the records that failed"]
 pub struct Outcome {
     /// Output records in order.
     pub records: Vec<Record>,

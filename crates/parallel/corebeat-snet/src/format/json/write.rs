@@ -29,21 +29,17 @@ pub(in super::super) fn frame(labels: &[Label]) -> (Vec<Vec<u8>>, Vec<u8>) {
 /// # Errors
 ///
 /// Returns the reason if the value has no text.
-pub(in super::super) fn write(
-    out: &mut Vec<u8>,
-    label: Label,
-    value: &Value,
-) -> Result<(), String> {
-    match (value, label.kind()) {
-        (Value::Tag(n), Kind::Tag | Kind::BindingTag) => {
+pub(in super::super) fn write(out: &mut Vec<u8>, value: &Value) -> Result<(), String> {
+    match value {
+        Value::Tag(n) => {
             out.extend_from_slice(itoa::Buffer::new().format(*n).as_bytes());
         }
-        (Value::Scalar(s), Kind::Field) if s.element() != Element::Pointer => {
+        Value::Scalar(s) if s.element() != Element::Pointer => {
             head(out, s.element().name());
             write_one(out, s.element(), &s.bytes());
             out.push(b'}');
         }
-        (Value::Array(a), Kind::Field) if a.element() == Element::UChar => {
+        Value::Array(a) if a.element() == Element::UChar => {
             head(out, BYTES);
             out.push(b'"');
             let from = out.len();
@@ -54,7 +50,7 @@ pub(in super::super) fn write(
                 .expect("the space is four characters for three bytes");
             out.extend_from_slice(b"\"}");
         }
-        (Value::Array(a), Kind::Field) if a.element() != Element::Pointer => {
+        Value::Array(a) if a.element() != Element::Pointer => {
             if let Some(text) = value.as_str() {
                 write_text(out, text);
                 return Ok(());

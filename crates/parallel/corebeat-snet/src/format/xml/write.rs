@@ -49,14 +49,14 @@ pub(in super::super) fn write(
     label: Label,
     value: &Value,
 ) -> Result<(), String> {
-    match (value, label.kind()) {
-        (Value::Tag(n), Kind::Tag | Kind::BindingTag) => {
+    match value {
+        Value::Tag(n) => {
             out.extend_from_slice(itoa::Buffer::new().format(*n).as_bytes());
         }
-        (Value::Scalar(s), Kind::Field) if s.element() != Element::Pointer => {
+        Value::Scalar(s) if s.element() != Element::Pointer => {
             typed(out, s.element(), &s.bytes()[..s.element().size()], None);
         }
-        (Value::Array(a), Kind::Field) if a.element() != Element::Pointer => {
+        Value::Array(a) if a.element() != Element::Pointer => {
             let single = a.element() == Element::LongDouble && a.len() == 1;
             typed(out, a.element(), a.bytes(), (!single).then_some(a.len()));
         }
