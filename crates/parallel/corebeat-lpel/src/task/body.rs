@@ -206,6 +206,7 @@ impl Params {
 
 /// Creates a task, which its scope counts until `publish_end`. Returns a reference for the runtime,
 /// and the join handle; `None` if there is no memory.
+#[inline(always)]
 pub(crate) fn create<T: Send + 'static, B: Body<T>>(
     params: Params,
     body: B,
