@@ -1,12 +1,11 @@
 //! `corebeat doctor`: the features of this machine, the cost of each missing one, and how to get
 //! it.
 
-use corebeat_command::{Done, Failure, printable};
+use corebeat_command::{Done, Failure, print, printable};
 use corebeat_linux::{Fact, LinuxMachine, Offer, facts};
 use corebeat_machine::{Cpu, Machine, Topology};
 use serde::Serialize;
 use std::fmt::{self, Write as _};
-use std::io::Write;
 use std::process::ExitCode;
 
 /// Width of a line in characters; longer lines are broken between cores and between words.
@@ -47,9 +46,7 @@ pub(crate) fn main(options: Options) -> Done {
         true => serde_json::to_string(&findings).map_err(Failure::internal)? + "\n",
         false => findings.to_string(),
     };
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|e| Failure::internal(format!("cannot print: {e}")))?;
+    print(text)?;
     Ok(ExitCode::SUCCESS)
 }
 

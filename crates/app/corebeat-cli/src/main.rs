@@ -173,7 +173,7 @@ fn run_command() -> ExitCode {
             end_on_broken_pipe();
             return match answer.print() {
                 Ok(()) => ExitCode::from(answer.exit_code() as u8),
-                Err(why) => Failure::internal(format!("cannot print: {why}")).report(),
+                Err(why) => Failure::printing(why).report(),
             };
         }
         Err(mistake) => return Failure::usage(one_line(&mistake)).report(),

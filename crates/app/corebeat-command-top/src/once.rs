@@ -49,7 +49,7 @@ pub(crate) fn show(
             table(&view, &Screen::new(subjects.are_named(), period), width.map_or(WIDTH, |w| w.0))
         }
     };
-    stdout.write_all(text.as_bytes()).map_err(|e| Failure::internal(format!("cannot print: {e}")))
+    stdout.write_all(text.as_bytes()).map_err(Failure::printing)
 }
 
 /// The rows of a screen as text.

@@ -136,7 +136,7 @@ impl Input {
                     output.display()
                 ))
             }
-            (Error::Write(why), None) => Failure::internal(format!("cannot print: {why}")),
+            (Error::Write(why), None) => Failure::printing(why),
             (error, _) => self.failed(error),
         }
     }

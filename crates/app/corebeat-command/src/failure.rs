@@ -4,7 +4,7 @@
 use corebeat_host::printable;
 use corebeat_linux::Error;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// A failure of a command: its line and its exit status.
@@ -31,6 +31,15 @@ impl Failure {
     /// Exit status 125.
     pub fn internal(line: impl fmt::Display) -> Failure {
         Failure { status: 125, line: line.to_string() }
+    }
+
+    /// Standard output cannot be written. Exit status 125.
+    #[expect(clippy::needless_pass_by_value, reason = "an argument of map_err")]
+    pub fn printing(why: io::Error) -> Failure {
+        // `corebeat` replaces a closed standard output by a socket without a peer.
+        let is_closed = why.kind() == io::ErrorKind::NotConnected;
+        let why = if is_closed { "standard output is closed".into() } else { why.to_string() };
+        Failure::internal(format!("cannot print: {why}"))
     }
 
     /// The exit status of the process.
@@ -92,7 +101,7 @@ pub fn print_line(line: impl fmt::Display) {
 /// If standard output cannot be written.
 pub fn print(text: impl fmt::Display) -> Result<(), Failure> {
     let printed = std::io::stdout().write_all(text.to_string().as_bytes());
-    printed.map_err(|e| Failure::internal(format!("cannot print: {e}")))
+    printed.map_err(Failure::printing)
 }
 
 /// Restores the default action of SIGPIPE, so that a reader that closes the pipe

@@ -74,7 +74,7 @@ fn closed_output_is_a_failure() {
     ] {
         let closed = ["-c", "exec \"$0\" \"$@\" >&-", COREBEAT];
         let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &[&closed, args].concat());
-        assert_refused(&shell.output().unwrap(), 125, "cannot ");
+        assert_refused(&shell.output().unwrap(), 125, "cannot print: standard output is closed");
     }
 }
 
