@@ -88,8 +88,13 @@ impl Connection {
     /// # Errors
     /// As [`to`](Connection::to).
     pub fn to_until(path: &Path, deadline: Deadline) -> Result<Option<Connection>, Error> {
-        let failed =
-            |e: Errno| Error::system(format!("connect to the daemon at {}", path.display()), e);
+        let failed = |e: Errno| {
+            let remedy = match e {
+                Errno::ACCESS => " (unset COREBEAT_SOCKET, or name a socket that you may use)",
+                _ => "",
+            };
+            Error::system(format!("connect to the daemon at {}{remedy}", path.display()), e)
+        };
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
