@@ -191,16 +191,23 @@ impl Launch {
             // With its own copy open, the child would not detect that all other copies are closed.
             // SAFETY: the child has this descriptor from the fork and uses it nowhere else.
             unsafe { libc::close(open_gate) };
-            pid_writer.write_all(&(std::process::id() as i32).to_ne_bytes())?;
-            gate_reader.read_exact(&mut [0])?;
+            let pid = (std::process::id() as i32).to_ne_bytes();
+            let released =
+                pid_writer.write_all(&pid).and_then(|()| gate_reader.read_exact(&mut [0]));
+            if released.is_err() {
+                // Corebeat has ended. The standard library would abort, with a message, because it
+                // could not pass an error on.
+                // SAFETY: the call runs no code of this process.
+                unsafe { libc::_exit(1) };
+            }
             signal::restore_in_child();
             // Corebeat raises its limit of open files. Lowering a limit never fails.
             let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, files_max);
             memory.map_or(Ok(()), |m| m.set())
         };
         // SAFETY: between fork and exec the hook makes system calls only (close, write, getpid,
-        // read, sigaction, sigmask, setrlimit, set_mempolicy) and uses neither locks nor the heap:
-        // errors are numbers or static.
+        // read, _exit, sigaction, sigmask, setrlimit, set_mempolicy) and uses neither locks nor the
+        // heap: errors are numbers or static.
         unsafe { command.pre_exec(hold) };
         let spawner =
             std::thread::Builder::new().name("launch".into()).spawn(move || command.spawn());

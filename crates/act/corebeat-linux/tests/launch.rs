@@ -15,6 +15,8 @@ const WAIT: &str = "for i in $(seq 3000); do sleep 0.02; done";
 const ROLE: &str = "COREBEAT_TEST_ROLE";
 /// Start of a script that is continued between its stop and that of Corebeat.
 const RESUMED: &str = "# resumed\n";
+/// Start of a script whose Corebeat is killed before the release.
+const HELD: &str = "# held\n";
 
 fn sh(script: &str) -> Launch {
     Launch::new("sh", ["-c", script].map(OsString::from))
@@ -133,6 +135,9 @@ fn front(script: OsString) -> ! {
     launch.keep_orphans = true;
     launch.env.push((ROLE.into(), None));
     let mut started = launch.start().unwrap();
+    if script.to_str().is_some_and(|s| s.starts_with(HELD)) {
+        send(std::process::id() as i32, libc::SIGKILL);
+    }
     started.release().unwrap();
     let status = loop {
         if let Some(status) = started.attend(&signals, Duration::from_secs(5)).unwrap() {
@@ -332,6 +337,21 @@ fn program_continues_when_corebeat_is_killed() {
     assert_eq!(front.harness.wait().unwrap().signal(), Some(libc::SIGKILL));
     assert!(is_there(program));
     send(program, libc::SIGKILL);
+}
+
+#[test]
+fn held_program_ends_silently_when_corebeat_is_killed() {
+    let (mut errors, writer) = std::io::pipe().unwrap();
+    let front = Front::prepared(&format!("{HELD}echo ran"), |command| {
+        reset_signals(command);
+        command.stderr(writer);
+    });
+    let (status, rest) = front.end();
+    assert_eq!((status.signal(), rest.contains("ran\n")), (Some(libc::SIGKILL), false), "{rest}");
+    // The pipe ends with the held process.
+    let mut text = String::new();
+    errors.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "");
 }
 
 #[test]

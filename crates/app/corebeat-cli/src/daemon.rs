@@ -2,7 +2,7 @@
 
 mod status;
 
-use corebeat_command::{Done, Failure, policy_parser};
+use corebeat_command::{Done, Failure, is_ignored, policy_parser};
 use corebeat_daemon::{Daemon, Failure as Ended, Level, Options as How, Place, Scope};
 use corebeat_linux::state_dir;
 use corebeat_policy::catalogue::{Environment, PolicyName};
@@ -133,7 +133,9 @@ pub(crate) fn main(options: Options) -> Done {
 /// A socket that becomes readable when a signal requests the end of this process.
 fn stop() -> std::io::Result<UnixStream> {
     let (stop, sender) = UnixStream::pair()?;
-    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+    // Under `nohup`, the end of the terminal does not end the daemon.
+    let hang_up = Some(SIGHUP).filter(|signal| !is_ignored(*signal));
+    for signal in hang_up.into_iter().chain([SIGINT, SIGQUIT, SIGTERM]) {
         pipe::register(signal, sender.try_clone()?)?;
     }
     Ok(stop)

@@ -2,6 +2,7 @@
 
 use corebeat_command::{
     Done, Failure, Output, policy_parser, print_error, print_line, require_distinct,
+    require_distinct_from_programs,
 };
 use corebeat_command_sim::train;
 use corebeat_host::{
@@ -177,8 +178,11 @@ pub(crate) fn main(options: Options) -> Done {
         true => split_programs(&options.command, options.policy)?,
         false => vec![],
     };
+    if let Some(file) = &options.report_file {
+        require_distinct(options.model.iter().chain([file]))?;
+        require_distinct_from_programs(programs.iter().map(|words| words[0].as_os_str()), file)?;
+    }
     let file = options.report_file.as_deref().map(Output::create).transpose()?;
-    require_distinct(options.model.iter().chain(&options.report_file))?;
     let model = match options.policy.entry().needs(Need::Model) {
         true => Some(host_model(options.model.as_deref())?),
         false => None,

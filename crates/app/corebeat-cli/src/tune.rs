@@ -2,7 +2,10 @@
 //! with the best count, and a comparison of repeated runs.
 
 use crate::plot::{self, Series};
-use corebeat_command::{Done, Failure, Output, policy_parser, print, print_error, printable};
+use corebeat_command::{
+    Done, Failure, Output, policy_parser, print, print_error, printable,
+    require_distinct_from_programs,
+};
 use corebeat_host::{
     Comparison, Difference, Ended, Found, HostTrials, OTHERS_BUSY_NOTED, PAIRS_MAX, PLACEHOLDER,
     Report, Row, RunOptions, Searched, Side, Template, Window, compare, count, percent, profile,
@@ -142,6 +145,9 @@ fn prepare(options: &Options) -> Result<(Template, Limits, Window), Failure> {
 
 pub(crate) fn main(options: Options) -> Done {
     let (template, limits, window) = prepare(&options)?;
+    if let Some(file) = &options.plot {
+        require_distinct_from_programs([template.command[0].as_os_str()], file)?;
+    }
     let plot = options.plot.as_deref().map(Output::create).transpose()?;
     let found = match search(&template, limits, window, true)? {
         Searched::Found(found) => found,

@@ -55,7 +55,7 @@ pub use failure::{
 };
 pub use folder::{TemporaryFolder, TemporaryUse};
 pub use input::read_text;
-pub use output::{Output, require_distinct};
+pub use output::{Output, require_distinct, require_distinct_from_programs};
 pub use policy::policy_parser;
-pub use shutdown::Cleanup;
+pub use shutdown::{Cleanup, is_ignored};
 pub use terminal::{TerminalSignals, Tty, draw, view_options};

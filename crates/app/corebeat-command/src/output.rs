@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -94,6 +95,33 @@ pub fn require_distinct<'a, P: AsRef<Path> + ?Sized + 'a>(
         known.push((identity, path));
     }
     Ok(())
+}
+
+/// Requires that an output replaces neither a program to run nor the file that the program reads as
+/// its standard input. Call this function before the output is opened. A program is a path, or a
+/// name to search in `PATH`.
+///
+/// # Errors
+/// A usage failure if the output is one of these files.
+pub fn require_distinct_from_programs<'a>(
+    programs: impl IntoIterator<Item = &'a OsStr>,
+    output: &Path,
+) -> Result<(), Failure> {
+    // Each path alone: two programs may be one file.
+    require_distinct([Path::new("/dev/stdin"), output])?;
+    programs
+        .into_iter()
+        .filter_map(executable)
+        .try_for_each(|program| require_distinct([program.as_path(), output]))
+}
+
+/// The file of a program, if there is one.
+fn executable(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
 /// Device and inode of an existing file, or of the folder of a new file, with its name.

@@ -85,7 +85,7 @@ fn start_watcher() -> io::Result<()> {
 }
 
 /// Whether the parent process made this process ignore the signal (`nohup` does).
-pub(crate) fn is_ignored(signal: i32) -> bool {
+pub fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: a null new action only reads the current one into a struct of the right type; all
     // zeroes are a valid value of it.

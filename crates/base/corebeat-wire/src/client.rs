@@ -30,6 +30,10 @@ pub struct Connection {
     /// The process that opened the connection.
     process: Process,
     is_stale: bool,
+    /// The connection continues after a timeout.
+    is_lasting: bool,
+    /// The answer to a call that has timed out is outstanding.
+    is_late: bool,
     /// End of the present call; `None`: each call has a deadline of its own.
     deadline: Option<Deadline>,
 }
@@ -84,8 +88,13 @@ impl Connection {
     /// # Errors
     /// As [`to`](Connection::to).
     pub fn to_until(path: &Path, deadline: Deadline) -> Result<Option<Connection>, Error> {
-        let failed =
-            |e: Errno| Error::system(format!("connect to the daemon at {}", path.display()), e);
+        let failed = |e: Errno| {
+            let remedy = match e {
+                Errno::ACCESS => " (unset COREBEAT_SOCKET, or name a socket that you may use)",
+                _ => "",
+            };
+            Error::system(format!("connect to the daemon at {}{remedy}", path.display()), e)
+        };
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
@@ -110,6 +119,8 @@ impl Connection {
             reader: Reader::new(),
             process: Process::current(),
             is_stale: false,
+            is_lasting: false,
+            is_late: false,
             deadline: Some(deadline),
         }))
     }
@@ -117,6 +128,22 @@ impl Connection {
     /// Sets the deadline of all calls until this function is called again.
     pub fn set_deadline(&mut self, deadline: Deadline) {
         self.deadline = Some(deadline);
+    }
+
+    /// Makes the connection continue after a timeout, for calls that may be executed late. The
+    /// daemon executes a call that has timed out as soon as it continues, and the next call first
+    /// waits for that answer, which is dropped: at most one call is outstanding.
+    #[must_use]
+    pub fn lasting(self) -> Connection {
+        Connection { is_lasting: true, ..self }
+    }
+
+    /// Waits until the daemon has executed the call that has timed out, if there is one.
+    ///
+    /// # Errors
+    /// As [`Connection::call`], without refusals.
+    pub fn settle(&mut self) -> Result<(), Error> {
+        self.drop_late_answer(self.deadline.unwrap_or_else(Deadline::new))
     }
 
     /// Another connection to the same daemon, with the same deadline.
@@ -133,7 +160,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] if the daemon refuses; the connection stays usable. [`Error::TimedOut`]
     /// if the daemon does not answer. After any error but a refusal the connection is closed, and a
-    /// call that the daemon has not read by then is not executed.
+    /// call that the daemon has not read by then is not executed. A [`lasting`](Self::lasting)
+    /// connection is not closed after a timeout.
     pub fn call<P: Serialize, R: DeserializeOwned>(
         &mut self,
         method: &str,
@@ -176,9 +204,7 @@ impl Connection {
         fds: &[BorrowedFd<'_>],
         deadline: Deadline,
     ) -> Result<(), Error> {
-        if self.is_unusable() {
-            return Err(Error::Stale);
-        }
+        self.drop_late_answer(deadline)?;
         // An earlier wait may have taken all of the time.
         deadline.left()?;
         let mut text = message::write(asked)?;
@@ -209,9 +235,20 @@ impl Connection {
         Ok(())
     }
 
+    fn drop_late_answer(&mut self, deadline: Deadline) -> Result<(), Error> {
+        if self.is_unusable() {
+            return Err(Error::Stale);
+        }
+        if self.is_late {
+            self.answer(deadline)?;
+        }
+        Ok(())
+    }
+
     fn answer(&mut self, deadline: Deadline) -> Result<Frame, Error> {
         let answer = self.receive(deadline);
-        if answer.is_err() {
+        self.is_late = self.is_lasting && matches!(answer, Err(Error::TimedOut));
+        if answer.is_err() && !self.is_late {
             self.is_stale = true;
             // After a timeout the connection is closed, so that a stopped daemon does not execute
             // the call when it continues.

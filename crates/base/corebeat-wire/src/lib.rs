@@ -46,7 +46,8 @@
 //! # Failure
 //!
 //! [`Error`] states what the user can do. A [`Refusal`] is a regular answer. After any other error
-//! the [`Connection`] is unusable.
+//! the [`Connection`] is unusable; after a timeout, a [lasting](Connection::lasting) connection is
+//! not (`lasting_connection_continues_after_a_timeout`).
 //!
 //! # Limits
 //!

@@ -8,6 +8,8 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::thread::JoinHandleExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 /// A service for one client, which answers each message with the result of a function.
@@ -173,6 +175,35 @@ fn silent_service_is_reported() {
     assert!(matches!(again, Err(Error::Stale)));
     let watched = connect().watch::<_, host::ClaimChange>(host::WATCH_CLAIMS, &nothing);
     is_late(watched.unwrap_err());
+}
+
+#[test]
+fn lasting_connection_continues_after_a_timeout() {
+    let (stopped, calls) = (Arc::new(Mutex::new(())), AtomicU64::new(0));
+    let held = stopped.clone();
+    let (_dir, connection, service) = serve(move |_| {
+        drop(held.lock().unwrap());
+        let period_ns = calls.fetch_add(1, Ordering::SeqCst) + 1;
+        vec![frame(answer(&host::Attached { period_ns }, false).unwrap())]
+    });
+    let mut connection = connection.lasting();
+    let call = |connection: &mut Connection| {
+        let answered =
+            connection.call::<_, host::Attached>(host::ATTACH, &host::Nothing {}, &[])?;
+        Ok::<u64, Error>(answered.0.period_ns)
+    };
+    let stop = stopped.lock().unwrap();
+    connection.settle().unwrap();
+    assert!(matches!(call(&mut connection), Err(Error::TimedOut)));
+    // A call that waits for the preceding one is not sent.
+    connection.set_deadline(Deadline::passed());
+    assert!(matches!(connection.settle(), Err(Error::TimedOut)));
+    assert!(matches!(call(&mut connection), Err(Error::TimedOut)));
+    drop(stop);
+    connection.set_deadline(Deadline::new());
+    assert_eq!(call(&mut connection).unwrap(), 2);
+    drop(connection);
+    assert_eq!(service.join().unwrap(), 2);
 }
 
 #[test]

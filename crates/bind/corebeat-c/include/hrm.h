@@ -52,8 +52,10 @@ typedef struct hrm {
  * consumer if `consumer` is not 0. A thread can be a producer of one group at a time, until it
  * detaches or ends. After fork() the child must attach again; its beats before that are not
  * counted. If the daemon is stopped, hrm_attach, hrm_detach and the setters wait for at most 2 s,
- * whatever the other threads of the process do, and so does the first getter after a failure. After
- * a failure of hrm_attach the hrm_t is not attached, and heartbeat() on it does nothing.
+ * whatever the other threads of the process do. A goal whose setter fails with ETIMEDOUT may take
+ * effect when the daemon continues. Getters wait, for as long, only for the successor of an ended
+ * daemon. After a failure of hrm_attach the hrm_t is not attached, and heartbeat() on it does
+ * nothing.
  * Errors: EINVAL, EBUSY, ENOSPC, ETIMEDOUT, EIO, and those of system calls. */
 int hrm_attach(hrm_t *hrm, int gid, bool_t consumer);
 /* Leaves the group. The beats of this thread still count. Errors: EINVAL, EPERM. */

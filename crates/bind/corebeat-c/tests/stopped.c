@@ -33,7 +33,7 @@ int main(int argc, char **argv)
 	fprintf(stderr, "ready\n");
 	getchar();
 
-	/* The second call connects again. */
+	/* The second call connects again, or waits for the answer to the first one. */
 	for (int call = 0; call < 2; call++) {
 		if (IS(hrm_attach))
 			EXPECT(hrm_attach(&hrm, 1, 0) == ETIMEDOUT);

@@ -52,9 +52,10 @@ impl FixedSlice {
     }
 
     /// Returns the actions that set a slice, or restore the program's own class and slice. Refused
-    /// settings are left out.
+    /// settings are left out, and so are requests after an ineffective one.
     pub(crate) fn set(&mut self, program: ProgramId, fixed: Option<Fixed>) -> Vec<Action> {
         let target = Target::Program(program);
+        let fixed = fixed.filter(|_| !self.is_ineffective());
         let before = std::mem::replace(&mut self.current, fixed);
         let is_possible = |support: Support, is_set: bool| match is_set {
             true => support.may_request(),

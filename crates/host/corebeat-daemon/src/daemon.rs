@@ -431,7 +431,8 @@ impl Daemon {
                 self.counts.late += 1;
                 self.log.write(
                     Level::Warning,
-                    "the daemon is late because the host is overloaded; all changes are undone",
+                    "the daemon is late, because the host is overloaded or the daemon was stopped; \
+                     all changes are undone",
                 );
                 log_restored(&self.log, &self.steer.restore());
             }

@@ -5,10 +5,15 @@ use crate::tally::{ProgramTally, Tally};
 use corebeat_linux::{Allowance, Answer, Remaining, Usage};
 use corebeat_machine::{Action, AppliedAction, Counters, Inaction, ProgramId, TimeShares};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
+
+/// Reason for which a policy whose actions changed nothing has not acted.
+const INEFFECTIVE: &str = "its settings change nothing: the threads have these already, or a class \
+                           without slices (idle, real-time)";
 
 /// The report of one run. The page `run.md` of the book explains every field.
 #[derive(Debug, Serialize)]
@@ -254,12 +259,16 @@ impl Report {
                 "Corebeat observed {observations} of {observations_due} times{delay}"
             ));
         }
-        let rows = |id: Option<ProgramId>| rows(tally, &names, id, frame.start_ns);
+        let concerns = |applied: &AppliedAction, id| {
+            applied.decision.action.program().is_none_or(|program| program == id)
+        };
+        let start_ns = frame.start_ns;
         let mut programs = Vec::new();
         for (program, (id, name)) in frame.programs.into_iter().zip(&names) {
             let prefix = if several { format!("{name}: ") } else { String::new() };
             let sums = tally.programs.get(id);
-            programs.push(ProgramReport::new(program, sums, rows(Some(*id)), |note| {
+            let applied = rows(tally, &names, start_ns, |applied| concerns(applied, *id));
+            programs.push(ProgramReport::new(program, sums, applied, |note| {
                 notes.push(format!("{prefix}{note}"));
             }));
         }
@@ -274,13 +283,15 @@ impl Report {
             }));
         }
         let total = match &programs[..] {
-            [program] => {
-                let applied = with_effect(rows(None), &program.inactions);
-                ProgramReport { applied, ..program.clone() }
-            }
+            [program] => program.clone(),
             _ => {
                 let sums = tally.total(names.iter().map(|(id, _)| *id));
-                ProgramReport::new(whole, sums.as_ref(), rows(None), drop)
+                let applied = rows(tally, &names, start_ns, |applied| {
+                    programs.iter().zip(&names).any(|(program, (id, _))| {
+                        concerns(applied, *id) && program.lists(applied.decision.policy)
+                    })
+                });
+                ProgramReport::new(whole, sums.as_ref(), applied, drop)
             }
         };
         Report {
@@ -331,14 +342,13 @@ impl Report {
 fn rows(
     tally: &Tally,
     names: &[(ProgramId, String)],
-    only: Option<ProgramId>,
     start_ns: u64,
+    is_included: impl Fn(&AppliedAction) -> bool,
 ) -> Vec<AppliedRow> {
     let is_listed = |applied: &&AppliedAction| {
         let action = &applied.decision.action;
         let is_freeze = matches!(action, Action::SetFrozen { .. });
-        (!is_freeze || applied.outcome.is_err())
-            && only.is_none_or(|id| action.program().is_none_or(|program| program == id))
+        (!is_freeze || applied.outcome.is_err()) && is_included(applied)
     };
     let row = |applied: &AppliedAction| {
         let id = applied.decision.action.program();
@@ -359,11 +369,15 @@ fn rows(
     tally.applied.iter().filter(is_listed).map(row).collect()
 }
 
-/// The rows without those of policies that have not acted: such actions changed nothing, for the
-/// reason of the inaction.
-fn with_effect(mut rows: Vec<AppliedRow>, inactions: &[Inaction]) -> Vec<AppliedRow> {
-    rows.retain(|row| inactions.iter().all(|inaction| inaction.policy != row.policy));
-    rows
+/// Removes the rows of policies whose actions changed nothing. Their inaction has a reason instead.
+fn exclude_ineffective(rows: &mut Vec<AppliedRow>, inactions: &mut Vec<Inaction>) {
+    let policies: BTreeSet<_> = rows.iter().map(|row| row.policy).collect();
+    let acting: BTreeSet<_> =
+        rows.iter().filter(|row| row.changed != Some(0)).map(|row| row.policy).collect();
+    rows.retain(|row| acting.contains(row.policy));
+    inactions.retain(|inaction| !policies.contains(inaction.policy));
+    let ineffective = policies.difference(&acting);
+    inactions.extend(ineffective.map(|policy| Inaction { policy, why: INEFFECTIVE.to_owned() }));
 }
 
 /// Name of a program without its folder; with the first arguments if several programs could have
@@ -375,17 +389,20 @@ fn short_name(command: &[String], with_arguments: bool) -> String {
 }
 
 impl ProgramReport {
+    /// Whether the actions of a policy on this program are listed.
+    fn lists(&self, policy: &str) -> bool {
+        self.applied.iter().any(|row| row.policy == policy)
+    }
+
     fn new(
         frame: ProgramFrame,
         sums: Option<&ProgramTally>,
-        applied: Vec<AppliedRow>,
+        mut applied: Vec<AppliedRow>,
         mut note: impl FnMut(String),
     ) -> ProgramReport {
         let ProgramFrame { command, ended, wall_s, usage, turns_s, coscheduled, .. } = frame;
         let mut inactions = frame.inactions;
-        let acts = |policy| applied.iter().any(|r| r.policy == policy && r.changed != Some(0));
-        inactions.retain(|i| !acts(i.policy));
-        let applied = with_effect(applied, &inactions);
+        exclude_ineffective(&mut applied, &mut inactions);
         let mut shares = sums.map(ProgramTally::shares).unwrap_or_default();
         let mut counters = sums.filter(|p| p.thread_ns > 0).map(|p| p.counters).unwrap_or_default();
         let Remaining { processes, cpu_s, program_cpu_s } = frame.remaining;
@@ -639,8 +656,10 @@ impl fmt::Display for Report {
         }
         if total.applied.is_empty() && self.slice_ms.is_none() && *policy != "none" {
             let inactions = || programs.iter().flat_map(|program| &program.inactions);
-            let whys: Vec<String> =
+            let mut whys: Vec<String> =
                 inactions().map(|i| printable(&format!("{}: {}", i.policy, i.why))).collect();
+            // Programs of one run often have the same reason.
+            whys.dedup();
             match whys.is_empty() {
                 true => writeln!(f, "  no changes: no policy found a reason for one")?,
                 false => whys.iter().try_for_each(|why| writeln!(f, "  no changes  {why}"))?,
@@ -755,29 +774,42 @@ mod tests {
     }
 
     #[test]
-    fn action_without_effect_is_listed_unless_the_policy_gives_the_reason() {
-        let target = corebeat_machine::Target::Program(ProgramId(0));
-        let action = Action::SetSlice { target, slice_us: Some(50_000) };
-        let decision = Decision { policy: "faithful", action, why: "threads wait".into() };
-        let applied = |changed| {
-            let outcome = Ok(corebeat_machine::Effect { changed });
-            AppliedAction { at_ns: 0, decision: decision.clone(), outcome }
+    fn policy_whose_actions_changed_nothing_has_not_acted() {
+        let applied = |policy, program, outcome: Result<u32, String>| {
+            let target = corebeat_machine::Target::Program(ProgramId(program));
+            let action = Action::SetSlice { target, slice_us: Some(50_000) };
+            let decision = Decision { policy, action, why: "threads wait".into() };
+            let outcome = outcome.map(|changed| corebeat_machine::Effect { changed });
+            AppliedAction { at_ns: 0, decision, outcome }
         };
-        let inaction = Inaction { policy: "faithful", why: "class idle".into() };
-        for (outcomes, inactions, listed) in [
-            (vec![applied(0), applied(0)], vec![inaction.clone()], (0, 1)),
-            (vec![applied(0), applied(8)], vec![inaction], (2, 0)),
-            (vec![applied(0)], vec![], (1, 0)),
-        ] {
-            let mut frame = frame(&["a"]);
-            frame.programs[0].inactions = inactions;
-            let mut tally = Tally::default();
-            tally.applied = outcomes;
-            let report = Report::new(frame, &tally);
-            for part in [&report.total, &report.programs[0]] {
-                assert_eq!((part.applied.len(), part.inactions.len()), listed);
+        for policy in ["faithful", "tranquilizer", "adapt"] {
+            for (outcomes, listed) in [
+                (vec![], (0, 1)),
+                (vec![Ok(0), Ok(0)], (0, 1)),
+                (vec![Ok(0), Ok(8)], (2, 0)),
+                (vec![Ok(0), Err("not permitted".into())], (2, 0)),
+            ] {
+                let mut frame = Frame { policy, ..frame(&["a"]) };
+                let why = "threads wait rarely".to_owned();
+                frame.programs[0].inactions = vec![Inaction { policy, why }];
+                let mut tally = Tally::default();
+                tally.applied = outcomes.into_iter().map(|o| applied(policy, 0, o)).collect();
+                let report = Report::new(frame, &tally);
+                for part in [&report.total, &report.programs[0]] {
+                    assert_eq!((part.applied.len(), part.inactions.len()), listed);
+                }
+                let is_ineffective = !tally.applied.is_empty() && listed.0 == 0;
+                assert_eq!(report.to_string().contains(INEFFECTIVE), is_ineffective, "{report}");
             }
         }
+        // Of several programs, the others keep their rows.
+        let mut tally = Tally::default();
+        tally.applied = vec![applied("adapt", 0, Ok(0)), applied("adapt", 1, Ok(8))];
+        let report = Report::new(frame(&["a", "b"]), &tally);
+        let listed = |part: &ProgramReport| (part.applied.len(), part.inactions.len());
+        assert_eq!(report.programs.iter().map(listed).collect::<Vec<_>>(), [(0, 1), (1, 0)]);
+        assert_eq!(report.total.applied.len(), 1);
+        assert_eq!(report.total.applied[0].program, report.programs[1].applied[0].program);
     }
 
     #[test]

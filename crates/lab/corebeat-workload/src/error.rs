@@ -27,8 +27,8 @@ pub enum WorkloadError {
     },
     /// A thread could not attach to the group. No thread did any work.
     #[error(
-        "the workload did not run, because its threads cannot emit heartbeats: {0}; restart the \
-         daemon, or run without --group"
+        "the workload did not run, because its threads cannot emit heartbeats: {0}; without \
+         --group the workload needs no daemon"
     )]
     Heartbeat(#[source] corebeat_heartbeat::Error),
 }

@@ -5,6 +5,8 @@ use crate::goal::Goal;
 use crate::group::{GroupId, Mode};
 use crate::monitor::Key;
 use corebeat_wire::{Connection, Deadline, Refusal, host, is_closed};
+use rustix::net::{Shutdown, shutdown};
+use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -15,6 +17,9 @@ pub(crate) struct Daemon {
     connection_fd: Arc<OwnedFd>,
     /// The connection has failed: no further answers will arrive.
     is_lost: bool,
+    /// Attachments to end as soon as the daemon answers again. The daemon may execute a call to
+    /// attach after its time limit.
+    unwanted: BTreeSet<Key>,
 }
 
 impl Daemon {
@@ -34,7 +39,9 @@ impl Daemon {
             connection_fd
                 .map_err(|why| Error::system("cannot duplicate the daemon's connection", why))?,
         );
-        Ok(Daemon { connection, connection_fd, is_lost: false })
+        // A stopped daemon must not cost the groups of the process their counts.
+        let connection = connection.lasting();
+        Ok(Daemon { connection, connection_fd, is_lost: false, unwanted: BTreeSet::new() })
     }
 
     pub(crate) fn join(
@@ -43,6 +50,7 @@ impl Daemon {
         mode: Option<Mode>,
         region: Option<BorrowedFd<'_>>,
     ) -> Result<OwnedFd, Error> {
+        self.settle()?;
         let (id, role) = key;
         let asked = host::Attach {
             group: id.number,
@@ -52,6 +60,9 @@ impl Daemon {
         };
         let answer =
             self.connection.call::<_, host::Attached>(host::ATTACH, &asked, region.as_slice());
+        if matches!(answer, Err(corebeat_wire::Error::TimedOut)) {
+            self.unwanted.insert(key);
+        }
         let (_, mut fds) = answer.map_err(|why| self.refused(id, why))?;
         let page = fds.pop().filter(|_| fds.is_empty());
         page.ok_or(Error::BadMemory {
@@ -60,14 +71,32 @@ impl Daemon {
         })
     }
 
-    pub(crate) fn leave(&mut self, (id, role): Key) {
-        let asked = host::Detach { group: id.number, owner: Some(id.owner), role };
-        // If the daemon does not receive this message, it detects the end of the connection.
-        let answer = self.connection.call::<_, host::Nothing>(host::DETACH, &asked, &[]);
-        let _ = answer.map_err(|why| self.refused(id, why));
+    /// Detaches. If the daemon does not answer in time, a later call does.
+    pub(crate) fn leave(&mut self, key: Key) {
+        self.unwanted.insert(key);
+        let _ = self.settle();
+    }
+
+    /// Executes the calls that the daemon has not answered in time: the page then contains the last
+    /// goal, and unwanted attachments have ended.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        self.connection.settle().map_err(|why| self.failed(why))?;
+        while let Some(key @ (id, role)) = self.unwanted.pop_first() {
+            let asked = host::Detach { group: id.number, owner: Some(id.owner), role };
+            match self.connection.call::<_, host::Nothing>(host::DETACH, &asked, &[]) {
+                // The daemon has not executed the call to attach.
+                Ok(_) | Err(corebeat_wire::Error::Refused(Refusal::NoSuchGroup { .. })) => {}
+                Err(why) => {
+                    self.unwanted.insert(key);
+                    return Err(self.refused(id, why));
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn set_goal(&mut self, id: GroupId, goal: Goal) -> Result<(), Error> {
+        self.settle()?;
         let asked = host::SetGoal { group: id.number, owner: Some(id.owner), goal: goal.into() };
         let answer = self.connection.call::<_, host::Nothing>(host::SET_GOAL, &asked, &[]);
         answer.map(|_| ()).map_err(|why| self.refused(id, why))
@@ -92,14 +121,27 @@ impl Daemon {
                 limit: usize::try_from(limit).unwrap_or(usize::MAX),
             },
             corebeat_wire::Error::Refused(_) => Error::Daemon(why),
-            why => {
-                self.is_lost = true;
-                if matches!(why, corebeat_wire::Error::Closed) {
-                    Error::MonitorGone
-                } else {
-                    Error::Daemon(why)
-                }
-            }
+            why => self.failed(why),
+        }
+    }
+
+    /// The error of a call without an answer. Only a timeout does not end the connection.
+    fn failed(&mut self, why: corebeat_wire::Error) -> Error {
+        self.is_lost |= !matches!(why, corebeat_wire::Error::TimedOut);
+        if matches!(why, corebeat_wire::Error::Closed) {
+            Error::MonitorGone
+        } else {
+            Error::Daemon(why)
+        }
+    }
+}
+
+impl Drop for Daemon {
+    /// Ends unwanted attachments. Children of fork may have copies of the connection, which would
+    /// keep it open.
+    fn drop(&mut self) {
+        if !self.unwanted.is_empty() {
+            let _ = shutdown(&self.connection_fd, Shutdown::Both);
         }
     }
 }
@@ -117,7 +159,7 @@ mod tests {
     use std::net::Shutdown;
     use std::os::fd::AsFd;
     use std::os::unix::net::{UnixListener, UnixStream};
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
     use std::sync::{Mutex, OnceLock};
     use std::thread::{self, JoinHandle};
 
@@ -187,15 +229,72 @@ mod tests {
     static SOCKET: OnceLock<PathBuf> = OnceLock::new();
 
     /// Runs a daemon for one connection. Afterwards, no daemon runs.
-    fn start(minimal: Arc<Mutex<MinimalDaemon>>) -> JoinHandle<UnixStream> {
-        let listener = UnixListener::bind(SOCKET.get().unwrap()).unwrap();
+    fn start(minimal: Arc<Mutex<MinimalDaemon>>, socket: &'static Path) -> JoinHandle<UnixStream> {
+        let listener = UnixListener::bind(socket).unwrap();
         thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            std::fs::remove_file(SOCKET.get().unwrap()).unwrap();
+            std::fs::remove_file(socket).unwrap();
             let other = stream.try_clone().unwrap();
             thread::spawn(move || MinimalDaemon::serve(&minimal, &other));
             stream
         })
+    }
+
+    static STOPPED: OnceLock<PathBuf> = OnceLock::new();
+
+    #[test]
+    fn groups_continue_after_the_daemon_was_stopped() {
+        let dir = tempfile::tempdir().unwrap();
+        STOPPED.set(dir.path().join("socket")).unwrap();
+        let minimal = Arc::<Mutex<MinimalDaemon>>::default();
+        let daemon = start(minimal.clone(), STOPPED.get().unwrap());
+        let finder = Finder {
+            daemon: |deadline| {
+                let connection = Connection::to_until(STOPPED.get().unwrap(), deadline)?;
+                connection.map(Daemon::new).transpose()
+            },
+            local: |_| panic!("a daemon runs"),
+        };
+        let session: &'static Session = Box::leak(Box::new(Session::new(finder)));
+        let producer = Producer::attach(session, &Group::new(7)).unwrap();
+        let (left, _) =
+            session.attach(&Group::new(8), host::Role::Consumer, Deadline::new()).unwrap();
+        let _daemon = daemon.join().unwrap();
+        producer.beat(6);
+        lock(&minimal).registry.sample(2 * SECOND_NS);
+        let is_late = |result: Result<(), Error>| {
+            assert!(matches!(result, Err(Error::Daemon(corebeat_wire::Error::TimedOut))));
+        };
+
+        // The daemon answers no call while this thread has its lock.
+        let stopped = lock(&minimal);
+        is_late(producer.set_rate_min(20.0));
+        session.leave(&left, 0, Deadline::passed());
+        is_late(Consumer::attach(session, &Group::new(9)).map(drop));
+        producer.beat(4);
+        drop(stopped);
+
+        // The goal of the call that timed out persists, and so do the beats.
+        producer.set_rate_max(30.0).unwrap();
+        lock(&minimal).registry.sample(4 * SECOND_NS);
+        let status = producer.status().unwrap();
+        assert_eq!((status.beats, status.samples, status.global_rate), (10, 2, 2.5));
+        assert_eq!((status.goal.rate_min, status.goal.rate_max), (Some(20.0), Some(30.0)));
+        let groups = || -> Vec<u32> {
+            lock(&minimal).registry.groups().map(|group| group.id.number).collect()
+        };
+        assert_eq!(groups(), [7]);
+
+        // The daemon ends an attachment that it makes after the call has timed out.
+        let stopped = lock(&minimal);
+        is_late(Consumer::attach(session, &Group::new(9)).map(drop));
+        drop(stopped);
+        let attached = Consumer::attach(session, &Group::new(9)).unwrap();
+        assert_eq!(groups(), [7, 9]);
+        drop(attached);
+        assert_eq!((groups(), producer.status().unwrap().beats), (vec![7], 10));
+        drop(producer);
+        assert!(session.is_idle() && lock(&minimal).registry.is_empty());
     }
 
     #[test]
@@ -203,7 +302,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         SOCKET.set(dir.path().join("socket")).unwrap();
         let minimal = Arc::<Mutex<MinimalDaemon>>::default();
-        let daemon = start(minimal.clone());
+        let daemon = start(minimal.clone(), SOCKET.get().unwrap());
         let finder = Finder {
             daemon: |deadline| {
                 let connection = Connection::to_until(SOCKET.get().unwrap(), deadline)?;
@@ -232,7 +331,7 @@ mod tests {
 
         // The next call finds the successor and sends the goal to it.
         let minimal = Arc::<Mutex<MinimalDaemon>>::default();
-        let daemon = start(minimal.clone());
+        let daemon = start(minimal.clone(), SOCKET.get().unwrap());
         let status = producer.status().unwrap();
         let daemon_after = daemon.join().unwrap();
         assert_eq!((status.beats, status.goal.rate_max), (0, Some(30.0)));
@@ -261,7 +360,7 @@ mod tests {
 
         // When another daemon runs, a call of any member moves all of them there.
         let minimal = Arc::<Mutex<MinimalDaemon>>::default();
-        let daemon = start(minimal.clone());
+        let daemon = start(minimal.clone(), SOCKET.get().unwrap());
         assert_eq!(other.status().unwrap().beats, 0);
         let daemon = daemon.join().unwrap();
         let there: Vec<(u32, u32)> =
@@ -275,7 +374,7 @@ mod tests {
         daemon.shutdown(Shutdown::Both).unwrap();
         let minimal =
             Arc::new(Mutex::new(MinimalDaemon { refused: Some(8), ..MinimalDaemon::default() }));
-        let daemon = start(minimal.clone());
+        let daemon = start(minimal.clone(), SOCKET.get().unwrap());
         (0..3).for_each(|_| assert_eq!(producer.status().unwrap().goal.window, 4));
         let daemon = daemon.join().unwrap();
         assert_eq!(lock(&minimal).refusals, 1);
@@ -293,7 +392,7 @@ mod tests {
 
         // A detached member can attach again.
         let minimal = Arc::<Mutex<MinimalDaemon>>::default();
-        let daemon = start(minimal.clone());
+        let daemon = start(minimal.clone(), SOCKET.get().unwrap());
         let producer = Producer::attach(session, &group).unwrap();
         let daemon = daemon.join().unwrap();
         assert_eq!(lock(&minimal).registry.groups().count(), 1);

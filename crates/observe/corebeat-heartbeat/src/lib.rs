@@ -109,6 +109,11 @@
 //! the next daemon (`members_follow_the_daemon_to_its_successor_or_measure_locally`). Earlier beats
 //! are not carried over. A process that only beats does not detect the change and stays detached.
 //!
+//! If the daemon is stopped, calls fail after 2 s, but the connection, the groups and their counts
+//! remain (`groups_continue_after_the_daemon_was_stopped`). A goal whose call failed may take
+//! effect when the daemon continues. The next call of the process ends an attachment that came too
+//! late, and repeats calls to detach.
+//!
 //! A child of fork must attach again. Goals of inherited members return [`Error::Forked`], and
 //! their beats go to private memory that no process reads. (`vfork`, and `clone` called without the
 //! C library, are not covered.)

@@ -101,6 +101,14 @@ impl Monitor {
         }
     }
 
+    /// Waits for the calls that the daemon has not answered in time.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        match self {
+            Monitor::Local(_) => Ok(()),
+            Monitor::Daemon(daemon) => daemon.settle(),
+        }
+    }
+
     /// Sets the goal of a group.
     pub(crate) fn set_goal(&mut self, group: GroupId, goal: Goal) -> Result<(), Error> {
         match self {

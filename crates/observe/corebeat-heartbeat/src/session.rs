@@ -151,6 +151,8 @@ impl Session {
         }
         self.with_state(deadline, |state| {
             let monitor = state.move_seat(seat, self.finder, deadline)?;
+            // The change applies to the goal of an earlier call that timed out, too.
+            monitor.settle()?;
             let mut goal = seat.read()?.goal;
             change(&mut goal);
             // The daemon performs the same check, but its refusal does not contain the value.

@@ -1,7 +1,11 @@
 //! `corebeat beat` with and without a daemon.
 
-use crate::{COREBEAT, Running, assert_refused, command, listens, stderr, stdout, until};
+use crate::{
+    COREBEAT, Running, assert_refused, command, listens, stderr, stdout, unprivileged, until,
+};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
@@ -63,6 +67,17 @@ fn beat_without_a_daemon_fails_with_one_line() {
             assert_refused(&done, 125, expected);
         }
     }
+}
+
+#[test]
+fn socket_without_permission_is_reported_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o000)).unwrap();
+    let mut list = unprivileged(folder.path(), &["beat", "list"]);
+    let done = list.env("COREBEAT_SOCKET", &socket).output().unwrap();
+    assert_refused(&done, 125, "unset COREBEAT_SOCKET");
 }
 
 /// A command with a goal for a group.

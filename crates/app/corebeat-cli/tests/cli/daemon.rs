@@ -416,3 +416,14 @@ fn mistake_on_the_command_line_is_reported_in_one_line() {
     let missing = daemon(&["--socket", "socket", "--metrics", "unix:/no/such/folder"]).unwrap();
     assert_refused(&missing, 2, "cannot serve metrics on unix:/no/such/folder");
 }
+
+#[test]
+fn daemon_ignores_the_end_of_a_terminal_under_nohup() {
+    let place = Place::new();
+    let daemon = place.daemon_under(&["/bin/sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]);
+    until(|| listens(&place.path("socket")));
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.0.id())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    assert!(ignored & (1 << (libc::SIGHUP - 1)) != 0, "{status}");
+}

@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -164,6 +165,35 @@ fn report_file_that_cannot_be_created_is_reported_before_the_program_runs() {
     let done = command(folder.path(), &touch).arg(&ran).output().unwrap();
     assert_refused(&done, 2, "/no/such/folder/report");
     assert!(!ran.exists());
+}
+
+#[test]
+fn output_that_would_replace_the_program_or_its_input_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    std::fs::write(&program, "#!/bin/sh\nexit 7\n").unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::write(folder.path().join("data"), "data").unwrap();
+    let commands = [
+        &["run", "--report-file", "program", "--", "./program"][..],
+        &["run", "--report-file", "./program", "--", "program"],
+        &["run", "--policy", "none", "--report-file", "program", "--", "true", "--", "./program"],
+        &["run", "--report-file", "data", "--", "cat"],
+        &["tune", "--plot", "program", "--", "./program", "{threads}"],
+        &["tune", "--plot", "data", "--", "./program", "{threads}"],
+    ];
+    for args in commands {
+        let mut corebeat = command(folder.path(), args);
+        corebeat.env("PATH", format!("{}:/usr/bin:/bin", folder.path().display()));
+        let done = corebeat.stdin(File::open(folder.path().join("data")).unwrap()).output();
+        assert_refused(&done.unwrap(), 2, "is named twice");
+        assert!(std::fs::read_to_string(&program).unwrap().starts_with("#!"), "{args:?}");
+        assert_eq!(std::fs::read_to_string(folder.path().join("data")).unwrap(), "data");
+    }
+    // Two programs may be one file.
+    let twice = ["--policy", "none", "--report-file", "new", "--", "./program", "--", "./program"];
+    let done = command(folder.path(), &[&["run"], &twice[..]].concat()).output().unwrap();
+    assert_eq!(done.status.code(), Some(7), "{}", stderr(&done));
 }
 
 #[test]

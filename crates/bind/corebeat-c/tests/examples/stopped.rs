@@ -91,7 +91,8 @@ fn daemon() {
     daemon.run(std::io::stdin().as_fd()).unwrap();
 }
 
-/// Every call of the Rust crates. Most are repeated, because the second call connects again.
+/// Every call of the Rust crates. Most are repeated, because the second call connects again, or
+/// waits for the answer to the first one.
 const CASES: &[(&str, fn())] = &[
     ("Group::produce", || {
         wait_for_stop();
@@ -125,7 +126,8 @@ const CASES: &[(&str, fn())] = &[
         assert!(producer.set_rate_max(1.0).is_err());
         assert!(producer.set_window(3).is_err());
         assert!(producer.set_hold(false).is_err());
-        assert!(producer.status().is_err());
+        // The connection persists.
+        assert_eq!(producer.goal().unwrap(), Goal::default());
     }),
     ("drop of a Producer", || {
         let producer = Group::new(1).produce().unwrap();

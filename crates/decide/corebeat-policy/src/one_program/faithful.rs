@@ -80,10 +80,6 @@ pub fn slice_us(factor: f64) -> u32 {
     row.1 * 1000
 }
 
-/// Reason for which the policy does not act on threads that keep their settings.
-const INEFFECTIVE: &str = "class and slice change nothing: the threads have these settings \
-                           already, or a class without slices (idle, real-time)";
-
 /// The policy. All fields may be changed before the first snapshot.
 #[derive(Debug, Clone)]
 pub struct FaithFul {
@@ -599,9 +595,7 @@ impl Policy for FaithFul {
     }
 
     fn inactions(&self, program: ProgramId) -> Vec<Inaction> {
-        let Some(state) = self.programs.get(&program) else { return vec![] };
-        let ineffective = state.fixed.is_ineffective().then(|| INEFFECTIVE.to_owned());
-        inaction(self.name(), ineffective.as_ref().or(state.idle.as_ref()))
+        inaction(self.name(), self.programs.get(&program).and_then(|state| state.idle.as_ref()))
     }
 }
 

@@ -328,3 +328,23 @@ fn refused_settings_are_not_requested_again() {
         run_refusing(|action| matches!(action, Action::SetSlice { slice_us: Some(_), .. }));
     assert_eq!(requests, 2, "one request for each program");
 }
+
+#[test]
+fn slices_that_change_nothing_are_requested_once() {
+    let mut policy = policy(0.6, 0.9);
+    let mut requests = Vec::new();
+    for at in 1..=1200 {
+        // Without locks, a program needs no slices. Each change of the programs starts a new trial.
+        let (usage, third) = if at / 200 % 2 == 0 { (LOCKED, 3) } else { (FREE, 4) };
+        let programs = [(1, LOCKED), (2, usage), (third, FREE)];
+        for decision in policy.decide(&snapshot(at * TENTH_NS, &programs)) {
+            if let Action::SetSlice { slice_us: Some(_), .. } = decision.action {
+                requests.extend(decision.action.program());
+            }
+            policy.outcome(&AppliedAction { at_ns: 0, decision, outcome: Ok(Effect::default()) });
+        }
+    }
+    // The other programs end.
+    requests.retain(|id| [1, 2].contains(&id.0));
+    assert_eq!(requests, [ProgramId(1), ProgramId(2)]);
+}

@@ -315,3 +315,24 @@ fn refused_trial_is_abandoned() {
     assert_eq!(pages.iter().filter(is_spread).count(), 1, "{pages:?}");
     assert!(matches!(pages.last(), Some(Action::SetSlice { slice_us: None, .. })), "{pages:?}");
 }
+
+#[test]
+fn settings_that_change_nothing_are_requested_once() {
+    let (mut policy, mut requests) = (policy(), Vec::new());
+    for at in 1..=1200 {
+        let preempted = Tenth { preempted: about(at, 20, 8), ..CALM };
+        for decision in policy.decide(&snapshot(at, preempted)) {
+            requests.push(decision.action.clone());
+            let outcome = Ok(corebeat_machine::Effect::default());
+            policy.outcome(&AppliedAction { at_ns: 0, decision, outcome });
+        }
+    }
+    let is_set = |action: &&Action| {
+        matches!(
+            action,
+            Action::SetClass { class: Some(_), .. } | Action::SetSlice { slice_us: Some(_), .. }
+        )
+    };
+    assert_eq!(requests.iter().filter(is_set).count(), 2, "class and slice, once: {requests:?}");
+    assert!(requests.len() <= 4, "they are undone once: {requests:?}");
+}
