@@ -186,7 +186,7 @@ fn output_that_would_replace_the_program_or_its_input_is_refused() {
         let mut corebeat = command(folder.path(), args);
         corebeat.env("PATH", format!("{}:/usr/bin:/bin", folder.path().display()));
         let done = corebeat.stdin(File::open(folder.path().join("data")).unwrap()).output();
-        assert_refused(&done.unwrap(), 2, "is named twice");
+        assert_refused(&done.unwrap(), 2, "name a different file");
         assert!(std::fs::read_to_string(&program).unwrap().starts_with("#!"), "{args:?}");
         assert_eq!(std::fs::read_to_string(folder.path().join("data")).unwrap(), "data");
     }
