@@ -25,23 +25,23 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
     (0..std::thread::available_parallelism().map_or(1, |n| n.get())).collect()
 }
 
-/// Pins the calling thread to a CPU.
-pub(crate) fn pin(cpu: usize) -> io::Result<()> {
+/// Restricts the calling thread to these CPUs.
+pub(crate) fn restrict(cpus: &[usize]) -> io::Result<()> {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
-        if cpu >= libc::CPU_SETSIZE as usize {
+        if cpus.iter().any(|&cpu| cpu >= libc::CPU_SETSIZE as usize) {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
-        // SAFETY: the set has a bit for this number, and the call only reads the set.
-        let pinned = unsafe {
+        // SAFETY: the set has bits for these numbers, and the call only reads the set.
+        let restricted = unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(cpu, &mut set);
+            cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
             libc::sched_setaffinity(0, std::mem::size_of_val(&set), &set)
         };
-        if pinned != 0 {
+        if restricted != 0 {
             return Err(io::Error::last_os_error());
         }
     }
-    let _ = cpu;
+    let _ = cpus;
     Ok(())
 }

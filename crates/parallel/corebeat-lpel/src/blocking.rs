@@ -1,5 +1,6 @@
 //! Blocking tasks: tasks with a thread of their own, for code that blocks its thread.
 
+use crate::affinity::restrict;
 use crate::builder::check_stack_size;
 use crate::current;
 use crate::error::Error;
@@ -56,7 +57,12 @@ impl Inner {
         }
         self.count_spawned(None);
         self.activity.resume();
+        let is_pinned = current::worker().is_some_and(|w| w.inner().is_pinned);
         let spawned = builder.spawn(move || {
+            if is_pinned {
+                // The thread inherits the CPU of the worker. Without permission, it keeps that CPU.
+                let _ = restrict(&inner.cpus);
+            }
             let me = current::become_blocking_task(inner.clone(), new.header());
             lock(&inner.blocking.tasks).push(me.clone());
             if inner.cancellation.is_ending() {

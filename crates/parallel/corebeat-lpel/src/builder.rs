@@ -1,7 +1,8 @@
 //! Construction of a runtime.
 
-use crate::affinity::{allowed_cpus, pin};
+use crate::affinity::{allowed_cpus, restrict};
 use crate::crash;
+use crate::current;
 use crate::deterministic::RandomOrder;
 use crate::error::{Error, STACK_MAX, STACK_MIN, WORKERS_MAX};
 use crate::monitor::{self, Monitor, Watch};
@@ -141,7 +142,8 @@ impl Builder {
     ///
     /// A parameter is out of range, or a thread cannot be started or pinned.
     pub fn build(self) -> Result<Runtime, Error> {
-        let allowed = allowed_cpus();
+        // The thread of a task may be pinned.
+        let allowed = current::worker().map_or_else(allowed_cpus, |w| w.inner().cpus.clone());
         let cpus = match &self.cpus {
             Some(cpus) if cpus.is_empty() => return Err(Error::NoCpus),
             Some(cpus) => cpus.clone(),
@@ -170,6 +172,8 @@ impl Builder {
                 placement: self.placement,
                 stack_size,
                 stack_option: self.stack_option.unwrap_or(crash::STACK_OPTION),
+                cpus: allowed,
+                is_pinned,
             },
         );
         let mut runtime = Runtime::of(inner);
@@ -259,7 +263,7 @@ fn start_worker(
     let (send_pinned, pinned) = mpsc::channel();
     let own_inner = inner.clone();
     let body = move || {
-        let result = cpu.map_or(Ok(()), pin);
+        let result = cpu.map_or(Ok(()), |cpu| restrict(&[cpu]));
         let is_pinned = result.is_ok();
         let _ = send_pinned.send(result);
         if is_pinned {

@@ -61,6 +61,10 @@ pub(crate) struct Inner {
     pub(crate) stack_size: usize,
     /// Name of the option that enlarges stacks, for the message about a stack overflow.
     pub(crate) stack_option: &'static str,
+    /// CPUs that the thread which built the runtime may use.
+    pub(crate) cpus: Vec<usize>,
+    /// Whether each worker is pinned to one of its CPUs.
+    pub(crate) is_pinned: bool,
     next_worker: AtomicUsize,
     /// Counts of threads that are no workers.
     outside: Mutex<Counts>,
@@ -72,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) placement: Option<Box<dyn Placement>>,
     pub(crate) stack_size: usize,
     pub(crate) stack_option: &'static str,
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) is_pinned: bool,
 }
 
 impl Inner {
@@ -98,6 +104,8 @@ impl Inner {
             cancellation: Cancellation::default(),
             detector: Detector::new(),
             blocking: BlockingTasks::new(),
+            cpus: settings.cpus,
+            is_pinned: settings.is_pinned,
             clock: Clock::new(is_deterministic),
             placement: settings.placement.map(Mutex::new),
             deterministic: settings.deterministic.map(|random| Mutex::new(Driver::new(random))),

@@ -75,10 +75,11 @@ impl Task<'_> {
         self
     }
 
-    /// Makes the task a blocking task: a task with a thread of its own, pinned to no CPU. It may
-    /// call code that blocks the thread, and uses streams as other tasks do. Its stack is that of
-    /// the thread; worker and priority have no effect. The task ends with its closure: destructors
-    /// of its `thread_local!` data run later and cannot wait.
+    /// Makes the task a blocking task: a task with a thread of its own, which may use all CPUs
+    /// of the thread that built the runtime. It may call code that blocks the thread, and uses
+    /// streams as other tasks do. Its stack is that of the thread; worker and priority have no
+    /// effect. The task ends with its closure: destructors of its `thread_local!` data run later
+    /// and cannot wait.
     pub fn blocking(mut self) -> Self {
         self.blocking = true;
         self

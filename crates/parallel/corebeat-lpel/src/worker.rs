@@ -548,7 +548,6 @@ impl Worker {
         if header.dispatches.get() == 1 {
             self.predict(outcome, header.status());
         }
-        self.note_spawner(task, outcome, header.status());
         match outcome {
             Outcome::Blocked => {}
             Outcome::Yielded => {
@@ -712,10 +711,8 @@ impl Worker {
         self.recheck_deferred(true);
         self.apply_cancellations();
         self.run_timers();
-        // The other workers had their turn.
-        self.own.has_left.set(true);
         self.steal();
-        !self.own.ready.is_empty() || !self.inbox.is_empty()
+        !self.own.ready.is_empty() || !self.own.unstarted.is_empty() || !self.inbox.is_empty()
     }
 }
 

@@ -323,6 +323,33 @@ fn task_that_reads_what_it_spawned_counts_as_a_member_of_the_pipeline() {
 }
 
 #[test]
+fn neighbours_whose_items_the_spawner_reads_run_on_different_workers() {
+    // Regression: the spawner counted as much as two stages that compute, and kept a worker.
+    let differ = |&seed: &u64| {
+        let workers = workers_of_a_pipeline(seed, 1);
+        workers[0] != workers[1]
+    };
+    let spread = (0..200).filter(differ).count();
+    assert!(spread > 190, "{spread} of 200");
+}
+
+#[test]
+fn blocking_tasks_and_their_runtimes_may_use_all_cpus() {
+    // Regression: the thread of a blocking task inherited the CPU of the worker.
+    let cpus = || std::thread::available_parallelism().unwrap().get();
+    let rt = Runtime::new().unwrap();
+    let [in_blocking, in_task] = rt
+        .run(move || {
+            let workers = || Runtime::new().unwrap().workers();
+            let blocking = Task::new().blocking().spawn(move || (cpus(), workers())).unwrap();
+            [blocking.join().unwrap(), (cpus(), workers())]
+        })
+        .unwrap();
+    assert_eq!(in_blocking, (cpus(), cpus()));
+    assert_eq!(in_task.1, cpus());
+}
+
+#[test]
 fn tasks_of_a_distributor_are_spread_although_it_waits_for_room() {
     for seed in 0..200 {
         let rt = Runtime::builder().workers(2).deterministic(seed).build().unwrap();

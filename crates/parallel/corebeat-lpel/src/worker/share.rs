@@ -6,8 +6,8 @@
 //! of its unstarted tasks before it starts the rest. The shares consist of neighbours, because a
 //! pipeline is usually spawned in order, and an item should rarely change its worker.
 //!
-//! A spawner that itself waits for items works on them, too, so it counts as a task of its worker.
-//! A spawner that joins its tasks, or that only distributes items to them, does not count.
+//! The tasks of a small share alternate: neighbours often are the stages that compute most, and the
+//! spawner often reads what the last stage produces.
 //!
 //! For the same reason, an idle worker waits for its share before it steals: otherwise it would
 //! take each task of a fan-out at the moment at which the task is spawned.
@@ -27,17 +27,19 @@
 use super::Worker;
 use crate::current;
 use crate::runtime::Inner;
-use crate::task::{Header, Outcome, Status, TaskRef};
+use crate::task::{Outcome, Status, TaskRef};
 use std::cell::Cell;
 // Hints, which no protocol depends on, so the models do not include them.
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Number of received tasks that no other worker may steal back. Otherwise the giver, which may
-/// still search for work, would take the only tasks of a worker that is waking up.
-pub(super) const FIRM: usize = 4;
+/// Number of received tasks that no other worker may steal back: the worker starts them at once.
+pub(super) const FIRM: usize = 1;
 
 /// A burst of fewer tasks is small.
 const SMALL: usize = 4;
+
+/// The tasks of a burst alternate up to this number for each worker.
+const ALTERNATING: usize = 2;
 
 /// Whether a worker is idle: it searches for work, sleeps, or is being woken.
 #[derive(Default)]
@@ -79,6 +81,7 @@ impl IdleCount {
 }
 
 /// Tasks that entered the list of unstarted tasks of a worker since the list was empty.
+#[derive(Default)]
 pub(super) struct Burst {
     /// Number of these tasks.
     pub(super) tasks: Cell<usize>,
@@ -87,22 +90,6 @@ pub(super) struct Burst {
     /// Whether the spawner of the last one has spawned other tasks before, or was itself spawned by
     /// a thread outside.
     pub(super) may_be_shared: Cell<bool>,
-    /// The spawner of the last one until its dispatch ends; only compared.
-    pub(super) spawner: Cell<*const Header>,
-    /// Whether that spawner works on items beside the tasks that it spawned.
-    pub(super) spawner_works: Cell<bool>,
-}
-
-impl Default for Burst {
-    fn default() -> Burst {
-        Burst {
-            tasks: Cell::new(0),
-            started: Cell::new(0),
-            may_be_shared: Cell::new(false),
-            spawner: Cell::new(std::ptr::null()),
-            spawner_works: Cell::new(false),
-        }
-    }
 }
 
 impl Burst {
@@ -136,43 +123,39 @@ impl Worker {
             return;
         }
         // Stolen tasks count for the others.
-        let spawner = usize::from(burst.spawner_works.get());
-        let part = (burst.tasks.get() + spawner) / (idle.len() + 1);
-        let kept = part.saturating_sub(burst.started.get() + spawner);
+        let workers = idle.len() + 1;
+        let (tasks, started) = (burst.tasks.get(), burst.started.get());
+        let kept = (tasks / workers).saturating_sub(started);
         let shares = left.saturating_sub(kept);
+        if left == tasks && tasks <= ALTERNATING * workers {
+            // The last task is not kept, because the spawner may work on its items.
+            for place in (1..=left).rev() {
+                match (place % workers).checked_sub(1) {
+                    Some(n) => self.give(1, idle[n]),
+                    None => self.keep(),
+                }
+            }
+            return;
+        }
         for (n, target) in idle.iter().enumerate() {
             self.give(shares * (n + 1) / idle.len() - shares * n / idle.len(), target);
         }
     }
 
-    /// Counts a task that the running task spawns for any worker.
+    /// Counts a new task for any worker, which the running task spawns, or which was received.
     pub(super) fn count_in_burst(&self) {
-        let Burst { tasks, may_be_shared, spawner_works, .. } = &self.own.burst;
+        let Burst { tasks, may_be_shared, .. } = &self.own.burst;
         if self.own.unstarted.is_empty() {
             self.own.burst.restart(0);
         }
         tasks.set(tasks.get() + 1);
         let spawner = current::with(|c| c.task.get());
-        self.own.burst.spawner.set(spawner);
-        spawner_works.set(false);
         // SAFETY: the running task is alive.
-        if let Some(spawner) = unsafe { spawner.as_ref() } {
-            may_be_shared.set(spawner.has_spawned.replace(true) || spawner.is_from_outside);
-        }
-    }
-
-    /// Notes whether a task that has spawned others works on items beside them, after its dispatch.
-    #[inline]
-    pub(super) fn note_spawner(&self, task: *const Header, outcome: Outcome, status: Status) {
-        let Burst { spawner, spawner_works, .. } = &self.own.burst;
-        if std::ptr::eq(spawner.get(), task) {
-            spawner.set(std::ptr::null());
-            spawner_works.set(match outcome {
-                Outcome::Yielded => true,
-                Outcome::Blocked => matches!(status, Status::Reading | Status::Polling),
-                Outcome::Awaits | Outcome::Ended => false,
-            });
-        }
+        may_be_shared.set(
+            unsafe { spawner.as_ref() }.is_some_and(|spawner| {
+                spawner.has_spawned.replace(true) || spawner.is_from_outside
+            }),
+        );
     }
 
     /// Predicts whether new tasks will wait for items, after the first dispatch of a task.
@@ -203,6 +186,13 @@ impl Worker {
         self.own.starts_block.get()
             && !self.own.has_left.get()
             && self.counts.living() + 2 > other.counts.living() + other.stealer.len() as u64
+    }
+
+    /// Moves the first unstarted task behind the others.
+    fn keep(&self) {
+        if let Some(task) = self.own.unstarted.pop() {
+            self.own.unstarted.push(task);
+        }
     }
 
     /// Sends unstarted tasks to another worker, as far as no thief takes them.
