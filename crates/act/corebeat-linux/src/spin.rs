@@ -26,7 +26,10 @@
 //! then), and every four seconds otherwise: 0.3% at 20,000 switches per second. Opening and closing
 //! an event takes 20 µs for each thread, so a burst has at most [`BURST_THREADS_MAX`] threads.
 //!
-//! The first spinning sample at an address also locates the address in a file; see `place.rs`.
+//! The first spinning sample at an address of a process also locates the address in a file, in
+//! 0.1 ms. At most once a second, and only for new places, the symbols of these files are read:
+//! 0.5 ms for a stripped C library, 6 ms for a program with 32,000 functions, both without
+//! optimisation. See `place.rs`.
 
 #[cfg(target_arch = "x86_64")]
 mod code;
