@@ -53,6 +53,11 @@
 //! estimates later. New threads and processes are found by the numbers that the kernel has assigned
 //! since the last search, or by a walk over the known ones, whichever is less work.
 //!
+//! A sample of a spinning thread counts at its place: the mapped file and the offset in the file.
+//! The times of the places ([`LinuxMachine::spin_times`]) add up to the spin time of the threads,
+//! and the symbol tables of the files name the functions ([`LinuxMachine::spin_functions`]). A file
+//! is opened when a process first spins in it, and read at most once a second, after a sample.
+//!
 //! # Invariants
 //!
 //! 1. Known shares lie between 0 and 1, and all six add up to 1
@@ -79,6 +84,11 @@
 //!    (`without_groups_a_program_is_stopped_with_all_its_descendants_and_continued`,
 //!    `restore_after_kills_at_any_moment_leaves_no_process_stopped`).
 //! 8. Actions have the semantics of the conformance suite (`linux_conforms`).
+//! 9. A function has its own name or none, also in a stripped file
+//!    (`local_function_of_a_stripped_file_has_no_name`), and after another file took the place of
+//!    its file (`replaced_file_never_gives_the_name_of_its_successor`). Damaged files cause neither
+//!    panics nor large reads (`damaged_files_have_names_or_none`,
+//!    `tables_of_a_damaged_file_are_read_up_to_a_bound`).
 //!
 //! # Failure
 //!
@@ -139,5 +149,6 @@ pub use process::{is_kernel_thread, may_change};
 pub use program::Remaining;
 pub use request::{process_id, renice_process, renice_thread, send_signal};
 pub use slice::{ShortSlice, waited_s};
+pub use spin::{Function, SpinFunction, SpinTimes};
 pub use team::TeamChannel;
 pub use user::{user_id, user_name};

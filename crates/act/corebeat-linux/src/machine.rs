@@ -10,12 +10,13 @@ use crate::counter::Counting;
 use crate::file::{self, Buffer};
 use crate::process::{self, Process};
 use crate::program::{Program, Reach, Reader, Remaining, Since};
+use crate::spin::{Function, SpinFunction, SpinTimes};
 use crate::thread::{Thread, now_ns};
 use crate::{Allowance, Error, Started, TeamChannel, topology};
 use actuators::Actuators;
 use corebeat_machine::{
     Action, CpuSet, Effect, Machine, ProgramId, ProgramSample, Restored, Snapshot, TeamSample,
-    ThreadSample, Topology,
+    ThreadId, ThreadSample, Topology,
 };
 pub use sensors::LOCKS_SAMPLED;
 use sensors::Sensors;
@@ -198,6 +199,24 @@ impl LinuxMachine {
     /// `None` without such a quota, and after [`Machine::restore`].
     pub fn throttled_s(&self, program: ProgramId) -> Option<f64> {
         self.actuators.throttled_s(program)
+    }
+
+    /// Divides the times for which threads spun in the last observation, in nanoseconds, between
+    /// the places in the code.
+    pub fn spin_times(&self, threads: impl IntoIterator<Item = (ThreadId, f64)>) -> SpinTimes {
+        self.sensors.spin_times(threads)
+    }
+
+    /// Returns the functions that contain the places, the longest time first. Reads the symbols of
+    /// the files whose names are not known yet.
+    pub fn spin_functions(&mut self, times: &SpinTimes) -> Vec<SpinFunction> {
+        self.sensors.spin_functions(times)
+    }
+
+    /// Returns the function with the longest time, without reading files: observations read the
+    /// symbols of new files once a second. Until then, the function has no name.
+    pub fn spin_function(&self, times: &SpinTimes) -> Option<Function> {
+        self.sensors.spin_function(times)
     }
 
     /// Returns the processes of the program that run now. After the end of a program that was

@@ -3,6 +3,7 @@
 use crate::process::Process;
 use crate::view::{Figures, Program, Thread};
 use corebeat_machine::CpuId;
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 /// Contents of a row: a thread or a program.
@@ -62,17 +63,19 @@ pub(crate) enum Column {
     Migrations,
     Misses,
     LastCpu,
+    Function,
     Command,
 }
 
 impl Column {
     /// Columns beside number, name, CPU and bar, in the order in which they are added to a line.
-    pub(crate) const EXTRA: [Column; 12] = [
+    pub(crate) const EXTRA: [Column; 13] = [
         Column::User,
         Column::Lock,
         Column::Wait,
         Column::Spin,
         Column::Command,
+        Column::Function,
         Column::Voluntary,
         Column::Involuntary,
         Column::Migrations,
@@ -83,11 +86,12 @@ impl Column {
     ];
 
     /// Columns that can determine the order of rows, in the order in which a key selects them.
-    pub(crate) const SORTS: [Column; 14] = [
+    pub(crate) const SORTS: [Column; 15] = [
         Column::Cpu,
         Column::Lock,
         Column::Wait,
         Column::Spin,
+        Column::Function,
         Column::Voluntary,
         Column::Involuntary,
         Column::Migrations,
@@ -100,7 +104,7 @@ impl Column {
         Column::Id,
     ];
 
-    /// Title, and width in characters; the smallest width for name and command line.
+    /// Title, and width in characters; the smallest width for texts.
     fn head(self) -> (&'static str, u16) {
         match self {
             Column::Id => ("ID", 7),
@@ -117,6 +121,7 @@ impl Column {
             Column::Migrations => ("MIG/s", 6),
             Column::Misses => ("MISS%", 6),
             Column::LastCpu => ("ON", 4),
+            Column::Function => ("SPINNING IN", 12),
             Column::Command => ("COMMAND", 12),
         }
     }
@@ -131,11 +136,11 @@ impl Column {
 
     /// Number in the column, if known.
     fn value(self, row: &Cells, span_s: f64) -> Option<f64> {
-        let Figures { cpus_busy, shares, counters } = row.figures;
+        let Figures { cpus_busy, shares, counters, .. } = row.figures;
         let rate = |count: Option<u64>| count.filter(|_| span_s > 0.0).map(|n| n as f64 / span_s);
         match self {
             Column::Id => Some(f64::from(row.id)),
-            Column::User | Column::Name | Column::Command => None,
+            Column::User | Column::Name | Column::Function | Column::Command => None,
             Column::Threads => row.threads.map(|n| n as f64),
             Column::Cpu => cpus_busy.map(|c| c * 100.0),
             Column::Lock => shares.lock.map(|s| s * 100.0),
@@ -154,11 +159,12 @@ impl Column {
     }
 
     /// Text that determines the order, if known. `None` for a column of numbers.
-    fn label<'a>(self, row: &Cells<'a>) -> Option<&'a str> {
+    fn label<'a>(self, row: &Cells<'a>) -> Option<Cow<'a, str>> {
         match self {
-            Column::Name => Some(row.name),
-            Column::User => row.process?.user.as_deref(),
-            Column::Command => row.process?.command.as_deref(),
+            Column::Name => Some(row.name.into()),
+            Column::User => Some(row.process?.user.as_deref()?.into()),
+            Column::Function => Some(row.figures.spin_function.as_ref()?.short().into()),
+            Column::Command => Some(row.process?.command.as_deref()?.into()),
             _ => None,
         }
     }
@@ -170,9 +176,11 @@ impl Column {
             // The program's row has the process of its threads.
             Column::User | Column::Command if row.process.is_none() => String::new(),
             Column::Command => {
-                self.label(row).map_or_else(|| format!("[{}]", row.name), str::to_owned)
+                self.label(row).map_or_else(|| format!("[{}]", row.name), Cow::into_owned)
             }
-            Column::User | Column::Name => self.label(row).unwrap_or("-").to_owned(),
+            Column::User | Column::Name => self.label(row).unwrap_or("-".into()).into_owned(),
+            // A program that does not spin has no function.
+            Column::Function => self.label(row).unwrap_or_default().into_owned(),
             // A program has no last CPU, and a thread has no number of threads.
             Column::LastCpu if row.threads.is_some() => String::new(),
             Column::Threads if row.threads.is_none() => String::new(),
@@ -189,10 +197,12 @@ impl Column {
     pub(crate) fn order(self, a: &Cells, b: &Cells, span_s: f64, reversed: bool) -> Ordering {
         let flip = |order: Ordering| if reversed { order.reverse() } else { order };
         let order = match self {
-            Column::User | Column::Name | Column::Command => match (self.label(a), self.label(b)) {
-                (Some(x), Some(y)) => flip(x.cmp(y)),
-                (x, y) => y.is_some().cmp(&x.is_some()),
-            },
+            Column::User | Column::Name | Column::Function | Column::Command => {
+                match (self.label(a), self.label(b)) {
+                    (Some(x), Some(y)) => flip(x.cmp(&y)),
+                    (x, y) => y.is_some().cmp(&x.is_some()),
+                }
+            }
             _ => match (self.value(a, span_s), self.value(b, span_s)) {
                 (Some(x), Some(y)) if self == Column::Id => flip(x.total_cmp(&y)),
                 (Some(x), Some(y)) => flip(y.total_cmp(&x)),
@@ -216,6 +226,7 @@ fn whole(value: Option<f64>) -> String {
 mod tests {
     use super::*;
     use crate::view::tests::{snapshot, thread, unknown_thread};
+    use corebeat_linux::Function;
 
     fn program() -> Program {
         let threads = vec![
@@ -271,5 +282,21 @@ mod tests {
         for column in Column::EXTRA {
             assert!(column.title().len() < usize::from(column.width()), "{column:?}");
         }
+    }
+
+    #[test]
+    fn rows_are_sorted_by_the_function_in_which_they_spin() {
+        let mut program = program();
+        let function = |name: &str| {
+            Some(Function::Named { name: name.into(), file: "/lib/libgomp.so.1".into() })
+        };
+        program.threads[0].figures.spin_function = function("gomp_barrier_wait_end");
+        program.threads[2].figures.spin_function = function("do_spin");
+        let mut rows: Vec<Cells> =
+            program.threads.iter().map(|t| Cells::of_thread(t, &program)).collect();
+        rows.sort_by(|a, b| Column::Function.order(a, b, 1.0, false));
+        assert_eq!(rows.iter().map(|r| r.id).collect::<Vec<_>>(), [3, 1, 2, 4]);
+        let texts: Vec<String> = rows.iter().map(|r| Column::Function.text(r, 1.0)).collect();
+        assert_eq!(texts, ["do_spin", "gomp_barrier_wait_end", "", ""]);
     }
 }

@@ -3,7 +3,7 @@
 use crate::SAMPLE_NS;
 use crate::filter::Filter;
 use crate::row::Layout;
-use crate::screen::{Screen, counts_misses, legend};
+use crate::screen::{Screen, absent, legend};
 use crate::subject::Subjects;
 use crate::view::{Program, View};
 use corebeat_command::{Failure, print, printable};
@@ -18,7 +18,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 /// Width of a line in characters without a terminal: enough for all columns.
-const WIDTH: u16 = 160;
+const WIDTH: u16 = 180;
 
 /// Observes for one period, and prints the result: programs and threads that match the filter.
 ///
@@ -54,7 +54,7 @@ pub(crate) fn show(
 
 /// The rows of a screen as text.
 fn table(view: &View, screen: &Screen, width: u16) -> String {
-    let layout = Layout::new(width, screen.sort, counts_misses(view));
+    let layout = Layout::new(width, screen.sort, &absent(view));
     let area = Rect::new(0, 0, width, 1);
     let mut text = format!("{}\n", screen.head(view));
     let mut add = |draw: &dyn Fn(&mut Buffer)| {

@@ -17,13 +17,14 @@ use ratatui::style::{Modifier, Style};
 /// Smallest width of the bar beside a further column.
 const BAR_MIN: u16 = 20;
 
-/// Smallest width of the command line beside other columns.
+/// Smallest widths of the command line and of the function beside other columns.
 const COMMAND_MIN: u16 = 24;
+const FUNCTION_MIN: u16 = 20;
 
 /// Largest width of the name column: a mark and a whole name.
 const NAME_MAX: u16 = 17;
 
-/// Columns of a line, and the widths of name, bar and command line.
+/// Columns of a line, and the widths of those that vary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     user: bool,
@@ -31,7 +32,9 @@ pub(crate) struct Layout {
     bar: u16,
     /// Columns of numbers after the bar.
     extra: Vec<Column>,
-    /// Width of the command line, if the line contains it.
+    /// Widths of the function in which the row spins and of the command line, if the line contains
+    /// them.
+    function: Option<u16>,
     command: Option<u16>,
 }
 
@@ -64,9 +67,9 @@ pub(crate) struct Sort {
 }
 
 impl Layout {
-    /// Layout of a line. It always contains the column that determines the order, and the column of
-    /// cache misses only if `misses` is set.
-    pub(crate) fn new(width: u16, sort: Sort, misses: bool) -> Self {
+    /// Layout of a line. It always contains the column that determines the order, and no other one
+    /// of the `absent` columns.
+    pub(crate) fn new(width: u16, sort: Sort, absent: &[Column]) -> Self {
         let with_gap = |column: Column| column.width() + 1;
         let name = (width / 5).clamp(Column::Name.width(), NAME_MAX);
         let fixed = with_gap(Column::Id) + name + 1 + with_gap(Column::Cpu);
@@ -76,23 +79,30 @@ impl Layout {
             if column == sort.column {
                 return true;
             }
-            let needed = if column == Column::Command { COMMAND_MIN + 1 } else { with_gap(column) };
-            let fits = (misses || column != Column::Misses) && bar >= needed + BAR_MIN;
+            let needed = match column {
+                Column::Command => COMMAND_MIN + 1,
+                Column::Function => FUNCTION_MIN + 1,
+                _ => with_gap(column),
+            };
+            let fits = !absent.contains(&column) && bar >= needed + BAR_MIN;
             bar -= if fits { needed } else { 0 };
             fits
         };
         let mut extra: Vec<Column> = Column::EXTRA.into_iter().filter(&mut fits).collect();
         let user = extra.contains(&Column::User);
-        let command = extra.contains(&Column::Command).then(|| {
-            let kept = sort.column == Column::Command;
-            let width = if kept { Column::Command.width() } else { COMMAND_MIN };
-            // The bar and the command line share the rest of the line.
-            let more = bar.saturating_sub(BAR_MIN) / 2;
-            bar -= more;
-            width + more
-        });
-        extra.retain(|column| !matches!(column, Column::User | Column::Command));
-        Layout { user, name, bar, extra, command }
+        let mut text = |column: Column, min: u16| {
+            extra.contains(&column).then(|| {
+                let width = if sort.column == column { column.width() } else { min };
+                // The bar and the text share the rest of the line.
+                let more = bar.saturating_sub(BAR_MIN) / 2;
+                bar -= more;
+                width + more
+            })
+        };
+        let command = text(Column::Command, COMMAND_MIN);
+        let function = text(Column::Function, FUNCTION_MIN);
+        extra.retain(|c| !matches!(c, Column::User | Column::Command | Column::Function));
+        Layout { user, name, bar, extra, function, command }
     }
 
     /// Draws the titles.
@@ -112,6 +122,9 @@ impl Layout {
         line.left("TIME", self.bar, style);
         for &column in &self.extra {
             line.right(&title(column), column.width(), style);
+        }
+        if let Some(width) = self.function {
+            line.left(&title(Column::Function), width, style);
         }
         if let Some(width) = self.command {
             line.left(&title(Column::Command), width, style);
@@ -143,6 +156,9 @@ impl Layout {
         line.bar(row, self.bar);
         for &column in &self.extra {
             line.right(&column.text(row, span_s), column.width(), style);
+        }
+        if let Some(width) = self.function {
+            line.cut(&Column::Function.text(row, span_s), width, style);
         }
         if let Some(width) = self.command {
             line.left(&Column::Command.text(row, span_s), width, style);
@@ -210,37 +226,36 @@ impl<'a> Line<'a> {
 mod tests {
     use super::*;
 
-    fn widths(width: u16, column: Column, misses: bool) -> (usize, u16, u16) {
-        let layout = Layout::new(width, Sort { column, reversed: false }, misses);
+    fn widths(width: u16, column: Column, absent: &[Column]) -> (usize, u16, u16) {
+        let layout = Layout::new(width, Sort { column, reversed: false }, absent);
         let columns = layout.user.then_some(&Column::User).into_iter().chain(&layout.extra);
         let extra: u16 = columns.map(|c| c.width() + 1).sum();
-        let extra = extra + layout.command.map_or(0, |width| width + 1);
+        let texts = layout.function.into_iter().chain(layout.command);
+        let extra = extra + texts.clone().map(|width| width + 1).sum::<u16>();
         let count = layout.extra.len() + usize::from(layout.user);
-        (
-            count + usize::from(layout.command.is_some()),
-            layout.bar,
-            8 + layout.name + 1 + 7 + layout.bar + extra,
-        )
+        (count + texts.count(), layout.bar, 8 + layout.name + 1 + 7 + layout.bar + extra)
     }
 
     #[test]
     fn layout_fills_the_width_and_keeps_the_bar() {
         for width in 40..300 {
             for column in Column::SORTS {
-                let (extra, bar, sum) = widths(width, column, true);
+                let (extra, bar, sum) = widths(width, column, &[]);
                 assert_eq!(sum, width, "{column:?}");
                 assert!(bar >= BAR_MIN || extra <= 1, "{column:?} {width}: {bar}");
             }
         }
-        assert_eq!(widths(40, Column::Cpu, true).0, 0);
-        assert_eq!(widths(40, Column::Wait, true).0, 1);
-        assert_eq!(widths(200, Column::Cpu, false).0, Column::EXTRA.len() - 1);
+        assert_eq!(widths(40, Column::Cpu, &[]).0, 0);
+        assert_eq!(widths(40, Column::Wait, &[]).0, 1);
+        let absent = [Column::Misses, Column::Function];
+        assert_eq!(widths(200, Column::Cpu, &absent).0, Column::EXTRA.len() - 2);
+        assert_eq!(widths(200, Column::Function, &absent).0, Column::EXTRA.len() - 1);
     }
 
     #[test]
     fn layout_of_a_tiny_width_does_not_panic() {
         (0..40).for_each(|width| {
-            drop(Layout::new(width, Sort { column: Column::Lock, reversed: true }, true))
+            drop(Layout::new(width, Sort { column: Column::Lock, reversed: true }, &[]))
         });
     }
 }

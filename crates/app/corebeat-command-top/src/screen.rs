@@ -8,7 +8,7 @@ use crate::filter::Filter;
 use crate::prompt::{Answer, Prompt, Question};
 use crate::row::{Layout, Mark, Sort};
 use crate::stack::{KNOWN, PARTS, Part};
-use crate::view::{Program, Thread, View};
+use crate::view::{Figures, Program, Thread, View};
 use corebeat_command::printable;
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -18,6 +18,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
 use std::collections::HashSet;
 use std::time::Duration;
+
+/// Share of the time of a thread that spins from which on the screen shows where it spins.
+const SPIN_SHOWN_MIN: f64 = 0.01;
 
 /// Effects of the keys, for the help.
 const KEYS: [(&str, &str); 15] = [
@@ -308,7 +311,7 @@ impl Screen {
 
     fn body(&mut self, view: &View, titles: Rect, body: Rect, frame: &mut Frame) {
         let rows = self.rows(view);
-        let layout = Layout::new(body.width, self.sort, counts_misses(view));
+        let layout = Layout::new(body.width, self.sort, &absent(view));
         layout.titles(titles, self.sort, frame.buffer_mut());
         let selected = self.place(&rows);
         self.selected = selected.map(|at| (rows[at].key, at));
@@ -385,12 +388,16 @@ pub(crate) fn legend() -> Line<'static> {
     PARTS[..KNOWN].iter().flat_map(part).collect()
 }
 
-/// Whether cache misses of any thread are counted.
-pub(crate) fn counts_misses(view: &View) -> bool {
-    view.programs
-        .iter()
-        .flat_map(|p| &p.threads)
-        .any(|t| t.figures.counters.cache_references.is_some())
+/// Columns that have nothing to show: cache misses if they are not counted, and the function in
+/// which threads spin if no thread spins for more than a moment.
+pub(crate) fn absent(view: &View) -> Vec<Column> {
+    let any = |has: fn(&Figures) -> bool| {
+        view.programs.iter().flat_map(|p| &p.threads).any(|t| has(&t.figures))
+    };
+    let counts_misses = any(|f| f.counters.cache_references.is_some());
+    let spins = any(|f| f.shares.spin.is_some_and(|share| share >= SPIN_SHOWN_MIN));
+    let columns = [(Column::Misses, counts_misses), (Column::Function, spins)];
+    columns.into_iter().filter(|(_, has)| !has).map(|(column, _)| column).collect()
 }
 
 /// A number with its noun.
@@ -435,6 +442,7 @@ mod tests {
     use super::*;
     use crate::process::Process;
     use crate::view::tests::{snapshot, thread, unknown_thread};
+    use corebeat_linux::Function;
     use corebeat_machine::{ThreadId, ThreadSample};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -692,6 +700,34 @@ mod tests {
         assert!(lines[1].ends_with("COMMAND▾") && lines[2].ends_with("/bin/one"), "{lines:?}");
         assert!(lines.iter().all(|line| line.chars().count() <= 50));
         assert!(lines.iter().any(|line| line.ends_with("/bin/zero a\\")), "{lines:?}");
+    }
+
+    #[test]
+    fn screen_shows_the_function_while_a_thread_spins() {
+        let mut view = two_programs();
+        let (mut screen, title) = (screen(), "SPINNING IN");
+        assert!(!drawn(&mut screen, Some(&view), 160, 10)[1].contains(title), "nothing spins");
+        let name = "a::very::n\u{1b}::waits::for::ever";
+        let Program { threads, figures, .. } = &mut view.programs[0];
+        for figures in [&mut threads[0].figures, figures] {
+            figures.shares.spin = Some(0.5);
+            let (name, file) = (name.to_owned(), "/bin/a".to_owned());
+            figures.spin_function = Some(Function::Named { name, file });
+        }
+        let lines = drawn(&mut screen, Some(&view), 136, 10);
+        assert!(lines[1].contains(title) && lines[1].contains("COMMAND"), "{lines:?}");
+        let cut = |line: &&String| line.contains("a::very::n\\u{1b}");
+        assert!(!lines.iter().any(|line| line.contains('\u{1b}')));
+        assert_eq!(lines.iter().filter(cut).count(), 2, "{lines:?}");
+        // A narrow screen shows the function only if it determines the order.
+        assert!(!drawn(&mut screen, Some(&view), 80, 10)[1].contains(title));
+        press(&mut screen, &view, &[KeyCode::Char('s'); 4]);
+        for width in 0..80 {
+            let lines = drawn(&mut screen, Some(&view), width, 10);
+            assert!(lines.iter().all(|line| line.chars().count() <= usize::from(width)));
+        }
+        let lines = drawn(&mut screen, Some(&view), 50, 10);
+        assert!(lines[1].contains("SPINNING IN▾") && lines[2].contains("a::very"), "{lines:?}");
     }
 
     #[test]

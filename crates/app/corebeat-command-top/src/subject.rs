@@ -99,6 +99,7 @@ impl Subjects {
             }
             false => Program::by_process(snapshot),
         };
+        programs.iter_mut().for_each(|program| program.find_spin_functions(machine));
         self.processes.describe(&mut programs);
         let ended: Vec<ProgramId> =
             self.roots.keys().copied().filter(|&id| !machine.is_alive(id)).collect();

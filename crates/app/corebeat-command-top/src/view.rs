@@ -1,6 +1,7 @@
 //! The figures of one observation: programs with their sums, and their threads.
 
 use crate::process::Process;
+use corebeat_linux::{Function, LinuxMachine, SpinTimes};
 use corebeat_machine::{
     Counters, CpuId, ProgramSample, Snapshot, ThreadId, ThreadSample, TimeShares,
 };
@@ -56,12 +57,14 @@ impl Thread {
 }
 
 /// Figures of a thread, or of all threads of a program together.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(crate) struct Figures {
     /// Mean number of busy CPUs over the whole observation.
     pub(crate) cpus_busy: Option<f64>,
     /// Shares of the observed time.
     pub(crate) shares: TimeShares,
+    /// The function in which the threads spun longest, if they spun.
+    pub(crate) spin_function: Option<Function>,
     pub(crate) counters: Counters,
 }
 
@@ -80,6 +83,7 @@ impl Figures {
         Figures {
             cpus_busy: sums_ns.running().filter(|_| span_ns > 0).map(|ns| ns / span_ns as f64),
             shares: sums_ns.divided_by(watched_ns as f64),
+            spin_function: None,
             counters: watched.fold(Counters::ZERO, |sum, t| sum.plus(&t.counters)),
         }
     }
@@ -120,6 +124,18 @@ impl Program {
             Program::new(pid, first.name.clone(), threads, snapshot.span_ns)
         };
         threads.chunk_by(|a, b| a.pid == b.pid).map(process).collect()
+    }
+
+    /// Finds the functions in which the threads spun in the last observation of the machine.
+    pub(crate) fn find_spin_functions(&mut self, machine: &LinuxMachine) {
+        let mut all = SpinTimes::default();
+        for thread in &mut self.threads {
+            let spin_ns = thread.figures.shares.spin.unwrap_or(0.0) * thread.span_s * 1e9;
+            let times = machine.spin_times((spin_ns > 0.0).then_some((thread.id(), spin_ns)));
+            thread.figures.spin_function = machine.spin_function(&times);
+            all.merge(times);
+        }
+        self.figures.spin_function = machine.spin_function(&all);
     }
 
     /// Whether a thread ran or waited for a CPU. A program with unknown shares is active.

@@ -2,7 +2,7 @@
 
 use crate::printable;
 use crate::tally::{ProgramTally, Tally};
-use corebeat_linux::{Allowance, Answer, Remaining, Usage};
+use corebeat_linux::{Allowance, Answer, Function, Remaining, SpinFunction, Usage};
 use corebeat_machine::{Action, AppliedAction, Counters, Inaction, ProgramId, TimeShares};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -78,6 +78,8 @@ pub struct ProgramReport {
     pub threads_max: usize,
     /// Mean time shares of the threads.
     pub shares: TimeShares,
+    /// Functions with the largest parts of `shares.spin`, the largest first.
+    pub spin_functions: Vec<FunctionShare>,
     /// Sums of the counters.
     pub counters: Counters,
     /// Bytes read and written by system calls.
@@ -106,6 +108,16 @@ pub enum Ended {
     Unknown,
     /// Corebeat has detached from a process that it did not start.
     Detached,
+}
+
+/// Part of the share of spinning in one function.
+#[derive(Debug, Clone, Serialize)]
+pub struct FunctionShare {
+    /// The function.
+    #[serde(flatten)]
+    pub function: Function,
+    /// Share of the thread time, as `shares.spin`.
+    pub share: f64,
 }
 
 /// OpenMP parallel regions that ran with one team size.
@@ -173,6 +185,12 @@ const COVERED_MIN: f64 = 0.5;
 /// Part of a program's CPU time below which a note names the uncovered part.
 const COVERED_NOTED: f64 = 0.9;
 
+/// Number of functions in which threads spin that a report lists.
+const FUNCTIONS_MAX: usize = 3;
+
+/// Smallest share of a listed function. A smaller share would be printed as zero.
+const FUNCTION_SHARE_MIN: f64 = 0.0005;
+
 /// CPU time of orphans above which a note names it: in seconds, and as a part of the CPU time of
 /// the program.
 const DETACHED_NOTED_S: f64 = 0.05;
@@ -189,6 +207,7 @@ pub(crate) struct ProgramFrame {
     pub(crate) remaining: Remaining,
     pub(crate) turns_s: Option<f64>,
     pub(crate) coscheduled: Option<f64>,
+    pub(crate) spin_functions: Vec<SpinFunction>,
     pub(crate) inactions: Vec<Inaction>,
 }
 
@@ -250,6 +269,9 @@ impl Report {
             remaining: Remaining::default(),
             turns_s: None,
             coscheduled: None,
+            spin_functions: SpinFunction::ranking(
+                frame.programs.iter().flat_map(|p| p.spin_functions.iter().cloned()),
+            ),
             inactions: vec![],
         };
         if frame.watching.is_delayed() {
@@ -380,6 +402,16 @@ fn exclude_ineffective(rows: &mut Vec<AppliedRow>, inactions: &mut Vec<Inaction>
     inactions.extend(ineffective.map(|policy| Inaction { policy, why: INEFFECTIVE.to_owned() }));
 }
 
+/// The shares of the most frequent functions in the time of all threads.
+fn function_shares(functions: Vec<SpinFunction>, thread_ns: u64) -> Vec<FunctionShare> {
+    let share = |f: SpinFunction| FunctionShare {
+        function: f.function,
+        share: f.time_ns / thread_ns as f64,
+    };
+    let listed = functions.into_iter().map(share).take(FUNCTIONS_MAX);
+    listed.filter(|f| f.share >= FUNCTION_SHARE_MIN).collect()
+}
+
 /// Name of a program without its folder; with the first arguments if several programs could have
 /// the same name.
 fn short_name(command: &[String], with_arguments: bool) -> String {
@@ -458,6 +490,7 @@ impl ProgramReport {
             counters.voluntary_switches = Some(usage.voluntary_switches);
             counters.involuntary_switches = Some(usage.involuntary_switches);
         }
+        let thread_ns = sums.filter(|_| shares.spin.is_some()).map(|p| p.thread_ns);
         let regions = sums.iter().flat_map(|p| &p.regions);
         ProgramReport {
             command,
@@ -469,6 +502,9 @@ impl ProgramReport {
             threads_seen: sums.map_or(0, ProgramTally::threads_seen),
             threads_max: sums.map_or(0, |p| p.threads_max),
             shares,
+            spin_functions: thread_ns.map_or_else(Vec::new, |thread_ns| {
+                function_shares(frame.spin_functions, thread_ns)
+            }),
             counters,
             io_bytes: usage.io_bytes,
             regions: regions
@@ -526,6 +562,13 @@ impl ProgramReport {
                     bar(share.unwrap_or(0.0), 40)
                 )?;
             }
+        }
+        if !self.spin_functions.is_empty() {
+            let function = |f: &FunctionShare| {
+                format!("{} {}", printable(&f.function.to_string()), percent(Some(f.share)))
+            };
+            let functions: Vec<String> = self.spin_functions.iter().map(function).collect();
+            writeln!(f, "  spinning in {}", functions.join(", "))?;
         }
         let c = &self.counters;
         let migrations = c
@@ -686,6 +729,7 @@ mod tests {
             remaining: Remaining::default(),
             turns_s: None,
             coscheduled: None,
+            spin_functions: vec![],
             inactions: vec![],
         };
         Frame {
@@ -736,6 +780,63 @@ mod tests {
             assert!(!text.contains('\u{1b}') && text.contains("a\\n\\u{1b}"), "{text}");
             assert!(!text.lines().any(|line| line.starts_with(['a', '\\'])), "{text}");
         }
+    }
+
+    /// Sums of a second of thread time, of which threads spin for 0.2 s, and a program that spins
+    /// for these times in functions.
+    fn spinning(functions: &[(&str, f64)], id: u32) -> (ProgramTally, Vec<SpinFunction>) {
+        let shares = TimeShares { user: Some(0.5), spin: Some(0.2), ..TimeShares::ZERO };
+        let function = |&(name, share): &(&str, f64)| SpinFunction {
+            function: Function::Named { name: name.into(), file: format!("/lib/lib{id}.so\u{1b}") },
+            time_ns: share * 1e9,
+        };
+        (ProgramTally::with_shares(shares), functions.iter().map(function).collect())
+    }
+
+    #[test]
+    fn report_names_up_to_three_functions_in_which_threads_spin() {
+        let report = |functions: &[(&str, f64)]| {
+            let (mut frame, mut tally) = (frame(&["a"]), Tally::default());
+            let (sums, functions) = spinning(functions, 0);
+            frame.programs[0].spin_functions = functions;
+            tally.programs.insert(ProgramId(0), sums);
+            Report::new(frame, &tally)
+        };
+        let four = report(&[("f\n", 0.125), ("g", 0.0625), ("h", 0.0005), ("i", 0.0005)]);
+        let line = "  spinning in f\\n in lib0.so\\u{1b} 12.5%, g in lib0.so\\u{1b} 6.2%, \
+                    h in lib0.so\\u{1b} 0.1%";
+        assert!(four.to_string().lines().any(|l| l == line), "{four}");
+        let json = serde_json::to_value(&four).unwrap();
+        let first = serde_json::json!(
+            {"function": "f\n", "file": "/lib/lib0.so\u{1b}", "offset": null, "share": 0.125}
+        );
+        assert_eq!(json["spin_functions"][0], first);
+        assert_eq!(json["programs"][0]["spin_functions"].as_array().unwrap().len(), 3);
+        let little = report(&[("f", 0.0004)]);
+        assert!(!little.to_string().contains("spinning in"), "{little}");
+        assert!(little.total.spin_functions.is_empty());
+    }
+
+    #[test]
+    fn report_of_several_programs_adds_up_the_functions_in_which_they_spin() {
+        let (mut frame, mut tally) = (frame(&["a", "b", "c"]), Tally::default());
+        for (at, file) in [0, 0, 1].into_iter().enumerate() {
+            let (sums, functions) = spinning(&[("f", 0.15), ("g", 0.05)], file);
+            frame.programs[at].spin_functions = functions;
+            tally.programs.insert(ProgramId(at as u32), sums);
+        }
+        let report = Report::new(frame, &tally);
+        let shares = |functions: &[FunctionShare]| -> Vec<String> {
+            functions.iter().map(|f| format!("{} {:.3}", f.function.short(), f.share)).collect()
+        };
+        assert_eq!(shares(&report.total.spin_functions), ["f 0.100", "f 0.050", "g 0.033"]);
+        assert_eq!(shares(&report.programs[2].spin_functions), ["f 0.150", "g 0.050"]);
+        // Unknown spin time has no functions.
+        let (mut frame, mut tally) = (self::frame(&["a"]), Tally::default());
+        frame.programs[0].spin_functions = spinning(&[("f", 0.1)], 0).1;
+        let shares = TimeShares { spin: None, ..TimeShares::ZERO };
+        tally.programs.insert(ProgramId(0), ProgramTally::with_shares(shares));
+        assert!(Report::new(frame, &tally).total.spin_functions.is_empty());
     }
 
     #[test]

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::report::{Ended, Frame, Interval, ProgramFrame, Report, Watching};
 use crate::supervisor::{Input, Run, Supervisor, null};
 use corebeat_linux::{
-    Allowance, Answer, Launch, LinuxMachine, MemoryPolicy, Options, Remaining, TeamChannel, Usage,
-    answers, restore_all, state_dir, throttled_s, topology, waited_s,
+    Allowance, Answer, Launch, LinuxMachine, MemoryPolicy, Options, Remaining, SpinFunction,
+    TeamChannel, Usage, answers, restore_all, state_dir, throttled_s, topology, waited_s,
 };
 use corebeat_machine::{
     Action, AppliedAction, CpuSet, Decision, Inaction, Machine, Policy, ProgramId, Snapshot,
@@ -238,6 +238,8 @@ fn started(
     let ids: Vec<ProgramId> = supervisor.control.clock().children.iter().map(|c| c.id).collect();
     let mut inactions: BTreeMap<_, _> =
         ids.iter().map(|&id| (id, supervisor.control.inactions(id))).collect();
+    let mut spin_functions: BTreeMap<_, _> =
+        ids.iter().map(|&id| (id, functions(supervisor, run, id))).collect();
     let remaining: Vec<Remaining> =
         run.times.iter().map(|time| supervisor.machine().remaining(time.id)).collect();
     let children = supervisor.control.clock().children.iter();
@@ -255,6 +257,7 @@ fn started(
             remaining,
             turns_s: takes_turns.then_some(time.ran_ns as f64 / 1e9),
             coscheduled: (takes_turns && span_ns > 0).then(|| sum / span_ns as f64),
+            spin_functions: spin_functions.remove(&child.id).unwrap_or_default(),
             inactions: inactions.remove(&child.id).unwrap_or_default(),
         });
     }
@@ -282,10 +285,17 @@ fn attached(
             remaining: Remaining::default(),
             turns_s: None,
             coscheduled: None,
+            spin_functions: functions(supervisor, run, id),
             inactions: supervisor.control.inactions(id),
         }
     };
     pids.iter().zip(ids).map(frame).collect()
+}
+
+/// The functions in which the threads of a program spun.
+fn functions(supervisor: &mut Supervisor, run: &Run, id: ProgramId) -> Vec<SpinFunction> {
+    let times = run.spin_times.get(&id);
+    times.map_or_else(Vec::new, |times| supervisor.machine().spin_functions(times))
 }
 
 fn missing() -> Error {

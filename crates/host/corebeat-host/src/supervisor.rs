@@ -5,9 +5,14 @@ use crate::control::{Driver, Loop, Next, Periods};
 use crate::error::Error;
 use crate::report::{Interval, interval_line};
 use crate::tally::Tally;
-use corebeat_linux::{Launch, LinuxMachine, ShortSlice, Signals, Started, is_kernel_thread};
-use corebeat_machine::{Action, AppliedAction, Clock, Machine, ProgramId, Snapshot, TimeShares};
+use corebeat_linux::{
+    Launch, LinuxMachine, ShortSlice, Signals, SpinTimes, Started, is_kernel_thread,
+};
+use corebeat_machine::{
+    Action, AppliedAction, Clock, Machine, ProgramId, Snapshot, ThreadSample, TimeShares,
+};
 use corebeat_policy::cosched::coscheduled;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -225,6 +230,8 @@ impl Supervisor {
 /// The driver of a whole run: until all programs have ended.
 pub(crate) struct Run {
     pub(crate) tally: Tally,
+    /// Where the threads of each program spun.
+    pub(crate) spin_times: BTreeMap<ProgramId, SpinTimes>,
     pub(crate) times: Vec<CoscheduledTime>,
     pub(crate) notes: Vec<String>,
     pub(crate) interval: Option<Interval>,
@@ -255,6 +262,7 @@ impl Run {
     pub(crate) fn new(supervisor: &mut Supervisor, ids: &[ProgramId]) -> Run {
         Run {
             tally: Tally::default(),
+            spin_times: BTreeMap::new(),
             times: ids.iter().map(|&id| CoscheduledTime::new(id)).collect(),
             notes: vec![],
             observations: 0,
@@ -323,6 +331,11 @@ impl Driver<LinuxMachine, HostClock> for Run {
         self.ended = clock.ended();
         self.times.iter().for_each(|time| time.exclude_freeze(snapshot));
         self.tally.add(snapshot);
+        for program in &snapshot.programs {
+            let spin_ns = |t: &ThreadSample| Some((t.id, t.shares.spin? * t.span_ns as f64));
+            let times = machine.spin_times(program.threads.iter().filter_map(spin_ns));
+            self.spin_times.entry(program.id).or_default().merge(times);
+        }
         self.print_line(snapshot);
         self.observations += 1;
         self.times.iter_mut().for_each(|time| time.add(snapshot, self.cpus));
@@ -403,7 +416,7 @@ fn no_queue(source: std::io::Error) -> corebeat_linux::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corebeat_machine::{Counters, ProgramSample, ThreadId, ThreadSample};
+    use corebeat_machine::{Counters, ProgramSample, ThreadId};
 
     #[test]
     fn frozen_program_has_only_the_time_for_which_it_ran() {

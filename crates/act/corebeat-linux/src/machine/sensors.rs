@@ -6,11 +6,12 @@ use crate::counter::HostCounter;
 use crate::exact::{ExactLocks, FutexTime};
 use crate::file::Buffer;
 use crate::host::{Host, HostTicks};
-use crate::spin::SpinSampler;
+use crate::spin::{Function, Samples, SpinFunction, SpinSampler, SpinTimes};
 use crate::thread::{self, clock_ns};
 use corebeat_machine::{Counters, CpuId, HostSample, ProgramSample, ThreadId};
 use rustix::time::ClockId;
 use std::collections::HashMap;
+use std::time::Instant;
 
 /// Shortest span, in ticks, for which the load of other programs is reported: the kernel accounts
 /// it by ticks.
@@ -22,8 +23,8 @@ pub(super) struct Sensors {
     ticks: Option<HostTicks>,
     own_cpu_ns: u64,
     spin: Option<SpinSampler>,
-    /// Share of the newest samples of each thread that found the thread spinning.
-    spin_parts: HashMap<ThreadId, f64>,
+    /// The newest samples of each thread.
+    spin_samples: HashMap<ThreadId, Samples>,
     /// Whether the CPUs of the host are to be counted once that is of use.
     counts_host: bool,
     counter: Option<HostCounter>,
@@ -66,7 +67,7 @@ impl Sensors {
             host,
             own_cpu_ns: clock_ns(ClockId::ProcessCPUTime),
             spin: spin.ok().flatten(),
-            spin_parts: HashMap::new(),
+            spin_samples: HashMap::new(),
             counts_host,
             counter: None,
             exact: exact.ok().flatten(),
@@ -138,17 +139,45 @@ impl Sensors {
         self.sample_spin(watched);
         let Some(spin) = &mut self.spin else { return };
         let (unsampled_ns_max, samples) = (spin.unsampled_ns_max(), spin.take());
-        let before = std::mem::take(&mut self.spin_parts);
+        let mut before = std::mem::take(&mut self.spin_samples);
         for thread in programs.iter_mut().flat_map(|p| &mut p.threads) {
-            let new = samples.get(&thread.id.tid).filter(|s| s.total > 0);
-            let part = new.map(|s| f64::from(s.spinning) / f64::from(s.total));
-            let part = part.or(before.get(&thread.id).copied());
-            self.spin_parts.extend(part.map(|p| (thread.id, p)));
+            let newest = samples.get(&thread.id.tid).cloned().or_else(|| before.remove(&thread.id));
+            let part = newest.as_ref().and_then(Samples::spinning_part);
+            self.spin_samples.extend(newest.map(|samples| (thread.id, samples)));
             thread.shares.spin = thread.shares.user.and_then(|user| {
                 let ran_briefly = user * thread.span_ns as f64 <= unsampled_ns_max;
                 part.or(ran_briefly.then_some(0.0)).map(|p| user * p)
             });
         }
+        spin.names.search_if_due(Instant::now());
+    }
+
+    /// Divides the spin times of threads in the last observation, in nanoseconds, between the
+    /// places in the code.
+    pub(super) fn spin_times(
+        &self,
+        threads: impl IntoIterator<Item = (ThreadId, f64)>,
+    ) -> SpinTimes {
+        let mut times = SpinTimes::default();
+        for (thread, spin_ns) in threads {
+            if let Some(samples) = self.spin_samples.get(&thread) {
+                samples.divide(spin_ns, &mut times);
+            }
+        }
+        times
+    }
+
+    /// Returns the functions that contain these places, the longest time first.
+    pub(super) fn spin_functions(&mut self, times: &SpinTimes) -> Vec<SpinFunction> {
+        let Some(spin) = &mut self.spin else { return Vec::new() };
+        spin.names.search();
+        spin.names.functions(times)
+    }
+
+    /// Returns the function with the longest of these times, as far as its name is known.
+    pub(super) fn spin_function(&self, times: &SpinTimes) -> Option<Function> {
+        let functions = self.spin.as_ref()?.names.functions(times);
+        functions.into_iter().next().map(|longest| longest.function)
     }
 
     /// Returns the load that other programs put on the host, and the counters of the CPUs.

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, mpsc};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A shell. Dropping kills it with its children.
 struct Running(Child, TestGroup);
@@ -449,4 +449,49 @@ fn machine_of_this_host_reports_other_load_and_bytes() {
             && snapshot.host.others_runnable.is_some()
             && snapshot.programs[0].io_bytes.is_some_and(|b| b > 0)
     }));
+}
+
+#[test]
+fn machine_names_the_functions_in_which_threads_spin() {
+    use crate::spin::barrier::{Caller, library};
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, stripped) = ("-g", "-s");
+    for (kind, call, function) in [
+        (whole, "barrier_wait", Some("await_phase")),
+        (stripped, "barrier_begin", Some("barrier_begin")),
+        // The function that spins is local.
+        (stripped, "barrier_wait", None),
+    ] {
+        let Some(library) = library(folder.path(), &["-O2", kind]) else { return };
+        let caller = Caller::start(folder.path(), &library, call).unwrap();
+        let mut machine = machine();
+        machine.watch(caller.pid()).unwrap();
+        if machine.notes().iter().any(|note| note.starts_with("spin time is not measured")) {
+            return println!("skipped: samples are not permitted");
+        }
+        let (mut times, mut spun_ns) = (SpinTimes::default(), 0.0);
+        let until = Instant::now() + Duration::from_secs(60);
+        while spun_ns < 0.3e9 {
+            assert!(Instant::now() < until, "{call}: {spun_ns} ns of spinning within a minute");
+            sleep(Duration::from_millis(10));
+            machine.sample();
+            let snapshot = machine.observe().unwrap();
+            let spin_ns = |t: &ThreadSample| Some((t.id, t.shares.spin? * t.span_ns as f64));
+            let threads: Vec<_> = snapshot.programs[0].threads.iter().filter_map(spin_ns).collect();
+            spun_ns += threads.iter().map(|(_, ns)| ns).sum::<f64>();
+            times.merge(machine.spin_times(threads));
+        }
+        let functions = machine.spin_functions(&times);
+        let sum_ns: f64 = functions.iter().map(|f| f.time_ns).sum();
+        assert!((sum_ns - spun_ns).abs() <= 1e-6 * spun_ns, "{sum_ns} of {spun_ns}");
+        let path = library.to_str().unwrap().to_owned();
+        match (&functions[0].function, function) {
+            (Function::Named { name, file }, Some(expected)) => {
+                assert_eq!((&**name, file), (expected, &path));
+            }
+            (Function::Unnamed { file, .. }, None) => assert_eq!(file, &path),
+            other => panic!("{call}: {other:?}"),
+        }
+        assert_eq!(machine.spin_function(&times).as_ref(), Some(&functions[0].function));
+    }
 }

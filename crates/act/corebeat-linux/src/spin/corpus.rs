@@ -1,7 +1,8 @@
 //! Loops of `corpus.c`, compiled by gcc and clang at four levels, and sampled while they run.
 
+use super::place::{Maps, Names, SpinTimes};
 use super::ring::{Record, Ring, records};
-use super::{Scope, judge};
+use super::{Function, Samples, Scope, judge};
 use corebeat_test_group::TestGroup;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -44,9 +45,9 @@ fn compile(compiler: &str, level: &str, folder: &Path) -> Option<std::path::Path
     corebeat_test_group::compile(compiler, &arguments, &source, &program).then_some(program)
 }
 
-/// Runs a loop, and returns how many of [`SAMPLES`] samples of it wait. `None` if sampling is not
-/// permitted.
-fn waiting_samples(program: &Path, name: &str) -> Option<u32> {
+/// Runs a loop, and returns how many of [`SAMPLES`] samples of it wait, and the function in which
+/// most of these wait. `None` if sampling is not permitted.
+fn waiting_samples(program: &Path, name: &str) -> Option<(u32, Option<Function>)> {
     const HZ: u64 = 4_000;
     let group = TestGroup::new();
     let mut command = Command::new(program);
@@ -54,27 +55,32 @@ fn waiting_samples(program: &Path, name: &str) -> Option<u32> {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n", "{name}");
-    let (mut total, mut waiting, mut buffer) = (0, 0, Vec::new());
+    let (mut samples, mut buffer) = (Samples::default(), Vec::new());
+    let (mut names, mut maps) = (Names::default(), Maps::new());
     let ring = Ring::open(Scope::Thread(child.id() as i32), HZ, 1);
     let until = Instant::now() + Duration::from_secs(60);
     if let Ok(mut ring) = ring {
-        while total < SAMPLES {
+        while samples.total < SAMPLES {
             assert!(Instant::now() < until, "{name}: too few samples within a minute");
             buffer.clear();
             ring.take(&mut buffer);
             records(&buffer, |record| {
                 if let Record::Sample { pid, ip, .. } = record {
-                    total += 1;
-                    waiting += u32::from(judge(pid, ip).expect("the code can be read"));
+                    let waits = judge(pid, ip).expect("the code can be read");
+                    let place = waits.then(|| names.place(pid, ip, &mut maps).into());
+                    samples.count(place.as_ref());
                 }
             });
             std::thread::yield_now();
         }
-        waiting = waiting * SAMPLES / total;
     }
     drop(group);
     child.wait().unwrap();
-    (total > 0).then_some(waiting)
+    let mut times = SpinTimes::default();
+    samples.divide(1.0, &mut times);
+    names.search();
+    let longest = names.functions(&times).into_iter().next().map(|longest| longest.function);
+    (samples.total > 0).then(|| (samples.spinning() * SAMPLES / samples.total, longest))
 }
 
 #[test]
@@ -89,16 +95,25 @@ fn loops_of_compilers_are_distinguished() {
                 break;
             };
             for name in WAITS {
-                let Some(waiting) = waiting_samples(&program, name) else {
+                let Some((waiting, function)) = waiting_samples(&program, name) else {
                     return println!("skipped: samples are not permitted");
                 };
+                // The loop of `pthread_spin` is in the C library.
+                let (function, file) = match function {
+                    Some(Function::Named { name, file }) => (name, file),
+                    other => panic!("{compiler} {level} {name}: {other:?}"),
+                };
+                match name {
+                    "pthread_spin" => assert!(function.contains("pthread_spin_lock"), "{file}"),
+                    _ => assert_eq!((function, Path::new(&file)), (name.into(), &*program)),
+                }
                 (found, waits) = (found + waiting, waits + SAMPLES);
                 if waiting < SAMPLES * 19 / 20 {
                     wrong.push(format!("{compiler} {level} {name}: {waiting} of {SAMPLES}"));
                 }
             }
             for name in COMPUTES {
-                let Some(waiting) = waiting_samples(&program, name) else { return };
+                let Some((waiting, _)) = waiting_samples(&program, name) else { return };
                 (false_alarms, computes) = (false_alarms + waiting, computes + SAMPLES);
                 if waiting > 0 {
                     wrong.push(format!("{compiler} {level} {name}: {waiting} of {SAMPLES}"));
