@@ -87,6 +87,15 @@ pub(crate) fn thread_id(tid: i32) -> io::Result<Option<ThreadId>> {
     Ok(find(tid)?.map(|(id, _)| id))
 }
 
+/// Returns the identity of the process that has this number now, also of a zombie.
+///
+/// # Errors
+/// [`Error::NoProcess`]; [`Error::Denied`] if `/proc` hides the process (`hidepid`).
+pub fn identify(pid: i32) -> Result<ThreadId, Error> {
+    let hidden = |e| Error::of_call(format!("watch process {pid}"), e);
+    thread_id(pid).map_err(hidden)?.ok_or(Error::NoProcess { pid })
+}
+
 /// Returns the identity of the thread that has this number now, unless the thread has ended.
 ///
 /// # Errors
@@ -161,7 +170,7 @@ pub(crate) fn threads(pid: i32) -> Vec<i32> {
 }
 
 /// Returns the numbers among the names in a folder. Empty if the folder cannot be read.
-fn numbers(folder: &str) -> Vec<i32> {
+pub(crate) fn numbers(folder: &str) -> Vec<i32> {
     let numbers =
         |dir: fs::ReadDir| dir.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
     fs::read_dir(folder).map(|dir| numbers(dir).collect()).unwrap_or_default()
@@ -393,8 +402,7 @@ impl Process {
             Err(e) if is_missing(e) => return Err(missing()),
             Err(_) => None,
         };
-        let hidden = |e| Error::of_call(format!("watch process {pid}"), e);
-        let id = thread_id(pid).map_err(hidden)?.ok_or_else(missing)?;
+        let id = identify(pid)?;
         let open = |name: &str| ProcFile::open(format!("/proc/{pid}/{name}"), keep);
         Ok(Process {
             id,
