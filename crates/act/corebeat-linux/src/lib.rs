@@ -134,7 +134,7 @@ pub use error::Error;
 pub use facts::{Fact, Offer, facts};
 pub use journal::state_dir;
 pub use launch::{Launch, Signals, Started, Usage, exit_as};
-pub use listing::{Listed, process_numbers, programs_named};
+pub use listing::{Listed, process_numbers, processes, programs_named};
 pub use machine::{LOCKS_SAMPLED, LinuxMachine, Options};
 pub use memory::MemoryPolicy;
 pub use process::{identify, is_kernel_thread, may_change};

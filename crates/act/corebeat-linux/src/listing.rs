@@ -1,4 +1,4 @@
-//! The processes of this host, and their names.
+//! The processes of this host: names, users, control groups, CPU times.
 
 use crate::file::read_text;
 use crate::{process, thread};
@@ -22,6 +22,14 @@ pub struct Listed {
     pub name: String,
     /// Whether the process is a thread of the kernel.
     pub is_kernel: bool,
+    /// CPU time of all threads, those that have ended included, in nanoseconds. The kernel accounts
+    /// it in clock ticks.
+    pub cpu_ns: u64,
+    /// Nice value of the first thread.
+    pub nice: i32,
+    /// Whether the first thread has the default scheduling class, and not batch, idle or a
+    /// real-time class.
+    pub is_normal: bool,
 }
 
 impl Listed {
@@ -34,6 +42,12 @@ impl Listed {
             parent: stat.parent,
             name: stat.name.to_owned(),
             is_kernel: stat.is_kernel,
+            cpu_ns: stat
+                .user
+                .saturating_add(stat.system)
+                .saturating_mul(1_000_000_000 / thread::ticks_per_s()),
+            nice: stat.nice,
+            is_normal: stat.policy == Some(libc::SCHED_OTHER),
         })
     }
 
@@ -45,6 +59,24 @@ impl Listed {
         String::from_utf8_lossy(kept) == self.name
             || executable(self.id.tid).is_some_and(|executable| executable == name)
     }
+
+    /// Returns the user of the process. `None` if the process has ended, or runs on behalf of
+    /// another user: its real and its effective user differ.
+    pub fn user(&self) -> Option<u32> {
+        process::user(self.id.tid)
+    }
+
+    /// Returns the control group of the process in each hierarchy: paths from the roots.
+    pub fn control_groups(&self) -> Vec<String> {
+        let text = read_text(format!("/proc/{}/cgroup", self.id.tid)).unwrap_or_default();
+        text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).map(str::to_owned).collect()
+    }
+
+    /// Returns the command line of the process. Empty if it has ended, or is hidden.
+    pub fn arguments(&self) -> Vec<String> {
+        let text = read_text(format!("/proc/{}/cmdline", self.id.tid)).unwrap_or_default();
+        text.split_terminator('\0').map(str::to_owned).collect()
+    }
 }
 
 /// Returns the numbers of all processes, except those that are hidden.
@@ -53,7 +85,7 @@ pub fn process_numbers() -> Vec<i32> {
 }
 
 /// Returns all processes that have not ended, except those that are hidden.
-fn processes() -> Vec<Listed> {
+pub fn processes() -> Vec<Listed> {
     process_numbers().into_iter().filter_map(Listed::read).collect()
 }
 
@@ -94,8 +126,15 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     fn listed(pid: i32, parent: i32) -> Listed {
-        let id = ThreadId { tid: pid, start_ticks: 1 };
-        Listed { id, parent, name: format!("p{pid}"), is_kernel: false }
+        Listed {
+            id: ThreadId { tid: pid, start_ticks: 1 },
+            parent,
+            name: format!("p{pid}"),
+            is_kernel: false,
+            cpu_ns: 0,
+            nice: 0,
+            is_normal: true,
+        }
     }
 
     #[test]
@@ -104,6 +143,16 @@ mod tests {
         let pids = |at: usize| ancestors(&all[at], &all).map(|p| p.id.tid).collect::<Vec<_>>();
         assert_eq!((pids(2), pids(0)), (vec![2, 1], vec![]));
         assert!(pids(3).len() <= all.len());
+    }
+
+    #[test]
+    fn listing_describes_this_process() {
+        let listed = Listed::read(std::process::id() as i32).unwrap();
+        assert!(processes().iter().any(|p| p.id == listed.id));
+        assert_eq!(listed.user(), Some(rustix::process::geteuid().as_raw()));
+        assert_eq!(listed.arguments(), std::env::args().collect::<Vec<_>>());
+        assert!(listed.control_groups().iter().all(|path| path.starts_with('/')));
+        assert!(!listed.is_kernel && Listed::read(i32::MAX).is_none());
     }
 
     /// Starts a shell with this executable, which runs a script.

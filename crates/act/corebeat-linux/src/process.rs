@@ -144,6 +144,12 @@ pub(crate) fn is_of_other_user(tid: i32, uid: u32) -> bool {
     }
 }
 
+/// Returns the user of a process, unless its real and its effective user differ.
+pub(crate) fn user(pid: i32) -> Option<u32> {
+    let [real, effective] = parse_users(&read_of_thread(pid, "status").ok()??)?;
+    (real == effective).then_some(real)
+}
+
 /// Returns whether this process may change the settings of a process (`sched_setscheduler(2)`): a
 /// process of the same user, or any process with `CAP_SYS_NICE`.
 pub fn may_change(pid: i32) -> bool {
