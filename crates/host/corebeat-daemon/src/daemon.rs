@@ -108,7 +108,8 @@ pub struct Daemon {
     /// Rate of log lines about refused actions.
     failures: Pace,
     counts: Counts,
-    /// Times of the next sample and cycle; `None` while no process emits heartbeats.
+    /// Times of the next sample and cycle; `None` while no process emits heartbeats and, for
+    /// cycles, none is searched for.
     sample_at_ns: Option<u64>,
     cycle_at_ns: Option<u64>,
     /// Time of the next sample of the states of threads; `None` while no program needs it.

@@ -407,17 +407,17 @@ impl Copies {
     }
 }
 
-/// The programs that a daemon steers by `auto`: names and changes. `None` if the daemon does not
+/// The programs that a daemon steers by a policy: names and changes. `None` if the daemon does not
 /// answer in time.
-fn steered_by_auto(place: &Place) -> Option<Vec<(String, Vec<String>)>> {
+fn steered_by(policy: &str, place: &Place) -> Option<Vec<(String, Vec<String>)>> {
     let mut status = command(place.0.path(), &["daemon", "status", "--json"]);
     let status = status.env("COREBEAT_SOCKET", place.path("socket")).output().unwrap();
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).ok()?;
     let steered = status["steered"].as_array().unwrap().iter();
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
-    let of_auto = steered.filter(|program| program["policy"] == "auto");
+    let of_policy = steered.filter(|program| program["policy"] == policy);
     let changes = |program: &serde_json::Value| program["changes"].as_array().unwrap().clone();
-    Some(of_auto.map(|p| (text(&p["name"]), changes(p).iter().map(text).collect())).collect())
+    Some(of_policy.map(|p| (text(&p["name"]), changes(p).iter().map(text).collect())).collect())
 }
 
 #[test]
@@ -440,7 +440,7 @@ fn program_that_uses_the_cpu_is_steered_and_left_as_it_was() {
         let program = copies.start(1, 8, &[]);
         // No client wakes the daemon.
         until(|| !place.journals().is_empty());
-        until(|| match steered_by_auto(&place).as_deref() {
+        until(|| match steered_by("auto", &place).as_deref() {
             Some([(steered, changes)]) => *steered == name && !changes.is_empty(),
             _ => false,
         });
@@ -462,10 +462,27 @@ fn program_that_ends_is_steered_no_more() {
     let options = ["--policy", "auto", "--threshold", "0.05", "--include", &copies.name(1)];
     let _daemon = place.daemon_with(&options);
     let program = copies.start(1, 1, &[]);
-    until(|| steered_by_auto(&place).is_some_and(|steered| steered.len() == 1));
+    until(|| steered_by("auto", &place).is_some_and(|steered| steered.len() == 1));
     drop(program);
-    until(|| steered_by_auto(&place).is_some_and(|steered| steered.is_empty()));
+    until(|| steered_by("auto", &place).is_some_and(|steered| steered.is_empty()));
     until(|| place.metric("corebeat_programs") == 0.0);
+}
+
+#[test]
+fn program_with_a_goal_is_steered_by_fair_beside_auto() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let _daemon =
+        place.daemon_with(&[&FAST[..], &["--policy", "auto", "--threshold", "8000"]].concat());
+    let program = place.program(7);
+    until(|| is_held(&program));
+    until(|| match steered_by("fair", &place).as_deref() {
+        Some([(_, changes)]) => changes.iter().any(|change| change.starts_with("at most")),
+        _ => false,
+    });
+    assert!(steered_by("auto", &place).is_none_or(|steered| steered.is_empty()));
 }
 
 /// The fourth program is steered, so a search found the other three, which started before it.
@@ -489,7 +506,7 @@ fn excluded_programs_and_those_of_other_corebeats_are_left_alone() {
     let fourth = copies.start(4, 1, &[]);
     let mut steered = vec![];
     until(|| {
-        steered = steered_by_auto(&place).unwrap_or_default();
+        steered = steered_by("auto", &place).unwrap_or_default();
         !steered.is_empty()
     });
     let steered: Vec<String> = steered.into_iter().map(|(name, _)| name).collect();
