@@ -28,8 +28,8 @@ pub struct Selection {
 }
 
 impl Default for Selection {
-    /// All programs that use half a CPU, 16 at the same time, with all knobs. A program that uses
-    /// less than half a CPU rarely has threads that wait for each other or for a CPU.
+    /// All programs that use half a CPU, 16 at the same time, with all knobs. A program below half
+    /// a CPU has little CPU time that a policy could save.
     fn default() -> Selection {
         Selection {
             include: vec![],
