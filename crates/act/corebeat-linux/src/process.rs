@@ -87,6 +87,15 @@ pub(crate) fn thread_id(tid: i32) -> io::Result<Option<ThreadId>> {
     Ok(find(tid)?.map(|(id, _)| id))
 }
 
+/// Returns the identity of the process that has this number now, also of a zombie.
+///
+/// # Errors
+/// [`Error::NoProcess`]; [`Error::Denied`] if `/proc` hides the process (`hidepid`).
+pub fn identify(pid: i32) -> Result<ThreadId, Error> {
+    let hidden = |e| Error::of_call(format!("watch process {pid}"), e);
+    thread_id(pid).map_err(hidden)?.ok_or(Error::NoProcess { pid })
+}
+
 /// Returns the identity of the thread that has this number now, unless the thread has ended.
 ///
 /// # Errors
@@ -135,6 +144,12 @@ pub(crate) fn is_of_other_user(tid: i32, uid: u32) -> bool {
     }
 }
 
+/// Returns the user of a process, unless its real and its effective user differ.
+pub(crate) fn user(pid: i32) -> Option<u32> {
+    let [real, effective] = parse_users(&read_of_thread(pid, "status").ok()??)?;
+    (real == effective).then_some(real)
+}
+
 /// Returns whether this process may change the settings of a process (`sched_setscheduler(2)`): a
 /// process of the same user, or any process with `CAP_SYS_NICE`.
 pub fn may_change(pid: i32) -> bool {
@@ -161,7 +176,7 @@ pub(crate) fn threads(pid: i32) -> Vec<i32> {
 }
 
 /// Returns the numbers among the names in a folder. Empty if the folder cannot be read.
-fn numbers(folder: &str) -> Vec<i32> {
+pub(crate) fn numbers(folder: &str) -> Vec<i32> {
     let numbers =
         |dir: fs::ReadDir| dir.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
     fs::read_dir(folder).map(|dir| numbers(dir).collect()).unwrap_or_default()
@@ -393,8 +408,7 @@ impl Process {
             Err(e) if is_missing(e) => return Err(missing()),
             Err(_) => None,
         };
-        let hidden = |e| Error::of_call(format!("watch process {pid}"), e);
-        let id = thread_id(pid).map_err(hidden)?.ok_or_else(missing)?;
+        let id = identify(pid)?;
         let open = |name: &str| ProcFile::open(format!("/proc/{pid}/{name}"), keep);
         Ok(Process {
             id,

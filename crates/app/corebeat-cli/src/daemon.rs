@@ -3,9 +3,12 @@
 mod status;
 
 use corebeat_command::{Done, Failure, is_ignored, policy_parser};
-use corebeat_daemon::{Daemon, Failure as Ended, Level, Options as How, Place, Scope};
+use corebeat_daemon::{
+    Daemon, Failure as Ended, Level, Options as How, Pattern, Place, Scope, Selection, Steering,
+};
 use corebeat_linux::state_dir;
 use corebeat_policy::catalogue::{Environment, PolicyName};
+use corebeat_policy::knob::Knob;
 use corebeat_wire::socket;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -36,9 +39,24 @@ pub(crate) struct Options {
         value_parser = clap::value_parser!(u64).range(10..=10_000)
     )]
     period: u64,
-    /// Choose the policy that steers programs
+    /// Choose the policy that steers programs; with auto, programs with goals are steered by fair
     #[arg(long, value_parser = policy_parser(Environment::Daemon), default_value = "fair")]
     policy: PolicyName,
+    /// With auto, steer only these programs: NAME, /CONTROL/GROUP or UNIT.service; repeatable
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    include: Vec<Pattern>,
+    /// With auto, leave these programs alone: NAME, /CONTROL/GROUP or UNIT.service; repeatable
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    exclude: Vec<Pattern>,
+    /// With auto, steer programs that use this number of CPUs, such as 1.5 [default: 0.5]
+    #[arg(long, value_name = "CPUS", value_parser = cpus)]
+    threshold: Option<f64>,
+    /// With auto, steer at most this number of programs at the same time [default: 16]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
+    programs: Option<u16>,
+    /// With auto, change only these settings [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    knobs: Vec<KnobName>,
     /// Log lines of this level and above; debug logs every action with its reason
     #[arg(long, value_enum, default_value = "info")]
     log: LevelName,
@@ -72,6 +90,73 @@ enum LevelName {
     Debug,
 }
 
+/// Settings that the policy auto changes for running programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum KnobName {
+    /// Scheduling class and time slice
+    Slice,
+    /// Placement of memory on NUMA nodes
+    Memory,
+    /// CPUs of each thread
+    Place,
+}
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    match text {
+        "" => Err("write a name, a path of a control group, or a unit".into()),
+        _ => text.parse().map_err(|e| match e {}),
+    }
+}
+
+/// Least threshold, in CPUs: the kernel accounts CPU time in ticks.
+const THRESHOLD_MIN: f64 = 0.05;
+/// Largest threshold, in CPUs: as many as Linux supports.
+const THRESHOLD_MAX: f64 = 8192.0;
+
+fn cpus(text: &str) -> Result<f64, String> {
+    let cpus: Option<f64> = text.parse().ok();
+    cpus.filter(|cpus| (THRESHOLD_MIN..=THRESHOLD_MAX).contains(cpus)).ok_or_else(|| {
+        format!("write a number of CPUs from {THRESHOLD_MIN} to {THRESHOLD_MAX}, such as 0.5")
+    })
+}
+
+/// Returns which programs the daemon steers.
+///
+/// # Errors
+/// An option does not apply to the policy.
+fn steering(options: &Options) -> Result<Steering, Failure> {
+    let Options { include, exclude, threshold, programs, knobs, .. } = options;
+    let selects = [!include.is_empty(), !exclude.is_empty(), !knobs.is_empty()].contains(&true)
+        || threshold.is_some()
+        || programs.is_some();
+    match options.policy {
+        PolicyName::Auto => {
+            let default = Selection::default();
+            let knob = |name: &KnobName| match name {
+                KnobName::Slice => Knob::Slice,
+                KnobName::Memory => Knob::Memory,
+                KnobName::Place => Knob::Place,
+            };
+            Ok(Steering::Auto(Selection {
+                include: include.clone(),
+                exclude: exclude.clone(),
+                threshold_cpus: threshold.unwrap_or(default.threshold_cpus),
+                programs_max: programs.map_or(default.programs_max, usize::from),
+                knobs: match knobs.is_empty() {
+                    true => default.knobs,
+                    false => knobs.iter().map(knob).collect(),
+                },
+            }))
+        }
+        _ if selects => Err(Failure::usage(
+            "--include, --exclude, --threshold, --programs and --knobs apply to the policy auto; \
+             remove them or add --policy auto",
+        )),
+        PolicyName::Fair => Ok(Steering::Fair),
+        _ => Ok(Steering::None),
+    }
+}
+
 /// Users to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ScopeName {
@@ -85,6 +170,7 @@ pub(crate) fn main(options: Options) -> Done {
     if let Some(Command::Status(options)) = options.command {
         return status::main(options);
     }
+    let steering = steering(&options)?;
     let is_root = rustix::process::geteuid().is_root();
     let scope = match options.scope {
         Some(ScopeName::Host) => Scope::Host,
@@ -118,7 +204,7 @@ pub(crate) fn main(options: Options) -> Done {
         LevelName::Info => Level::Info,
         LevelName::Debug => Level::Debug,
     };
-    how.steers = options.policy == PolicyName::Fair;
+    how.steering = steering;
     how.sample_ns = options.period * 1_000_000;
     how.observe_ns = options.observe * 1_000_000;
     let stop = stop().map_err(|e| Failure::internal(format!("cannot handle signals: {e}")))?;

@@ -8,8 +8,10 @@ use corebeat_command_sim::train;
 use corebeat_host::{
     Error, Interval, NOT_RESTORED, Report, RunOptions, accepts_several, split_programs,
 };
-use corebeat_linux::{LOCKS_SAMPLED, MemoryPolicy, exit_as, may_change, topology};
-use corebeat_machine::{CpuSet, NodeId};
+use corebeat_linux::{
+    LOCKS_SAMPLED, MemoryPolicy, exit_as, identify, may_change, programs_named, topology,
+};
+use corebeat_machine::{CpuSet, NodeId, ThreadId};
 use corebeat_policy::adapt::{Identity, Model};
 use corebeat_policy::catalogue::{Environment, Need, PolicyName};
 use rustix::process::{Resource, Rlimit, getrlimit, set_child_subreaper, setrlimit};
@@ -47,12 +49,13 @@ pub(crate) struct Options {
     /// Place memory on NUMA nodes: local, interleave:NODES, bind:NODES or prefer:NODE
     #[arg(long, value_name = "POLICY", value_parser = memory_policy)]
     memory: Option<MemoryPolicy>,
-    /// Attach to this process and its descendants instead of starting a program; repeatable
+    /// Attach to the processes with this number or name, and to their descendants, instead of
+    /// starting a program; repeatable
     #[arg(
-        short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..),
+        short, long, value_name = "PID|NAME", value_parser = subject,
         conflicts_with_all = ["cpus", "nice", "memory", "no_preload", "overrides"]
     )]
-    pid: Vec<i32>,
+    pid: Vec<Subject>,
     /// Print a line about the running program every SECONDS seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     interval: Option<u64>,
@@ -93,6 +96,24 @@ enum Format {
     Json,
     /// No report
     None,
+}
+
+/// Processes to attach to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Subject {
+    Number(i32),
+    Name(String),
+}
+
+fn subject(text: &str) -> Result<Subject, String> {
+    match text.parse::<i64>() {
+        Ok(number) => match i32::try_from(number) {
+            Ok(pid @ 1..) => Ok(Subject::Number(pid)),
+            _ => Err(format!("{number} is no process number; write a number from 'ps -e'")),
+        },
+        Err(_) if text.is_empty() => Err("write the number or the name of a process".into()),
+        Err(_) => Ok(Subject::Name(text.into())),
+    }
 }
 
 /// Parses a memory policy with nodes in the kernel's list format.
@@ -137,10 +158,6 @@ fn check(options: &Options) -> Result<(), Failure> {
     let takes_turns = options.policy == PolicyName::Coscheduling;
     let adapts = options.policy == PolicyName::Adapt;
     let has_counts = options.policy.entry().needs(Need::TeamChannel) && !options.no_preload;
-    let mut known = HashSet::new();
-    if let Some(pid) = options.pid.iter().find(|&pid| !known.insert(pid)) {
-        return Err(Failure::usage(format!("process {pid} is named twice; name it once")));
-    }
     let refusal = match () {
         () if takes_turns && options.period.is_some() => {
             "--period does not apply to coscheduling; set the length of a turn with --slice-ms"
@@ -163,17 +180,66 @@ fn check(options: &Options) -> Result<(), Failure> {
         () if options.report == Format::None && options.report_file.is_some() => {
             "--report none writes no --report-file; remove one of the two options"
         }
-        () if options.pid.len() > 1 && !accepts_several(options.policy) => {
-            "the policy acts on one process; name one, or choose --policy coscheduling, adapt or \
-             none"
-        }
         () => return Ok(()),
     };
     Err(Failure::usage(refusal))
 }
 
+/// Largest number of processes that a refusal lists.
+const LISTED_MAX: usize = 8;
+
+/// Finds the processes to attach to. Refuses several processes if the policy acts on one.
+fn processes(options: &Options) -> Result<Vec<ThreadId>, Failure> {
+    let mut processes = vec![];
+    for subject in &options.pid {
+        match subject {
+            Subject::Number(pid) => processes.push(identify(*pid)?),
+            Subject::Name(name) => processes.extend(processes_named(name)?),
+        }
+    }
+    let mut known = HashSet::new();
+    if let Some(process) = processes.iter().find(|&process| !known.insert(process)) {
+        let pid = process.tid;
+        return Err(Failure::usage(format!("process {pid} is named twice; name it once")));
+    }
+    if processes.len() > 1 && !accepts_several(options.policy) {
+        let count = processes.len();
+        let pids: Vec<String> =
+            processes.iter().take(LISTED_MAX).map(|p| p.tid.to_string()).collect();
+        let more = if count > LISTED_MAX { ", ..." } else { "" };
+        return Err(Failure::usage(format!(
+            "the policy acts on one process, and -p names {count} ({}{more}); name one by its \
+             number, or choose --policy coscheduling, adapt or none",
+            pids.join(", ")
+        )));
+    }
+    Ok(processes)
+}
+
+/// Returns the programs with a name, except this process. Those that Corebeat may change have
+/// precedence over those of other users.
+fn processes_named(name: &str) -> Result<Vec<ThreadId>, Failure> {
+    let own = std::process::id() as i32;
+    let (own, others): (Vec<ThreadId>, Vec<ThreadId>) =
+        programs_named(name).into_iter().map(|p| p.id).partition(|id| id.tid == own);
+    let (changeable, foreign): (Vec<ThreadId>, Vec<ThreadId>) =
+        others.into_iter().partition(|id| may_change(id.tid));
+    match () {
+        () if !changeable.is_empty() => Ok(changeable),
+        () if !foreign.is_empty() => Ok(foreign),
+        () if !own.is_empty() => Err(Failure::usage(format!(
+            "the only program named '{name}' is this one, which does not observe itself; choose \
+             another program"
+        ))),
+        () => Err(Failure::usage(format!(
+            "there is no program named '{name}'; write a number or a name from 'ps -e'"
+        ))),
+    }
+}
+
 pub(crate) fn main(options: Options) -> Done {
     check(&options)?;
+    let attach = processes(&options)?;
     let programs = match options.pid.is_empty() {
         true => split_programs(&options.command, options.policy)?,
         false => vec![],
@@ -188,7 +254,7 @@ pub(crate) fn main(options: Options) -> Done {
         false => None,
     };
     let changes = options.policy != PolicyName::None || options.quota.is_some();
-    for pid in options.pid.iter().filter(|&&pid| changes && !may_change(pid)) {
+    for pid in attach.iter().map(|p| p.tid).filter(|&pid| changes && !may_change(pid)) {
         print_line(format_args!(
             "process {pid} belongs to another user: Corebeat observes it and changes nothing; run \
              as root to change it"
@@ -199,7 +265,7 @@ pub(crate) fn main(options: Options) -> Done {
     let limit = getrlimit(Resource::Nofile);
     let ran = corebeat_host::run(RunOptions {
         programs: programs.clone(),
-        attach: options.pid,
+        attach,
         cpus: options.cpus.clone(),
         nice: options.nice,
         quota: options.quota,
@@ -280,6 +346,15 @@ fn write(report: &Report, format: Format, file: Option<Output>) -> Result<(), Fa
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn process_is_a_number_or_a_name() {
+        assert_eq!(subject("7"), Ok(Subject::Number(7)));
+        assert_eq!(subject("7z"), Ok(Subject::Name("7z".into())));
+        for bad in ["", "0", "-1", "2147483648"] {
+            assert!(subject(bad).is_err(), "'{bad}' is accepted");
+        }
+    }
 
     #[test]
     fn memory_policy_is_parsed_or_refused() {

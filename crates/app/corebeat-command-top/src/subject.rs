@@ -4,21 +4,14 @@ use crate::process::{Processes, owner};
 use crate::view::{Program, View};
 use corebeat_command::Failure;
 use corebeat_host::own_cpu_s;
-use corebeat_linux::LinuxMachine;
+use corebeat_linux::{LinuxMachine, Listed, process_numbers};
 use corebeat_machine::{Machine, ProgramId, ProgramSample, Snapshot};
 use std::collections::{BTreeMap, HashSet};
-use std::fs;
-
-/// Bit of kernel threads in the ninth field of `/proc/PID/stat` (`PF_KTHREAD`).
-const KERNEL_THREAD: u64 = 0x0020_0000;
-
-/// Length of a process name in the kernel, in bytes.
-const NAME_MAX: usize = 15;
 
 /// Observed processes, and the names of processes to observe as soon as they start.
 pub(crate) struct Subjects {
     /// Empty if all processes of the user are shown, or numbers only.
-    names: HashSet<Vec<u8>>,
+    names: HashSet<String>,
     numbers: HashSet<i32>,
     /// First process of each observed program.
     roots: BTreeMap<ProgramId, i32>,
@@ -65,14 +58,13 @@ impl Subjects {
                     }
                 }
                 Err(_) => {
-                    let name = kept_name(text);
-                    if !processes().iter().any(|&pid| has_name(pid, |n| n == name)) {
+                    if !processes().into_iter().any(|pid| has_name(pid, [text])) {
                         return Err(Failure::usage(format!(
                             "there is no process named '{text}'; write a number or a name from \
                              'ps -e', or nothing for all your processes"
                         )));
                     }
-                    subjects.names.insert(name.to_owned());
+                    subjects.names.insert(text.clone());
                 }
             }
         }
@@ -153,7 +145,7 @@ impl Subjects {
             }
             // The name of a process may change; its owner hardly ever does.
             let (wanted, is_final) = match self.are_named() {
-                true => (has_name(pid, |name| self.names.contains(name)), false),
+                true => (has_name(pid, &self.names), false),
                 false => (is_of(pid, self.user), true),
             };
             if (wanted && self.begin(pid, machine).is_err()) || (!wanted && is_final) {
@@ -175,61 +167,28 @@ fn user_number(text: &str) -> Result<u32, Failure> {
 
 /// Whether a process is not a kernel thread, and belongs to a user, or `user` is `None`.
 fn is_of(pid: i32, user: Option<u32>) -> bool {
-    // A name may be any bytes.
-    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     owner(pid).is_some_and(|owner| user.is_none_or(|user| user == owner))
-        && parse_flags(&String::from_utf8_lossy(&stat)).is_some_and(|f| f & KERNEL_THREAD == 0)
-}
-
-/// The flags in the text of `/proc/PID/stat`.
-fn parse_flags(text: &str) -> Option<u64> {
-    // The name in parentheses may contain any character. The text after it begins with field 3.
-    text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace().nth(6)?.parse().ok()
-}
-
-/// The part of a name that the kernel keeps. The end may be within a character.
-fn kept_name(text: &str) -> &[u8] {
-    &text.as_bytes()[..text.len().min(NAME_MAX)]
+        && Listed::read(pid).is_some_and(|process| !process.is_kernel)
 }
 
 /// All processes except this one.
 fn processes() -> Vec<i32> {
     let own = std::process::id() as i32;
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).filter(|&pid| pid != own).collect()
+    process_numbers().into_iter().filter(|&pid| pid != own).collect()
 }
 
-fn has_name(pid: i32, wanted: impl Fn(&[u8]) -> bool) -> bool {
-    let name = fs::read(format!("/proc/{pid}/comm"));
-    name.is_ok_and(|n| wanted(n.strip_suffix(b"\n").unwrap_or(&n)))
+/// Whether a process has one of these names.
+fn has_name<'a>(pid: i32, names: impl IntoIterator<Item = &'a String>) -> bool {
+    let process = Listed::read(pid);
+    process.is_some_and(|process| names.into_iter().any(|name| process.is_named(name)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use std::fs;
     use std::os::unix::process::CommandExt;
     use std::time::Duration;
-
-    proptest! {
-        #[test]
-        fn subject_parsers_never_panic(text in "(\\)|\\(| |[0-9]|S|\\PC){0,30}") {
-            let _ = (parse_flags(&text), kept_name(&text));
-        }
-    }
-
-    #[test]
-    fn flags_after_a_name_with_parentheses_are_read() {
-        assert_eq!(parse_flags("7 (a) b (c) S 55 7 7 0 -1 4194560 1 0"), Some(4_194_560));
-        assert_eq!(parse_flags("7 (a) S 55"), None);
-    }
-
-    #[test]
-    fn name_longer_than_the_limit_of_the_kernel_is_cut() {
-        assert_eq!(kept_name("a-program-with-a-long-name"), b"a-program-with-");
-        assert_eq!(kept_name("a-program-withé"), b"a-program-with\xc3");
-        assert_eq!(kept_name(""), b"");
-    }
 
     /// A process that ends when this value is dropped.
     struct Sleeper(std::process::Child);
@@ -255,7 +214,7 @@ mod tests {
             let child =
                 std::process::Command::new(&program).arg0("sleep").arg("60").spawn().unwrap();
             // The process gets its name last, after the exec.
-            let named = || has_name(child.id() as i32, |n| n == kept_name(&name));
+            let named = || has_name(child.id() as i32, [&name]);
             assert!((0..60_000).any(|_| {
                 std::thread::sleep(Duration::from_millis(1));
                 named()

@@ -249,8 +249,25 @@ pub struct Status {
     pub groups: u32,
     /// Number of claims.
     pub claims: u32,
+    /// Steered programs of the caller's user (for root, of all users), the first 64. Empty in the
+    /// answer of an older daemon.
+    #[serde(default)]
+    pub steered: Vec<Steered>,
     /// Failures and limitations, one line each.
     pub notes: Vec<String>,
+}
+
+/// A program that the daemon steers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steered {
+    /// Number of the first process.
+    pub pid: u32,
+    /// Name of the first process.
+    pub name: String,
+    /// Policy that steers the program.
+    pub policy: String,
+    /// Changes in effect, a few words each.
+    pub changes: Vec<String>,
 }
 
 /// Parameters or results of methods without any.

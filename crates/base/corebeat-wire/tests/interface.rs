@@ -105,6 +105,12 @@ fn types_agree_with_the_interface() {
         programs: 2,
         groups: 3,
         claims: 4,
+        steered: vec![host::Steered {
+            pid: 12,
+            name: "xz".into(),
+            policy: "auto".into(),
+            changes: vec!["class batch".into()],
+        }],
         notes: vec!["a".into()],
     };
     let nothing = host::Nothing {};

@@ -23,7 +23,7 @@ fn claims_with_a_daemon_share_cpus_and_survive_its_end() {
     let cpus = std::thread::available_parallelism().unwrap().get();
     let (stopped, stop) = std::io::pipe().unwrap();
     let mut options = Options::new(socket.clone(), Scope::User, folder.path().join("state"));
-    options.steers = false;
+    options.steering = corebeat_daemon::Steering::None;
     let daemon = Daemon::open(options).unwrap();
     // SAFETY: no other thread has been started yet.
     unsafe { std::env::set_var("COREBEAT_SOCKET", &socket) };

@@ -301,6 +301,7 @@ pub static ENTRIES: [Entry; 12] = [
         summary: "Every policy that applies to one program on this machine, coordinated so that \
                   no two adjust the same settings",
         knobs: &[Knob::Size, Knob::Slice, Knob::Memory, Knob::Place],
+        environments: &[Environment::Run, Environment::Simulation, Environment::Daemon],
         needs: &[Need::TeamChannel],
         build: |context| one(Auto::new(context.topology, context.quota)),
         ..NONE

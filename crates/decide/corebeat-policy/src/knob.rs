@@ -19,6 +19,9 @@ pub enum Knob {
 }
 
 impl Knob {
+    /// All knobs.
+    pub const ALL: [Knob; 5] = [Knob::Size, Knob::Slice, Knob::Memory, Knob::Place, Knob::Share];
+
     /// Returns the knob that an action changes.
     pub fn of(action: &Action) -> Knob {
         match action {

@@ -40,6 +40,11 @@ impl ClaimTable {
         self.claims.owners().count()
     }
 
+    /// Processes with claims.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = i32> + '_ {
+        self.claims.owners().filter_map(|(_, owner)| i32::try_from(owner).ok())
+    }
+
     /// Requests CPUs.
     pub(crate) fn invade(
         &mut self,

@@ -9,13 +9,15 @@ use crate::log::{Level, Log};
 use crate::metric::{self, Counts, Page, Place};
 use crate::notify::Notify;
 use crate::peer::Peer;
+use crate::selection::Selection;
 use crate::session::Session;
 use crate::socket::{LockedSocket, OwnFolder, Scope};
 use crate::steer::Steer;
 use crate::watchdog::{Now, Verdict, Watchdog};
 use crate::{Error, Failure};
-use corebeat_linux::restore_all;
-use corebeat_machine::{AppliedAction, Restored};
+use corebeat_host::Periods;
+use corebeat_linux::{ShortSlice, restore_all};
+use corebeat_machine::{AppliedAction, Inaction, Restored};
 use corebeat_wire::{Refusal, answer, refuse};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -27,6 +29,18 @@ use std::path::PathBuf;
 
 /// Number of a connection. Numbers are never reused.
 type ClientId = u64;
+
+/// Programs that the daemon steers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Steering {
+    /// No program.
+    None,
+    /// Programs with a goal, by the policy `fair`.
+    Fair,
+    /// Programs with a goal, by the policy `fair`, and the others that use the CPU, by the policy
+    /// `auto`.
+    Auto(Selection),
+}
 
 /// Options of the daemon.
 #[derive(Debug, Clone)]
@@ -44,9 +58,8 @@ pub struct Options {
     pub sample_ns: u64,
     /// Time from one observation of the programs to the next, in nanoseconds.
     pub observe_ns: u64,
-    /// Whether the daemon steers programs by their goals. Otherwise the daemon measures, and
-    /// assigns claims.
-    pub steers: bool,
+    /// Which programs the daemon steers. In any case, the daemon measures, and assigns claims.
+    pub steering: Steering,
     /// Folder of the journal.
     pub state_dir: PathBuf,
     /// Lowest level of logged lines.
@@ -66,7 +79,7 @@ impl Options {
             metrics: None,
             sample_ns,
             observe_ns,
-            steers: true,
+            steering: Steering::Fair,
             state_dir,
             log,
         }
@@ -95,9 +108,12 @@ pub struct Daemon {
     /// Rate of log lines about refused actions.
     failures: Pace,
     counts: Counts,
-    /// Times of the next sample and cycle; `None` while no process emits heartbeats.
+    /// Times of the next sample and cycle; `None` while no process emits heartbeats and, for
+    /// cycles, none is searched for.
     sample_at_ns: Option<u64>,
     cycle_at_ns: Option<u64>,
+    /// Time of the next sample of the states of threads; `None` while no program needs it.
+    threads_at_ns: Option<u64>,
     alive_at_ns: Option<u64>,
     /// End of the pause after the last cycle. The pause is as long as the cycle was, so that cycles
     /// take at most half of a CPU.
@@ -131,7 +147,9 @@ impl Daemon {
         let listener = LockedSocket::open(&options.socket, options.scope).map_err(failed)?;
         let page = options.metrics.as_ref().map(Page::open).transpose()?;
         log_restored(&log, &restore_all(&options.state_dir)?.restored);
-        let steer = Steer::new(&options.state_dir)?;
+        let own = rustix::process::geteuid().as_raw();
+        let user = Some(own).filter(|_| options.scope == Scope::User);
+        let steer = Steer::new(&options.state_dir, &options.steering, user)?;
         let mut daemon = Daemon {
             log,
             notify: Notify::of_environment(),
@@ -149,6 +167,7 @@ impl Daemon {
             counts: Counts::default(),
             sample_at_ns: None,
             cycle_at_ns: None,
+            threads_at_ns: None,
             alive_at_ns: None,
             cycle_paused_until_ns: 0,
             options,
@@ -168,7 +187,13 @@ impl Daemon {
         self.log.write(Level::Info, format_args!("corebeat daemon {version} listens on {path}"));
         self.notify.send("READY=1");
         self.alive_at_ns = self.notify.alive_each_ns.map(|_| now().awake_ns);
+        // Without an event, the first search begins now.
+        self.cycle_at_ns = Some(now().awake_ns).filter(|_| !self.steer.is_idle());
+        // Beside busy programs, samples and observations would come late.
+        let short_slice =
+            matches!(self.options.steering, Steering::Auto(_)).then(ShortSlice::request);
         let served = self.serve(stop);
+        drop(short_slice);
         self.notify.send("STOPPING=1");
         log_restored(&self.log, &self.steer.restore());
         self.log.write(Level::Info, "corebeat daemon ends");
@@ -194,6 +219,7 @@ impl Daemon {
             self.send_claim_changes(now_ns);
             self.measure(now_ns);
             self.cycle()?;
+            self.sample_threads(now_ns);
             self.send_keep_alive(now_ns);
             self.update_status();
         }
@@ -221,7 +247,13 @@ impl Daemon {
             add(Source::Process(id), client.peer().as_fd(), PollFlags::IN);
         }
         let cycle_at_ns = self.cycle_at_ns.map(|at| at.max(self.cycle_paused_until_ns));
-        let due = [self.sample_at_ns, cycle_at_ns, self.alive_at_ns, self.host.arbiter.due_ns()];
+        let due = [
+            self.sample_at_ns,
+            cycle_at_ns,
+            self.threads_at_ns,
+            self.alive_at_ns,
+            self.host.arbiter.due_ns(),
+        ];
         let clients = self.clients.values().filter_map(|c| c.wake_at_ns(now_ns));
         let others = self.page.as_ref().and_then(|page| page.wake_at_ns(now_ns)).into_iter();
         let pause = Some(self.listener_paused_until_ns).filter(|at| *at > now_ns);
@@ -388,6 +420,17 @@ impl Daemon {
         }
     }
 
+    /// Samples the states of threads if a sample is due.
+    fn sample_threads(&mut self, now_ns: u64) {
+        if !self.steer.takes_samples() {
+            self.threads_at_ns = None;
+        } else if self.threads_at_ns.is_none_or(|at| at <= now_ns) {
+            self.steer.sample();
+            let each_ns = Periods::every_ms(self.options.observe_ns / 1_000_000).sample_ns;
+            self.threads_at_ns = Some(now_ns + each_ns);
+        }
+    }
+
     /// Makes one cycle of the control loop if a cycle is due.
     fn cycle(&mut self) -> Result<(), Failure> {
         let beats = self.clients.values().any(|c| c.session.beats());
@@ -409,13 +452,20 @@ impl Daemon {
                 |c: &&Client| c.peer().pid == pid && c.session.beats() && !c.peer().has_ended();
             clients.values().find(is_meant).map(|c| c.peer().uid)
         };
-        let acts = self.options.steers && matches!(verdict, Verdict::Act | Verdict::CaughtUp);
-        let applied = self.steer.cycle(&progress, owner_of, acts)?;
+        let acts = self.options.steering != Steering::None
+            && matches!(verdict, Verdict::Act | Verdict::CaughtUp);
+        let claimers = self.host.arbiter.owners();
+        let applied = self.steer.cycle(&progress, owner_of, claimers, acts)?;
         self.host.notes = self.steer.notes();
+        self.host.steered = self.steer.steered();
+        for event in self.steer.take_events() {
+            self.log.write(Level::Debug, event);
+        }
         self.counts.cycles += 1;
         applied.iter().for_each(|action| self.note(action, now.awake_ns));
-        for (pid, why) in self.steer.new_inactions() {
-            self.log.write(Level::Debug, format_args!("process {pid}, no change: {why}"));
+        for (pid, Inaction { policy, why }) in self.steer.new_inactions() {
+            let what = format_args!("process {pid}, no change by {policy}: {why}");
+            self.log.write(Level::Debug, what);
         }
         // From start to start: a cycle that takes the whole period delays the next one, and the
         // watchdog detects the delay.
@@ -478,8 +528,9 @@ impl Daemon {
         self.counts.clients = self.clients.len();
         self.counts.programs = self.steer.count();
         self.counts.claims = self.host.arbiter.count();
-        self.counts.steering =
-            self.options.steers && !self.watchdog.is_late() && self.steer.can_act();
+        self.counts.steering = self.options.steering != Steering::None
+            && !self.watchdog.is_late()
+            && self.steer.can_act();
         self.host.circumstances = Circumstances {
             period_ns: self.options.sample_ns,
             steering: self.counts.steering,

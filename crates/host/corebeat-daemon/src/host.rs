@@ -3,6 +3,7 @@
 use crate::claim::ClaimTable;
 use crate::limit::{
     BYTES_PER_CALL, CLAIMS_PER_CALL, GROUPS_PER_CALL, LIST_BYTES_MAX, SEATS_PER_CLIENT_MAX,
+    STEERED_SHOWN_MAX,
 };
 use crate::session::Session;
 use corebeat_heartbeat::{Error as Refused, GroupId, GroupInfo, Mode, Registry, Role};
@@ -42,6 +43,8 @@ pub(crate) struct Host {
     /// Number of connections by process.
     processes: BTreeMap<u32, usize>,
     pub(crate) circumstances: Circumstances,
+    /// Steered programs, each with its user.
+    pub(crate) steered: Vec<(u32, host::Steered)>,
     /// Limitations on this host.
     pub(crate) notes: Vec<String>,
 }
@@ -54,6 +57,7 @@ impl Host {
             arbiter: ClaimTable::new(topology),
             processes: BTreeMap::new(),
             circumstances: Circumstances::default(),
+            steered: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -151,7 +155,9 @@ impl Host {
                 let everybodys = session.peer.uid == 0;
                 plain(&self.arbiter.list((!everybodys).then_some(session.peer.pid)))
             }),
-            host::STATUS => call.parameters::<host::Nothing>().and_then(|_| plain(&self.status())),
+            host::STATUS => call
+                .parameters::<host::Nothing>()
+                .and_then(|_| plain(&self.status(session.peer.uid))),
             _ => Err(unknown(method)),
         }
     }
@@ -239,7 +245,7 @@ impl Host {
         written(&begun, true)
     }
 
-    fn status(&self) -> host::Status {
+    fn status(&self, uid: u32) -> host::Status {
         let Circumstances { period_ns, steering, clients, programs } = self.circumstances;
         host::Status {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -249,8 +255,16 @@ impl Host {
             programs,
             groups: self.registry.group_count() as u32,
             claims: self.arbiter.count() as u32,
+            steered: self.steered_of(uid),
             notes: self.notes.clone(),
         }
+    }
+
+    /// The steered programs of a user; for root, those of all users.
+    fn steered_of(&self, uid: u32) -> Vec<host::Steered> {
+        let is_listed = |owner: u32| uid == 0 || uid == owner;
+        let steered = self.steered.iter().filter(|(owner, _)| is_listed(*owner));
+        steered.take(STEERED_SHOWN_MAX).map(|(_, steered)| steered.clone()).collect()
     }
 
     /// Progress by process, from the first group with a goal that the process emits heartbeats for.

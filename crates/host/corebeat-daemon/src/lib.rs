@@ -1,5 +1,5 @@
 //! The service for a whole host: programs report their progress and request CPUs, and the daemon
-//! closes the control loop for them.
+//! closes the control loop for them, and on request for all programs that use the CPU.
 //!
 //! Place in the loop: host; uses base, observe, decide, act and corebeat-host.
 //!
@@ -22,14 +22,15 @@
 //!   programs ==socket==> client (reader, writer, pace) --call--> host (groups), claim
 //!                                                                  | progress, every cycle
 //!   /metrics ==socket==> metric                                    v
-//!                                                                steer: observe, decide (fair),
-//!                                                                       act, journal
+//!                                                                steer: observe, decide (fair,
+//!   /proc: all processes --> busy (selection) --programs--> auto ->     auto), act, journal
 //!   one thread: wait, serve ready clients, sample, cycle;          ^
 //!                                                                watchdog: delays of cycles
 //! ```
 //!
 //! The kernel identifies the process behind a socket, by a pidfd, and its user (`peer`). The daemon
-//! observes a program because the program has connected; no message can name another process.
+//! observes a program because the program has connected, or because the user of the daemon has
+//! chosen the policy `auto` and the program uses the CPU; no message can name another process.
 //!
 //! A second thread closes unexpected descriptors (`closer`): a close may block for an unlimited
 //! time.
@@ -47,6 +48,13 @@
 //! 5. Actions on a program are undone when the program emits no heartbeats any more, and when the
 //!    daemon falls behind, ends, or starts again after it was killed
 //!    (`daemon_that_is_killed_leaves_nothing_after_restore`).
+//! 6. With `auto`, the daemon steers neither itself, its ancestors, kernel threads, nor programs
+//!    that are excluded or that another Corebeat steers (`untouchable_processes_never_begin`,
+//!    `programs_of_other_corebeats_and_of_clients_are_left_alone`,
+//!    `excluded_programs_and_those_of_other_corebeats_are_left_alone`). Actions on a program are
+//!    undone when it uses little CPU time
+//!    (`program_begins_above_the_threshold_and_is_released_after_quiet_seconds`), and when the
+//!    daemon ends or is killed (`program_that_uses_the_cpu_is_steered_and_left_as_it_was`).
 //!
 //! # Failure
 //!
@@ -58,6 +66,9 @@
 //! All limits are constants in `limit`. `corebeat-linux` describes programs that change their own
 //! weight, or that are in a control group of another owner.
 
+mod auto;
+mod busy;
+mod change;
 mod claim;
 mod client;
 mod closer;
@@ -71,13 +82,15 @@ mod log;
 mod metric;
 mod notify;
 mod peer;
+mod selection;
 mod session;
 mod socket;
 mod steer;
 mod watchdog;
 
-pub use daemon::{Daemon, Options};
+pub use daemon::{Daemon, Options, Steering};
 pub use error::{Error, Failure};
 pub use log::Level;
 pub use metric::Place;
+pub use selection::{Pattern, Selection};
 pub use socket::Scope;

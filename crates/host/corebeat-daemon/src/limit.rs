@@ -27,6 +27,13 @@ pub(crate) const PROGRAMS_PER_USER_MAX: usize = 64;
 /// Largest number of threads of an observed program. Observing more threads would take the time of
 /// all other programs.
 pub(crate) const THREADS_PER_PROGRAM_MAX: usize = 4096;
+/// Shortest time from one search for programs that use the CPU to the next: the kernel accounts CPU
+/// time in ticks of up to 10 ms.
+pub(crate) const SEARCH_EACH_NS: u64 = 200_000_000;
+/// A search takes at most one part in this number of a CPU.
+pub(crate) const SEARCH_PART: u64 = 100;
+/// Largest number of programs in the status.
+pub(crate) const STEERED_SHOWN_MAX: usize = 64;
 /// Largest number of notes about limitations; the first ones are kept.
 pub(crate) const NOTES_MAX: usize = 16;
 /// Time limit for a client to complete a message, or to read its answers.

@@ -1,14 +1,18 @@
-//! The control loop of the daemon: observes programs that report progress, decides, acts, and
-//! releases programs that report none any more.
+//! The control loop of the daemon: observes programs that report progress, and programs that use
+//! the CPU, decides, acts, and releases programs that do neither any more.
 
+use crate::auto::Auto;
+use crate::change::Changes;
+use crate::daemon::Steering;
 use crate::limit::{NOTES_MAX, PROGRAMS_MAX, PROGRAMS_PER_USER_MAX, THREADS_PER_PROGRAM_MAX};
 use corebeat_host::apply;
-use corebeat_linux::{Error, LinuxMachine, Options};
+use corebeat_linux::{Error, LinuxMachine, Listed, Options};
 use corebeat_machine::{
-    Action, AppliedAction, Effect, Machine, Policy, ProgramId, ProgressSample, Restored, Snapshot,
-    Topology,
+    Action, AppliedAction, Effect, Inaction, Machine, Policy, ProgramId, ProgressSample, Restored,
+    Snapshot, Topology,
 };
 use corebeat_policy::fair::{Fair, Means};
+use corebeat_wire::host;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -16,24 +20,56 @@ use std::path::Path;
 /// undo its changes.
 const LAST_CYCLES: u32 = 2;
 
-/// The host with its programs that emit heartbeats.
+/// The host with its programs that are steered.
 pub(crate) struct Steer {
     machine: LinuxMachine,
     fair: Fair,
-    /// Programs by process.
-    programs: BTreeMap<i32, Watched>,
+    /// Programs that emit heartbeats, by process, with the number of cycles for which a program
+    /// without progress is still observed.
+    programs: BTreeMap<i32, (Watched, u32)>,
+    /// Programs that use the CPU, if the daemon steers them.
+    auto: Option<Auto>,
+    changes: Changes,
+    /// Begins and ends of the steering of programs that use the CPU, one line each.
+    events: Vec<String>,
     mechanisms: Mechanisms,
-    /// Processes of the programs that are too slow and get no larger share.
-    idle: BTreeSet<i32>,
+    /// Processes of the programs that a policy leaves as they are, with the policy.
+    idle: BTreeSet<(i32, &'static str)>,
     /// Limitations other than those of the mechanisms.
     notes: Vec<String>,
 }
 
+/// A program that is observed.
 #[derive(Debug)]
-struct Watched {
-    id: ProgramId,
-    uid: u32,
-    cycles_left: u32,
+pub(crate) struct Watched {
+    pub(crate) id: ProgramId,
+    /// User whose threads actions may change.
+    pub(crate) uid: u32,
+    /// Name of the first process.
+    name: String,
+}
+
+impl Watched {
+    /// Starts to observe a process of this user with its descendants. `None` if the process has
+    /// ended, which is no error, or is hidden. `is_meant` returns whether the process that has the
+    /// number now is the one that is meant.
+    pub(crate) fn begin(
+        machine: &mut LinuxMachine,
+        pid: i32,
+        uid: u32,
+        is_meant: impl Fn() -> bool,
+    ) -> Option<Watched> {
+        let id = machine.watch(pid).ok()?;
+        let name = Listed::read(pid).map(|process| process.name);
+        // If the process has not ended by now, its number was not reused before the observation
+        // started.
+        let Some(name) = name.filter(|_| is_meant()) else {
+            machine.unwatch(id);
+            return None;
+        };
+        machine.set_owner(id, uid);
+        Some(Watched { id, uid, name })
+    }
 }
 
 /// Mechanisms that change the CPU share of programs.
@@ -139,15 +175,33 @@ impl Machine for Measured<'_> {
 }
 
 impl Steer {
-    /// Creates the loop without programs. The journal is in this folder.
-    pub(crate) fn new(state: &Path) -> Result<Steer, Error> {
-        let options =
-            Options { nonblocking: true, state_dir: Some(state.into()), ..Options::default() };
-        let machine = LinuxMachine::new(options)?;
+    /// Creates the loop without programs. The journal is in this folder. `user` is the user whose
+    /// programs are steered; `None` for all users.
+    pub(crate) fn new(
+        state: &Path,
+        steering: &Steering,
+        user: Option<u32>,
+    ) -> Result<Steer, Error> {
+        let selection = match steering {
+            Steering::Auto(selection) => Some(selection),
+            Steering::None | Steering::Fair => None,
+        };
+        // fair requires no counters, and auto leaves programs alone that spin.
+        let machine = LinuxMachine::new(Options {
+            nonblocking: true,
+            state_dir: Some(state.into()),
+            counters: selection.is_some(),
+            spin: selection.is_some(),
+            ..Options::default()
+        })?;
         let fair = fair(&machine, Means::Nice);
+        let auto = selection.map(|selection| Auto::new(selection, user, machine.topology()));
         Ok(Steer {
             machine,
             fair,
+            auto,
+            changes: Changes::default(),
+            events: vec![],
             programs: BTreeMap::new(),
             mechanisms: Mechanisms::default(),
             idle: BTreeSet::new(),
@@ -160,40 +214,79 @@ impl Steer {
         self.machine.topology()
     }
 
-    /// Whether no program is observed.
+    /// Whether no program is observed, and none is searched for.
     pub(crate) fn is_idle(&self) -> bool {
-        self.programs.is_empty()
+        self.programs.is_empty() && self.auto.is_none()
+    }
+
+    /// Whether the states of threads are to be sampled. `fair` does not use them.
+    pub(crate) fn takes_samples(&self) -> bool {
+        self.auto.as_ref().is_some_and(|auto| !auto.is_idle())
+    }
+
+    /// Samples the states of threads.
+    pub(crate) fn sample(&mut self) {
+        self.machine.sample();
+    }
+
+    /// Returns the begins and ends of the steering of programs that use the CPU, since the last
+    /// call.
+    pub(crate) fn take_events(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// The steered programs, each with its user: first those that emit heartbeats.
+    pub(crate) fn steered(&self) -> Vec<(u32, host::Steered)> {
+        let describe = |pid: i32, program: &Watched, policy: &str| {
+            let steered = host::Steered {
+                pid: pid.cast_unsigned(),
+                name: program.name.clone(),
+                policy: policy.into(),
+                changes: self.changes.of(program.id),
+            };
+            (program.uid, steered)
+        };
+        let fair = self.programs.iter().map(|(&pid, (program, _))| describe(pid, program, "fair"));
+        let auto = self.auto.iter().flat_map(Auto::programs);
+        let auto = auto.map(|(process, program)| describe(process.tid, program, "auto"));
+        fair.chain(auto).collect()
     }
 
     /// Process of the program that an action was for.
     pub(crate) fn pid(&self, action: &Action) -> Option<i32> {
         let program = action.program()?;
-        self.programs.iter().find(|(_, watched)| watched.id == program).map(|(pid, _)| *pid)
+        let fair = self.programs.iter().map(|(&pid, (watched, _))| (pid, watched.id));
+        let auto = self.auto.iter().flat_map(Auto::programs);
+        let mut all = fair.chain(auto.map(|(process, watched)| (process.tid, watched.id)));
+        all.find(|(_, id)| *id == program).map(|(pid, _)| pid)
     }
 
-    /// Whether a mechanism is available, as far as known.
+    /// Whether a mechanism is available, as far as known. Classes and slices, which `auto` sets,
+    /// require no permission for the programs of the same user.
     pub(crate) fn can_act(&self) -> bool {
-        self.mechanisms.is_any()
+        self.auto.is_some() || self.mechanisms.is_any()
     }
 
-    /// Returns the programs, by process, that the policy has begun to leave as they are since the
-    /// last call, although they are too slow; each with the reason.
-    pub(crate) fn new_inactions(&mut self) -> Vec<(i32, String)> {
-        let why = |(&pid, watched): (&i32, &Watched)| {
-            Some((pid, self.fair.inactions(watched.id).pop()?.why))
-        };
-        let now: BTreeMap<i32, String> = self.programs.iter().filter_map(why).collect();
-        let before = std::mem::replace(&mut self.idle, now.keys().copied().collect());
-        now.into_iter().filter(|(pid, _)| !before.contains(pid)).collect()
+    /// Returns the programs, by process, that a policy has begun to leave as they are since the
+    /// last call: `fair`, although they are too slow, or a policy of `auto`.
+    pub(crate) fn new_inactions(&mut self) -> Vec<(i32, Inaction)> {
+        let fair = self.programs.iter().flat_map(|(&pid, (watched, _))| {
+            self.fair.inactions(watched.id).into_iter().map(move |inaction| (pid, inaction))
+        });
+        let now: Vec<(i32, Inaction)> =
+            fair.chain(self.auto.iter().flat_map(Auto::inactions)).collect();
+        let idle = now.iter().map(|(pid, inaction)| (*pid, inaction.policy)).collect();
+        let before = std::mem::replace(&mut self.idle, idle);
+        now.into_iter().filter(|(pid, why)| !before.contains(&(*pid, why.policy))).collect()
     }
 
     /// Number of observed programs.
     pub(crate) fn count(&self) -> usize {
-        self.programs.len()
+        self.programs.len() + self.auto.iter().flat_map(Auto::programs).count()
     }
 
     /// Makes one cycle. `owner_of` returns the user of a process with progress, if it is still the
-    /// process that connected.
+    /// process that connected. `claimers` are processes with claims.
     ///
     /// # Errors
     /// The host cannot be observed.
@@ -201,10 +294,32 @@ impl Steer {
         &mut self,
         progress: &BTreeMap<i32, ProgressSample>,
         owner_of: impl Fn(i32) -> Option<u32>,
+        claimers: impl Iterator<Item = i32>,
         acts: bool,
     ) -> Result<Vec<AppliedAction>, Error> {
         self.observe_new(progress, owner_of);
-        let of_program = |(pid, w): (&i32, &Watched)| Some((w.id, *progress.get(pid)?));
+        let was_idle = self.count() == 0;
+        let applied = if was_idle { vec![] } else { self.steer(progress, acts)? };
+        self.release_ended(progress);
+        let apart = progress.keys().copied().chain(claimers).collect();
+        if let Some(auto) = &mut self.auto {
+            let released = |id| self.changes.remove(id);
+            self.events.extend(auto.search(&mut self.machine, &apart, released));
+        }
+        if was_idle && self.count() > 0 {
+            // The first span begins now, and not at the last observation.
+            self.machine.observe()?;
+        }
+        Ok(applied)
+    }
+
+    /// Observes the programs, decides, and acts.
+    fn steer(
+        &mut self,
+        progress: &BTreeMap<i32, ProgressSample>,
+        acts: bool,
+    ) -> Result<Vec<AppliedAction>, Error> {
+        let of_program = |(pid, (w, _)): (&i32, &(Watched, u32))| Some((w.id, *progress.get(pid)?));
         let progress_by_id = self.programs.iter().filter_map(of_program).collect();
         let mut measured = Measured {
             machine: &mut self.machine,
@@ -216,6 +331,8 @@ impl Steer {
             let fits = p.threads.len() <= THREADS_PER_PROGRAM_MAX;
             if !fits {
                 measured.machine.release(p.id);
+                self.changes.remove(p.id);
+                self.auto.iter_mut().for_each(|auto| auto.refuse(p.id));
                 let limit = format!("more than {THREADS_PER_PROGRAM_MAX} threads");
                 note(
                     &mut self.notes,
@@ -224,21 +341,27 @@ impl Steer {
             }
             fits
         });
-        let applied =
-            if acts { apply(&mut measured, &mut self.fair, &snapshot) } else { Vec::new() };
+        let mut applied = vec![];
+        if acts {
+            applied.extend(apply(&mut measured, &mut self.fair, &snapshot));
+            let auto = self.auto.iter_mut();
+            applied.extend(auto.flat_map(|auto| auto.decide(&mut measured, &snapshot)));
+        }
+        self.changes.record(&applied, &snapshot);
         self.select_knob();
-        self.release_ended(progress);
         Ok(applied)
     }
 
-    /// Undoes all changes, and resets the policy.
+    /// Undoes all changes, and resets the policies.
     pub(crate) fn restore(&mut self) -> Restored {
         self.forget(self.fair.means);
         self.machine.restore()
     }
 
-    /// Continues with this means and a new policy without memory of the programs.
+    /// Continues with this means and new policies without memory of the programs.
     fn forget(&mut self, means: Means) {
+        self.changes.clear();
+        self.auto.iter_mut().for_each(Auto::forget);
         self.fair = fair(&self.machine, means);
         self.fair.holds = self.mechanisms.limit.unavailable().is_none();
     }
@@ -262,35 +385,29 @@ impl Steer {
                 continue;
             }
             let Some(owner) = owner_of(pid) else { continue };
-            if self.programs.values().filter(|w| w.uid == owner).count() >= PROGRAMS_PER_USER_MAX {
+            let of_owner = self.programs.values().filter(|(w, _)| w.uid == owner).count();
+            if of_owner >= PROGRAMS_PER_USER_MAX {
                 continue;
             }
-            // A process that has ended is not an error.
-            let Ok(id) = self.machine.watch(pid) else { continue };
-            // If the process has not ended by now, its number was not reused before the observation
-            // started.
-            match owner_of(pid) {
-                Some(uid) if uid == owner => {
-                    self.machine.set_owner(id, uid);
-                    self.programs.insert(pid, Watched { id, uid, cycles_left: LAST_CYCLES });
-                }
-                _ => self.machine.unwatch(id),
-            }
+            let is_meant = || owner_of(pid) == Some(owner);
+            let watched = Watched::begin(&mut self.machine, pid, owner, is_meant);
+            self.programs.extend(watched.map(|watched| (pid, (watched, LAST_CYCLES))));
         }
     }
 
     /// Releases programs without progress, and programs that have ended: progress after the end
     /// belongs to another process with the same number.
     fn release_ended(&mut self, progress: &BTreeMap<i32, ProgressSample>) {
-        let machine = &mut self.machine;
-        self.programs.retain(|pid, watched| {
-            watched.cycles_left = match progress.contains_key(pid) {
+        let Steer { machine, changes, .. } = self;
+        self.programs.retain(|pid, (watched, cycles_left)| {
+            *cycles_left = match progress.contains_key(pid) {
                 true => LAST_CYCLES,
-                false => watched.cycles_left.saturating_sub(1),
+                false => cycles_left.saturating_sub(1),
             };
-            let stays = watched.cycles_left > 0 && machine.is_alive(watched.id);
+            let stays = *cycles_left > 0 && machine.is_alive(watched.id);
             if !stays {
                 machine.release(watched.id);
+                changes.remove(watched.id);
             }
             stays
         });

@@ -11,6 +11,7 @@ use corebeat_linux::{
 };
 use corebeat_machine::{
     Action, AppliedAction, CpuSet, Decision, Inaction, Machine, Policy, ProgramId, Snapshot,
+    ThreadId,
 };
 use corebeat_policy::adapt::Model;
 use corebeat_policy::catalogue::{Context, Need, PolicyName, Scope};
@@ -33,7 +34,7 @@ pub struct RunOptions {
     /// Programs with their arguments.
     pub programs: Vec<Vec<OsString>>,
     /// Running processes to attach to, instead of programs to start.
-    pub attach: Vec<i32>,
+    pub attach: Vec<ThreadId>,
     /// Policy that acts on the programs.
     pub policy: PolicyName,
     /// Name of this host's processor and the model that was trained on this host, for adapt.
@@ -267,18 +268,18 @@ fn started(
 /// The observed spans of processes that Corebeat attached to.
 fn attached(
     supervisor: &mut Supervisor,
-    pids: &[i32],
+    processes: &[ThreadId],
     run: &Run,
     end_ns: u64,
 ) -> Vec<ProgramFrame> {
     let wall_s = end_ns.saturating_sub(supervisor.start_ns) as f64 / 1e9;
     let ids = supervisor.attached.clone();
-    let frame = |(&pid, id): (&i32, ProgramId)| {
+    let frame = |(process, id): (&ThreadId, ProgramId)| {
         let is_alive = supervisor.machine().is_alive(id);
         let cpu_s = supervisor.machine().remaining(id).program_cpu_s;
         ProgramFrame {
             id,
-            command: vec![format!("process {pid}")],
+            command: vec![format!("process {}", process.tid)],
             ended: if is_alive { Ended::Detached } else { Ended::Unknown },
             wall_s,
             usage: run.tally.programs.get(&id).map_or(Usage::NONE, |sums| sums.usage(cpu_s)),
@@ -289,7 +290,7 @@ fn attached(
             inactions: supervisor.control.inactions(id),
         }
     };
-    pids.iter().zip(ids).map(frame).collect()
+    processes.iter().zip(ids).map(frame).collect()
 }
 
 /// The functions in which the threads of a program spun.
@@ -353,8 +354,8 @@ fn hold(
         launch.stderr = null.as_ref().map(copy).transpose()?;
         ids.push(supervisor.hold(&launch)?);
     }
-    for &pid in &options.attach {
-        ids.push(supervisor.attach(pid)?);
+    for &process in &options.attach {
+        ids.push(supervisor.attach(process)?);
     }
     for &program in ids.iter().filter(|_| options.quota.is_some()) {
         supervisor.machine().act(&Action::SetQuota { program, cpus: options.quota })?;

@@ -6,10 +6,10 @@ use crate::error::Error;
 use crate::report::{Interval, interval_line};
 use crate::tally::Tally;
 use corebeat_linux::{
-    Launch, LinuxMachine, ShortSlice, Signals, SpinTimes, Started, is_kernel_thread,
+    Launch, LinuxMachine, ShortSlice, Signals, SpinTimes, Started, identify, is_kernel_thread,
 };
 use corebeat_machine::{
-    Action, AppliedAction, Clock, Machine, ProgramId, Snapshot, ThreadSample, TimeShares,
+    Action, AppliedAction, Clock, Machine, ProgramId, Snapshot, ThreadId, ThreadSample, TimeShares,
 };
 use corebeat_policy::cosched::coscheduled;
 use std::collections::BTreeMap;
@@ -79,7 +79,8 @@ impl Supervisor {
     /// # Errors
     /// The process does not exist, is hidden or is a kernel thread, or no signal queue can be
     /// created.
-    pub(crate) fn attach(&mut self, pid: i32) -> Result<ProgramId, Error> {
+    pub(crate) fn attach(&mut self, process: ThreadId) -> Result<ProgramId, Error> {
+        let pid = process.tid;
         if is_kernel_thread(pid) {
             return Err(Error::invalid(format!(
                 "process {pid} is a kernel thread, which Corebeat does not change: choose the \
@@ -88,7 +89,8 @@ impl Supervisor {
         }
         self.take_signals()?;
         let id = self.machine().watch(pid)?;
-        if !self.machine().is_alive(id) {
+        // A process that is the same now was the same when the observation started.
+        if !self.machine().is_alive(id) || identify(pid)? != process {
             return Err(corebeat_linux::Error::NoProcess { pid }.into());
         }
         self.attached.push(id);

@@ -38,12 +38,15 @@ pub(crate) struct Stat<'a> {
     pub(crate) system: u64,
     /// CPU time of the children that the process has waited for, with their own, in clock ticks.
     pub(crate) children: u64,
+    pub(crate) nice: i32,
     pub(crate) start_ticks: u64,
     /// Whether this process has no permission to read the wait channel and the addresses of the
     /// thread (ptrace(2), "Ptrace access mode checking"). The kernel then reports 1 as the start
     /// of the code, and `wchan` reads as if the thread were awake.
     pub(crate) hidden: bool,
     pub(crate) cpu: Option<CpuId>,
+    /// Scheduling policy, by libc's number.
+    pub(crate) policy: Option<i32>,
 }
 
 /// Parses the text of a stat file. The name in parentheses may contain parentheses, so fields count
@@ -62,9 +65,11 @@ pub(crate) fn parse_stat(text: &str) -> Option<Stat<'_>> {
         user: field(14)?.parse().ok()?,
         system: field(15)?.parse().ok()?,
         children: field(16)?.parse::<u64>().ok()?.saturating_add(field(17)?.parse().ok()?),
+        nice: field(19)?.parse().ok()?,
         start_ticks: field(22)?.parse().ok()?,
         hidden: field(26) == Some("1"),
         cpu: field(39).and_then(|f| f.parse().ok()).map(CpuId),
+        policy: field(41).and_then(|f| f.parse().ok()),
     })
 }
 

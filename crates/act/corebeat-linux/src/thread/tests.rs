@@ -24,6 +24,7 @@ fn stat_name_with_parentheses_is_kept_whole() {
     assert_eq!((stat.user, stat.system, stat.start_ticks), (7, 2, 88838));
     assert_eq!((stat.parent, stat.children), (5055, 38));
     assert_eq!((stat.cpu, stat.hidden), (Some(CpuId(1)), false));
+    assert_eq!((stat.nice, stat.policy), (0, Some(0)));
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod figure;
 
 use crate::tune::progress_line;
 use corebeat_command::{Cleanup, Done, Failure, TemporaryFolder, TemporaryUse, print};
-use corebeat_daemon::{Daemon, Level, Options as How, Scope};
+use corebeat_daemon::{Daemon, Level, Options as How, Scope, Steering};
 use corebeat_linux::state_dir;
 use corebeat_wire::{Connection, host};
 use figure::Figures;
@@ -327,7 +327,7 @@ impl PrivateDaemon {
             let (stop, stopped) = UnixStream::pair().map_err(failed)?;
             resources.stop = Some(stop);
             let mut how = How::new(daemon_thread.socket.clone(), Scope::User, state_dir()?);
-            how.steers = steers;
+            how.steering = if steers { Steering::Fair } else { Steering::None };
             // Informational log lines would break the table.
             how.log = Level::Warning;
             let (ready, is_ready) = mpsc::channel();

@@ -4,8 +4,9 @@ use crate::{COREBEAT, Running, assert_refused, command, command_of, left, listen
 use crate::{is_root, stdout};
 use corebeat_heartbeat::{Goal, Group};
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -42,6 +43,9 @@ fn program_with_heartbeats() {
     }
 }
 
+/// Options of a daemon that reacts fast.
+const FAST: [&str; 4] = ["--period", "10", "--observe", "20"];
+
 /// Folders and sockets of a daemon.
 struct Place(tempfile::TempDir);
 
@@ -56,7 +60,12 @@ impl Place {
 
     /// Starts a daemon, and waits until it listens.
     fn daemon(&self) -> Running {
-        let daemon = self.daemon_under(&[]);
+        self.daemon_with(&FAST)
+    }
+
+    /// Starts a daemon with these options, and waits until it listens.
+    fn daemon_with(&self, options: &[&str]) -> Running {
+        let daemon = self.daemon_under(&[], options);
         until(|| listens(&self.path("socket")));
         // The metrics page is created after the socket.
         until(|| self.metric_of_living("corebeat_programs").is_some());
@@ -64,10 +73,10 @@ impl Place {
     }
 
     /// Starts a daemon by a command.
-    fn daemon_under(&self, command: &[&str]) -> Running {
+    fn daemon_under(&self, command: &[&str], options: &[&str]) -> Running {
         let words: Vec<&str> = command.iter().copied().chain([COREBEAT]).collect();
         let mut command = command_of(Path::new(words[0]), self.0.path(), &words[1..]);
-        command.args(["daemon", "--period", "10", "--observe", "20", "--socket", "socket"]);
+        command.args(["daemon", "--socket", "socket"]).args(options);
         command.arg("--metrics").arg(format!("unix:{}", self.path("metrics").display()));
         Running::start(&mut command)
     }
@@ -269,7 +278,7 @@ fn daemon_that_is_killed_at_any_system_call_leaves_nothing_after_restore() {
     let kills = if std::env::var_os("COREBEAT_SOAK").is_some() { 600 } else { 8 };
     let place = Place::new();
     let trace = place.path("trace");
-    let mut daemon = place.daemon_under(&["strace", "-D", "-o", trace.to_str().unwrap()]);
+    let mut daemon = place.daemon_under(&["strace", "-D", "-o", trace.to_str().unwrap()], &FAST);
     live(&place, &mut daemon, &mut None);
     until(|| fs::read_to_string(&trace).is_ok_and(|t| t.contains("+++ exited")));
     let trace = fs::read_to_string(trace).unwrap();
@@ -285,7 +294,8 @@ fn daemon_that_is_killed_at_any_system_call_leaves_nothing_after_restore() {
         let inject = format!("inject={}:signal=SIGKILL:when={nth}", names[at]);
         let place = Place::new();
         let mut stays = None;
-        let mut daemon = place.daemon_under(&["strace", "-D", "-o", "/dev/null", "-e", &inject]);
+        let mut daemon =
+            place.daemon_under(&["strace", "-D", "-o", "/dev/null", "-e", &inject], &FAST);
         live(&place, &mut daemon, &mut stays);
         killed += usize::from(
             daemon.0.try_wait().unwrap().is_some_and(|s| s.signal() == Some(libc::SIGKILL)),
@@ -370,6 +380,140 @@ fn daemon_without_privileges_reports_its_limitations() {
     );
 }
 
+/// Copies of Corebeat under names that no other process has.
+struct Copies(tempfile::TempDir);
+
+impl Copies {
+    fn new() -> Copies {
+        Copies(tempfile::tempdir().unwrap())
+    }
+
+    fn name(&self, number: u32) -> String {
+        // The kernel keeps 15 bytes of the name.
+        let folder = self.0.path().file_name().unwrap().to_str().unwrap();
+        format!("cb{number}{folder}").chars().take(15).collect()
+    }
+
+    /// Starts a program, by a copy, whose threads compute on one CPU.
+    fn start(&self, number: u32, threads: u32, prefix: &[&str]) -> Running {
+        let copy = self.0.path().join(self.name(number));
+        assert!(Command::new("cp").arg(COREBEAT).arg(&copy).status().unwrap().success());
+        let words: Vec<&str> = prefix.iter().copied().chain([copy.to_str().unwrap()]).collect();
+        let mut command = Command::new("taskset");
+        let cpu = corebeat_linux::topology().cpus()[0].id.0.to_string();
+        command.args(["-c", &cpu]).args(words).current_dir(self.0.path());
+        command.args(["workload", "swaption", "--scale", "16", "--threads"]);
+        Running::start(command.arg(threads.to_string()).stdout(Stdio::null()))
+    }
+}
+
+/// The programs that a daemon steers by a policy: names and changes. `None` if the daemon does not
+/// answer in time.
+fn steered_by(policy: &str, place: &Place) -> Option<Vec<(String, Vec<String>)>> {
+    let mut status = command(place.0.path(), &["daemon", "status", "--json"]);
+    let status = status.env("COREBEAT_SOCKET", place.path("socket")).output().unwrap();
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).ok()?;
+    let steered = status["steered"].as_array().unwrap().iter();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let of_policy = steered.filter(|program| program["policy"] == policy);
+    let changes = |program: &serde_json::Value| program["changes"].as_array().unwrap().clone();
+    Some(of_policy.map(|p| (text(&p["name"]), changes(p).iter().map(text).collect())).collect())
+}
+
+#[test]
+fn program_that_uses_the_cpu_is_steered_and_left_as_it_was() {
+    if !is_root() || corebeat_linux::ShortSlice::request().is_none() {
+        println!(
+            "left out: requires root, to read why threads sleep, and time slices (Linux 6.12)"
+        );
+        return;
+    }
+    // The program runs on one CPU by its own choice.
+    let without_cpus = |state: Vec<String>| -> BTreeSet<String> {
+        state.iter().filter_map(|s| s.split("Cpus_allowed").next()).map(str::to_owned).collect()
+    };
+    let copies = Copies::new();
+    let name = copies.name(1);
+    for is_killed in [false, true] {
+        let place = Place::new();
+        let mut daemon = place.daemon_under(&[], &["--policy", "auto", "--include", &name]);
+        let program = copies.start(1, 8, &[]);
+        // No client wakes the daemon.
+        until(|| !place.journals().is_empty());
+        until(|| match steered_by("auto", &place).as_deref() {
+            Some([(steered, changes)]) => *steered == name && !changes.is_empty(),
+            _ => false,
+        });
+        if is_killed {
+            drop(daemon);
+            place.restore();
+        } else {
+            signal(&daemon.0, Signal::TERM);
+            assert!(daemon.0.wait().unwrap().success());
+        }
+        assert_eq!(without_cpus(state(&program)), without_cpus(state_at_start()));
+        assert!(place.journals().is_empty());
+    }
+}
+
+#[test]
+fn program_that_ends_is_steered_no_more() {
+    let (place, copies) = (Place::new(), Copies::new());
+    let options = ["--policy", "auto", "--threshold", "0.05", "--include", &copies.name(1)];
+    let _daemon = place.daemon_with(&options);
+    let program = copies.start(1, 1, &[]);
+    until(|| steered_by("auto", &place).is_some_and(|steered| steered.len() == 1));
+    drop(program);
+    until(|| steered_by("auto", &place).is_some_and(|steered| steered.is_empty()));
+    until(|| place.metric("corebeat_programs") == 0.0);
+}
+
+#[test]
+fn program_with_a_goal_is_steered_by_fair_beside_auto() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let _daemon =
+        place.daemon_with(&[&FAST[..], &["--policy", "auto", "--threshold", "8000"]].concat());
+    let program = place.program(7);
+    until(|| is_held(&program));
+    until(|| match steered_by("fair", &place).as_deref() {
+        Some([(_, changes)]) => changes.iter().any(|change| change.starts_with("at most")),
+        _ => false,
+    });
+    assert!(steered_by("auto", &place).is_none_or(|steered| steered.is_empty()));
+}
+
+/// The fourth program is steered, so a search found the other three, which started before it.
+#[test]
+fn excluded_programs_and_those_of_other_corebeats_are_left_alone() {
+    let (place, copies) = (Place::new(), Copies::new());
+    let names = [1, 2, 3, 4].map(|number| copies.name(number));
+    let mut args = vec!["--policy", "auto", "--threshold", "0.05", "--exclude", &names[0]];
+    names.iter().for_each(|name| args.extend(["--include", name.as_str()]));
+    let excluded = copies.start(1, 1, &[]);
+    let under_run = copies.start(2, 1, &[COREBEAT, "run", "--policy", "none", "--"]);
+    let attached = copies.start(3, 1, &[]);
+    let mut run = command(place.0.path(), &["run", "--policy", "none", "--interval", "1"]);
+    let mut run =
+        Running::start(run.args(["-p", &attached.0.id().to_string()]).stderr(Stdio::piped()));
+    // A line appears once the process is observed.
+    let mut line = String::new();
+    BufReader::new(run.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("CPUs busy"), "{line}");
+    let _daemon = place.daemon_with(&args);
+    let fourth = copies.start(4, 1, &[]);
+    let mut steered = vec![];
+    until(|| {
+        steered = steered_by("auto", &place).unwrap_or_default();
+        !steered.is_empty()
+    });
+    let steered: Vec<String> = steered.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(steered, names[3..]);
+    drop((excluded, under_run, attached, fourth));
+}
+
 #[test]
 fn second_daemon_at_the_same_socket_fails_with_one_line() {
     let place = Place::new();
@@ -409,6 +553,12 @@ fn mistake_on_the_command_line_is_reported_in_one_line() {
     {
         assert_refused(&crate::corebeat(&["daemon", args[0], args[1]]), 2, "");
     }
+    for (option, value) in [("--include", ""), ("--threshold", "0"), ("--knobs", "team")] {
+        let args = ["daemon", "--policy", "auto", option, value];
+        assert_refused(&crate::corebeat(&args), 2, option);
+    }
+    let refused = crate::corebeat(&["daemon", "--exclude", "x"]);
+    assert_refused(&refused, 2, "apply to the policy auto");
     let place = Place::new();
     let daemon = |args: &[&str]| command(place.0.path(), &[&["daemon"], args].concat()).output();
     let missing = daemon(&["--socket", "none/deep/socket"]).unwrap();
@@ -420,7 +570,7 @@ fn mistake_on_the_command_line_is_reported_in_one_line() {
 #[test]
 fn daemon_ignores_the_end_of_a_terminal_under_nohup() {
     let place = Place::new();
-    let daemon = place.daemon_under(&["/bin/sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]);
+    let daemon = place.daemon_under(&["/bin/sh", "-c", "trap '' HUP; exec \"$@\"", "sh"], &FAST);
     until(|| listens(&place.path("socket")));
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.0.id())).unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();

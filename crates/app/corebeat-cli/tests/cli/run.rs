@@ -16,6 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 fn run(args: &[&str]) -> Output {
     corebeat(&[&["run"], args].concat())
@@ -316,9 +317,68 @@ fn attached_process_is_observed_until_it_ends_or_a_signal_detaches() {
     }
     let ended = run(&["-p", "2147483647"]);
     assert_refused(&ended, 2, "does not exist");
-    assert_refused(&run(&["-p", "1", "-p", "2"]), 2, "acts on one process");
+    let own = std::process::id().to_string();
+    assert_refused(&run(&["-p", "1", "-p", &own]), 2, "acts on one process");
     assert_refused(&run(&["-p", "1", "-p", "1"]), 2, "process 1 is named twice");
+    assert_refused(&run(&["-p", "0"]), 2, "0 is no process number");
     assert_refused(&run(&["-p", "1", "--", "true"]), 2, "cannot be used with");
+}
+
+/// Copies a program under a name that no other process has, and returns the name.
+fn unique_copy(program: &str, folder: &Path) -> String {
+    // The kernel keeps 15 bytes of the name.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("cb{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));
+    // By another process: a child of another test may inherit a descriptor that is open for
+    // writing, and the copy could not be executed.
+    let copied = Command::new("cp").arg(program).arg(folder.join(&name)).status().unwrap();
+    assert!(copied.success());
+    name
+}
+
+/// Starts a shell with this executable, and waits until it runs.
+fn named_shell(program: &Path) -> Running {
+    use std::os::unix::process::CommandExt;
+    let mut command = Command::new(program);
+    command.arg0("sh").args(["-c", "read line"]).stdin(Stdio::piped());
+    let shell = Running::start(&mut command);
+    let exe = format!("/proc/{}/exe", shell.0.id());
+    until(|| std::fs::read_link(&exe).is_ok_and(|path| path == program));
+    shell
+}
+
+#[test]
+fn process_is_selected_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = unique_copy("/bin/sh", folder.path());
+    let run = |args: &[&str]| command(folder.path(), &[&["run"], args].concat());
+    let refused = |args: &[&str]| run(args).output().unwrap();
+    assert_refused(&refused(&["-p", &name]), 2, "there is no program named");
+    let shells = [(); 2].map(|()| named_shell(&folder.path().join(&name)));
+    let pids = [0, 1].map(|at| shells[at].0.id());
+    let listed = format!("({}, {})", pids.iter().min().unwrap(), pids.iter().max().unwrap());
+    assert_refused(&refused(&["-p", &name]), 2, &format!("-p names 2 {listed}"));
+    let first = pids[0].to_string();
+    let twice = refused(&["--policy", "none", "-p", &name, "-p", &first]);
+    assert_refused(&twice, 2, &format!("process {first} is named twice"));
+    let args = ["--policy", "none", "--report", "json", "--interval", "1", "-p", &name];
+    let mut both = Running::start(run(&args).stderr(Stdio::piped()));
+    let mut lines = BufReader::new(both.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().contains("CPUs busy"), "both are observed");
+    drop(shells);
+    assert_eq!(both.0.wait().unwrap().code(), Some(0));
+    let report = lines.find(|line| line.starts_with('{')).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["programs"].as_array().unwrap().len(), 2, "{report}");
+    assert!(left(folder.path()).is_empty());
+}
+
+#[test]
+fn corebeat_does_not_select_itself_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = unique_copy(COREBEAT, folder.path());
+    let own = command_of(&folder.path().join(&name), folder.path(), &["run", "-p", &name]).output();
+    assert_refused(&own.unwrap(), 2, "is this one");
 }
 
 #[test]
@@ -371,14 +431,25 @@ fn process_of_another_user_is_observed_with_one_note_at_the_start() {
     let other = Running::start(Command::new("sh").args(["-c", "read x"]).stdin(Stdio::piped()));
     // Without root, the first process belongs to another user.
     let pid = if is_root() { other.0.id() } else { 1 }.to_string();
-    let mut run = unprivileged(folder.path(), &["run", "--interval", "1", "-p", &pid]);
-    let mut run = Running::start(run.stderr(Stdio::piped()));
-    let mut lines = BufReader::new(run.0.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let note = format!("corebeat: process {pid} belongs to another user");
-    assert!(lines.next().unwrap().starts_with(&note));
-    assert!(lines.next().unwrap().contains("CPUs busy"), "the process is observed");
-    signal(&run.0, Signal::INT);
-    assert_eq!(run.0.wait().unwrap().code(), Some(0));
+    let is_observed = |subject: &str, pid: &str| {
+        let mut run = unprivileged(folder.path(), &["run", "--interval", "1", "-p", subject]);
+        let mut run = Running::start(run.stderr(Stdio::piped()));
+        let mut lines = BufReader::new(run.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let note = format!("corebeat: process {pid} belongs to another user");
+        assert!(lines.next().unwrap().starts_with(&note));
+        assert!(lines.next().unwrap().contains("CPUs busy"), "the process is observed");
+        signal(&run.0, Signal::INT);
+        assert_eq!(run.0.wait().unwrap().code(), Some(0));
+    };
+    is_observed(&pid, &pid);
+    if is_root() {
+        // The name in the kernel: the executable of another user's process is unknown.
+        let copies = tempfile::tempdir().unwrap();
+        let name = unique_copy("/bin/sh", copies.path());
+        let other = named_shell(&copies.path().join(&name));
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", other.0.id())).unwrap();
+        is_observed(name.trim_end(), &other.0.id().to_string());
+    }
 }
 
 #[test]

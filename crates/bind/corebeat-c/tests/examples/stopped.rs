@@ -85,7 +85,7 @@ fn daemon() {
     let Some(folder) = std::env::var_os(DAEMON).map(PathBuf::from) else { return };
     end_with_parent();
     let mut options = Options::new(folder.join("socket"), Scope::User, folder.join("state"));
-    options.steers = false;
+    options.steering = corebeat_daemon::Steering::None;
     let daemon = Daemon::open(options).unwrap();
     eprintln!("ready");
     daemon.run(std::io::stdin().as_fd()).unwrap();

@@ -40,9 +40,12 @@ use std::collections::BTreeMap;
 /// since the program was first observed running.
 pub const PATIENCE_NS: u64 = 3_000_000_000;
 
+/// Reason for which a policy does not act if its knobs are excluded.
+const EXCLUDED: &str = "the user has excluded the settings that the policy changes";
+
 /// A policy and the rules for its combination with others.
 struct Member {
-    policy: Box<dyn ProgramPolicy>,
+    policy: Box<dyn ProgramPolicy + Send>,
     /// All knobs that the policy changes.
     knobs: &'static [Knob],
     /// Time after a change in which no other policy acts, in nanoseconds: the time that the policy
@@ -116,6 +119,16 @@ impl Auto {
             }),
         }
         Auto { absent, ..Auto::of(members) }
+    }
+
+    /// Leaves out the policies that change a knob other than these.
+    pub fn only(mut self, knobs: &[Knob]) -> Auto {
+        let may_act = |member: &Member| member.knobs.iter().all(|knob| knobs.contains(knob));
+        let (kept, excluded) = std::mem::take(&mut self.members).into_iter().partition(may_act);
+        let excluded: Vec<Member> = excluded;
+        self.absent.extend(excluded.iter().map(|member| (member.policy.name(), EXCLUDED)));
+        self.members = kept;
+        self
     }
 
     fn of(members: Vec<Member>) -> Auto {

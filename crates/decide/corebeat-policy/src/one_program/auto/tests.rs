@@ -1,8 +1,7 @@
 use super::*;
 use crate::ratio::sample;
 use corebeat_machine::{Action, Class, Effect, Target};
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -11,7 +10,7 @@ struct Restless {
     name: &'static str,
     change: fn(Target, bool) -> Action,
     is_on: bool,
-    outcomes: Rc<RefCell<Vec<&'static str>>>,
+    outcomes: Arc<Mutex<Vec<&'static str>>>,
 }
 
 impl Policy for Restless {
@@ -24,7 +23,7 @@ impl Policy for Restless {
     }
 
     fn outcome(&mut self, _: &AppliedAction) {
-        self.outcomes.borrow_mut().push(self.name);
+        self.outcomes.lock().unwrap().push(self.name);
     }
 }
 
@@ -62,7 +61,7 @@ fn member(
     knobs: &'static [Knob],
     quiet_s: u64,
 ) -> Member {
-    let policy = Box::new(Restless { name, change, is_on: false, outcomes: Rc::default() });
+    let policy = Box::new(Restless { name, change, is_on: false, outcomes: Arc::default() });
     Member { policy, knobs, quiet_ns: quiet_s * SECOND, needs: |_, _| true, lacks: "test" }
 }
 
@@ -128,9 +127,9 @@ fn member_without_its_needs_leaves_its_knob_to_others() {
 
 #[test]
 fn outcome_reaches_the_member_that_decided() {
-    let outcomes: Rc<RefCell<Vec<&'static str>>> = Rc::default();
+    let outcomes: Arc<Mutex<Vec<&'static str>>> = Arc::default();
     let named = |name, change, knobs| Member {
-        policy: Box::new(Restless { name, change, is_on: false, outcomes: Rc::clone(&outcomes) }),
+        policy: Box::new(Restless { name, change, is_on: false, outcomes: Arc::clone(&outcomes) }),
         ..member(name, change, knobs, 0)
     };
     let mut auto = Auto::of(vec![
@@ -141,7 +140,7 @@ fn outcome_reaches_the_member_that_decided() {
     for decision in decisions.into_iter().rev() {
         auto.outcome(&AppliedAction { at_ns: 0, decision, outcome: Ok(Effect { changed: 1 }) });
     }
-    assert_eq!(*outcomes.borrow(), ["second", "first"]);
+    assert_eq!(*outcomes.lock().unwrap(), ["second", "first"]);
 }
 
 #[test]
@@ -170,4 +169,15 @@ fn inactions_have_a_reason_for_every_policy_that_does_not_act() {
     let expected =
         [Inaction { policy: "second", why: "policy first adjusts the same settings".into() }];
     assert_eq!(auto.inactions(program), expected);
+}
+
+#[test]
+fn policies_whose_knobs_are_excluded_are_left_out_with_a_reason() {
+    let topology = Topology::flat(4);
+    let members = |knobs: &[Knob]| Auto::new(&topology, None).only(knobs).members().count();
+    assert_eq!((members(&Knob::ALL), members(&[Knob::Slice]), members(&[])), (2, 1, 0));
+    let auto = Auto::new(&topology, None).only(&[Knob::Size]);
+    let reasons = auto.inactions(ProgramId(0));
+    let faithful = reasons.iter().find(|inaction| inaction.policy == "faithful").unwrap();
+    assert_eq!(faithful.why, EXCLUDED);
 }
