@@ -17,7 +17,7 @@ use corebeat_machine::{Action, Effect, ProgramId, Restored, Target, ThreadId};
 use group::GroupLimits;
 pub(crate) use plan::repair;
 use plan::{Desired, Plan, change, describe};
-use setting::{Kind, SLICE_NS_MAX, SLICE_NS_MIN, Setting};
+use setting::{Kind, Mark, Setting};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -57,6 +57,7 @@ pub struct Actuator {
 struct ProgramState {
     processes: HashSet<ThreadId>,
     wanted: BTreeMap<Kind, Desired>,
+    mark: Mark,
     limits: GroupLimits,
     groups: Vec<Group>,
     frozen: bool,
@@ -100,7 +101,9 @@ impl Actuator {
     /// Carries out an action on a program, or on one thread of the program. `threads` are the
     /// present threads of the program; [`Actuator::inherit`] handles later ones.
     ///
-    /// - `SetSlice`: Linux accepts 0.1 to 100 ms; the value is clamped.
+    /// - `SetSlice`: Linux accepts 0.1 to 100 ms; the value is clamped. The slice is shorter by
+    ///   less than 1 us for each ms that has begun: the difference identifies the program from
+    ///   which a thread has inherited the slice.
     /// - `SetWeight` and `SetQuota` share a control group, which holds each process of the program
     ///   with all its threads. The quota counts over 100 ms and is at least 0.01 CPUs.
     /// - `SetFrozen` uses another group. The first freeze creates the group; later freezes and
@@ -129,7 +132,8 @@ impl Actuator {
         threads: &[ThreadId],
     ) -> Result<Effect, Error> {
         action.validate().map_err(|e| Error::InvalidArgument(e.to_string()))?;
-        match request(action)? {
+        let mark = self.programs.entry(program).or_default().mark;
+        match request(action, mark)? {
             Request::Threads(target, wanted) => {
                 self.apply_to_threads(program, target, threads, wanted)
             }
@@ -311,7 +315,7 @@ impl Actuator {
     /// Bounds the length of the journal.
     fn compact_journal(&mut self) {
         let Some(journal) = self.journal.as_mut().filter(|j| j.is_long()) else { return };
-        self.ledger.retain(|e| !is_gone(e.thread));
+        self.ledger.remove_ended();
         self.programs.values_mut().for_each(|s| s.processes.retain(|p| !is_gone(*p)));
         // The error is ignored: the long journal stays valid.
         let _ = journal.rewrite(&self.ledger.records());
@@ -333,7 +337,7 @@ impl Actuator {
 }
 
 /// Returns the meaning of an action.
-fn request(action: &Action) -> Result<Request, Error> {
+fn request(action: &Action, mark: Mark) -> Result<Request, Error> {
     Ok(match action {
         Action::SetCpus { target, cpus } => {
             let value = cpus.clone().map(|cpus| Desired::Value(Setting::Cpus(cpus)));
@@ -346,8 +350,7 @@ fn request(action: &Action) -> Result<Request, Error> {
             });
         }
         Action::SetSlice { target, slice_us } => {
-            let clamp = |us: u32| (u64::from(us) * 1000).clamp(SLICE_NS_MIN, SLICE_NS_MAX);
-            let value = slice_us.map(|us| Desired::Value(Setting::SliceNs(clamp(us))));
+            let value = slice_us.map(|us| Desired::Value(Setting::SliceNs(mark.slice_ns(us))));
             Request::Threads(*target, value.unwrap_or(Desired::Original(Kind::Slice)))
         }
         Action::SetClass { target, class } => {

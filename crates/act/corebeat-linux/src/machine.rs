@@ -277,7 +277,7 @@ impl LinuxMachine {
         for (id, found) in self.watched.search(newest, self.at_ns, &mut self.reader) {
             let Some(program) = self.watched.programs.get_mut(&id) else { continue };
             let samples = program.observe_found(&found, &mut self.reader.buffer);
-            if let Some(note) = self.actuators.inherit(id, program, &samples)
+            if let Some(note) = self.actuators.inherit(id, program, samples.iter().map(|s| s.id))
                 && self.notes.len() < NOTES_MAX
                 && !self.notes.contains(&note)
             {
@@ -286,6 +286,22 @@ impl LinuxMachine {
             threads.entry(id).or_default().extend(samples);
         }
         threads
+    }
+
+    /// Records what the threads that have started since the last observation inherited. Later, the
+    /// orphans among them could not be distinguished from threads of other programs.
+    fn find_orphans(&mut self) {
+        let programs: Vec<ProgramId> = self.watched.programs.keys().copied().collect();
+        let since = Since::Birth(self.at_ns);
+        let found = self.watched.walk_over(&programs, since, Reach::All, &mut self.reader);
+        for (id, found) in found {
+            let Some(program) = self.watched.programs.get(&id) else { continue };
+            let new = found.iter().filter_map(|&(place, tid)| {
+                Some(program.processes.get(place)?.threads.get(&tid)?.id)
+            });
+            // The error is ignored: the changes are undone now.
+            let _ = self.actuators.inherit(id, program, new);
+        }
     }
 
     /// Returns a sample of each program, and the CPU time of all programs in clock ticks.
@@ -393,6 +409,9 @@ impl Machine for LinuxMachine {
     }
 
     fn restore(&mut self) -> Restored {
+        if self.actuators.have_acted() {
+            self.find_orphans();
+        }
         self.actuators.restore()
     }
 }

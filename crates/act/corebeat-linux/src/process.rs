@@ -175,6 +175,11 @@ pub(crate) fn threads(pid: i32) -> Vec<i32> {
     numbers(&format!("/proc/{pid}/task"))
 }
 
+/// Returns all processes that `/proc` shows.
+pub(crate) fn all() -> Vec<i32> {
+    numbers("/proc")
+}
+
 /// Returns the numbers among the names in a folder. Empty if the folder cannot be read.
 pub(crate) fn numbers(folder: &str) -> Vec<i32> {
     let numbers =
@@ -283,9 +288,7 @@ impl Children {
     }
 
     fn walk() -> Self {
-        Children::Walked(
-            numbers("/proc").into_iter().filter_map(|pid| Some((parent(pid)?, pid))).collect(),
-        )
+        Children::Walked(all().into_iter().filter_map(|pid| Some((parent(pid)?, pid))).collect())
     }
 
     /// Returns the children of a process, started by any of its threads.

@@ -117,7 +117,11 @@ fn plan_one(
     let creator = if entry.is_none() { ledger.creator(thread, &from, processes) } else { None };
     // A value that another program has set since is the thread's own value now.
     let own = entry.filter(|e| e.is_last(&from)).or(creator);
-    let to = want.of(own.map_or(&from, |e| &e.old));
+    let mut to = want.of(own.map_or(&from, |e| &e.old));
+    // The slice of another Corebeat, which has another mark, is in effect already.
+    if own.is_none() && from.has_effect_of(&to) {
+        to = from.clone();
+    }
     // The user has chosen the class idle, so that the thread takes no time from other threads.
     if own.is_none() && from.is_idle() {
         return Ok(None);

@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 use std::mem::{size_of, size_of_val};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Shortest slice of Linux, in nanoseconds (`__setparam_fair` in
 /// kernel/sched/syscalls.c, Linux 6.12).
@@ -77,6 +78,22 @@ impl Setting {
         matches!(self, Setting::Nice(nice) if *nice < 0)
     }
 
+    /// Returns whether this is a slice with a [`Mark`].
+    pub(crate) fn is_marked(&self) -> bool {
+        matches!(self, Setting::SliceNs(ns) if !ns.is_multiple_of(1_000))
+    }
+
+    /// Returns whether this value has the effect of another one: the same value, or the same slice
+    /// with another [`Mark`].
+    pub(crate) fn has_effect_of(&self, other: &Setting) -> bool {
+        match (self, other) {
+            (Setting::SliceNs(a), Setting::SliceNs(b)) if *a > 0 && *b > 0 => {
+                a.abs_diff(*b) <= mark_max(*a.max(b))
+            }
+            _ => self == other,
+        }
+    }
+
     /// Returns whether this module could have read or written the value. Values from a journal are
     /// validated by this function.
     pub(crate) fn is_valid(&self) -> bool {
@@ -104,6 +121,44 @@ impl fmt::Display for Setting {
             Setting::ResetOnFork(false) => write!(f, "a nice value that new threads inherit"),
         }
     }
+}
+
+/// A number in the slices of one program, which distinguishes them from all other slices: a marked
+/// slice is shorter than the requested one, by less than 1 us for each ms that has begun, and not a
+/// whole number of microseconds.
+///
+/// New threads inherit the exact slice. So a thread with this slice descends from the program, even
+/// if all processes between them have ended and nothing else relates the two.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark(u32);
+
+impl Default for Mark {
+    /// Returns a mark that no other program of this process has. Two processes have the same mark
+    /// by chance, with a probability of 1 in 50,000 for slices of 50 ms.
+    fn default() -> Mark {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // A multiplicative hash keeps the successive numbers of neighbouring processes apart.
+        let own = std::process::id().wrapping_mul(2_654_435_761);
+        // Relaxed: the number must only differ between calls.
+        Mark(own.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+impl Mark {
+    /// Returns the marked slice in nanoseconds for a requested one in microseconds, within the
+    /// limits of Linux.
+    pub(crate) fn slice_ns(self, us: u32) -> u64 {
+        let ns = (u64::from(us) * 1_000).clamp(SLICE_NS_MIN + 1_000, SLICE_NS_MAX);
+        // 999 of 1,000 numbers do not lead to a whole number of microseconds.
+        let number = u64::from(self.0) % (mark_max(ns) / 1_000 * 999);
+        ns - (number / 999 * 1_000 + number % 999 + 1)
+    }
+}
+
+/// Returns the greatest difference between two marked slices of one request, in nanoseconds; a
+/// multiple of 1,000.
+fn mark_max(slice_ns: u64) -> u64 {
+    slice_ns.div_ceil(1_000_000) * 1_000
 }
 
 /// Returns whether a policy shares CPUs fairly. The other policies (real-time, deadline, sched_ext)
@@ -284,6 +339,7 @@ pub(crate) fn is_privileged() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     /// Runs a function on a separate thread, so that other tests are not affected.
     fn on_thread<R: Send>(f: impl FnOnce() -> R + Send) -> R {
@@ -317,6 +373,22 @@ mod tests {
             write(0, &Setting::SliceNs(0)).unwrap();
             assert_eq!(read(0, Kind::Slice).unwrap(), Some(Setting::SliceNs(0)));
         });
+    }
+
+    #[test]
+    fn marked_slices_are_close_to_the_request_and_differ() {
+        for us in [1, 100, 101, 500, 1_500, 20_000, 50_000, 100_000, u32::MAX] {
+            let marks: Vec<Mark> = (0..900).map(|_| Mark::default()).collect();
+            let slices: HashSet<u64> = marks.iter().map(|m| m.slice_ns(us)).collect();
+            assert_eq!(slices.len(), marks.len(), "{us} us");
+            let wanted = (u64::from(us) * 1_000).clamp(SLICE_NS_MIN, SLICE_NS_MAX);
+            for &ns in &slices {
+                let (slice, plain) = (Setting::SliceNs(ns), Setting::SliceNs(wanted));
+                assert!(slice.is_marked() && slice.is_valid() && !plain.is_marked());
+                assert!(slice.has_effect_of(&plain) && plain.has_effect_of(&slice), "{ns}");
+                assert!(!slice.has_effect_of(&Setting::SliceNs(0)));
+            }
+        }
     }
 
     #[test]

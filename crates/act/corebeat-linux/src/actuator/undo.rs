@@ -148,7 +148,10 @@ impl Undo<'_> {
 
     fn threads(&mut self) {
         let ledger = self.ledger;
-        for entry in ledger.entries().iter().rev() {
+        // Slices last: a process that starts meanwhile is found by its slice.
+        let (slices, others): (Vec<_>, Vec<_>) =
+            ledger.entries().iter().rev().partition(|e| e.kind() == Kind::Slice);
+        for entry in others.into_iter().chain(slices) {
             self.thread(entry.thread, entry, |now| entry.is_last(now));
         }
         let mut tried = HashSet::new();
@@ -302,14 +305,17 @@ fn undo_value(
 }
 
 /// Returns threads without a ledger entry that have inherited a value of Corebeat: threads of the
-/// processes in the ledger or of their descendants that started after the change and still have
-/// the value. Each thread comes with the entry of its creator.
+/// processes in the ledger, of their descendants or of their orphans that started after the change
+/// and still have the value. Each thread comes with the entry of its creator; slices come last.
 fn inheritors(ledger: &Ledger) -> Vec<(ThreadId, &Entry)> {
-    let kinds: HashSet<Kind> = ledger.entries().iter().map(Entry::kind).collect();
+    let kinds: BTreeSet<Kind> = ledger.entries().iter().map(Entry::kind).collect();
     let noted: HashSet<ThreadId> = ledger.entries().iter().map(|e| e.process).collect();
-    let mut family: HashSet<i32> =
+    let mut family: BTreeSet<i32> =
         family(noted.iter().copied()).into_iter().map(|p| p.tid).collect();
     family.extend(ledger.groups().iter().flat_map(|g| cgroup::members(g)));
+    if kinds.contains(&Kind::Slice) {
+        family.extend(orphans(ledger));
+    }
     let mut inheritors = Vec::new();
     for tid in family.into_iter().flat_map(threads) {
         let Ok(Some(thread)) = thread_id(tid) else { continue };
@@ -318,5 +324,17 @@ fn inheritors(ledger: &Ledger) -> Vec<(ThreadId, &Entry)> {
             inheritors.extend(ledger.creator(thread, &value, &noted).map(|entry| (thread, entry)));
         }
     }
+    inheritors.sort_by_key(|(_, entry)| entry.kind() == Kind::Slice);
     inheritors
+}
+
+/// Returns the processes of this host with a thread that has inherited a marked slice: among them
+/// those whose parents have ended, which are not found as descendants.
+fn orphans(ledger: &Ledger) -> Vec<i32> {
+    let has_inherited = |tid: i32| {
+        let slice = setting::read(tid, Kind::Slice).ok().flatten().filter(Setting::is_marked)?;
+        ledger.creator(thread_id(tid).ok()??, &slice, &HashSet::new())
+    };
+    let has_heir = |pid: &i32| threads(*pid).into_iter().any(|tid| has_inherited(tid).is_some());
+    process::all().into_iter().filter(has_heir).collect()
 }

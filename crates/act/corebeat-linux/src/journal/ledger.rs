@@ -13,6 +13,7 @@
 
 use super::{Record, Set};
 use crate::actuator::setting::{Kind, Setting};
+use crate::process::is_gone;
 use corebeat_machine::ThreadId;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -211,7 +212,7 @@ impl Ledger {
 
     /// Returns the entry from which a thread without an entry has inherited this value: that of a
     /// thread in one of `processes`, changed before the new thread started. New threads inherit
-    /// the properties of their creator.
+    /// the properties of their creator. A marked slice identifies the creator without `processes`.
     pub(crate) fn creator(
         &self,
         thread: ThreadId,
@@ -222,7 +223,7 @@ impl Ledger {
             e.kind() == value.kind()
                 && e.since <= thread.start_ticks
                 && e.thread != thread
-                && processes.contains(&e.process)
+                && (value.is_marked() || processes.contains(&e.process))
                 && self.is_inheritable(e, value)
                 && e.old != *value
         })
@@ -240,10 +241,26 @@ impl Ledger {
     }
 
     /// Keeps the entries for which `keep` returns true.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) {
         self.entries.retain(keep);
         self.index =
             self.entries.iter().enumerate().map(|(i, e)| ((e.thread, e.kind()), i)).collect();
+    }
+
+    /// Removes entries of threads that have ended, except the first one with its values: living
+    /// threads may have inherited these values. CPUs are an exception, because each thread may have
+    /// others.
+    pub(crate) fn remove_ended(&mut self) {
+        let mut kept: Vec<(Setting, Vec<Setting>)> = Vec::new();
+        self.retain(|e| {
+            if !is_gone(e.thread) {
+                return true;
+            }
+            let values = (e.old.clone(), e.values.clone());
+            let is_needed = e.kind() != Kind::Cpus && !kept.contains(&values);
+            kept.extend(is_needed.then_some(values));
+            is_needed
+        });
     }
 
     /// Returns the changes to these processes and these control groups.
@@ -307,6 +324,7 @@ impl FromIterator<Record> for Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corebeat_machine::CpuId;
 
     const T: ThreadId = ThreadId { tid: 5, start_ticks: 50 };
 
@@ -378,6 +396,38 @@ mod tests {
         assert_eq!((ledger.stopped(), ledger.perhaps_stopped()), (&[][..], &[T][..]));
         ledger.note(&Record::Continued { tid: 5, start: 50 });
         assert!(ledger.perhaps_stopped().is_empty());
+    }
+
+    #[test]
+    fn ended_thread_keeps_one_entry_for_its_heirs() {
+        let living = crate::process::thread_id(std::process::id() as i32).unwrap().unwrap();
+        // The start time of an ended thread is one that no living thread has.
+        let ended = |tid| ThreadId { tid, start_ticks: u64::MAX };
+        let set = |thread: ThreadId, old, new| {
+            let ThreadId { tid, start_ticks: start } = thread;
+            Record::Set(Set { tid, start, pid: tid, pid_start: start, at: 70, old, new })
+        };
+        let slice = |thread| set(thread, Setting::SliceNs(0), Setting::SliceNs(49_999_999));
+        let cpus = |thread| {
+            let cpus = |n: u32| Setting::Cpus((0..n).map(CpuId).collect());
+            set(thread, cpus(2), cpus(1))
+        };
+        let mut ledger = ledger([
+            slice(ended(5)),
+            slice(ended(6)),
+            slice(living),
+            cpus(ended(5)),
+            cpus(living),
+            Record::Done,
+        ]);
+        ledger.remove_ended();
+        let left: Vec<_> = ledger.entries().iter().map(|e| (e.thread, e.kind())).collect();
+        let kept = [(ended(5), Kind::Slice), (living, Kind::Slice), (living, Kind::Cpus)];
+        assert_eq!(left, kept);
+        // The heir is no descendant of a process in the ledger.
+        let heir = ThreadId { tid: 9, start_ticks: 70 };
+        let creator = ledger.creator(heir, &Setting::SliceNs(49_999_999), &HashSet::new());
+        assert!(creator.is_some());
     }
 
     #[test]

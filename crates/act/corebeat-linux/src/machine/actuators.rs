@@ -5,7 +5,7 @@ use super::watched::thread_of;
 use crate::process;
 use crate::program::Program;
 use crate::{Actuator, Error, TeamChannel, state_dir};
-use corebeat_machine::{Action, Effect, ProgramId, Restored, TeamSample, ThreadId, ThreadSample};
+use corebeat_machine::{Action, Effect, ProgramId, Restored, TeamSample, ThreadId};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -115,13 +115,17 @@ impl Actuators {
         &mut self,
         id: ProgramId,
         program: &Program,
-        samples: &[ThreadSample],
+        new: impl IntoIterator<Item = ThreadId>,
     ) -> Option<String> {
         let actuator = self.actuator.as_mut()?;
-        let new: Vec<ThreadId> =
-            samples.iter().map(|s| s.id).filter(|t| !is_denied(program, *t)).collect();
+        let new: Vec<ThreadId> = new.into_iter().filter(|t| !is_denied(program, *t)).collect();
         let failed = actuator.inherit(id, &new).err()?;
         Some(format!("new threads of {} do not get the program's settings: {failed}", program.name))
+    }
+
+    /// Returns whether an action was requested.
+    pub(super) fn have_acted(&self) -> bool {
+        self.actuator.is_some()
     }
 
     /// Returns what the OpenMP teams did since the last call, by process.

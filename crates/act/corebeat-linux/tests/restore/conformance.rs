@@ -56,7 +56,8 @@ fn settings(tid: i32) -> Settings {
         libc::SCHED_IDLE => Class::Idle,
         _ => Class::Normal,
     };
-    let slice_ns = Some(seen.slice_ns).filter(|ns| *ns > 0);
+    // A slice that was set is shorter than requested, by less than 1 us for each ms.
+    let slice_ns = Some(seen.slice_ns.next_multiple_of(10_000)).filter(|ns| *ns > 0);
     Settings { cpus: seen.cpus, class, nice: seen.nice as i8, slice_ns }
 }
 

@@ -4,10 +4,14 @@ mod conformance;
 mod hostile;
 mod victim;
 
-use corebeat_linux::{Actuator, Error, LinuxMachine, Offer, Options, facts, restore_all};
-use corebeat_machine::{
-    Action, Class, CpuId, CpuSet, NodeId, ProgramId, Restored, Target, ThreadId,
+use corebeat_linux::{
+    Actuator, Error, Launch, LinuxMachine, Offer, Options, facts, restorable, restore_all,
 };
+use corebeat_machine::{
+    Action, Class, CpuId, CpuSet, Machine, NodeId, ProgramId, Restored, Target, ThreadId,
+};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -155,6 +159,47 @@ fn is_changed(seen: &Observed) -> bool {
         && (seen.nice == 5 || !is_root())
 }
 
+/// Returns whether a thread has a slice of this many ms: shorter by less than 1 us for each ms.
+fn has_slice(seen: &Observed, ms: u64) -> bool {
+    (ms * 999_000 + 1..ms * 1_000_000).contains(&seen.slice_ns)
+}
+
+/// Returns whether Linux has a slice for each thread. Prints that a test is skipped if not.
+fn has_slices() -> bool {
+    let has_them = settings_of(std::process::id() as i32).slice_ns > 0;
+    if !has_them {
+        println!("skipped: this kernel has no slice for each thread");
+    }
+    has_them
+}
+
+/// Sets class and slice of a process, which each process that it forks inherits.
+fn apply_slice(actuator: &mut Actuator, program: ProgramId, pid: i32) {
+    let target = Target::Program(program);
+    let batch = Action::SetClass { target, class: Some(Class::Batch) };
+    for action in [batch, Action::SetSlice { target, slice_us: Some(50_000) }] {
+        assert!(actuator.apply(&action, program, &threads(pid)).unwrap().has_changed());
+    }
+}
+
+fn has_applied_slice(pid: i32) -> bool {
+    let seen = settings_of(pid);
+    seen.policy == libc::SCHED_BATCH as u32 && has_slice(&seen, 50)
+}
+
+/// Starts a shell that forks an orphan for a line of input, and ends for another one.
+fn forker() -> Player {
+    Player::start_shell("read l; (sleep 600 & echo @left $!); echo @forked; read l")
+}
+
+/// Lets the shell fork, waits for the end of the orphan's parent, and returns the orphan.
+fn fork_orphan(forker: &mut Player) -> i32 {
+    forker.send("fork");
+    let orphan = forker.wait_for("left").parse().unwrap();
+    forker.wait_for("forked");
+    orphan
+}
+
 fn journals(dir: &Path) -> usize {
     std::fs::read_dir(dir).map_or(0, |d| d.count())
 }
@@ -169,6 +214,12 @@ fn play() {
         let (dir, pid) = (&args[0], args[1].parse().unwrap());
         let mut actuator = Actuator::new(dir);
         apply_all(&mut actuator, &threads(pid));
+        print_line("done");
+        std::thread::sleep(std::time::Duration::from_secs(600));
+    }
+    if let Some(args) = role("slice") {
+        let mut actuator = Actuator::new(&args[0]);
+        apply_slice(&mut actuator, P, args[1].parse().unwrap());
         print_line("done");
         std::thread::sleep(std::time::Duration::from_secs(600));
     }
@@ -220,12 +271,13 @@ fn play() {
         full(&args[0], args[1].parse().unwrap());
     }
     // Roles that are killed once they have printed. Their folders and processes must be gone then.
-    let checks: [(_, fn(&Path)); 5] = [
+    let checks: [(_, fn(&Path)); 6] = [
         ("poor", unprivileged),
         ("turns", turns),
         ("hidden", hostile::hidden),
         ("foreign", foreign),
         ("killed", killed),
+        ("adopter", adopter),
     ];
     for (name, check) in checks {
         if let Some(args) = role(name) {
@@ -273,10 +325,10 @@ fn slice_of_none_and_restored_class_are_the_original_ones() {
         None => return, // before Linux 6.12
         changed => assert_eq!(changed, Some(true)),
     }
-    assert!(scene.now().iter().all(|s| s.slice_ns == 5_000_000));
+    assert!(scene.now().iter().all(|s| has_slice(s, 5)));
     // Linux permits at most 100 ms.
     scene.apply(&slice(Some(500_000))).unwrap();
-    assert!(scene.now().iter().all(|s| s.slice_ns == 100_000_000));
+    assert!(scene.now().iter().all(|s| has_slice(s, 100)));
     scene.apply(&slice(None)).unwrap();
     assert_eq!(scene.now(), scene.before);
 }
@@ -448,6 +500,112 @@ fn restore_finds_processes_without_an_entry() {
     assert!(tree.iter().all(|&pid| is_changed(&settings_of(pid))));
     let restored = actuator.restore();
     assert!(tree.iter().all(|&pid| settings_of(pid) == before), "{restored:?}");
+}
+
+#[test]
+fn restore_after_a_kill_finds_orphans_by_their_slice() {
+    if !has_slices() {
+        return;
+    }
+    for ends in [false, true] {
+        let (dir, mut shell) = (tempfile::tempdir().unwrap(), forker());
+        let before = settings_of(shell.pid());
+        let role = format!("slice {} {}", dir.path().display(), shell.pid());
+        let mut corebeat = Player::start("play", &role);
+        corebeat.wait_for("done");
+        let orphan = fork_orphan(&mut shell);
+        assert!(has_applied_slice(orphan));
+        if ends {
+            shell.send("end");
+            while victim::state(shell.pid()) != 'Z' {
+                std::thread::yield_now();
+            }
+        }
+        corebeat.kill();
+        let would = restorable(dir.path()).unwrap().restored;
+        let restored = hostile::restore(dir.path()).restored;
+        assert_eq!(settings_of(orphan), before, "{restored:?}");
+        let about = |line: &&String| line.starts_with(&format!("thread {orphan}: "));
+        assert_eq!(restored.undone.iter().filter(about).count(), 2, "{restored:?}");
+        assert!(restored.left.is_empty() && would == restored, "{would:?} {restored:?}");
+        assert_eq!(journals(dir.path()), 0);
+    }
+}
+
+#[test]
+fn restore_of_a_program_leaves_the_orphans_of_others_alone() {
+    if !has_slices() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let actuator = |name: &str| Actuator::new(dir.path().join(name));
+    let (mut one, mut other) = (actuator("one"), actuator("other"));
+    let (first, second) = (ProgramId(1), ProgramId(2));
+    let mut shells = [forker(), forker(), forker()];
+    let before = settings_of(shells[0].pid());
+    let pids = shells.each_ref().map(Player::pid);
+    apply_slice(&mut one, first, pids[0]);
+    apply_slice(&mut one, second, pids[1]);
+    apply_slice(&mut other, first, pids[2]);
+    let orphans = shells.each_mut().map(fork_orphan);
+    let changed = || orphans.map(has_applied_slice);
+    one.release(first);
+    assert_eq!(changed(), [false, true, true]);
+    one.restore();
+    assert_eq!(changed(), [false, false, true]);
+    other.restore();
+    assert_eq!(orphans.map(settings_of), [before.clone(), before.clone(), before]);
+}
+
+#[test]
+fn slice_of_another_corebeat_is_in_effect_already() {
+    if !has_slices() {
+        return;
+    }
+    let mut scene = Scene::new();
+    let slice = Action::SetSlice { target: ALL, slice_us: Some(50_000) };
+    assert!(scene.apply(&slice).unwrap());
+    let mut other = Actuator::new(scene.dir.path());
+    assert!(!other.apply(&slice, P, &scene.threads()).unwrap().has_changed());
+    scene.actuator.restore();
+    assert!(scene.is_original());
+}
+
+/// Adopts the orphan of a program whose class it has set, and undoes the change before the next
+/// observation.
+fn adopter(dir: &Path) {
+    let script = "read l; (sleep 600 & echo $!); read l";
+    let pipe = || rustix::pipe::pipe().map(|(r, w)| (File::from(r), File::from(w))).unwrap();
+    let ((stdin, mut input), (output, stdout)) = (pipe(), pipe());
+    let mut launch = Launch::new("sh", ["-c".into(), script.into()]);
+    (launch.stdin, launch.stdout, launch.keep_orphans) = (Some(stdin), Some(stdout), true);
+    let state_dir = Some(dir.to_owned());
+    let mut machine = LinuxMachine::new(Options { state_dir, ..Options::default() }).unwrap();
+    let mut started = launch.start().unwrap();
+    let program = machine.watch_launch(&started).unwrap();
+    started.release().unwrap();
+    machine.observe().unwrap();
+    let before = settings_of(started.pid());
+    let batch = Action::SetClass { target: Target::Program(program), class: Some(Class::Batch) };
+    assert!(machine.act(&batch).unwrap().has_changed());
+    writeln!(input, "fork").unwrap();
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line).unwrap();
+    let orphan: i32 = line.trim().parse().unwrap();
+    while !victim::tree(std::process::id() as i32)[1..].contains(&orphan)
+        || victim::tree(started.pid()).contains(&orphan)
+    {
+        std::thread::yield_now();
+    }
+    assert_eq!(settings_of(orphan).policy, libc::SCHED_BATCH as u32);
+    machine.restore();
+    assert_eq!(settings_of(orphan), before);
+}
+
+#[test]
+fn restore_finds_adopted_orphans() {
+    let dir = tempfile::tempdir().unwrap();
+    Player::start("play", &format!("adopter {}", dir.path().display())).wait_for("passed");
 }
 
 #[test]
