@@ -222,10 +222,17 @@ fn errors_distinguish_missing_and_unusable_programs() {
     };
     assert!(matches!(try_it(Path::new("no-such-program-anywhere")), Error::NotFound { .. }));
     assert!(matches!(try_it(&dir.path().join("none")), Error::NotFound { .. }));
-    assert!(matches!(try_it(dir.path()), Error::NotExecutable { .. }));
+    let unusable = |error: Error, advice: &str| {
+        assert!(matches!(error, Error::NotExecutable { .. }), "{error:?}");
+        assert!(error.to_string().contains(advice), "{error}");
+    };
+    unusable(try_it(dir.path()), "a directory; give the path");
     let plain = dir.path().join("plain");
     std::fs::write(&plain, "exit 5").unwrap();
-    assert!(matches!(try_it(&plain), Error::NotExecutable { .. }));
+    unusable(try_it(&plain), "check its permissions");
+    // Longer than the kernel's limit for one argument, 128 KiB.
+    let mut long = Launch::new("true", [OsString::from("a".repeat(200_000))]).start().unwrap();
+    unusable(long.release().unwrap_err(), "shorten the arguments");
     // A file without an interpreter line is a shell script, for `env` and for Corebeat.
     std::fs::set_permissions(&plain, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     assert_eq!(run(&Launch::new(&plain, [])).code(), Some(5));
