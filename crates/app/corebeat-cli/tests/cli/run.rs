@@ -179,14 +179,28 @@ fn output_that_would_replace_the_program_or_its_input_is_refused() {
         &["run", "--report-file", "./program", "--", "program"],
         &["run", "--policy", "none", "--report-file", "program", "--", "true", "--", "./program"],
         &["run", "--report-file", "data", "--", "cat"],
+        &["run", "--report-file", "output", "--", "./program"],
+        &["run", "--report-file", "error", "--", "./program"],
         &["tune", "--plot", "program", "--", "./program", "{threads}"],
         &["tune", "--plot", "data", "--", "./program", "{threads}"],
     ];
     for args in commands {
         let mut corebeat = command(folder.path(), args);
         corebeat.env("PATH", format!("{}:/usr/bin:/bin", folder.path().display()));
-        let done = corebeat.stdin(File::open(folder.path().join("data")).unwrap()).output();
-        assert_refused(&done.unwrap(), 2, "name a different file");
+        corebeat.stdin(File::open(folder.path().join("data")).unwrap());
+        let stream =
+            |name| File::options().append(true).create(true).open(folder.path().join(name));
+        corebeat.stdout(stream("output").unwrap());
+        let done = match args.contains(&"error") {
+            true => {
+                corebeat.stderr(stream("error").unwrap());
+                let status = corebeat.status().unwrap();
+                let stderr = std::fs::read(folder.path().join("error")).unwrap();
+                Output { status, stdout: vec![], stderr }
+            }
+            false => corebeat.output().unwrap(),
+        };
+        assert_refused(&done, 2, "name a different file");
         assert!(std::fs::read_to_string(&program).unwrap().starts_with("#!"), "{args:?}");
         assert_eq!(std::fs::read_to_string(folder.path().join("data")).unwrap(), "data");
     }
