@@ -132,7 +132,7 @@ pub use corebeat_topology::topology;
 pub use error::Error;
 pub use facts::{Fact, Offer, facts};
 pub use journal::state_dir;
-pub use launch::{Launch, Signals, Started, Usage, exit_as};
+pub use launch::{Launch, Signals, Started, Usage, end_by, ending_signals, exit_as, is_ignored};
 pub use machine::{LOCKS_SAMPLED, LinuxMachine, Options};
 pub use memory::MemoryPolicy;
 pub use process::{is_kernel_thread, may_change};

@@ -17,6 +17,8 @@ const ROLE: &str = "COREBEAT_TEST_ROLE";
 const RESUMED: &str = "# resumed\n";
 /// Start of a script whose Corebeat is killed before the release.
 const HELD: &str = "# held\n";
+/// Start of a script whose Corebeat has a timer from its parent.
+const TIMER: &str = "# timer\n";
 
 fn sh(script: &str) -> Launch {
     Launch::new("sh", ["-c", script].map(OsString::from))
@@ -139,6 +141,12 @@ fn front(script: OsString) -> ! {
         send(std::process::id() as i32, libc::SIGKILL);
     }
     started.release().unwrap();
+    if script.to_str().is_some_and(|s| s.starts_with(TIMER)) {
+        let after = |tv_usec| libc::timeval { tv_sec: 0, tv_usec };
+        let timer = libc::itimerval { it_value: after(1), it_interval: after(0) };
+        // SAFETY: a plain system call on a value that lives through it.
+        unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()) };
+    }
     let status = loop {
         if let Some(status) = started.attend(&signals, Duration::from_secs(5)).unwrap() {
             break status;
@@ -283,8 +291,16 @@ fn program_inherits_streams_descriptors_signals_and_limits() {
 
 #[test]
 fn signal_to_corebeat_alone_reaches_the_program() {
-    let signals = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGWINCH];
-    for (name, number) in ["TERM", "INT", "HUP", "USR1", "WINCH"].into_iter().zip(signals) {
+    let signals = [
+        ("TERM", libc::SIGTERM),
+        ("INT", libc::SIGINT),
+        ("HUP", libc::SIGHUP),
+        ("USR1", libc::SIGUSR1),
+        ("ALRM", libc::SIGALRM),
+        ("ABRT", libc::SIGABRT),
+        ("WINCH", libc::SIGWINCH),
+    ];
+    for (name, number) in signals {
         let script = format!("trap 'echo @got; exit 3' {name}; echo @up; {WAIT}");
         let mut front = Front::start(&script);
         front.wait_for("@up");
@@ -296,8 +312,17 @@ fn signal_to_corebeat_alone_reaches_the_program() {
 
 #[test]
 fn signal_from_the_program_to_its_parent_is_not_forwarded() {
-    let (status, _) = Front::start("kill -TERM $PPID; (kill -TERM $PPID; sleep 0.2); exit 4").end();
-    assert_eq!(status.code(), Some(4));
+    for signal in ["TERM", "ALRM"] {
+        let script = format!("kill -{signal} $PPID; (kill -{signal} $PPID; sleep 0.2); exit 4");
+        assert_eq!(Front::start(&script).end().0.code(), Some(4), "{signal}");
+    }
+}
+
+#[test]
+fn end_of_a_timer_of_the_parent_reaches_the_program() {
+    let (status, output) = Front::start(&format!("{TIMER}exec sleep 600")).end();
+    assert_eq!(status.signal(), Some(libc::SIGALRM));
+    assert!(output.contains("@left -1"), "Corebeat itself did not end first: {output}");
 }
 
 #[test]
