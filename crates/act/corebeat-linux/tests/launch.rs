@@ -17,6 +17,8 @@ const ROLE: &str = "COREBEAT_TEST_ROLE";
 const RESUMED: &str = "# resumed\n";
 /// Start of a script whose Corebeat is killed before the release.
 const HELD: &str = "# held\n";
+/// Start of a script whose Corebeat aborts.
+const ABORTS: &str = "# aborts\n";
 /// Start of a script whose Corebeat has a timer from its parent.
 const TIMER: &str = "# timer\n";
 
@@ -139,6 +141,9 @@ fn front(script: OsString) -> ! {
     let mut started = launch.start().unwrap();
     if script.to_str().is_some_and(|s| s.starts_with(HELD)) {
         send(std::process::id() as i32, libc::SIGKILL);
+    }
+    if script.to_str().is_some_and(|s| s.starts_with(ABORTS)) {
+        std::process::abort();
     }
     started.release().unwrap();
     if script.to_str().is_some_and(|s| s.starts_with(TIMER)) {
@@ -316,6 +321,12 @@ fn signal_from_the_program_to_its_parent_is_not_forwarded() {
         let script = format!("kill -{signal} $PPID; (kill -{signal} $PPID; sleep 0.2); exit 4");
         assert_eq!(Front::start(&script).end().0.code(), Some(4), "{signal}");
     }
+}
+
+#[test]
+fn corebeat_can_abort() {
+    let (status, output) = Front::start(&format!("{ABORTS}echo ran")).end();
+    assert_eq!((status.signal(), output.contains("ran\n")), (Some(libc::SIGABRT), false));
 }
 
 #[test]

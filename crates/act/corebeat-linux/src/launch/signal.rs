@@ -11,9 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::ExitStatus;
 use std::sync::OnceLock;
 
-/// Standard signals that a process can handle and that end it by default. Without those that report
-/// a fault of its own code (SEGV, BUS, FPE, ILL), and without those that report a failed write
-/// (PIPE, XFSZ): the write returns the error.
+/// The standard ones of [`ending_signals`]. After PIPE and XFSZ, the write returns an error.
 const STANDARD: [i32; 16] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -33,9 +31,10 @@ const STANDARD: [i32; 16] = [
     libc::SIGSYS,
 ];
 
-/// Signals that end a process by default, whoever sends them, by libc's numbers: those of
-/// [`STANDARD`] and the real-time signals. A process that must undo its changes handles all of
-/// them. `abort` ends a process that handles, blocks or ignores ABRT as well.
+/// Signals that end a process by default, by libc's numbers, with the real-time signals; without
+/// KILL, and without those that report a fault of its own code (SEGV, BUS, FPE, ILL) or a failed
+/// write (PIPE, XFSZ). A process that must undo its changes handles all of them. `abort` ends a
+/// process that handles, blocks or ignores ABRT as well.
 pub fn ending_signals() -> impl Iterator<Item = i32> {
     // The C library uses the real-time signals below SIGRTMIN itself.
     STANDARD.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
