@@ -99,7 +99,7 @@ fn hint_to_execute(program: &str, e: &io::Error) -> &'static str {
         io::ErrorKind::ArgumentListTooLong => "; shorten the arguments or the environment",
         // The kernel denies the permission to execute a directory.
         io::ErrorKind::PermissionDenied if program.contains('/') && Path::new(program).is_dir() => {
-            ", which is a directory; give the path of a program"
+            "; it is a directory: give the path of a program"
         }
         io::ErrorKind::PermissionDenied => "; check its permissions with 'ls -l'",
         _ => hint(e),

@@ -239,7 +239,7 @@ fn errors_distinguish_missing_and_unusable_programs() {
         assert!(matches!(error, Error::NotExecutable { .. }), "{error:?}");
         assert!(error.to_string().contains(advice), "{error}");
     };
-    unusable(try_it(dir.path()), "a directory; give the path");
+    unusable(try_it(dir.path()), "it is a directory: give the path");
     let plain = dir.path().join("plain");
     std::fs::write(&plain, "exit 5").unwrap();
     unusable(try_it(&plain), "check its permissions");
