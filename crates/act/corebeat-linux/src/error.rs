@@ -2,7 +2,7 @@
 
 use crate::file;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Errors of observing or changing this host. The messages include what the user can do.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ pub enum Error {
         program: String,
     },
     /// The program to start exists, but cannot be executed.
-    #[error("cannot run '{program}': {source}; check its permissions with 'ls -l'")]
+    #[error("cannot run '{program}': {source}{}", hint_to_execute(program, source))]
     NotExecutable {
         /// Name of the program, as given.
         program: String,
@@ -90,4 +90,18 @@ impl Error {
 /// Returns what the user can do about an error of a system call, as the rest of its message.
 fn hint(e: &io::Error) -> &'static str {
     if file::is_exhaustion(e) { "; increase the limit with 'ulimit -n'" } else { "" }
+}
+
+/// Returns what the user can do about a program that cannot be executed, as the rest of its
+/// message.
+fn hint_to_execute(program: &str, e: &io::Error) -> &'static str {
+    match e.kind() {
+        io::ErrorKind::ArgumentListTooLong => "; shorten the arguments or the environment",
+        // The kernel denies the permission to execute a directory.
+        io::ErrorKind::PermissionDenied if program.contains('/') && Path::new(program).is_dir() => {
+            "; it is a directory: give the path of a program"
+        }
+        io::ErrorKind::PermissionDenied => "; check its permissions with 'ls -l'",
+        _ => hint(e),
+    }
 }

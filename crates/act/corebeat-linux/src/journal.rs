@@ -257,7 +257,8 @@ impl Directory {
         };
         let stat = fs::fstat(&fd).map_err(|e| refused(e.into()))?;
         if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
-            return Err(Error::Denied {
+            // Refused, not denied: its mode helps, not another user.
+            return Err(Error::Refused {
                 what: format!(
                     "keep a journal in {}, which must belong to you and be writable by you alone \
                      (chmod 700)",

@@ -18,7 +18,7 @@
 
 mod signal;
 
-pub use signal::{Signals, exit_as};
+pub use signal::{Signals, end_by, ending_signals, exit_as, is_ignored};
 
 use crate::actuator::setting::write_cpus;
 use crate::process::{self, has_ended, is_halted, read_of_thread};

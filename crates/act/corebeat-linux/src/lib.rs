@@ -143,7 +143,7 @@ pub use corebeat_topology::topology;
 pub use error::Error;
 pub use facts::{Fact, Offer, facts};
 pub use journal::state_dir;
-pub use launch::{Launch, Signals, Started, Usage, exit_as};
+pub use launch::{Launch, Signals, Started, Usage, end_by, ending_signals, exit_as, is_ignored};
 pub use listing::{Listed, process_numbers, processes, programs_named};
 pub use machine::{LOCKS_SAMPLED, LinuxMachine, Options};
 pub use memory::MemoryPolicy;

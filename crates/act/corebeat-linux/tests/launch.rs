@@ -17,6 +17,10 @@ const ROLE: &str = "COREBEAT_TEST_ROLE";
 const RESUMED: &str = "# resumed\n";
 /// Start of a script whose Corebeat is killed before the release.
 const HELD: &str = "# held\n";
+/// Start of a script whose Corebeat aborts.
+const ABORTS: &str = "# aborts\n";
+/// Start of a script whose Corebeat has a timer from its parent.
+const TIMER: &str = "# timer\n";
 
 fn sh(script: &str) -> Launch {
     Launch::new("sh", ["-c", script].map(OsString::from))
@@ -138,7 +142,16 @@ fn front(script: OsString) -> ! {
     if script.to_str().is_some_and(|s| s.starts_with(HELD)) {
         send(std::process::id() as i32, libc::SIGKILL);
     }
+    if script.to_str().is_some_and(|s| s.starts_with(ABORTS)) {
+        std::process::abort();
+    }
     started.release().unwrap();
+    if script.to_str().is_some_and(|s| s.starts_with(TIMER)) {
+        let after = |tv_usec| libc::timeval { tv_sec: 0, tv_usec };
+        let timer = libc::itimerval { it_value: after(1), it_interval: after(0) };
+        // SAFETY: a plain system call on a value that lives through it.
+        unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()) };
+    }
     let status = loop {
         if let Some(status) = started.attend(&signals, Duration::from_secs(5)).unwrap() {
             break status;
@@ -222,10 +235,17 @@ fn errors_distinguish_missing_and_unusable_programs() {
     };
     assert!(matches!(try_it(Path::new("no-such-program-anywhere")), Error::NotFound { .. }));
     assert!(matches!(try_it(&dir.path().join("none")), Error::NotFound { .. }));
-    assert!(matches!(try_it(dir.path()), Error::NotExecutable { .. }));
+    let unusable = |error: Error, advice: &str| {
+        assert!(matches!(error, Error::NotExecutable { .. }), "{error:?}");
+        assert!(error.to_string().contains(advice), "{error}");
+    };
+    unusable(try_it(dir.path()), "it is a directory: give the path");
     let plain = dir.path().join("plain");
     std::fs::write(&plain, "exit 5").unwrap();
-    assert!(matches!(try_it(&plain), Error::NotExecutable { .. }));
+    unusable(try_it(&plain), "check its permissions");
+    // Longer than the kernel's limit for one argument, 128 KiB.
+    let mut long = Launch::new("true", [OsString::from("a".repeat(200_000))]).start().unwrap();
+    unusable(long.release().unwrap_err(), "shorten the arguments");
     // A file without an interpreter line is a shell script, for `env` and for Corebeat.
     std::fs::set_permissions(&plain, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     assert_eq!(run(&Launch::new(&plain, [])).code(), Some(5));
@@ -276,8 +296,16 @@ fn program_inherits_streams_descriptors_signals_and_limits() {
 
 #[test]
 fn signal_to_corebeat_alone_reaches_the_program() {
-    let signals = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGWINCH];
-    for (name, number) in ["TERM", "INT", "HUP", "USR1", "WINCH"].into_iter().zip(signals) {
+    let signals = [
+        ("TERM", libc::SIGTERM),
+        ("INT", libc::SIGINT),
+        ("HUP", libc::SIGHUP),
+        ("USR1", libc::SIGUSR1),
+        ("ALRM", libc::SIGALRM),
+        ("ABRT", libc::SIGABRT),
+        ("WINCH", libc::SIGWINCH),
+    ];
+    for (name, number) in signals {
         let script = format!("trap 'echo @got; exit 3' {name}; echo @up; {WAIT}");
         let mut front = Front::start(&script);
         front.wait_for("@up");
@@ -289,8 +317,23 @@ fn signal_to_corebeat_alone_reaches_the_program() {
 
 #[test]
 fn signal_from_the_program_to_its_parent_is_not_forwarded() {
-    let (status, _) = Front::start("kill -TERM $PPID; (kill -TERM $PPID; sleep 0.2); exit 4").end();
-    assert_eq!(status.code(), Some(4));
+    for signal in ["TERM", "ALRM"] {
+        let script = format!("kill -{signal} $PPID; (kill -{signal} $PPID; sleep 0.2); exit 4");
+        assert_eq!(Front::start(&script).end().0.code(), Some(4), "{signal}");
+    }
+}
+
+#[test]
+fn corebeat_can_abort() {
+    let (status, output) = Front::start(&format!("{ABORTS}echo ran")).end();
+    assert_eq!((status.signal(), output.contains("ran\n")), (Some(libc::SIGABRT), false));
+}
+
+#[test]
+fn end_of_a_timer_of_the_parent_reaches_the_program() {
+    let (status, output) = Front::start(&format!("{TIMER}exec sleep 600")).end();
+    assert_eq!(status.signal(), Some(libc::SIGALRM));
+    assert!(output.contains("@left -1"), "Corebeat itself did not end first: {output}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod status;
 
-use corebeat_command::{Done, Failure, is_ignored, policy_parser};
+use corebeat_command::{Done, Failure, policy_parser, wake_at_ending_signal};
 use corebeat_daemon::{
     Daemon, Failure as Ended, Level, Options as How, Pattern, Place, Scope, Selection, Steering,
 };
@@ -10,10 +10,7 @@ use corebeat_linux::state_dir;
 use corebeat_policy::catalogue::{Environment, PolicyName};
 use corebeat_policy::knob::Knob;
 use corebeat_wire::socket;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::low_level::pipe;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -207,22 +204,12 @@ pub(crate) fn main(options: Options) -> Done {
     how.steering = steering;
     how.sample_ns = options.period * 1_000_000;
     how.observe_ns = options.observe * 1_000_000;
-    let stop = stop().map_err(|e| Failure::internal(format!("cannot handle signals: {e}")))?;
+    let stop = wake_at_ending_signal()
+        .map_err(|e| Failure::internal(format!("cannot handle signals: {e}")))?;
     Daemon::open(how).and_then(|daemon| daemon.run(stop.as_fd())).map_err(|ended| match ended {
         Ended::Own(e) if e.is_usage() => Failure::usage(e),
         Ended::Own(e) => Failure::internal(e),
         Ended::Host(e) => e.into(),
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// A socket that becomes readable when a signal requests the end of this process.
-fn stop() -> std::io::Result<UnixStream> {
-    let (stop, sender) = UnixStream::pair()?;
-    // Under `nohup`, the end of the terminal does not end the daemon.
-    let hang_up = Some(SIGHUP).filter(|signal| !is_ignored(*signal));
-    for signal in hang_up.into_iter().chain([SIGINT, SIGQUIT, SIGTERM]) {
-        pipe::register(signal, sender.try_clone()?)?;
-    }
-    Ok(stop)
 }

@@ -326,7 +326,7 @@ fn demo_that_is_ended_by_a_signal_leaves_no_folder_behind() {
     let demos: [&[&str]; 2] =
         [&["demo", "trace", "--transactions", "1000000"], &["demo", "goals", "--scale", "16"]];
     for demo in demos {
-        for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::ALARM] {
             let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
             let is_empty = || fs::read_dir(folder.path()).unwrap().next().is_none();
             let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));

@@ -13,7 +13,7 @@ use crate::flow::{Flow, How, Reporter, Stop, To};
 use crate::meter::{Meter, lock};
 use crate::program::Which;
 use corebeat_command::{
-    Done, Failure, TerminalSignals, Tty, draw, print_error, print_line, view_options,
+    Done, Failure, TerminalSignals, Tty, draw, end_by, print_error, print_line, view_options,
 };
 use gauge::Gauges;
 use ratatui::Terminal;
@@ -25,7 +25,6 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use screen::Screen;
-use signal_hook::low_level::emulate_default_handler;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
@@ -107,7 +106,7 @@ pub(crate) fn main(which: &Which, how: &How, output: Option<&Path>) -> Done {
     lock(&kept).drain(..).for_each(print_error);
     // The parent process must receive the signal as the cause of the end.
     if let Some(signal) = live.requested.flatten() {
-        emulate_default_handler(signal).map_err(Failure::internal)?;
+        end_by(signal);
     }
     match ended? {
         Ended::Network(done) => done,
@@ -223,7 +222,7 @@ impl Live {
             let signal = if exists || tty.wait(Duration::ZERO).is_ok_and(|exists| exists) {
                 self.signals.take_end()
             } else {
-                Some(signal_hook::consts::SIGHUP)
+                Some(libc::SIGHUP)
             };
             if let Some(signal) = signal
                 && self.request_end(Some(signal))

@@ -5,7 +5,7 @@ use crate::filter::Filter;
 use crate::screen::{Request, Screen};
 use crate::subject::Subjects;
 use crate::view::View;
-use corebeat_command::{Failure, TerminalSignals, Tty, draw, view_options};
+use corebeat_command::{Failure, TerminalSignals, Tty, draw, end_by, view_options};
 use corebeat_host::{Driver, Loop, Next, Periods, now_ns};
 use corebeat_linux::LinuxMachine;
 use corebeat_machine::{Clock, Snapshot};
@@ -38,7 +38,7 @@ pub(crate) fn show(
     if !tty.wait_for_foreground(&signals)
         && let Some(signal) = signals.take_end()
     {
-        return emulate_default_handler(signal).map_err(Failure::internal);
+        end_by(signal);
     }
     // From here on, a panic restores the terminal as well.
     let terminal = ratatui::try_init_with_options(view_options()).and_then(|terminal| {
@@ -53,7 +53,7 @@ pub(crate) fn show(
     tty.restore(ratatui::restore);
     // The parent process must receive the signal as the cause of the end.
     match ended? {
-        Some(signal) => emulate_default_handler(signal).map_err(Failure::internal),
+        Some(signal) => end_by(signal),
         None => Ok(()),
     }
 }
@@ -101,7 +101,7 @@ fn run(machine: LinuxMachine, tty: &Tty, mut display: Display) -> Result<Option<
     });
     // No error can be reported if the terminal no longer exists: standard error may be part of it.
     if !tty.wait(Duration::ZERO).is_ok_and(|exists| exists) {
-        emulate_default_handler(SIGHUP).map_err(Failure::internal)?;
+        end_by(SIGHUP);
     }
     ended
 }

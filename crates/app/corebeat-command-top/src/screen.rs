@@ -278,9 +278,10 @@ impl Screen {
                 frame.render_widget(self.head(view), head);
                 self.body(view, titles, body, frame);
             }
-            // A text has no place in an empty area.
-            None if body.is_empty() => {}
-            None => frame.render_widget("observing; the first figures appear after 0.3 s", body),
+            None => {
+                let text = Line::from("observing; the first figures appear after 0.3 s");
+                frame.render_widget(text, body);
+            }
         }
         frame.render_widget(self.foot(), foot);
         if self.help {
@@ -338,7 +339,8 @@ impl Screen {
                 true => "All programs have ended. New processes with a given name appear; q quits.",
                 false => "None of your processes ran. i shows idle processes.",
             };
-            frame.render_widget(why, body);
+            // A line, unlike a text, may have an area outside the screen, such as an empty one.
+            frame.render_widget(Line::from(why), body);
         }
     }
 
@@ -550,6 +552,10 @@ mod tests {
                 let mut screen = screen();
                 drawn(&mut screen, None, width, height);
                 drawn(&mut screen, Some(&unknown), width, height);
+                screen.filter = Filter::new("no such text");
+                drawn(&mut screen, Some(&unknown), width, height);
+                screen.filter = Filter::default();
+                drawn(&mut screen, Some(&view(vec![])), width, height);
                 press(&mut screen, &unknown, &help);
                 let lines = drawn(&mut screen, Some(&unknown), width, height);
                 assert!(lines.iter().all(|l| !l.contains('\u{1b}')));

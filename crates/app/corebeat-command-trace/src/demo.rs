@@ -41,7 +41,8 @@ struct Folder {
     path: PathBuf,
     /// The directory to remove, if it is to be removed.
     to_remove: Arc<Mutex<Option<TemporaryFolder>>>,
-    cleanup: Option<Cleanup>,
+    /// Dropped last: if a signal ends the process, the drop blocks.
+    _cleanup: Cleanup,
 }
 
 /// Attempts to remove a directory in which another thread still creates files.
@@ -60,7 +61,7 @@ impl Folder {
         let to_remove = Arc::new(Mutex::new(None));
         let on_signal = Arc::clone(&to_remove);
         let cleanup = Cleanup::on_signal(move || remove(&on_signal));
-        let cleanup = cleanup
+        let _cleanup = cleanup
             .map_err(|e| Failure::internal(format!("cannot install signal handlers: {e}")))?;
         let path = match output {
             Some(path) => std::fs::create_dir(path).map(|()| path.clone()).map_err(|e| {
@@ -80,14 +81,12 @@ impl Folder {
                 created.map(|folder| to_remove.insert(folder).path().to_owned())
             }
         }?;
-        Ok(Folder { path, to_remove, cleanup: Some(cleanup) })
+        Ok(Folder { path, to_remove, _cleanup })
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // If a signal ends the process, its watcher removes the directory, and this call blocks.
-        drop(self.cleanup.take());
         remove(&self.to_remove);
     }
 }

@@ -49,6 +49,7 @@ mod shutdown;
 mod terminal;
 
 pub use corebeat_host::printable;
+pub use corebeat_linux::end_by;
 pub use failure::{
     Done, Failure, end_on_broken_pipe, print, print_error, print_line, survive_file_size_limit,
     unprintable,
@@ -57,5 +58,5 @@ pub use folder::{TemporaryFolder, TemporaryUse};
 pub use input::read_text;
 pub use output::{Output, require_distinct, require_distinct_from_programs};
 pub use policy::policy_parser;
-pub use shutdown::{Cleanup, is_ignored};
+pub use shutdown::{Cleanup, wake_at_ending_signal};
 pub use terminal::{TerminalSignals, Tty, draw, view_options};

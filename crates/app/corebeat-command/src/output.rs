@@ -97,9 +97,9 @@ pub fn require_distinct<'a, P: AsRef<Path> + ?Sized + 'a>(
     Ok(())
 }
 
-/// Requires that an output replaces neither a program to run nor the file that the program reads as
-/// its standard input. Call this function before the output is opened. A program is a path, or a
-/// name to search in `PATH`.
+/// Requires that an output replaces neither a program to run nor the file of a standard stream,
+/// which the program inherits. Call this function before the output is opened. A program is a path,
+/// or a name to search in `PATH`.
 ///
 /// # Errors
 /// A usage failure if the output is one of these files.
@@ -108,7 +108,9 @@ pub fn require_distinct_from_programs<'a>(
     output: &Path,
 ) -> Result<(), Failure> {
     // Each path alone: two programs may be one file.
-    require_distinct([Path::new("/dev/stdin"), output])?;
+    for stream in ["/dev/stdin", "/dev/stdout", "/dev/stderr"] {
+        require_distinct([Path::new(stream), output])?;
+    }
     programs
         .into_iter()
         .filter_map(executable)

@@ -1,17 +1,18 @@
 //! Work that must run when a signal ends this process. One watcher thread serves the whole process.
 //!
 //! ```text
-//!   SIGTERM, SIGINT, SIGHUP, SIGQUIT --> watcher: runs all work, last registered first --> the
-//!                                        process ends by that signal
+//!   a signal of `ending_signals` --> watcher: runs all work, last registered first --> the process
+//!                                    ends by that signal
 //! ```
 //!
 //! A thread whose operation fails because the work removes its files blocks in the `Drop` of its
 //! [`Cleanup`], so that it reports no error.
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use corebeat_linux::{end_by, ending_signals, is_ignored};
 use signal_hook::flag::register_usize;
-use signal_hook::low_level::{emulate_default_handler, pipe};
+use signal_hook::low_level::pipe;
 use std::io::{self, Read};
+use std::os::fd::IntoRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,34 +65,41 @@ fn registry() -> MutexGuard<'static, Registry> {
 
 /// Starts the watcher. It is never stopped: a signal whose handler is removed would be ignored.
 fn start_watcher() -> io::Result<()> {
-    let (mut receiver, sender) = UnixStream::pair()?;
-    let received = Arc::new(AtomicUsize::new(0));
-    for signal in
-        [SIGTERM, SIGINT, SIGHUP, SIGQUIT].into_iter().filter(|signal| !is_ignored(*signal))
-    {
-        register_usize(signal, Arc::clone(&received), signal as usize)?;
-        pipe::register(signal, sender.try_clone()?)?;
-    }
+    let (received, mut receiver) = (record_ending_signals()?, wake_at_ending_signal()?);
     let watch = move || {
         if receiver.read_exact(&mut [0]).is_ok() {
             let mut registry = registry();
             while let Some((_, work)) = registry.works.pop() {
                 work();
             }
-            let _ = emulate_default_handler(received.load(Ordering::SeqCst) as i32);
+            end_by(received.load(Ordering::SeqCst) as i32);
         }
     };
     thread::Builder::new().name("corebeat-end".into()).spawn(watch).map(drop)
 }
 
-/// Whether the parent process made this process ignore the signal (`nohup` does).
-pub fn is_ignored(signal: i32) -> bool {
-    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null new action only reads the current one into a struct of the right type; all
-    // zeroes are a valid value of it.
-    let action = unsafe {
-        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
-        action.assume_init()
-    };
-    action.sa_sigaction == libc::SIG_IGN
+/// Records the number of the last signal that would end this process and that its parent does not
+/// make it ignore; 0 before the first. Lasts until the end of the process.
+pub(crate) fn record_ending_signals() -> io::Result<Arc<AtomicUsize>> {
+    let received = Arc::new(AtomicUsize::new(0));
+    for signal in ending_signals().filter(|signal| !is_ignored(*signal)) {
+        register_usize(signal, Arc::clone(&received), signal as usize)?;
+    }
+    Ok(received)
+}
+
+/// Returns a socket that becomes readable when a signal requests the end of this process: each that
+/// would end the process and that its parent does not make it ignore (`nohup` does). Lasts until
+/// the end of the process.
+///
+/// # Errors
+/// If no descriptor is free, or a handler cannot be installed.
+pub fn wake_at_ending_signal() -> io::Result<UnixStream> {
+    let (receiver, sender) = UnixStream::pair()?;
+    // All handlers, which are never removed, share the descriptor.
+    let sender = sender.into_raw_fd();
+    for signal in ending_signals().filter(|signal| !is_ignored(*signal)) {
+        pipe::register_raw(signal, sender)?;
+    }
+    Ok(receiver)
 }

@@ -6,7 +6,8 @@
 //! ([`Tty::wait_for_foreground`]) before they change the terminal, and restore the terminal only
 //! where it is theirs ([`Tty::restore`]).
 
-use crate::shutdown::is_ignored;
+use crate::shutdown::record_ending_signals;
+use corebeat_linux::is_ignored;
 use ratatui::backend::Backend;
 use ratatui::layout::Rect;
 use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
@@ -15,28 +16,29 @@ use rustix::io::Errno;
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
 use rustix::time::Timespec;
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGCONT, SIGTSTP};
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Time between two checks whether a view in the background has come to the foreground.
 const FOREGROUND_PERIOD: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Flags of the signals that would leave the terminal in a wrong mode if they were not handled.
+/// Signals that would leave the terminal in a wrong mode if they were not handled.
 #[derive(Debug)]
 pub struct TerminalSignals {
-    ends: Vec<(i32, Arc<AtomicBool>)>,
+    /// Number of the last signal that ends the process; 0 for none.
+    end: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     resume: Arc<AtomicBool>,
 }
 
 impl TerminalSignals {
-    /// Installs handlers for SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGTSTP and SIGCONT.
+    /// Installs handlers for the signals that end this process, for SIGTSTP and for SIGCONT.
     ///
     /// # Errors
     /// If a handler cannot be installed.
@@ -45,9 +47,8 @@ impl TerminalSignals {
             let flag = Arc::new(AtomicBool::new(false));
             signal_hook::flag::register(signal, Arc::clone(&flag)).map(|_| flag)
         };
-        let ends = [SIGTERM, SIGHUP, SIGINT, SIGQUIT].into_iter();
         Ok(TerminalSignals {
-            ends: ends.map(|s| Ok((s, flag(s)?))).collect::<io::Result<_>>()?,
+            end: record_ending_signals()?,
             stop: flag(SIGTSTP)?,
             resume: flag(SIGCONT)?,
         })
@@ -55,13 +56,13 @@ impl TerminalSignals {
 
     /// Returns and clears a received signal that ends the process.
     pub fn take_end(&self) -> Option<i32> {
-        let is_set = |(_, flag): &&(i32, Arc<AtomicBool>)| flag.swap(false, Ordering::SeqCst);
-        self.ends.iter().find(is_set).map(|&(signal, _)| signal)
+        let signal = self.end.swap(0, Ordering::SeqCst) as i32;
+        (signal != 0).then_some(signal)
     }
 
     /// Returns whether a signal that ends the process was received, and not taken.
     fn must_end(&self) -> bool {
-        self.ends.iter().any(|(_, flag)| flag.load(Ordering::SeqCst))
+        self.end.load(Ordering::SeqCst) != 0
     }
 
     /// Records a request to stop, as SIGTSTP does.

@@ -115,7 +115,7 @@ pub fn in_child(check: impl FnOnce() -> bool) -> bool {
 }
 
 /// Ignores the signals that tests send to whole groups.
-const GUARD: &str = "trap '' HUP INT QUIT TERM USR1 USR2 TSTP; read line; kill -KILL 0";
+const GUARD: &str = "trap '' HUP INT QUIT TERM USR1 USR2 ALRM TSTP; read line; kill -KILL 0";
 
 /// A process group whose members end when this value is dropped or this process ends.
 #[derive(Debug)]

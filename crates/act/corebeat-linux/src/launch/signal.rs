@@ -11,23 +11,42 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::ExitStatus;
 use std::sync::OnceLock;
 
-/// Signals that Corebeat forwards. `SIGCHLD` only wakes
-/// [`Started::attend`](super::Started::attend). `SIGTTIN` and `SIGTTOU` stop both Corebeat and the
-/// program, as intended.
-const FORWARDED: [i32; 9] = [
-    libc::SIGINT,
-    libc::SIGTERM,
+/// The standard ones of [`ending_signals`]. After PIPE and XFSZ, the write returns an error.
+const STANDARD: [i32; 16] = [
     libc::SIGHUP,
+    libc::SIGINT,
     libc::SIGQUIT,
+    libc::SIGTRAP,
+    libc::SIGABRT,
     libc::SIGUSR1,
     libc::SIGUSR2,
-    libc::SIGTSTP,
-    libc::SIGCONT,
-    libc::SIGWINCH,
+    libc::SIGALRM,
+    libc::SIGTERM,
+    libc::SIGSTKFLT,
+    libc::SIGXCPU,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSYS,
 ];
 
-/// Those of [`FORWARDED`] that request the end of a process.
-const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+/// Signals that end a process by default, by libc's numbers, with the real-time signals; without
+/// KILL, and without those that report a fault of its own code (SEGV, BUS, FPE, ILL) or a failed
+/// write (PIPE, XFSZ). A process that must undo its changes handles all of them. `abort` ends a
+/// process that handles, blocks or ignores ABRT as well.
+pub fn ending_signals() -> impl Iterator<Item = i32> {
+    // The C library uses the real-time signals below SIGRTMIN itself.
+    STANDARD.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+}
+
+/// Signals that Corebeat forwards as well. `SIGCHLD` only wakes
+/// [`Started::attend`](super::Started::attend). `SIGTTIN` and `SIGTTOU` stop both Corebeat and the
+/// program, as intended.
+const OTHERS: [i32; 3] = [libc::SIGTSTP, libc::SIGCONT, libc::SIGWINCH];
+
+/// Those of [`ending_signals`] that request the end of a process, also if a program handles them.
+const REQUESTS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// Queue of the signals of this process.
 ///
@@ -43,13 +62,12 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT, WINCH and CHLD and queues
-    /// them.
+    /// Blocks and queues the signals of [`ending_signals`], TSTP, CONT, WINCH and CHLD.
     ///
     /// # Errors
     /// Fails if no descriptor is free.
     pub fn new() -> io::Result<Signals> {
-        let set = set_of(FORWARDED.iter().copied().chain([libc::SIGCHLD]));
+        let set = set_of(ending_signals().chain(OTHERS).chain([libc::SIGCHLD]));
         let mut before = MaybeUninit::uninit();
         // SAFETY: both sets are of the right type, `set` is initialised, and so is `before` if the
         // call succeeds.
@@ -71,22 +89,23 @@ impl Signals {
         Ok(Signals { queue, before, end_requested: Cell::new(None), not_send: PhantomData })
     }
 
-    /// Returns the last signal that requested the end (INT, TERM, HUP, QUIT), by libc's number,
-    /// unless it came from the program itself or is ignored here. A caller that runs one program
-    /// does not need this function: the program handles its signals.
+    /// Returns the last signal that requested the end, by libc's number, unless it came from the
+    /// program itself or is ignored here: INT, TERM, HUP, QUIT, and without a program that could
+    /// handle it each of [`ending_signals`]. A caller that runs one program does not need this
+    /// function: the program handles its signals.
     pub fn end_requested(&self) -> Option<i32> {
         self.end_requested.get()
     }
 
-    /// Ignores further requests to end this process (INT, TERM, HUP) until the process ends, if one
-    /// was received: without this, the second of two requests would end the process while it
-    /// writes its results, when the mask is restored. `timeout` sends two, to the process and to
-    /// its group. QUIT ends the process from now on, also if it hangs.
+    /// Ignores further [`ending_signals`] until the process ends, if one requested the end: without
+    /// this, the second of two requests would end the process while it writes its results, when the
+    /// mask is restored. `timeout` sends two, to the process and to its group. QUIT ends the
+    /// process from now on, also if it hangs.
     pub fn ignore_repeated_requests(&self) {
         if self.end_requested().is_none() {
             return;
         }
-        for signal in ENDING.into_iter().filter(|&signal| !is_ignored(signal)) {
+        for signal in ending_signals().filter(|&signal| !is_ignored(signal)) {
             // SAFETY: neither action runs a handler. Ignoring discards a pending signal.
             unsafe {
                 let before = libc::signal(signal, libc::SIG_IGN);
@@ -116,18 +135,22 @@ impl Signals {
             // bytes are valid.
             let info = unsafe { bytes.as_ptr().cast::<libc::signalfd_siginfo>().read_unaligned() };
             let signal = info.ssi_signo as i32;
-            let to_group = info.ssi_code == libc::SI_KERNEL;
-            if !FORWARDED.contains(&signal) || is_descendant(info.ssi_pid as i32) {
+            // The kernel signals the whole foreground group of a terminal. Corebeat alone receives
+            // the end of a timer that its parent has set for the program.
+            let has_reached = info.ssi_code == libc::SI_KERNEL && signal != libc::SIGALRM;
+            if signal == libc::SIGCHLD || is_descendant(info.ssi_pid as i32) {
                 continue;
             }
             // Blocked signals are queued even if they are ignored, as HUP is under nohup: these
             // request nothing.
-            if ENDING.contains(&signal) && !is_ignored(signal) {
+            let is_request =
+                REQUESTS.contains(&signal) || pidfds.is_empty() && !OTHERS.contains(&signal);
+            if is_request && !is_ignored(signal) {
                 self.end_requested.set(Some(signal));
                 requests_end = true;
             }
-            if !to_group {
-                // SAFETY: the number is one of `FORWARDED`, all of which are signals.
+            if !has_reached {
+                // SAFETY: the number is that of a received signal.
                 let signal = unsafe { Signal::from_raw_unchecked(signal) };
                 // The error of a program that has ended is ignored.
                 for fd in pidfds {
@@ -188,7 +211,15 @@ pub(super) fn stop() {
 /// Destructors do not run: drop the [`Actuator`](crate::Actuator) before.
 pub fn exit_as(status: ExitStatus) -> ! {
     use std::os::unix::process::ExitStatusExt;
-    let Some(signal) = status.signal() else { std::process::exit(status.code().unwrap_or(1)) };
+    match status.signal() {
+        Some(signal) => end_by(signal),
+        None => std::process::exit(status.code().unwrap_or(1)),
+    }
+}
+
+/// Ends this process by a signal that ends a process by default, so that its parent receives the
+/// signal as the cause. Destructors do not run, and no core is written.
+pub fn end_by(signal: i32) -> ! {
     let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: plain system calls on values that live through them; the default action has no
     // handler.
@@ -230,7 +261,8 @@ impl Initial {
     }
 }
 
-fn is_ignored(signal: i32) -> bool {
+/// Returns whether this process ignores a signal, as its parent may have requested (`nohup`).
+pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action, the call only reads into a struct of the correct type, for
     // which zeros are valid.

@@ -316,7 +316,7 @@ fn state_folder_of_another_user_is_refused() {
     scene.write("a.journal", was_batch(scene.thread));
     fs::set_permissions(scene.dir.path(), Permissions::from_mode(0o777)).unwrap();
     let error = restore_all(scene.dir.path()).unwrap_err();
-    assert!(matches!(error, Error::Denied { .. }) && error.to_string().contains("700"), "{error}");
+    assert!(matches!(error, Error::Refused { .. }) && error.to_string().contains("700"), "{error}");
     assert_eq!(eyes::settings_of(scene.thread.tid).policy, 0);
     assert_eq!(restore(&scene.dir.path().join("none")), Default::default());
 }

@@ -17,15 +17,18 @@ use corebeat_linux::state_dir;
 use corebeat_wire::{Connection, host};
 use figure::Figures;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidfd_send_signal,
+    set_parent_process_death_signal,
+};
 use rustix::time::Timespec;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
@@ -280,7 +283,8 @@ fn error(run: &Run, i: usize, middle: f64) -> f64 {
 struct PrivateDaemon {
     socket: PathBuf,
     resources: Arc<Mutex<Resources>>,
-    cleanup: Option<Cleanup>,
+    /// Dropped last: if a signal ends the process, the drop blocks.
+    _cleanup: Cleanup,
 }
 
 /// Resources to release.
@@ -290,10 +294,18 @@ struct Resources {
     stop: Option<UnixStream>,
     thread: Option<thread::JoinHandle<Result<(), Failure>>>,
     folder: Option<TemporaryFolder>,
+    /// Programs that emit heartbeats to the daemon.
+    programs: Vec<OwnedFd>,
 }
 
 impl Resources {
     fn end(&mut self) -> Result<(), Failure> {
+        // A program would print an error about a daemon that ends before it.
+        for pidfd in self.programs.drain(..) {
+            if pidfd_send_signal(&pidfd, Signal::KILL).is_ok() {
+                let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None);
+            }
+        }
         drop(self.stop.take());
         let ended = self.thread.take().map_or(Ok(()), |thread| {
             thread.join().unwrap_or_else(|_| {
@@ -310,20 +322,19 @@ impl Resources {
 impl PrivateDaemon {
     fn new(steers: bool) -> Result<PrivateDaemon, Failure> {
         let failed = |e: std::io::Error| Failure::internal(format!("cannot start a daemon: {e}"));
-        let folder = TemporaryFolder::create(TemporaryUse::Goals).map_err(failed)?;
-        let socket = folder.path().join("socket");
-        let resources = Resources { folder: Some(folder), ..Resources::default() };
-        let resources = Arc::new(Mutex::new(resources));
+        let resources = Arc::new(Mutex::new(Resources::default()));
         let at_end = Arc::clone(&resources);
         let cleanup = Cleanup::on_signal(move || {
             let _ = at_end.lock().unwrap_or_else(PoisonError::into_inner).end();
         });
         let mut daemon_thread =
-            PrivateDaemon { socket, resources, cleanup: Some(cleanup.map_err(failed)?) };
+            PrivateDaemon { socket: PathBuf::new(), resources, _cleanup: cleanup.map_err(failed)? };
         // The cleanup of a signal waits until all resources exist.
         let is_ready = {
             let mut resources =
                 daemon_thread.resources.lock().unwrap_or_else(PoisonError::into_inner);
+            let folder = TemporaryFolder::create(TemporaryUse::Goals).map_err(failed)?;
+            daemon_thread.socket = resources.folder.insert(folder).path().join("socket");
             let (stop, stopped) = UnixStream::pair().map_err(failed)?;
             resources.stop = Some(stop);
             let mut how = How::new(daemon_thread.socket.clone(), Scope::User, state_dir()?);
@@ -353,8 +364,6 @@ impl PrivateDaemon {
     }
 
     fn end(&mut self) -> Result<(), Failure> {
-        // If a signal ends the process, its cleanup releases the resources.
-        drop(self.cleanup.take());
         self.resources.lock().unwrap_or_else(PoisonError::into_inner).end()
     }
 }
@@ -377,19 +386,32 @@ impl Program {
         scale: f64,
         threads: usize,
         group: u32,
-        socket: &Path,
+        daemon_thread: &PrivateDaemon,
     ) -> Result<Program, Failure> {
         let failed = |e: std::io::Error| Failure::internal(format!("cannot run a workload: {e}"));
+        let mut resources = daemon_thread.resources.lock().unwrap_or_else(PoisonError::into_inner);
+        if resources.stop.is_none() {
+            return Err(Failure::internal("a signal has ended the daemon"));
+        }
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.arg("workload").arg(name).arg("--threads").arg(threads.to_string());
         command.arg("--scale").arg(scale.to_string()).arg("--group").arg(group.to_string());
-        command.env("COREBEAT_SOCKET", socket).stdin(Stdio::null()).stdout(Stdio::null());
-        let with_us = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
-        // SAFETY: the hook makes one system call.
+        command
+            .env("COREBEAT_SOCKET", &daemon_thread.socket)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let parent = Some(getpid());
+        let with_us = move || {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            // A parent that ended before this call sends no signal.
+            if getppid() == parent { Ok(()) } else { Err(ErrorKind::Other.into()) }
+        };
+        // SAFETY: the hook makes two system calls.
         unsafe { command.pre_exec(with_us) };
         let child = command.spawn().map_err(failed)?;
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
             .map_err(|e| failed(e.into()))?;
+        resources.programs.push(pidfd.try_clone().map_err(failed)?);
         Ok(Program { child, pidfd })
     }
 }
@@ -436,7 +458,7 @@ fn run(mix: &Mix, scale: f64, threads: usize, goals: Option<Middles>) -> Result<
     }
     let begin = Instant::now();
     let start =
-        |i: usize| Program::start(mix.programs[i], scale, threads, i as u32, &daemon_thread.socket);
+        |i: usize| Program::start(mix.programs[i], scale, threads, i as u32, &daemon_thread);
     let mut running: BTreeMap<usize, Program> = [(0, start(0)?), (1, start(1)?)].into();
     let mut tracks = Run::default();
     let mut read_at = begin + READ_PERIOD;

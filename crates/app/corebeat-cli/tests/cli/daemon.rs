@@ -1,6 +1,9 @@
 //! `corebeat daemon` as a process: its actions on a program with heartbeats, and their restoration.
 
-use crate::{COREBEAT, Running, assert_refused, command, command_of, left, listens, signal, until};
+use crate::{
+    COREBEAT, Running, assert_refused, command, command_of, ending_signals, groups_of, left,
+    listens, send, signal, until,
+};
 use crate::{is_root, stdout};
 use corebeat_heartbeat::{Goal, Group};
 use rustix::process::Signal;
@@ -146,21 +149,6 @@ fn nices(state: &[String]) -> Vec<Option<&str>> {
     state.iter().map(|s| s.split("Some(").nth(1)).collect()
 }
 
-/// Control groups that the daemon with this process number has created.
-fn groups_of(daemon: u32) -> Vec<PathBuf> {
-    let ours = format!("corebeat-{daemon}-");
-    let is_ours = |e: &fs::DirEntry| e.file_name().to_string_lossy().starts_with(&ours);
-    let roots = [
-        "/sys/fs/cgroup",
-        "/sys/fs/cgroup/cpu",
-        "/sys/fs/cgroup/cpu,cpuacct",
-        "/sys/fs/cgroup/unified",
-    ];
-    let entries =
-        roots.iter().filter_map(|root| fs::read_dir(root).ok()).flat_map(|dir| dir.flatten());
-    entries.filter(is_ours).map(|e| e.path()).collect()
-}
-
 /// A daemon that steers a program, and the original state of the program.
 fn steered(place: &Place) -> (Running, Running, Vec<String>) {
     let daemon = place.daemon();
@@ -221,7 +209,14 @@ fn program_is_steered_by_the_next_daemon_after_a_call() {
 
 #[test]
 fn daemon_that_a_signal_ends_leaves_nothing() {
-    for end in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+    for end in ending_signals() {
+        let place = Place::new();
+        let mut daemon = place.daemon();
+        send(&daemon.0, end);
+        assert!(daemon.0.wait().unwrap().success(), "signal {end}");
+        assert!(!place.path("socket").exists() && !place.path("socket.lock").exists());
+    }
+    for end in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::ALARM] {
         if !is_root() {
             return;
         }

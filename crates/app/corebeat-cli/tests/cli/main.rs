@@ -122,6 +122,50 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
+/// Signals that end a process by default, except KILL and those of its own faults and failed
+/// writes.
+fn ending_signals() -> impl Iterator<Item = i32> {
+    let others = [
+        libc::SIGKILL,
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGPIPE,
+        libc::SIGXFSZ,
+        libc::SIGCHLD,
+        libc::SIGCONT,
+        libc::SIGSTOP,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+        libc::SIGURG,
+        libc::SIGWINCH,
+    ];
+    let standard = (1..32).filter(move |signal| !others.contains(signal));
+    standard.chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+}
+
+/// As [`signal`], for every number of a signal.
+fn send(child: &Child, signal: i32) {
+    // SAFETY: a plain system call.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+/// Control groups that the Corebeat with this process number has created.
+fn groups_of(corebeat: u32) -> Vec<PathBuf> {
+    let ours = format!("corebeat-{corebeat}-");
+    let is_ours = |e: &fs::DirEntry| e.file_name().to_string_lossy().starts_with(&ours);
+    let roots = [
+        "/sys/fs/cgroup",
+        "/sys/fs/cgroup/cpu",
+        "/sys/fs/cgroup/cpu,cpuacct",
+        "/sys/fs/cgroup/unified",
+    ];
+    let entries =
+        roots.iter().filter_map(|root| fs::read_dir(root).ok()).flat_map(|dir| dir.flatten());
+    entries.filter(is_ours).map(|e| e.path()).collect()
+}
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

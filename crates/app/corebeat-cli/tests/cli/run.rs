@@ -1,8 +1,8 @@
 //! `corebeat run` from the command line.
 
 use crate::{
-    COREBEAT, Running, assert_refused, command, command_of, corebeat, is_root, left, report,
-    signal, stderr, stdout, unprivileged, until,
+    COREBEAT, Running, assert_refused, command, command_of, corebeat, ending_signals, groups_of,
+    is_root, left, report, send, signal, stderr, stdout, unprivileged, until,
 };
 use corebeat_test_group::compile;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -180,14 +180,28 @@ fn output_that_would_replace_the_program_or_its_input_is_refused() {
         &["run", "--report-file", "./program", "--", "program"],
         &["run", "--policy", "none", "--report-file", "program", "--", "true", "--", "./program"],
         &["run", "--report-file", "data", "--", "cat"],
+        &["run", "--report-file", "output", "--", "./program"],
+        &["run", "--report-file", "error", "--", "./program"],
         &["tune", "--plot", "program", "--", "./program", "{threads}"],
         &["tune", "--plot", "data", "--", "./program", "{threads}"],
     ];
     for args in commands {
         let mut corebeat = command(folder.path(), args);
         corebeat.env("PATH", format!("{}:/usr/bin:/bin", folder.path().display()));
-        let done = corebeat.stdin(File::open(folder.path().join("data")).unwrap()).output();
-        assert_refused(&done.unwrap(), 2, "name a different file");
+        corebeat.stdin(File::open(folder.path().join("data")).unwrap());
+        let stream =
+            |name| File::options().append(true).create(true).open(folder.path().join(name));
+        corebeat.stdout(stream("output").unwrap());
+        let done = match args.contains(&"error") {
+            true => {
+                corebeat.stderr(stream("error").unwrap());
+                let status = corebeat.status().unwrap();
+                let stderr = std::fs::read(folder.path().join("error")).unwrap();
+                Output { status, stdout: vec![], stderr }
+            }
+            false => corebeat.output().unwrap(),
+        };
+        assert_refused(&done, 2, "name a different file");
         assert!(std::fs::read_to_string(&program).unwrap().starts_with("#!"), "{args:?}");
         assert_eq!(std::fs::read_to_string(folder.path().join("data")).unwrap(), "data");
     }
@@ -291,7 +305,8 @@ fn corebeat_runs_with_the_smallest_stack_of_programs() {
 #[test]
 fn attached_process_is_observed_until_it_ends_or_a_signal_detaches() {
     let folder = tempfile::tempdir().unwrap();
-    for detaches in [true, false] {
+    for end in [Some(libc::SIGINT), Some(libc::SIGALRM), None] {
+        let detaches = end.is_some();
         let mut shell = Command::new("sh");
         let mut shell =
             Running::start(shell.args(["-c", "read line; exit 3"]).stdin(Stdio::piped()));
@@ -302,10 +317,9 @@ fn attached_process_is_observed_until_it_ends_or_a_signal_detaches() {
         // A line appears once the process is observed.
         let mut lines = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
         assert!(lines.next().unwrap().contains("CPUs busy"));
-        if detaches {
-            signal(&run, Signal::INT);
-        } else {
-            drop(shell.0.stdin.take());
+        match end {
+            Some(signal) => send(&run, signal),
+            None => drop(shell.0.stdin.take()),
         }
         assert_eq!(run.wait().unwrap().code(), Some(0));
         let report = lines.find(|line| line.starts_with('{')).unwrap();
@@ -500,6 +514,36 @@ fn interrupted_run_leaves_no_files_at_whatever_moment_the_signal_arrives() {
         let files = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name());
         let files: Vec<_> = files.filter(|name| name != "state").collect();
         assert!(files.is_empty() && left(folder.path()).is_empty(), "round {round}: {files:?}");
+    }
+}
+
+#[test]
+fn signal_that_ends_the_program_ends_corebeat_which_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let quota = corebeat(&["run", "--report", "none", "--quota", "0.5", "--", "true"]);
+    let quota: &[&str] = if quota.status.success() { &["--quota", "0.5"] } else { &[] };
+    let program = ["--", "sh", "-c", "echo $$; exec sleep 600"];
+    for end in ending_signals() {
+        let args = [&["run", "--report", "none"], quota, &program].concat();
+        let mut run = Running::start(command(folder.path(), &args).stdout(Stdio::piped()));
+        let mut pid = String::new();
+        BufReader::new(run.0.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+        send(&run.0, end);
+        assert_eq!(run.0.wait().unwrap().signal(), Some(end));
+        assert!(left(folder.path()).is_empty() && groups_of(run.0.id()).is_empty(), "signal {end}");
+        assert!(!Path::new("/proc").join(pid.trim()).exists(), "signal {end}");
+    }
+}
+
+#[test]
+fn signal_of_the_program_to_its_group_does_not_end_corebeat() {
+    let folder = tempfile::tempdir().unwrap();
+    for signal in ["TERM", "ALRM"] {
+        let script = format!("trap : {signal}; kill -{signal} 0; exit 4");
+        let args = ["run", "--report", "none", "--", "sh", "-c", &script];
+        let mut run = Running::start(&mut command(folder.path(), &args));
+        assert_eq!(run.0.wait().unwrap().code(), Some(4), "{signal}");
+        assert!(left(folder.path()).is_empty(), "{signal}");
     }
 }
 

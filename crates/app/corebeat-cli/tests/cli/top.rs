@@ -293,18 +293,26 @@ fn top_draws_a_part_of_a_terminal_of_any_size() {
         // A new size redraws the whole view.
         top.press("", "CPUs:");
     }
+    for rows in [1, 2] {
+        let mut tiny = OnTerminal::start(&["--filter", "no such text"]);
+        let size = Winsize { ws_row: rows, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&tiny.terminal, size).unwrap();
+        tiny.until("CPUs:");
+        tiny.press("q", LEAVE);
+        assert_eq!(tiny.end().code(), Some(0));
+    }
     top.press("q", LEAVE);
     assert_eq!(top.end().code(), Some(0));
 }
 
 #[test]
 fn top_restores_the_terminal_when_a_signal_ends_it() {
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
-        let mut top = OnTerminal::start(&["--period", "100"]);
-        top.until("CPUs:");
-        crate::signal(&top.child.0, signal);
+    for signal in crate::ending_signals() {
+        let mut top = OnTerminal::start(&[]);
+        top.until(ENTER);
+        crate::send(&top.child.0, signal);
         top.until(LEAVE);
-        assert_eq!(top.end().signal(), Some(signal.as_raw()));
+        assert_eq!(top.end().signal(), Some(signal));
     }
 }
 

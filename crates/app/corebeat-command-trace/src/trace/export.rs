@@ -5,6 +5,7 @@ use corebeat_command::{Cleanup, Done, Failure};
 use corebeat_trace::{Error, Reader, write_csv, write_ctf, write_json_lines};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -78,14 +79,21 @@ pub(super) fn main(options: &Options) -> Done {
 
 /// Writes a directory. After an error, no new directory remains.
 fn ctf(reader: &mut Reader<impl Read>, folder: &Path) -> Result<(), Error> {
-    // A directory that existed before must not be removed.
-    let new = std::fs::create_dir(folder).is_ok().then(|| folder.to_owned());
-    let remove = |folder: Option<PathBuf>| folder.map_or(Ok(()), std::fs::remove_dir_all);
-    let on_signal = new.clone();
-    let _cleanup = Cleanup::on_signal(move || drop(remove(on_signal))).map_err(Error::Write)?;
+    let new = Arc::new(Mutex::new(None));
+    let remove = |new: &Mutex<Option<PathBuf>>| {
+        let folder = new.lock().unwrap_or_else(PoisonError::into_inner).take();
+        folder.map_or(Ok(()), std::fs::remove_dir_all)
+    };
+    let on_signal = Arc::clone(&new);
+    let _cleanup = Cleanup::on_signal(move || drop(remove(&on_signal))).map_err(Error::Write)?;
+    {
+        // A signal waits for this lock. A directory that existed before must not be removed.
+        let mut new = new.lock().unwrap_or_else(PoisonError::into_inner);
+        *new = std::fs::create_dir(folder).is_ok().then(|| folder.to_owned());
+    }
     let written = write_ctf(reader, folder);
     if written.is_err() {
-        let _ = remove(new);
+        let _ = remove(&new);
     }
     written
 }

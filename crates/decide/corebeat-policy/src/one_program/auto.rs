@@ -70,6 +70,9 @@ pub struct Auto {
     owners: BTreeMap<(ProgramId, Knob), usize>,
 }
 
+/// Reason for which a program was left alone that no decision has concerned.
+const UNDECIDED: &str = "the run ended before the first decision";
+
 impl Auto {
     /// Returns the combination of all policies that apply on a machine, with their default
     /// thresholds. `quota` is the largest number of CPUs that each program may use, if a quota
@@ -214,6 +217,7 @@ impl Policy for Auto {
                     let other = self.members[owner].policy.name();
                     format!("policy {other} adjusts the same settings")
                 }
+                None if !self.since_ns.contains_key(&program) => UNDECIDED.to_owned(),
                 None => member.lacks.to_owned(),
             };
             vec![Inaction { policy, why }]

@@ -32,8 +32,9 @@ use std::collections::BTreeMap;
 
 /// Reason for which a program without reported regions is left alone. Only a library inside the
 /// program reports them, so that both causes look alike.
-pub(crate) const NO_REGIONS: &str = "no OpenMP parallel regions are reported: the program has \
-     none, or the library that reports them is not loaded (--no-preload, -p, a static program)";
+pub(crate) const NO_REGIONS: &str = "no OpenMP parallel regions were reported up to the last \
+     decision: the program had none, or the library that reports them is not loaded \
+     (--no-preload, -p, a static program)";
 
 /// Thresholds of [`Team`].
 #[derive(Debug, Clone, Copy, PartialEq)]

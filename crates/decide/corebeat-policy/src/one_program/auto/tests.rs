@@ -153,6 +153,7 @@ fn machine_with_one_node_and_cache_excludes_tranquilizer_and_shuffler() {
 fn inactions_have_a_reason_for_every_policy_that_does_not_act() {
     let mut auto = Auto::new(&Topology::flat(2), None);
     let program = sample::program().id;
+    assert!(auto.inactions(program).iter().take(2).all(|inaction| inaction.why == UNDECIDED));
     for at in 1..=9 {
         auto.decide(&snapshot(at));
     }
