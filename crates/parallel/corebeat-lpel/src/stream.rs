@@ -144,6 +144,7 @@ impl Side {
     }
 
     /// Returns whether the side was dropped.
+    #[inline(always)]
     fn is_closed(&self) -> bool {
         // Acquire: pairs with the release in `close_writer` and `close_reader`, so all earlier
         // accesses of that side to slots are visible.

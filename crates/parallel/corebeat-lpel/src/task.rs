@@ -331,6 +331,7 @@ impl Header {
     }
 
     /// Returns whether the task has ended, so that its result can be read.
+    #[inline]
     fn has_ended(&self) -> bool {
         // Acquire: pairs with the release in `publish_end`, so the result is visible.
         self.join.load(Ordering::Acquire) == CLOSED
