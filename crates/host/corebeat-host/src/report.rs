@@ -220,9 +220,12 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// Returns whether fewer than nine of ten observations were made.
-    fn is_delayed(&self) -> bool {
-        self.observations * 10 < self.observations_due * 9
+    /// Returns a note if fewer than nine of ten observations were made.
+    fn delay(&self) -> Option<String> {
+        let Watching { observations, observations_due: due, wait_s, .. } = *self;
+        let wait = wait_s.map_or(String::new(), |s| format!(": it waited {s:.1} s for a CPU"));
+        let is_delayed = observations * 10 < due * 9;
+        is_delayed.then(|| format!("Corebeat observed {observations} of {due} times{wait}"))
     }
 }
 
@@ -274,13 +277,7 @@ impl Report {
             ),
             inactions: vec![],
         };
-        if frame.watching.is_delayed() {
-            let Watching { observations, observations_due, wait_s, .. } = frame.watching;
-            let delay = wait_s.map_or(String::new(), |s| format!(": it waited {s:.1} s for a CPU"));
-            notes.push(format!(
-                "Corebeat observed {observations} of {observations_due} times{delay}"
-            ));
-        }
+        notes.extend(frame.watching.delay());
         let concerns = |applied: &AppliedAction, id| {
             applied.decision.action.program().is_none_or(|program| program == id)
         };
