@@ -469,7 +469,7 @@ fn program_with_a_goal_is_steered_by_fair_beside_auto() {
         return;
     }
     let place = Place::new();
-    let _daemon =
+    let mut daemon =
         place.daemon_with(&[&FAST[..], &["--policy", "auto", "--threshold", "8000"]].concat());
     let program = place.program(7);
     until(|| is_held(&program));
@@ -478,6 +478,9 @@ fn program_with_a_goal_is_steered_by_fair_beside_auto() {
         _ => false,
     });
     assert!(steered_by("auto", &place).is_none_or(|steered| steered.is_empty()));
+    // A killed daemon would leave the control group of the program.
+    signal(&daemon.0, Signal::TERM);
+    assert!(daemon.0.wait().unwrap().success());
 }
 
 /// The fourth program is steered, so a search found the other three, which started before it.
