@@ -4,7 +4,7 @@
 //! thread that detects an event is the thread that runs the task, and no thread wakes another one.
 //! All other callers share one detector with a thread of its own.
 
-use crate::notify::{Edge, Event, Interest, Notify};
+use crate::notify::{Epoll, Event, Interest, Notify, Trigger};
 use crate::parking::Parking;
 use crate::source::Source;
 use crate::table::Table;
@@ -24,7 +24,7 @@ const BATCH: usize = 256;
 pub(crate) struct Detector {
     /// Whether this is the detector with a thread of its own.
     is_shared: bool,
-    notify: Edge,
+    notify: Epoll,
     sources: Mutex<Sources>,
     /// Memory for one turn.
     buffers: Mutex<(Vec<Event>, Vec<Waker>)>,
@@ -68,7 +68,7 @@ impl Detector {
     fn new(is_shared: bool) -> io::Result<Arc<Detector>> {
         Ok(Arc::new(Detector {
             is_shared,
-            notify: Edge::new()?,
+            notify: Epoll::new(Trigger::Edge)?,
             sources: Mutex::default(),
             buffers: Mutex::default(),
         }))

@@ -2,8 +2,8 @@
 //!
 //! | mechanism | after a report | file |
 //! | --- | --- | --- |
-//! | edge-triggered epoll | reports the descriptor again when its state changes | [`edge`] |
-//! | one-shot epoll | does not report it until it is re-armed, by a system call | [`oneshot`] |
+//! | edge-triggered epoll | reports the descriptor again when its state changes | [`epoll`] |
+//! | one-shot epoll | does not report it until it is re-armed, by a system call | [`epoll`] |
 //! | `poll` | does not report it until it is re-armed, in the memory of the program | [`poll`] |
 //!
 //! The third mechanism is the select of Strebelow and Prehofer, *Analysis of Event Processing
@@ -11,13 +11,10 @@
 //! 2: the program keeps the interest set and passes it to each call. `poll` has no limit of 1024
 //! descriptors, which is why it replaces `select` here.
 
-mod edge;
-mod oneshot;
+mod epoll;
 mod poll;
-mod set;
 
-pub(crate) use edge::Edge;
-pub(crate) use oneshot::OneShot;
+pub(crate) use epoll::{Epoll, Trigger};
 pub(crate) use poll::Poll;
 
 use std::io;

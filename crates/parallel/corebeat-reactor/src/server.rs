@@ -5,7 +5,7 @@ mod engine;
 
 pub(crate) use engine::{BATCH, Engine, Scratch};
 
-use crate::notify::{Edge, Notify, OneShot, Poll};
+use crate::notify::{Epoll, Notify, Poll, Trigger};
 use crate::pattern::{Division, HalfSync, LeaderFollowers, PerCore};
 use corebeat_sync::fork::Uninherited;
 use corebeat_sync::quiet;
@@ -293,8 +293,8 @@ fn check(config: &Config) -> Result<(), Error> {
 
 fn notify(mechanism: Mechanism) -> io::Result<Box<dyn Notify>> {
     Ok(match mechanism {
-        Mechanism::Edge => Box::new(Edge::new()?),
-        Mechanism::OneShot => Box::new(OneShot::new()?),
+        Mechanism::Edge => Box::new(Epoll::new(Trigger::Edge)?),
+        Mechanism::OneShot => Box::new(Epoll::new(Trigger::OneShot)?),
         Mechanism::Poll => Box::new(Poll::new()?),
     })
 }

@@ -1,7 +1,7 @@
 //! `poll`: the program keeps the interest set and passes it to each call, and the kernel checks
 //! every descriptor of the set.
 
-use super::set::{bell, ring, timespec};
+use super::epoll::{bell, ring, timespec};
 use super::{Event, Interest, Notify};
 use corebeat_sync::{Mutex, lock};
 use rustix::event::{PollFd, PollFlags, poll};

@@ -1,6 +1,6 @@
-//! An epoll set with a bell: the common part of both epoll mechanisms.
+//! An epoll set with a bell.
 
-use super::{Event, Interest, RESERVED};
+use super::{Event, Interest, Notify, RESERVED};
 use corebeat_sync::fork::KeptOut;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -10,54 +10,74 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+/// When a descriptor is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// Each change of its state once (edge-triggered). No system call re-arms a descriptor that was
+    /// used until it was not ready any more.
+    Edge,
+    /// While it is ready (level-triggered), but once: a reported descriptor is disabled until a
+    /// system call re-arms it, so that one thread at a time handles the descriptor.
+    OneShot,
+}
+
 /// An interest set of the kernel. A child of fork does not inherit it: changes that the child made
 /// would affect its parent.
-pub(super) struct Set {
+pub(crate) struct Epoll {
+    trigger: Trigger,
     /// Dropped before the file is closed.
     _kept_out: KeptOut,
     epoll: File,
     bell: OwnedFd,
 }
 
-impl Set {
-    pub(super) fn new() -> io::Result<Set> {
+impl Epoll {
+    pub(crate) fn new(trigger: Trigger) -> io::Result<Epoll> {
         let (kept_out, epoll) =
             KeptOut::file(|| Ok(epoll::create(epoll::CreateFlags::CLOEXEC)?.into()))?;
         let bell = bell()?;
         // Edge-triggered: each ring is reported once, and the counter is never read.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &bell, epoll::EventData::new_u64(RESERVED), flags)?;
-        Ok(Set { _kept_out: kept_out, epoll, bell })
+        Ok(Epoll { trigger, _kept_out: kept_out, epoll, bell })
     }
 
-    pub(super) fn add(
+    /// Flags of a descriptor with this interest.
+    fn flags(&self, interest: Interest) -> epoll::EventFlags {
+        match self.trigger {
+            // Both directions, so that a change of the interest needs no system call.
+            Trigger::Edge => flags(Interest::BOTH) | epoll::EventFlags::ET,
+            Trigger::OneShot => flags(interest) | epoll::EventFlags::ONESHOT,
+        }
+    }
+}
+
+impl Notify for Epoll {
+    fn add(&self, fd: BorrowedFd<'_>, key: u64, interest: Interest) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(key);
+        Ok(epoll::add(&self.epoll, fd, data, self.flags(interest))?)
+    }
+
+    fn rearm(
         &self,
         fd: BorrowedFd<'_>,
         key: u64,
-        flags: epoll::EventFlags,
+        interest: Interest,
+        is_drained: bool,
     ) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(key), flags)?)
+        if self.trigger == Trigger::Edge && is_drained {
+            return Ok(());
+        }
+        // The kernel checks the state of a descriptor when its entry changes, and reports it.
+        let data = epoll::EventData::new_u64(key);
+        Ok(epoll::modify(&self.epoll, fd, data, self.flags(interest))?)
     }
 
-    pub(super) fn modify(
-        &self,
-        fd: BorrowedFd<'_>,
-        key: u64,
-        flags: epoll::EventFlags,
-    ) -> io::Result<()> {
-        Ok(epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(key), flags)?)
-    }
-
-    pub(super) fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+    fn remove(&self, fd: BorrowedFd<'_>, _: u64) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    pub(super) fn wait(
-        &self,
-        events: &mut Vec<Event>,
-        max: usize,
-        time: Option<Duration>,
-    ) -> io::Result<()> {
+    fn wait(&self, events: &mut Vec<Event>, max: usize, time: Option<Duration>) -> io::Result<()> {
         /// Number of reports of one system call.
         const BATCH: usize = 256;
         let mut reports = [const { MaybeUninit::uninit() }; BATCH];
@@ -73,7 +93,7 @@ impl Set {
         Ok(())
     }
 
-    pub(super) fn wake(&self) {
+    fn wake(&self) {
         ring(&self.bell);
     }
 }
@@ -91,7 +111,7 @@ fn event(report: &epoll::Event) -> Event {
 }
 
 /// Returns the flags of an interest.
-pub(super) fn flags(interest: Interest) -> epoll::EventFlags {
+fn flags(interest: Interest) -> epoll::EventFlags {
     use epoll::EventFlags as F;
     let mut flags = F::empty();
     flags.set(F::IN | F::PRI | F::RDHUP, interest.read);
