@@ -122,11 +122,8 @@ impl Worker {
         if idle.is_empty() {
             return;
         }
-        // Stolen tasks count for the others.
         let workers = idle.len() + 1;
-        let (tasks, started) = (burst.tasks.get(), burst.started.get());
-        let kept = (tasks / workers).saturating_sub(started);
-        let shares = left.saturating_sub(kept);
+        let tasks = burst.tasks.get();
         if left == tasks && tasks <= ALTERNATING * workers {
             // The last task is not kept, because the spawner may work on its items.
             for place in (1..=left).rev() {
@@ -137,6 +134,9 @@ impl Worker {
             }
             return;
         }
+        // Stolen tasks count for the others.
+        let kept = (tasks / workers).saturating_sub(burst.started.get());
+        let shares = left.saturating_sub(kept);
         for (n, target) in idle.iter().enumerate() {
             self.give(shares * (n + 1) / idle.len() - shares * n / idle.len(), target);
         }
