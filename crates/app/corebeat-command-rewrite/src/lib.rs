@@ -54,7 +54,7 @@ struct Query {
     rules: RulesSource,
     #[command(flatten)]
     graph: GraphSource,
-    /// Number of threads
+    /// Set the number of threads
     #[arg(short, long, default_value_t = 1, value_parser = threads)]
     threads: usize,
     /// Print one JSON object for each row

@@ -27,19 +27,19 @@ pub(crate) struct Options {
     /// Write the new graph to this file: .graphml, .csv or .dot
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// How often each rule is applied
+    /// Set how often each rule is applied
     #[arg(short, long, default_value = "exhaustively")]
     apply: How,
-    /// Repeat all rules until they change nothing, at most so many times
+    /// Repeat all rules until they change nothing, at most TIMES times
     #[arg(long, default_value_t = 1, value_name = "TIMES")]
     repeat: u64,
-    /// Largest number of rewrites
+    /// Perform at most NUMBER rewrites
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true, value_name = "NUMBER")]
     max: u64,
-    /// Number of threads
+    /// Set the number of threads
     #[arg(short, long, default_value_t = 1, value_parser = crate::threads)]
     threads: usize,
-    /// How the threads work together
+    /// Set how the threads work together
     #[arg(long, default_value = "immediate")]
     mode: Together,
     /// Print JSON objects
@@ -49,7 +49,7 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum How {
-    /// To the first match
+    /// Once, to the first match
     One,
     /// To all matches that do not overlap
     All,

@@ -44,13 +44,13 @@ pub struct Options {
     /// Use this policy instead of those that the scenario names; may be repeated
     #[arg(long, value_parser = policy_parser(Environment::Simulation))]
     policy: Vec<PolicyName>,
-    /// Model of the policy adapt, written by 'corebeat train --scenario'
+    /// Read the model for adapt from this file, which 'corebeat train --scenario' wrote
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
-    /// Seed of the random times; equal seeds give equal runs
+    /// Set the seed of the random times; equal seeds give equal runs
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Milliseconds from one observation to the next [default: 500; with tranquilizer or adapt 100]
+    /// Observe every MS milliseconds [default: 500; tranquilizer and adapt: 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     period: Option<u64>,
     /// Print one JSON object instead of the table

@@ -12,7 +12,7 @@ pub struct Options {
     /// Model: .amxmi (AMALTHEA), .toml or .csv
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Write this file (.toml or .csv) instead of printing TOML
+    /// Write the model to this file (.toml or .csv) instead of printing TOML
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

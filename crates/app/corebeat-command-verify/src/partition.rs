@@ -17,10 +17,10 @@ pub struct Options {
     /// Model: .amxmi (AMALTHEA), .toml or .csv
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Number of cores of a unit, for a model without a table [unit]
+    /// Set the number of cores of a unit, for a model without a table [unit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_024))]
     cores: Option<u64>,
-    /// Frequency of the cores of a unit in MHz, for a model with ticks and without a table [unit]
+    /// Set the frequency of a unit's cores in MHz, for a model with ticks but no table [unit]
     #[arg(long, value_name = "MHZ", requires = "cores",
           value_parser = clap::value_parser!(u64).range(1..=100_000))]
     mhz: Option<u64>,

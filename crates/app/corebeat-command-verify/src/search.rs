@@ -31,7 +31,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 100_000,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     evaluations: u64,
-    /// Seed of the random numbers; equal seeds and threads give equal results
+    /// Set the seed of the random numbers; equal seeds and threads give equal results
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Search on N threads [default: 2, or 1 on a machine with one CPU]
