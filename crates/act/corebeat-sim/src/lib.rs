@@ -119,8 +119,8 @@
 //! - The cost of memory is computed every millisecond and at the start of a computation, not at
 //!   each change of another thread.
 //! - With a coscheduler, tasks of a set run in order of arrival; nice values have no effect.
-//! - A group's weight is distributed to its runnable threads at once; Linux is slower. Load
-//!   balancing uses the threads' own weights.
+//! - The weight of a group is distributed to its runnable threads at once; Linux distributes it
+//!   more slowly. Load balancing uses the weights of the threads.
 //! - The fair scheduler is that of Linux up to 6.5: a thread that slept has a credit of up to one
 //!   slice.
 #![forbid(unsafe_code)]

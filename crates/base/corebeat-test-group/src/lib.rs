@@ -27,7 +27,7 @@
 //! ```
 //!
 //! The kernel closes the pipe however the test ends. The guard keeps the number of the group in
-//! use, so that the kill hits no other group.
+//! use, so that the kill reaches no other group.
 //!
 //! # Invariants
 //!

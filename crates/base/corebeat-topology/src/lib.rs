@@ -1,8 +1,8 @@
 //! Topology of this host: the online CPUs with their cores, packages, caches and NUMA nodes, read
 //! from `/sys/devices/system`.
 //!
-//! Place in the loop: base; uses `corebeat-machine`. The crate has no system calls other than
-//! reading files, so that libraries can use the topology without the Linux machine.
+//! Place in the loop: base; uses `corebeat-machine`. The crate makes no system calls other than
+//! those that read files, so that libraries can use the topology without the Linux machine.
 //!
 //! # Example
 //!
@@ -30,8 +30,8 @@
 //!
 //! # Failure
 //!
-//! Nothing fails. A container may hide `/sys` or parts of it; the crate assumes a flat machine for
-//! whatever is hidden (`topology_with_only_an_online_list_keeps_the_cpus`).
+//! No function fails. A container may hide `/sys` or parts of it; the crate assumes a flat machine
+//! for hidden parts (`topology_with_only_an_online_list_keeps_the_cpus`).
 //!
 //! # Limits
 //!

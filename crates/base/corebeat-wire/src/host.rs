@@ -238,8 +238,8 @@ pub struct Status {
     pub version: String,
     /// Sampling period in nanoseconds.
     pub period_ns: u64,
-    /// Whether the daemon acts on programs. It does not while it is late, or if it has detected
-    /// that it has no means to act.
+    /// Whether the daemon acts on programs. The daemon does not act while it is late, or after it
+    /// has detected that no action is permitted.
     pub steering: bool,
     /// Number of connections.
     pub clients: u32,

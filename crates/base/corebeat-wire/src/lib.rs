@@ -46,8 +46,8 @@
 //! # Failure
 //!
 //! [`Error`] states what the user can do. A [`Refusal`] is a regular answer. After any other error
-//! the [`Connection`] is unusable; after a timeout, a [lasting](Connection::lasting) connection is
-//! not (`lasting_connection_continues_after_a_timeout`).
+//! the [`Connection`] is unusable, except a [lasting](Connection::lasting) connection after a
+//! timeout (`lasting_connection_continues_after_a_timeout`).
 //!
 //! # Limits
 //!

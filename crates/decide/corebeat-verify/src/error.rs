@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-/// A mistake in a model: its place, and what is wrong with the remedy, in one line.
+/// A mistake in a model. The message states the place, the mistake and the remedy in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct Error {

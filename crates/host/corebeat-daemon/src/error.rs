@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another daemon has the socket.
+    /// Another daemon uses the socket.
     #[error(
         "a daemon owns {path} already, even if the file was removed; stop the daemon, or \
          write another path with --socket"

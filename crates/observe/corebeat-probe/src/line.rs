@@ -74,9 +74,9 @@ impl Drop for HandoverGuard {
 }
 
 /// Assigns all calls that this thread's probes recorded since the last call of `task` to the task
-/// with this number. A runtime that runs tasks on threads calls this function when a task returns
-/// control, before it does anything else. If no probe recorded a call, the cost is a load and a
-/// branch. LPEL calls it for its tasks.
+/// with this number. A runtime that runs tasks on threads calls this function as its first step
+/// after a task has returned control. If no probe recorded a call, the cost is a load and a branch.
+/// LPEL calls this function for its tasks.
 #[inline]
 pub fn task(task: u64) {
     if IS_UNCLAIMED.replace(false) {
@@ -84,9 +84,9 @@ pub fn task(task: u64) {
     }
 }
 
-/// Declares the name of a task, which exports show. A runtime calls this function once for each
-/// task that has a name, such as when it starts the task. LPEL calls it for its tasks. If no trace
-/// is installed, the cost is a load and a branch.
+/// Declares the name of a task; exports contain the name. A runtime calls this function once for
+/// each task that has a name, such as at the start of the task. LPEL calls this function for its
+/// tasks. If no trace is installed, the cost is a load and a branch.
 #[inline]
 pub fn name_task(task: u64, name: &str) {
     corebeat_trace::emit(&TaskName { task, name });

@@ -78,8 +78,8 @@
 //!   task feed such a network, or declare the end with [`Writer::outside`]. Tasks of two runtimes
 //!   may feed each other: after a task of one runtime has spawned a task of the other, neither
 //!   runtime reports deadlocks.
-//! - Each wait exists with a time limit ([`Reader::read_timeout`] and others, [`timeout()`] for
-//!   futures). [`sleep`] and [`sleep_async`] wait for a point in time.
+//! - Each wait has a variant with a time limit ([`Reader::read_timeout`] and others, [`timeout()`]
+//!   for futures). [`sleep`] and [`sleep_async`] wait for a point in time.
 //! - A **scope** ([`Scope`]) is a group of tasks, such as those of one network on a shared runtime.
 //!   [`Scope::run`] returns when no task of the scope is left, [`Scope::cancel`] ends all of them,
 //!   and [`JoinHandle::abort`] ends one task. A [`Pipeline`] has stages that may fail, and ends at
@@ -137,8 +137,9 @@
 //!    item finds the token.
 //! 2. One thread takes the token, and observes the earlier writes of the token's owner.
 //! 3. Memory is freed only while the count of inspections is 0.
-//! 4. The end of a task publishes its result. Whichever of the two is later, end or drop of the
-//!    handle, drops a result that was not taken; the later end of a stream drops the items.
+//! 4. The end of a task publishes its result. The later of two events, the end of the task and the
+//!    drop of its handle, drops a result that was not taken. The side of a stream that ends later
+//!    drops the items.
 //!
 //! `light` and `heavy` are the fences of [`corebeat_sync::asymmetric`].
 //!

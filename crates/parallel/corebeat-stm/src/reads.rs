@@ -49,7 +49,7 @@ impl Reads {
         }
     }
 
-    /// Logs a read, if that does not need more capacity. Returns whether it succeeded.
+    /// Logs a read if the log has capacity for it. Returns whether the log had capacity.
     #[inline(always)]
     pub(crate) fn try_push(&mut self, lock: &Lock) -> bool {
         match self.logging {
@@ -73,7 +73,7 @@ impl Reads {
         self.locks.is_empty()
     }
 
-    /// Returns the locks to validate. Must not be called with [`Logging::Rows`].
+    /// Returns the locks to validate. Panics with [`Logging::Rows`] in debug builds.
     #[inline(always)]
     pub(crate) fn to_check(&self) -> &[NonNull<Lock>] {
         debug_assert!(self.logging != Logging::Rows, "addresses in rows contain marks");
@@ -172,8 +172,8 @@ fn row_of(first: NonNull<Lock>, last: NonNull<Lock>) -> (NonNull<Lock>, u32) {
     (first, (bytes / STEP_BYTES) as u32 + 1)
 }
 
-/// Pushes an item, if that does not need more capacity. Keeps calls of the allocator out of the
-/// inlined code of each read.
+/// Pushes an item if the list has capacity for it. Returns whether the list had capacity. The
+/// inlined code of each read therefore contains no call of the allocator.
 #[inline(always)]
 pub(crate) fn push_within_capacity<T>(list: &mut Vec<T>, item: T) -> bool {
     let has_room = list.len() < list.capacity();

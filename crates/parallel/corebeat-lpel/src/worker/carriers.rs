@@ -9,10 +9,10 @@ use std::ptr::NonNull;
 
 #[derive(Default)]
 pub(super) struct Carriers {
-    /// By stack size.
+    /// Free carriers and stacks, for each size of stacks.
     sizes: RefCell<Vec<Size>>,
-    /// The carrier that was released last, unless it is on loan again. An async task borrows a
-    /// carrier for each poll.
+    /// The carrier that was released last, unless a task has borrowed it again. An async task
+    /// borrows a carrier for each poll.
     cached: Cell<Option<(NonNull<Carrier>, u32)>>,
 }
 
