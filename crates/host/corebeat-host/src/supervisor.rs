@@ -254,6 +254,8 @@ pub(crate) struct Run {
 #[derive(Debug)]
 pub(crate) struct CoscheduledTime {
     pub(crate) id: ProgramId,
+    /// When the programs were released: the first span of observation begins a little earlier.
+    start_ns: u64,
     frozen: bool,
     pub(crate) ran_ns: u64,
     /// Sum of coscheduled shares times spans, and the sum of these spans, in nanoseconds.
@@ -262,15 +264,16 @@ pub(crate) struct CoscheduledTime {
 
 impl Run {
     pub(crate) fn new(supervisor: &mut Supervisor, ids: &[ProgramId]) -> Run {
+        let start_ns = supervisor.start_ns;
         Run {
             tally: Tally::default(),
             spin_times: BTreeMap::new(),
-            times: ids.iter().map(|&id| CoscheduledTime::new(id)).collect(),
+            times: ids.iter().map(|&id| CoscheduledTime::new(id, start_ns)).collect(),
             notes: vec![],
             observations: 0,
             interval: None,
             attached: supervisor.attached.clone(),
-            since_line: (Tally::default(), supervisor.start_ns),
+            since_line: (Tally::default(), start_ns),
             cpus: supervisor.machine().topology().cpus().len() as u32,
             observe_ns: supervisor.control.periods().observe_ns,
             ended: 0,
@@ -373,8 +376,8 @@ impl Driver<LinuxMachine, HostClock> for Run {
 }
 
 impl CoscheduledTime {
-    fn new(id: ProgramId) -> CoscheduledTime {
-        CoscheduledTime { id, frozen: false, ran_ns: 0, together_ns: (0.0, 0) }
+    fn new(id: ProgramId, start_ns: u64) -> CoscheduledTime {
+        CoscheduledTime { id, start_ns, frozen: false, ran_ns: 0, together_ns: (0.0, 0) }
     }
 
     /// Removes the time for which the program was frozen, if it was. The time that its threads ran
@@ -398,7 +401,7 @@ impl CoscheduledTime {
         let Some(program) = program.filter(|p| !self.frozen && !p.threads.is_empty()) else {
             return;
         };
-        self.ran_ns += snapshot.span_ns;
+        self.ran_ns += snapshot.span_ns.min(snapshot.at_ns.saturating_sub(self.start_ns));
         if let Some(share) = coscheduled(program, snapshot.span_ns, cpus) {
             self.together_ns.0 += share * snapshot.span_ns as f64;
             self.together_ns.1 += snapshot.span_ns;
@@ -420,8 +423,7 @@ mod tests {
     use super::*;
     use corebeat_machine::{Counters, ProgramSample, ThreadId};
 
-    #[test]
-    fn frozen_program_has_only_the_time_for_which_it_ran() {
+    fn program() -> ProgramSample {
         let thread = |tid, user| ThreadSample {
             id: ThreadId { tid, start_ticks: 1 },
             pid: 1,
@@ -431,17 +433,32 @@ mod tests {
             shares: TimeShares { user: Some(user), sleep: Some(1.0 - user), ..TimeShares::ZERO },
             counters: Counters::ZERO,
         };
-        let program = ProgramSample {
+        ProgramSample {
             id: ProgramId(3),
             name: "p".into(),
             threads: vec![thread(1, 0.25), thread(2, 0.0)],
             io_bytes: None,
             team: None,
             progress: None,
-        };
-        let before = Snapshot { programs: vec![program], ..Snapshot::default() };
+        }
+    }
+
+    #[test]
+    fn time_before_the_release_of_the_programs_does_not_count() {
+        let mut time = CoscheduledTime::new(ProgramId(3), 5_000);
+        let programs = vec![program()];
+        for at_ns in [4_900, 5_400, 6_400] {
+            let programs = programs.clone();
+            time.add(&Snapshot { at_ns, span_ns: 1_000, programs, ..Snapshot::default() }, 2);
+        }
+        assert_eq!(time.ran_ns, 400 + 1_000);
+    }
+
+    #[test]
+    fn frozen_program_has_only_the_time_for_which_it_ran() {
+        let before = Snapshot { programs: vec![program()], ..Snapshot::default() };
         let after = |id, frozen| {
-            let (mut time, mut snapshot) = (CoscheduledTime::new(ProgramId(id)), before.clone());
+            let (mut time, mut snapshot) = (CoscheduledTime::new(ProgramId(id), 0), before.clone());
             time.frozen = frozen;
             time.exclude_freeze(&mut snapshot);
             snapshot

@@ -241,10 +241,8 @@ fn held_programs_get_their_turns_when_others_end() {
         for program in report["programs"].as_array().unwrap() {
             assert_eq!(program["ended"]["exit"], 0, "{printed}");
             let share = program["coscheduled"].as_f64().unwrap_or(0.0);
-            assert!(
-                (0.0..=1.0).contains(&share)
-                    && program["turns_s"].as_f64() <= report["wall_s"].as_f64()
-            );
+            assert!((0.0..=1.0).contains(&share), "{printed}");
+            assert!(program["turns_s"].as_f64() <= report["wall_s"].as_f64(), "{printed}");
         }
         assert!(left(scene.folder.path()).is_empty(), "{printed}");
     }
