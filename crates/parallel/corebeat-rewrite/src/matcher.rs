@@ -14,7 +14,7 @@ use crate::schema::EdgeType;
 use crate::store::{Direction, Store};
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Whether a search continues.
 pub(crate) type Flow = ControlFlow<()>;
@@ -27,8 +27,57 @@ pub(crate) struct Matcher<'a> {
     fault: RefCell<Option<Fault>>,
     /// Numbers of partial matches after the steps of the main part, for explanations.
     counts: Vec<Cell<u64>>,
+    /// By step of the main part.
+    ends: Vec<Ends>,
     /// Locked nodes are no part of a match.
     avoid: Option<Avoid<'a>>,
+}
+
+/// The nodes at the other ends of the edges with which a step joins two nodes: a filter for the
+/// nodes that the step before binds. Most of these nodes have no such edge, and their lists are
+/// scattered over the memory.
+struct Ends {
+    /// The bound node of the step, or [`NONE`].
+    node: Cell<u32>,
+    /// Number of nodes that the step before has read since it was bound.
+    reads: Cell<usize>,
+    is_filled: Cell<bool>,
+    /// A bit for each node at an end, by the lower bits of its number.
+    bits: [Cell<u64>; ENDS_BITS / 64],
+}
+
+const ENDS_BITS: usize = 4096;
+/// Longest list of edges in [`Ends`]: more would set most bits.
+const ENDS_MAX: usize = ENDS_BITS / 4;
+
+/// Number of lists that [`Matcher::fetch_next`] reads.
+const FETCH_MAX: usize = 32;
+
+impl Ends {
+    fn new() -> Ends {
+        let (node, reads) = (Cell::new(NONE), Cell::new(0));
+        Ends { node, reads, is_filled: Cell::new(false), bits: [const { Cell::new(0) }; _] }
+    }
+
+    #[inline(always)]
+    fn word(&self, node: u32) -> &Cell<u64> {
+        &self.bits[node as usize % ENDS_BITS / 64]
+    }
+
+    #[inline(always)]
+    fn may_contain(&self, node: u32) -> bool {
+        self.word(node).get() >> (node % 64) & 1 != 0
+    }
+
+    fn fill(&self, list: &[AtomicU64]) {
+        self.bits.iter().for_each(|word| word.set(0));
+        for entry in list {
+            let node = entry.load(Relaxed) as u32;
+            let word = self.word(node);
+            word.set(word.get() | 1 << (node % 64));
+        }
+        self.is_filled.set(true);
+    }
 }
 
 /// The locks of a phase, and which slots need a write lock.
@@ -56,7 +105,8 @@ fn is_other(binding: &Binding, slots: &[Slot], edge: u32) -> bool {
 impl<'a> Matcher<'a> {
     pub(crate) fn new(store: &'a Store, rule: &'a Rule, plan: &'a Plan) -> Matcher<'a> {
         let (fault, counts) = (RefCell::new(None), Vec::new());
-        Matcher { store, rule, plan, fault, counts, avoid: None }
+        let ends = plan.main.iter().map(|_| Ends::new()).collect();
+        Matcher { store, rule, plan, fault, counts, ends, avoid: None }
     }
 
     /// Excludes nodes that another match has locked.
@@ -138,6 +188,8 @@ impl<'a> Matcher<'a> {
             bind(&mut binding, *slot, node);
         }
         self.count(0);
+        // Rewrites change lists: the filters of an older search may lack ends.
+        self.ends.iter().for_each(|ends| ends.node.set(NONE));
         self.step(&self.plan.main, 1, &mut binding, found)
     }
 
@@ -160,10 +212,16 @@ impl<'a> Matcher<'a> {
             Step::Extend { from, edge, to, lists, admit, distinct } => {
                 let node = at(binding, *from);
                 for (of, direction) in lists {
-                    for entry in self.store.list(*of, *direction, node) {
+                    let list = self.store.list(*of, *direction, node);
+                    let ends = self.ends_of_join(steps, index + 1, *to, binding, list.len());
+                    if ends.is_none() {
+                        self.fetch_next(steps.get(index + 1), *to, list);
+                    }
+                    for entry in list {
                         let entry = entry.load(Relaxed);
                         let other = entry as u32;
-                        if self.admits(admit, other, binding)
+                        if ends.is_none_or(|ends| ends.may_contain(other))
+                            && self.admits(admit, other, binding)
                             && self.is_allowed(*to, other)
                             && !is_second(lists, (*of, *direction), node, other)
                             && is_other(binding, distinct, (entry >> 32) as u32)
@@ -280,6 +338,45 @@ impl<'a> Matcher<'a> {
 
 /// Parts of steps.
 impl Matcher<'_> {
+    /// Returns a filter for `count` nodes that become the node of `slot`, if the next step joins
+    /// that node to a bound one. `None` if it does not, or if the filter would cost more than it
+    /// saves.
+    #[inline(always)]
+    fn ends_of_join(
+        &self,
+        steps: &[Planned],
+        next: usize,
+        slot: Slot,
+        binding: &Binding,
+        count: usize,
+    ) -> Option<&Ends> {
+        let Step::Join { from, to, lists, .. } = &steps.get(next)?.step else { return None };
+        let [(of, direction)] = lists[..] else { return None };
+        let (bound, direction) = match (*from == slot, *to == slot) {
+            (true, false) => (at(binding, *to), direction.reversed()),
+            (false, true) => (at(binding, *from), direction),
+            _ => return None,
+        };
+        // Steps of inner parts have no filters. An explanation counts what a join refuses.
+        let ends = self.ends.get(next).filter(|_| std::ptr::eq(steps, &self.plan.main[..]))?;
+        if !self.counts.is_empty() {
+            return None;
+        }
+        if ends.node.replace(bound) != bound {
+            ends.reads.set(0);
+            ends.is_filled.set(false);
+        }
+        if !ends.is_filled.get() {
+            ends.reads.set(ends.reads.get() + count);
+            let list = self.store.list(of, direction, bound);
+            if list.len() > ENDS_MAX || ends.reads.get() < 4 + list.len() / 4 {
+                return None;
+            }
+            ends.fill(list);
+        }
+        Some(ends)
+    }
+
     #[inline(always)]
     fn admits(&self, admit: &Admit, node: u32, binding: &Binding) -> bool {
         let has_type = admit.types.as_ref().is_none_or(|types| {
@@ -341,6 +438,24 @@ impl Matcher<'_> {
         match self.take_fault() {
             Some(fault) => Err(fault),
             None => Ok(flow.is_break()),
+        }
+    }
+
+    /// Reads the beginnings of the lists that the next step reads one after the other, so that the
+    /// processor waits for all of them at the same time.
+    #[inline(always)]
+    fn fetch_next(&self, next: Option<&Planned>, slot: Slot, list: &[AtomicU64]) {
+        if let Some(Step::Extend { from, lists, .. }) = next.map(|next| &next.step)
+            && *from == slot
+            && let [(of, direction)] = lists[..]
+            && list.len() > 1
+        {
+            let entries = list.iter().take(FETCH_MAX);
+            let lengths = entries.map(|entry| {
+                let node = entry.load(Relaxed) as u32;
+                self.store.list(of, direction, node).len()
+            });
+            std::hint::black_box(lengths.sum::<usize>());
         }
     }
 
