@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::expression::{Expression, Fault, Results};
 use crate::graph::Graph;
 use crate::log::evaluation;
-use crate::matcher::Matcher;
+use crate::matcher::{Ends, Matcher};
 use crate::parallel::{self, Starts, on_tasks};
 use crate::plan::Plan;
 use crate::rule::{AggregateOf, Binding, ELEMENTS_MAX, NONE, Output, Rule};
@@ -127,7 +127,8 @@ pub fn explain(graph: &mut Graph, rule: &Rule) -> Result<String, Error> {
 
 /// The body of a task.
 fn find(shared: &Shared) -> Found {
-    let matcher = Matcher::new(&shared.store, &shared.rule, &shared.plan);
+    let filters = Ends::of(&shared.plan);
+    let matcher = Matcher::new(&shared.store, &shared.rule, &shared.plan).filtered(&filters);
     let mut found = Found::default();
     let Some(output) = &shared.rule.output else { return found };
     let mut position = (0, 0);

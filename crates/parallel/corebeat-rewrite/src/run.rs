@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::graph::Graph;
 use crate::lock::{LockSet, Locks};
 use crate::log::{Entry, Log, evaluation};
-use crate::matcher::Matcher;
+use crate::matcher::{Ends, Matcher};
 use crate::parallel;
 use crate::plan::Plan;
 use crate::rewriter::{Rewriter, each_touched};
@@ -303,6 +303,7 @@ impl Run<'_> {
     fn pass(&mut self, rule: &Rule, plan: &Plan) -> Result<bool, Error> {
         let before = self.outcome.rewrites;
         let mut rewriter = Rewriter::default();
+        let filters = Ends::of(plan);
         for of in plan.start_types() {
             let mut index = 0;
             while index < self.graph.store.member_limit(*of) {
@@ -310,7 +311,7 @@ impl Run<'_> {
                     index += 1;
                     continue;
                 };
-                let matcher = Matcher::new(&self.graph.store, rule, plan);
+                let matcher = Matcher::new(&self.graph.store, rule, plan).filtered(&filters);
                 let mut first = None;
                 let _ = matcher.search_at(start, &mut |binding| {
                     take_applicable(&matcher, binding, &mut first)
@@ -345,7 +346,8 @@ impl Run<'_> {
         {
             let store = &self.graph.store;
             let locks = Locks { words: &store.locks, sequence };
-            let matcher = Matcher::new(store, rule, plan).avoiding(locks);
+            let filters = Ends::of(plan);
+            let matcher = Matcher::new(store, rule, plan).avoiding(locks).filtered(&filters);
             let mut collector = Collector::new(&matcher, locks);
             for of in plan.start_types() {
                 for index in 0..store.member_limit(*of) {
