@@ -369,6 +369,9 @@ impl Worker<'_> {
         if self.shared.options.log {
             self.done.entries.push(entry(order, matcher.rule, binding));
         }
+        if let Some(progress) = &self.shared.options.progress {
+            progress.add_rewrites(1);
+        }
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use crate::log::{Entry, Log, evaluation};
 use crate::matcher::{Ends, Matcher};
 use crate::parallel;
 use crate::plan::Plan;
+use crate::progress::Progress;
 use crate::rewriter::{Rewriter, each_touched};
 use crate::rule::{Binding, Rule};
 use corebeat_lpel::Runtime;
@@ -67,6 +68,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Ends the run early when it becomes true. The graph is consistent.
     pub stop: Option<Arc<AtomicBool>>,
+    /// Counts matches and rewrites while the run takes place.
+    pub progress: Option<Arc<Progress>>,
     /// Uses tasks and locks also for one thread, to measure their cost.
     pub force_tasks: bool,
 }
@@ -80,6 +83,7 @@ impl Default for Options {
             log: false,
             seed: None,
             stop: None,
+            progress: None,
             force_tasks: false,
         }
     }
@@ -296,6 +300,9 @@ impl Run<'_> {
             self.outcome.log.push_all(rule, vec![entry]);
         }
         self.outcome.rewrites += 1;
+        if let Some(progress) = &self.options.progress {
+            progress.add_rewrites(1);
+        }
     }
 
     /// Searches at each start once, and rewrites each match that it finds. Returns whether there
