@@ -383,9 +383,20 @@ fn magic(path: &Path) -> Option<FsWord> {
 /// Returns the parent of a group of Corebeat. `None` if the group does not exist.
 ///
 /// The path may come from a journal and is validated: it must be a control group with the prefix of
-/// Corebeat's names.
+/// Corebeat's names. A path where no control groups are mounted is an error: the group may exist.
 pub(crate) fn parent_of_own(path: &Path) -> Result<Option<&Path>, String> {
-    let Ok(meta) = fs::symlink_metadata(path) else { return Ok(None) };
+    let meta = match fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e.to_string()),
+        Err(_) if path.ancestors().find(|dir| dir.exists()).is_some_and(is_group) => {
+            return Ok(None);
+        }
+        Err(_) => {
+            return Err("control groups are not mounted there; mount them, then run 'corebeat \
+                        restore'"
+                .into());
+        }
+    };
     let is_ours = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(PREFIX));
     let is_group = meta.is_dir() && is_group(path);
     let parent = path.parent().filter(|_| is_ours && is_group);
@@ -634,7 +645,8 @@ mod tests {
         fs::create_dir(&path).unwrap();
         assert!(remove(&path).is_err());
         assert!(remove(Path::new("/sys/fs/cgroup")).is_err());
-        assert_eq!(remove(&dir.path().join("corebeat-none")), Ok(false));
+        let why = remove(&dir.path().join("corebeat-none")).unwrap_err();
+        assert!(why.starts_with("control groups are not mounted there"), "{why}");
         assert!(path.exists());
     }
 }

@@ -506,6 +506,9 @@ fn read(fd: OwnedFd) -> io::Result<Option<Left>> {
     {
         return unusable(format!("it is from another host or container, {}", start.host));
     }
+    if current.boot.is_empty() {
+        return unusable("/proc/sys/kernel/random/boot_id cannot be read".into());
+    }
     if start.boot != current.boot {
         return Ok(None);
     }

@@ -18,19 +18,22 @@ use std::path::Path;
 /// program may start them without end.
 pub(crate) const SEARCHES_MAX: u32 = 16;
 
-/// Returns an error if `/proc` belongs to another PID namespace, as after `unshare -pf`: its
-/// numbers then belong to other processes.
+/// Returns an error if `/proc` is missing, or belongs to another PID namespace, as after
+/// `unshare -pf`: all processes then seem to have ended, or its numbers belong to other processes.
 pub(crate) fn check_namespace() -> Result<(), Error> {
     let own = rustix::process::getpid().to_string();
-    // Without /proc, all reading fails.
+    let unsupported =
+        |how: String| Error::Unsupported { what: "observing or changing processes".into(), how };
     match fs::read_link("/proc/self") {
-        Ok(number) if number.as_os_str() != own.as_str() => Err(Error::Unsupported {
-            what: "observing or changing processes".into(),
-            how: "/proc belongs to another PID namespace: run 'mount -t proc proc /proc' in a \
-                  separate mount namespace ('unshare -pf --mount-proc')"
+        Ok(number) if number.as_os_str() == own.as_str() => Ok(()),
+        Ok(_) => Err(unsupported(
+            "/proc belongs to another PID namespace: run 'mount -t proc proc /proc' in a separate \
+             mount namespace ('unshare -pf --mount-proc')"
                 .into(),
-        }),
-        _ => Ok(()),
+        )),
+        Err(e) => Err(unsupported(format!(
+            "/proc cannot be read ({e}): mount it with 'mount -t proc proc /proc'"
+        ))),
     }
 }
 

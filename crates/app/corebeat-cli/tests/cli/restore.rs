@@ -2,8 +2,8 @@
 //! tests of the restoration.
 
 use crate::{
-    COREBEAT, Running, assert_refused, command, command_of, corebeat, left, stderr, stdout,
-    unprivileged,
+    COREBEAT, Running, assert_refused, command, command_of, corebeat, groups_of, is_root, left,
+    stderr, stdout, unprivileged,
 };
 use corebeat_test_group::compile;
 use std::fs::{self, File, OpenOptions};
@@ -160,6 +160,41 @@ fn team_size_of_a_killed_run_is_listed_and_undone() {
     assert_eq!((done.status.code(), wet), (Some(0), dry));
     assert_eq!((run.request("r"), file.exists(), left(folder).len()), (requested, false, 0));
     assert_eq!(say(folder, &["status"]), "no Corebeat has changed anything\n");
+}
+
+#[test]
+fn changes_that_cannot_be_verified_without_a_mount_are_kept() {
+    if !is_root() {
+        return println!("skipped: no permission to unmount anything");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut run = command(folder, &["run", "--quota", "0.5", "--report", "none", "--"]);
+    let mut run = Dialog::start(run.arg("cat"));
+    assert_eq!(run.request("ready\n"), "ready\n");
+    run.running.0.kill().unwrap();
+    run.running.0.wait().unwrap();
+    let journals = left(folder);
+    let groups = groups_of(run.pid());
+    for (mount, why) in [
+        ("/proc", "mount it with 'mount -t proc proc /proc'"),
+        ("/sys/fs/cgroup", "control groups are not mounted there; mount them"),
+    ] {
+        let unmounted = format!("umount -l -R {mount} && touch ready && exec \"$0\" restore");
+        let mut shell = Command::new("unshare");
+        shell.args(["-m", "sh", "-c", &unmounted, COREBEAT]).current_dir(folder);
+        let done = shell.env("COREBEAT_STATE_DIR", folder.join("state")).output().unwrap();
+        if fs::remove_file(folder.join("ready")).is_err() {
+            println!("skipped: no permission to unmount {mount}");
+            continue;
+        }
+        assert_eq!(done.status.code(), Some(125), "{done:?}");
+        assert!(stderr(&done).contains(why), "{done:?}");
+        assert_eq!((left(folder), groups_of(run.pid())), (journals.clone(), groups.clone()));
+    }
+    let done = command(folder, &["restore"]).output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    assert_eq!((left(folder), groups_of(run.pid())), (vec![], vec![]));
 }
 
 /// Copies a program. Another process writes the copy: a writable descriptor of this process would
