@@ -146,6 +146,17 @@ impl Connection {
         self.drop_late_answer(self.deadline.unwrap_or_else(Deadline::new))
     }
 
+    /// Whether the daemon has executed the call that has timed out, if there is one. Does not wait.
+    ///
+    /// # Errors
+    /// As [`Connection::call`], without refusals.
+    pub fn is_settled(&mut self) -> Result<bool, Error> {
+        match self.drop_late_answer(Deadline::passed()) {
+            Err(Error::TimedOut) => Ok(false),
+            settled => settled.map(|()| true),
+        }
+    }
+
     /// Another connection to the same daemon, with the same deadline.
     ///
     /// # Errors

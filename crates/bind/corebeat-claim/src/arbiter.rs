@@ -3,6 +3,7 @@
 use crate::local::LocalClaim;
 use crate::{Ask, Error, Numa, Retreat};
 use corebeat_machine::{CpuId, CpuSet};
+use corebeat_sync::quiet;
 use corebeat_wire::{Connection, Deadline, Watch, host};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -12,8 +13,19 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// The connection of a claim to its arbiter.
 #[derive(Debug)]
 pub(crate) enum ArbiterConnection {
-    Daemon { calls: Connection, changes: Box<Watch<host::ClaimChange>>, claim: u64 },
+    Daemon(DaemonClaim),
     LocalClaim(LocalClaim),
+}
+
+/// A claim of the daemon.
+#[derive(Debug)]
+pub(crate) struct DaemonClaim {
+    calls: Connection,
+    changes: Box<Watch<host::ClaimChange>>,
+    claim: u64,
+    /// A call has timed out: the daemon may have executed it since, and the CPUs of the claim may
+    /// be others than this process assumes.
+    is_outdated: bool,
 }
 
 impl ArbiterConnection {
@@ -31,22 +43,25 @@ impl ArbiterConnection {
         let (_, changes) = calls.another()?.watch(host::WATCH_CLAIMS, &host::Nothing {})?;
         let (host::Invaded { claim, cpus }, _) =
             calls.call(host::INVADE, &to_wire(None, ask), &[])?;
-        Ok((ArbiterConnection::Daemon { calls, changes: Box::new(changes), claim }, list(cpus)))
+        // A stopped daemon must not cost the process its claim, which would exist beside a new one.
+        let (calls, changes) = (calls.lasting(), Box::new(changes));
+        let claim = DaemonClaim { calls, changes, claim, is_outdated: false };
+        Ok((ArbiterConnection::Daemon(claim), list(cpus)))
     }
 
     /// Sets the deadline of the next calls.
     pub(crate) fn set_deadline(&mut self, deadline: Deadline) {
-        if let ArbiterConnection::Daemon { calls, .. } = self {
-            calls.set_deadline(deadline);
+        if let ArbiterConnection::Daemon(claim) = self {
+            claim.calls.set_deadline(deadline);
         }
     }
 
     pub(crate) fn invade(&mut self, ask: &Ask) -> Result<Vec<CpuId>, Error> {
         match self {
-            ArbiterConnection::Daemon { calls, claim, .. } => {
-                let (host::Invaded { cpus, .. }, _) =
-                    calls.call(host::INVADE, &to_wire(Some(*claim), ask), &[])?;
-                Ok(list(cpus))
+            ArbiterConnection::Daemon(own) => {
+                let invaded = own.calls.call(host::INVADE, &to_wire(Some(own.claim), ask), &[]);
+                let host::Invaded { cpus, .. } = own.checked(invaded)?;
+                Ok(own.updated(cpus))
             }
             ArbiterConnection::LocalClaim(local) => local.invade(ask),
         }
@@ -54,61 +69,96 @@ impl ArbiterConnection {
 
     pub(crate) fn retreat(&mut self, what: Retreat) -> Result<Vec<CpuId>, Error> {
         match self {
-            ArbiterConnection::Daemon { calls, claim, .. } => {
-                // A claim that keeps no CPU would end.
-                let (to, cpus) = match what {
-                    Retreat::To(count) => (Some(count.max(1)), None),
-                    Retreat::Cpus(cpus) => (None, Some(numbers(&cpus))),
-                };
-                let retreat = host::Retreat { claim: *claim, to, cpus };
-                let (host::Retreated { cpus }, _) = calls.call(host::RETREAT, &retreat, &[])?;
-                Ok(list(cpus))
-            }
+            ArbiterConnection::Daemon(own) => own.retreat(what),
             ArbiterConnection::LocalClaim(local) => local.retreat(what),
         }
     }
 
     /// Ends the claim. A drop in a child of fork must not.
-    pub(crate) fn end(&mut self) {
-        self.set_deadline(Deadline::new());
+    pub(crate) fn end(self) {
         match self {
-            ArbiterConnection::Daemon { calls, claim, .. } => {
-                // A claim without CPUs has ended. If the daemon has ended, so has the claim.
-                let nothing = host::Retreat { claim: *claim, to: Some(0), cpus: None };
-                let _ = calls.call::<_, host::Retreated>(host::RETREAT, &nothing, &[]);
-            }
+            ArbiterConnection::Daemon(own) => own.end(),
             ArbiterConnection::LocalClaim(local) => local.end(),
         }
     }
 
     /// Applies pending reports. Returns the CPUs of the claim if there was a report.
     pub(crate) fn poll(&mut self) -> Result<Option<Vec<CpuId>>, Error> {
-        let (calls, changes, claim) = match self {
-            ArbiterConnection::Daemon { calls, changes, claim } => (calls, changes, *claim),
-            ArbiterConnection::LocalClaim(local) => return local.poll().map(Some),
-        };
-        let mut is_affected = false;
-        while let Some(change) = changes.try_next()? {
-            is_affected |= change.claim == claim;
+        match self {
+            ArbiterConnection::Daemon(own) => own.poll(),
+            ArbiterConnection::LocalClaim(local) => local.poll().map(Some),
         }
-        if !is_affected {
+    }
+}
+
+impl DaemonClaim {
+    /// Checks the answer to a call.
+    fn checked<R>(
+        &mut self,
+        answer: Result<(R, Vec<OwnedFd>), corebeat_wire::Error>,
+    ) -> Result<R, Error> {
+        self.is_outdated |= matches!(answer, Err(corebeat_wire::Error::TimedOut));
+        Ok(answer?.0)
+    }
+
+    /// The present CPUs, which the daemon has sent.
+    fn updated(&mut self, cpus: Vec<u32>) -> Vec<CpuId> {
+        self.is_outdated = false;
+        list(cpus)
+    }
+
+    fn retreat(&mut self, what: Retreat) -> Result<Vec<CpuId>, Error> {
+        // A claim that keeps no CPU would end.
+        let (to, cpus) = match what {
+            Retreat::To(count) => (Some(count.max(1)), None),
+            Retreat::Cpus(cpus) => (None, Some(numbers(&cpus))),
+        };
+        let retreat = host::Retreat { claim: self.claim, to, cpus };
+        let retreated = self.calls.call(host::RETREAT, &retreat, &[]);
+        let host::Retreated { cpus } = self.checked(retreated)?;
+        Ok(self.updated(cpus))
+    }
+
+    fn poll(&mut self) -> Result<Option<Vec<CpuId>>, Error> {
+        let mut is_affected = false;
+        while let Some(change) = self.changes.try_next()? {
+            is_affected |= change.claim == self.claim;
+        }
+        if !is_affected && !(self.is_outdated && self.calls.is_settled()?) {
             return Ok(None);
         }
         // A report may be older than the last request, because the two connections are not ordered.
-        let (host::Claims { claims }, _) = calls.call(host::LIST_CLAIMS, &host::Nothing {}, &[])?;
-        let Some(own) = claims.into_iter().find(|own| own.claim == claim) else {
-            return Ok(Some(vec![]));
+        let listed = self.calls.call(host::LIST_CLAIMS, &host::Nothing {}, &[]);
+        let host::Claims { claims } = self.checked(listed)?;
+        let Some(own) = claims.into_iter().find(|own| own.claim == self.claim) else {
+            return Ok(Some(self.updated(vec![])));
         };
-        let Some(keep) = own.keep else { return Ok(Some(list(own.cpus))) };
+        let Some(keep) = own.keep else { return Ok(Some(self.updated(own.cpus))) };
         let back = own.cpus.into_iter().filter(|cpu| !keep.contains(cpu)).map(CpuId).collect();
         self.retreat(Retreat::Cpus(back)).map(Some)
+    }
+
+    fn end(self) {
+        // A claim without CPUs has ended. If the daemon has ended, so has the claim.
+        let nothing = host::Retreat { claim: self.claim, to: Some(0), cpus: None };
+        let mut calls = self.calls;
+        let mut is_late = move || {
+            calls.set_deadline(Deadline::new());
+            let ended = calls.call::<_, host::Retreated>(host::RETREAT, &nothing, &[]);
+            matches!(ended, Err(corebeat_wire::Error::TimedOut))
+        };
+        // The daemon keeps the claim as long as the process has another connection, and ends the
+        // claim when it continues if this connection still exists then.
+        if is_late() {
+            let _ = quiet::spawn("corebeat-claim", move || while is_late() {});
+        }
     }
 }
 
 impl AsFd for ArbiterConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            ArbiterConnection::Daemon { changes, .. } => changes.as_fd(),
+            ArbiterConnection::Daemon(own) => own.changes.as_fd(),
             ArbiterConnection::LocalClaim(local) => local.as_fd(),
         }
     }

@@ -50,9 +50,11 @@
 //! # Failure
 //!
 //! [`Error`] states what the user can do. A call waits for the daemon for at most 2 s, and returns
-//! an error if the daemon is stopped (`no_call_waits_for_ever_for_a_stopped_daemon`). When the
-//! daemon ends, its claims end. The next call creates a new claim, either with the daemon's
-//! successor or in this process. The program must call [`Claim::on_change`] again.
+//! an error if the daemon is stopped (`no_call_waits_for_ever_for_a_stopped_daemon`). The claim
+//! continues with the daemon, which then also executes the call
+//! (`claim_continues_after_its_daemon_was_stopped`). When the daemon ends, its claims end. The next
+//! call creates a new claim, either with the daemon's successor or in this process. The program
+//! must call [`Claim::on_change`] again.
 //!
 //! # Limits
 //!
@@ -84,13 +86,15 @@ use corebeat_sync::quiet;
 use corebeat_wire::Deadline;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Exclusive CPUs of this program, until it releases them or drops the claim.
 #[derive(Debug)]
 pub struct Claim {
-    arbiter: ArbiterConnection,
+    /// Taken by the drop.
+    arbiter: ManuallyDrop<ArbiterConnection>,
     /// In ascending order.
     cpus: Vec<CpuId>,
     listener: Option<Listener>,
@@ -107,6 +111,7 @@ impl Claim {
     pub fn begin() -> Result<Claim, Error> {
         let ask = confined(Ask::new(1, 1))?;
         let (arbiter, cpus) = ArbiterConnection::begin(&ask, Deadline::new())?;
+        let arbiter = ManuallyDrop::new(arbiter);
         Ok(Claim { arbiter, cpus, listener: None, process: Process::current() })
     }
 
@@ -130,7 +135,8 @@ impl Claim {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`], [`Error::Daemon`] or [`Error::Forked`]; the claim is unchanged.
-    /// If the daemon has ended, also the errors of [`begin`](Claim::begin).
+    /// A daemon that does not answer in time executes the request when it continues; the next call
+    /// then returns the CPUs. If the daemon has ended, also the errors of [`begin`](Claim::begin).
     pub fn invade(&mut self, ask: Ask) -> Result<&[CpuId], Error> {
         let deadline = self.begin_call()?;
         let ask = confined(ask)?;
@@ -187,7 +193,7 @@ impl Claim {
     fn renew(&mut self, ask: &Ask, deadline: Deadline) -> Result<(), Error> {
         // The listener waits for requests of the ended claim.
         self.listener = None;
-        (self.arbiter, self.cpus) = ArbiterConnection::begin(ask, deadline)?;
+        (*self.arbiter, self.cpus) = ArbiterConnection::begin(ask, deadline)?;
         Ok(())
     }
 
@@ -224,12 +230,14 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        // SAFETY: the arbiter is not used again.
+        let arbiter = unsafe { ManuallyDrop::take(&mut self.arbiter) };
         if self.is_forked() {
             // The thread is one of the parent; it may have held the lock at the fork, and its
             // descriptor is shared with the parent.
             std::mem::forget(self.listener.take());
         } else {
-            self.arbiter.end();
+            arbiter.end();
         }
     }
 }

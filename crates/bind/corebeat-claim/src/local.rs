@@ -142,7 +142,7 @@ impl LocalClaim {
         })
     }
 
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn end(self) {
         with_state(|state| {
             state.events.remove(&self.id);
             if let Ok(outcome) = state.claims.end(self.id, OWNER) {

@@ -4,6 +4,7 @@ use crate::{compile, functions, library};
 use corebeat_claim::{Ask, Claim, Retreat};
 use corebeat_daemon::{Daemon, Options, Scope};
 use corebeat_heartbeat::{Goal, Group};
+use corebeat_wire::{Connection, host};
 use rustix::process::{
     Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid,
 };
@@ -12,9 +13,10 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Variables of the child processes: the folder of the daemon, or the number of a case.
+/// Variables of the child processes: the folder of the daemon, the number of a case, or nothing.
 const DAEMON: &str = "COREBEAT_TEST_DAEMON";
 const CASE: &str = "COREBEAT_TEST_CASE";
+const CLAIMANT: &str = "COREBEAT_TEST_CLAIMANT";
 
 /// A call that hangs is killed after this many seconds. All calls together wait for a few seconds.
 const HANGS_AFTER_S: u32 = 300;
@@ -49,6 +51,18 @@ impl Child {
     /// A daemon with its socket in this folder.
     pub(crate) fn daemon(folder: &Path) -> Child {
         Child::start(Child::of_test("stopped::daemon", DAEMON, folder))
+    }
+
+    fn stop(&self) {
+        let pid = Pid::from_child(&self.process);
+        kill_process(pid, Signal::STOP).unwrap();
+        // The signal may arrive late: wait until all threads have stopped.
+        waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+    }
+
+    fn continue_after(&mut self, what: impl FnOnce()) {
+        what();
+        self.process.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 
     fn wait_until_ready(&mut self) {
@@ -89,6 +103,51 @@ fn daemon() {
     let daemon = Daemon::open(options).unwrap();
     eprintln!("ready");
     daemon.run(std::io::stdin().as_fd()).unwrap();
+}
+
+#[test]
+fn claimant() {
+    // Runs only in a child process.
+    if std::env::var_os(CLAIMANT).is_none() {
+        return;
+    }
+    end_with_parent();
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let all = Ask::new(1, u32::MAX);
+    let mut claim = Claim::begin().unwrap();
+    let other = Claim::begin().unwrap();
+    wait_for_stop();
+    assert!(claim.retreat(Retreat::To(1)).is_err());
+    assert!(claim.invade(all.clone()).is_err());
+    drop(other);
+    // Does not wait.
+    assert!(!claim.poll().unwrap());
+    assert_eq!(claim.cpus().len(), 1);
+    wait_for_stop();
+    // The daemon ends the other claim when it executes the call of the drop.
+    while claim.invade(all.clone()).unwrap().len() < cpus {
+        std::thread::yield_now();
+    }
+    let mut connection = Connection::open().unwrap().unwrap();
+    let listed = connection.call::<_, host::Claims>(host::LIST_CLAIMS, &host::Nothing {}, &[]);
+    let held: Vec<usize> = listed.unwrap().0.claims.iter().map(|own| own.cpus.len()).collect();
+    assert_eq!(held, [cpus]);
+}
+
+#[test]
+fn claim_continues_after_its_daemon_was_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Child::daemon(folder.path());
+    let mut command = Child::of_test("stopped::claimant", CLAIMANT, "");
+    command.env("COREBEAT_SOCKET", folder.path().join("socket"));
+    let mut claimant = Child::start(command);
+    claimant.continue_after(|| daemon.stop());
+    claimant.wait_until_ready();
+    let pid = Pid::from_child(&daemon.process);
+    claimant.continue_after(|| kill_process(pid, Signal::CONT).unwrap());
+    let ended = claimant.process.wait().unwrap();
+    let output = std::io::read_to_string(&mut claimant.output).unwrap();
+    assert!(ended.success(), "{ended}: {output}");
 }
 
 /// Every call of the Rust crates. Most are repeated, because the second call connects again, or
@@ -168,7 +227,7 @@ const CASES: &[(&str, fn())] = &[
         let _ = claim.as_fd();
         claim.cpus().iter().for_each(|cpu| corebeat_claim::pin(*cpu).unwrap());
         assert!(claim.invade(Ask::new(1, 2)).is_err());
-        // Creates a new claim.
+        // The answer to the last call is outstanding.
         let _ = claim.poll();
     }),
     ("drop of a Claim", || {
@@ -213,10 +272,7 @@ fn no_call_waits_for_ever_for_a_stopped_daemon() {
         })
         .collect();
     assert!(children.len() > CASES.len() + 20);
-    let pid = Pid::from_child(&daemon.process);
-    kill_process(pid, Signal::STOP).unwrap();
-    // The signal may arrive late: wait until all threads have stopped.
-    waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+    daemon.stop();
     for (_, child) in &mut children {
         child.process.stdin.take().unwrap().write_all(b"\n").unwrap();
     }
