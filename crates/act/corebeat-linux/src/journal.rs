@@ -200,16 +200,24 @@ impl Parsed {
 }
 
 impl Start {
-    fn current() -> Start {
-        let read = |path: &str| read_text(path).unwrap_or_default().trim().to_owned();
-        Start {
+    /// The first line of a journal that is written now.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the boot is unknown: a journal of another boot is removed.
+    fn current() -> Result<Start, Error> {
+        const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+        let boot = read_text(BOOT).map_err(|e| Error::Unsupported {
+            what: "a journal of changes".into(),
+            how: format!("{BOOT} cannot be read ({e}): mount /proc without 'subset=pid'"),
+        })?;
+        Ok(Start {
             version: VERSION,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            boot: read("/proc/sys/kernel/random/boot_id"),
+            boot: boot.trim().to_owned(),
             pid_namespace: std::fs::read_link("/proc/self/ns/pid")
                 .map(|p| p.to_string_lossy().into_owned())
                 .unwrap_or_default(),
-        }
+        })
     }
 }
 
@@ -319,6 +327,7 @@ impl Journal {
     pub(crate) fn create(dir: &Path) -> Result<Journal, Error> {
         process::check_namespace()?;
         static COUNT: AtomicU32 = AtomicU32::new(0);
+        let first = Record::Start(Start::current()?);
         let pid = std::process::id() as i32;
         let start = process::thread_id(pid).ok().flatten().map_or(0, |t| t.start_ticks);
         // Relaxed: the number must only differ between calls.
@@ -326,7 +335,7 @@ impl Journal {
         let directory = Directory::make(dir)?;
         let file = directory.create(&name)?;
         let mut journal = Journal { dir: dir.to_owned(), name, file, bytes: 0, bytes_rewritten: 0 };
-        if let Err(e) = journal.write(&[Record::Start(Start::current())]) {
+        if let Err(e) = journal.write(&[first]) {
             // On a full disk, an empty journal would stay for ever.
             let _ = journal.remove();
             return Err(e);
@@ -364,6 +373,7 @@ impl Journal {
 
     /// Replaces all records by these.
     pub(crate) fn rewrite(&mut self, records: &[Record]) -> Result<(), Error> {
+        let first = Record::Start(Start::current()?);
         let directory = Directory::make(&self.dir)?;
         let new = format!("{}{REWRITTEN_SUFFIX}", self.stem());
         let _ = fs::unlinkat(&directory.fd, &new, AtFlags::empty());
@@ -375,7 +385,7 @@ impl Journal {
             bytes: 0,
             bytes_rewritten: 0,
         };
-        next.write(&[Record::Start(Start::current())])?;
+        next.write(&[first])?;
         next.write_ahead(records)?;
         fs::renameat(&directory.fd, &new, &directory.fd, &self.name)
             .map_err(|e| self.failed(e.into()))?;
@@ -436,11 +446,16 @@ pub(crate) fn for_each_left(
     for name in names.iter().filter(|n| removes && is_rewritten(n)) {
         let _ = fs::unlinkat(&directory.fd, name.as_os_str(), AtFlags::empty());
     }
-    for name in names.into_iter().filter(|n| n.as_bytes().ends_with(SUFFIX.as_bytes())) {
+    names.retain(|n| n.as_bytes().ends_with(SUFFIX.as_bytes()));
+    if names.is_empty() {
+        return Ok(());
+    }
+    let current = Start::current()?;
+    for name in names {
         let path = dir.join(&name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let left = match fs::openat(&directory.fd, name.as_os_str(), flags, Mode::empty()) {
-            Ok(fd) => read(fd),
+            Ok(fd) => read(fd, &current),
             Err(rustix::io::Errno::NOENT) => continue,
             Err(rustix::io::Errno::LOOP) => Ok(Some(Left::unusable("it is a symbolic link"))),
             Err(e) => Err(e.into()),
@@ -458,7 +473,7 @@ pub(crate) fn for_each_left(
 }
 
 /// Reads a journal. `None` if it is empty or from an earlier boot of this host.
-fn read(fd: OwnedFd) -> io::Result<Option<Left>> {
+fn read(fd: OwnedFd, current: &Start) -> io::Result<Option<Left>> {
     let unusable = |why: String| Ok(Some(Left::unusable(why)));
     let stat = fs::fstat(&fd)?;
     if !fs::FileType::from_raw_mode(stat.st_mode).is_file() {
@@ -494,7 +509,6 @@ fn read(fd: OwnedFd) -> io::Result<Option<Left>> {
         Some(Some(Record::Start(start))) => start,
         Some(_) => return unusable("line 1 is damaged".into()),
     };
-    let current = Start::current();
     if !(1..=VERSION).contains(&start.version) {
         return unusable(format!(
             "it has format {}, not {VERSION}: use the Corebeat version that wrote it",
@@ -506,8 +520,8 @@ fn read(fd: OwnedFd) -> io::Result<Option<Left>> {
     {
         return unusable(format!("it is from another host or container, {}", start.host));
     }
-    if current.boot.is_empty() {
-        return unusable("/proc/sys/kernel/random/boot_id cannot be read".into());
+    if start.boot.is_empty() {
+        return unusable("it does not name the boot of its changes".into());
     }
     if start.boot != current.boot {
         return Ok(None);
@@ -566,7 +580,7 @@ mod tests {
 
     fn journal() -> impl Strategy<Value = Vec<Record>> {
         proptest::collection::vec(record(), 0..12).prop_map(|mut records| {
-            records.insert(0, Record::Start(Start::current()));
+            records.insert(0, Record::Start(Start::current().unwrap()));
             records
         })
     }

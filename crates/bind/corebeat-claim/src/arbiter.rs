@@ -124,7 +124,8 @@ impl DaemonClaim {
         while let Some(change) = self.changes.try_next()? {
             is_affected |= change.claim == self.claim;
         }
-        if !is_affected && !(self.is_outdated && self.calls.is_settled()?) {
+        is_affected = is_affected || (self.is_outdated && self.calls.is_settled()?);
+        if !is_affected {
             return Ok(None);
         }
         // A report may be older than the last request, because the two connections are not ordered.

@@ -10,7 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Output, Stdio};
 
 #[test]
 fn journal_that_cannot_be_written_does_not_stay() {
@@ -176,18 +176,13 @@ fn changes_that_cannot_be_verified_without_a_mount_are_kept() {
     run.running.0.wait().unwrap();
     let journals = left(folder);
     let groups = groups_of(run.pid());
-    for (mount, why) in [
-        ("/proc", "mount it with 'mount -t proc proc /proc'"),
-        ("/sys/fs/cgroup", "control groups are not mounted there; mount them"),
+    let subset = "mount -t proc -o subset=pid proc /proc";
+    for (change, why) in [
+        ("umount -l -R /proc", "mount it with 'mount -t proc proc /proc'"),
+        (subset, "mount /proc without 'subset=pid'"),
+        ("umount -l -R /sys/fs/cgroup", "control groups are not mounted there; mount them"),
     ] {
-        let unmounted = format!("umount -l -R {mount} && touch ready && exec \"$0\" restore");
-        let mut shell = Command::new("unshare");
-        shell.args(["-m", "sh", "-c", &unmounted, COREBEAT]).current_dir(folder);
-        let done = shell.env("COREBEAT_STATE_DIR", folder.join("state")).output().unwrap();
-        if fs::remove_file(folder.join("ready")).is_err() {
-            println!("skipped: no permission to unmount {mount}");
-            continue;
-        }
+        let Some(done) = in_mounts(folder, change, "restore") else { continue };
         assert_eq!(done.status.code(), Some(125), "{done:?}");
         assert!(stderr(&done).contains(why), "{done:?}");
         assert_eq!((left(folder), groups_of(run.pid())), (journals.clone(), groups.clone()));
@@ -195,6 +190,23 @@ fn changes_that_cannot_be_verified_without_a_mount_are_kept() {
     let done = command(folder, &["restore"]).output().unwrap();
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     assert_eq!((left(folder), groups_of(run.pid())), (vec![], vec![]));
+    // Without the boot in its journal, the changes could not be undone.
+    if let Some(done) = in_mounts(folder, subset, "run --quota 0.5 -- true") {
+        assert_refused(&done, 125, "mount /proc without 'subset=pid'");
+    }
+}
+
+/// Runs Corebeat after a change of the mounts that only Corebeat sees. `None` without permission.
+fn in_mounts(folder: &Path, change: &str, arguments: &str) -> Option<Output> {
+    let script = format!("{change} && touch ready && exec \"$0\" {arguments}");
+    let mut shell = Command::new("unshare");
+    shell.args(["-m", "sh", "-c", &script, COREBEAT]).current_dir(folder);
+    let done = shell.env("COREBEAT_STATE_DIR", folder.join("state")).output().unwrap();
+    if fs::remove_file(folder.join("ready")).is_err() {
+        println!("skipped: no permission for '{change}'");
+        return None;
+    }
+    Some(done)
 }
 
 /// Copies a program. Another process writes the copy: a writable descriptor of this process would
