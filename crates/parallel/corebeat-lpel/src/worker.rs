@@ -410,8 +410,14 @@ impl Worker {
         match self.own.unstarted.pop() {
             Some(task) => {
                 self.own.unstarted_max.set(self.own.unstarted_max.get() - 1);
-                self.own.burst.started.set(self.own.burst.started.get() + 1);
-                self.queue_new(task);
+                // A new task may compute for long. A task with a timer would then continue late.
+                match self.idle_beside_sleepers() {
+                    Some(worker) => worker.send(task.into_raw()),
+                    None => {
+                        self.own.burst.started.set(self.own.burst.started.get() + 1);
+                        self.queue_new(task);
+                    }
+                }
             }
             None => self.own.unstarted_max.set(0),
         }

@@ -246,6 +246,31 @@ fn fan_out_from_a_thread_is_spread_over_idle_workers() {
 }
 
 #[test]
+fn jobs_of_a_task_that_sleeps_start_on_idle_workers() {
+    // Regression: a job that computes for longer than its spawner sleeps delayed the next one.
+    for seed in 0..200 {
+        let rt = Runtime::builder().workers(2).deterministic(seed).build().unwrap();
+        let dispatch = || {
+            // Until the other worker is idle.
+            sleep(Duration::from_millis(1));
+            let job = |_| {
+                let job = Task::new().name("here").spawn(current_worker).unwrap();
+                sleep(Duration::from_millis(1));
+                job
+            };
+            let jobs: Vec<_> = (0..8).map(job).collect();
+            let own = current_worker();
+            jobs.into_iter().map(|job| job.join().unwrap() == own).collect::<Vec<_>>()
+        };
+        let places =
+            rt.run(move || Task::new().name("here").spawn(dispatch).unwrap().join().unwrap());
+        // A worker starts one job, perhaps, before it predicts that jobs do not wait.
+        let beside_their_spawner = places.unwrap().into_iter().filter(|is_own| *is_own).count();
+        assert!(beside_their_spawner <= 1, "seed {seed}: {beside_their_spawner}");
+    }
+}
+
+#[test]
 fn worker_whose_tasks_all_wait_leaves_the_rest_to_their_worker() {
     // Regression: while the spawner occupied its worker, for example because it started a thread,
     // the other worker took all tasks.

@@ -19,6 +19,10 @@
 //! For the same reason as well, a worker that has its share leaves the rest to their worker for a
 //! while, even if it becomes idle because its own tasks wait.
 //!
+//! A worker whose own tasks sleep starts no new task while another worker is idle: a task that
+//! starts a job, sleeps, and starts the next one would wait for the end of each job. Tasks that
+//! probably will wait still are distributed equally.
+//!
 //! Pipelines that grow should stay together as well: each stage spawns the next one, perhaps with a
 //! few tasks beside it. Therefore small shares go only to workers with less than half as many
 //! tasks, so that the parts of a growing pipeline become longer and longer. A single task goes to
@@ -140,6 +144,23 @@ impl Worker {
         for (n, target) in idle.iter().enumerate() {
             self.give(shares * (n + 1) / idle.len() - shares * n / idle.len(), target);
         }
+    }
+
+    /// Returns an idle worker, if tasks of this worker have timers. If new tasks probably wait for
+    /// items, the idle worker has fewer tasks. It counts as busy from now on: the caller sends it a
+    /// task.
+    pub(super) fn idle_beside_sleepers(&self) -> Option<&Worker> {
+        let inner = self.inner();
+        if self.own.timers.is_empty() || inner.activity.idle.is_zero() {
+            return None;
+        }
+        let waits = self.own.starts_block.get();
+        let takes = |w: &&Worker| {
+            w.idleness.is_idle()
+                && (!waits || w.counts.living() < self.counts.living())
+                && w.idleness.end(inner)
+        };
+        self.others().find(takes)
     }
 
     /// Counts a new task for any worker, which the running task spawns, or which was received.
