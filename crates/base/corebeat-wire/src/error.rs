@@ -25,8 +25,8 @@ pub enum Error {
     /// The input is not a valid message.
     #[error("a received message is invalid, {0}: use a client and a service of one version")]
     Garbled(String),
-    /// The peer has closed the connection.
-    #[error("the peer has closed the connection: check whether it runs, and connect again")]
+    /// The daemon has closed the connection.
+    #[error("the daemon has closed the connection: check that it runs, and try again")]
     Closed,
     /// The daemon does not answer before the [`Deadline`](crate::Deadline).
     #[error(
