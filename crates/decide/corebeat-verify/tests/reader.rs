@@ -257,6 +257,15 @@ fn tables_have_units_and_resources() {
 }
 
 #[test]
+fn times_of_tables_are_rounded_to_the_safe_side() {
+    let text = "name,period_us,deadline_us,best_us,worst_us\na,10.0005,9.9995,1.0005,1.0005\n";
+    let model = read_csv(text).unwrap();
+    assert_eq!(model.period_ns(0), Some(10_000));
+    assert_eq!(model.deadline_ns(0), Some(9_999));
+    assert_eq!(time(&model, "a"), Range { best: 1_000, worst: 1_001 });
+}
+
+#[test]
 fn mistakes_in_tables_and_toml_have_a_place() {
     for (text, place, what) in [
         ("", "line 1", "no columns"),
