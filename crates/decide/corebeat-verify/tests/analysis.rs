@@ -163,6 +163,17 @@ fn modes_exclude_each_other() {
 }
 
 #[test]
+fn chain_without_a_common_mode_is_unknown() {
+    let apart = TWO
+        .replacen("core = 'c'\n", "core = 'c'\nmodes = ['X']\n", 1)
+        .replace("priority = 1", "priority = 1\nmodes = ['on']");
+    let report = analyse(&read_toml(&("modes = ['X', 'on']".to_owned() + &apart + CHAIN)).unwrap());
+    let results: Vec<_> = report.chains.iter().map(|c| (c.mode, c.verdict)).collect();
+    assert_eq!(results, [(None, Verdict::Unknown)]);
+    assert_eq!(report.verdict, Verdict::Unknown);
+}
+
+#[test]
 fn overload_of_any_kind_is_never_schedulable() {
     for preemption in ["preemptive", "non-preemptive", "cooperative"] {
         let over = TWO
