@@ -287,6 +287,11 @@ fn mistakes_in_tables_and_toml_have_a_place() {
         ("\n[[tasks]]\nname = 'a'\nperiod = '1'", "line 4", "no unit"),
         ("[[tasks]]\nname = 'a'\ncore = 'x'", "task 'a'", "no core 'x'"),
         ("[[tasks]]\nname = 'a'\nafter = 'a'", "task 'a'", "cycle"),
+        (
+            "[[tasks]]\nname = 'a'\n[[tasks]]\nname = 'b'\nafter = 'a'\ndeadline = '0 ms'",
+            "task 'b'",
+            "deadline in nanoseconds is 0",
+        ),
         ("[[tasks]]\nname = 'a'\noffset = '1 ms'", "task 'a'", "without period"),
         ("[[tasks]]\nname = 'a'\nperiode = '1 ms'", "line 3", "unknown field"),
         ("[[tasks]]\nname = 'a\\nb'\narrival_spans = ['0 ms']", "task 'a\\nb'", "arrival curve"),
