@@ -10,6 +10,7 @@ use crate::plan::{Admit, Plan, Planned, Step};
 use crate::rule::{
     Binding, Change, ELEMENTS_MAX, Matching, NONE, NodeSlot, Part, Rule, Semantics, Slot,
 };
+use crate::run::STOP_INTERVAL;
 use crate::schema::EdgeType;
 use crate::store::{Direction, Store};
 use std::cell::{Cell, RefCell};
@@ -112,13 +113,20 @@ impl<'a> Matcher<'a> {
         self.fault.borrow_mut().take()
     }
 
-    /// Calls `found` with each match.
-    pub(crate) fn search(&self, found: &mut impl FnMut(&mut Binding) -> Flow) -> Flow {
+    /// Calls `found` with each match, until `is_over`.
+    pub(crate) fn search(
+        &self,
+        is_over: impl Fn() -> bool,
+        found: &mut impl FnMut(&mut Binding) -> Flow,
+    ) -> Flow {
         if !self.rule.has_pattern() {
             return self.step(&self.plan.main, 0, &mut [NONE; ELEMENTS_MAX], found);
         }
         for of in self.plan.start_types() {
             for index in 0..self.store.member_limit(*of) {
+                if index % STOP_INTERVAL == 0 && is_over() {
+                    return ControlFlow::Break(());
+                }
                 if let Some(node) = self.store.member(*of, index) {
                     self.search_at(node, found)?;
                 }

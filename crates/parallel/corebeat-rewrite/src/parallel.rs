@@ -54,7 +54,7 @@ impl Starts {
     pub(crate) fn new(store: &Store, types: &[NodeType], tasks: usize) -> Starts {
         let types: Vec<_> = types.iter().map(|of| (*of, store.member_limit(*of))).collect();
         let total = types.iter().map(|(_, count)| count).sum::<u32>();
-        let chunk = (total / (tasks as u32 * PORTIONS)).clamp(1, CHUNK_MAX);
+        let chunk = (total / (tasks.max(1) as u32 * PORTIONS)).clamp(1, CHUNK_MAX);
         Starts { types, total, chunk, next: AtomicU32::new(0) }
     }
 
@@ -86,6 +86,8 @@ impl Starts {
 struct Shared {
     store: Store,
     rule: Rule,
+    /// Index of the rule, for the log.
+    index: usize,
     plan: Arc<Plan>,
     options: Options,
     starts: Starts,
@@ -127,6 +129,7 @@ pub(crate) fn pass(
         starts,
         store: std::mem::take(&mut run.graph.store),
         rule: rule.clone(),
+        index: run.current,
         plan: plan.clone(),
         options: run.options.clone(),
         sequence,
@@ -160,7 +163,7 @@ pub(crate) fn pass(
     run.outcome.conflicts += conflicts;
     run.outcome.rewrites = shared.rewrites.into_inner();
     if run.options.log {
-        run.outcome.log.push_all(rule, entries);
+        run.outcome.log.push_all(entries);
     }
     // After the results of the other tasks: the graph has their rewrites.
     if let Some(why) = lost {
@@ -375,7 +378,7 @@ impl Worker<'_> {
             return Err(fault);
         }
         if self.shared.options.log {
-            self.done.entries.push(entry(order, matcher.rule, binding));
+            self.done.entries.push(entry(order, self.shared.index, matcher.rule, binding));
         }
         Ok(())
     }

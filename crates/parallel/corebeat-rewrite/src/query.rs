@@ -28,7 +28,7 @@ pub struct Table {
 }
 
 /// The order in which rows are found by one thread: the portion of starts, and a counter.
-type Position = (u32, u32);
+type Position = (u32, u64);
 /// A value that can be compared for equality.
 type KeyPart = (u8, u64);
 
@@ -49,6 +49,8 @@ struct Found {
     /// The only group of a query without keys.
     whole: Option<Group>,
     fault: Option<Fault>,
+    /// Whether the search ended early.
+    is_stopped: bool,
 }
 
 struct Group {
@@ -77,7 +79,7 @@ struct Accumulator {
 ///
 /// # Errors
 /// [`Error::Evaluate`] if an expression has no value, [`Error::Rule`] if the rule returns nothing,
-/// and [`Error::Parallel`].
+/// [`Error::Stopped`] if [`Options::stop`] became true before the end, and [`Error::Parallel`].
 pub fn query(graph: &mut Graph, rule: &Rule, options: &Options) -> Result<Table, Error> {
     graph.store.fit_to_schema();
     let Some(output) = &rule.output else {
@@ -87,7 +89,7 @@ pub fn query(graph: &mut Graph, rule: &Rule, options: &Options) -> Result<Table,
     let is_parallel = options.threads > 1 || options.seed.is_some() || options.force_tasks;
     let runtime = if is_parallel { Some(parallel::runtime(options)?) } else { None };
     let plan = Plan::new(graph, rule);
-    let starts = Starts::new(&graph.store, plan.start_types(), options.threads.max(1));
+    let starts = Starts::new(&graph.store, plan.start_types(), options.threads);
     let store = std::mem::take(&mut graph.store);
     let (rule, options) = (rule.clone(), options.clone());
     let shared = Arc::new(Shared { store, rule, plan, starts, options });
@@ -98,8 +100,11 @@ pub fn query(graph: &mut Graph, rule: &Rule, options: &Options) -> Result<Table,
         .into_iter()
         .collect::<Result<Vec<Found>, String>>()
         .map_err(|why| Error::Parallel { why })
-        .and_then(|found| {
-            finish(&matcher, output, found).map_err(|fault| evaluation(&shared.rule, fault))
+        .and_then(|found| match found.iter().any(|found| found.is_stopped) {
+            true => Err(Error::Stopped),
+            false => {
+                finish(&matcher, output, found).map_err(|fault| evaluation(&shared.rule, fault))
+            }
         });
     graph.store = shared.store;
     table
@@ -115,10 +120,11 @@ pub fn explain(graph: &mut Graph, rule: &Rule) -> Result<String, Error> {
     let plan = Plan::new(graph, rule);
     let matcher = Matcher::new(&graph.store, rule, &plan).counting();
     let mut matches = 0_u64;
-    let _ = matcher.search(&mut |_| {
+    let mut count = |_: &mut Binding| {
         matches += 1;
         ControlFlow::Continue(())
-    });
+    };
+    let _ = matcher.search(|| false, &mut count);
     if let Some(fault) = matcher.take_fault() {
         return Err(evaluation(rule, fault));
     }
@@ -143,7 +149,7 @@ fn find(shared: &Shared) -> Found {
     };
     if !shared.rule.has_pattern() {
         if shared.starts.take_once() {
-            let _ = matcher.search(&mut |binding| add(&matcher, 0, binding));
+            let _ = matcher.search(|| false, &mut |binding| add(&matcher, 0, binding));
         }
     } else {
         'all: while let Some(portion) = shared.starts.take() {
@@ -154,6 +160,7 @@ fn find(shared: &Shared) -> Found {
                 }
             }
             if is_stopped(&shared.options) {
+                found.is_stopped = true;
                 break;
             }
         }

@@ -206,6 +206,43 @@ fn faults_of_expressions_change_nothing() {
 }
 
 #[test]
+fn limit_of_rewrites_is_reported_for_every_kind_of_application() {
+    for apply in [Apply::One, Apply::All, Apply::Exhaustively] {
+        let mut graph = friends();
+        let rules = rules(&mut graph, "MATCH (a:Person) SET a:Adult");
+        let options = Options { max: 1, ..Options::default() };
+        let outcome = run(&mut graph, &rules, &Control::Rule(0, apply), &options).unwrap();
+        assert!(outcome.rewrites == 1 && outcome.reached_max, "{apply:?} {outcome:?}");
+    }
+}
+
+#[test]
+fn no_threads_count_as_one() {
+    for (seed, force_tasks) in [(Some(1), false), (None, true)] {
+        let mut graph = friends();
+        let rules = rules(&mut graph, "MATCH (a)-[k:KNOWS]->(a) DELETE k");
+        let options = Options { threads: 0, seed, force_tasks, ..Options::default() };
+        let control = Control::Rule(0, Apply::Exhaustively);
+        assert_eq!(run(&mut graph, &rules, &control, &options).unwrap().rewrites, 1);
+    }
+}
+
+#[test]
+fn log_distinguishes_the_rules_of_one_line() {
+    let text = "MATCH (a)-[k:KNOWS]->(a) DELETE k; MATCH (p:Person) SET p:Adult";
+    for threads in [1, 2] {
+        let (mut graph, mut copy) = (friends(), friends());
+        let (own, _) = (rules(&mut graph, text), rules(&mut copy, text));
+        assert_eq!(own[0].name(), own[1].name());
+        let steps = [0, 1].map(|index| Control::Rule(index, Apply::Exhaustively));
+        let options = Options { threads, log: true, ..Options::default() };
+        let outcome = run(&mut graph, &own, &Control::Sequence(steps.into()), &options).unwrap();
+        assert_eq!(outcome.log.len(), 5);
+        outcome.log.replay(&mut copy).unwrap().verify(&graph, &copy).unwrap();
+    }
+}
+
+#[test]
 fn a_rule_without_a_left_side_is_applied_once() {
     let mut graph = friends();
     let rules = rules(&mut graph, "CREATE (:Person)");
