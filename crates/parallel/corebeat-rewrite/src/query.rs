@@ -194,7 +194,7 @@ impl Found {
             for index in &output.keys {
                 let results = Results { aggregates: &[] };
                 let value = matcher.evaluate(&output.items[*index].0, binding, &results)?;
-                key.push(value.encode());
+                key.push(matcher.store.literals.normal(value).encode());
             }
             self.groups.entry(key).or_insert_with(|| new(&binding[..slots]))
         };
@@ -222,7 +222,7 @@ impl Accumulator {
         }
         match of.distinct {
             true => {
-                if self.seen.insert(value.encode()) {
+                if self.seen.insert(matcher.store.literals.normal(value).encode()) {
                     self.values.push((position, value));
                 }
                 Ok(())
@@ -270,7 +270,7 @@ impl Accumulator {
         if of.distinct {
             let mut seen = HashSet::new();
             for (position, value) in std::mem::take(&mut self.values) {
-                if seen.insert(value.encode()) {
+                if seen.insert(matcher.store.literals.normal(value).encode()) {
                     self.fold(matcher, of.function, position, value)?;
                 }
             }
