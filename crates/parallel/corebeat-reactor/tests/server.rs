@@ -1,6 +1,6 @@
 //! Servers with every pattern and every mechanism.
 
-use corebeat_reactor::{Config, Error, Exchange, Mechanism, Pattern, Server};
+use corebeat_reactor::{Config, Error, Exchange, Handler, Mechanism, Pattern, Server};
 use corebeat_test_group::in_child;
 use proptest::prelude::*;
 use std::io::{self, ErrorKind, Read, Write};
@@ -319,6 +319,38 @@ fn panic_of_a_handler_closes_its_connection_only() {
         other.write_all(b"other").unwrap();
         other.read_exact(&mut [0; 5]).unwrap();
         assert_eq!(server.stats().panics, 1);
+        server.stop(MINUTE);
+    }
+}
+
+/// Answers once. Its destructor panics.
+struct Fragile;
+
+impl Handler for Fragile {
+    fn handle(&mut self, exchange: &mut Exchange<'_>) {
+        echo(exchange);
+        exchange.close();
+    }
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        panic!("as planned");
+    }
+}
+
+#[test]
+fn panic_of_a_destructor_ends_no_thread() {
+    let _alone = alone();
+    for config in combinations() {
+        let (server, address) = start(&config, || Fragile);
+        for served in 1..=3 {
+            let mut client = connect(address);
+            client.write_all(b"x").unwrap();
+            client.read_exact(&mut [0; 1]).unwrap();
+            assert_closed(&mut client);
+            assert_eq!(server.stats().panics, served);
+        }
         server.stop(MINUTE);
     }
 }

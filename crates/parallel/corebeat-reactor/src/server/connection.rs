@@ -104,6 +104,21 @@ impl Connection {
         })
     }
 
+    /// Drops the handler of a connection that has ended. Returns false if its destructor panics.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the turn.
+    pub(super) unsafe fn drop_handler(&self) -> bool {
+        self.state.with_mut(|state| {
+            // SAFETY: the turn excludes other users.
+            let state = unsafe { &mut *state };
+            let handler =
+                std::mem::replace(&mut state.handler, Box::new(|_: &mut Exchange<'_>| {}));
+            catch_unwind(AssertUnwindSafe(|| drop(handler))).is_ok()
+        })
+    }
+
     fn note_progress(&self, scratch: &Scratch) {
         // Relaxed: a sweep that reads an older value closes the connection only if its time is
         // over by the older value as well.

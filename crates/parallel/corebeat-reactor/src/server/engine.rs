@@ -221,6 +221,10 @@ impl Engine {
         let _ = own.notify.remove(connection.socket.as_fd(), connection.key);
         let removed = lock(&own.connections).remove(connection.key);
         drop(removed);
+        // SAFETY: the caller has the turn.
+        if !unsafe { connection.drop_handler() } {
+            self.count(&self.panics);
+        }
         match end {
             End::Regular => {}
             End::TooLarge => self.count(&self.too_large),
