@@ -237,6 +237,7 @@ impl Server {
             }
         }
         server.threads = Some(Uninherited::new(started));
+        server.engine.start_accepting()?;
         Ok(server)
     }
 
