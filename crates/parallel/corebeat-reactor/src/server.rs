@@ -162,7 +162,7 @@ pub enum Error {
         min: usize,
     },
     /// A limit is 0.
-    #[error("a server with `{name}` of 0 could serve nothing: set it to 1 or more")]
+    #[error("a server with `{name}` of 0 could serve nothing: set it to more than 0")]
     ZeroLimit {
         /// Name of the limit, a field of [`Config`].
         name: &'static str,

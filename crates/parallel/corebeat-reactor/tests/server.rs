@@ -432,7 +432,7 @@ fn invalid_parameters_are_errors() {
         Config { buffered_bytes: 0, ..Config::default() },
         Config { idle_timeout: Some(Duration::ZERO), ..Config::default() },
     ] {
-        assert!(start(config).ends_with("of 0 could serve nothing: set it to 1 or more"));
+        assert!(start(config).ends_with("of 0 could serve nothing: set it to more than 0"));
     }
     let stream = connect(TcpListener::bind(LOCAL).unwrap().local_addr().unwrap());
     let refused = Server::start(Config::default(), stream, || echo);
