@@ -310,9 +310,7 @@ impl Matcher<'_> {
             (Function::Size, value) => {
                 Err(format!("size requires a text or a list, not {}", literals.decode(value)))
             }
-            (_, value) => {
-                Err(format!("{function:?} is not defined for {}", literals.decode(value)))
-            }
+            (_, value) => Err(format!("abs requires a number, not {}", literals.decode(value))),
         }
     }
 }

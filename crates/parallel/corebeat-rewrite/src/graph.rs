@@ -142,6 +142,9 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::Missing`].
+    ///
+    /// # Panics
+    /// If the key is of another graph's schema and this schema has fewer keys.
     pub fn set(
         &mut self,
         element: impl Into<Element>,

@@ -85,26 +85,28 @@
 //!
 //! An edge takes 18 bytes, and 8 bytes in each of two lists; a list has 8 bytes of its own and,
 //! once it has grown, up to half as much room again. [`Graph::compact`] removes that room. A node
-//! takes 10 bytes, and 8 bytes for each type of its edges. The words of a graph keep their type and
-//! their address until the graph is dropped. A task that reads an outdated word reads a number that
-//! the check under the locks rejects, and never freed memory. For this reason this crate needs no
-//! grace periods, and does not use corebeat-reclaim.
+//! takes 10 bytes, 8 bytes for each type of its edges, and 8 bytes for its lock once a run has used
+//! locks. The words of a graph keep their type and their address until the graph is dropped. A task
+//! that reads an outdated word reads a number that the check under the locks rejects, and never
+//! freed memory. For this reason this crate needs no grace periods, and does not use
+//! corebeat-reclaim.
 //!
 //! # Failure
 //!
 //! Functions return [`Error`]. A failed run keeps the rewrites before the failure, and the graph is
-//! consistent, also after [`Options::stop`]. Numbers of elements and words that would exceed their
-//! limits fail before the application changes the graph; memory that the system cannot allocate
-//! ends the program.
+//! consistent, also after [`Options::stop`], which a search at one starting node does not check.
+//! Numbers of elements and words that would exceed their limits fail before the application changes
+//! the graph; memory that the system cannot allocate ends the program.
 //!
 //! # Limits
 //!
 //! A graph has at most 2^31 nodes, edges and words of lists. A rule has at most [`ELEMENTS_MAX`]
-//! elements. Texts and lists are stored once in a graph, and stay until the graph is dropped. A
-//! node has one type. A rule whose facts the locks of its nodes do not cover (paths, conditions on
-//! neighbours in `NOT`, optional parts) is matched in parallel, and its rewrites take turns. A
-//! run with several threads must not be started inside a task of LPEL. An exhaustive run searches
-//! all starts again until a pass finds nothing; it does not search only around changes.
+//! elements. Texts and lists, also those that an expression computes, are stored once in a graph,
+//! and stay until the graph is dropped. A node has one type. A rule whose facts the locks of its
+//! nodes do not cover (paths, conditions on neighbours in `NOT`, optional parts) is matched in
+//! parallel, and its rewrites take turns. A run with several threads must not be started inside a
+//! task of LPEL. An exhaustive run searches all starts again until a pass finds nothing; it does
+//! not search only around changes.
 
 mod array;
 mod builder;

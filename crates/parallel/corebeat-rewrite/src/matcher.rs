@@ -10,6 +10,7 @@ use crate::plan::{Admit, Plan, Planned, Step};
 use crate::rule::{
     Binding, Change, ELEMENTS_MAX, Matching, NONE, NodeSlot, Part, Rule, Semantics, Slot,
 };
+use crate::run::STOP_INTERVAL;
 use crate::schema::EdgeType;
 use crate::store::{Direction, Store};
 use std::cell::{Cell, RefCell};
@@ -174,13 +175,20 @@ impl<'a> Matcher<'a> {
         self.fault.borrow_mut().take()
     }
 
-    /// Calls `found` with each match.
-    pub(crate) fn search(&self, found: &mut impl FnMut(&mut Binding) -> Flow) -> Flow {
+    /// Calls `found` with each match, until `is_over`.
+    pub(crate) fn search(
+        &self,
+        is_over: impl Fn() -> bool,
+        found: &mut impl FnMut(&mut Binding) -> Flow,
+    ) -> Flow {
         if !self.rule.has_pattern() {
             return self.step(&self.plan.main, 0, &mut [NONE; ELEMENTS_MAX], found);
         }
         for of in self.plan.start_types() {
             for index in 0..self.store.member_limit(*of) {
+                if index % STOP_INTERVAL == 0 && is_over() {
+                    return ControlFlow::Break(());
+                }
                 if let Some(node) = self.store.member(*of, index) {
                     self.search_at(node, found)?;
                 }
@@ -219,8 +227,21 @@ impl<'a> Matcher<'a> {
         binding: &mut Binding,
         found: &mut F,
     ) -> Flow {
-        let Some(planned) = steps.get(index) else { return found(binding) };
-        match &planned.step {
+        // A loop, because a rule may have any number of conditions, and the stack has a limit.
+        let mut index = index;
+        let step = loop {
+            match steps.get(index).map(|planned| &planned.step) {
+                None => return found(binding),
+                Some(Step::Filter(condition)) => match self.is_true(condition, binding) {
+                    Ok(true) => self.passed(steps, index),
+                    Ok(false) => return ControlFlow::Continue(()),
+                    Err(fault) => return self.fail(fault),
+                },
+                Some(step) => break step,
+            }
+            index += 1;
+        };
+        match step {
             Step::Extend { from, edge, to, lists, admit, distinct } => {
                 let node = at(binding, *from);
                 for (of, direction) in lists {
@@ -266,11 +287,6 @@ impl<'a> Matcher<'a> {
                 }
                 ControlFlow::Continue(())
             }
-            Step::Filter(condition) => match self.is_true(condition, binding) {
-                Ok(true) => self.next(steps, index, binding, found),
-                Ok(false) => ControlFlow::Continue(()),
-                Err(fault) => self.fail(fault),
-            },
             _ => self.rare_step(steps, index, binding, found),
         }
     }
@@ -283,11 +299,16 @@ impl<'a> Matcher<'a> {
         binding: &mut Binding,
         found: &mut F,
     ) -> Flow {
-        // Steps of inner parts are not counted.
+        self.passed(steps, index);
+        self.step(steps, index + 1, binding, found)
+    }
+
+    /// Counts a partial match after a step. Steps of inner parts are not counted.
+    #[inline(always)]
+    fn passed(&self, steps: &[Planned], index: usize) {
         if std::ptr::eq(steps, &self.plan.main[..]) {
             self.count(index);
         }
-        self.step(steps, index + 1, binding, found)
     }
 
     fn rare_step<F: FnMut(&mut Binding) -> Flow + ?Sized>(
@@ -403,11 +424,11 @@ impl Matcher<'_> {
         (least, most): (u32, u32),
         arrive: &mut dyn FnMut(u32) -> Flow,
     ) -> Flow {
-        if least == 0 {
-            arrive(from)?;
-        }
         if from == NONE {
             return ControlFlow::Continue(());
+        }
+        if least == 0 {
+            arrive(from)?;
         }
         // By edge of the path: its start, and the next edge to try there.
         let mut path = vec![(from, 0, 0)];

@@ -29,7 +29,7 @@ pub struct Table {
 }
 
 /// The order in which rows are found by one thread: the portion of starts, and a counter.
-type Position = (u32, u32);
+type Position = (u32, u64);
 /// A value that can be compared for equality.
 type KeyPart = (u8, u64);
 
@@ -50,6 +50,8 @@ struct Found {
     /// The only group of a query without keys.
     whole: Option<Group>,
     fault: Option<Fault>,
+    /// Whether the search ended early.
+    is_stopped: bool,
 }
 
 struct Group {
@@ -78,7 +80,7 @@ struct Accumulator {
 ///
 /// # Errors
 /// [`Error::Evaluate`] if an expression has no value, [`Error::Rule`] if the rule returns nothing,
-/// and [`Error::Parallel`].
+/// [`Error::Stopped`] if [`Options::stop`] became true before the end, and [`Error::Parallel`].
 pub fn query(graph: &mut Graph, rule: &Rule, options: &Options) -> Result<Table, Error> {
     graph.store.fit_to_schema();
     let Some(output) = &rule.output else {
@@ -88,7 +90,7 @@ pub fn query(graph: &mut Graph, rule: &Rule, options: &Options) -> Result<Table,
     let is_parallel = options.threads > 1 || options.seed.is_some() || options.force_tasks;
     let runtime = if is_parallel { Some(parallel::runtime(options)?) } else { None };
     let plan = Plan::new(graph, rule);
-    let starts = Starts::new(&graph.store, plan.start_types(), options.threads.max(1));
+    let starts = Starts::new(&graph.store, plan.start_types(), options.threads);
     let store = std::mem::take(&mut graph.store);
     let (rule, options) = (rule.clone(), options.clone());
     let shared = Arc::new(Shared { store, rule, plan, starts, options });
@@ -99,8 +101,11 @@ pub fn query(graph: &mut Graph, rule: &Rule, options: &Options) -> Result<Table,
         .into_iter()
         .collect::<Result<Vec<Found>, String>>()
         .map_err(|why| Error::Parallel { why })
-        .and_then(|found| {
-            finish(&matcher, output, found).map_err(|fault| evaluation(&shared.rule, fault))
+        .and_then(|found| match found.iter().any(|found| found.is_stopped) {
+            true => Err(Error::Stopped),
+            false => {
+                finish(&matcher, output, found).map_err(|fault| evaluation(&shared.rule, fault))
+            }
         });
     graph.store = shared.store;
     table
@@ -116,10 +121,11 @@ pub fn explain(graph: &mut Graph, rule: &Rule) -> Result<String, Error> {
     let plan = Plan::new(graph, rule);
     let matcher = Matcher::new(&graph.store, rule, &plan).counting();
     let mut matches = 0_u64;
-    let _ = matcher.search(&mut |_| {
+    let mut count = |_: &mut Binding| {
         matches += 1;
         ControlFlow::Continue(())
-    });
+    };
+    let _ = matcher.search(|| false, &mut count);
     if let Some(fault) = matcher.take_fault() {
         return Err(evaluation(rule, fault));
     }
@@ -146,7 +152,7 @@ fn find(shared: &Shared) -> Found {
     };
     if !shared.rule.has_pattern() {
         if shared.starts.take_once() {
-            let _ = matcher.search(&mut |binding| add(&matcher, 0, binding));
+            let _ = matcher.search(|| false, &mut |binding| add(&matcher, 0, binding));
         }
     } else {
         'all: while let Some(portion) = shared.starts.take() {
@@ -160,6 +166,7 @@ fn find(shared: &Shared) -> Found {
                 progress.add_matches(matches.take());
             }
             if is_stopped(&shared.options) {
+                found.is_stopped = true;
                 break;
             }
         }
@@ -193,7 +200,7 @@ impl Found {
             for index in &output.keys {
                 let results = Results { aggregates: &[] };
                 let value = matcher.evaluate(&output.items[*index].0, binding, &results)?;
-                key.push(value.encode());
+                key.push(matcher.store.literals.normal(value).encode());
             }
             self.groups.entry(key).or_insert_with(|| new(&binding[..slots]))
         };
@@ -221,7 +228,7 @@ impl Accumulator {
         }
         match of.distinct {
             true => {
-                if self.seen.insert(value.encode()) {
+                if self.seen.insert(matcher.store.literals.normal(value).encode()) {
                     self.values.push((position, value));
                 }
                 Ok(())
@@ -269,7 +276,7 @@ impl Accumulator {
         if of.distinct {
             let mut seen = HashSet::new();
             for (position, value) in std::mem::take(&mut self.values) {
-                if seen.insert(value.encode()) {
+                if seen.insert(matcher.store.literals.normal(value).encode()) {
                     self.fold(matcher, of.function, position, value)?;
                 }
             }

@@ -55,8 +55,8 @@ pub enum Control {
 /// Parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Number of threads. With 1 and without a seed, the calling thread runs the rules without
-    /// locks.
+    /// Number of threads; 0 counts as 1. With 1 and without a seed, the calling thread runs the
+    /// rules without locks.
     pub threads: usize,
     /// How the threads work together.
     pub mode: Mode,
@@ -99,9 +99,9 @@ pub struct Outcome {
     pub passes: u64,
     /// Number of complete matches that other threads prevented.
     pub conflicts: u64,
-    /// Whether the run ended because [`Options::max`] was reached.
+    /// Whether the run ended with [`Options::max`] rewrites.
     pub reached_max: bool,
-    /// Whether the run ended because [`Options::stop`] became true.
+    /// Whether [`Options::stop`] was true at the end of the run.
     pub stopped: bool,
     /// The log, if requested.
     pub log: Log,
@@ -110,7 +110,7 @@ pub struct Outcome {
 /// Applies a rule until no match is left, at most `max` times, on the calling thread.
 ///
 /// # Errors
-/// [`Error::Evaluate`] and [`Error::Full`].
+/// [`Error::Evaluate`] and [`Error::Rule`], as [`run`].
 pub fn apply_exhaustively(graph: &mut Graph, rule: &Rule, max: u64) -> Result<Outcome, Error> {
     let options = Options { max, ..Options::default() };
     run(graph, std::slice::from_ref(rule), &Control::Rule(0, Apply::Exhaustively), &options)
@@ -119,9 +119,10 @@ pub fn apply_exhaustively(graph: &mut Graph, rule: &Rule, max: u64) -> Result<Ou
 /// Applies rules to a graph.
 ///
 /// # Errors
-/// [`Error::Evaluate`] if an expression has no value: the failed application changed nothing, and
-/// the changes before it remain. [`Error::Full`], and [`Error::Parallel`] if threads cannot be
-/// started. [`Error::Rule`] if a rule without a left side is to be applied exhaustively.
+/// [`Error::Evaluate`] if an expression has no value, or the graph has no room for new elements:
+/// the failed application changed nothing, and the changes before it remain. [`Error::Parallel`] if
+/// threads cannot be started. [`Error::Rule`] if a rule without a left side is to be applied
+/// exhaustively.
 ///
 /// # Panics
 /// If the control names a rule that is not in `rules`.
@@ -138,16 +139,20 @@ pub fn run(
         false => None,
     };
     let some_rule_retypes = rules.iter().any(Rule::retypes);
+    let logged = if options.log { rules.to_vec() } else { Vec::new() };
     let mut run = Run {
         graph,
         rules,
+        current: 0,
         plans: rules.iter().map(|_| None).collect(),
         options,
         runtime,
         some_rule_retypes,
-        outcome: Outcome::default(),
+        outcome: Outcome { log: Log { rules: logged, ..Log::default() }, ..Outcome::default() },
     };
     run.control(control)?;
+    // The last application may have reached a limit.
+    run.is_over();
     Ok(run.outcome)
 }
 
@@ -166,6 +171,8 @@ struct Current {
 pub(crate) struct Run<'a> {
     pub(crate) graph: &'a mut Graph,
     rules: &'a [Rule],
+    /// Index of the rule that is applied.
+    pub(crate) current: usize,
     plans: Vec<Option<Current>>,
     pub(crate) options: &'a Options,
     pub(crate) runtime: Option<Runtime>,
@@ -216,6 +223,7 @@ impl Run<'_> {
 
     fn rule(&mut self, index: usize, apply: Apply) -> Result<(), Error> {
         let rule = &self.rules[index];
+        self.current = index;
         if rule.changes.is_empty() {
             return Ok(());
         }
@@ -279,7 +287,9 @@ impl Run<'_> {
     fn one(&mut self, rule: &Rule, plan: &Plan) -> Result<bool, Error> {
         let matcher = Matcher::new(&self.graph.store, rule, plan);
         let mut first = None;
-        let _ = matcher.search(&mut |binding| take_applicable(&matcher, binding, &mut first));
+        let _ = matcher.search(|| is_stopped(self.options), &mut |binding| {
+            take_applicable(&matcher, binding, &mut first)
+        });
         if let Some(fault) = matcher.take_fault() {
             return Err(evaluation(rule, fault));
         }
@@ -296,8 +306,8 @@ impl Run<'_> {
     pub(crate) fn applied(&mut self, rule: &Rule, binding: &Binding) {
         self.graph.store.settle(&mut self.graph.space);
         if self.options.log {
-            let entry = entry(self.outcome.rewrites, rule, binding);
-            self.outcome.log.push_all(rule, vec![entry]);
+            let entry = entry(self.outcome.rewrites, self.current, rule, binding);
+            self.outcome.log.push_all(vec![entry]);
         }
         self.outcome.rewrites += 1;
         if let Some(progress) = &self.options.progress {
@@ -407,15 +417,15 @@ impl Run<'_> {
 }
 
 /// Number of starts between two checks of [`Options::stop`].
-const STOP_INTERVAL: u32 = 256;
+pub(crate) const STOP_INTERVAL: u32 = 256;
 
 pub(crate) fn is_stopped(options: &Options) -> bool {
     // Relaxed: the flag publishes no data.
     options.stop.as_ref().is_some_and(|stop| stop.load(Relaxed))
 }
 
-pub(crate) fn entry(order: u64, rule: &Rule, binding: &Binding) -> Entry {
-    Entry { order, rule: 0, elements: binding[..rule.slots.len()].into() }
+pub(crate) fn entry(order: u64, index: usize, rule: &Rule, binding: &Binding) -> Entry {
+    Entry { order, rule: index, elements: binding[..rule.slots.len()].into() }
 }
 
 /// Keeps the first match to which the rule can be applied.

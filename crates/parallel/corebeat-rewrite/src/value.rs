@@ -266,6 +266,22 @@ impl Literals {
         self.lists.get(number).map_or(&[], |list| list)
     }
 
+    /// The same for all values that [`Value::order`] finds equal, such as 1 and 1.0.
+    pub(crate) fn normal(&self, value: Scalar) -> Scalar {
+        match value {
+            Scalar::Float(float) if float.is_nan() => Scalar::Float(f64::NAN),
+            Scalar::Float(float) => match int_with_float(float as i64, float) {
+                Ordering::Equal => Scalar::Int(float as i64),
+                _ => value,
+            },
+            Scalar::List(number) => {
+                let values = self.get_list(number).iter().map(|value| self.normal(*value));
+                self.list(&values.collect::<Vec<Scalar>>())
+            }
+            _ => value,
+        }
+    }
+
     pub(crate) fn encode(&self, value: &Value) -> Scalar {
         match value {
             Value::Null => Scalar::Null,
@@ -297,7 +313,7 @@ impl Literals {
 }
 
 /// Locks a mutex whose data is consistent whenever it is free.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
