@@ -21,7 +21,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, Default)]
 pub struct Log {
     pub(crate) entries: Vec<Entry>,
-    /// The rules of the entries.
+    /// The rules of the run.
     pub(crate) rules: Vec<Rule>,
 }
 
@@ -81,14 +81,14 @@ impl Log {
         Ok(replay)
     }
 
-    pub(crate) fn push_all(&mut self, rule: &Rule, entries: Vec<Entry>) {
-        let index = match self.rules.iter().position(|known| known.name == rule.name) {
-            Some(index) => index,
-            None => {
-                self.rules.push(rule.clone());
-                self.rules.len() - 1
-            }
-        };
+    /// Adds rewrites of one of the rules of the run.
+    pub(crate) fn push_all(&mut self, rules: &[Rule], rule: &Rule, entries: Vec<Entry>) {
+        if self.rules.is_empty() {
+            self.rules = rules.to_vec();
+        }
+        // Rules may have equal names.
+        let index = rules.iter().position(|own| std::ptr::eq(own, rule));
+        let index = index.expect("the rule is one of the rules of the run");
         let first = self.entries.len();
         self.entries.extend(entries);
         self.entries[first..].iter_mut().for_each(|entry| entry.rule = index);

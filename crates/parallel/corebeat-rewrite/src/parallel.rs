@@ -153,7 +153,7 @@ pub(crate) fn pass(
     run.outcome.conflicts += conflicts;
     run.outcome.rewrites = shared.rewrites.into_inner();
     if run.options.log {
-        run.outcome.log.push_all(rule, entries);
+        run.outcome.log.push_all(run.rules, rule, entries);
     }
     let is_unchanged = run.outcome.rewrites == before;
     if let Some(fault) = fault.or_else(|| suspect.clone().filter(|_| is_unchanged)) {

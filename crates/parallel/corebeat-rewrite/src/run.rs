@@ -161,7 +161,7 @@ struct Current {
 
 pub(crate) struct Run<'a> {
     pub(crate) graph: &'a mut Graph,
-    rules: &'a [Rule],
+    pub(crate) rules: &'a [Rule],
     plans: Vec<Option<Current>>,
     pub(crate) options: &'a Options,
     pub(crate) runtime: Option<Runtime>,
@@ -293,7 +293,7 @@ impl Run<'_> {
         self.graph.store.settle(&mut self.graph.space);
         if self.options.log {
             let entry = entry(self.outcome.rewrites, rule, binding);
-            self.outcome.log.push_all(rule, vec![entry]);
+            self.outcome.log.push_all(self.rules, rule, vec![entry]);
         }
         self.outcome.rewrites += 1;
     }

@@ -175,6 +175,20 @@ fn conditions_include_nodes_that_other_matches_lock() {
 }
 
 #[test]
+fn rules_of_one_line_are_replayed() {
+    let text = "MATCH (a)-[k:KNOWS]->(a) DELETE k; MATCH (a {age: 20}) SET a.age = 21";
+    for threads in [1, 2] {
+        let (mut graph, mut copy) = (friends(), friends());
+        let rules = rules(&mut graph, text);
+        let steps = [0, 1].map(|rule| Control::Rule(rule, Apply::Exhaustively));
+        let options = Options { threads, log: true, ..Options::default() };
+        let outcome = run(&mut graph, &rules, &Control::Sequence(steps.into()), &options).unwrap();
+        assert_eq!(outcome.rewrites, 3);
+        outcome.log.replay(&mut copy).unwrap().verify(&graph, &copy).unwrap();
+    }
+}
+
+#[test]
 fn mistakes_name_their_place() {
     for (text, expected) in [
         ("MATCH (a:Person\nRETURN a", "rules, line 2, column 1: expected ')', found 'RETURN'"),
