@@ -119,8 +119,8 @@ fn times(control: Control, times: u64) -> Control {
     Control::Repeat(Box::new(control), times)
 }
 
-/// Runs rules on a ring of processes, checks that the graph has these numbers of edges and no others,
-/// and returns the number of rewrites.
+/// Runs rules on a ring of processes, checks that the graph has these numbers of edges and no
+/// others, and returns the number of rewrites.
 fn mutex(steps: Vec<Control>, threads: usize, edges: [(&str, u64); 2]) -> u64 {
     let mut graph = Graph::new();
     let text: Vec<&str> = MUTEX.iter().map(|(_, text)| *text).collect();
