@@ -57,7 +57,8 @@ const RULES: [(&str, Apply); 15] = [
     ),
     // An ant at the border makes the world grow by a ring.
     (
-        "MATCH (:Ant)-[:AT]->(f:Field), (h:Hill) WHERE NOT (f)<-[:HOME]-() SET h.rings = h.rings + 1",
+        "MATCH (:Ant)-[:AT]->(f:Field), (h:Hill) WHERE NOT (f)<-[:HOME]-()
+        SET h.rings = h.rings + 1",
         Apply::One,
     ),
     (
