@@ -65,3 +65,18 @@ fn parallel_runs_equal_their_replay_and_leave_no_match() {
         }
     }
 }
+
+/// A cycle is part of thousands of matches: once it is open, none of them is tried.
+#[test]
+fn a_refused_match_ends_its_search() {
+    let videos = Videos::new(100, 10, Choice::Skewed, 1);
+    let mut graph = videos.graph().unwrap();
+    let rules = [PATTERNS[2].opening(&mut graph).unwrap()];
+    for mode in [Mode::Immediate, Mode::Cycle] {
+        let options = Options { threads: 3, mode, seed: Some(1), ..Options::default() };
+        let control = Control::Rule(0, Apply::Exhaustively);
+        let mut graph = videos.graph().unwrap();
+        let outcome = run(&mut graph, &rules, &control, &options).unwrap();
+        assert!(outcome.conflicts < 3 * outcome.rewrites, "{outcome:?}");
+    }
+}

@@ -454,8 +454,9 @@ impl<'a> Collector<'a> {
         // The matcher avoids the nodes that a found match changes, so a new search at the same
         // start finds another match. A rule that changes no node of its matches needs one search.
         let search_again = self.matcher.changes_matched_nodes();
+        let mut refused = 0;
         loop {
-            let before = found.len();
+            let (before, refused_before) = (found.len(), refused);
             let flow = self.matcher.search_at(start, &mut |binding| {
                 if !self.matcher.is_applicable(binding) {
                     return ControlFlow::Continue(());
@@ -464,7 +465,12 @@ impl<'a> Collector<'a> {
                 each_touched(store, rule, binding, |node, write| self.set.add(node, write));
                 if !self.set.try_lock(&self.locks) {
                     self.conflicts += 1;
-                    return ControlFlow::Continue(());
+                    refused += 1;
+                    // A new search avoids the locked nodes, which further matches may have, too.
+                    return match search_again && refused <= parallel::REFUSED_MAX {
+                        true => ControlFlow::Break(()),
+                        false => ControlFlow::Continue(()),
+                    };
                 }
                 found.push(binding[..rule.slots.len()].into());
                 match search_again {
@@ -472,8 +478,8 @@ impl<'a> Collector<'a> {
                     false => ControlFlow::Continue(()),
                 }
             });
-            let is_found = flow.is_break() && found.len() > before;
-            if !is_found || !self.matcher.is_allowed_start(start) {
+            let is_ended = found.len() > before || refused > refused_before;
+            if !(flow.is_break() && is_ended) || !self.matcher.is_allowed_start(start) {
                 return;
             }
         }
