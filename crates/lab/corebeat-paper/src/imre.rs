@@ -97,7 +97,7 @@ fn report(cpus: usize, scale: u32) -> Result<Report, Error> {
         rows,
         notes: vec![
             "Percent of the sequential time. The models have a quarter of the paper's videos.",
-            "'rewriting' is the part of the sequential time that is no search.",
+            "'rewriting' is the time to repeat the rewrites of the sequential run without a search.",
             "'cycle' is the paper's: all threads search, then one rewrites. 'immediate': the thread \
              that completes a match rewrites.",
         ],
