@@ -456,30 +456,29 @@ impl<'a> Collector<'a> {
         let search_again = self.matcher.changes_matched_nodes();
         let mut refused = 0;
         loop {
-            let (before, refused_before) = (found.len(), refused);
-            let flow = self.matcher.search_at(start, &mut |binding| {
+            // A fault ends the search, too.
+            let mut is_next = false;
+            let _ = self.matcher.search_at(start, &mut |binding| {
                 if !self.matcher.is_applicable(binding) {
                     return ControlFlow::Continue(());
                 }
                 self.set.clear();
                 each_touched(store, rule, binding, |node, write| self.set.add(node, write));
-                if !self.set.try_lock(&self.locks) {
+                is_next = search_again;
+                if self.set.try_lock(&self.locks) {
+                    found.push(binding[..rule.slots.len()].into());
+                } else {
+                    // A new search avoids the locked nodes, which further matches may have, too.
                     self.conflicts += 1;
                     refused += 1;
-                    // A new search avoids the locked nodes, which further matches may have, too.
-                    return match search_again && refused <= parallel::REFUSED_MAX {
-                        true => ControlFlow::Break(()),
-                        false => ControlFlow::Continue(()),
-                    };
+                    is_next &= refused <= parallel::REFUSED_MAX;
                 }
-                found.push(binding[..rule.slots.len()].into());
-                match search_again {
+                match is_next {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 }
             });
-            let is_ended = found.len() > before || refused > refused_before;
-            if !(flow.is_break() && is_ended) || !self.matcher.is_allowed_start(start) {
+            if !is_next || !self.matcher.is_allowed_start(start) {
                 return;
             }
         }
