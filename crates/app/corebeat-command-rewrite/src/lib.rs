@@ -1,6 +1,6 @@
 //! The commands `corebeat rewrite`: apply rules to graphs, and evaluate queries.
 //!
-//! Place in the loop: app; uses `corebeat-rewrite`.
+//! Place in the loop: app; uses `corebeat-rewrite` and, for its progress, `corebeat-heartbeat`.
 //!
 //! # Model
 //!
@@ -17,12 +17,14 @@
 //! the exit status 130.
 
 mod print;
+mod report;
 mod run;
 mod source;
 
 use clap::{Args, Subcommand};
 use corebeat_command::{Done, Output, print, require_distinct};
 use corebeat_rewrite::{Options as RunOptions, explain, query, write_dot};
+use report::{ReportOptions, Reporter};
 use source::{GraphSource, RulesSource, failure};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -57,6 +59,8 @@ struct Query {
     /// Set the number of threads
     #[arg(short, long, default_value_t = 1, value_parser = threads)]
     threads: usize,
+    #[command(flatten)]
+    report: ReportOptions,
     /// Print one JSON object for each row
     #[arg(long)]
     json: bool,
@@ -116,9 +120,12 @@ pub fn main(options: Options) -> Done {
 fn evaluate(options: &Query) -> Done {
     let mut graph = options.graph.read()?;
     let rules = options.rules.read(&mut graph)?;
-    let how = RunOptions { threads: options.threads, ..RunOptions::default() };
+    let reporter = Reporter::start(&options.report)?;
+    let progress = Some(reporter.progress.clone());
+    let how = RunOptions { threads: options.threads, progress, ..RunOptions::default() };
     for rule in &rules {
         let table = query(&mut graph, rule, &how).map_err(failure)?;
+        reporter.clear();
         print::table(&table, options.json)?;
     }
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,7 @@
 //! `corebeat rewrite run`: applies rules to a graph.
 
 use crate::print;
+use crate::report::{ReportOptions, Reporter};
 use crate::source::{GraphSource, RulesSource, failure, require_format, written};
 use clap::{Args, ValueEnum};
 use corebeat_command::{Done, Failure, Output, require_distinct};
@@ -42,6 +43,8 @@ pub(crate) struct Options {
     /// Set how the threads work together
     #[arg(long, default_value = "immediate")]
     mode: Together,
+    #[command(flatten)]
+    report: ReportOptions,
     /// Print JSON objects
     #[arg(long)]
     json: bool,
@@ -78,6 +81,7 @@ pub(crate) fn main(options: Options) -> Done {
     for signal in [SIGINT, SIGTERM] {
         flag::register(signal, stop.clone()).map_err(Failure::internal)?;
     }
+    let reporter = Reporter::start(&options.report)?;
     let how = RunOptions {
         threads: options.threads,
         mode: match options.mode {
@@ -86,11 +90,13 @@ pub(crate) fn main(options: Options) -> Done {
         },
         max: options.max,
         stop: Some(stop),
+        progress: Some(reporter.progress.clone()),
         ..RunOptions::default()
     };
     let begin = Instant::now();
-    let (total, result) = apply(&mut graph, &rules, &options, &how);
+    let (total, result) = apply(&mut graph, &rules, &options, &how, &reporter);
     let time = begin.elapsed();
+    drop(reporter);
     // The graph is consistent, also after an error.
     if let (Some(output), Some(path)) = (output, &options.output) {
         output.write(&written(&graph, path)?)?;
@@ -106,13 +112,14 @@ fn apply(
     rules: &[Rule],
     options: &Options,
     how: &RunOptions,
+    reporter: &Reporter,
 ) -> (Outcome, Result<(), Failure>) {
     let mut total = Outcome::default();
     for _ in 0..options.repeat {
         let before = total.rewrites;
         for rule in rules {
             let rest = RunOptions { max: how.max - total.rewrites, ..how.clone() };
-            if let Err(why) = step(graph, rule, options, &rest, &mut total) {
+            if let Err(why) = step(graph, rule, options, &rest, reporter, &mut total) {
                 return (total, Err(why));
             }
             if total.stopped || total.reached_max {
@@ -132,10 +139,12 @@ fn step(
     rule: &Rule,
     options: &Options,
     how: &RunOptions,
+    reporter: &Reporter,
     total: &mut Outcome,
 ) -> Result<(), Failure> {
     if rule.returns() {
         let table = query(graph, rule, how).map_err(failure)?;
+        reporter.clear();
         return print::table(&table, options.json);
     }
     let apply = match options.apply {

@@ -123,6 +123,7 @@ mod model;
 mod parallel;
 mod parser;
 mod plan;
+mod progress;
 mod query;
 mod rewriter;
 mod rule;
@@ -142,6 +143,7 @@ pub use format::{
 };
 pub use graph::{Edge, Element, Graph, Node};
 pub use log::{Log, Replay};
+pub use progress::Progress;
 pub use query::{Table, explain, query};
 pub use rule::{ELEMENTS_MAX, Matching, Rule, Semantics};
 pub use run::{Apply, Control, Mode, Options, Outcome, apply_exhaustively, run};

@@ -27,8 +27,8 @@ pub(crate) struct Matcher<'a> {
     fault: RefCell<Option<Fault>>,
     /// Numbers of partial matches after the steps of the main part, for explanations.
     counts: Vec<Cell<u64>>,
-    /// By step of the main part.
-    ends: Vec<Ends>,
+    /// By step of the main part; none for a search without filters.
+    filters: &'a [Ends],
     /// Locked nodes are no part of a match.
     avoid: Option<Avoid<'a>>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Matcher<'a> {
 /// The nodes at the other ends of the edges with which a step joins two nodes: a filter for the
 /// nodes that the step before binds. Most of these nodes have no such edge, and their lists are
 /// scattered over the memory.
-struct Ends {
+pub(crate) struct Ends {
     /// The bound node of the step, or [`NONE`].
     node: Cell<u32>,
     /// Number of nodes that the step before has read since it was bound.
@@ -54,9 +54,15 @@ const ENDS_MAX: usize = ENDS_BITS / 4;
 const FETCH_MAX: usize = 32;
 
 impl Ends {
-    fn new() -> Ends {
-        let (node, reads) = (Cell::new(NONE), Cell::new(0));
-        Ends { node, reads, is_filled: Cell::new(false), bits: [const { Cell::new(0) }; _] }
+    /// One for each step of the main part of a plan.
+    pub(crate) fn of(plan: &Plan) -> Box<[Ends]> {
+        let ends = |_| Ends {
+            node: Cell::new(NONE),
+            reads: Cell::new(0),
+            is_filled: Cell::new(false),
+            bits: [const { Cell::new(0) }; _],
+        };
+        plan.main.iter().map(ends).collect()
     }
 
     #[inline(always)]
@@ -106,8 +112,14 @@ fn is_other(binding: &Binding, slots: &[Slot], edge: u32) -> bool {
 impl<'a> Matcher<'a> {
     pub(crate) fn new(store: &'a Store, rule: &'a Rule, plan: &'a Plan) -> Matcher<'a> {
         let (fault, counts) = (RefCell::new(None), Vec::new());
-        let ends = plan.main.iter().map(|_| Ends::new()).collect();
-        Matcher { store, rule, plan, fault, counts, ends, avoid: None }
+        Matcher { store, rule, plan, fault, counts, filters: &[], avoid: None }
+    }
+
+    /// Filters the nodes of each step by the edges that the next step needs. For long searches: a
+    /// filter is filled before it is used.
+    pub(crate) fn filtered(mut self, filters: &'a [Ends]) -> Matcher<'a> {
+        self.filters = filters;
+        self
     }
 
     /// Excludes nodes that another match has locked.
@@ -193,7 +205,7 @@ impl<'a> Matcher<'a> {
         }
         self.count(0);
         // Rewrites change lists: the filters of an older search may lack ends.
-        self.ends.iter().for_each(|ends| ends.node.set(NONE));
+        self.filters.iter().for_each(|ends| ends.node.set(NONE));
         self.step(&self.plan.main, 1, &mut binding, found)
     }
 
@@ -361,11 +373,8 @@ impl Matcher<'_> {
             (false, true) => (at(binding, *from), direction),
             _ => return None,
         };
-        // Steps of inner parts have no filters. An explanation counts what a join refuses.
-        let ends = self.ends.get(next).filter(|_| std::ptr::eq(steps, &self.plan.main[..]))?;
-        if !self.counts.is_empty() {
-            return None;
-        }
+        // Steps of inner parts have no filters.
+        let ends = self.filters.get(next).filter(|_| std::ptr::eq(steps, &self.plan.main[..]))?;
         if ends.node.replace(bound) != bound {
             ends.reads.set(0);
             ends.is_filled.set(false);

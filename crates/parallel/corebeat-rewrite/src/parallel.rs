@@ -12,7 +12,7 @@
 use crate::error::Error;
 use crate::lock::{LockSet, Locks};
 use crate::log::{Entry, evaluation};
-use crate::matcher::Matcher;
+use crate::matcher::{Ends, Matcher};
 use crate::plan::Plan;
 use crate::rewriter::{Rewriter, each_touched};
 use crate::rule::{Binding, Rule};
@@ -199,7 +199,9 @@ pub(crate) fn on_tasks<S: Send + Sync + 'static, D: Send + 'static>(
 fn collect(shared: &Shared) -> Done {
     let store = &shared.store;
     let locks = Locks { words: &store.locks, sequence: shared.sequence };
-    let matcher = Matcher::new(store, &shared.rule, &shared.plan).avoiding(locks);
+    let filters = Ends::of(&shared.plan);
+    let matcher =
+        Matcher::new(store, &shared.rule, &shared.plan).avoiding(locks).filtered(&filters);
     let mut collector = Collector::new(&matcher, locks);
     let mut done = Done::default();
     while let Some(portion) = shared.starts.take() {
@@ -219,7 +221,8 @@ fn collect(shared: &Shared) -> Done {
 /// A pass with parallel modification.
 fn rewrite(shared: &Shared) -> Done {
     let store = &shared.store;
-    let matcher = Matcher::new(store, &shared.rule, &shared.plan);
+    let filters = Ends::of(&shared.plan);
+    let matcher = Matcher::new(store, &shared.rule, &shared.plan).filtered(&filters);
     let mut worker = Worker {
         shared,
         locks: Locks { words: &store.locks, sequence: shared.sequence },
@@ -376,6 +379,9 @@ impl Worker<'_> {
         }
         if self.shared.options.log {
             self.done.entries.push(entry(order, matcher.rule, binding));
+        }
+        if let Some(progress) = &self.shared.options.progress {
+            progress.add_rewrites(1);
         }
         Ok(())
     }

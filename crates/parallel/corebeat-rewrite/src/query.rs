@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::expression::{Expression, Fault, Results};
 use crate::graph::Graph;
 use crate::log::evaluation;
-use crate::matcher::Matcher;
+use crate::matcher::{Ends, Matcher};
 use crate::parallel::{self, Starts, on_tasks};
 use crate::plan::Plan;
 use crate::rule::{AggregateOf, Binding, ELEMENTS_MAX, NONE, Output, Rule};
@@ -12,6 +12,7 @@ use crate::run::{Options, is_stopped};
 use crate::store::Store;
 use crate::syntax::Aggregate;
 use crate::value::{Scalar, Value};
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -71,9 +72,9 @@ struct Accumulator {
     seen: HashSet<KeyPart>,
 }
 
-/// Evaluates a query. Only [`Options::threads`], [`Options::seed`], [`Options::force_tasks`] and
-/// [`Options::stop`] have an effect. The graph does not change; it is borrowed exclusively because
-/// the tasks share it.
+/// Evaluates a query. Only [`Options::threads`], [`Options::seed`], [`Options::force_tasks`],
+/// [`Options::stop`] and [`Options::progress`] have an effect. The graph does not change; it is
+/// borrowed exclusively because the tasks share it.
 ///
 /// # Errors
 /// [`Error::Evaluate`] if an expression has no value, [`Error::Rule`] if the rule returns nothing,
@@ -127,12 +128,14 @@ pub fn explain(graph: &mut Graph, rule: &Rule) -> Result<String, Error> {
 
 /// The body of a task.
 fn find(shared: &Shared) -> Found {
-    let matcher = Matcher::new(&shared.store, &shared.rule, &shared.plan);
+    let filters = Ends::of(&shared.plan);
+    let matcher = Matcher::new(&shared.store, &shared.rule, &shared.plan).filtered(&filters);
     let mut found = Found::default();
     let Some(output) = &shared.rule.output else { return found };
-    let mut position = (0, 0);
+    let (mut position, matches) = ((0, 0), Cell::new(0));
     let mut add = |matcher: &Matcher, portion: u32, binding: &mut Binding| {
         position = (portion, if position.0 == portion { position.1 + 1 } else { 0 });
+        matches.update(|matches| matches + 1);
         match found.add(matcher, output, position, binding) {
             Ok(()) => ControlFlow::Continue(()),
             Err(fault) => {
@@ -152,6 +155,9 @@ fn find(shared: &Shared) -> Found {
                 if matcher.search_at(start, &mut |b| add(&matcher, first, b)).is_break() {
                     break 'all;
                 }
+            }
+            if let Some(progress) = &shared.options.progress {
+                progress.add_matches(matches.take());
             }
             if is_stopped(&shared.options) {
                 break;

@@ -4,9 +4,10 @@ use crate::error::Error;
 use crate::graph::Graph;
 use crate::lock::{LockSet, Locks};
 use crate::log::{Entry, Log, evaluation};
-use crate::matcher::Matcher;
+use crate::matcher::{Ends, Matcher};
 use crate::parallel;
 use crate::plan::Plan;
+use crate::progress::Progress;
 use crate::rewriter::{Rewriter, each_touched};
 use crate::rule::{Binding, Rule};
 use corebeat_lpel::Runtime;
@@ -67,6 +68,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Ends the run early when it becomes true. The graph is consistent.
     pub stop: Option<Arc<AtomicBool>>,
+    /// Counts matches and rewrites while the run takes place.
+    pub progress: Option<Arc<Progress>>,
     /// Uses tasks and locks also for one thread, to measure their cost.
     pub force_tasks: bool,
 }
@@ -80,6 +83,7 @@ impl Default for Options {
             log: false,
             seed: None,
             stop: None,
+            progress: None,
             force_tasks: false,
         }
     }
@@ -296,6 +300,9 @@ impl Run<'_> {
             self.outcome.log.push_all(self.rules, rule, vec![entry]);
         }
         self.outcome.rewrites += 1;
+        if let Some(progress) = &self.options.progress {
+            progress.add_rewrites(1);
+        }
     }
 
     /// Searches at each start once, and rewrites each match that it finds. Returns whether there
@@ -303,6 +310,7 @@ impl Run<'_> {
     fn pass(&mut self, rule: &Rule, plan: &Plan) -> Result<bool, Error> {
         let before = self.outcome.rewrites;
         let mut rewriter = Rewriter::default();
+        let filters = Ends::of(plan);
         for of in plan.start_types() {
             let mut index = 0;
             while index < self.graph.store.member_limit(*of) {
@@ -310,7 +318,7 @@ impl Run<'_> {
                     index += 1;
                     continue;
                 };
-                let matcher = Matcher::new(&self.graph.store, rule, plan);
+                let matcher = Matcher::new(&self.graph.store, rule, plan).filtered(&filters);
                 let mut first = None;
                 let _ = matcher.search_at(start, &mut |binding| {
                     take_applicable(&matcher, binding, &mut first)
@@ -345,7 +353,8 @@ impl Run<'_> {
         {
             let store = &self.graph.store;
             let locks = Locks { words: &store.locks, sequence };
-            let matcher = Matcher::new(store, rule, plan).avoiding(locks);
+            let filters = Ends::of(plan);
+            let matcher = Matcher::new(store, rule, plan).avoiding(locks).filtered(&filters);
             let mut collector = Collector::new(&matcher, locks);
             for of in plan.start_types() {
                 for index in 0..store.member_limit(*of) {

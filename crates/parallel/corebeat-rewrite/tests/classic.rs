@@ -1,8 +1,11 @@
 //! Benchmarks of graph transformation with known results: Sierpinski triangles and Varró's mutual
 //! exclusion.
 
-use corebeat_rewrite::{Apply, Control, Graph, Mode, Options, Rule, Value, parse_rules, run};
+use corebeat_rewrite::{
+    Apply, Control, Graph, Mode, Options, Progress, Rule, Value, parse_rules, run,
+};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 fn rules(graph: &mut Graph, text: &str, parameters: &[(&str, i64)]) -> Vec<Rule> {
     let value = |(name, value): &(&str, i64)| ((*name).to_owned(), Value::Int(*value));
@@ -30,10 +33,18 @@ fn sierpinski_triangles_have_the_known_numbers_of_elements() {
             Control::Rule(0, Apply::One),
             Control::Rule(1, Apply::Exhaustively),
         ]);
-        let options = Options { threads, mode, ..Options::default() };
+        let progress = Arc::new(Progress::default());
+        let options =
+            Options { threads, mode, progress: Some(progress.clone()), ..Options::default() };
         let outcome = run(&mut graph, &rules, &control, &options).unwrap();
         let triangles = 3_u64.pow(depth as u32);
         assert_eq!(outcome.rewrites, 1 + (triangles - 1) / 2);
+        assert_eq!((progress.rewrites(), progress.matches()), (outcome.rewrites, 0));
+        let query =
+            parse_rules("corners", "MATCH (c:Corner) RETURN c", &HashMap::new(), &mut graph);
+        let table =
+            query.and_then(|rules| corebeat_rewrite::query(&mut graph, &rules[0], &options));
+        assert_eq!(progress.matches(), table.unwrap().rows.len() as u64);
         assert_eq!(graph.node_count(), (3 * triangles + 3) / 2);
         assert_eq!(graph.edge_count(), 3 * triangles);
     }

@@ -4,6 +4,7 @@ use crate::{
     COREBEAT, Running, assert_refused, command, listens, stderr, stdout, unprivileged, until,
 };
 use serde_json::Value;
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -145,6 +146,20 @@ fn watch_shows_a_workload_with_heartbeats() {
     until(|| beats() || program.try_wait().unwrap().is_some());
     assert!(program.wait().unwrap().success());
     assert_refused(&place.corebeat(&["beat", "watch", "99"]), 125, "no group 99");
+}
+
+#[test]
+fn rewrites_are_heartbeats() {
+    let place = Place::new();
+    let rules = place.folder.path().join("rules");
+    // Each application makes the next one possible.
+    let endless = "CREATE (:A)-[:R]->(:A); MATCH (a)-[r:R]->(b) DELETE r CREATE (a)-[:R]->(b);";
+    fs::write(&rules, endless).unwrap();
+    let work = ["rewrite", "run", rules.to_str().unwrap(), "--group", "3"];
+    let mut program = Running::start(corebeat(&place.socket(), &work).stdout(Stdio::null()));
+    let beats = || place.group().is_some_and(|g| g["group"] == 3 && g["beats"].as_u64() > Some(0));
+    until(|| beats() || program.0.try_wait().unwrap().is_some());
+    assert_eq!(program.0.try_wait().unwrap(), None, "the run has no end");
 }
 
 #[test]
