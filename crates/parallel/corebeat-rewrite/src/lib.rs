@@ -78,8 +78,9 @@
 //! 7. A damaged file or text is an error with its place, and no panic
 //!    (`damaged_files_do_not_panic`, `mistakes_name_their_place`).
 //!
-//! The tests `ttc2018` and `classic` check cases with known results: the Social Media case of the
-//! Transformation Tool Contest 2018, Sierpinski triangles, mutual exclusion.
+//! The tests `ttc2018`, `classic`, `ants` and `train` check cases with known results: the Social
+//! Media case of the Transformation Tool Contest 2018, Sierpinski triangles, mutual exclusion,
+//! AntWorld, the Train Benchmark.
 //!
 //! # Memory
 //!

@@ -87,10 +87,11 @@ impl Ends {
     }
 }
 
-/// The locks of a phase, and which slots need a write lock.
+/// The locks of a phase, and the slots that need one: `Some(true)` for a write lock. The nodes
+/// inside `EXISTS` need none, and a locked one is still there: the search must not exclude it.
 struct Avoid<'a> {
     locks: Locks<'a>,
-    writes: [bool; ELEMENTS_MAX],
+    needs: [Option<bool>; ELEMENTS_MAX],
 }
 
 #[inline(always)]
@@ -124,9 +125,11 @@ impl<'a> Matcher<'a> {
 
     /// Excludes nodes that another match has locked.
     pub(crate) fn avoiding(mut self, locks: Locks<'a>) -> Matcher<'a> {
-        let mut writes = [false; ELEMENTS_MAX];
-        self.rule.written_slots().for_each(|slot| writes[usize::from(slot)] = true);
-        self.avoid = Some(Avoid { locks, writes });
+        let mut needs = [None; ELEMENTS_MAX];
+        let nodes = &self.rule.main.nodes;
+        nodes.iter().for_each(|node| needs[usize::from(node.slot)] = Some(false));
+        self.rule.written_slots().for_each(|slot| needs[usize::from(slot)] = Some(true));
+        self.avoid = Some(Avoid { locks, needs });
         self
     }
 
@@ -147,7 +150,8 @@ impl<'a> Matcher<'a> {
     #[inline(always)]
     fn is_allowed(&self, slot: Slot, node: u32) -> bool {
         self.avoid.as_ref().is_none_or(|avoid| {
-            avoid.locks.is_free(node, avoid.writes[usize::from(slot) % ELEMENTS_MAX])
+            let need = avoid.needs[usize::from(slot) % ELEMENTS_MAX];
+            need.is_none_or(|write| avoid.locks.is_free(node, write))
         })
     }
 

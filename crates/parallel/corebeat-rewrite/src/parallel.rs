@@ -101,6 +101,9 @@ struct Shared {
     exclusive: Mutex<()>,
 }
 
+/// How often a start is searched again because another task has locked or changed the match.
+pub(crate) const REFUSED_MAX: u32 = 8;
+
 /// The results of a task.
 #[derive(Default)]
 struct Done {
@@ -243,10 +246,17 @@ fn rewrite(shared: &Shared) -> Done {
     };
     while let Some(portion) = shared.starts.take() {
         for index in portion {
+            let mut refused = 0;
             // The number of a deleted start may belong to a new node, so it is read again.
             while let Some(start) = shared.starts.node(store, index) {
-                if shared.is_over() || worker.rewrite_at(&matcher, start) == Attempt::None {
+                if shared.is_over() {
                     break;
+                }
+                match worker.rewrite_at(&matcher, start) {
+                    Attempt::Rewritten => {}
+                    // Conflicts lead to another pass, which searches at this start again.
+                    Attempt::Refused if refused < REFUSED_MAX => refused += 1,
+                    Attempt::Refused | Attempt::None => break,
                 }
             }
         }
@@ -284,9 +294,10 @@ impl Shared {
     }
 }
 
-#[derive(PartialEq, Eq)]
 enum Attempt {
     Rewritten,
+    /// Another task has locked or changed the match.
+    Refused,
     None,
 }
 
@@ -299,7 +310,8 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Searches at a start, and rewrites the first match that can be locked.
+    /// Searches at a start, and rewrites the first match. A refused match ends the search, because
+    /// all further matches may have the elements for which this one was refused.
     fn rewrite_at(&mut self, matcher: &Matcher, start: u32) -> Attempt {
         let mut attempt = Attempt::None;
         let _ = matcher.search_at(start, &mut |binding| {
@@ -313,8 +325,7 @@ impl Worker<'_> {
             };
             match result {
                 Ok(true) => attempt = Attempt::Rewritten,
-                Ok(false) if !self.shared.is_over() => return ControlFlow::Continue(()),
-                Ok(false) => {}
+                Ok(false) => attempt = Attempt::Refused,
                 Err(fault) => self.fail(fault),
             }
             ControlFlow::Break(())

@@ -473,26 +473,31 @@ impl<'a> Collector<'a> {
         // The matcher avoids the nodes that a found match changes, so a new search at the same
         // start finds another match. A rule that changes no node of its matches needs one search.
         let search_again = self.matcher.changes_matched_nodes();
+        let mut refused = 0;
         loop {
-            let before = found.len();
-            let flow = self.matcher.search_at(start, &mut |binding| {
+            // A fault ends the search, too.
+            let mut is_next = false;
+            let _ = self.matcher.search_at(start, &mut |binding| {
                 if !self.matcher.is_applicable(binding) {
                     return ControlFlow::Continue(());
                 }
                 self.set.clear();
                 each_touched(store, rule, binding, |node, write| self.set.add(node, write));
-                if !self.set.try_lock(&self.locks) {
+                is_next = search_again;
+                if self.set.try_lock(&self.locks) {
+                    found.push(binding[..rule.slots.len()].into());
+                } else {
+                    // A new search avoids the locked nodes, which further matches may have, too.
                     self.conflicts += 1;
-                    return ControlFlow::Continue(());
+                    refused += 1;
+                    is_next &= refused <= parallel::REFUSED_MAX;
                 }
-                found.push(binding[..rule.slots.len()].into());
-                match search_again {
+                match is_next {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 }
             });
-            let is_found = flow.is_break() && found.len() > before;
-            if !is_found || !self.matcher.is_allowed_start(start) {
+            if !is_next || !self.matcher.is_allowed_start(start) {
                 return;
             }
         }

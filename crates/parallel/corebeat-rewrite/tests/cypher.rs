@@ -1,8 +1,8 @@
 //! Queries and rules as text, on small graphs.
 
 use corebeat_rewrite::{
-    Apply, Control, Error, Graph, Options, RuleBuilder, Table, Value, explain, parse_rules, query,
-    run,
+    Apply, Control, Error, Graph, Mode, Options, RuleBuilder, Table, Value, explain, parse_rules,
+    query, run,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -197,6 +197,20 @@ fn rules_change_the_graph() {
         ask(graph, "MATCH ()-[k:KNOWS]->(x) RETURN x.name, k.since ORDER BY x.name"),
         ["'Ada' 36", "'Bob' null"]
     );
+}
+
+#[test]
+fn conditions_include_nodes_that_other_matches_lock() {
+    for (threads, mode) in [(1, Mode::Immediate), (1, Mode::Cycle), (2, Mode::Cycle)] {
+        let mut graph = Graph::new();
+        apply(&mut graph, "CREATE (b:Node), (a:Node), (b)-[:ABOVE]->(a)", Apply::One);
+        let grow = "MATCH (n:Node) WHERE NOT (n)<-[:ABOVE]-() CREATE (:Node)-[:ABOVE]->(n)";
+        let rules = rules(&mut graph, grow);
+        let control = Control::Rule(0, Apply::All);
+        let options = Options { threads, mode, ..Options::default() };
+        let outcome = run(&mut graph, &rules, &control, &options).unwrap();
+        assert_eq!(outcome.rewrites, 1, "only b is free, {threads} threads, {mode:?}");
+    }
 }
 
 #[test]
