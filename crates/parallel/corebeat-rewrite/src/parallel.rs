@@ -140,6 +140,9 @@ pub(crate) fn pass(
     run.graph.store = shared.store;
     let (mut found, mut entries, mut conflicts) = (Vec::new(), Vec::new(), 0);
     let (mut fault, mut suspect) = (None, None);
+    if results.iter().any(Result::is_err) {
+        run.graph.space.changes.lose();
+    }
     for done in results {
         let done = done.map_err(|why| Error::Parallel { why })?;
         run.graph.space.absorb(done.space);
