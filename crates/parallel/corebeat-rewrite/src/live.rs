@@ -223,7 +223,7 @@ impl Kept {
         &mut self,
         projection: &Projection,
         start: Option<u32>,
-        found: Found,
+        mut found: Found,
     ) -> Result<(), Fault> {
         let old = self.starts.remove(&start).unwrap_or_default();
         old.places.iter().for_each(|place| self.remove_row(place));
@@ -235,7 +235,7 @@ impl Kept {
             }
         }
         let mut own = Own::default();
-        for elements in &found.matches {
+        for elements in std::mem::take(&mut found.matches) {
             own.places.push(self.add_row(projection.row(elements, &[])?));
         }
         for (key, group) in found.into_groups()? {
@@ -264,7 +264,7 @@ impl Kept {
             if total.firsts.is_empty() && !projection.always_has_group() {
                 continue;
             }
-            let first = total.firsts.first().map_or(&[][..], |first| first);
+            let first = total.firsts.first().cloned().unwrap_or_default();
             let row = projection.group_row(first, &total.aggregates)?;
             total.place = Some(self.add_row(row));
             self.groups.insert(key, total);

@@ -285,9 +285,9 @@ impl<'a> Projection<'a> {
             let (first, aggregates) = (Box::default(), self.no_aggregates());
             groups.insert(Vec::new(), Group { first, aggregates });
         }
-        let plain = matches.iter().map(|elements| self.row(elements, &[]));
-        let rows =
-            plain.chain(groups.values().map(|own| self.group_row(&own.first, &own.aggregates)));
+        let plain = matches.into_iter().map(|elements| self.row(elements, &[]));
+        let groups = groups.into_values().map(|own| self.group_row(own.first, &own.aggregates));
+        let rows = plain.chain(groups);
         Ok(self.output.arrange(rows.collect::<Result<Vec<Row>, Fault>>()?))
     }
 
@@ -312,7 +312,7 @@ impl<'a> Projection<'a> {
 
     pub(crate) fn group_row(
         &self,
-        first: &[u32],
+        first: Elements,
         aggregates: &[Accumulator],
     ) -> Result<Row, Fault> {
         let pairs = aggregates.iter().zip(&self.output.aggregates);
@@ -320,9 +320,9 @@ impl<'a> Projection<'a> {
         self.row(first, &values.collect::<Result<Vec<Scalar>, Fault>>()?)
     }
 
-    pub(crate) fn row(&self, elements: &[u32], aggregates: &[Scalar]) -> Result<Row, Fault> {
+    pub(crate) fn row(&self, elements: Elements, aggregates: &[Scalar]) -> Result<Row, Fault> {
         let mut binding = [NONE; ELEMENTS_MAX];
-        for (slot, element) in self.slots.iter().zip(elements) {
+        for (slot, element) in self.slots.iter().zip(&elements) {
             binding[usize::from(*slot)] = *element;
         }
         let mut value = |item: &Expression| {
@@ -335,7 +335,7 @@ impl<'a> Projection<'a> {
             Ok(OrderKey { value: value(item)?, descending: *descending })
         });
         let keys = keys.collect::<Result<_, Fault>>()?;
-        Ok(Row { place: Place { keys, elements: elements.into() }, values })
+        Ok(Row { place: Place { keys, elements }, values })
     }
 }
 
