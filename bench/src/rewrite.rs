@@ -1,5 +1,6 @@
 //! Graph transformation: matching beside loops that are written by hand for the pattern, and
-//! rewriting by one thread, by tasks on one thread, and by tasks on two threads.
+//! rewriting by one thread, by tasks on one thread, and by tasks on two threads; updates of a live
+//! query beside new evaluations.
 //!
 //! The graph is that of Imre, Mezei, *Parallel Graph Transformations on Multicore Systems*, 2012:
 //! videos with up to 20 related videos each, of which few are related to many.
@@ -12,13 +13,15 @@ use crate::session::Session;
 use clap::ValueEnum;
 use corebeat_paper::videos::{Choice, PATTERNS, Pattern, RELATED_MAX, Videos};
 use corebeat_rewrite::{
-    Apply, Control, Graph, Mode, Options as RunOptions, Rule, Value, parse_rules, query, run,
+    Apply, Control, Graph, LiveQuery, Mode, Node, Options as RunOptions, Rule, Value, parse_rules,
+    query, run,
 };
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Instant;
 
-pub(crate) const BENCHES: [Bench; 2] = [
+pub(crate) const BENCHES: [Bench; 3] = [
     Bench {
         name: "rewrite.match",
         summary: "time to count the matches of patterns of 6 and 7 nodes among 40,000 videos",
@@ -34,6 +37,14 @@ pub(crate) const BENCHES: [Bench; 2] = [
         tools: &[],
         cases: |session| apart::names(&exhaust_cases(session)),
         run: |session| measure(session, 1, "ns/rewrite", &exhaust_cases(session)),
+    },
+    Bench {
+        name: "rewrite.update",
+        summary: "time until a query is up to date after an edge among related videos has moved",
+        peers: &["new evaluation"],
+        tools: &[],
+        cases: |session| apart::names(&update_cases(session)),
+        run: |session| measure(session, 2, "us/change", &update_cases(session)),
     },
 ];
 
@@ -52,9 +63,11 @@ enum Subject {
     Cycle,
     #[value(name = "loops by hand")]
     Hand,
+    #[value(name = "new evaluation")]
+    New,
 }
 
-#[derive(Clone, Copy, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Work {
     /// Counts the matches of the pattern with this index in [`PATTERNS`], among videos with up to
     /// so many related ones. The videos choose evenly, and fewer than the paper's: a pattern has
@@ -64,6 +77,8 @@ enum Work {
     Open,
     /// Divides triangles.
     Sierpinski,
+    /// Moves edges, and asks for the videos in most cycles of three.
+    Update,
 }
 
 #[derive(Clone, Copy)]
@@ -95,6 +110,12 @@ fn exhaust_cases(session: &Session) -> Vec<Case<Subject, Load>> {
     ]
 }
 
+fn update_cases(session: &Session) -> Vec<Case<Subject, Load>> {
+    let size = if session.quick { 200 } else { 20_000 };
+    let load = Load { work: Work::Update, size };
+    vec![Case::new("cycles", &[Subject::Corebeat, Subject::New], load)]
+}
+
 fn measure(
     session: &Session,
     bench: usize,
@@ -102,6 +123,7 @@ fn measure(
     cases: &[Case<Subject, Load>],
 ) -> Result<(), String> {
     let name = BENCHES[bench].name;
+    let checksums = RefCell::new(HashMap::new());
     apart::measure_each(
         session,
         name,
@@ -111,6 +133,11 @@ fn measure(
             let Load { work, size } = load;
             let printed =
                 apart::run(apart::command(session, "rewrite", &Options { subject, work, size })?)?;
+            let mut checksums = checksums.borrow_mut();
+            let expected = checksums.entry(work).or_insert_with(|| printed.checksum.clone());
+            if *expected != printed.checksum {
+                return Err(format!("the checksum is {} instead of {expected}", printed.checksum));
+            }
             Ok(Measured::Value(printed.value))
         },
     )
@@ -129,13 +156,14 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
         Work::Match { pattern, related } => count(options, &PATTERNS[pattern], related),
         Work::Open => open(options),
         Work::Sierpinski => sierpinski(options),
+        Work::Update => update(options),
     }
 }
 
 impl Options {
     fn run_options(&self) -> RunOptions {
         let (threads, force_tasks) = match self.subject {
-            Subject::Corebeat | Subject::Hand => (1, false),
+            Subject::Corebeat | Subject::Hand | Subject::New => (1, false),
             Subject::OneTask => (1, true),
             Subject::TwoTasks | Subject::Cycle => (2, true),
         };
@@ -209,4 +237,41 @@ fn timed(
     let outcome = run(graph, rules, &control, how).map_err(|e| e.to_string())?;
     let time_ns = begin.elapsed().as_nanos() as f64;
     Ok((time_ns / outcome.rewrites.max(1) as f64, outcome.rewrites))
+}
+
+/// Number of edges that are moved.
+const MOVES: usize = 20;
+
+/// Moves edges, and each time asks for the ten videos that are in most cycles of three.
+fn update(options: &Options) -> Result<(f64, u64), String> {
+    let videos = Videos::new(options.size, RELATED_MAX / 2, Choice::Even, SEED);
+    let mut graph = videos.graph().map_err(|e| e.to_string())?;
+    let text = "MATCH (a:Video)-[:RELATED]->(b)-[:RELATED]->(c)-[:RELATED]->(a)
+        RETURN a, count(*) AS cycles ORDER BY cycles DESC, a LIMIT 10;";
+    let rules = parse_rules("cycles", text, &HashMap::new(), &mut graph);
+    let rule = rules.map_err(|e| e.to_string())?.remove(0);
+    let mut random = fastrand::Rng::with_seed(2);
+    let edges: Vec<_> = graph.edges().collect();
+    let (mut live, mut checksum, mut time_us) = (None, 0, 0.0);
+    for (turn, edge) in edges.into_iter().take(MOVES + 1).enumerate() {
+        let begin = Instant::now();
+        let table = match (options.subject, &mut live) {
+            (Subject::New, _) => query(&mut graph, &rule, &options.run_options()),
+            (_, Some(live)) => LiveQuery::update(live, &mut graph).map(|()| live.table()),
+            (_, live) => LiveQuery::new(&mut graph, &rule).map(|new| live.insert(new).table()),
+        };
+        let table = table.map_err(|e| e.to_string())?;
+        // The first evaluation is no update.
+        time_us += if turn > 0 { begin.elapsed().as_secs_f64() * 1e6 } else { 0.0 };
+        for value in table.rows.iter().flatten() {
+            let Value::Int(value) = value else { return Err("a result is no integer".into()) };
+            checksum = (checksum * 31 + *value as u64) % 1_000_003;
+        }
+        let (from, _) = graph.ends(edge).ok_or("an edge is missing")?;
+        let of = graph.edge_type(edge).ok_or("an edge is missing")?;
+        let to = Node(random.u32(..options.size));
+        let moved = graph.delete_edge(edge).and_then(|()| graph.add_edge(of, from, to));
+        moved.map_err(|e| e.to_string())?;
+    }
+    Ok((time_us / MOVES as f64, checksum))
 }

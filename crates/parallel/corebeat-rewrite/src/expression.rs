@@ -57,6 +57,21 @@ impl Expression {
         self.visit(&mut |inner| found |= matches!(inner, Expression::Aggregate(_)));
         found
     }
+
+    /// Whether the value depends on elements of a match.
+    pub(crate) fn reads_elements(&self) -> bool {
+        let mut found = false;
+        self.visit(&mut |inner| {
+            found |= matches!(
+                inner,
+                Expression::Element(_)
+                    | Expression::Property(..)
+                    | Expression::HasType(..)
+                    | Expression::Exists(_)
+            );
+        });
+        found
+    }
 }
 
 /// Values that take part in the evaluation of a result.

@@ -56,6 +56,8 @@
 //!   [threads](Options::threads), tasks take starting nodes from a counter. In [`Mode::Cycle`], all
 //!   tasks match and then one thread rewrites, as in the paper; in [`Mode::Immediate`], the task
 //!   that completes a match rewrites at once, while other tasks match.
+//! - A [`LiveQuery`] keeps its results, and searches only around changes to update them. The module
+//!   `live` proves that no affected start is missed.
 //! - The locks are optimistic: a search takes none. A task locks all nodes of a complete match or
 //!   none, and checks the match again. The module `lock` has the protocol and the table of its
 //!   memory orderings.
@@ -75,12 +77,17 @@
 //!    faults in `loom_lock_faults_are_detected`).
 //! 6. An application whose expressions have no value changes nothing
 //!    (`faults_of_expressions_change_nothing`).
-//! 7. A damaged file or text is an error with its place, and no panic
+//! 7. After changes of any kind, a [`LiveQuery`] has the table of a new evaluation
+//!    (`live_queries_equal_new_ones`, `live_queries_equal_new_ones_after_a_replay`), and an update
+//!    searches around the changes (`updates_search_around_changes`).
+//! 8. The order of rows and the rounding of sums depend neither on the plan nor on the threads
+//!    (`float_sums_are_exact`; the tests of 7, in which plans and threads differ).
+//! 9. A damaged file or text is an error with its place, and no panic
 //!    (`damaged_files_do_not_panic`, `mistakes_name_their_place`).
 //!
 //! The tests `ttc2018`, `classic`, `ants` and `train` check cases with known results: the Social
-//! Media case of the Transformation Tool Contest 2018, Sierpinski triangles, mutual exclusion,
-//! AntWorld, the Train Benchmark.
+//! Media case of the Transformation Tool Contest 2018 (with new and with live queries), Sierpinski
+//! triangles, mutual exclusion, AntWorld, the Train Benchmark.
 //!
 //! # Memory
 //!
@@ -107,16 +114,20 @@
 //! nodes do not cover (paths, conditions on neighbours in `NOT`, optional parts) is matched in
 //! parallel, and its rewrites take turns. A run with several threads must not be started inside a
 //! task of LPEL. An exhaustive run searches all starts again until a pass finds nothing; it does
-//! not search only around changes.
+//! not search only around changes. Each update of a live query whose pattern is not connected
+//! evaluates the query anew.
 
+mod aggregate;
 mod array;
 mod builder;
+mod change;
 mod compile;
 mod error;
 mod expression;
 mod format;
 mod graph;
 mod lexer;
+mod live;
 mod lock;
 mod log;
 mod matcher;
@@ -144,6 +155,7 @@ pub use format::{
     write_pairs,
 };
 pub use graph::{Edge, Element, Graph, Node};
+pub use live::LiveQuery;
 pub use log::{Log, Replay};
 pub use progress::Progress;
 pub use query::{Table, explain, query};

@@ -151,6 +151,7 @@ pub(crate) fn pass(
         let done = match done {
             Ok(done) => done,
             Err(why) => {
+                run.graph.space.changes.lose();
                 lost = lost.or(Some(why));
                 continue;
             }

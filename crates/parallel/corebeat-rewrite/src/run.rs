@@ -133,6 +133,7 @@ pub fn run(
     options: &Options,
 ) -> Result<Outcome, Error> {
     graph.store.fit_to_schema();
+    graph.end_unused_recording();
     let is_parallel = options.threads > 1 || options.seed.is_some() || options.force_tasks;
     let runtime = match is_parallel {
         true => Some(parallel::runtime(options)?),
@@ -144,7 +145,7 @@ pub fn run(
         graph,
         rules,
         current: 0,
-        plans: rules.iter().map(|_| None).collect(),
+        plans: vec![None; rules.len()],
         options,
         runtime,
         some_rule_retypes,
@@ -162,26 +163,17 @@ impl Rule {
     }
 }
 
-/// A plan, and the numbers of nodes and edges for which it was computed.
-struct Current {
-    plan: Arc<Plan>,
-    size: [u64; 2],
-}
-
 pub(crate) struct Run<'a> {
     pub(crate) graph: &'a mut Graph,
     rules: &'a [Rule],
     /// Index of the rule that is applied.
     pub(crate) current: usize,
-    plans: Vec<Option<Current>>,
+    plans: Vec<Option<Arc<Plan>>>,
     pub(crate) options: &'a Options,
     pub(crate) runtime: Option<Runtime>,
     some_rule_retypes: bool,
     pub(crate) outcome: Outcome,
 }
-
-/// Growth or shrinkage of a graph after which plans are computed again.
-const DRIFT: u64 = 2;
 
 impl Run<'_> {
     /// Returns whether the graph changed.
@@ -254,15 +246,11 @@ impl Run<'_> {
 
     /// The plan of a rule: a new one if the graph has changed in size.
     fn plan(&mut self, index: usize) -> Arc<Plan> {
-        let size = [self.graph.node_count(), self.graph.edge_count()];
-        if let Some(current) = &self.plans[index] {
-            let is_close = |(a, b): (&u64, &u64)| a / DRIFT <= *b && b / DRIFT <= *a;
-            if current.size.iter().zip(&size).all(is_close) {
-                return current.plan.clone();
-            }
+        if let Some(plan) = self.plans[index].as_ref().filter(|plan| plan.fits(self.graph)) {
+            return plan.clone();
         }
         let plan = Arc::new(Plan::new(self.graph, &self.rules[index]));
-        self.plans[index] = Some(Current { plan: plan.clone(), size });
+        self.plans[index] = Some(plan.clone());
         plan
     }
 

@@ -12,6 +12,7 @@
 //! columns take a [`Space`]: the numbers and the memory that one thread uses for new elements.
 
 use crate::array::{Array, INDEX_MAX, is_in_one_bucket};
+use crate::change::{Changes, Fact};
 use crate::error::Error;
 use crate::schema::{EdgeType, Key, NodeType, Schema};
 use crate::value::{Column, Literals, Scalar, lock};
@@ -91,6 +92,8 @@ pub(crate) struct Store {
     spare: Mutex<Spare>,
     /// By node, for parallel runs.
     pub(crate) locks: Array<LockWord>,
+    /// Whether changes are recorded, for live queries.
+    pub(crate) is_recorded: bool,
 }
 
 /// Numbers and words that threads took and did not use.
@@ -112,6 +115,7 @@ pub(crate) struct Space {
     free_lists: Vec<Vec<u32>>,
     /// Nodes with a new type, which `members` lacks.
     unlisted: Vec<u32>,
+    pub(crate) changes: Changes,
     /// Changes of the numbers of nodes and edges, by type.
     pub(crate) node_counts: Vec<i64>,
     pub(crate) edge_counts: Vec<i64>,
@@ -247,6 +251,7 @@ impl Store {
     /// Takes over what another thread has counted, and what it did not use.
     pub(crate) fn absorb(&self, own: &mut Space, other: Space) {
         own.unlisted.extend(other.unlisted);
+        own.changes.absorb(other.changes);
         own.free_lists.resize_with(CLASSES, Vec::new);
         for (own, other) in own.free_lists.iter_mut().zip(other.free_lists) {
             own.extend(other);
@@ -277,6 +282,7 @@ impl Store {
         self.node_types.make(node).store(of.0 + 1, Relaxed);
         space.unlisted.push(node);
         count(&mut space.node_counts, of.0, 1);
+        self.record(space, node, Fact::Type);
     }
 
     pub(crate) fn retype_node(&self, space: &mut Space, node: u32, of: NodeType) {
@@ -293,6 +299,7 @@ impl Store {
         self.node_columns.iter().for_each(|column| column.set(node, Scalar::Null));
         space.free_nodes.push(node);
         count(&mut space.node_counts, of.0, -1);
+        self.record(space, node, Fact::Type);
     }
 
     pub(crate) fn create_edge(&self, space: &mut Space, of: EdgeType, from: u32, to: u32) -> u32 {
@@ -311,6 +318,7 @@ impl Store {
         self.link(space, of, Out, from, edge, to);
         self.link(space, of, In, to, edge, from);
         count(&mut space.edge_counts, of.0, 1);
+        self.record_edge(space, of, from, to);
         edge
     }
 
@@ -325,14 +333,33 @@ impl Store {
         self.edge_columns.iter().for_each(|column| column.set(edge, Scalar::Null));
         space.free_edges.push(edge);
         count(&mut space.edge_counts, of.0, -1);
+        self.record_edge(space, of, from, to);
     }
 
-    pub(crate) fn set_node_value(&self, node: u32, key: Key, value: Scalar) {
+    pub(crate) fn set_node_value(&self, space: &mut Space, node: u32, key: Key, value: Scalar) {
         self.node_columns[usize::from(key.0)].set(node, value);
+        self.record(space, node, Fact::Value(key));
     }
 
-    pub(crate) fn set_edge_value(&self, edge: u32, key: Key, value: Scalar) {
+    pub(crate) fn set_edge_value(&self, space: &mut Space, edge: u32, key: Key, value: Scalar) {
         self.edge_columns[usize::from(key.0)].set(edge, value);
+        if let (Some(of), Some((from, to))) = (self.edge_type(edge), self.ends(edge)) {
+            self.record_edge(space, of, from, to);
+        }
+    }
+
+    #[inline]
+    fn record(&self, space: &mut Space, node: u32, fact: Fact) {
+        if self.is_recorded {
+            space.changes.push(node, fact);
+        }
+    }
+
+    /// Records that an edge exists, exists no more, or has another attribute.
+    #[inline]
+    fn record_edge(&self, space: &mut Space, of: EdgeType, from: u32, to: u32) {
+        self.record(space, from, Fact::List(of, Out));
+        self.record(space, to, Fact::List(of, In));
     }
 
     /// Calls `f` with each edge of a node. An edge from the node to itself is passed twice.

@@ -143,7 +143,7 @@ impl Scalar {
         }
     }
 
-    fn decode(tag: u8, word: u64) -> Scalar {
+    pub(crate) fn from_encoded((tag, word): (u8, u64)) -> Scalar {
         match tag {
             1 => Scalar::Bool(word != 0),
             2 => Scalar::Int(word as i64),
@@ -170,7 +170,8 @@ impl Column {
         if tag == 0 {
             return Scalar::Null;
         }
-        Scalar::decode(tag, self.words.get(element).map_or(0, |word| word.load(Relaxed)))
+        let word = self.words.get(element).map_or(0, |word| word.load(Relaxed));
+        Scalar::from_encoded((tag, word))
     }
 
     pub(crate) fn set(&self, element: u32, value: Scalar) {
