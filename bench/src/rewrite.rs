@@ -1,5 +1,6 @@
 //! Graph transformation: matching beside loops that are written by hand for the pattern, and
-//! rewriting by one thread, by tasks on one thread, and by tasks on two threads.
+//! rewriting by one thread, by tasks on one thread, and by tasks on two threads; updates of a live
+//! query beside new evaluations.
 //!
 //! The graph is that of Imre, Mezei, *Parallel Graph Transformations on Multicore Systems*, 2012:
 //! videos with up to 20 related videos each, of which few are related to many.
@@ -10,18 +11,20 @@ use crate::round::Measured;
 use crate::row::Better;
 use crate::session::Session;
 use clap::ValueEnum;
+use corebeat_paper::videos::{Choice, PATTERNS, Pattern, RELATED_MAX, Videos};
 use corebeat_rewrite::{
-    Apply, Control, Graph, Matching, Mode, Node, Options as RunOptions, Rule, RuleBuilder, Value,
-    parse_rules, query, run,
+    Apply, Control, Graph, LiveQuery, Mode, Node, Options as RunOptions, Rule, Value, parse_rules,
+    query, run,
 };
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Instant;
 
-pub(crate) const BENCHES: [Bench; 2] = [
+pub(crate) const BENCHES: [Bench; 3] = [
     Bench {
         name: "rewrite.match",
-        summary: "time to count the matches of a pattern of 6 nodes among 20,000 related videos",
+        summary: "time to count the matches of patterns of 6 and 7 nodes among 40,000 videos",
         peers: &["loops by hand"],
         tools: &[],
         cases: |session| apart::names(&match_cases(session)),
@@ -35,10 +38,18 @@ pub(crate) const BENCHES: [Bench; 2] = [
         cases: |session| apart::names(&exhaust_cases(session)),
         run: |session| measure(session, 1, "ns/rewrite", &exhaust_cases(session)),
     },
+    Bench {
+        name: "rewrite.update",
+        summary: "time until a query is up to date after an edge among related videos has moved",
+        peers: &["new evaluation"],
+        tools: &[],
+        cases: |session| apart::names(&update_cases(session)),
+        run: |session| measure(session, 2, "us/change", &update_cases(session)),
+    },
 ];
 
-/// Number of related videos of a video.
-const RELATED: usize = 20;
+/// The seed of the videos.
+const SEED: u64 = 1;
 
 #[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 enum Subject {
@@ -52,29 +63,42 @@ enum Subject {
     Cycle,
     #[value(name = "loops by hand")]
     Hand,
+    #[value(name = "new evaluation")]
+    New,
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Work {
-    /// Counts the matches.
-    Match,
+    /// Counts the matches of the pattern with this index in [`PATTERNS`], among videos with up to
+    /// so many related ones. The videos choose evenly, and fewer than the paper's: a pattern has
+    /// thousands of millions of matches among the paper's.
+    Match { pattern: usize, related: u32 },
     /// Opens cycles of three videos.
     Open,
     /// Divides triangles.
     Sierpinski,
+    /// Moves edges, and asks for the videos in most cycles of three.
+    Update,
 }
 
 #[derive(Clone, Copy)]
 struct Load {
     work: Work,
     /// Number of videos, or of rewrites of triangles.
-    size: u64,
+    size: u32,
 }
 
 fn match_cases(session: &Session) -> Vec<Case<Subject, Load>> {
-    let size = if session.quick { 200 } else { 40_000 };
+    let (size, related) = if session.quick { (200, 4) } else { (40_000, RELATED_MAX / 2) };
     let subjects = [Subject::Corebeat, Subject::OneTask, Subject::TwoTasks, Subject::Hand];
-    vec![Case::new("6 nodes", &subjects, Load { work: Work::Match, size })]
+    let case = |(index, pattern): (usize, &Pattern)| {
+        Case::new(
+            pattern.name,
+            &subjects,
+            Load { work: Work::Match { pattern: index, related }, size },
+        )
+    };
+    PATTERNS.iter().enumerate().map(case).collect()
 }
 
 fn exhaust_cases(session: &Session) -> Vec<Case<Subject, Load>> {
@@ -86,6 +110,12 @@ fn exhaust_cases(session: &Session) -> Vec<Case<Subject, Load>> {
     ]
 }
 
+fn update_cases(session: &Session) -> Vec<Case<Subject, Load>> {
+    let size = if session.quick { 200 } else { 20_000 };
+    let load = Load { work: Work::Update, size };
+    vec![Case::new("cycles", &[Subject::Corebeat, Subject::New], load)]
+}
+
 fn measure(
     session: &Session,
     bench: usize,
@@ -93,6 +123,7 @@ fn measure(
     cases: &[Case<Subject, Load>],
 ) -> Result<(), String> {
     let name = BENCHES[bench].name;
+    let checksums = RefCell::new(HashMap::new());
     apart::measure_each(
         session,
         name,
@@ -102,6 +133,11 @@ fn measure(
             let Load { work, size } = load;
             let printed =
                 apart::run(apart::command(session, "rewrite", &Options { subject, work, size })?)?;
+            let mut checksums = checksums.borrow_mut();
+            let expected = checksums.entry(work).or_insert_with(|| printed.checksum.clone());
+            if *expected != printed.checksum {
+                return Err(format!("the checksum is {} instead of {expected}", printed.checksum));
+            }
             Ok(Measured::Value(printed.value))
         },
     )
@@ -111,22 +147,23 @@ fn measure(
 pub(crate) struct Options {
     subject: Subject,
     work: Work,
-    size: u64,
+    size: u32,
 }
 
 /// The main function of the child.
 pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     match options.work {
-        Work::Match => count(options),
+        Work::Match { pattern, related } => count(options, &PATTERNS[pattern], related),
         Work::Open => open(options),
         Work::Sierpinski => sierpinski(options),
+        Work::Update => update(options),
     }
 }
 
 impl Options {
     fn run_options(&self) -> RunOptions {
         let (threads, force_tasks) = match self.subject {
-            Subject::Corebeat | Subject::Hand => (1, false),
+            Subject::Corebeat | Subject::Hand | Subject::New => (1, false),
             Subject::OneTask => (1, true),
             Subject::TwoTasks | Subject::Cycle => (2, true),
         };
@@ -135,60 +172,16 @@ impl Options {
     }
 }
 
-/// Videos by number, with the numbers of their related videos.
-fn videos(count: u64, skewed: bool) -> Vec<Vec<u32>> {
-    let mut random = fastrand::Rng::with_seed(1);
-    let mut related = |_| {
-        let share = random.f64() * if skewed { random.f64() } else { 1.0 };
-        (share * count as f64) as u32
-    };
-    let degree = if skewed { RELATED } else { RELATED / 2 };
-    (0..count).map(|_| (0..degree).map(&mut related).collect()).collect()
-}
-
-fn graph(videos: &[Vec<u32>]) -> Result<Graph, corebeat_rewrite::Error> {
-    let mut graph = Graph::new();
-    let video = graph.schema_mut().node_type("Video", &[])?;
-    let related = graph.schema_mut().edge_type("RELATED", &[])?;
-    let nodes = videos.iter().map(|_| graph.add_node(video)).collect::<Result<Vec<Node>, _>>()?;
-    for (from, to) in nodes.iter().zip(videos) {
-        for to in to {
-            graph.add_edge(related, *from, nodes[*to as usize])?;
-        }
-    }
-    graph.compact();
-    Ok(graph)
-}
-
-/// A rule with a left side of these edges between videos.
-fn pattern(edges: &[(&str, &str)]) -> RuleBuilder {
-    let mut names: Vec<&str> = edges.iter().flat_map(|(from, to)| [*from, *to]).collect();
-    names.sort_unstable();
-    names.dedup();
-    let rule = names.iter().fold(RuleBuilder::new("rule"), |rule, name| rule.node(name, "Video"));
-    let edges = (0..).zip(edges);
-    let rule = edges.fold(rule, |rule, (index, (from, to))| {
-        rule.edge(&format!("e{index}"), "RELATED", from, to)
-    });
-    rule.matching(Matching::Injective)
-}
-
-/// Two cycles of three videos, and an edge between them: six nodes, diameter 3.
-const TWO_CYCLES: [(&str, &str); 7] =
-    [("a", "b"), ("b", "c"), ("c", "a"), ("a", "d"), ("d", "e"), ("e", "f"), ("f", "d")];
-
-/// Counts all matches of [`TWO_CYCLES`].
-fn count(options: &Options) -> Result<(f64, u64), String> {
-    let videos = videos(options.size, options.work == Work::Open);
+/// Counts all matches of a pattern.
+fn count(options: &Options, pattern: &Pattern, related: u32) -> Result<(f64, u64), String> {
+    let videos = Videos::new(options.size, related, Choice::Even, SEED);
     if options.subject == Subject::Hand {
-        let hand = Hand::new(&videos);
         let begin = Instant::now();
-        let matches = hand.two_cycles();
+        let matches = videos.count(pattern);
         return Ok((begin.elapsed().as_secs_f64() * 1e3, matches));
     }
-    let mut graph = graph(&videos).map_err(|e| e.to_string())?;
-    let rule = pattern(&TWO_CYCLES).returns("count(*)").build(&mut graph);
-    let rule = rule.map_err(|e| e.to_string())?;
+    let mut graph = videos.graph().map_err(|e| e.to_string())?;
+    let rule = pattern.counting(&mut graph).map_err(|e| e.to_string())?;
     let begin = Instant::now();
     let table = query(&mut graph, &rule, &options.run_options()).map_err(|e| e.to_string())?;
     let time_ms = begin.elapsed().as_secs_f64() * 1e3;
@@ -198,70 +191,11 @@ fn count(options: &Options) -> Result<(f64, u64), String> {
     }
 }
 
-/// The graph as a programmer would store it for one pattern: the targets of all edges, ordered by
-/// their sources.
-struct Hand {
-    begins: Vec<u32>,
-    targets: Vec<u32>,
-}
-
-impl Hand {
-    fn new(videos: &[Vec<u32>]) -> Hand {
-        let mut begins = vec![0];
-        let mut targets = Vec::new();
-        for related in videos {
-            targets.extend(related);
-            begins.push(targets.len() as u32);
-        }
-        Hand { begins, targets }
-    }
-
-    fn related(&self, video: u32) -> &[u32] {
-        let video = video as usize;
-        &self.targets[self.begins[video] as usize..self.begins[video + 1] as usize]
-    }
-
-    /// Number of edges from `from` to `to`.
-    fn edges(&self, from: u32, to: u32) -> u64 {
-        self.related(from).iter().map(|other| u64::from(*other == to)).sum()
-    }
-
-    fn two_cycles(&self) -> u64 {
-        let mut matches = 0;
-        for a in 0..self.begins.len() as u32 - 1 {
-            for b in self.related(a).iter().copied().filter(|b| *b != a) {
-                for c in self.related(b).iter().copied().filter(|c| ![a, b].contains(c)) {
-                    let closing = self.edges(c, a);
-                    if closing > 0 {
-                        matches += closing * self.second_cycle([a, b, c]);
-                    }
-                }
-            }
-        }
-        matches
-    }
-
-    fn second_cycle(&self, first: [u32; 3]) -> u64 {
-        let mut matches = 0;
-        for d in self.related(first[0]).iter().copied().filter(|d| !first.contains(d)) {
-            for e in self.related(d).iter().copied().filter(|e| *e != d && !first.contains(e)) {
-                for f in self.related(e).iter().copied() {
-                    if f != d && f != e && !first.contains(&f) {
-                        matches += self.edges(f, d);
-                    }
-                }
-            }
-        }
-        matches
-    }
-}
-
-/// Opens cycles of three videos, each with one more video, until none is left.
+/// Opens cycles of three videos until no match of the first pattern is left.
 fn open(options: &Options) -> Result<(f64, u64), String> {
-    let mut graph =
-        graph(&videos(options.size, options.work == Work::Open)).map_err(|e| e.to_string())?;
-    let edges = [("a", "b"), ("b", "c"), ("c", "a"), ("a", "x"), ("b", "y"), ("c", "z")];
-    let rule = pattern(&edges).delete("e0").build(&mut graph).map_err(|e| e.to_string())?;
+    let videos = Videos::new(options.size, RELATED_MAX, Choice::Skewed, SEED);
+    let mut graph = videos.graph().map_err(|e| e.to_string())?;
+    let rule = PATTERNS[0].opening(&mut graph).map_err(|e| e.to_string())?;
     let (time, _) = timed(&mut graph, &[rule], 0, &options.run_options())?;
     // The number of rewrites depends on their order.
     Ok((time, 0))
@@ -283,7 +217,7 @@ fn sierpinski(options: &Options) -> Result<(f64, u64), String> {
     let rules = rules.map_err(|e| e.to_string())?;
     let first = Control::Rule(0, Apply::One);
     run(&mut graph, &rules, &first, &RunOptions::default()).map_err(|e| e.to_string())?;
-    let how = RunOptions { max: options.size, ..options.run_options() };
+    let how = RunOptions { max: options.size.into(), ..options.run_options() };
     let (time, rewrites) = timed(&mut graph, &rules, 1, &how)?;
     if (graph.node_count(), graph.edge_count()) != (3 + 3 * rewrites, 3 + 6 * rewrites) {
         return Err("the numbers of nodes and edges are wrong".into());
@@ -303,4 +237,41 @@ fn timed(
     let outcome = run(graph, rules, &control, how).map_err(|e| e.to_string())?;
     let time_ns = begin.elapsed().as_nanos() as f64;
     Ok((time_ns / outcome.rewrites.max(1) as f64, outcome.rewrites))
+}
+
+/// Number of edges that are moved.
+const MOVES: usize = 20;
+
+/// Moves edges, and each time asks for the ten videos that are in most cycles of three.
+fn update(options: &Options) -> Result<(f64, u64), String> {
+    let videos = Videos::new(options.size, RELATED_MAX / 2, Choice::Even, SEED);
+    let mut graph = videos.graph().map_err(|e| e.to_string())?;
+    let text = "MATCH (a:Video)-[:RELATED]->(b)-[:RELATED]->(c)-[:RELATED]->(a)
+        RETURN a, count(*) AS cycles ORDER BY cycles DESC, a LIMIT 10;";
+    let rules = parse_rules("cycles", text, &HashMap::new(), &mut graph);
+    let rule = rules.map_err(|e| e.to_string())?.remove(0);
+    let mut random = fastrand::Rng::with_seed(2);
+    let edges: Vec<_> = graph.edges().collect();
+    let (mut live, mut checksum, mut time_us) = (None, 0, 0.0);
+    for (turn, edge) in edges.into_iter().take(MOVES + 1).enumerate() {
+        let begin = Instant::now();
+        let table = match (options.subject, &mut live) {
+            (Subject::New, _) => query(&mut graph, &rule, &options.run_options()),
+            (_, Some(live)) => LiveQuery::update(live, &mut graph).map(|()| live.table()),
+            (_, live) => LiveQuery::new(&mut graph, &rule).map(|new| live.insert(new).table()),
+        };
+        let table = table.map_err(|e| e.to_string())?;
+        // The first evaluation is no update.
+        time_us += if turn > 0 { begin.elapsed().as_secs_f64() * 1e6 } else { 0.0 };
+        for value in table.rows.iter().flatten() {
+            let Value::Int(value) = value else { return Err("a result is no integer".into()) };
+            checksum = (checksum * 31 + *value as u64) % 1_000_003;
+        }
+        let (from, _) = graph.ends(edge).ok_or("an edge is missing")?;
+        let of = graph.edge_type(edge).ok_or("an edge is missing")?;
+        let to = Node(random.u32(..options.size));
+        let moved = graph.delete_edge(edge).and_then(|()| graph.add_edge(of, from, to));
+        moved.map_err(|e| e.to_string())?;
+    }
+    Ok((time_us / MOVES as f64, checksum))
 }

@@ -72,7 +72,7 @@ const GROUPS: [&[&str]; 14] = [
     &["stm.trace"],
     &["scoop.collect", "scoop.mark", "scoop.pause", "scoop.leak"],
     &["clustered.counter", "clustered.guard", "clustered.retire", "clustered.server"],
-    &["rewrite.match", "rewrite.exhaust"],
+    &["rewrite.match", "rewrite.exhaust", "rewrite.update"],
     &["probe.call", "probe.depth", "probe.cpu", "probe.bytes"],
     &["trace.event"],
     &["sim.speed"],
@@ -135,6 +135,7 @@ fn peers(bench: &str, case: &str) -> &'static [&'static str] {
         "rewrite.exhaust" => {
             &["corebeat, one task", "corebeat, two tasks", "corebeat, two tasks, cycle"]
         }
+        "rewrite.update" => &["new evaluation"],
         "verify.response" => &["response-time-analysis"],
         _ => panic!("the peers of {bench} are not listed here"),
     }

@@ -6,7 +6,7 @@ use crate::source::{GraphSource, RulesSource, failure, require_format, written};
 use clap::{Args, ValueEnum};
 use corebeat_command::{Done, Failure, Output, require_distinct};
 use corebeat_rewrite::{
-    Apply, Control, Graph, Mode, Options as RunOptions, Outcome, Rule, query, run,
+    Apply, Control, Error, Graph, Mode, Options as RunOptions, Outcome, Rule, query, run,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -143,9 +143,17 @@ fn step(
     total: &mut Outcome,
 ) -> Result<(), Failure> {
     if rule.returns() {
-        let table = query(graph, rule, how).map_err(failure)?;
-        reporter.clear();
-        return print::table(&table, options.json);
+        return match query(graph, rule, how) {
+            Ok(table) => {
+                reporter.clear();
+                print::table(&table, options.json)
+            }
+            Err(Error::Stopped) => {
+                total.stopped = true;
+                Ok(())
+            }
+            Err(why) => Err(failure(why)),
+        };
     }
     let apply = match options.apply {
         How::One => Apply::One,

@@ -18,7 +18,7 @@ mod value;
 mod xml;
 
 use crate::error::Error;
-use crate::model::{Effect, Model, Note, TaskId};
+use crate::model::{CoreId, Effect, Model, Note, Policy, TaskId};
 use std::collections::HashMap;
 use xml::Element;
 
@@ -35,6 +35,7 @@ pub fn read_amalthea(text: &str) -> Result<Model, Error> {
         notes: vec![],
         repeated: vec![],
         tasks: vec![],
+        policies: HashMap::new(),
         hardware_parts: of("hwModel"),
     };
     reader.sections(&root);
@@ -80,6 +81,8 @@ struct Reader<'a> {
     repeated: Vec<(String, Effect, String, usize)>,
     /// Where each task is defined.
     tasks: Vec<&'a Element>,
+    /// The policy of each core to which a task is mapped.
+    policies: HashMap<CoreId, Policy>,
     /// The parts of the hardware.
     hardware_parts: Vec<&'a Element>,
 }

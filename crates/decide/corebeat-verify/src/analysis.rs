@@ -1,7 +1,7 @@
 //! The analysis of a whole model: response times, use of cores and memories, latencies of chains.
 
 use crate::demand::{Demand, processor_demand};
-use crate::latency::{ChainResult, chains};
+use crate::latency::{ChainResult, chains, inactive};
 use crate::model::{Activation, CoreId, Effect, Model, Policy, Preemption, TaskId};
 use crate::response::{CoreSet, Load};
 use crate::system::{Entry, System};
@@ -114,7 +114,7 @@ pub struct CoreUse {
 pub struct MemoryUse {
     /// Index of the memory.
     pub memory: usize,
-    /// Bytes of its labels, and whether the size of each label is known.
+    /// Bytes of its labels, as far as their sizes are known.
     pub used_bytes: u64,
     /// The size of every label is known.
     pub is_complete: bool,
@@ -151,6 +151,7 @@ pub fn analyse(model: &Model) -> Report {
         let share = |core| CoreUse { core, mode, share: system.utilisation(core) };
         cores.extend((0..model.cores.len()).map(share));
     }
+    chain_results.extend(inactive(model));
     let memories: Vec<MemoryUse> = (0..model.memories.len()).map(|m| memory(model, m)).collect();
     let of_memory = |m: &MemoryUse| match (m.fits, m.is_complete) {
         (false, _) => Verdict::Unschedulable,
@@ -292,24 +293,26 @@ fn spin_times(system: &System, core: CoreId) -> Vec<u64> {
     (0..system.resources.len()).map(others).collect()
 }
 
+/// Longest time for which a job of an entry spins.
+fn spin(spins: &[u64], entry: &Entry) -> u64 {
+    entry.sections.iter().map(|s| spins[s.resource]).fold(0, u64::saturating_add)
+}
+
 /// Longest time for which an entry of lower priority delays another. Within a chunk, a cooperative
 /// task has the priority `cooperative`, the highest one of the cooperative tasks of its core.
 fn blocking(system: &System, spins: &[u64], cooperative: u32, entry: &Entry, lower: &Entry) -> u64 {
-    let spin: u64 = lower.sections.iter().map(|s| spins[s.resource]).sum();
-    let whole = match (lower.preemption, entry.preemption) {
-        (Preemption::NonPreemptive, _) => lower.execution_ns.worst + spin,
-        (Preemption::BetweenRunnables, _) => {
-            lower.chunks_ns.iter().max().map_or(0, |chunk| chunk + spin)
-        }
-        (Preemption::Cooperative, _) if entry.priority <= cooperative => {
-            lower.chunks_ns.iter().max().map_or(0, |chunk| chunk + spin)
-        }
-        _ => 0,
+    let spin = spin(spins, lower);
+    let chunk = || lower.chunks_ns.iter().max().map_or(0, |chunk| chunk.saturating_add(spin));
+    let whole = match lower.preemption {
+        Preemption::NonPreemptive => lower.execution_ns.worst.saturating_add(spin),
+        Preemption::BetweenRunnables => chunk(),
+        Preemption::Cooperative if entry.priority <= cooperative => chunk(),
+        Preemption::Cooperative | Preemption::Preemptive => 0,
     };
     let section = |s: &crate::model::Section| {
         let resource = system.resources[s.resource];
         match resource.is_global {
-            true => s.worst_ns + spins[s.resource],
+            true => s.worst_ns.saturating_add(spins[s.resource]),
             false if resource.ceiling >= entry.priority => s.worst_ns,
             false => 0,
         }
@@ -327,8 +330,10 @@ fn fixed_priority(
     let order = system.on_core(core);
     let load = |e: usize, blocking_ns: u64| {
         let entry = &system.entries[e];
-        let spin: u64 = entry.sections.iter().map(|s| spins[s.resource]).sum();
-        let worst_ns = entry.execution_ns.worst.saturating_add(spin).min(TIME_MAX_NS);
+        let worst_ns = entry.execution_ns.worst.saturating_add(spin(spins, entry));
+        if worst_ns.max(blocking_ns) > TIME_MAX_NS {
+            return None;
+        }
         let (jitter_ns, spans_ns) = match &entry.activation {
             Activation::Periodic { jitter_ns, .. } => (*jitter_ns, vec![]),
             Activation::Sporadic { .. } => (0, vec![]),
@@ -341,7 +346,7 @@ fn fixed_priority(
         Some(Load {
             jitter_ns,
             spans_ns,
-            blocking_ns: blocking_ns.min(TIME_MAX_NS),
+            blocking_ns,
             deadline_ns: u64::MAX,
             is_non_preemptive: entry.preemption == Preemption::NonPreemptive,
             from_release: matches!(entry.activation, Activation::After(_)),

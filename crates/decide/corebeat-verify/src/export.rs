@@ -2,10 +2,11 @@
 
 use crate::analysis::Report;
 use crate::model::Model;
-use crate::simulation::{Activity, Span};
+use crate::simulation::Activity;
 use crate::time::Time;
 use crate::witness::Replay;
 use corebeat_chrome::{ChromeWriter, Track};
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 /// Width of the drawings and of the names at their left, in pixels.
@@ -168,26 +169,28 @@ pub fn btf(model: &Model, replay: &Replay) -> String {
         ));
         ends[e].push(done.end_ns);
     }
+    let begins: HashSet<(usize, u64)> =
+        replay.record.spans.iter().map(|s| (s.entry, s.from_ns)).collect();
     let mut last: Vec<Option<usize>> = vec![None; entries.len()];
+    // End of the span before, of each entry.
+    let mut before: Vec<u64> = vec![u64::MAX; entries.len()];
     for span in &replay.record.spans {
         let e = span.entry;
         let job = ends[e].partition_point(|end| *end <= span.from_ns);
         let core = plain(&model.cores[span.core].name);
         let line =
             |at: u64, what: &str| format!("{at},{core},0,{},{},{job},{what},", kind(e), name(e));
-        let begins = if last[e] == Some(job) { "resume" } else { "start" };
-        let is_same = |s: &&Span| s.entry == e && s.to_ns == span.from_ns;
-        let continues = last[e] == Some(job) && replay.record.spans.iter().any(|s| is_same(&s));
+        let begin = if last[e] == Some(job) { "resume" } else { "start" };
+        let continues = last[e] == Some(job) && before[e] == span.from_ns;
         let state = if span.activity == Activity::Spin { "poll" } else { "run" };
         match continues {
             true => events.push((span.from_ns, 2, line(span.from_ns, state))),
-            false => events.push((span.from_ns, 3, line(span.from_ns, begins))),
+            false => events.push((span.from_ns, 3, line(span.from_ns, begin))),
         }
-        last[e] = Some(job);
-        let is_next = |s: &&Span| s.entry == e && s.from_ns == span.to_ns;
+        (last[e], before[e]) = (Some(job), span.to_ns);
         if ends[e].get(job) == Some(&span.to_ns) {
             events.push((span.to_ns, 0, line(span.to_ns, "terminate")));
-        } else if !replay.record.spans.iter().any(|s| is_next(&s)) {
+        } else if !begins.contains(&(e, span.to_ns)) {
             events.push((span.to_ns, 0, line(span.to_ns, "preempt")));
         }
     }

@@ -14,7 +14,8 @@
 use crate::analysis::{TaskResult, Verdict};
 use crate::model::{Activation, Chain, Communication, Model};
 
-/// The result for a chain in a mode in which all of its tasks are active.
+/// The result for a chain in a mode in which all of its tasks are active; a chain without such a
+/// mode has one result without bounds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChainResult {
     /// Index of the chain.
@@ -31,14 +32,32 @@ pub struct ChainResult {
     pub why: String,
 }
 
+fn is_active(model: &Model, chain: &Chain, mode: Option<usize>) -> bool {
+    chain.tasks.iter().all(|&t| model.tasks[t].is_active(mode))
+}
+
+/// Results of the chains whose tasks are active together in no mode.
+pub(crate) fn inactive(model: &Model) -> impl Iterator<Item = ChainResult> {
+    let modes = model.all_modes();
+    let is_inactive =
+        move |c: &usize| !modes.iter().any(|&mode| is_active(model, &model.chains[*c], mode));
+    (0..model.chains.len()).filter(is_inactive).map(|chain| ChainResult {
+        chain,
+        mode: None,
+        reaction_ns: None,
+        age_ns: None,
+        verdict: Verdict::Unknown,
+        why: "its tasks are active together in no mode".into(),
+    })
+}
+
 /// Bounds of all chains whose tasks are active in a mode.
 pub(crate) fn chains(
     model: &Model,
     mode: Option<usize>,
     results: &[TaskResult],
 ) -> Vec<ChainResult> {
-    let is_active = |c: &Chain| c.tasks.iter().all(|&t| model.tasks[t].is_active(mode));
-    let active = (0..model.chains.len()).filter(|&c| is_active(&model.chains[c]));
+    let active = (0..model.chains.len()).filter(|&c| is_active(model, &model.chains[c], mode));
     active.map(|c| result(model, mode, c, results)).collect()
 }
 

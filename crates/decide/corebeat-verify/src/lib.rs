@@ -77,7 +77,6 @@
 //!    of the random sets where the exact test does
 //!    (`witness_exists_if_and_only_if_the_exact_test_fails`). Equal seeds give equal searches
 //!    (`equal_seeds_give_equal_searches`).
-//!
 //! 9. A partition is schedulable by the analysis and keeps memories and safety levels; for small
 //!    models, no partition has fewer units (`branch_and_bound_finds_the_least_number_of_units`). A
 //!    model after section 6 of Gut et al. needs fewer units with mode sharing
@@ -86,7 +85,8 @@
 //! # Failure
 //!
 //! [`Error`] has the place of a mistake, and the remedy. No function panics on a model that
-//! [`Model::check`] accepts; the readers return only such models.
+//! [`Model::check`] accepts (`indices_outside_of_the_model_are_rejected`,
+//! `numbers_above_the_limit_are_rejected`); the readers return only such models.
 //!
 //! # Limits
 //!

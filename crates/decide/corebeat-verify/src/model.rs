@@ -17,6 +17,8 @@ pub const TASKS_MAX: usize = 10_000;
 pub const ELEMENTS_MAX: usize = 1_000_000;
 /// Largest number of spans of an arrival curve.
 pub const SPANS_MAX: usize = 1_000;
+/// Largest number of cores of a unit.
+const UNIT_CORES_MAX: usize = 1_024;
 /// Largest number of modes.
 pub const MODES_MAX: usize = 64;
 
@@ -449,7 +451,8 @@ impl Model {
         Ok(time)
     }
 
-    /// The longest part of a task that other cooperative tasks cannot preempt, in nanoseconds.
+    /// Worst-case times of the parts between which cooperative tasks may preempt a task, in
+    /// nanoseconds.
     ///
     /// # Errors
     /// As [`Model::execution`].
@@ -493,7 +496,7 @@ impl Model {
         }
     }
 
-    /// Verifies that names are unique, references exist, times are valid, and activations form no
+    /// Verifies that names are unique, references exist, numbers are valid, and activations form no
     /// cycle.
     ///
     /// # Errors
@@ -503,14 +506,20 @@ impl Model {
             ("tasks", self.tasks.len(), TASKS_MAX),
             ("cores", self.cores.len(), TASKS_MAX),
             ("modes", self.modes.len(), MODES_MAX),
-            ("runnables", self.runnables.len(), ELEMENTS_MAX),
+            ("memories", self.memories.len(), ELEMENTS_MAX),
+            ("latencies", self.latencies.len(), ELEMENTS_MAX),
             ("labels", self.labels.len(), ELEMENTS_MAX),
+            ("resources", self.resources.len(), ELEMENTS_MAX),
+            ("runnables", self.runnables.len(), ELEMENTS_MAX),
+            ("chains", self.chains.len(), ELEMENTS_MAX),
+            ("notes", self.notes.len(), ELEMENTS_MAX),
         ];
         for (what, count, max) in counts {
             if count > max {
                 return Err(Error::new("model", format!("{count} {what}; {max} are permitted")));
             }
         }
+        self.check_references()?;
         unique("core", self.cores.iter().map(|c| &c.name))?;
         unique("memory", self.memories.iter().map(|m| &m.name))?;
         unique("label", self.labels.iter().map(|l| &l.name))?;
@@ -519,16 +528,9 @@ impl Model {
         unique("task", self.tasks.iter().map(|t| &t.name))?;
         unique("chain", self.chains.iter().map(|c| &c.name))?;
         unique("mode", self.modes.iter())?;
-        for core in &self.cores {
-            if core.frequency_hz == Some(0) {
-                return Err(Error::new(named("core", &core.name), "frequency 0; write 1 or more"));
-            }
-        }
-        for latency in &self.latencies {
-            let place = || named("latency of core", &self.cores[latency.core].name);
-            if latency.access_bytes == 0 {
-                return Err(Error::new(place(), "access of 0 bytes; write 1 or more"));
-            }
+        self.check_hardware()?;
+        for label in &self.labels {
+            number(&named("label", &label.name), "size in bytes", label.size_bytes, 0)?;
         }
         for runnable in &self.runnables {
             check_cost(&named("runnable", &runnable.name), &runnable.cost)?;
@@ -536,13 +538,85 @@ impl Model {
         for id in 0..self.tasks.len() {
             self.check_task(id)?;
         }
-        if let Some(chain) = self.chains.iter().find(|c| c.tasks.is_empty()) {
-            return Err(Error::new(named("chain", &chain.name), "no tasks; write one or more"));
+        for chain in &self.chains {
+            let place = named("chain", &chain.name);
+            if chain.tasks.is_empty() {
+                return Err(Error::new(place, "no tasks; write one or more"));
+            }
+            number(&place, "reaction in nanoseconds", chain.reaction_max_ns, 0)?;
+            number(&place, "age in nanoseconds", chain.age_max_ns, 0)?;
         }
-        if let Some(unit) = &self.unit
-            && (unit.cores == 0 || unit.frequency_hz == Some(0) || unit.cores > 1_024)
-        {
-            return Err(Error::new("unit", "no cores, or a frequency of 0; write 1 or more"));
+        Ok(())
+    }
+
+    /// Verifies the indices by which elements refer to each other.
+    fn check_references(&self) -> Result<(), Error> {
+        let within = |place: String, kind: &str, index: Option<usize>, count: usize| match index {
+            Some(index) if index >= count => {
+                let what = format!("no {kind} has index {index}; the model has {count}");
+                Err(Error::new(place, what))
+            }
+            _ => Ok(()),
+        };
+        for latency in &self.latencies {
+            within("latency".into(), "core", Some(latency.core), self.cores.len())?;
+            within("latency".into(), "memory", Some(latency.memory), self.memories.len())?;
+        }
+        for label in &self.labels {
+            within(named("label", &label.name), "memory", label.memory, self.memories.len())?;
+        }
+        let of_runnables = self.runnables.iter().map(|r| (named("runnable", &r.name), &r.cost));
+        let of_tasks = self.tasks.iter().map(|t| (named("task", &t.name), &t.cost));
+        for (place, cost) in of_runnables.chain(of_tasks) {
+            let last = cost.accesses.iter().map(|a| a.label).max();
+            within(place, "label", last, self.labels.len())?;
+        }
+        for task in &self.tasks {
+            let before = match task.activation {
+                Some(Activation::After(before)) => Some(before),
+                _ => None,
+            };
+            let resource = task.sections.iter().map(|s| s.resource).max();
+            for (kind, index, count) in [
+                ("task", before, self.tasks.len()),
+                ("runnable", task.runnables.iter().copied().max(), self.runnables.len()),
+                ("resource", resource, self.resources.len()),
+                ("core", task.core, self.cores.len()),
+                ("mode", task.modes.iter().copied().max(), self.modes.len()),
+            ] {
+                within(named("task", &task.name), kind, index, count)?;
+            }
+        }
+        for chain in &self.chains {
+            let last = chain.tasks.iter().copied().max();
+            within(named("chain", &chain.name), "task", last, self.tasks.len())?;
+        }
+        for note in &self.notes {
+            within(named("note", &note.place), "task", note.task, self.tasks.len())?;
+        }
+        Ok(())
+    }
+
+    fn check_hardware(&self) -> Result<(), Error> {
+        for core in &self.cores {
+            number(&named("core", &core.name), "frequency in hertz", core.frequency_hz, 1)?;
+        }
+        for memory in &self.memories {
+            number(&named("memory", &memory.name), "size in bytes", memory.size_bytes, 0)?;
+        }
+        for latency in &self.latencies {
+            let place = named("latency of core", &self.cores[latency.core].name);
+            number(&place, "number of bytes of an access", Some(latency.access_bytes), 1)?;
+            let longest = latency.read_ns.max(latency.write_ns);
+            number(&place, "time of an access in nanoseconds", Some(longest), 0)?;
+        }
+        if let Some(unit) = &self.unit {
+            if unit.cores == 0 || unit.cores > UNIT_CORES_MAX {
+                let what = format!("write a number from 1 to {UNIT_CORES_MAX}");
+                return Err(Error::new("unit", format!("{} cores; {what}", unit.cores)));
+            }
+            number("unit", "frequency in hertz", unit.frequency_hz, 1)?;
+            number("unit", "memory in bytes", unit.memory_bytes, 0)?;
         }
         Ok(())
     }
@@ -562,9 +636,6 @@ impl Model {
             {
                 return wrong("a time of more than 52 days; write a shorter time");
             }
-            Some(Activation::Sporadic { distance_ns: 0 }) => {
-                return wrong("distance 0 of arrivals; write a longer distance");
-            }
             Some(Activation::Curve(spans))
                 if spans.last().is_none_or(|last| *last == 0 || *last > TIME_MAX_NS)
                     || spans.len() > SPANS_MAX
@@ -574,14 +645,16 @@ impl Model {
                     "arrival curve that decreases, ends at 0, or has over 1,000 spans; correct it",
                 );
             }
+            Some(Activation::Sporadic { distance_ns }) => {
+                number(&place, "distance of arrivals in nanoseconds", Some(*distance_ns), 1)?;
+            }
             Some(Activation::After(_)) if self.period_ns(id).is_none() => {
-                return self.check_origin(id, &place);
+                self.check_origin(id, &place)?;
             }
             _ => {}
         }
-        if task.deadline_ns == Some(0) {
-            return wrong("deadline 0; write a longer deadline");
-        }
+        number(&place, "deadline in nanoseconds", task.deadline_ns, 1)?;
+        number(&place, "memory in bytes", Some(task.memory_bytes), 0)?;
         if task.sections.iter().any(|s| s.worst_ns > TIME_MAX_NS) {
             return wrong("critical section of more than 52 days; write a shorter time");
         }
@@ -599,6 +672,18 @@ impl Model {
             }
         }
         Err(Error::new(place, "its activations form a cycle; activate one of the tasks by a timer"))
+    }
+}
+
+/// Verifies that a number is from `min` to 2^52. The TOML form has integers of 63 bits, and sums of
+/// thousands of such numbers fit into 64 bits.
+fn number(place: &str, what: &str, value: Option<u64>, min: u64) -> Result<(), Error> {
+    match value {
+        Some(value) if value < min || value > TIME_MAX_NS => {
+            let what = format!("the {what} is {value}; write a number from {min} to 2^52");
+            Err(Error::new(place, what))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -144,7 +144,8 @@ struct Problem<'a> {
 #[derive(Clone)]
 struct State {
     cores: Vec<Vec<usize>>,
-    memory: Vec<u64>,
+    /// Used memory of each unit: sums of sizes may exceed 64 bits.
+    memory: Vec<u128>,
     places: Vec<Option<Place>>,
     communication: u64,
     nodes: u64,
@@ -423,9 +424,9 @@ impl<'a> Problem<'a> {
                 return false;
             }
         }
-        let memory = state.memory[place.unit].saturating_add(component.memory_bytes);
+        let memory = state.memory[place.unit] + u128::from(component.memory_bytes);
         if self.keeps(Constraint::Memory)
-            && self.unit.memory_bytes.is_some_and(|size| memory > size)
+            && self.unit.memory_bytes.is_some_and(|size| memory > u128::from(size))
         {
             return false;
         }
@@ -466,7 +467,7 @@ impl<'a> Problem<'a> {
         let traffic: u64 = self.traffic[c].iter().filter(|(o, _)| own(o)).map(|(_, t)| t).sum();
         state.communication += traffic;
         state.cores[place.unit * self.unit.cores + place.core].push(c);
-        state.memory[place.unit] += self.components[c].memory_bytes;
+        state.memory[place.unit] += u128::from(self.components[c].memory_bytes);
         state.places[c] = Some(place);
     }
 
@@ -477,7 +478,7 @@ impl<'a> Problem<'a> {
         let traffic: u64 = self.traffic[c].iter().filter(|(o, _)| own(o)).map(|(_, t)| t).sum();
         state.communication -= traffic;
         state.cores[place.unit * self.unit.cores + place.core].pop();
-        state.memory[place.unit] -= self.components[c].memory_bytes;
+        state.memory[place.unit] -= u128::from(self.components[c].memory_bytes);
     }
 
     /// First fit in order of decreasing use: the number of units and the places.

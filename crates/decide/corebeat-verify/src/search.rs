@@ -76,7 +76,8 @@ pub struct Search<'a> {
     horizon_ns: u64,
     /// Individuals with their fitness.
     population: Vec<(f64, Individual)>,
-    seeds: Vec<Individual>,
+    /// Number of critical instants that are left: one for each entry, and before them a common one.
+    instants: usize,
     best: Option<(f64, Individual)>,
     /// Present individual of annealing.
     current: Option<(f64, Individual)>,
@@ -88,21 +89,19 @@ impl<'a> Search<'a> {
     /// A search in a system.
     pub fn new(system: &'a System, options: SearchOptions) -> Search<'a> {
         let count = system.entries.len();
-        let mut search = Search {
+        Search {
             simulation: Simulation::new(system),
             random: Rng::with_seed(options.seed),
             horizon_ns: horizon(system),
             population: vec![],
-            seeds: vec![],
+            instants: count + 1,
             best: None,
             current: None,
             evaluations: 0,
             jobs: vec![vec![]; count],
             system,
             options,
-        };
-        search.seeds = search.critical_instants();
-        search
+        }
     }
 
     /// Number of simulations so far.
@@ -127,7 +126,7 @@ impl<'a> Search<'a> {
             return false;
         }
         let genetic = (self.options.evaluations as f64 * GENETIC_SHARE) as u64;
-        if self.evaluations < genetic || self.seeds.len() as u64 > self.evaluations {
+        if self.evaluations < genetic || self.instants as u64 > self.evaluations {
             self.breed();
         } else {
             self.anneal(genetic);
@@ -176,8 +175,9 @@ impl<'a> Search<'a> {
     }
 
     fn breed(&mut self) {
-        let child = if let Some(seed) = self.seeds.pop() {
-            seed
+        let child = if let Some(left) = self.instants.checked_sub(1) {
+            self.instants = left;
+            self.critical_instant((left < self.system.entries.len()).then_some(left))
         } else if self.population.len() < POPULATION {
             self.random_individual()
         } else {
@@ -263,8 +263,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// All tasks released together after the whole jitter, and the same with one task earlier.
-    fn critical_instants(&self) -> Vec<Individual> {
+    /// All tasks released together after the whole jitter, but one task a nanosecond earlier.
+    fn critical_instant(&self, early: Option<usize>) -> Individual {
         let count = self.system.entries.len();
         let jitter = |e: usize| match self.system.entries[e].activation {
             Activation::Periodic { jitter_ns, .. } => jitter_ns,
@@ -273,20 +273,12 @@ impl<'a> Search<'a> {
         let latest = (0..count).map(jitter).max().unwrap_or(0);
         let mut delays = vec![0; count * PATTERN];
         delays.iter_mut().step_by(PATTERN).for_each(|d| *d = u16::MAX);
-        let together = Individual {
-            phases: (0..count).map(|e| latest - jitter(e) + 1).collect(),
+        let phase = |e: usize| latest - jitter(e) + u64::from(early != Some(e));
+        Individual {
+            phases: (0..count).map(phase).collect(),
             delays,
             executions: vec![u16::MAX; count * PATTERN],
-        };
-        let mut all: Vec<Individual> = (0..count)
-            .map(|e| {
-                let mut individual = together.clone();
-                individual.phases[e] -= 1;
-                individual
-            })
-            .collect();
-        all.push(together);
-        all
+        }
     }
 
     fn anneal(&mut self, genetic: u64) {

@@ -1,6 +1,8 @@
 //! The tasks of one mode with everything resolved: the common ground of analysis and simulation.
 
 use crate::model::{Activation, CoreId, Model, Policy, Preemption, Range, Section, TaskId};
+use crate::time::TIME_MAX_NS;
+use std::collections::HashMap;
 
 /// Rank of a task that no other task preempts.
 pub(crate) const RANK_MAX: u64 = u64::MAX;
@@ -75,26 +77,24 @@ impl System {
                 Err(why) => omitted.push((task, why)),
             }
         }
-        // A task that follows one that is not analysed is not analysed either.
-        loop {
-            let known: Vec<TaskId> = entries.iter().map(|e| e.task).collect();
-            let is_orphan = |e: &Entry| match e.activation {
-                Activation::After(other) => !known.contains(&other),
-                _ => false,
-            };
-            let Some(at) = entries.iter().position(is_orphan) else { break };
-            let why = "the task that activates it is not analysed or not active".to_owned();
-            omitted.push((entries.remove(at).task, why));
-        }
-        let position = |entries: &[Entry], task| entries.iter().position(|e| e.task == task);
-        for e in 0..entries.len() {
-            if let Activation::After(other) = entries[e].activation
-                && let Some(at) = position(&entries, other)
+        let mut has_origin = origins(&entries).into_iter();
+        entries.retain(|entry| {
+            let is_kept = has_origin.next() == Some(true);
+            if !is_kept {
+                let why = "the task that activates it is not analysed or not active".to_owned();
+                omitted.push((entry.task, why));
+            }
+            is_kept
+        });
+        let positions = positions(&entries);
+        for entry in &mut entries {
+            if let Activation::After(other) = &mut entry.activation
+                && let Some(position) = positions.get(other)
             {
-                entries[e].activation = Activation::After(at);
+                *other = *position;
             }
         }
-        let resources = (0..model.resources.len()).map(|r| resource(&entries, r)).collect();
+        let resources = resources(&entries, model.resources.len());
         let policies = model.cores.iter().map(|c| c.policy).collect();
         System { entries, policies, resources, omitted }
     }
@@ -157,6 +157,9 @@ fn entry(model: &Model, id: TaskId) -> Result<Entry, String> {
         return Err("blocking is not analysed under earliest deadline first".into());
     }
     let execution_ns = model.execution(task, kind, Some(core))?;
+    if execution_ns.worst > TIME_MAX_NS {
+        return Err("the execution time is longer than 52 days; correct it".into());
+    }
     let sections: u64 = task.sections.iter().map(|s| s.worst_ns).fold(0, u64::saturating_add);
     if sections > execution_ns.worst {
         return Err("critical sections are longer than the execution time; correct one".into());
@@ -174,10 +177,45 @@ fn entry(model: &Model, id: TaskId) -> Result<Entry, String> {
     })
 }
 
-fn resource(entries: &[Entry], resource: usize) -> Resource {
-    let uses = |e: &&Entry| e.sections.iter().any(|s| s.resource == resource);
-    let cores: std::collections::HashSet<CoreId> =
-        entries.iter().filter(uses).map(|e| e.core).collect();
-    let ceiling = entries.iter().filter(uses).map(|e| e.priority).max().unwrap_or(0);
-    Resource { ceiling, is_global: cores.len() > 1 }
+/// The positions of the entries by their tasks.
+fn positions(entries: &[Entry]) -> HashMap<TaskId, usize> {
+    entries.iter().map(|e| e.task).zip(0..).collect()
+}
+
+/// Of each entry, whether its chain of activations begins at an entry that is activated by time. An
+/// entry that follows a task without an entry is not analysed either.
+fn origins(entries: &[Entry]) -> Vec<bool> {
+    let positions = positions(entries);
+    let mut known: Vec<Option<bool>> = vec![None; entries.len()];
+    for start in 0..entries.len() {
+        let (mut path, mut next) = (Vec::new(), Some(start));
+        // A chain that is longer than the number of entries is a cycle.
+        let has_origin = loop {
+            let Some(e) = next.filter(|_| path.len() <= entries.len()) else { break false };
+            if let Some(has_origin) = known[e] {
+                break has_origin;
+            }
+            path.push(e);
+            match entries[e].activation {
+                Activation::After(other) => next = positions.get(&other).copied(),
+                _ => break true,
+            }
+        };
+        path.into_iter().for_each(|e| known[e] = Some(has_origin));
+    }
+    known.into_iter().map(|known| known == Some(true)).collect()
+}
+
+fn resources(entries: &[Entry], count: usize) -> Vec<Resource> {
+    let mut resources = vec![Resource { ceiling: 0, is_global: false }; count];
+    let mut cores: Vec<Option<CoreId>> = vec![None; count];
+    for entry in entries {
+        for section in &entry.sections {
+            let resource = &mut resources[section.resource];
+            let other = cores[section.resource].replace(entry.core);
+            resource.ceiling = resource.ceiling.max(entry.priority);
+            resource.is_global |= other.is_some_and(|core| core != entry.core);
+        }
+    }
+    resources
 }

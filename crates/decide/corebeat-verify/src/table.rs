@@ -5,7 +5,8 @@
 
 use crate::error::Error;
 use crate::model::{
-    Activation, Core, Cost, Effect, Model, Policy, Preemption, Range, Section, Task,
+    Activation, Core, Cost, Effect, Model, Policy, Preemption, Range, Section, TASKS_MAX, Task,
+    named,
 };
 use crate::time::Time;
 use std::fmt::Write as _;
@@ -52,9 +53,9 @@ impl Row<'_> {
         if text.is_empty() {
             return Ok(None);
         }
-        // A best case that is rounded up could exceed the true one.
-        let time =
-            if unit.is_empty() { text.parse() } else { Time::of(text, unit, column != "best") };
+        // To the side from which no result becomes too low.
+        let up = !["period", "deadline", "best"].contains(&column);
+        let time = if unit.is_empty() { text.parse() } else { Time::of(text, unit, up) };
         time.map(|t| Some(t.ns)).map_err(|e| self.error(format!("{column}: {e}")))
     }
 
@@ -90,6 +91,9 @@ pub fn read_csv(text: &str) -> Result<Model, Error> {
         if cells.len() != columns.len() {
             let what = format!("{} cells, but {} columns", cells.len(), columns.len());
             return Err(Error::new(place, what + "; write one cell for each column"));
+        }
+        if model.tasks.len() == TASKS_MAX {
+            return Err(Error::new(place, "more than 10,000 tasks; divide the model"));
         }
         let cells = columns.iter().zip(cells).map(|(&(name, unit), cell)| (name, unit, cell));
         task(&Row { place, cells: cells.collect() }, &mut model)?;
@@ -160,7 +164,8 @@ fn task(row: &Row<'_>, model: &mut Model) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a table of periodic tasks, with the execution times on their cores.
+/// Writes a table of periodic tasks, with the execution times on their cores. The table lacks parts
+/// that do not affect times, such as safety levels and components.
 ///
 /// # Errors
 /// An element that a table cannot express, with the remedy to write TOML.
@@ -169,6 +174,13 @@ pub fn write_csv(model: &Model) -> Result<String, Error> {
         |place: &str, what: &str| Error::new(place, format!("{what}; write the TOML form instead"));
     if let Some(note) = model.notes.iter().find(|n| n.effect == Effect::Optimistic) {
         return Err(wrong(&note.place, "a table cannot express that it is not supported"));
+    }
+    // Without their limits, the verdict about the table could be another one.
+    if let Some(chain) = model.chains.first() {
+        return Err(wrong(&named("chain", &chain.name), "a table has no chains"));
+    }
+    if let Some(memory) = model.memories.iter().find(|m| m.size_bytes.is_some()) {
+        return Err(wrong(&named("memory", &memory.name), "a table has no memories"));
     }
     let mut text = COLUMNS.join(",") + "\n";
     for task in &model.tasks {

@@ -1,7 +1,8 @@
 //! Verdicts of whole models: unsupported features, missing parts, chains and memories.
 
 use corebeat_verify::{
-    Effect, Model, Note, Task, Verdict, analyse, read_amalthea, read_csv, read_toml,
+    Access, Activation, Effect, Label, Latency, Model, Note, Range, Section, Task, Verdict,
+    analyse, read_amalthea, read_csv, read_toml,
 };
 
 const WATERS: &str = include_str!("amalthea/waters2019-mapped.amxmi");
@@ -163,6 +164,17 @@ fn modes_exclude_each_other() {
 }
 
 #[test]
+fn chain_without_a_common_mode_is_unknown() {
+    let apart = TWO
+        .replacen("core = 'c'\n", "core = 'c'\nmodes = ['X']\n", 1)
+        .replace("priority = 1", "priority = 1\nmodes = ['on']");
+    let report = analyse(&read_toml(&("modes = ['X', 'on']".to_owned() + &apart + CHAIN)).unwrap());
+    let results: Vec<_> = report.chains.iter().map(|c| (c.mode, c.verdict)).collect();
+    assert_eq!(results, [(None, Verdict::Unknown)]);
+    assert_eq!(report.verdict, Verdict::Unknown);
+}
+
+#[test]
 fn overload_of_any_kind_is_never_schedulable() {
     for preemption in ["preemptive", "non-preemptive", "cooperative"] {
         let over = TWO
@@ -172,4 +184,83 @@ fn overload_of_any_kind_is_never_schedulable() {
     }
     let cycle = TWO.replace("priority = 2", "priority = 2\njitter = '900 ms'");
     assert_ne!(verdict(&cycle), Verdict::Schedulable);
+}
+
+#[test]
+fn execution_times_beyond_the_limit_are_not_analysed() {
+    let section = "sections = [{ resource = 'lock', execution = '1 us' }]\n";
+    let text = "resources = ['lock']\n[[cores]]\nname = 'd'\n".to_owned()
+        + &TWO.replace("name = 'c'", "name = 'c'\nfrequency_hz = 1").replace(
+            "execution = '9 ms'",
+            "ticks = { any = 4503599627370496 }\npreemption = 'non-preemptive'",
+        )
+        + section
+        + "[[tasks]]\nname = 'e'\nperiod = '9 ms'\nexecution = '1 ms'\npriority = 1\ncore = 'd'\n"
+        + section;
+    let report = analyse(&read_toml(&text).unwrap());
+    let of = |name: usize| &report.tasks[name];
+    assert!(of(1).why.contains("longer than 52 days"), "{report:?}");
+    assert_eq!((of(0).verdict, of(1).verdict), (Verdict::Unknown, Verdict::Unknown));
+}
+
+/// A change that makes a model invalid.
+type Damage = dyn Fn(&mut Model);
+
+#[test]
+fn indices_outside_of_the_model_are_rejected() {
+    let model = read_toml(&(TWO.to_owned() + CHAIN)).unwrap();
+    let changes: [(&str, &Damage); 11] = [
+        ("core", &|m| m.tasks[0].core = Some(7)),
+        ("runnable", &|m| m.tasks[0].runnables.push(7)),
+        ("resource", &|m| m.tasks[0].sections.push(Section { resource: 7, worst_ns: 1 })),
+        ("mode", &|m| m.tasks[0].modes.push(7)),
+        ("label", &|m| {
+            let (reads, writes) = (Range::exactly(1), Range::exactly(1));
+            m.tasks[0].cost.accesses.push(Access { label: 7, reads, writes });
+        }),
+        ("task", &|m| m.tasks[1].activation = Some(Activation::After(7))),
+        ("task", &|m| m.chains[0].tasks.push(7)),
+        ("task", &|m| {
+            let (place, what) = ("line 1".into(), "something".into());
+            m.notes.push(Note { place, what, effect: Effect::None, task: Some(7) });
+        }),
+        ("memory", &|m| {
+            m.labels.push(Label { name: "l".into(), memory: Some(7), ..Label::default() });
+        }),
+        ("core", &|m| {
+            let (read_ns, write_ns) = (1, 1);
+            m.latencies.push(Latency { core: 7, memory: 0, read_ns, write_ns, access_bytes: 1 });
+        }),
+        ("memory", &|m| {
+            let (read_ns, write_ns) = (1, 1);
+            m.latencies.push(Latency { core: 0, memory: 0, read_ns, write_ns, access_bytes: 1 });
+        }),
+    ];
+    for (kind, change) in changes {
+        let mut changed = model.clone();
+        change(&mut changed);
+        let error = changed.check().unwrap_err().to_string();
+        assert!(error.contains(&format!("no {kind} has index")), "{error}");
+    }
+}
+
+/// The TOML form has no larger integers, and the analysis computes with sums.
+#[test]
+fn numbers_above_the_limit_are_rejected() {
+    let model = read_toml(TWO).unwrap();
+    let changes: [(&str, &Damage); 4] = [
+        ("size in bytes", &|m| {
+            let size_bytes = Some(u64::MAX);
+            m.labels.push(Label { name: "l".into(), size_bytes, ..Label::default() });
+        }),
+        ("frequency in hertz", &|m| m.cores[0].frequency_hz = Some(u64::MAX)),
+        ("deadline in nanoseconds", &|m| m.tasks[0].deadline_ns = Some(u64::MAX)),
+        ("memory in bytes", &|m| m.tasks[0].memory_bytes = u64::MAX),
+    ];
+    for (what, change) in changes {
+        let mut changed = model.clone();
+        change(&mut changed);
+        let error = changed.check().unwrap_err().to_string();
+        assert!(error.contains(what) && error.contains("2^52"), "{error}");
+    }
 }

@@ -163,6 +163,19 @@ fn explanation_names_the_constraint_that_forbids_a_unit_less() {
 }
 
 #[test]
+fn sums_of_sizes_do_not_overflow() {
+    let (kind, safety) = (String::new(), vec![]);
+    let unit = UnitKind { cores: 1, kind, frequency_hz: None, memory_bytes: None, safety };
+    let mut model = Model { unit: Some(unit), ..Model::default() };
+    for t in 0..3 {
+        let mut task = Task::new(format!("t{t}"), 1_000, Range::exactly(100), 0);
+        task.memory_bytes = u64::MAX;
+        model.tasks.push(task);
+    }
+    assert_eq!(partition(&model, &PartitionOptions::default()).unwrap().units, 1);
+}
+
+#[test]
 fn communicating_components_share_a_unit() {
     let text = "
 [unit]

@@ -198,6 +198,7 @@ fn unsupported_features_are_noted_with_their_place() {
             "VariableRateStimulus",
         ),
         ("FixedPriorityPreemptive?", "Round?", "'Round' is not supported"),
+        ("FixedPriorityPreemptive?", "EarliestDeadlineFirst?", "different policies share"),
         ("type=\"Reaction\"", "type=\"Other\"", "not checked"),
         ("<osModel>", "<futureModel/><osModel>", "futureModel"),
     ] {
@@ -222,6 +223,7 @@ fn mistakes_are_reported_in_one_line_with_their_place() {
         (cut.replace("value=\"10\" unit=\"ms\"", "value=\"0\" unit=\"ms\""), "task", "period 0"),
         (cut.replace("value=\"10\" unit=\"ms\"", "value=\"-5\" unit=\"ms\""), "'t'", "no time"),
         (cut.replace("runnable=\"r?", "runnable=\"x?"), "line 6", "no runnable 'x'"),
+        (cut.replace("100\" unit=\"MHz", "0.5\" unit=\"Hz"), "'F'", "below 1 Hz"),
         (cut.replace("name=\"Next\"", "name=\"Fast task\""), "'Fast task'", "twice"),
         (cut.replace("name=\"Next\"", ""), "line 9", "no name"),
     ] {
@@ -257,6 +259,15 @@ fn tables_have_units_and_resources() {
 }
 
 #[test]
+fn times_of_tables_are_rounded_to_the_safe_side() {
+    let text = "name,period_us,deadline_us,best_us,worst_us\na,10.0005,9.9995,1.0005,1.0005\n";
+    let model = read_csv(text).unwrap();
+    assert_eq!(model.period_ns(0), Some(10_000));
+    assert_eq!(model.deadline_ns(0), Some(9_999));
+    assert_eq!(time(&model, "a"), Range { best: 1_000, worst: 1_001 });
+}
+
+#[test]
 fn mistakes_in_tables_and_toml_have_a_place() {
     for (text, place, what) in [
         ("", "line 1", "no columns"),
@@ -278,6 +289,11 @@ fn mistakes_in_tables_and_toml_have_a_place() {
         ("\n[[tasks]]\nname = 'a'\nperiod = '1'", "line 4", "no unit"),
         ("[[tasks]]\nname = 'a'\ncore = 'x'", "task 'a'", "no core 'x'"),
         ("[[tasks]]\nname = 'a'\nafter = 'a'", "task 'a'", "cycle"),
+        (
+            "[[tasks]]\nname = 'a'\n[[tasks]]\nname = 'b'\nafter = 'a'\ndeadline = '0 ms'",
+            "task 'b'",
+            "deadline in nanoseconds is 0",
+        ),
         ("[[tasks]]\nname = 'a'\noffset = '1 ms'", "task 'a'", "without period"),
         ("[[tasks]]\nname = 'a'\nperiode = '1 ms'", "line 3", "unknown field"),
         ("[[tasks]]\nname = 'a\\nb'\narrival_spans = ['0 ms']", "task 'a\\nb'", "arrival curve"),
@@ -294,6 +310,43 @@ fn tables_refuse_what_they_cannot_express() {
     assert!(error.contains("write the TOML form instead"), "{error}");
     let error = write_csv(&model("periodic_8")).unwrap_err().to_string();
     assert!(error.starts_with("task 'Task_7': a table has no runnables"), "{error}");
+    let table = read_csv("name,period_ms,worst_ms,priority\na,7,3,3").unwrap();
+    for (part, place) in [
+        ("[[chains]]\nname = 'x'\ntasks = ['a']\n", "chain 'x': a table has no chains"),
+        ("[[memories]]\nname = 'x'\nsize_bytes = 1\n", "memory 'x': a table has no memories"),
+    ] {
+        let model = read_toml(&(write_toml(&table) + part)).unwrap();
+        let error = write_csv(&model).unwrap_err().to_string();
+        assert!(error.starts_with(place), "{error}");
+    }
+}
+
+/// Calls and references of which each has several of the next: the number of ways is exponential.
+#[test]
+fn exponential_numbers_of_ways_are_limited() {
+    let mut software = "<swModel><runnables name=\"r0\"><activityGraph>".to_owned();
+    for access in ["request", "release"] {
+        let semaphore = "xsi:type=\"am:SemaphoreAccess\" semaphore=\"lock?type=Semaphore\"";
+        software += &format!("<items {semaphore} access=\"{access}\"/>");
+    }
+    software += "</activityGraph></runnables>";
+    for n in 1..60 {
+        let call = format!("<items xsi:type=\"am:RunnableCall\" runnable=\"r{}\"/>", n - 1);
+        let calls = format!("<activityGraph>{call}{call}</activityGraph>");
+        software += &format!("<runnables name=\"r{n}\">{calls}</runnables>");
+    }
+    let parts = software + "</swModel><osModel><semaphores name=\"lock\"/></osModel>";
+    let error = read_amalthea(&amxmi("3.3.0", &parts)).unwrap_err().to_string();
+    assert!(error.contains("more than 10,000 critical sections"), "{error}");
+
+    let mut chains = "<constraintsModel><eventChains name=\"c0\"/>".to_owned();
+    for n in 1..20 {
+        let segments = format!("<segments eventChain=\"c{}\"/>", n - 1).repeat(10);
+        chains += &format!("<eventChains name=\"c{n}\">{segments}</eventChains>");
+    }
+    let model = read_amalthea(&amxmi("3.3.0", &(chains + "</constraintsModel>"))).unwrap();
+    let is_limited = |n: &Note| n.what.contains("it has more than 10,000 parts");
+    assert!(model.notes.iter().any(is_limited), "{:#?}", model.notes);
 }
 
 fn range() -> impl Strategy<Value = Range> {

@@ -1,6 +1,8 @@
-//! Reproductions of the papers' experiments on simulated machines, beside the papers' figures.
+//! Reproductions of the papers' experiments on simulated machines or on this host, beside the
+//! papers' figures.
 //!
-//! Place in the loop: lab; uses the control loop, the policies and the simulator.
+//! Place in the loop: lab; uses the control loop, the policies, the simulator and graph
+//! transformation.
 //!
 //! # Example
 //!
@@ -26,11 +28,20 @@
 //! that waits for memory. These shares were fitted to the speeds that the papers state. The effects
 //! of policies are not fitted.
 //!
+//! The experiment on graph transformation measures this host ([`Experiment::measures_host`]). Its
+//! model and its patterns ([`videos`]) are also those of a benchmark.
+//!
 //! # Invariants
 //!
-//! 1. An experiment returns the same report each time (`experiments_are_deterministic`).
-//! 2. Every figure with a tolerance is within it: the tests run all experiments
-//!    (`figures_are_within_their_tolerances`).
+//! 1. An experiment on simulated machines returns the same report each time
+//!    (`experiments_are_deterministic`).
+//! 2. Every figure with a tolerance is within it: the tests run all experiments on simulated
+//!    machines (`figures_are_within_their_tolerances`).
+//! 3. The patterns of videos have the paper's sizes and diameters, and as many matches as loops by
+//!    hand find (`patterns_have_the_papers_sizes_and_diameters`,
+//!    `counts_equal_those_of_loops_by_hand`).
+//! 4. A parallel transformation of videos equals its repetition on one thread, and leaves no match
+//!    (`parallel_runs_equal_their_replay_and_leave_no_match`).
 //!
 //! # Failure
 //!
@@ -49,6 +60,7 @@ mod barrier;
 mod coscheduling;
 mod environment;
 mod faithful;
+mod imre;
 mod metronome;
 mod oversubscription;
 mod program;
@@ -56,6 +68,7 @@ mod reinforcer;
 mod report;
 mod shuffler;
 mod tranquilizer;
+pub mod videos;
 
 pub use report::{Figure, Report, Row};
 
@@ -67,6 +80,8 @@ pub struct Experiment {
     pub source: &'static str,
     /// Content of the table or figure.
     pub title: &'static str,
+    /// Whether the experiment measures this host, so that its figures differ from run to run.
+    pub measures_host: bool,
     report: fn() -> Report,
 }
 
@@ -78,102 +93,125 @@ impl Experiment {
 }
 
 /// All experiments.
-pub const EXPERIMENTS: [Experiment; 16] = [
+pub const EXPERIMENTS: [Experiment; 17] = [
     Experiment {
         name: "pusukuri-table-2.4",
         source: "Pusukuri 2012, Table 2.4",
         title: "thread counts that Thread Reinforcer finds, on 24 cores: PARSEC",
+        measures_host: false,
         report: reinforcer::parsec,
     },
     Experiment {
         name: "pusukuri-table-2.5",
         source: "Pusukuri 2012, Table 2.5",
         title: "thread counts that Thread Reinforcer finds, on 24 cores: SPEC OMP and pbzip2",
+        measures_host: false,
         report: reinforcer::omp,
     },
     Experiment {
         name: "pusukuri-table-3.4",
         source: "Pusukuri 2012, Table 3.4",
         title: "effect of interleaved memory and a fixed priority, on 24 cores",
+        measures_host: false,
         report: tranquilizer::gains,
     },
     Experiment {
         name: "pusukuri-figure-4.2",
         source: "Pusukuri 2012, Figure 4.2",
         title: "time of a barrier relative to one package, on 64 cores",
+        measures_host: false,
         report: barrier::times,
     },
     Experiment {
         name: "pusukuri-figure-4.3",
         source: "Pusukuri 2012, Figure 4.3",
         title: "distances between transfers of a barrier's lock, on 64 cores",
+        measures_host: false,
         report: barrier::transfers,
     },
     Experiment {
         name: "pusukuri-figure-4.5",
         source: "Pusukuri 2012, Figure 4.5",
         title: "effect of shuffling threads by their lock times, on 64 cores",
+        measures_host: false,
         report: shuffler::gains,
     },
     Experiment {
         name: "pusukuri-figure-5.3",
         source: "Pusukuri 2012, Figure 5.3",
         title: "share of involuntary switches to the same program's threads, on 24 cores, by load",
+        measures_host: false,
         report: backstabbing::shares,
     },
     Experiment {
         name: "pusukuri-figure-5.8",
         source: "Pusukuri 2012, Figure 5.8",
         title: "effect of FaithFul relative to time sharing, on 24 cores, by load",
+        measures_host: false,
         report: faithful::gains,
     },
     Experiment {
         name: "pusukuri-table-6.6",
         source: "Pusukuri 2012, Table 6.6",
         title: "predictions of ADAPT for fluidanimate and swim, on 64 cores: time in user mode",
+        measures_host: false,
         report: adapt::predictions,
     },
     Experiment {
         name: "pusukuri-figure-6.9",
         source: "Pusukuri 2012, Figure 6.9",
         title: "effect of ADAPT relative to time sharing on mixes of programs, on 64 cores",
+        measures_host: false,
         report: adapt::gains,
     },
     Experiment {
         name: "metronome-table-1",
         source: "Sironi et al. 2012, Table 1",
         title: "end times of the programs of a mix, on two cores, in the paper's seconds",
+        measures_host: false,
         report: metronome::ends,
     },
     Experiment {
         name: "metronome-figure-3",
         source: "Sironi et al. 2012, Figure 3",
         title: "error between rates and goals, relative to the error without fair",
+        measures_host: false,
         report: metronome::errors,
     },
     Experiment {
         name: "coscheduling-table-1",
         source: "Schönherr, Lutz, Richling 2012, Table 1",
         title: "virtual machines that compile a kernel, on 4 cores",
+        measures_host: false,
         report: coscheduling::relatives,
     },
     Experiment {
         name: "oversubscription-figure-1",
         source: "Christmann et al. 2012, Figure 1",
         title: "run times of two programs on 8 cores, by the threads of A; B has four",
+        measures_host: false,
         report: oversubscription::times,
     },
     Experiment {
         name: "oversubscription-figure-2",
         source: "Christmann et al. 2012, Figure 2",
         title: "throughput of 8 cores relative to the maximum, by the threads of A; B has four",
+        measures_host: false,
         report: oversubscription::throughput,
     },
     Experiment {
         name: "oversubscription-figure-3",
         source: "Christmann et al. 2012, Figure 3",
         title: "run time of equal parts on 8 cores, by threads: alone, and beside four others",
+        measures_host: false,
         report: oversubscription::peaks,
+    },
+    Experiment {
+        name: "imre-table-1",
+        source: "Imre, Mezei 2012, Table 1",
+        title: "times of exhaustive graph transformations, on this host",
+        measures_host: true,
+        report: imre::times,
     },
 ];
 

@@ -22,7 +22,7 @@ pub trait Handler: Send + 'static {
     /// not consumed when more have arrived, and at the end of the data.
     ///
     /// The function runs on a thread of the server. Calls that block delay other connections. A
-    /// panic closes the connection.
+    /// panic closes the connection. The destructor of the handler runs on such a thread, too.
     fn handle(&mut self, exchange: &mut Exchange<'_>);
 }
 
@@ -162,7 +162,7 @@ pub enum Error {
         min: usize,
     },
     /// A limit is 0.
-    #[error("a server with `{name}` of 0 could serve nothing: set it to 1 or more")]
+    #[error("a server with `{name}` of 0 could serve nothing: set it to more than 0")]
     ZeroLimit {
         /// Name of the limit, a field of [`Config`].
         name: &'static str,
@@ -189,7 +189,7 @@ pub struct Stats {
     pub idle_closed: u64,
     /// Connections that were closed because of [`Config::buffered_bytes`].
     pub too_large: u64,
-    /// Panics of handlers.
+    /// Panics of handlers, of their destructors, and of their constructor.
     pub panics: u64,
 }
 
@@ -237,6 +237,7 @@ impl Server {
             }
         }
         server.threads = Some(Uninherited::new(started));
+        server.engine.start_accepting()?;
         Ok(server)
     }
 

@@ -1,6 +1,6 @@
 //! Servers with every pattern and every mechanism.
 
-use corebeat_reactor::{Config, Error, Exchange, Mechanism, Pattern, Server};
+use corebeat_reactor::{Config, Error, Exchange, Handler, Mechanism, Pattern, Server};
 use corebeat_test_group::in_child;
 use proptest::prelude::*;
 use std::io::{self, ErrorKind, Read, Write};
@@ -323,6 +323,38 @@ fn panic_of_a_handler_closes_its_connection_only() {
     }
 }
 
+/// Answers once. Its destructor panics.
+struct Fragile;
+
+impl Handler for Fragile {
+    fn handle(&mut self, exchange: &mut Exchange<'_>) {
+        echo(exchange);
+        exchange.close();
+    }
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        panic!("as planned");
+    }
+}
+
+#[test]
+fn panic_of_a_destructor_ends_no_thread() {
+    let _alone = alone();
+    for config in combinations() {
+        let (server, address) = start(&config, || Fragile);
+        for served in 1..=3 {
+            let mut client = connect(address);
+            client.write_all(b"x").unwrap();
+            client.read_exact(&mut [0; 1]).unwrap();
+            assert_closed(&mut client);
+            assert_eq!(server.stats().panics, served);
+        }
+        server.stop(MINUTE);
+    }
+}
+
 #[test]
 fn stop_finishes_requests_in_progress() {
     let _alone = alone();
@@ -400,7 +432,7 @@ fn invalid_parameters_are_errors() {
         Config { buffered_bytes: 0, ..Config::default() },
         Config { idle_timeout: Some(Duration::ZERO), ..Config::default() },
     ] {
-        assert!(start(config).ends_with("of 0 could serve nothing: set it to 1 or more"));
+        assert!(start(config).ends_with("of 0 could serve nothing: set it to more than 0"));
     }
     let stream = connect(TcpListener::bind(LOCAL).unwrap().local_addr().unwrap());
     let refused = Server::start(Config::default(), stream, || echo);

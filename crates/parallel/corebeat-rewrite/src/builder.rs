@@ -6,7 +6,7 @@ use crate::graph::Graph;
 use crate::parser::{self, Mistake};
 use crate::rule::{Matching, Rule, Semantics};
 use crate::syntax::{
-    Change, EdgePattern, Expression, Kind, Match, NodePattern, Operator, Pattern, Statement,
+    Change, EdgePattern, Expression, Kind, Match, NodePattern, Pattern, Statement,
 };
 use std::collections::HashMap;
 
@@ -178,14 +178,9 @@ impl RuleBuilder {
         if let Some(why) = self.mistake {
             return Err(error(why));
         }
-        let and = |left, right| Expression {
-            at: 0,
-            kind: Kind::Binary(Operator::And, Box::new(left), Box::new(right)),
-        };
-        let condition = self.conditions.into_iter().reduce(and);
         if !self.pattern.nodes.is_empty() {
-            let found = Match { optional: false, pattern: self.pattern, condition };
-            self.statement.matches.push(found);
+            let (pattern, conditions) = (self.pattern, self.conditions);
+            self.statement.matches.push(Match { optional: false, pattern, conditions });
         }
         declare(&self.statement, &mut graph.store.schema).map_err(|(_, why)| error(why))?;
         graph.store.fit_to_schema();

@@ -10,8 +10,8 @@ use crate::rule::{
 };
 use crate::schema::{EdgeType, Key, NodeType, Schema};
 use crate::store::Direction;
-use crate::syntax::{self, At, Kind, Match, Operator, Statement};
-use crate::value::{Literals, Value};
+use crate::syntax::{self, At, Function, Kind, Match, Operator, Statement};
+use crate::value::{Literals, Scalar, Value};
 use std::collections::HashMap;
 
 /// Number of names that a message lists.
@@ -62,24 +62,18 @@ pub(crate) fn declare(statement: &Statement, schema: &mut Schema) -> Result<(), 
             syntax::Change::Create(pattern) => {
                 for node in &pattern.nodes {
                     for (at, of) in node.types.iter().flatten() {
-                        schema
-                            .node_type(of, &[])
-                            .map(drop)
-                            .or_else(allow_known)
-                            .map_err(full(*at))?;
+                        schema.node_type(of, &[]).map_err(full(*at))?;
                     }
                     for (at, key, _) in &node.values {
                         schema.key(key).map_err(full(*at))?;
                     }
                 }
                 for edge in &pattern.edges {
-                    for (at, of) in edge
-                        .types
-                        .iter()
-                        .filter(|(_, of)| schema.find_edge_type(of).is_none())
-                        .collect::<Vec<_>>()
-                    {
-                        schema.edge_type(of, &[]).map_err(full(*at))?;
+                    for (at, of) in &edge.types {
+                        // The name may be that of an opposite.
+                        if schema.find_edge_type(of).is_none() {
+                            schema.edge_type(of, &[]).map_err(full(*at))?;
+                        }
                     }
                     for (at, key, _) in &edge.values {
                         schema.key(key).map_err(full(*at))?;
@@ -88,17 +82,12 @@ pub(crate) fn declare(statement: &Statement, schema: &mut Schema) -> Result<(), 
             }
             syntax::Change::Set { key, .. } => drop(schema.key(key).map_err(full(*at))?),
             syntax::Change::Retype { of, .. } => {
-                schema.node_type(of, &[]).map(drop).or_else(allow_known).map_err(full(*at))?;
+                schema.node_type(of, &[]).map_err(full(*at))?;
             }
             syntax::Change::Delete { .. } => {}
         }
     }
     Ok(())
-}
-
-/// An existing type with parents is the type that is meant.
-fn allow_known(error: Error) -> Result<(), Error> {
-    if let Error::Parents { .. } = error { Ok(()) } else { Err(error) }
 }
 
 /// Resolves the names of one rule.
@@ -237,7 +226,7 @@ impl Compiler<'_> {
             });
             self.values(slot, ElementKind::Edge, &edge.values, part)?;
         }
-        if let Some(condition) = &found.condition {
+        for condition in &found.conditions {
             self.conjunction(condition, part)?;
         }
         Ok(())
@@ -395,14 +384,21 @@ impl Compiler<'_> {
                 let types = self.schema.node_types_below(self.find_node_type(at, of)?);
                 Expression::HasType(slot, types.collect())
             }
-            Kind::List(inner) => Expression::List(self.expressions(inner)?),
+            Kind::List(inner) => {
+                let inner = self.expressions(inner)?;
+                self.list(inner)
+            }
             Kind::Not(inner) => Expression::Not(self.boxed(inner)?),
             Kind::Negate(inner) => Expression::Negate(self.boxed(inner)?),
             Kind::IsNull(inner) => Expression::IsNull(self.boxed(inner)?),
             Kind::Binary(operator, left, right) => {
                 Expression::Binary(*operator, self.boxed(left)?, self.boxed(right)?)
             }
-            Kind::Call(function, inner) => Expression::Call(*function, self.expressions(inner)?),
+            Kind::Call(function, inner) => {
+                let inner = self.expressions(inner)?;
+                self.require_kind(at, *function, &inner)?;
+                Expression::Call(*function, inner)
+            }
             Kind::Aggregate { function, distinct, of } => {
                 let Some(outer) = self.aggregates.take() else {
                     return Err((at, "an aggregate is only possible in RETURN".into()));
@@ -424,6 +420,36 @@ impl Compiler<'_> {
                 Expression::Exists(self.exists.len() - 1)
             }
         })
+    }
+
+    /// A list: one of constants is stored once, and not again by each evaluation.
+    fn list(&self, inner: Vec<Expression>) -> Expression {
+        let constant = |inner: &Expression| match inner {
+            Expression::Literal(value) => Some(*value),
+            _ => None,
+        };
+        match inner.iter().map(constant).collect::<Option<Vec<Scalar>>>() {
+            Some(values) => Expression::Literal(self.literals.list(&values)),
+            None => Expression::List(inner),
+        }
+    }
+
+    /// Nodes have labels, and edges have a type: the numbers of both are from the same range.
+    fn require_kind(
+        &self,
+        at: At,
+        function: Function,
+        inner: &[Expression],
+    ) -> Result<(), Mistake> {
+        let (kind, why) = match function {
+            Function::Type => (ElementKind::Edge, "type requires an edge; use labels for a node"),
+            Function::Labels => (ElementKind::Node, "labels requires a node; use type for an edge"),
+            _ => return Ok(()),
+        };
+        match inner {
+            [Expression::Element(slot)] if self.slots[usize::from(*slot)].1 == kind => Ok(()),
+            _ => Err((at, why.into())),
+        }
     }
 
     fn output(&mut self, returns: &syntax::Return, changes: &[Change]) -> Result<Output, Mistake> {

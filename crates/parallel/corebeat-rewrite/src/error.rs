@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A type is declared twice, with different parents.
+    /// A type is declared again, with a parent that it lacks.
     #[error("type {name} exists with other parents; declare it once, or with the same parents")]
     Parents {
         /// Name of the type.
@@ -60,7 +60,8 @@ pub enum Error {
         /// The mistake and the remedy.
         why: String,
     },
-    /// An expression has no value. The application of the rule changed nothing.
+    /// An expression has no value, or the graph has no room for what the rule creates. The
+    /// application of the rule changed nothing.
     #[error("rule {rule}: {why}; this application changed nothing")]
     Evaluate {
         /// Name of the rule, with its place if it has one.
@@ -68,6 +69,9 @@ pub enum Error {
         /// The mistake.
         why: String,
     },
+    /// A query was stopped, so that its results are not complete.
+    #[error("the query was stopped before its end; evaluate it again")]
+    Stopped,
     /// A parallel run could not be started or lost a task.
     #[error("cannot run in parallel: {why}")]
     Parallel {

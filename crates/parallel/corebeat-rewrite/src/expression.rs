@@ -57,6 +57,21 @@ impl Expression {
         self.visit(&mut |inner| found |= matches!(inner, Expression::Aggregate(_)));
         found
     }
+
+    /// Whether the value depends on elements of a match.
+    pub(crate) fn reads_elements(&self) -> bool {
+        let mut found = false;
+        self.visit(&mut |inner| {
+            found |= matches!(
+                inner,
+                Expression::Element(_)
+                    | Expression::Property(..)
+                    | Expression::HasType(..)
+                    | Expression::Exists(_)
+            );
+        });
+        found
+    }
 }
 
 /// Values that take part in the evaluation of a result.
@@ -310,9 +325,7 @@ impl Matcher<'_> {
             (Function::Size, value) => {
                 Err(format!("size requires a text or a list, not {}", literals.decode(value)))
             }
-            (_, value) => {
-                Err(format!("{function:?} is not defined for {}", literals.decode(value)))
-            }
+            (_, value) => Err(format!("abs requires a number, not {}", literals.decode(value))),
         }
     }
 }

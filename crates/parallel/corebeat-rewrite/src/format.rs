@@ -33,7 +33,8 @@ fn mistake(name: &str, line: usize, why: impl Into<String>) -> Error {
     Error::Read { name: name.into(), line, why: why.into() }
 }
 
-/// A number if the text is one, else the text. `None` states no type.
+/// The value that a text stands for, or `None` if it is not of the type. Without a type, or with
+/// another one, it is the text.
 fn parsed(text: &str, of: Option<&str>) -> Option<Value> {
     match of {
         Some("int" | "long") => text.trim().parse().ok().map(Value::Int),

@@ -1,5 +1,6 @@
 //! The public face of a graph.
 
+use crate::change::Reader;
 use crate::error::Error;
 use crate::schema::{EdgeType, Key, NodeType, Schema};
 use crate::store::{Direction, Space, Store};
@@ -37,6 +38,8 @@ pub struct Graph {
     pub(crate) space: Space,
     /// Sequence number of the locks of the last phase.
     pub(crate) sequence: u32,
+    /// The live queries.
+    pub(crate) readers: Vec<Reader>,
 }
 
 /// A node or an edge.
@@ -142,6 +145,9 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::Missing`].
+    ///
+    /// # Panics
+    /// If the key is of another graph's schema and this schema has fewer keys.
     pub fn set(
         &mut self,
         element: impl Into<Element>,
@@ -152,9 +158,10 @@ impl Graph {
         self.require(element)?;
         self.store.fit_to_schema();
         let value = self.store.literals.encode(&value.into());
+        let space = &mut self.space;
         match element {
-            Element::Node(node) => self.store.set_node_value(node.0, key, value),
-            Element::Edge(edge) => self.store.set_edge_value(edge.0, key, value),
+            Element::Node(node) => self.store.set_node_value(space, node.0, key, value),
+            Element::Edge(edge) => self.store.set_edge_value(space, edge.0, key, value),
         }
         Ok(())
     }

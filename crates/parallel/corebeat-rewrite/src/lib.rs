@@ -56,6 +56,8 @@
 //!   [threads](Options::threads), tasks take starting nodes from a counter. In [`Mode::Cycle`], all
 //!   tasks match and then one thread rewrites, as in the paper; in [`Mode::Immediate`], the task
 //!   that completes a match rewrites at once, while other tasks match.
+//! - A [`LiveQuery`] keeps its results, and searches only around changes to update them. The module
+//!   `live` proves that no affected start is missed.
 //! - The locks are optimistic: a search takes none. A task locks all nodes of a complete match or
 //!   none, and checks the match again. The module `lock` has the protocol and the table of its
 //!   memory orderings.
@@ -75,45 +77,57 @@
 //!    faults in `loom_lock_faults_are_detected`).
 //! 6. An application whose expressions have no value changes nothing
 //!    (`faults_of_expressions_change_nothing`).
-//! 7. A damaged file or text is an error with its place, and no panic
+//! 7. After changes of any kind, a [`LiveQuery`] has the table of a new evaluation
+//!    (`live_queries_equal_new_ones`, `live_queries_equal_new_ones_after_a_replay`), and an update
+//!    searches around the changes (`updates_search_around_changes`).
+//! 8. The order of rows and the rounding of sums depend neither on the plan nor on the threads
+//!    (`float_sums_are_exact`; the tests of 7, in which plans and threads differ).
+//! 9. A damaged file or text is an error with its place, and no panic
 //!    (`damaged_files_do_not_panic`, `mistakes_name_their_place`).
 //!
-//! The tests `ttc2018` and `classic` check cases with known results: the Social Media case of the
-//! Transformation Tool Contest 2018, Sierpinski triangles, mutual exclusion.
+//! The tests `ttc2018`, `classic`, `ants` and `train` check cases with known results: the Social
+//! Media case of the Transformation Tool Contest 2018 (with new and with live queries), Sierpinski
+//! triangles, mutual exclusion, AntWorld, the Train Benchmark.
 //!
 //! # Memory
 //!
 //! An edge takes 18 bytes, and 8 bytes in each of two lists; a list has 8 bytes of its own and,
 //! once it has grown, up to half as much room again. [`Graph::compact`] removes that room. A node
-//! takes 10 bytes, and 8 bytes for each type of its edges. The words of a graph keep their type and
-//! their address until the graph is dropped. A task that reads an outdated word reads a number that
-//! the check under the locks rejects, and never freed memory. For this reason this crate needs no
-//! grace periods, and does not use corebeat-reclaim.
+//! takes 10 bytes, 8 bytes for each type of its edges, and 8 bytes for its lock once a run has used
+//! locks. The words of a graph keep their type and their address until the graph is dropped. A task
+//! that reads an outdated word reads a number that the check under the locks rejects, and never
+//! freed memory. For this reason this crate needs no grace periods, and does not use
+//! corebeat-reclaim.
 //!
 //! # Failure
 //!
 //! Functions return [`Error`]. A failed run keeps the rewrites before the failure, and the graph is
-//! consistent, also after [`Options::stop`]. Numbers of elements and words that would exceed their
-//! limits fail before the application changes the graph; memory that the system cannot allocate
-//! ends the program.
+//! consistent, also after [`Options::stop`], which a search at one starting node does not check.
+//! Numbers of elements and words that would exceed their limits fail before the application changes
+//! the graph; memory that the system cannot allocate ends the program.
 //!
 //! # Limits
 //!
 //! A graph has at most 2^31 nodes, edges and words of lists. A rule has at most [`ELEMENTS_MAX`]
-//! elements. Texts and lists are stored once in a graph, and stay until the graph is dropped. A
-//! node has one type. A rule whose facts the locks of its nodes do not cover (paths, conditions on
-//! neighbours in `NOT`, optional parts) is matched in parallel, and its rewrites take turns. A
-//! run with several threads must not be started inside a task of LPEL. An exhaustive run searches
-//! all starts again until a pass finds nothing; it does not search only around changes.
+//! elements. Texts and lists, also those that an expression computes, are stored once in a graph,
+//! and stay until the graph is dropped. A node has one type. A rule whose facts the locks of its
+//! nodes do not cover (paths, conditions on neighbours in `NOT`, optional parts) is matched in
+//! parallel, and its rewrites take turns. A run with several threads must not be started inside a
+//! task of LPEL. An exhaustive run searches all starts again until a pass finds nothing; it does
+//! not search only around changes. Each update of a live query whose pattern is not connected
+//! evaluates the query anew.
 
+mod aggregate;
 mod array;
 mod builder;
+mod change;
 mod compile;
 mod error;
 mod expression;
 mod format;
 mod graph;
 mod lexer;
+mod live;
 mod lock;
 mod log;
 mod matcher;
@@ -141,6 +155,7 @@ pub use format::{
     write_pairs,
 };
 pub use graph::{Edge, Element, Graph, Node};
+pub use live::LiveQuery;
 pub use log::{Log, Replay};
 pub use progress::Progress;
 pub use query::{Table, explain, query};

@@ -8,8 +8,8 @@ use crate::rewriter::Rewriter;
 use crate::rule::{Change, ELEMENTS_MAX, ElementKind, NONE, Rule};
 use std::collections::HashMap;
 
-/// A rewrite: its position in the order of all rewrites, its rule, and its elements by slot after
-/// the rewrite.
+/// A rewrite: its position in the order of all rewrites, the index of its rule, and its elements by
+/// slot after the rewrite.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) order: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, Default)]
 pub struct Log {
     pub(crate) entries: Vec<Entry>,
-    /// The rules of the entries.
+    /// The rules of the run; none if the run has no log.
     pub(crate) rules: Vec<Rule>,
 }
 
@@ -81,17 +81,10 @@ impl Log {
         Ok(replay)
     }
 
-    pub(crate) fn push_all(&mut self, rule: &Rule, entries: Vec<Entry>) {
-        let index = match self.rules.iter().position(|known| known.name == rule.name) {
-            Some(index) => index,
-            None => {
-                self.rules.push(rule.clone());
-                self.rules.len() - 1
-            }
-        };
+    /// Adds the rewrites of one pass.
+    pub(crate) fn push_all(&mut self, entries: Vec<Entry>) {
         let first = self.entries.len();
         self.entries.extend(entries);
-        self.entries[first..].iter_mut().for_each(|entry| entry.rule = index);
         self.entries[first..].sort_by_key(|entry| entry.order);
     }
 }

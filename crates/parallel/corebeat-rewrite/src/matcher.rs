@@ -10,6 +10,7 @@ use crate::plan::{Admit, Plan, Planned, Step};
 use crate::rule::{
     Binding, Change, ELEMENTS_MAX, Matching, NONE, NodeSlot, Part, Rule, Semantics, Slot,
 };
+use crate::run::STOP_INTERVAL;
 use crate::schema::EdgeType;
 use crate::store::{Direction, Store};
 use std::cell::{Cell, RefCell};
@@ -86,10 +87,11 @@ impl Ends {
     }
 }
 
-/// The locks of a phase, and which slots need a write lock.
+/// The locks of a phase, and the slots that need one: `Some(true)` for a write lock. The nodes
+/// inside `EXISTS` need none, and a locked one is still there: the search must not exclude it.
 struct Avoid<'a> {
     locks: Locks<'a>,
-    writes: [bool; ELEMENTS_MAX],
+    needs: [Option<bool>; ELEMENTS_MAX],
 }
 
 #[inline(always)]
@@ -123,9 +125,11 @@ impl<'a> Matcher<'a> {
 
     /// Excludes nodes that another match has locked.
     pub(crate) fn avoiding(mut self, locks: Locks<'a>) -> Matcher<'a> {
-        let mut writes = [false; ELEMENTS_MAX];
-        self.rule.written_slots().for_each(|slot| writes[usize::from(slot)] = true);
-        self.avoid = Some(Avoid { locks, writes });
+        let mut needs = [None; ELEMENTS_MAX];
+        let nodes = &self.rule.main.nodes;
+        nodes.iter().for_each(|node| needs[usize::from(node.slot)] = Some(false));
+        self.rule.written_slots().for_each(|slot| needs[usize::from(slot)] = Some(true));
+        self.avoid = Some(Avoid { locks, needs });
         self
     }
 
@@ -146,7 +150,8 @@ impl<'a> Matcher<'a> {
     #[inline(always)]
     fn is_allowed(&self, slot: Slot, node: u32) -> bool {
         self.avoid.as_ref().is_none_or(|avoid| {
-            avoid.locks.is_free(node, avoid.writes[usize::from(slot) % ELEMENTS_MAX])
+            let need = avoid.needs[usize::from(slot) % ELEMENTS_MAX];
+            need.is_none_or(|write| avoid.locks.is_free(node, write))
         })
     }
 
@@ -174,13 +179,20 @@ impl<'a> Matcher<'a> {
         self.fault.borrow_mut().take()
     }
 
-    /// Calls `found` with each match.
-    pub(crate) fn search(&self, found: &mut impl FnMut(&mut Binding) -> Flow) -> Flow {
+    /// Calls `found` with each match, until `is_over`.
+    pub(crate) fn search(
+        &self,
+        is_over: impl Fn() -> bool,
+        found: &mut impl FnMut(&mut Binding) -> Flow,
+    ) -> Flow {
         if !self.rule.has_pattern() {
             return self.step(&self.plan.main, 0, &mut [NONE; ELEMENTS_MAX], found);
         }
         for of in self.plan.start_types() {
             for index in 0..self.store.member_limit(*of) {
+                if index % STOP_INTERVAL == 0 && is_over() {
+                    return ControlFlow::Break(());
+                }
                 if let Some(node) = self.store.member(*of, index) {
                     self.search_at(node, found)?;
                 }
@@ -219,8 +231,21 @@ impl<'a> Matcher<'a> {
         binding: &mut Binding,
         found: &mut F,
     ) -> Flow {
-        let Some(planned) = steps.get(index) else { return found(binding) };
-        match &planned.step {
+        // A loop, because a rule may have any number of conditions, and the stack has a limit.
+        let mut index = index;
+        let step = loop {
+            match steps.get(index).map(|planned| &planned.step) {
+                None => return found(binding),
+                Some(Step::Filter(condition)) => match self.is_true(condition, binding) {
+                    Ok(true) => self.passed(steps, index),
+                    Ok(false) => return ControlFlow::Continue(()),
+                    Err(fault) => return self.fail(fault),
+                },
+                Some(step) => break step,
+            }
+            index += 1;
+        };
+        match step {
             Step::Extend { from, edge, to, lists, admit, distinct } => {
                 let node = at(binding, *from);
                 for (of, direction) in lists {
@@ -266,11 +291,6 @@ impl<'a> Matcher<'a> {
                 }
                 ControlFlow::Continue(())
             }
-            Step::Filter(condition) => match self.is_true(condition, binding) {
-                Ok(true) => self.next(steps, index, binding, found),
-                Ok(false) => ControlFlow::Continue(()),
-                Err(fault) => self.fail(fault),
-            },
             _ => self.rare_step(steps, index, binding, found),
         }
     }
@@ -283,11 +303,16 @@ impl<'a> Matcher<'a> {
         binding: &mut Binding,
         found: &mut F,
     ) -> Flow {
-        // Steps of inner parts are not counted.
+        self.passed(steps, index);
+        self.step(steps, index + 1, binding, found)
+    }
+
+    /// Counts a partial match after a step. Steps of inner parts are not counted.
+    #[inline(always)]
+    fn passed(&self, steps: &[Planned], index: usize) {
         if std::ptr::eq(steps, &self.plan.main[..]) {
             self.count(index);
         }
-        self.step(steps, index + 1, binding, found)
     }
 
     fn rare_step<F: FnMut(&mut Binding) -> Flow + ?Sized>(
@@ -403,11 +428,11 @@ impl Matcher<'_> {
         (least, most): (u32, u32),
         arrive: &mut dyn FnMut(u32) -> Flow,
     ) -> Flow {
-        if least == 0 {
-            arrive(from)?;
-        }
         if from == NONE {
             return ControlFlow::Continue(());
+        }
+        if least == 0 {
+            arrive(from)?;
         }
         // By edge of the path: its start, and the next edge to try there.
         let mut path = vec![(from, 0, 0)];

@@ -19,10 +19,11 @@ use crate::rule::{Binding, Rule};
 use crate::run::{Apply, Collector, Mode, Options, Run, entry, first_at_start_of, is_stopped};
 use crate::schema::NodeType;
 use crate::store::{Space, Store};
+use crate::value::lock;
 use corebeat_lpel::{Builder, Runtime, yield_now};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Stack of a task in bytes: an expression takes about a kilobyte for each of its levels.
 const STACK_SIZE: usize = 1 << 20;
@@ -53,7 +54,7 @@ impl Starts {
     pub(crate) fn new(store: &Store, types: &[NodeType], tasks: usize) -> Starts {
         let types: Vec<_> = types.iter().map(|of| (*of, store.member_limit(*of))).collect();
         let total = types.iter().map(|(_, count)| count).sum::<u32>();
-        let chunk = (total / (tasks as u32 * PORTIONS)).clamp(1, CHUNK_MAX);
+        let chunk = (total / (tasks.max(1) as u32 * PORTIONS)).clamp(1, CHUNK_MAX);
         Starts { types, total, chunk, next: AtomicU32::new(0) }
     }
 
@@ -85,6 +86,8 @@ impl Starts {
 struct Shared {
     store: Store,
     rule: Rule,
+    /// Index of the rule, for the log.
+    index: usize,
     plan: Arc<Plan>,
     options: Options,
     starts: Starts,
@@ -97,6 +100,9 @@ struct Shared {
     /// Held during rewrites with a rule whose facts the locks do not cover.
     exclusive: Mutex<()>,
 }
+
+/// How often a start is searched again because another task has locked or changed the match.
+pub(crate) const REFUSED_MAX: u32 = 8;
 
 /// The results of a task.
 #[derive(Default)]
@@ -126,6 +132,7 @@ pub(crate) fn pass(
         starts,
         store: std::mem::take(&mut run.graph.store),
         rule: rule.clone(),
+        index: run.current,
         plan: plan.clone(),
         options: run.options.clone(),
         sequence,
@@ -139,10 +146,17 @@ pub(crate) fn pass(
     let shared = Arc::into_inner(shared).expect("the tasks have ended");
     run.graph.store = shared.store;
     let (mut found, mut entries, mut conflicts) = (Vec::new(), Vec::new(), 0);
-    let (mut fault, mut suspect) = (None, None);
+    let (mut fault, mut suspect, mut lost) = (None, None, None);
     for done in results {
-        let done = done.map_err(|why| Error::Parallel { why })?;
-        run.graph.space.absorb(done.space);
+        let done = match done {
+            Ok(done) => done,
+            Err(why) => {
+                run.graph.space.changes.lose();
+                lost = lost.or(Some(why));
+                continue;
+            }
+        };
+        run.graph.store.absorb(&mut run.graph.space, done.space);
         found.extend(done.found);
         entries.extend(done.entries);
         conflicts += done.conflicts;
@@ -153,7 +167,11 @@ pub(crate) fn pass(
     run.outcome.conflicts += conflicts;
     run.outcome.rewrites = shared.rewrites.into_inner();
     if run.options.log {
-        run.outcome.log.push_all(rule, entries);
+        run.outcome.log.push_all(entries);
+    }
+    // After the results of the other tasks: the graph has their rewrites.
+    if let Some(why) = lost {
+        return Err(Error::Parallel { why });
     }
     let is_unchanged = run.outcome.rewrites == before;
     if let Some(fault) = fault.or_else(|| suspect.clone().filter(|_| is_unchanged)) {
@@ -229,10 +247,17 @@ fn rewrite(shared: &Shared) -> Done {
     };
     while let Some(portion) = shared.starts.take() {
         for index in portion {
+            let mut refused = 0;
             // The number of a deleted start may belong to a new node, so it is read again.
             while let Some(start) = shared.starts.node(store, index) {
-                if shared.is_over() || worker.rewrite_at(&matcher, start) == Attempt::None {
+                if shared.is_over() {
                     break;
+                }
+                match worker.rewrite_at(&matcher, start) {
+                    Attempt::Rewritten => {}
+                    // Conflicts lead to another pass, which searches at this start again.
+                    Attempt::Refused if refused < REFUSED_MAX => refused += 1,
+                    Attempt::Refused | Attempt::None => break,
                 }
             }
         }
@@ -270,9 +295,10 @@ impl Shared {
     }
 }
 
-#[derive(PartialEq, Eq)]
 enum Attempt {
     Rewritten,
+    /// Another task has locked or changed the match.
+    Refused,
     None,
 }
 
@@ -285,7 +311,8 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Searches at a start, and rewrites the first match that can be locked.
+    /// Searches at a start, and rewrites the first match. A refused match ends the search, because
+    /// all further matches may have the elements for which this one was refused.
     fn rewrite_at(&mut self, matcher: &Matcher, start: u32) -> Attempt {
         let mut attempt = Attempt::None;
         let _ = matcher.search_at(start, &mut |binding| {
@@ -299,8 +326,7 @@ impl Worker<'_> {
             };
             match result {
                 Ok(true) => attempt = Attempt::Rewritten,
-                Ok(false) if !self.shared.is_over() => return ControlFlow::Continue(()),
-                Ok(false) => {}
+                Ok(false) => attempt = Attempt::Refused,
                 Err(fault) => self.fail(fault),
             }
             ControlFlow::Break(())
@@ -367,7 +393,7 @@ impl Worker<'_> {
             return Err(fault);
         }
         if self.shared.options.log {
-            self.done.entries.push(entry(order, matcher.rule, binding));
+            self.done.entries.push(entry(order, self.shared.index, matcher.rule, binding));
         }
         if let Some(progress) = &self.shared.options.progress {
             progress.add_rewrites(1);
@@ -400,9 +426,4 @@ impl Worker<'_> {
         // Relaxed: the flag publishes no data.
         self.shared.end.store(true, Relaxed);
     }
-}
-
-/// Locks a mutex that protects no data.
-fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

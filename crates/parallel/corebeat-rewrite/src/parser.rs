@@ -194,8 +194,11 @@ impl Parser<'_> {
 
     fn matched(&mut self, optional: bool) -> Parsed<Match> {
         let pattern = self.pattern()?;
-        let condition = if self.keyword("WHERE") { Some(self.expression()?) } else { None };
-        Ok(Match { optional, pattern, condition })
+        let mut conditions = Vec::new();
+        if self.keyword("WHERE") {
+            conditions.push(self.expression()?);
+        }
+        Ok(Match { optional, pattern, conditions })
     }
 
     fn set(&mut self, changes: &mut Vec<(At, Change)>) -> Parsed<()> {
@@ -533,7 +536,7 @@ impl Parser<'_> {
         let (start, at) = (self.next, self.at());
         let mut pattern = Pattern::default();
         if self.path(&mut pattern).is_ok() && !pattern.edges.is_empty() {
-            let inside = Match { optional: false, pattern, condition: None };
+            let inside = Match { optional: false, pattern, conditions: Vec::new() };
             return Ok(Expression { at, kind: Kind::Exists(Box::new(inside)) });
         }
         self.next = start;

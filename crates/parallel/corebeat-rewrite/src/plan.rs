@@ -67,12 +67,19 @@ pub(crate) struct Planned {
 }
 
 /// The steps of all parts of a rule.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Plan {
     pub(crate) main: Vec<Planned>,
     pub(crate) optional: Vec<Vec<Planned>>,
     pub(crate) exists: Vec<Vec<Planned>>,
+    /// Numbers of nodes and edges for which the plan was computed.
+    size: [u64; 2],
+    /// Number of node types for which the plan was computed.
+    types: usize,
 }
+
+/// Growth or shrinkage of a graph after which plans are computed again.
+const DRIFT: u64 = 2;
 
 impl Plan {
     /// The types of the nodes at which searches start; none if the rule has no pattern.
@@ -96,8 +103,34 @@ impl Plan {
             main.push(Planned { step: Step::Optional(index), expected: rows });
         }
         let exists = rule.exists.iter().map(|part| planner.rest(part, &mut bound.clone()).0);
-        Plan { main, optional, exists: exists.collect() }
+        let types = graph.schema().node_types().count();
+        Plan { main, optional, exists: exists.collect(), size: size(graph), types }
     }
+
+    /// Whether the graph has about the size for which the plan was computed, and the same types.
+    pub(crate) fn fits(&self, graph: &Graph) -> bool {
+        let is_close = |(a, b): (&u64, &u64)| a / DRIFT <= *b && b / DRIFT <= *a;
+        self.types == graph.schema().node_types().count()
+            && self.size.iter().zip(&size(graph)).all(is_close)
+    }
+
+    /// All steps. A step that binds a node comes after the steps that begin at this node: the
+    /// insides of `EXISTS` come first, and among them the inner ones.
+    pub(crate) fn backwards(&self) -> impl Iterator<Item = &Step> {
+        let optional = self.optional.iter().rev();
+        let parts = self.exists.iter().chain(optional).chain([&self.main]);
+        parts.flat_map(|steps| steps.iter().rev()).map(|planned| &planned.step)
+    }
+
+    /// Whether a search reaches all nodes from its start.
+    pub(crate) fn is_connected(&self) -> bool {
+        let scans = self.backwards().filter(|step| matches!(step, Step::Scan { .. }));
+        scans.count() == 1 && !self.start_types().is_empty()
+    }
+}
+
+fn size(graph: &Graph) -> [u64; 2] {
+    [graph.node_count(), graph.edge_count()]
 }
 
 struct Planner<'a> {
@@ -314,9 +347,7 @@ impl Planner<'_> {
     }
 
     fn types_of(&self, slot: Slot) -> Option<&[NodeType]> {
-        let parts = std::iter::once(&self.rule.main).chain(&self.rule.optional);
-        let nodes = parts.chain(&self.rule.exists).flat_map(|part| &part.nodes);
-        nodes.into_iter().find(|node| node.slot == slot)?.types.as_deref()
+        self.rule.types_of(slot)
     }
 
     fn is_bound_by(&self, part: &Part, slot: Slot) -> bool {
@@ -368,7 +399,7 @@ impl Planner<'_> {
             Some(types) => types.clone(),
             None => self.graph.schema().node_types().collect(),
         };
-        let empty = Plan { main: Vec::new(), optional: Vec::new(), exists: Vec::new() };
+        let empty = Plan::default();
         let matcher = Matcher::new(&self.graph.store, self.rule, &empty);
         let mut binding: Binding = [NONE; ELEMENTS_MAX];
         let (mut count, mut true_count) = (0, 0);

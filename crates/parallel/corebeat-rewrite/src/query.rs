@@ -1,5 +1,6 @@
 //! Queries: rules that return results.
 
+use crate::aggregate::{Accumulator, Aggregator, KeyPart};
 use crate::error::Error;
 use crate::expression::{Expression, Fault, Results};
 use crate::graph::Graph;
@@ -7,14 +8,12 @@ use crate::log::evaluation;
 use crate::matcher::{Ends, Matcher};
 use crate::parallel::{self, Starts, on_tasks};
 use crate::plan::Plan;
-use crate::rule::{AggregateOf, Binding, ELEMENTS_MAX, NONE, Output, Rule};
+use crate::rule::{Binding, ELEMENTS_MAX, NONE, Output, Rule, Slot};
 use crate::run::{Options, is_stopped};
 use crate::store::Store;
-use crate::syntax::Aggregate;
 use crate::value::{Scalar, Value};
-use std::cell::Cell;
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -23,15 +22,11 @@ use std::sync::Arc;
 pub struct Table {
     /// Names of the columns.
     pub columns: Vec<String>,
-    /// The rows. Without `ORDER BY`, their order is that of the starts of the search, whatever the
-    /// number of threads.
+    /// The rows. `ORDER BY` orders them, and then the numbers of the elements of their matches, in
+    /// the order in which the rule names these; a group is at the place of its first match. So the
+    /// order depends neither on the plan nor on the number of threads.
     pub rows: Vec<Vec<Value>>,
 }
-
-/// The order in which rows are found by one thread: the portion of starts, and a counter.
-type Position = (u32, u32);
-/// A value that can be compared for equality.
-type KeyPart = (u8, u64);
 
 /// Data that the tasks share.
 struct Shared {
@@ -42,35 +37,68 @@ struct Shared {
     options: Options,
 }
 
-/// Rows or groups that a task has found.
+/// Matches or groups of matches.
 #[derive(Default)]
-struct Found {
-    rows: Vec<(Position, Box<[u32]>)>,
-    groups: HashMap<Vec<KeyPart>, Group>,
+pub(crate) struct Found {
+    pub(crate) matches: Vec<Elements>,
+    groups: HashMap<GroupKey, Group>,
     /// The only group of a query without keys.
     whole: Option<Group>,
     fault: Option<Fault>,
+    /// Number of matches that are not reported as progress yet.
+    unreported: u64,
+    /// Whether the search ended early.
+    is_stopped: bool,
 }
 
-struct Group {
-    first: Position,
-    /// The first match of the group.
-    elements: Box<[u32]>,
-    aggregates: Vec<Accumulator>,
+/// The elements of a match by which rows are ordered: those of [`Projection::slots`].
+pub(crate) type Elements = Box<[u32]>;
+/// The values by which matches are grouped.
+pub(crate) type GroupKey = Vec<KeyPart>;
+
+pub(crate) struct Group {
+    /// The first match of the group, in the order of the elements.
+    pub(crate) first: Elements,
+    pub(crate) aggregates: Vec<Accumulator>,
 }
 
-#[derive(Default, Clone)]
-struct Accumulator {
-    count: u64,
-    int: i128,
-    float: f64,
-    has_float: bool,
-    least: Option<Scalar>,
-    greatest: Option<Scalar>,
-    /// Values that are collected, or whose distinct ones are aggregated at the end.
-    values: Vec<(Position, Scalar)>,
-    seen: HashSet<KeyPart>,
+/// A row with its place in the table.
+#[derive(Clone)]
+pub(crate) struct Row {
+    pub(crate) place: Place,
+    pub(crate) values: Vec<Value>,
 }
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    keys: Vec<OrderKey>,
+    elements: Elements,
+}
+
+/// A value of `ORDER BY`.
+#[derive(Debug, Clone)]
+struct OrderKey {
+    value: Value,
+    descending: bool,
+}
+
+impl Ord for OrderKey {
+    fn cmp(&self, other: &OrderKey) -> Ordering {
+        let order = self.value.order(&other.value);
+        if self.descending { order.reverse() } else { order }
+    }
+}
+impl PartialOrd for OrderKey {
+    fn partial_cmp(&self, other: &OrderKey) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl PartialEq for OrderKey {
+    fn eq(&self, other: &OrderKey) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for OrderKey {}
 
 /// Evaluates a query. Only [`Options::threads`], [`Options::seed`], [`Options::force_tasks`],
 /// [`Options::stop`] and [`Options::progress`] have an effect. The graph does not change; it is
@@ -78,32 +106,38 @@ struct Accumulator {
 ///
 /// # Errors
 /// [`Error::Evaluate`] if an expression has no value, [`Error::Rule`] if the rule returns nothing,
-/// and [`Error::Parallel`].
+/// [`Error::Stopped`] if [`Options::stop`] became true before the end, and [`Error::Parallel`].
 pub fn query(graph: &mut Graph, rule: &Rule, options: &Options) -> Result<Table, Error> {
     graph.store.fit_to_schema();
-    let Some(output) = &rule.output else {
-        let why = "the rule has no RETURN, so it is no query; apply it as a rule".to_owned();
-        return Err(Error::Rule { rule: rule.name.clone(), why });
-    };
+    let output = output_of(rule)?;
     let is_parallel = options.threads > 1 || options.seed.is_some() || options.force_tasks;
     let runtime = if is_parallel { Some(parallel::runtime(options)?) } else { None };
     let plan = Plan::new(graph, rule);
-    let starts = Starts::new(&graph.store, plan.start_types(), options.threads.max(1));
+    let starts = Starts::new(&graph.store, plan.start_types(), options.threads);
     let store = std::mem::take(&mut graph.store);
     let (rule, options) = (rule.clone(), options.clone());
     let shared = Arc::new(Shared { store, rule, plan, starts, options });
     let results = on_tasks(runtime.as_ref(), shared.options.threads, &shared, find);
     let shared = Arc::into_inner(shared).expect("the tasks have ended");
     let matcher = Matcher::new(&shared.store, &shared.rule, &shared.plan);
+    let projection = Projection::new(&matcher, output, false);
     let table = results
         .into_iter()
         .collect::<Result<Vec<Found>, String>>()
         .map_err(|why| Error::Parallel { why })
-        .and_then(|found| {
-            finish(&matcher, output, found).map_err(|fault| evaluation(&shared.rule, fault))
+        .and_then(|found| match found.iter().any(|found| found.is_stopped) {
+            true => Err(Error::Stopped),
+            false => projection.finish(found).map_err(|fault| evaluation(&shared.rule, fault)),
         });
     graph.store = shared.store;
     table
+}
+
+pub(crate) fn output_of(rule: &Rule) -> Result<&Output, Error> {
+    rule.output.as_ref().ok_or_else(|| {
+        let why = "the rule has no RETURN, so it is no query; apply it as a rule".to_owned();
+        Error::Rule { rule: rule.name.clone(), why }
+    })
 }
 
 /// Describes the plan of a rule: a line for each step, with the expected number of partial matches
@@ -116,10 +150,11 @@ pub fn explain(graph: &mut Graph, rule: &Rule) -> Result<String, Error> {
     let plan = Plan::new(graph, rule);
     let matcher = Matcher::new(&graph.store, rule, &plan).counting();
     let mut matches = 0_u64;
-    let _ = matcher.search(&mut |_| {
+    let mut count = |_: &mut Binding| {
         matches += 1;
         ControlFlow::Continue(())
-    });
+    };
+    let _ = matcher.search(|| false, &mut count);
     if let Some(fault) = matcher.take_fault() {
         return Err(evaluation(rule, fault));
     }
@@ -132,274 +167,236 @@ fn find(shared: &Shared) -> Found {
     let matcher = Matcher::new(&shared.store, &shared.rule, &shared.plan).filtered(&filters);
     let mut found = Found::default();
     let Some(output) = &shared.rule.output else { return found };
-    let (mut position, matches) = ((0, 0), Cell::new(0));
-    let mut add = |matcher: &Matcher, portion: u32, binding: &mut Binding| {
-        position = (portion, if position.0 == portion { position.1 + 1 } else { 0 });
-        matches.update(|matches| matches + 1);
-        match found.add(matcher, output, position, binding) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(fault) => {
-                found.fault = Some(fault);
-                ControlFlow::Break(())
-            }
-        }
-    };
+    let projection = Projection::new(&matcher, output, false);
     if !shared.rule.has_pattern() {
         if shared.starts.take_once() {
-            let _ = matcher.search(&mut |binding| add(&matcher, 0, binding));
+            projection.search(None, &mut found);
         }
-    } else {
-        'all: while let Some(portion) = shared.starts.take() {
-            let first = portion.start;
-            for start in portion.filter_map(|index| shared.starts.node(&shared.store, index)) {
-                if matcher.search_at(start, &mut |b| add(&matcher, first, b)).is_break() {
-                    break 'all;
-                }
+        return found;
+    }
+    while let Some(portion) = shared.starts.take() {
+        for start in portion.filter_map(|index| shared.starts.node(&shared.store, index)) {
+            projection.search(Some(start), &mut found);
+            if found.fault.is_some() {
+                return found;
             }
-            if let Some(progress) = &shared.options.progress {
-                progress.add_matches(matches.take());
-            }
-            if is_stopped(&shared.options) {
-                break;
-            }
+        }
+        let matches = std::mem::take(&mut found.unreported);
+        if let Some(progress) = &shared.options.progress {
+            progress.add_matches(matches);
+        }
+        if is_stopped(&shared.options) {
+            found.is_stopped = true;
+            break;
         }
     }
-    found.fault = found.fault.or(matcher.take_fault());
     found
 }
 
-impl Found {
-    fn add(
-        &mut self,
-        matcher: &Matcher,
-        output: &Output,
-        position: Position,
-        binding: &mut Binding,
-    ) -> Result<(), Fault> {
-        let slots = matcher.rule.slots.len();
+/// Collects matches, and computes rows or groups from them.
+pub(crate) struct Projection<'a> {
+    matcher: &'a Matcher<'a>,
+    output: &'a Output,
+    aggregator: Aggregator<'a>,
+    /// The slots of the elements of a match, in ascending order: those of the insides of `EXISTS`
+    /// and of paths have no elements.
+    slots: Vec<Slot>,
+    /// Whether results depend on the first match of a group.
+    reads_first: bool,
+}
+
+impl<'a> Projection<'a> {
+    /// `can_remove` states whether matches may be removed from groups.
+    pub(crate) fn new(matcher: &'a Matcher<'a>, output: &'a Output, can_remove: bool) -> Self {
+        let parts = || std::iter::once(&matcher.rule.main).chain(&matcher.rule.optional);
+        let nodes = parts().flat_map(|part| &part.nodes).map(|node| node.slot);
+        let edges = parts().flat_map(|part| &part.edges).filter(|edge| edge.length.is_none());
+        let mut slots: Vec<Slot> = nodes.chain(edges.map(|edge| edge.slot)).collect();
+        slots.sort_unstable();
+        let order = output.order.iter().map(|(item, _)| item);
+        let mut items = output.items.iter().map(|(item, _)| item).chain(order);
+        let reads_first = !output.keys.is_empty() || items.any(Expression::reads_elements);
+        let aggregator = Aggregator { literals: &matcher.store.literals, can_remove };
+        Projection { matcher, output, aggregator, slots, reads_first }
+    }
+
+    /// Collects the matches at a start, or those of a rule without a pattern.
+    pub(crate) fn search(&self, start: Option<u32>, found: &mut Found) {
+        let mut fault = None;
+        let mut add = |binding: &mut Binding| match self.add(found, binding) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(why) => {
+                fault = Some(why);
+                ControlFlow::Break(())
+            }
+        };
+        let _ = match start {
+            Some(start) => self.matcher.search_at(start, &mut add),
+            None => self.matcher.search(|| false, &mut add),
+        };
+        found.fault = fault.or(self.matcher.take_fault());
+    }
+
+    fn elements(&self, binding: &Binding) -> Elements {
+        self.slots.iter().map(|slot| binding[usize::from(*slot)]).collect()
+    }
+
+    fn add(&self, found: &mut Found, binding: &mut Binding) -> Result<(), Fault> {
+        let output = self.output;
+        found.unreported += 1;
         if output.aggregates.is_empty() {
-            self.rows.push((position, binding[..slots].into()));
+            found.matches.push(self.elements(binding));
             return Ok(());
         }
-        let new = |elements: &[u32]| Group {
-            first: position,
-            elements: elements.into(),
-            aggregates: vec![Accumulator::default(); output.aggregates.len()],
+        let results = Results { aggregates: &[] };
+        let new = |binding: &Binding| Group {
+            first: self.elements(binding),
+            aggregates: self.no_aggregates(),
         };
         let group = if output.keys.is_empty() {
-            self.whole.get_or_insert_with(|| new(&binding[..slots]))
+            found.whole.get_or_insert_with(|| new(binding))
         } else {
             let mut key = Vec::with_capacity(output.keys.len());
             for index in &output.keys {
-                let results = Results { aggregates: &[] };
-                let value = matcher.evaluate(&output.items[*index].0, binding, &results)?;
-                key.push(value.encode());
+                let value = self.matcher.evaluate(&output.items[*index].0, binding, &results)?;
+                key.push(self.matcher.store.literals.normal(value).encode());
             }
-            self.groups.entry(key).or_insert_with(|| new(&binding[..slots]))
+            found.groups.entry(key).or_insert_with(|| new(binding))
         };
+        if self.reads_first {
+            let elements = self.slots.iter().map(|slot| binding[usize::from(*slot)]);
+            if elements.clone().lt(group.first.iter().copied()) {
+                group.first.iter_mut().zip(elements).for_each(|(own, element)| *own = element);
+            }
+        }
         for (accumulator, aggregate) in group.aggregates.iter_mut().zip(&output.aggregates) {
             let value = match &aggregate.of {
-                Some(of) => matcher.evaluate(of, binding, &Results { aggregates: &[] })?,
+                Some(of) => self.matcher.evaluate(of, binding, &results)?,
                 None => Scalar::Bool(true),
             };
-            accumulator.add(matcher, aggregate, position, value)?;
-        }
-        Ok(())
-    }
-}
-
-impl Accumulator {
-    fn add(
-        &mut self,
-        matcher: &Matcher,
-        of: &AggregateOf,
-        position: Position,
-        value: Scalar,
-    ) -> Result<(), Fault> {
-        if value == Scalar::Null {
-            return Ok(());
-        }
-        match of.distinct {
-            true => {
-                if self.seen.insert(value.encode()) {
-                    self.values.push((position, value));
-                }
-                Ok(())
-            }
-            false => self.fold(matcher, of.function, position, value),
-        }
-    }
-
-    fn fold(
-        &mut self,
-        matcher: &Matcher,
-        function: Aggregate,
-        position: Position,
-        value: Scalar,
-    ) -> Result<(), Fault> {
-        self.count += 1;
-        match (function, value) {
-            (Aggregate::Count, _) => {}
-            (Aggregate::Collect, _) => self.values.push((position, value)),
-            (Aggregate::Least, _) => keep(matcher, &mut self.least, value, Ordering::Less),
-            (Aggregate::Greatest, _) => keep(matcher, &mut self.greatest, value, Ordering::Greater),
-            (_, Scalar::Int(value)) => self.int += i128::from(value),
-            (_, Scalar::Float(value)) => (self.float, self.has_float) = (self.float + value, true),
-            _ => return Err("sum and avg require numbers".into()),
+            self.aggregator.add(accumulator, aggregate, value)?;
         }
         Ok(())
     }
 
-    fn merge(&mut self, matcher: &Matcher, other: Accumulator) {
-        self.count += other.count;
-        self.int += other.int;
-        self.float += other.float;
-        self.has_float |= other.has_float;
-        if let Some(value) = other.least {
-            keep(matcher, &mut self.least, value, Ordering::Less);
-        }
-        if let Some(value) = other.greatest {
-            keep(matcher, &mut self.greatest, value, Ordering::Greater);
-        }
-        self.values.extend(other.values);
-    }
-
-    fn finish(mut self, matcher: &Matcher, of: &AggregateOf) -> Result<Scalar, Fault> {
-        self.values.sort_unstable_by_key(|(position, _)| *position);
-        if of.distinct {
-            let mut seen = HashSet::new();
-            for (position, value) in std::mem::take(&mut self.values) {
-                if seen.insert(value.encode()) {
-                    self.fold(matcher, of.function, position, value)?;
-                }
-            }
-        }
-        let total = self.int as f64 + self.float;
-        Ok(match of.function {
-            Aggregate::Count => Scalar::Int(self.count as i64),
-            Aggregate::Sum if self.has_float => Scalar::Float(total),
-            Aggregate::Sum => {
-                Scalar::Int(i64::try_from(self.int).map_err(|_| "the sum is too large")?)
-            }
-            Aggregate::Average if self.count == 0 => Scalar::Null,
-            Aggregate::Average => Scalar::Float(total / self.count as f64),
-            Aggregate::Least => self.least.unwrap_or_default(),
-            Aggregate::Greatest => self.greatest.unwrap_or_default(),
-            Aggregate::Collect => {
-                let values: Vec<Scalar> = self.values.iter().map(|(_, value)| *value).collect();
-                matcher.store.literals.list(&values)
-            }
-        })
-    }
-}
-
-fn keep(matcher: &Matcher, kept: &mut Option<Scalar>, value: Scalar, better: Ordering) {
-    let literals = &matcher.store.literals;
-    let is_better =
-        kept.is_none_or(|kept| literals.decode(value).order(&literals.decode(kept)) == better);
-    if is_better {
-        *kept = Some(value);
-    }
-}
-
-/// A row with the values by which rows are ordered.
-struct Row {
-    values: Vec<Value>,
-    order: Vec<Value>,
-}
-
-/// Combines what the tasks found, and orders the rows.
-fn finish(matcher: &Matcher, output: &Output, found: Vec<Found>) -> Result<Table, Fault> {
-    let (mut plain, mut groups) = (Vec::new(), HashMap::<Vec<KeyPart>, Group>::new());
-    for mut found in found {
-        if let Some(fault) = found.fault {
-            return Err(fault);
-        }
-        plain.append(&mut found.rows);
-        for (key, group) in found.groups.into_iter().chain(found.whole.map(|w| (Vec::new(), w))) {
-            match groups.get_mut(&key) {
-                None => drop(groups.insert(key, group)),
-                Some(own) => {
-                    if group.first < own.first {
-                        (own.first, own.elements) = (group.first, group.elements);
+    /// Combines what the tasks found.
+    fn finish(&self, found: Vec<Found>) -> Result<Table, Fault> {
+        let (mut matches, mut groups) = (Vec::new(), HashMap::<GroupKey, Group>::new());
+        for mut found in found {
+            matches.append(&mut found.matches);
+            for (key, group) in found.into_groups()? {
+                match groups.get_mut(&key) {
+                    None => drop(groups.insert(key, group)),
+                    Some(own) => {
+                        self.merge(&mut own.aggregates, &group.aggregates);
+                        own.first = std::mem::take(&mut own.first).min(group.first);
                     }
-                    let pairs = own.aggregates.iter_mut().zip(group.aggregates);
-                    pairs.for_each(|(own, other)| own.merge(matcher, other));
                 }
             }
         }
+        if self.always_has_group() && groups.is_empty() {
+            let (first, aggregates) = (Box::default(), self.no_aggregates());
+            groups.insert(Vec::new(), Group { first, aggregates });
+        }
+        let plain = matches.into_iter().map(|elements| self.row(elements, &[]));
+        let groups = groups.into_values().map(|own| self.group_row(own.first, &own.aggregates));
+        let rows = plain.chain(groups);
+        Ok(self.output.arrange(rows.collect::<Result<Vec<Row>, Fault>>()?))
     }
-    let mut rows = Vec::new();
-    if output.aggregates.is_empty() {
-        plain.sort_by_key(|(position, _)| *position);
-        for (_, elements) in plain {
-            rows.push(row(matcher, output, &elements, &[])?);
-        }
-    } else {
-        if groups.is_empty() && output.keys.is_empty() {
-            let aggregates = vec![Accumulator::default(); output.aggregates.len()];
-            let elements = Box::default();
-            groups.insert(Vec::new(), Group { first: (0, 0), elements, aggregates });
-        }
-        let mut groups: Vec<Group> = groups.into_values().collect();
-        groups.sort_by_key(|group| group.first);
-        for group in groups {
-            let pairs = group.aggregates.into_iter().zip(&output.aggregates);
-            let values = pairs.map(|(own, of)| own.finish(matcher, of));
-            let values = values.collect::<Result<Vec<Scalar>, Fault>>()?;
-            rows.push(row(matcher, output, &group.elements, &values)?);
-        }
+
+    /// Whether there is a row if nothing matches.
+    pub(crate) fn always_has_group(&self) -> bool {
+        !self.output.aggregates.is_empty() && self.output.keys.is_empty()
     }
-    Ok(arrange(output, rows))
-}
 
-fn row(
-    matcher: &Matcher,
-    output: &Output,
-    elements: &[u32],
-    aggregates: &[Scalar],
-) -> Result<Row, Fault> {
-    let mut binding = [NONE; ELEMENTS_MAX];
-    binding[..elements.len()].copy_from_slice(elements);
-    let mut value = |item: &Expression| {
-        let value = matcher.evaluate(item, &mut binding, &Results { aggregates })?;
-        Ok(matcher.store.literals.decode(value))
-    };
-    let values = output.items.iter().map(|(item, _)| value(item)).collect::<Result<_, Fault>>()?;
-    let order = output.order.iter().map(|(item, _)| value(item)).collect::<Result<_, Fault>>()?;
-    Ok(Row { values, order })
-}
+    /// The aggregates of no match.
+    pub(crate) fn no_aggregates(&self) -> Vec<Accumulator> {
+        vec![Accumulator::default(); self.output.aggregates.len()]
+    }
 
-fn arrange(output: &Output, mut rows: Vec<Row>) -> Table {
-    if output.distinct {
-        let same = |a: &Row, b: &Row| {
-            let pairs = a.values.iter().zip(&b.values);
-            pairs
-                .into_iter()
-                .map(|(a, b)| a.order(b))
-                .find(|o| o.is_ne())
-                .unwrap_or(Ordering::Equal)
+    pub(crate) fn merge(&self, own: &mut [Accumulator], others: &[Accumulator]) {
+        let pairs = own.iter_mut().zip(&self.output.aggregates).zip(others);
+        pairs.for_each(|((own, of), other)| self.aggregator.merge(own, of, other));
+    }
+
+    pub(crate) fn remove(&self, own: &mut [Accumulator], others: &[Accumulator]) {
+        own.iter_mut().zip(others).for_each(|(own, other)| self.aggregator.remove(own, other));
+    }
+
+    pub(crate) fn group_row(
+        &self,
+        first: Elements,
+        aggregates: &[Accumulator],
+    ) -> Result<Row, Fault> {
+        let pairs = aggregates.iter().zip(&self.output.aggregates);
+        let values = pairs.map(|(own, of)| self.aggregator.result(own, of));
+        self.row(first, &values.collect::<Result<Vec<Scalar>, Fault>>()?)
+    }
+
+    pub(crate) fn row(&self, elements: Elements, aggregates: &[Scalar]) -> Result<Row, Fault> {
+        let mut binding = [NONE; ELEMENTS_MAX];
+        for (slot, element) in self.slots.iter().zip(&elements) {
+            binding[usize::from(*slot)] = *element;
+        }
+        let mut value = |item: &Expression| {
+            let value = self.matcher.evaluate(item, &mut binding, &Results { aggregates })?;
+            Ok(self.matcher.store.literals.decode(value))
         };
-        let mut kept: Vec<usize> = (0..rows.len()).collect();
-        kept.sort_by(|a, b| same(&rows[*a], &rows[*b]));
-        kept.dedup_by(|later, earlier| same(&rows[*later], &rows[*earlier]).is_eq());
-        let kept: HashSet<usize> = kept.into_iter().collect();
-        let mut index = 0;
-        rows.retain(|_| {
-            index += 1;
-            kept.contains(&(index - 1))
+        let items = self.output.items.iter();
+        let values = items.map(|(item, _)| value(item)).collect::<Result<_, Fault>>()?;
+        let keys = self.output.order.iter().map(|(item, descending)| {
+            Ok(OrderKey { value: value(item)?, descending: *descending })
         });
+        let keys = keys.collect::<Result<_, Fault>>()?;
+        Ok(Row { place: Place { keys, elements }, values })
     }
-    rows.sort_by(|a, b| {
-        let keys = a.order.iter().zip(&b.order).zip(&output.order);
-        let orders =
-            keys.map(|((a, b), (_, descending))| if *descending { b.order(a) } else { a.order(b) });
-        orders.into_iter().find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
-    });
-    let limit = output.limit.unwrap_or(u64::MAX) as usize;
-    let rows = rows.into_iter().skip(output.skip as usize).take(limit);
-    Table {
-        columns: output.items.iter().map(|(_, name)| name.clone()).collect(),
-        rows: rows.map(|row| row.values).collect(),
+}
+
+impl Found {
+    /// The groups of matches.
+    ///
+    /// # Errors
+    /// The fault that ended the search.
+    pub(crate) fn into_groups(self) -> Result<impl Iterator<Item = (GroupKey, Group)>, Fault> {
+        match self.fault {
+            Some(fault) => Err(fault),
+            None => {
+                let whole = self.whole.map(|whole| (Vec::new(), whole));
+                Ok(self.groups.into_iter().chain(whole))
+            }
+        }
+    }
+}
+
+impl Output {
+    /// The table of rows in any order.
+    pub(crate) fn arrange(&self, mut rows: Vec<Row>) -> Table {
+        self.keep_distinct(&mut rows);
+        rows.sort_unstable_by(|a, b| a.place.cmp(&b.place));
+        self.table(rows.into_iter().map(|row| row.values))
+    }
+
+    /// Removes rows whose values equal those of a row at an earlier place of the order of elements.
+    fn keep_distinct(&self, rows: &mut Vec<Row>) {
+        if !self.distinct {
+            return;
+        }
+        let order = |a: &Row, b: &Row| {
+            let mut orders = a.values.iter().zip(&b.values).map(|(a, b)| a.order(b));
+            orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+        };
+        rows.sort_unstable_by(|a, b| {
+            order(a, b).then_with(|| a.place.elements.cmp(&b.place.elements))
+        });
+        rows.dedup_by(|later, earlier| order(later, earlier).is_eq());
+    }
+
+    /// The table of rows in their order.
+    pub(crate) fn table(&self, rows: impl Iterator<Item = Vec<Value>>) -> Table {
+        let limit = self.limit.unwrap_or(u64::MAX) as usize;
+        Table {
+            columns: self.items.iter().map(|(_, name)| name.clone()).collect(),
+            rows: rows.skip(self.skip as usize).take(limit).collect(),
+        }
     }
 }

@@ -71,8 +71,8 @@ impl Rewriter {
                     let value = values.next().copied().unwrap_or_default();
                     match (at(binding, *slot), kind) {
                         (NONE, _) => {}
-                        (node, ElementKind::Node) => store.set_node_value(node, *key, value),
-                        (edge, ElementKind::Edge) => store.set_edge_value(edge, *key, value),
+                        (node, ElementKind::Node) => store.set_node_value(space, node, *key, value),
+                        (edge, ElementKind::Edge) => store.set_edge_value(space, edge, *key, value),
                     }
                 }
                 Change::Retype { slot, of } if at(binding, *slot) != NONE => {

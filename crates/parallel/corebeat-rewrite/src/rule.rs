@@ -149,6 +149,28 @@ impl Rule {
         self.output.is_some()
     }
 
+    /// The left side, its optional parts, and the insides of `EXISTS`.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        std::iter::once(&self.main).chain(&self.optional).chain(&self.exists)
+    }
+
+    /// The types that the pattern node of a slot admits; `None` for all types.
+    pub(crate) fn types_of(&self, slot: Slot) -> Option<&[NodeType]> {
+        let mut nodes = self.parts().flat_map(|part| &part.nodes);
+        nodes.find(|node| node.slot == slot)?.types.as_deref()
+    }
+
+    /// Calls `f` with the expressions of all conditions and results, and with those inside them.
+    pub(crate) fn visit_expressions(&self, f: &mut impl FnMut(&Expression)) {
+        self.parts().flat_map(|part| &part.conditions).for_each(|condition| condition.visit(f));
+        if let Some(output) = &self.output {
+            let aggregates = output.aggregates.iter().filter_map(|aggregate| aggregate.of.as_ref());
+            let items = output.items.iter().map(|(item, _)| item).chain(aggregates);
+            let order = output.order.iter().map(|(item, _)| item);
+            items.chain(order).for_each(|item| item.visit(f));
+        }
+    }
+
     /// The slots of the nodes that an application changes: their attributes, types or edges.
     pub(crate) fn written_slots(&self) -> impl Iterator<Item = Slot> + '_ {
         let ends = |slot: Slot| {

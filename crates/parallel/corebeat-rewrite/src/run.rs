@@ -55,8 +55,8 @@ pub enum Control {
 /// Parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Number of threads. With 1 and without a seed, the calling thread runs the rules without
-    /// locks.
+    /// Number of threads; 0 counts as 1. With 1 and without a seed, the calling thread runs the
+    /// rules without locks.
     pub threads: usize,
     /// How the threads work together.
     pub mode: Mode,
@@ -99,9 +99,9 @@ pub struct Outcome {
     pub passes: u64,
     /// Number of complete matches that other threads prevented.
     pub conflicts: u64,
-    /// Whether the run ended because [`Options::max`] was reached.
+    /// Whether the run ended with [`Options::max`] rewrites.
     pub reached_max: bool,
-    /// Whether the run ended because [`Options::stop`] became true.
+    /// Whether [`Options::stop`] was true at the end of the run.
     pub stopped: bool,
     /// The log, if requested.
     pub log: Log,
@@ -110,7 +110,7 @@ pub struct Outcome {
 /// Applies a rule until no match is left, at most `max` times, on the calling thread.
 ///
 /// # Errors
-/// [`Error::Evaluate`] and [`Error::Full`].
+/// [`Error::Evaluate`] and [`Error::Rule`], as [`run`].
 pub fn apply_exhaustively(graph: &mut Graph, rule: &Rule, max: u64) -> Result<Outcome, Error> {
     let options = Options { max, ..Options::default() };
     run(graph, std::slice::from_ref(rule), &Control::Rule(0, Apply::Exhaustively), &options)
@@ -119,9 +119,10 @@ pub fn apply_exhaustively(graph: &mut Graph, rule: &Rule, max: u64) -> Result<Ou
 /// Applies rules to a graph.
 ///
 /// # Errors
-/// [`Error::Evaluate`] if an expression has no value: the failed application changed nothing, and
-/// the changes before it remain. [`Error::Full`], and [`Error::Parallel`] if threads cannot be
-/// started. [`Error::Rule`] if a rule without a left side is to be applied exhaustively.
+/// [`Error::Evaluate`] if an expression has no value, or the graph has no room for new elements:
+/// the failed application changed nothing, and the changes before it remain. [`Error::Parallel`] if
+/// threads cannot be started. [`Error::Rule`] if a rule without a left side is to be applied
+/// exhaustively.
 ///
 /// # Panics
 /// If the control names a rule that is not in `rules`.
@@ -132,22 +133,27 @@ pub fn run(
     options: &Options,
 ) -> Result<Outcome, Error> {
     graph.store.fit_to_schema();
+    graph.end_unused_recording();
     let is_parallel = options.threads > 1 || options.seed.is_some() || options.force_tasks;
     let runtime = match is_parallel {
         true => Some(parallel::runtime(options)?),
         false => None,
     };
     let some_rule_retypes = rules.iter().any(Rule::retypes);
+    let logged = if options.log { rules.to_vec() } else { Vec::new() };
     let mut run = Run {
         graph,
         rules,
-        plans: rules.iter().map(|_| None).collect(),
+        current: 0,
+        plans: vec![None; rules.len()],
         options,
         runtime,
         some_rule_retypes,
-        outcome: Outcome::default(),
+        outcome: Outcome { log: Log { rules: logged, ..Log::default() }, ..Outcome::default() },
     };
     run.control(control)?;
+    // The last application may have reached a limit.
+    run.is_over();
     Ok(run.outcome)
 }
 
@@ -157,24 +163,17 @@ impl Rule {
     }
 }
 
-/// A plan, and the numbers of nodes and edges for which it was computed.
-struct Current {
-    plan: Arc<Plan>,
-    size: [u64; 2],
-}
-
 pub(crate) struct Run<'a> {
     pub(crate) graph: &'a mut Graph,
     rules: &'a [Rule],
-    plans: Vec<Option<Current>>,
+    /// Index of the rule that is applied.
+    pub(crate) current: usize,
+    plans: Vec<Option<Arc<Plan>>>,
     pub(crate) options: &'a Options,
     pub(crate) runtime: Option<Runtime>,
     some_rule_retypes: bool,
     pub(crate) outcome: Outcome,
 }
-
-/// Growth or shrinkage of a graph after which plans are computed again.
-const DRIFT: u64 = 2;
 
 impl Run<'_> {
     /// Returns whether the graph changed.
@@ -216,6 +215,7 @@ impl Run<'_> {
 
     fn rule(&mut self, index: usize, apply: Apply) -> Result<(), Error> {
         let rule = &self.rules[index];
+        self.current = index;
         if rule.changes.is_empty() {
             return Ok(());
         }
@@ -246,15 +246,11 @@ impl Run<'_> {
 
     /// The plan of a rule: a new one if the graph has changed in size.
     fn plan(&mut self, index: usize) -> Arc<Plan> {
-        let size = [self.graph.node_count(), self.graph.edge_count()];
-        if let Some(current) = &self.plans[index] {
-            let is_close = |(a, b): (&u64, &u64)| a / DRIFT <= *b && b / DRIFT <= *a;
-            if current.size.iter().zip(&size).all(is_close) {
-                return current.plan.clone();
-            }
+        if let Some(plan) = self.plans[index].as_ref().filter(|plan| plan.fits(self.graph)) {
+            return plan.clone();
         }
         let plan = Arc::new(Plan::new(self.graph, &self.rules[index]));
-        self.plans[index] = Some(Current { plan: plan.clone(), size });
+        self.plans[index] = Some(plan.clone());
         plan
     }
 
@@ -279,7 +275,9 @@ impl Run<'_> {
     fn one(&mut self, rule: &Rule, plan: &Plan) -> Result<bool, Error> {
         let matcher = Matcher::new(&self.graph.store, rule, plan);
         let mut first = None;
-        let _ = matcher.search(&mut |binding| take_applicable(&matcher, binding, &mut first));
+        let _ = matcher.search(|| is_stopped(self.options), &mut |binding| {
+            take_applicable(&matcher, binding, &mut first)
+        });
         if let Some(fault) = matcher.take_fault() {
             return Err(evaluation(rule, fault));
         }
@@ -296,8 +294,8 @@ impl Run<'_> {
     pub(crate) fn applied(&mut self, rule: &Rule, binding: &Binding) {
         self.graph.store.settle(&mut self.graph.space);
         if self.options.log {
-            let entry = entry(self.outcome.rewrites, rule, binding);
-            self.outcome.log.push_all(rule, vec![entry]);
+            let entry = entry(self.outcome.rewrites, self.current, rule, binding);
+            self.outcome.log.push_all(vec![entry]);
         }
         self.outcome.rewrites += 1;
         if let Some(progress) = &self.options.progress {
@@ -407,15 +405,15 @@ impl Run<'_> {
 }
 
 /// Number of starts between two checks of [`Options::stop`].
-const STOP_INTERVAL: u32 = 256;
+pub(crate) const STOP_INTERVAL: u32 = 256;
 
 pub(crate) fn is_stopped(options: &Options) -> bool {
     // Relaxed: the flag publishes no data.
     options.stop.as_ref().is_some_and(|stop| stop.load(Relaxed))
 }
 
-pub(crate) fn entry(order: u64, rule: &Rule, binding: &Binding) -> Entry {
-    Entry { order, rule: 0, elements: binding[..rule.slots.len()].into() }
+pub(crate) fn entry(order: u64, index: usize, rule: &Rule, binding: &Binding) -> Entry {
+    Entry { order, rule: index, elements: binding[..rule.slots.len()].into() }
 }
 
 /// Keeps the first match to which the rule can be applied.
@@ -463,26 +461,31 @@ impl<'a> Collector<'a> {
         // The matcher avoids the nodes that a found match changes, so a new search at the same
         // start finds another match. A rule that changes no node of its matches needs one search.
         let search_again = self.matcher.changes_matched_nodes();
+        let mut refused = 0;
         loop {
-            let before = found.len();
-            let flow = self.matcher.search_at(start, &mut |binding| {
+            // A fault ends the search, too.
+            let mut is_next = false;
+            let _ = self.matcher.search_at(start, &mut |binding| {
                 if !self.matcher.is_applicable(binding) {
                     return ControlFlow::Continue(());
                 }
                 self.set.clear();
                 each_touched(store, rule, binding, |node, write| self.set.add(node, write));
-                if !self.set.try_lock(&self.locks) {
+                is_next = search_again;
+                if self.set.try_lock(&self.locks) {
+                    found.push(binding[..rule.slots.len()].into());
+                } else {
+                    // A new search avoids the locked nodes, which further matches may have, too.
                     self.conflicts += 1;
-                    return ControlFlow::Continue(());
+                    refused += 1;
+                    is_next &= refused <= parallel::REFUSED_MAX;
                 }
-                found.push(binding[..rule.slots.len()].into());
-                match search_again {
+                match is_next {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 }
             });
-            let is_found = flow.is_break() && found.len() > before;
-            if !is_found || !self.matcher.is_allowed_start(start) {
+            if !is_next || !self.matcher.is_allowed_start(start) {
                 return;
             }
         }

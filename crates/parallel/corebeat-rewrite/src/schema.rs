@@ -86,7 +86,10 @@ impl Schema {
     /// Adds a node type below its `parents`, or returns the existing type of that name.
     ///
     /// # Errors
-    /// [`Error::Parents`] if a type of that name has other parents, and [`Error::Full`].
+    /// [`Error::Parents`] if a type of that name lacks one of the parents, and [`Error::Full`].
+    ///
+    /// # Panics
+    /// If a parent is of another schema and this schema has fewer types.
     pub fn node_type(&mut self, name: &str, parents: &[NodeType]) -> Result<NodeType, Error> {
         let parents: Vec<u16> = parents.iter().map(|parent| parent.0).collect();
         self.nodes.add(name, &parents).map(NodeType)
@@ -95,6 +98,9 @@ impl Schema {
     /// Adds an edge type below its `parents`, or returns the existing type of that name.
     ///
     /// # Errors
+    /// As [`Schema::node_type`].
+    ///
+    /// # Panics
     /// As [`Schema::node_type`].
     pub fn edge_type(&mut self, name: &str, parents: &[EdgeType]) -> Result<EdgeType, Error> {
         let parents: Vec<u16> = parents.iter().map(|parent| parent.0).collect();

@@ -14,6 +14,8 @@ pub(crate) struct Statistics {
     nodes: Vec<f64>,
     /// Estimated numbers of edges by edge type, source type and target type.
     edges: HashMap<(EdgeType, NodeType, NodeType), f64>,
+    /// Numbers of edges of the types that the sample missed.
+    missed: HashMap<EdgeType, f64>,
 }
 
 impl Statistics {
@@ -35,20 +37,9 @@ impl Statistics {
         for ((of, ..), count) in &mut sample {
             *count *= graph.edge_count_of(*of) as f64 / sampled[usize::from(of.0)];
         }
-        // An edge type that the sample missed may connect all types.
-        for of in schema.edge_types() {
-            let count = graph.edge_count_of(of) as f64;
-            if sampled[usize::from(of.0)] == 0.0 && count > 0.0 {
-                let total: f64 = graph.node_count() as f64;
-                for from in schema.node_types() {
-                    for to in schema.node_types() {
-                        let share = |of: NodeType| graph.node_count_of(of) as f64 / total;
-                        sample.insert((of, from, to), count * share(from) * share(to));
-                    }
-                }
-            }
-        }
-        Statistics { nodes, edges: sample }
+        let missed = schema.edge_types().filter(|of| sampled[usize::from(of.0)] == 0.0);
+        let missed = missed.map(|of| (of, graph.edge_count_of(of) as f64));
+        Statistics { nodes, edges: sample, missed: missed.collect() }
     }
 
     /// Number of nodes of these types; `None` stands for all types.
@@ -80,6 +71,35 @@ impl Statistics {
             });
             ways.count() as f64 * count
         };
-        self.edges.iter().map(count).sum()
+        let sampled: f64 = self.edges.iter().map(count).sum();
+        // An edge of a type that the sample missed may connect nodes of all types.
+        let missed: f64 = lists.iter().filter_map(|(of, _)| self.missed.get(of)).sum();
+        let share = |types| self.nodes(types) / self.nodes(None).max(1.0);
+        sampled + missed * share(from) * share(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rare_edge_type_takes_no_entry_for_each_pair_of_node_types() {
+        let mut graph = Graph::new();
+        let types: Vec<NodeType> =
+            (0..20).map(|i| graph.schema_mut().node_type(&format!("T{i}"), &[]).unwrap()).collect();
+        let common = graph.schema_mut().edge_type("COMMON", &[]).unwrap();
+        let rare = graph.schema_mut().edge_type("RARE", &[]).unwrap();
+        let nodes: Vec<_> = types.iter().map(|of| graph.add_node(*of).unwrap()).collect();
+        // The sample has every second edge.
+        for i in 0..2 * SAMPLE_MAX {
+            let of = if i == 1 { rare } else { common };
+            graph.add_edge(of, nodes[0], nodes[1]).unwrap();
+        }
+        let statistics = Statistics::new(&graph);
+        assert_eq!(statistics.edges.len(), 1);
+        let lists = [(rare, Direction::Out)];
+        assert_eq!(statistics.edges(&lists, None, None), 1.0);
+        assert_eq!(statistics.edges(&lists, Some(&types[..5]), Some(&types[..10])), 0.125);
     }
 }

@@ -12,11 +12,13 @@
 //! columns take a [`Space`]: the numbers and the memory that one thread uses for new elements.
 
 use crate::array::{Array, INDEX_MAX, is_in_one_bucket};
+use crate::change::{Changes, Fact};
 use crate::error::Error;
 use crate::schema::{EdgeType, Key, NodeType, Schema};
-use crate::value::{Column, Literals, Scalar};
+use crate::value::{Column, Literals, Scalar, lock};
 use corebeat_sync::atomic::AtomicU64 as LockWord;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// The two ends of an edges' list.
@@ -87,8 +89,19 @@ pub(crate) struct Store {
     next_node: AtomicU64,
     next_edge: AtomicU64,
     next_word: AtomicU64,
+    spare: Mutex<Spare>,
     /// By node, for parallel runs.
     pub(crate) locks: Array<LockWord>,
+    /// Whether changes are recorded, for live queries.
+    pub(crate) is_recorded: bool,
+}
+
+/// Numbers and words that threads took and did not use.
+#[derive(Default)]
+struct Spare {
+    nodes: Vec<u32>,
+    edges: Vec<u32>,
+    words: Vec<Range<u32>>,
 }
 
 /// Numbers and memory that one thread uses for new elements.
@@ -102,24 +115,10 @@ pub(crate) struct Space {
     free_lists: Vec<Vec<u32>>,
     /// Nodes with a new type, which `members` lacks.
     unlisted: Vec<u32>,
+    pub(crate) changes: Changes,
     /// Changes of the numbers of nodes and edges, by type.
     pub(crate) node_counts: Vec<i64>,
     pub(crate) edge_counts: Vec<i64>,
-}
-
-impl Space {
-    /// Takes over what another thread did not use.
-    pub(crate) fn absorb(&mut self, other: Space) {
-        self.free_nodes.extend(other.nodes.chain(other.free_nodes));
-        self.free_edges.extend(other.edges.chain(other.free_edges));
-        self.unlisted.extend(other.unlisted);
-        self.free_lists.resize_with(CLASSES, Vec::new);
-        for (own, other) in self.free_lists.iter_mut().zip(other.free_lists) {
-            own.extend(other);
-        }
-        add(&mut self.node_counts, &other.node_counts);
-        add(&mut self.edge_counts, &other.edge_counts);
-    }
 }
 
 fn add(own: &mut Vec<i64>, other: &[i64]) {
@@ -132,6 +131,13 @@ fn count(counts: &mut Vec<i64>, index: u16, change: i64) {
         counts.resize(usize::from(index) + 1, 0);
     }
     counts[usize::from(index)] += change;
+}
+
+/// Takes spare numbers.
+fn refill(own: &mut Vec<u32>, spare: &mut Vec<u32>) -> Option<u32> {
+    let from = spare.len().saturating_sub(BATCH as usize);
+    own.extend(spare.drain(from..));
+    own.pop()
 }
 
 /// Takes numbers from a counter. The callers of [`Store::require_room`] leave room for them.
@@ -242,10 +248,29 @@ impl Store {
         Ok(())
     }
 
+    /// Takes over what another thread has counted, and what it did not use.
+    pub(crate) fn absorb(&self, own: &mut Space, other: Space) {
+        own.unlisted.extend(other.unlisted);
+        own.changes.absorb(other.changes);
+        own.free_lists.resize_with(CLASSES, Vec::new);
+        for (own, other) in own.free_lists.iter_mut().zip(other.free_lists) {
+            own.extend(other);
+        }
+        add(&mut own.node_counts, &other.node_counts);
+        add(&mut own.edge_counts, &other.edge_counts);
+        let mut spare = lock(&self.spare);
+        spare.nodes.extend(other.nodes.chain(other.free_nodes));
+        spare.edges.extend(other.edges.chain(other.free_edges));
+        spare.words.extend(Some(other.words).filter(|words| !words.is_empty()));
+    }
+
     /// Returns a number for a new node, without creating the node.
     pub(crate) fn take_node(&self, space: &mut Space) -> u32 {
         space.free_nodes.pop().unwrap_or_else(|| {
             if space.nodes.is_empty() {
+                if let Some(node) = refill(&mut space.free_nodes, &mut lock(&self.spare).nodes) {
+                    return node;
+                }
                 space.nodes = take(&self.next_node, BATCH);
             }
             space.nodes.start += 1;
@@ -257,6 +282,7 @@ impl Store {
         self.node_types.make(node).store(of.0 + 1, Relaxed);
         space.unlisted.push(node);
         count(&mut space.node_counts, of.0, 1);
+        self.record(space, node, Fact::Type);
     }
 
     pub(crate) fn retype_node(&self, space: &mut Space, node: u32, of: NodeType) {
@@ -273,11 +299,15 @@ impl Store {
         self.node_columns.iter().for_each(|column| column.set(node, Scalar::Null));
         space.free_nodes.push(node);
         count(&mut space.node_counts, of.0, -1);
+        self.record(space, node, Fact::Type);
     }
 
     pub(crate) fn create_edge(&self, space: &mut Space, of: EdgeType, from: u32, to: u32) -> u32 {
         let edge = space.free_edges.pop().unwrap_or_else(|| {
             if space.edges.is_empty() {
+                if let Some(edge) = refill(&mut space.free_edges, &mut lock(&self.spare).edges) {
+                    return edge;
+                }
                 space.edges = take(&self.next_edge, BATCH);
             }
             space.edges.start += 1;
@@ -288,6 +318,7 @@ impl Store {
         self.link(space, of, Out, from, edge, to);
         self.link(space, of, In, to, edge, from);
         count(&mut space.edge_counts, of.0, 1);
+        self.record_edge(space, of, from, to);
         edge
     }
 
@@ -302,14 +333,33 @@ impl Store {
         self.edge_columns.iter().for_each(|column| column.set(edge, Scalar::Null));
         space.free_edges.push(edge);
         count(&mut space.edge_counts, of.0, -1);
+        self.record_edge(space, of, from, to);
     }
 
-    pub(crate) fn set_node_value(&self, node: u32, key: Key, value: Scalar) {
+    pub(crate) fn set_node_value(&self, space: &mut Space, node: u32, key: Key, value: Scalar) {
         self.node_columns[usize::from(key.0)].set(node, value);
+        self.record(space, node, Fact::Value(key));
     }
 
-    pub(crate) fn set_edge_value(&self, edge: u32, key: Key, value: Scalar) {
+    pub(crate) fn set_edge_value(&self, space: &mut Space, edge: u32, key: Key, value: Scalar) {
         self.edge_columns[usize::from(key.0)].set(edge, value);
+        if let (Some(of), Some((from, to))) = (self.edge_type(edge), self.ends(edge)) {
+            self.record_edge(space, of, from, to);
+        }
+    }
+
+    #[inline]
+    fn record(&self, space: &mut Space, node: u32, fact: Fact) {
+        if self.is_recorded {
+            space.changes.push(node, fact);
+        }
+    }
+
+    /// Records that an edge exists, exists no more, or has another attribute.
+    #[inline]
+    fn record_edge(&self, space: &mut Space, of: EdgeType, from: u32, to: u32) {
+        self.record(space, from, Fact::List(of, Out));
+        self.record(space, to, Fact::List(of, In));
     }
 
     /// Calls `f` with each edge of a node. An edge from the node to itself is passed twice.
@@ -357,6 +407,7 @@ impl Store {
         self.next_word = AtomicU64::new(0);
         space.words = 0..0;
         space.free_lists.clear();
+        lock(&self.spare).words.clear();
         for node in 0..self.node_limit() {
             for lists in self.lists.iter().flatten() {
                 let Some(list) = lists.get(node).filter(|list| list.load(Relaxed) != 0) else {
@@ -399,9 +450,15 @@ impl Store {
             }
             match end - start > size {
                 true => space.words.start += 1,
-                false => space.words = take(&self.next_word, WORDS_BATCH),
+                false => space.words = self.more_words(),
             }
         }
+    }
+
+    #[cold]
+    fn more_words(&self) -> Range<u32> {
+        let spare = lock(&self.spare).words.pop();
+        spare.unwrap_or_else(|| take(&self.next_word, WORDS_BATCH))
     }
 
     /// Adds an entry to a list.
@@ -471,5 +528,31 @@ impl Store {
         words[1 + place as usize].store(moved, Relaxed);
         places.make((moved >> 32) as u32).store(place, Relaxed);
         words[0].store(header - 1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A parallel run has passes without end, and each has tasks with spaces of their own.
+    #[test]
+    fn what_a_thread_does_not_use_is_used_by_later_threads() {
+        let mut store = Store::default();
+        let node_type = store.schema.node_type("N", &[]).unwrap();
+        let edge_type = store.schema.edge_type("E", &[]).unwrap();
+        store.fit_to_schema();
+        let mut own = Space::default();
+        for _ in 0..BATCH {
+            let mut space = Space::default();
+            let node = store.take_node(&mut space);
+            store.create_node(&mut space, node, node_type);
+            store.create_edge(&mut space, edge_type, node, node);
+            store.absorb(&mut own, space);
+        }
+        store.settle(&mut own);
+        assert_eq!((own.node_counts[0], own.edge_counts[0]), (BATCH.into(), BATCH.into()));
+        assert_eq!((store.node_limit(), store.edge_limit()), (BATCH, BATCH));
+        assert_eq!(store.next_word.load(Relaxed), u64::from(WORDS_BATCH));
     }
 }

@@ -19,7 +19,8 @@ pub(crate) struct Statement {
 pub(crate) struct Match {
     pub(crate) optional: bool,
     pub(crate) pattern: Pattern,
-    pub(crate) condition: Option<Expression>,
+    /// All of them must be true.
+    pub(crate) conditions: Vec<Expression>,
 }
 
 #[derive(Debug, Clone, Default)]

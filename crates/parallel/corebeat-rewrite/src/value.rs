@@ -143,7 +143,7 @@ impl Scalar {
         }
     }
 
-    fn decode(tag: u8, word: u64) -> Scalar {
+    pub(crate) fn from_encoded((tag, word): (u8, u64)) -> Scalar {
         match tag {
             1 => Scalar::Bool(word != 0),
             2 => Scalar::Int(word as i64),
@@ -170,7 +170,8 @@ impl Column {
         if tag == 0 {
             return Scalar::Null;
         }
-        Scalar::decode(tag, self.words.get(element).map_or(0, |word| word.load(Relaxed)))
+        let word = self.words.get(element).map_or(0, |word| word.load(Relaxed));
+        Scalar::from_encoded((tag, word))
     }
 
     pub(crate) fn set(&self, element: u32, value: Scalar) {
@@ -266,6 +267,22 @@ impl Literals {
         self.lists.get(number).map_or(&[], |list| list)
     }
 
+    /// The same for all values that [`Value::order`] finds equal, such as 1 and 1.0.
+    pub(crate) fn normal(&self, value: Scalar) -> Scalar {
+        match value {
+            Scalar::Float(float) if float.is_nan() => Scalar::Float(f64::NAN),
+            Scalar::Float(float) => match int_with_float(float as i64, float) {
+                Ordering::Equal => Scalar::Int(float as i64),
+                _ => value,
+            },
+            Scalar::List(number) => {
+                let values = self.get_list(number).iter().map(|value| self.normal(*value));
+                self.list(&values.collect::<Vec<Scalar>>())
+            }
+            _ => value,
+        }
+    }
+
     pub(crate) fn encode(&self, value: &Value) -> Scalar {
         match value {
             Value::Null => Scalar::Null,
@@ -297,7 +314,7 @@ impl Literals {
 }
 
 /// Locks a mutex whose data is consistent whenever it is free.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 

@@ -1,9 +1,12 @@
 //! Queries and rules as text, on small graphs.
 
 use corebeat_rewrite::{
-    Apply, Control, Error, Graph, Options, Table, Value, explain, parse_rules, query, run,
+    Apply, Control, Error, Graph, Mode, Options, RuleBuilder, Table, Value, explain, parse_rules,
+    query, run,
 };
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 fn rules(graph: &mut Graph, text: &str) -> Vec<corebeat_rewrite::Rule> {
     parse_rules("rules", text, &HashMap::new(), graph).unwrap_or_else(|e| panic!("{e}"))
@@ -81,6 +84,11 @@ fn paths_of_variable_length_are_found() {
     assert_eq!(found, ["'Cy'", "'Cy'", "'Dee'"]);
     let found = ask(graph, "MATCH (d {name: 'Dee'})<-[*0..1]-(x) RETURN x.name ORDER BY x.name");
     assert_eq!(found, ["'Cy'", "'Dee'"]);
+    let found = ask(
+        graph,
+        "MATCH (d {name: 'Dee'}) OPTIONAL MATCH (d)-->(x) RETURN EXISTS { (x)-[*0..1]->(y) }",
+    );
+    assert_eq!(found, ["false"], "no path begins at a node that was not found");
 }
 
 #[test]
@@ -133,6 +141,37 @@ fn optional_parts_and_aggregates_are_computed() {
 }
 
 #[test]
+fn equal_numbers_of_different_types_are_one_value() {
+    let graph = &mut Graph::new();
+    let text = "CREATE (:N {x: 1}), (:N {x: 1.0}), (:N {x: 0.5}), (:N {x: [1]}), (:N {x: [1.0]})";
+    apply(graph, text, Apply::One);
+    assert_eq!(ask(graph, "MATCH (n:N) RETURN DISTINCT n.x"), ["1", "0.5", "[1]"]);
+    assert_eq!(ask(graph, "MATCH (n:N) RETURN n.x, count(*)"), ["1 2", "0.5 1", "[1] 2"]);
+    assert_eq!(ask(graph, "MATCH (n:N) RETURN count(DISTINCT n.x)"), ["3"]);
+}
+
+#[test]
+fn any_number_of_conditions_fits_on_the_stack() {
+    let graph = &mut friends();
+    let conditions = vec!["age: 36"; 20_000].join(", ");
+    assert_eq!(ask(graph, &format!("MATCH (a {{{conditions}}}) RETURN count(*)")), ["1"]);
+    let rule =
+        (0..20_000).fold(RuleBuilder::new("many").any_node("a"), |rule, _| rule.when("a.age = 36"));
+    let rule = rule.returns("count(*)").build(graph).unwrap();
+    assert_eq!(rows(&query(graph, &rule, &Options::default()).unwrap()), ["1"]);
+}
+
+#[test]
+fn a_query_that_is_stopped_returns_no_part_of_its_results() {
+    let mut graph = friends();
+    let rules = rules(&mut graph, "MATCH (a) RETURN a.name");
+    let stop = Some(Arc::new(AtomicBool::new(true)));
+    let options = Options { stop, ..Options::default() };
+    assert_eq!(query(&mut graph, &rules[0], &options), Err(Error::Stopped));
+    assert_eq!(graph.node_count(), 4);
+}
+
+#[test]
 fn rules_change_the_graph() {
     let graph = &mut friends();
     let text = "MATCH (a)-[k:KNOWS]->(a) DELETE k; MATCH (p) WHERE p.age = 20 SET p.age = p.age + 1, p:Adult";
@@ -161,6 +200,20 @@ fn rules_change_the_graph() {
 }
 
 #[test]
+fn conditions_include_nodes_that_other_matches_lock() {
+    for (threads, mode) in [(1, Mode::Immediate), (1, Mode::Cycle), (2, Mode::Cycle)] {
+        let mut graph = Graph::new();
+        apply(&mut graph, "CREATE (b:Node), (a:Node), (b)-[:ABOVE]->(a)", Apply::One);
+        let grow = "MATCH (n:Node) WHERE NOT (n)<-[:ABOVE]-() CREATE (:Node)-[:ABOVE]->(n)";
+        let rules = rules(&mut graph, grow);
+        let control = Control::Rule(0, Apply::All);
+        let options = Options { threads, mode, ..Options::default() };
+        let outcome = run(&mut graph, &rules, &control, &options).unwrap();
+        assert_eq!(outcome.rewrites, 1, "only b is free, {threads} threads, {mode:?}");
+    }
+}
+
+#[test]
 fn mistakes_name_their_place() {
     for (text, expected) in [
         ("MATCH (a:Person\nRETURN a", "rules, line 2, column 1: expected ')', found 'RETURN'"),
@@ -181,6 +234,8 @@ fn mistakes_name_their_place() {
         ("MATCH (a)-[*3..2]->(b) RETURN a", "a path has from 0 to"),
         ("MATCH (a) WHERE a.age = $n RETURN a", "parameter $n has no value"),
         ("MATCH (a) RETURN 99999999999999999999", "this number is too large"),
+        ("MATCH (a) RETURN type(a)", "column 18: type requires an edge"),
+        ("MATCH ()-[k]->() RETURN labels(k)", "column 25: labels requires a node"),
     ] {
         let found = mistake(text);
         assert!(found.contains(expected), "{found} does not contain {expected}");
@@ -202,6 +257,43 @@ fn faults_of_expressions_change_nothing() {
         let error = run(&mut graph, &rules, &control, &options).unwrap_err().to_string();
         assert_eq!(error, "rule rules:1: division by zero; this application changed nothing");
         assert_eq!(ask(&mut graph, "MATCH (a {name: 'Ada'}) RETURN a.age, a.x"), ["36 null"]);
+    }
+}
+
+#[test]
+fn limit_of_rewrites_is_reported_for_every_kind_of_application() {
+    for apply in [Apply::One, Apply::All, Apply::Exhaustively] {
+        let mut graph = friends();
+        let rules = rules(&mut graph, "MATCH (a:Person) SET a:Adult");
+        let options = Options { max: 1, ..Options::default() };
+        let outcome = run(&mut graph, &rules, &Control::Rule(0, apply), &options).unwrap();
+        assert!(outcome.rewrites == 1 && outcome.reached_max, "{apply:?} {outcome:?}");
+    }
+}
+
+#[test]
+fn no_threads_count_as_one() {
+    for (seed, force_tasks) in [(Some(1), false), (None, true)] {
+        let mut graph = friends();
+        let rules = rules(&mut graph, "MATCH (a)-[k:KNOWS]->(a) DELETE k");
+        let options = Options { threads: 0, seed, force_tasks, ..Options::default() };
+        let control = Control::Rule(0, Apply::Exhaustively);
+        assert_eq!(run(&mut graph, &rules, &control, &options).unwrap().rewrites, 1);
+    }
+}
+
+#[test]
+fn log_distinguishes_the_rules_of_one_line() {
+    let text = "MATCH (a)-[k:KNOWS]->(a) DELETE k; MATCH (p:Person) SET p:Adult";
+    for threads in [1, 2] {
+        let (mut graph, mut copy) = (friends(), friends());
+        let (own, _) = (rules(&mut graph, text), rules(&mut copy, text));
+        assert_eq!(own[0].name(), own[1].name());
+        let steps = [0, 1].map(|index| Control::Rule(index, Apply::Exhaustively));
+        let options = Options { threads, log: true, ..Options::default() };
+        let outcome = run(&mut graph, &own, &Control::Sequence(steps.into()), &options).unwrap();
+        assert_eq!(outcome.log.len(), 5);
+        outcome.log.replay(&mut copy).unwrap().verify(&graph, &copy).unwrap();
     }
 }
 

@@ -31,6 +31,34 @@ fn pairs_are_read_and_written() {
     assert!(mistake(read_pairs("p", "a,b,T,x\n")).contains("line 1: a line has a source"));
 }
 
+#[test]
+fn only_a_line_with_the_names_of_columns_is_a_header() {
+    for (input, edges) in [
+        ("resource,b\nb,c", 2),
+        ("sourceId;targetId\na;b", 1),
+        ("Source Node,Target Node\na,b", 1),
+        (":START_ID(A)|:END_ID(B)\na|b", 1),
+    ] {
+        assert_eq!(read_pairs("pairs", input).unwrap().edge_count(), edges, "{input}");
+    }
+}
+
+#[test]
+fn names_that_pairs_cannot_express_are_refused() {
+    for (name, is_written) in
+        [("a", true), ("a b", true), ("", false), ("#a", false), (" a", false), ("a,b", false)]
+    {
+        let mut graph = Graph::new();
+        let of = graph.schema_mut().node_type("Node", &[]).unwrap();
+        let edge = graph.schema_mut().edge_type("EDGE", &[]).unwrap();
+        let id = graph.schema_mut().key("id").unwrap();
+        let node = graph.add_node(of).unwrap();
+        graph.set(node, id, name).unwrap();
+        graph.add_edge(edge, node, node).unwrap();
+        assert_eq!(write_pairs(&graph, &mut Vec::new()).is_ok(), is_written, "{name:?}");
+    }
+}
+
 const GRAPHML: &str = r#"<?xml version="1.0"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns">
   <key id="d0" for="node" attr.name="age" attr.type="int"/>
@@ -65,6 +93,24 @@ fn graphml_is_read_and_written() {
     assert!(mistake(read_graphml("g", "")).contains("the file has no element"));
     let undefined = GRAPHML.replace("36", "&x;");
     assert!(mistake(read_graphml("g", &undefined)).contains("line 6"));
+}
+
+#[test]
+fn attributes_with_the_name_of_a_type_survive_graphml() {
+    let mut graph = Graph::new();
+    let person = graph.schema_mut().node_type("Person", &[]).unwrap();
+    let node = graph.add_node(person).unwrap();
+    for (key, value) in [("type", "employee"), ("label", "Ada")] {
+        let key = graph.schema_mut().key(key).unwrap();
+        graph.set(node, key, value).unwrap();
+    }
+    let again = read_graphml("g", &text(|to| write_graphml(&graph, to))).unwrap();
+    let person = again.schema().find_node_type("Person").unwrap();
+    let node = again.nodes_of(person).next().unwrap();
+    for (key, value) in [("type", "employee"), ("label", "Ada")] {
+        let key = again.schema().find_key(key).unwrap();
+        assert_eq!(again.get(node, key), value.into());
+    }
 }
 
 #[test]
@@ -117,6 +163,24 @@ fn models_of_emf_are_read() {
     let tags = Value::from(vec!["a".into(), "b".into()]);
     assert_eq!(graph.get(found[0], schema.find_key("tags").unwrap()), tags);
     assert_eq!((graph.node_count(), graph.edge_count()), (3, 4));
+}
+
+/// Each class has two supertypes, which have two common supertypes: the number of ways from a class
+/// to the first one is exponential.
+#[test]
+fn features_are_found_among_many_ways_of_inheritance() {
+    let class = |name: &str, above: &str| {
+        format!("<eClassifiers xsi:type='ecore:EClass' name='{name}' eSuperTypes='{above}'/>")
+    };
+    let mut ecore = "<EPackage xmlns:xsi='x'>".to_owned() + &class("L0", "") + &class("R0", "");
+    for level in 1..=50 {
+        let above = format!("#//L{} #//R{}", level - 1, level - 1);
+        ecore += &(class(&format!("L{level}"), &above) + &class(&format!("R{level}"), &above));
+    }
+    let mut graph = Graph::new();
+    let metamodel = read_metamodel("m", &(ecore + "</EPackage>"), &mut graph).unwrap();
+    let found = mistake(read_xmi("x", "<L50 none='1'/>", &metamodel, graph));
+    assert_eq!(found, "x, line 1: the class L50 has no feature none");
 }
 
 #[test]

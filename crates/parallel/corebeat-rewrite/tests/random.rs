@@ -1,10 +1,15 @@
 //! The matcher and the rewriter against naive ones, on random graphs and random rules; parallel
-//! runs against their sequential replay.
+//! runs against their sequential replay; live queries against new ones.
 
 mod reference;
 
-use corebeat_rewrite::{Apply, Control, Graph, Matching, Mode, Options, Outcome, run};
+use corebeat_rewrite::{
+    Apply, Control, Error, Graph, LiveQuery, Matching, Mode, Options, Outcome, Rule, parse_rules,
+    query, run,
+};
+use reference::queries::{random_change, random_query};
 use reference::{actual_shape, plain, random_graph, random_pattern, seeds};
+use std::collections::HashMap;
 
 fn context(seed: u64) -> String {
     format!(
@@ -163,5 +168,79 @@ fn parallel_runs_equal_their_replay() {
             parallel_case(seed, mode, Apply::Exhaustively, false, 3);
         }
         parallel_case(seed, Mode::Cycle, Apply::All, false, 2);
+    }
+}
+
+/// A random graph, and random queries on it.
+fn queried(random: &mut fastrand::Rng) -> (Graph, Vec<Rule>, Vec<String>) {
+    let (nodes, edges) = (random.usize(1..12), random.usize(..14));
+    let mut graph = random_graph(random, nodes, edges);
+    for key in ["y", "w"] {
+        graph.schema_mut().key(key).unwrap();
+    }
+    let texts: Vec<String> = (0..3).map(|_| random_query(random)).collect();
+    let rules = parse_rules("queries", &texts.concat(), &HashMap::new(), &mut graph);
+    (graph, rules.unwrap_or_else(|e| panic!("{e} {texts:?}")), texts)
+}
+
+/// A live query, of an empty graph if the query cannot be evaluated.
+fn live(graph: &mut Graph, rule: &Rule) -> LiveQuery {
+    let mut empty = Graph::new();
+    LiveQuery::new(graph, rule).or_else(|_| LiveQuery::new(&mut empty, rule)).unwrap()
+}
+
+/// Updates a live query, and compares it with a new one.
+fn assert_up_to_date(graph: &mut Graph, rule: &Rule, live: &mut LiveQuery, context: &str) {
+    let threads = if graph.edge_count().is_multiple_of(8) { 2 } else { 1 };
+    let options = Options { threads, ..Options::default() };
+    match (query(graph, rule, &options), live.update(graph)) {
+        (Ok(expected), Ok(())) => assert_eq!(live.table(), expected, "{context}"),
+        (Err(Error::Evaluate { .. }), Err(Error::Evaluate { .. })) => {
+            assert!(live.table().rows.is_empty(), "{context}");
+        }
+        (new, updated) => panic!("{context} {new:?} {updated:?}"),
+    }
+}
+
+#[test]
+fn live_queries_equal_new_ones() {
+    for seed in seeds(300) {
+        let random = &mut fastrand::Rng::with_seed(seed);
+        let (mut graph, rules, texts) = queried(random);
+        let mut all: Vec<LiveQuery> = rules.iter().map(|rule| live(&mut graph, rule)).collect();
+        let mut changes = Vec::new();
+        for _ in 0..12 {
+            changes.push(random_change(random, &mut graph));
+            for (index, rule) in rules.iter().enumerate() {
+                // A query may be updated after several changes.
+                if random.u8(..3) > 0 {
+                    let text = &texts[index];
+                    let context = format!("{} {text} {changes:#?}", context(seed));
+                    assert_up_to_date(&mut graph, rule, &mut all[index], &context);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn live_queries_equal_new_ones_after_a_replay() {
+    for seed in seeds(100) {
+        let make = || {
+            let random = &mut fastrand::Rng::with_seed(seed);
+            let (mut graph, rules, texts) = queried(random);
+            let change = random_pattern(random, true).build(&mut graph, false);
+            (graph, rules, texts, change)
+        };
+        let (mut original, _, _, change) = make();
+        let (mut graph, rules, texts, _) = make();
+        let mut all: Vec<LiveQuery> = rules.iter().map(|rule| live(&mut graph, rule)).collect();
+        let options = Options { max: 4, log: true, ..Options::default() };
+        let control = Control::Rule(0, Apply::Exhaustively);
+        let outcome = run(&mut original, &[change], &control, &options).unwrap();
+        outcome.log.replay(&mut graph).unwrap();
+        for ((rule, live), text) in rules.iter().zip(&mut all).zip(&texts) {
+            assert_up_to_date(&mut graph, rule, live, &format!("{} {text}", context(seed)));
+        }
     }
 }

@@ -8,6 +8,9 @@ use crate::model::{Access, Cost, Effect, Label, Model, Preemption, Range, Runnab
 
 /// Deepest nesting of calls, groups and alternatives.
 const DEPTH_MAX: usize = 100;
+/// Largest number of critical sections, and of triggers, of a piece of code: a section occurs once
+/// for each way by which calls lead to it.
+const OCCURRENCES_MAX: usize = 10_000;
 /// The kind of core for which ticks are known if they are known for no kind.
 const NO_KIND: &str = "(none)";
 
@@ -372,7 +375,13 @@ impl Walker<'_, '_> {
         } else {
             flow.append(called);
         }
-        Ok(())
+        match flow.sections.len().max(flow.triggers.len()) > OCCURRENCES_MAX {
+            true => {
+                let what = "calls lead to more than 10,000 critical sections or triggers";
+                Err(Error::new(item.place(), format!("{what}; remove calls")))
+            }
+            false => Ok(()),
+        }
     }
 
     fn semaphore(&mut self, item: &Element, flow: &mut Flow) -> Result<(), Error> {

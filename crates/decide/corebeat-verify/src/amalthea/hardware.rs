@@ -135,7 +135,11 @@ fn frequency(parts: &[&Element], module: &Element) -> Result<Option<u64>, Error>
     let name = key(module.get("frequencyDomain"));
     let mut domains = parts.iter().flat_map(|p| p.all("domains"));
     let domain = domains.find(|d| !name.is_empty() && d.get("name") == name);
-    domain.map_or(Ok(None), value::frequency)
+    let Some(domain) = domain else { return Ok(None) };
+    match value::frequency(domain)? {
+        Some(0) => Err(Error::new(domain.place(), "a frequency below 1 Hz; correct it")),
+        hz => Ok(hz),
+    }
 }
 
 /// Instructions per cycle of a core: the feature of the category Instructions.

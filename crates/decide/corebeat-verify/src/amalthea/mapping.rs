@@ -132,6 +132,11 @@ impl Reader<'_> {
                 task.core = Some(core);
                 if let Some(policy) = scheduler.policy {
                     model.cores[core].policy = policy;
+                    let other = self.policies.insert(core, policy);
+                    if other.is_some_and(|other| other != policy) {
+                        let what = "schedulers of different policies share its core";
+                        self.note(&place, Effect::Optimistic, what, Some(id));
+                    }
                 }
             }
             [] => {

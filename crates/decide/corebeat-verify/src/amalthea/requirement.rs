@@ -9,6 +9,8 @@ use std::collections::HashMap;
 
 /// Deepest nesting of chains in chains.
 const DEPTH_MAX: usize = 20;
+/// Largest number of parts of a chain. A part may occur many times, by several ways.
+const PARTS_MAX: usize = 10_000;
 
 impl Reader<'_> {
     /// Reads deadlines of tasks, chains, and latencies of chains.
@@ -20,15 +22,14 @@ impl Reader<'_> {
         model: &mut Model,
     ) -> Result<(), Error> {
         let handled = ["requirements", "eventChains", "timingConstraints"];
-        let harmless =
-            ["runnableSequencingConstraints", "affinityConstraints", "dataAgeConstraints"];
+        let harmless = ["runnableSequencingConstraints", "affinityConstraints"];
         let events: HashMap<String, &Element> = events
             .iter()
             .flat_map(|part| part.all("events"))
             .map(|event| (event.get("name").to_owned(), event))
             .collect();
         for part in parts {
-            self.rest(part, &handled, &harmless[..2]);
+            self.rest(part, &handled, &harmless);
             for requirement in part.all("requirements") {
                 self.deadline(requirement, model)?;
             }
@@ -73,10 +74,10 @@ impl Reader<'_> {
         flows: &[Flow],
         model: &mut Model,
     ) -> Result<(), Error> {
-        let name = self.define("chain", element, model.chains.len())?;
         let mut names = Vec::new();
         let mut tasks = Vec::new();
-        let found = collect(element, chains, &mut names, 0).and_then(|()| {
+        let mut parts_left = PARTS_MAX;
+        let found = collect(element, chains, &mut names, &mut parts_left, 0).and_then(|()| {
             for event in &names {
                 let event =
                     events.get(event).ok_or_else(|| format!("no event '{event}' exists"))?;
@@ -89,7 +90,7 @@ impl Reader<'_> {
         });
         match found {
             Ok(()) => model.chains.push(Chain {
-                name,
+                name: self.define("chain", element, model.chains.len())?,
                 tasks,
                 communication: Communication::Implicit,
                 reaction_max_ns: None,
@@ -98,7 +99,6 @@ impl Reader<'_> {
             Err(why) => {
                 let what = format!("the chain is not analysed: {why}");
                 self.note(&element.place(), Effect::Optimistic, what, None);
-                self.names.remove(&("chain", name));
             }
         }
         Ok(())
@@ -180,11 +180,13 @@ fn collect(
     element: &Element,
     chains: &HashMap<&str, &Element>,
     names: &mut Vec<String>,
+    parts_left: &mut usize,
     depth: usize,
 ) -> Result<(), String> {
     if depth > DEPTH_MAX {
         return Err("chains form a cycle".into());
     }
+    *parts_left = parts_left.checked_sub(1).ok_or("it has more than 10,000 parts")?;
     let event = |attribute: &str| Some(key(element.get(attribute))).filter(|name| !name.is_empty());
     names.extend(event("stimulus"));
     if element.child("strands").is_some() || element.get("itemType") == "parallel" {
@@ -196,7 +198,7 @@ fn collect(
             Some(chain) => chain,
             None => part.child("eventChain").ok_or("one of its parts is no chain")?,
         };
-        collect(inner, chains, names, depth + 1)?;
+        collect(inner, chains, names, parts_left, depth + 1)?;
     }
     names.extend(event("response"));
     Ok(())

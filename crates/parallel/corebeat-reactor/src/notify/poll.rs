@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-
 use std::time::Duration;
 
 pub(crate) struct Poll {

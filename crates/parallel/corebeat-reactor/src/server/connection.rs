@@ -104,6 +104,21 @@ impl Connection {
         })
     }
 
+    /// Drops the handler of a connection that has ended. Returns false if its destructor panics.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the turn.
+    pub(super) unsafe fn drop_handler(&self) -> bool {
+        self.state.with_mut(|state| {
+            // SAFETY: the turn excludes other users.
+            let state = unsafe { &mut *state };
+            let handler =
+                std::mem::replace(&mut state.handler, Box::new(|_: &mut Exchange<'_>| {}));
+            catch_unwind(AssertUnwindSafe(|| drop(handler))).is_ok()
+        })
+    }
+
     fn note_progress(&self, scratch: &Scratch) {
         // Relaxed: a sweep that reads an older value closes the connection only if its time is
         // over by the older value as well.
@@ -147,8 +162,12 @@ impl State {
                 return waits(Interest::READ, true);
             }
         }
-        let interest = if self.output.is_empty() { Interest::READ } else { Interest::WRITE };
-        waits(interest, false)
+        match self.output.is_empty() {
+            // No event may follow: the peer waits for the end.
+            true if self.is_over => Outcome::Ended(End::Regular),
+            true => waits(Interest::READ, false),
+            false => waits(Interest::WRITE, false),
+        }
     }
 
     /// Sends pending output. Returns whether none is left.
@@ -242,5 +261,35 @@ fn send(connection: &Connection, bytes: &[u8]) -> rustix::io::Result<usize> {
             Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(0),
             result => return result,
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    /// The handler closes the connection at the last read of a turn, and nothing more arrives.
+    #[test]
+    fn connection_that_is_closed_at_the_last_read_of_a_turn_ends() {
+        const BYTES: usize = 4;
+        let (mut client, socket) = UnixStream::pair().unwrap();
+        client.write_all(&[0; BYTES * READS_MAX]).unwrap();
+        let mut left = BYTES * READS_MAX;
+        let handler = move |exchange: &mut Exchange<'_>| {
+            let bytes = exchange.input().len();
+            exchange.consume(bytes);
+            left -= bytes;
+            if left == 0 {
+                exchange.close();
+            }
+        };
+        let connection = Connection::new(0, socket.into(), Box::new(handler), 0);
+        let mut scratch = Scratch { now_ms: 0, input: vec![0; BYTES].into(), output: Vec::new() };
+        assert!(connection.turn.begin());
+        // SAFETY: this thread has the turn.
+        let outcome = unsafe { connection.process(1, false, &mut scratch) };
+        assert!(matches!(outcome, Outcome::Ended(End::Regular)));
     }
 }

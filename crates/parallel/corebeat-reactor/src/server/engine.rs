@@ -86,7 +86,6 @@ impl Engine {
     ) -> io::Result<Engine> {
         rustix::io::ioctl_fionbio(&listener, true)?;
         rustix::net::listen(&listener, BACKLOG)?;
-        sets[0].add(listener.as_fd(), LISTENER, Interest::READ)?;
         let set =
             |notify| Set { notify, connections: Mutex::default(), sweep_ms: AtomicU64::new(0) };
         Ok(Engine {
@@ -108,6 +107,14 @@ impl Engine {
             too_large: AtomicU64::new(0),
             panics: AtomicU64::new(0),
         })
+    }
+
+    /// Begins to accept. Each set must have its thread: no other thread closes its connections.
+    pub(super) fn start_accepting(&self) -> io::Result<()> {
+        match &*lock(&self.listener) {
+            Some(fd) => self.sets[0].notify.add(fd.as_fd(), LISTENER, Interest::READ),
+            None => Ok(()),
+        }
     }
 
     /// Runs a thread of the server until the server has ended.
@@ -221,6 +228,10 @@ impl Engine {
         let _ = own.notify.remove(connection.socket.as_fd(), connection.key);
         let removed = lock(&own.connections).remove(connection.key);
         drop(removed);
+        // SAFETY: the caller has the turn.
+        if !unsafe { connection.drop_handler() } {
+            self.count(&self.panics);
+        }
         match end {
             End::Regular => {}
             End::TooLarge => self.count(&self.too_large),

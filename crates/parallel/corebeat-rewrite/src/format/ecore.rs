@@ -5,7 +5,7 @@ use super::tree::{self, Element};
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::schema::{EdgeType, Key, NodeType};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Kind of an attribute's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,15 +39,15 @@ pub struct Metamodel {
     pub(super) classes: HashMap<String, NodeType>,
     /// Own features by class and name.
     pub(super) features: HashMap<(NodeType, String), Feature>,
-    /// Direct supertypes.
-    pub(super) parents: HashMap<NodeType, Vec<NodeType>>,
+    /// A class and all of its supertypes, in the order in which their features are searched.
+    pub(super) lines: HashMap<NodeType, Vec<NodeType>>,
 }
 
 impl Metamodel {
     /// The feature of a class, which may be inherited.
     pub(super) fn feature(&self, of: NodeType, name: &str) -> Option<&Feature> {
-        let own = self.features.get(&(of, name.to_owned()));
-        own.or_else(|| self.parents.get(&of)?.iter().find_map(|of| self.feature(*of, name)))
+        let line = self.lines.get(&of)?;
+        line.iter().find_map(|of| self.features.get(&(*of, name.to_owned())))
     }
 }
 
@@ -119,7 +119,12 @@ fn add_class(
     }
     let of = graph.schema_mut().node_type(own, &parents)?;
     metamodel.classes.insert(own.into(), of);
-    metamodel.parents.insert(of, parents);
+    // Each class once: the number of ways to a class may be exponential.
+    let mut line = vec![of];
+    let mut known = HashSet::from([of]);
+    let above = parents.iter().filter_map(|parent| metamodel.lines.get(parent)).flatten();
+    line.extend(above.filter(|above| known.insert(**above)));
+    metamodel.lines.insert(of, line);
     Ok(of)
 }
 

@@ -15,9 +15,10 @@ struct Key<'a> {
     of: Option<&'a str>,
 }
 
-/// Reads a graph from GraphML. The type of an element is its attribute `label`, `labels` or `type`
-/// (`labels=":Person"` as well), or `Node` and `EDGE`. Each node has its name as the attribute
-/// `id`, unless it has such an attribute. Nested graphs, hyperedges and ports are not supported.
+/// Reads a graph from GraphML. The type of an element is its first attribute with the name `label`,
+/// `labels` or `type` (`labels=":Person"` as well), or `Node` and `EDGE`. Each node has its name as
+/// the attribute `id`, unless it has such an attribute. All edges count as directed. Nested graphs,
+/// hyperedges and ports are not supported.
 ///
 /// # Errors
 /// [`Error::Read`] with the line of the mistake, and [`Error::Full`].
@@ -95,21 +96,24 @@ impl Reader<'_> {
     }
 
     fn type_of(&self, element: &Element) -> Option<String> {
-        let data = element.all("data").find(|data| self.is_type(data));
         let own = TYPE_KEYS.iter().find_map(|key| element.get(key));
-        let text = data.map(|data| data.text.trim()).or(own)?;
+        let text = self.type_data(element).map(|data| data.text.trim()).or(own)?;
         let text = text.trim_start_matches(':');
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    fn is_type(&self, data: &Element) -> bool {
-        let key = data.get("key").and_then(|key| self.keys.get(key));
-        key.is_some_and(|key| TYPE_KEYS.contains(&key.name))
+    /// The first data with the name of a type. Others with such a name are attributes.
+    fn type_data<'e>(&self, element: &'e Element) -> Option<&'e Element> {
+        element.all("data").find(|data| {
+            let key = data.get("key").and_then(|key| self.keys.get(key));
+            key.is_some_and(|key| TYPE_KEYS.contains(&key.name))
+        })
     }
 
     fn values(&mut self, element: &Element, of: graph::Element) -> Result<(), Error> {
+        let of_type = self.type_data(element);
         for data in element.all("data") {
-            if self.is_type(data) {
+            if of_type.is_some_and(|own| std::ptr::eq(own, data)) {
                 continue;
             }
             let key = data.get("key").unwrap_or_default();

@@ -9,9 +9,9 @@ const SEPARATORS: [char; 5] = ['\t', '|', ';', ',', ' '];
 
 /// Reads a graph from lines with the names of a source and a target, such as `3,7`. The separator
 /// is a tab, `|`, `;`, `,` or a space, whichever the first line has. Lines that begin with `#`, and
-/// a first line with the words `source` or `START_ID`, are skipped. A third field is the type of
-/// the edge. All nodes have the type `Node` and their name as the attribute `id`; edges without a
-/// type have the type `EDGE`.
+/// a first line that has the word `source`, `sourceId` or `START_ID`, are skipped. A third field is
+/// the type of the edge. All nodes have the type `Node` and their name as the attribute `id`; edges
+/// without a type have the type `EDGE`.
 ///
 /// # Errors
 /// [`Error::Read`] for a line without two names, and [`Error::Full`].
@@ -24,8 +24,7 @@ pub fn read_pairs(name: &str, text: &str) -> Result<Graph, Error> {
     let mut separator = None;
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim_start_matches('\u{feff}').trim();
-        let is_header = separator.is_none()
-            && (line.contains("START_ID") || line.to_lowercase().contains("source"));
+        let is_header = separator.is_none() && is_header(line);
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
@@ -60,4 +59,11 @@ pub fn read_pairs(name: &str, text: &str) -> Result<Graph, Error> {
         graph.add_edge(of, from, to)?;
     }
     Ok(finished(graph))
+}
+
+/// Whether a first line names columns. A name such as `resource` is not the word `source`.
+fn is_header(line: &str) -> bool {
+    let mut words = line.split(|c: char| !c.is_alphanumeric());
+    line.contains("START_ID")
+        || words.any(|word| ["source", "sourceid"].iter().any(|own| word.eq_ignore_ascii_case(own)))
 }

@@ -10,14 +10,20 @@ use std::io::{self, Write};
 /// or by their number where they have none. Nodes without edges are not written.
 ///
 /// # Errors
-/// Those of the writer; [`io::ErrorKind::InvalidData`] if a name contains a comma or a line break.
+/// Those of the writer; [`io::ErrorKind::InvalidData`] if a name is one that
+/// [`read_pairs`](super::read_pairs) does not read back: it is empty, begins with `#`, contains a
+/// comma or a line break, or has white space at an end.
 pub fn write_pairs(graph: &Graph, to: &mut impl Write) -> io::Result<()> {
-    let field = |text: String| match text.contains([',', '\n', '\r']) {
-        true => Err(io::Error::new(
+    let is_plain = |text: &str| {
+        let is_changed = text.is_empty() || text.starts_with('#') || text.trim() != text;
+        !is_changed && !text.contains([',', '\n', '\r'])
+    };
+    let field = |text: String| match is_plain(&text) {
+        false => Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("the name {text:?} contains a comma or a line break; write GraphML instead"),
+            format!("a line cannot express the name {text:?}; write GraphML instead"),
         )),
-        false => Ok(text),
+        true => Ok(text),
     };
     writeln!(to, "source,target,type")?;
     for edge in graph.edges() {

@@ -5,9 +5,9 @@ use super::tree::{self, Element};
 use super::{finished, mistake};
 use crate::error::Error;
 use crate::graph::{Graph, Node};
-use crate::schema::{EdgeType, NodeType};
+use crate::schema::{EdgeType, Key, NodeType};
 use crate::value::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Reads a model into a graph that has the types of its metamodel. Each object is a node; each
 /// reference, containments included, is an edge. References are resolved by identifiers and by
@@ -91,11 +91,16 @@ impl Reader<'_> {
             self.attribute(node, of, name, value, element.line)?;
         }
         let mut counts: HashMap<&str, usize> = HashMap::new();
+        let mut lists: BTreeMap<Key, Vec<Value>> = BTreeMap::new();
         for child in &element.children {
             let index = counts.entry(child.name.as_str()).or_default();
             let child_path = format!("{path}/@{}.{index}", child.name);
             *index += 1;
-            self.child(node, of, child, child_path)?;
+            self.child(node, of, child, child_path, &mut lists)?;
+        }
+        // Once for each list: a graph stores every list that an attribute has had.
+        for (key, values) in lists {
+            self.graph.set(node, key, values)?;
         }
         self.paths.insert(path, node);
         Ok(node)
@@ -148,15 +153,15 @@ impl Reader<'_> {
         of: NodeType,
         child: &Element,
         path: String,
+        lists: &mut BTreeMap<Key, Vec<Value>>,
     ) -> Result<(), Error> {
         match self.feature(of, &child.name, child.line)? {
             Feature::Attribute { key, data, many, .. } => {
                 let value = self.value(data, &child.text, child.line)?;
-                let value = match (many, self.graph.get(node, key)) {
-                    (true, Value::List(list)) => Value::List([&list[..], &[value]].concat().into()),
-                    (true, _) => Value::from(vec![value]),
-                    (false, _) => value,
-                };
+                if many {
+                    lists.entry(key).or_default().push(value);
+                    return Ok(());
+                }
                 self.graph.set(node, key, value)
             }
             Feature::Reference { edge, backwards, target } => {
@@ -215,5 +220,26 @@ impl Reader<'_> {
             self.link(pending.from, pending.edge, pending.backwards, to)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read_metamodel;
+    use super::*;
+
+    #[test]
+    fn a_list_is_stored_once_and_not_once_for_each_value() {
+        let ecore = r#"<EPackage xmlns:xsi="x"><eClassifiers xsi:type="ecore:EClass" name="A">
+            <eStructuralFeatures xsi:type="ecore:EAttribute" name="tags" upperBound="-1"/>
+            </eClassifiers></EPackage>"#;
+        let mut graph = Graph::new();
+        let metamodel = read_metamodel("m", ecore, &mut graph).unwrap();
+        let text = "<A><tags>a</tags><tags>b</tags><tags>c</tags></A>";
+        let graph = read_xmi("x", text, &metamodel, graph).unwrap();
+        let tags = graph.schema().find_key("tags").unwrap();
+        let expected = Value::from(vec!["a".into(), "b".into(), "c".into()]);
+        assert_eq!(graph.get(Node(0), tags), expected);
+        assert!(graph.store.literals.get_list(1).is_empty());
     }
 }

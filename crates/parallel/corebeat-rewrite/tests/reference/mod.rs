@@ -1,5 +1,7 @@
 //! A naive matcher and a naive rewriter, and random graphs and rules for them.
 
+pub(crate) mod queries;
+
 use corebeat_rewrite::{
     Edge, Graph, Matching, Node, Options, Rule, RuleBuilder, Semantics, Value, query,
 };
