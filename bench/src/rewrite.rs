@@ -10,6 +10,7 @@ use crate::apart::{self, Case};
 use crate::round::Measured;
 use crate::row::Better;
 use crate::session::Session;
+use crate::tool::{DUCKDB, IGRAPH, KUZU, Tool};
 use clap::ValueEnum;
 use corebeat_paper::videos::{Choice, PATTERNS, Pattern, RELATED_MAX, Videos};
 use corebeat_rewrite::{
@@ -19,16 +20,24 @@ use corebeat_rewrite::{
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 pub(crate) const BENCHES: [Bench; 3] = [
     Bench {
         name: "rewrite.match",
         summary: "time to count the matches of patterns of 6 and 7 nodes among 40,000 videos",
-        peers: &["loops by hand"],
-        tools: &[],
+        peers: &["loops by hand", "igraph", "duckdb", "kuzu"],
+        tools: &MODULES,
         cases: |session| apart::names(&match_cases(session)),
-        run: |session| measure(session, 0, "ms", &match_cases(session)),
+        run: |session| {
+            // Reports missing ones.
+            for module in MODULES {
+                session.has(module);
+            }
+            measure(session, 0, "ms", &match_cases(session))
+        },
     },
     Bench {
         name: "rewrite.exhaust",
@@ -48,6 +57,9 @@ pub(crate) const BENCHES: [Bench; 3] = [
     },
 ];
 
+/// Modules of Python that count the same matches.
+const MODULES: [Tool; 3] = [IGRAPH, DUCKDB, KUZU];
+
 /// The seed of the videos.
 const SEED: u64 = 1;
 
@@ -65,6 +77,20 @@ enum Subject {
     Hand,
     #[value(name = "new evaluation")]
     New,
+    Igraph,
+    Duckdb,
+    Kuzu,
+}
+
+impl Subject {
+    fn module(self) -> Option<Tool> {
+        match self {
+            Subject::Igraph => Some(IGRAPH),
+            Subject::Duckdb => Some(DUCKDB),
+            Subject::Kuzu => Some(KUZU),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -90,7 +116,16 @@ struct Load {
 
 fn match_cases(session: &Session) -> Vec<Case<Subject, Load>> {
     let (size, related) = if session.quick { (200, 4) } else { (40_000, RELATED_MAX / 2) };
-    let subjects = [Subject::Corebeat, Subject::OneTask, Subject::TwoTasks, Subject::Hand];
+    let mut subjects = vec![
+        Subject::Corebeat,
+        Subject::OneTask,
+        Subject::TwoTasks,
+        Subject::Hand,
+        Subject::Igraph,
+        Subject::Duckdb,
+        Subject::Kuzu,
+    ];
+    subjects.retain(|subject| subject.module().is_none_or(|module| module.path().is_some()));
     let case = |(index, pattern): (usize, &Pattern)| {
         Case::new(
             pattern.name,
@@ -131,8 +166,11 @@ fn measure(
         cases,
         |subject, load| {
             let Load { work, size } = load;
-            let printed =
-                apart::run(apart::command(session, "rewrite", &Options { subject, work, size })?)?;
+            let command = match subject.module() {
+                Some(module) => python(session, module, load)?,
+                None => apart::command(session, "rewrite", &Options { subject, work, size })?,
+            };
+            let printed = apart::run(command)?;
             let mut checksums = checksums.borrow_mut();
             let expected = checksums.entry(work).or_insert_with(|| printed.checksum.clone());
             if *expected != printed.checksum {
@@ -141,6 +179,25 @@ fn measure(
             Ok(Measured::Value(printed.value))
         },
     )
+}
+
+/// The program in Python that counts the matches with this module.
+fn python(session: &Session, module: Tool, load: Load) -> Result<Command, String> {
+    let Work::Match { pattern, related } = load.work else {
+        return Err("the module counts matches only".into());
+    };
+    let edges = session.folder().join(format!("videos-{}-{related}.csv", load.size));
+    if !edges.exists() {
+        let videos = Videos::new(load.size, related, Choice::Even, SEED);
+        let lines: String = videos.edges().map(|(from, to)| format!("{from},{to}\n")).collect();
+        std::fs::write(&edges, lines).map_err(|e| format!("cannot write the edges: {e}"))?;
+    }
+    let pattern = PATTERNS[pattern].edges.iter().map(|(from, to)| format!("{from}-{to}"));
+    let mut command = Command::new("python3");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/pattern.py"));
+    command.args([module.program.as_ref(), edges.as_os_str()]);
+    command.arg(pattern.collect::<Vec<_>>().join(","));
+    Ok(command)
 }
 
 #[derive(Serialize, Deserialize)]
@@ -163,9 +220,9 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
 impl Options {
     fn run_options(&self) -> RunOptions {
         let (threads, force_tasks) = match self.subject {
-            Subject::Corebeat | Subject::Hand | Subject::New => (1, false),
             Subject::OneTask => (1, true),
             Subject::TwoTasks | Subject::Cycle => (2, true),
+            _ => (1, false),
         };
         let mode = if self.subject == Subject::Cycle { Mode::Cycle } else { Mode::Immediate };
         RunOptions { threads, force_tasks, mode, ..RunOptions::default() }

@@ -34,7 +34,13 @@ pub(crate) enum Origin {
     Maven(&'static str),
     /// Source in the folder that this environment variable names.
     Source(&'static str),
+    /// A module of the `python3` in the path, which pip installs.
+    Python,
 }
+
+pub(crate) const IGRAPH: Tool = Tool { program: "igraph", origin: Origin::Python };
+pub(crate) const DUCKDB: Tool = Tool { program: "duckdb", origin: Origin::Python };
+pub(crate) const KUZU: Tool = Tool { program: "kuzu", origin: Origin::Python };
 
 pub(crate) const TOP: Tool = Tool::package("top", "procps");
 pub(crate) const PIDSTAT: Tool = Tool::package("pidstat", "sysstat");
@@ -90,6 +96,14 @@ impl Tool {
                 return Some(home.join(".m2/repository").join(self.program))
                     .filter(|jar| jar.is_file());
             }
+            Origin::Python => {
+                let find =
+                    "import importlib.util as i, sys; print(i.find_spec(sys.argv[1]).origin)";
+                let mut python = Command::new("python3");
+                let found = python.args(["-c", find, self.program]).output().ok()?;
+                let origin = String::from_utf8(found.stdout).ok()?;
+                return found.status.success().then(|| PathBuf::from(origin.trim_end()));
+            }
             Origin::Package(_) => {}
         }
         let folders = std::env::var_os("PATH")?;
@@ -111,6 +125,7 @@ impl Tool {
                     "{name} is missing (mvn dependency:get -Dtransitive=false -Dartifact={artifact})"
                 )
             }
+            Origin::Python => format!("{0} is missing (pip install {0})", self.program),
             Origin::Source(variable) => {
                 format!(
                     "{} is missing (set {variable} to the folder with its source)",

@@ -80,8 +80,17 @@ const GROUPS: [&[&str]; 14] = [
 ];
 
 /// Subjects that need a tool, and may be missing.
-const OPTIONAL: [&str; 6] =
-    ["corebeat, in C", "TinySTM", "go", "java, serial", "LTTng-ust", "Kieker"];
+const OPTIONAL: [&str; 9] = [
+    "corebeat, in C",
+    "TinySTM",
+    "go",
+    "java, serial",
+    "LTTng-ust",
+    "Kieker",
+    "igraph",
+    "duckdb",
+    "kuzu",
+];
 
 /// The subjects of a case besides `corebeat` and [`OPTIONAL`], in their order. The benches of
 /// tasks, streams, servers and networks have many subjects, so this list contains only the most
@@ -158,7 +167,9 @@ fn list_names_benches_cases_peers_and_what_is_missing() {
         for tool in bench["tools"].as_array().unwrap() {
             assert!(
                 tool["here"].is_boolean()
-                    && ["package", "variable", "artifact"].iter().any(|how| tool[how].is_string()),
+                    && ["package", "variable", "artifact", "module"]
+                        .iter()
+                        .any(|how| tool[how].is_string()),
                 "{tool}"
             );
         }

@@ -81,6 +81,11 @@ impl Videos {
         self.related.videos.len() as u64
     }
 
+    /// The pairs of a video and a related one, by the number of the first.
+    pub fn edges(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.numbers().flat_map(|from| self.related.of(from).iter().map(move |to| (from, *to)))
+    }
+
     /// The videos as a graph.
     ///
     /// # Errors
@@ -90,10 +95,8 @@ impl Videos {
         let video = graph.schema_mut().node_type("Video", &[])?;
         let related = graph.schema_mut().edge_type("RELATED", &[])?;
         let nodes = self.numbers().map(|_| graph.add_node(video)).collect::<Result<Vec<_>, _>>()?;
-        for from in self.numbers() {
-            for to in self.related.of(from) {
-                graph.add_edge(related, nodes[from as usize], nodes[*to as usize])?;
-            }
+        for (from, to) in self.edges() {
+            graph.add_edge(related, nodes[from as usize], nodes[to as usize])?;
         }
         graph.compact();
         Ok(graph)
