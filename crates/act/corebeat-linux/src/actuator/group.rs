@@ -147,7 +147,10 @@ impl Actuator {
         threads: &[ThreadId],
         fresh: &mut Vec<Group>,
     ) -> Result<(), Error> {
-        let processes = processes(threads);
+        // This process may descend from the program. A frozen Corebeat could thaw nothing.
+        let own = std::process::id() as i32;
+        let mut processes = processes(threads);
+        processes.retain(|process| process.tid != own);
         if processes.is_empty() {
             return Ok(());
         }

@@ -1,8 +1,10 @@
 //! `corebeat run --policy coscheduling`: several programs that take turns if they do not fit on the
 //! CPUs at the same time.
 
-use crate::{assert_refused, corebeat, is_root, left, report, signal, stderr, stdout, until};
-use rustix::process::Signal;
+use crate::{
+    Running, assert_refused, corebeat, is_root, left, report, signal, stderr, stdout, until,
+};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,6 +42,32 @@ fn invalid_programs_and_options_are_usage_errors_and_run_nothing() {
         assert_refused(&run(&args), 2, "");
         assert!(!ran.exists(), "{args:?}");
     }
+}
+
+#[test]
+fn corebeat_does_not_freeze_itself_with_its_shell() {
+    let folder = tempfile::tempdir().unwrap();
+    // More threads than CPUs, so that the programs take turns.
+    let busy = "for n in $(seq $(nproc)); do while :; do :; done & done";
+    let mut other = command_of("/bin/sh", folder.path(), &["-c", &format!("{busy}; wait")]);
+    let other = Running::start(&mut other);
+    let pid = other.0.id().to_string();
+    let run = "run --policy coscheduling --slice-ms 20 --report none";
+    let script = format!("{busy}; \"$0\" {run} -p $$ -p \"$1\" & echo $! > pid; wait");
+    let mut shell = command_of("/bin/sh", folder.path(), &["-c", &script, crate::COREBEAT, &pid]);
+    let shell = Running::start(&mut shell);
+    let corebeat = || fs::read_to_string(folder.path().join("pid")).unwrap_or_default();
+    // Both programs have been held.
+    until(|| is_held(&pid));
+    until(|| is_held(&shell.0.id().to_string()));
+    let number = corebeat().trim().parse().ok().and_then(Pid::from_raw).unwrap();
+    kill_process(number, Signal::TERM).unwrap();
+    until(|| state(corebeat().trim()).is_none_or(|state| state == 'Z'));
+    assert!(left(folder.path()).is_empty());
+}
+
+fn command_of(program: &str, folder: &Path, args: &[&str]) -> Command {
+    crate::command_of(Path::new(program), folder, args)
 }
 
 #[test]

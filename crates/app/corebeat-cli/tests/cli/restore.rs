@@ -196,7 +196,7 @@ fn changes_that_cannot_be_verified_without_a_mount_are_kept() {
     }
 }
 
-/// Runs Corebeat after a change of the mounts that only Corebeat sees. `None` without permission.
+/// Runs Corebeat in mounts of its own, after this change of them. `None` without permission.
 fn in_mounts(folder: &Path, change: &str, arguments: &str) -> Option<Output> {
     let script = format!("{change} && touch ready && exec \"$0\" {arguments}");
     let mut shell = Command::new("unshare");
