@@ -34,10 +34,19 @@ impl ArbiterConnection {
         ask: &Ask,
         deadline: Deadline,
     ) -> Result<(ArbiterConnection, Vec<CpuId>), Error> {
-        let Some(mut calls) = Connection::open_until(deadline)? else {
-            let (local, cpus) = LocalClaim::begin(ask)?;
-            return Ok((ArbiterConnection::LocalClaim(local), cpus));
-        };
+        if let Some(begun) = ArbiterConnection::begin_at_daemon(ask, deadline)? {
+            return Ok(begun);
+        }
+        let (local, cpus) = LocalClaim::begin(ask)?;
+        Ok((ArbiterConnection::LocalClaim(local), cpus))
+    }
+
+    /// Creates a claim at the daemon. `None` if no daemon runs.
+    pub(crate) fn begin_at_daemon(
+        ask: &Ask,
+        deadline: Deadline,
+    ) -> Result<Option<(ArbiterConnection, Vec<CpuId>)>, Error> {
+        let Some(mut calls) = Connection::open_until(deadline)? else { return Ok(None) };
         // The watch starts before the claim exists, so that no report is missed. Its first answer
         // confirms it.
         let (_, changes) = calls.another()?.watch(host::WATCH_CLAIMS, &host::Nothing {})?;
@@ -46,7 +55,11 @@ impl ArbiterConnection {
         // A stopped daemon must not cost the process its claim, which would exist beside a new one.
         let (calls, changes) = (calls.lasting(), Box::new(changes));
         let claim = DaemonClaim { calls, changes, claim, is_outdated: false };
-        Ok((ArbiterConnection::Daemon(claim), list(cpus)))
+        Ok(Some((ArbiterConnection::Daemon(claim), list(cpus))))
+    }
+
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, ArbiterConnection::LocalClaim(_))
     }
 
     /// Sets the deadline of the next calls.

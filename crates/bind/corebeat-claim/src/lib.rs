@@ -53,8 +53,9 @@
 //! an error if the daemon is stopped (`no_call_waits_for_ever_for_a_stopped_daemon`). The claim
 //! continues with the daemon, which then also executes the call
 //! (`claim_continues_after_its_daemon_was_stopped`). When the daemon ends, its claims end. The next
-//! call creates a new claim, either with the daemon's successor or in this process. The program
-//! must call [`Claim::on_change`] again.
+//! call creates a new claim, either with the daemon's successor or in this process. A claim without
+//! a daemon also moves to a daemon that has started since, with its next call
+//! (`claims_with_a_daemon_share_cpus_and_survive_its_end`).
 //!
 //! # Limits
 //!
@@ -89,6 +90,7 @@ use rustix::thread::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Exclusive CPUs of this program, until it releases them or drops the claim.
 #[derive(Debug)]
@@ -100,7 +102,14 @@ pub struct Claim {
     listener: Option<Listener>,
     /// The process that created the claim.
     process: Process,
+    /// When a claim without a daemon searches for one again.
+    next_search: Instant,
 }
+
+/// Time between two searches for a daemon that has started since.
+const SEARCH_PERIOD: Duration = Duration::from_millis(100);
+/// The same after a daemon has refused the claim, or did not answer.
+const SEARCH_AFTER_FAILURE: Duration = Duration::from_secs(60);
 
 impl Claim {
     /// A claim with one CPU, as in the paper, or without CPUs if none is free.
@@ -112,7 +121,8 @@ impl Claim {
         let ask = confined(Ask::new(1, 1))?;
         let (arbiter, cpus) = ArbiterConnection::begin(&ask, Deadline::new())?;
         let arbiter = ManuallyDrop::new(arbiter);
-        Ok(Claim { arbiter, cpus, listener: None, process: Process::current() })
+        let (process, next_search) = (Process::current(), Instant::now() + SEARCH_PERIOD);
+        Ok(Claim { arbiter, cpus, listener: None, process, next_search })
     }
 
     /// Whether the claim belongs to a parent process.
@@ -140,6 +150,9 @@ impl Claim {
     pub fn invade(&mut self, ask: Ask) -> Result<&[CpuId], Error> {
         let deadline = self.begin_call()?;
         let ask = confined(ask)?;
+        if self.joins_daemon(&ask, deadline)? {
+            return Ok(&self.cpus);
+        }
         match self.arbiter.invade(&ask) {
             Err(why) if why.is_end_of_daemon() => self.renew(&ask, deadline)?,
             invaded => self.cpus = invaded?,
@@ -154,6 +167,7 @@ impl Claim {
     /// As [`invade`](Claim::invade).
     pub fn retreat(&mut self, what: Retreat) -> Result<&[CpuId], Error> {
         let deadline = self.begin_call()?;
+        self.joins_daemon(&self.present_ask()?, deadline)?;
         match self.arbiter.retreat(what.clone()) {
             Err(why) if why.is_end_of_daemon() => {
                 self.renew(&self.present_ask()?, deadline)?;
@@ -171,10 +185,13 @@ impl Claim {
     /// As [`invade`](Claim::invade).
     pub fn poll(&mut self) -> Result<bool, Error> {
         let deadline = self.begin_call()?;
+        let before = self.cpus.clone();
+        if self.joins_daemon(&self.present_ask()?, deadline)? {
+            return Ok(self.cpus != before);
+        }
         // After a failure no further requests arrive, and the listener stays silent.
         let polled = match self.arbiter.poll() {
             Err(why) if why.is_end_of_daemon() => {
-                let before = self.cpus.clone();
                 self.renew(&self.present_ask()?, deadline)?;
                 return Ok(self.cpus != before);
             }
@@ -191,10 +208,36 @@ impl Claim {
 
     /// Creates a new claim after the daemon has ended, with its successor or in this process.
     fn renew(&mut self, ask: &Ask, deadline: Deadline) -> Result<(), Error> {
-        // The listener waits for requests of the ended claim.
-        self.listener = None;
-        (*self.arbiter, self.cpus) = ArbiterConnection::begin(ask, deadline)?;
-        Ok(())
+        let begun = ArbiterConnection::begin(ask, deadline)?;
+        self.replace(begun).map(drop)
+    }
+
+    /// Creates a new claim at a daemon, if the present one is of this process and a daemon has
+    /// started. Returns whether it has.
+    fn joins_daemon(&mut self, ask: &Ask, deadline: Deadline) -> Result<bool, Error> {
+        let now = Instant::now();
+        if !self.arbiter.is_local() || now < self.next_search {
+            return Ok(false);
+        }
+        let begun = ArbiterConnection::begin_at_daemon(ask, deadline);
+        self.next_search = now + if begun.is_ok() { SEARCH_PERIOD } else { SEARCH_AFTER_FAILURE };
+        // The claim of this process continues without the daemon.
+        let Ok(Some(begun)) = begun else { return Ok(false) };
+        self.replace(begun)?.end();
+        Ok(true)
+    }
+
+    /// Replaces the arbiter, and returns the old one. The listener then waits for the new one.
+    fn replace(
+        &mut self,
+        (arbiter, cpus): (ArbiterConnection, Vec<CpuId>),
+    ) -> Result<ArbiterConnection, Error> {
+        let old = std::mem::replace(&mut *self.arbiter, arbiter);
+        self.cpus = cpus;
+        if let Some(listener) = self.listener.take() {
+            self.listener = Some(Listener::new(self.as_fd(), listener.call.clone())?);
+        }
+        Ok(old)
     }
 
     /// The request that describes the present CPUs of the claim.
@@ -223,7 +266,7 @@ impl Claim {
             return Err(Error::Forked);
         }
         self.listener = None;
-        self.listener = Some(Listener::new(self.as_fd(), call)?);
+        self.listener = Some(Listener::new(self.as_fd(), Arc::new(Mutex::new(call)))?);
         Ok(())
     }
 }
@@ -291,9 +334,12 @@ fn confined(ask: Ask) -> Result<Ask, Error> {
     Ok(Ask { within: Some(within), ..ask })
 }
 
+/// The function of a listener.
+type Call = Mutex<dyn FnMut() + Send>;
+
 /// A thread that calls a function when a request is pending.
-#[derive(Debug)]
 struct Listener {
+    call: Arc<Call>,
     call_state: Arc<CallState>,
     /// Ends the thread.
     stop: Arc<rustix::fd::OwnedFd>,
@@ -327,16 +373,14 @@ impl CallState {
 }
 
 impl Listener {
-    fn new(
-        requests: BorrowedFd<'_>,
-        mut call: impl FnMut() + Send + 'static,
-    ) -> Result<Listener, Error> {
+    fn new(requests: BorrowedFd<'_>, call: Arc<Call>) -> Result<Listener, Error> {
         const WHAT: &str = "cannot listen for changes of a claim";
         let failed = |e| Error::system(WHAT, e);
         let requests = requests.try_clone_to_owned().map_err(failed)?;
         let stop = Arc::new(arbiter::event().map_err(|e| Error::system(WHAT, e))?);
         let call_state = Arc::new(CallState::default());
         let (listener_state, listener_stop) = (call_state.clone(), stop.clone());
+        let listener_call = call.clone();
         let listen = move || {
             loop {
                 let mut ready = [
@@ -348,14 +392,20 @@ impl Listener {
                     return;
                 }
                 listener_state.set(|state| state.0 = true);
-                call();
+                listener_call.lock().unwrap_or_else(PoisonError::into_inner)();
                 if !listener_state.wait() {
                     return;
                 }
             }
         };
         quiet::spawn("corebeat-claim", listen).map_err(failed)?;
-        Ok(Listener { call_state, stop })
+        Ok(Listener { call, call_state, stop })
+    }
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").finish_non_exhaustive()
     }
 }
 
