@@ -359,6 +359,38 @@ fn neighbours_whose_items_the_spawner_reads_run_on_different_workers() {
 }
 
 #[test]
+fn pairs_of_tasks_stay_together() {
+    // Regression: the servers of two pairs ran on one worker, and the clients on the other one.
+    let together = |&seed: &u64| {
+        let rt = Runtime::builder().workers(2).deterministic(seed).build().unwrap();
+        rt.run(|| {
+            let pair = |n: u32| {
+                let ((mut ask, asked), (mut tell, mut told)) = (stream(4), stream(4));
+                let serve = move || asked.into_iter().try_for_each(|n: u32| tell.write(n + 1));
+                Task::new().name(format!("server {n}")).spawn(serve).unwrap();
+                let call = move |n| ask.write(n).ok().and_then(|()| told.read());
+                let client = move || (0..40).filter_map(call).count();
+                Task::new().name(format!("client {n}")).spawn(client).unwrap()
+            };
+            let clients = [0, 1].map(pair);
+            sleep(Duration::from_nanos(1));
+            let dump = dump().unwrap();
+            let worker = |name: &str| {
+                let task = dump.tasks.iter().find(|t| t.name.as_deref() == Some(name));
+                task.and_then(|t| t.worker)
+            };
+            let [server, client, other] = ["server 0", "client 0", "server 1"].map(worker);
+            assert!(clients.into_iter().all(|client| client.join().unwrap() == 40));
+            server == client && server != other
+        })
+        .unwrap()
+    };
+    // An idle worker may steal a task before it receives its share.
+    let count = (0..200).filter(together).count();
+    assert!(count > 100, "{count} of 200");
+}
+
+#[test]
 fn blocking_tasks_and_their_runtimes_may_use_all_cpus() {
     // Regression: the thread of a blocking task inherited the CPU of the worker.
     let cpus = || std::thread::available_parallelism().unwrap().get();

@@ -132,6 +132,11 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
         }
         let result = match ended {
             Ok(None) => return Outcome::Awaits,
+            // Streams of the other tasks may have ended early.
+            Ok(Some(result)) if block.header.scope.as_ref().is_some_and(|s| s.is_cancelled()) => {
+                discard_panic(|| drop(result));
+                Err(Failure::Aborted)
+            }
             Ok(Some(result)) => Ok(result),
             Err(payload) => {
                 let why = failure(payload);

@@ -6,8 +6,9 @@
 //! of its unstarted tasks before it starts the rest. The shares consist of neighbours, because a
 //! pipeline is usually spawned in order, and an item should rarely change its worker.
 //!
-//! The tasks of a small share alternate: neighbours often are the stages that compute most, and the
-//! spawner often reads what the last stage produces.
+//! If there are fewer than two tasks for each worker, they alternate: neighbours often are the
+//! stages that compute most, and the spawner often reads what the last stage produces. Two tasks
+//! for each worker often are pairs, such as a server and its client.
 //!
 //! For the same reason, an idle worker waits for its share before it steals: otherwise it would
 //! take each task of a fan-out at the moment at which the task is spawned.
@@ -42,8 +43,8 @@ pub(super) const FIRM: usize = 1;
 /// A burst of fewer tasks is small.
 const SMALL: usize = 4;
 
-/// The tasks of a burst alternate up to this number for each worker.
-const ALTERNATING: usize = 2;
+/// The tasks of a burst are pairs if they are this number for each worker. Fewer ones alternate.
+const PAIRS: usize = 2;
 
 /// Whether a worker is idle: it searches for work, sleeps, or is being woken.
 #[derive(Default)]
@@ -128,10 +129,12 @@ impl Worker {
         }
         let workers = idle.len() + 1;
         let tasks = burst.tasks.get();
-        if left == tasks && tasks <= ALTERNATING * workers {
-            // The last task is not kept, because the spawner may work on its items.
-            for place in (1..=left).rev() {
-                match (place % workers).checked_sub(1) {
+        if left == tasks && tasks <= PAIRS * workers {
+            let are_pairs = tasks == PAIRS * workers;
+            for n in 0..left {
+                // The last task is not kept, because the spawner may work on its items.
+                let place = if are_pairs { n / PAIRS } else { (left - n) % workers };
+                match place.checked_sub(1) {
                     Some(n) => self.give(1, idle[n]),
                     None => self.keep(),
                 }
