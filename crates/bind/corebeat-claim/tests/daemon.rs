@@ -70,7 +70,11 @@ fn claims_with_a_daemon_share_cpus_and_survive_its_end() {
 
     // The claim moves to the next daemon, and reports of that daemon call its function.
     let (called, calls) = std::sync::mpsc::channel();
-    first.on_change(move || drop(called.send(()))).unwrap();
+    first
+        .on_change(move || {
+            let _ = called.send(());
+        })
+        .unwrap();
     let (daemon, stop) = start();
     let mut next = Connection::open().unwrap().unwrap();
     let mut claims = || {
