@@ -41,7 +41,8 @@
 //! # Invariants
 //!
 //! 1. No CPU belongs to two claims, in one process or, with a daemon, on the host
-//!    (`claims_of_a_process_share_its_cpus`). A child of fork neither has nor distributes CPUs of
+//!    (`claims_of_a_process_share_its_cpus`), except while the claims of a process move to a daemon
+//!    that has started, one after the other. A child of fork neither has nor distributes CPUs of
 //!    its parent (`child_of_fork_has_and_grants_no_cpu_of_its_parent`).
 //! 2. A claim that has a CPU keeps at least one until it is dropped (`retreat_to_zero_keeps_one`).
 //! 3. A claim ends with its program, whatever the cause: the daemon detects the end of the
@@ -288,7 +289,8 @@ impl Drop for Claim {
 impl AsFd for Claim {
     /// A descriptor that is readable (`poll(2)`) when a request of the arbiter is pending or the
     /// daemon has ended. If the process has other claims, it may be readable without a reason. Do
-    /// not read from it; call [`Claim::poll`].
+    /// not read from it; call [`Claim::poll`]. After the end or the start of a daemon, a call may
+    /// replace the descriptor.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.arbiter.as_fd()
     }

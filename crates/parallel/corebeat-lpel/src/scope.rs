@@ -242,9 +242,17 @@ impl Scope {
 
     /// Cancels the tasks of this scope, now and in future: each task is unwound where it waits, or
     /// at its next wait, and fails with [`Failure::Aborted`]. Its streams close. Tasks that have
-    /// not started never run. Takes time for each task of the runtime.
+    /// not started never run. A task that returns a result afterwards fails as well, because it may
+    /// have read streams that ended early; only the caller keeps its result, if it does not wait
+    /// again. Takes time for each task of the runtime.
     pub fn cancel(&self) {
         assert_not_forked(self.core.inner.process);
+        // SAFETY: the running task is alive.
+        if let Some(task) = unsafe { current::with(|c| c.task.get()).as_ref() }
+            && task.scope.as_ref().is_some_and(|scope| Arc::ptr_eq(scope, &self.core))
+        {
+            task.has_cancelled.set(true);
+        }
         // Release: pairs with the acquire in `is_cancelled`.
         self.core.cancelled.store(true, Ordering::Release);
         let is_inside = |task: &Header| task.scope.as_ref().is_some_and(|s| s.is_cancelled());

@@ -177,6 +177,8 @@ pub(crate) struct Header {
     pub(crate) timed: AtomicBool,
     /// Whether the task has spawned another one for any worker.
     pub(crate) has_spawned: Cell<bool>,
+    /// Whether the task has cancelled its own scope: its result is complete nevertheless.
+    pub(crate) has_cancelled: Cell<bool>,
     /// Whether a thread that is no worker of the runtime spawned the task.
     pub(crate) is_from_outside: bool,
     /// Whether a join handle exists. The handle counts as a reference.
@@ -262,6 +264,7 @@ impl Header {
             marked: false,
             timed: AtomicBool::new(false),
             has_spawned: Cell::new(false),
+            has_cancelled: Cell::new(false),
             is_from_outside: false,
             handled: AtomicBool::new(false),
             process: Process::current(),
@@ -292,6 +295,13 @@ impl Header {
     pub(crate) fn is_interrupted(&self) -> bool {
         // Acquire: as above.
         self.cancel.load(Ordering::Acquire) != CANCEL_NO
+    }
+
+    /// Returns whether the result of the task may be incomplete, because streams of its scope ended
+    /// early. Only for the task itself.
+    pub(crate) fn lost_its_scope(&self) -> bool {
+        let is_cancelled = self.scope.as_ref().is_some_and(|scope| scope.is_cancelled());
+        is_cancelled && !self.has_cancelled.get()
     }
 
     /// Returns whether the end of the task, or of its scope, was requested.

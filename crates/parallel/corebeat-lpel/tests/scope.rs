@@ -320,3 +320,30 @@ fn task_that_waits_for_its_own_scope_is_refused() {
         assert!(message.starts_with("a task cannot wait for its own scope"), "{message}");
     }
 }
+
+#[test]
+fn results_after_the_cancellation_of_a_scope_are_failures() {
+    // Regression: a task whose stream ended because its scope was cancelled returned the sum of the
+    // items until then.
+    for seed in 0..200 {
+        let rt = Runtime::builder().workers(2).deterministic(seed).build().unwrap();
+        let (reader, canceller) = rt
+            .run(|| {
+                let scope = scope().unwrap();
+                let inner = scope.clone();
+                let (mut to, from) = stream::<u32>(2);
+                scope.spawn(move || (0..).try_for_each(|n| to.write(n)));
+                let reader = scope.spawn(move || from.into_iter().take(1_000_000).count());
+                let canceller = scope.spawn(move || {
+                    (0..10).for_each(|_| yield_now());
+                    inner.cancel();
+                    7
+                });
+                scope.wait();
+                (reader.join(), canceller.join())
+            })
+            .unwrap();
+        assert!(matches!(reader, Err(Failure::Aborted)), "seed {seed}: {reader:?}");
+        assert_eq!(canceller.unwrap(), 7, "seed {seed}");
+    }
+}

@@ -132,8 +132,7 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
         }
         let result = match ended {
             Ok(None) => return Outcome::Awaits,
-            // Streams of the other tasks may have ended early.
-            Ok(Some(result)) if block.header.scope.as_ref().is_some_and(|s| s.is_cancelled()) => {
+            Ok(Some(result)) if block.header.lost_its_scope() => {
                 discard_panic(|| drop(result));
                 Err(Failure::Aborted)
             }

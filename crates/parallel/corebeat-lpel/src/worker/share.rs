@@ -46,6 +46,9 @@ const SMALL: usize = 4;
 /// The tasks of a burst are pairs if they are this number for each worker. Fewer ones alternate.
 const PAIRS: usize = 2;
 
+/// Timers that are due within this time matter for the place of a new task.
+const SOON_NS: u64 = 100_000_000;
+
 /// Whether a worker is idle: it searches for work, sleeps, or is being woken.
 #[derive(Default)]
 pub(crate) struct Idleness(AtomicBool);
@@ -157,6 +160,8 @@ impl Worker {
         if self.own.timers.is_empty() || inner.activity.idle.is_zero() {
             return None;
         }
+        // A distant timer does not justify waking another thread.
+        self.next_due_ns().filter(|due_ns| *due_ns <= inner.clock.now_ns() + SOON_NS)?;
         let waits = self.own.starts_block.get();
         let takes = |w: &&Worker| {
             w.idleness.is_idle()
