@@ -147,10 +147,12 @@ impl Actuator {
         threads: &[ThreadId],
         fresh: &mut Vec<Group>,
     ) -> Result<(), Error> {
-        // This process may descend from the program. A frozen Corebeat could thaw nothing.
-        let own = std::process::id() as i32;
         let mut processes = processes(threads);
-        processes.retain(|process| process.tid != own);
+        if matches!(purpose, Purpose::Freeze) {
+            // This process may descend from the program. A frozen Corebeat could thaw nothing.
+            let own = std::process::id() as i32;
+            processes.retain(|process| process.tid != own);
+        }
         if processes.is_empty() {
             return Ok(());
         }
