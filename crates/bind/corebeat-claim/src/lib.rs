@@ -151,7 +151,7 @@ impl Claim {
     pub fn invade(&mut self, ask: Ask) -> Result<&[CpuId], Error> {
         let deadline = self.begin_call()?;
         let ask = confined(ask)?;
-        if self.joins_daemon(&ask, deadline)? {
+        if self.join_daemon(|_| Ok(ask.clone()), deadline)?.is_some() {
             return Ok(&self.cpus);
         }
         match self.arbiter.invade(&ask) {
@@ -168,7 +168,7 @@ impl Claim {
     /// As [`invade`](Claim::invade).
     pub fn retreat(&mut self, what: Retreat) -> Result<&[CpuId], Error> {
         let deadline = self.begin_call()?;
-        self.joins_daemon(&self.present_ask()?, deadline)?;
+        self.join_daemon(Claim::present_ask, deadline)?;
         match self.arbiter.retreat(what.clone()) {
             Err(why) if why.is_end_of_daemon() => {
                 self.renew(&self.present_ask()?, deadline)?;
@@ -186,13 +186,13 @@ impl Claim {
     /// As [`invade`](Claim::invade).
     pub fn poll(&mut self) -> Result<bool, Error> {
         let deadline = self.begin_call()?;
-        let before = self.cpus.clone();
-        if self.joins_daemon(&self.present_ask()?, deadline)? {
+        if let Some(before) = self.join_daemon(Claim::present_ask, deadline)? {
             return Ok(self.cpus != before);
         }
         // After a failure no further requests arrive, and the listener stays silent.
         let polled = match self.arbiter.poll() {
             Err(why) if why.is_end_of_daemon() => {
+                let before = self.cpus.clone();
                 self.renew(&self.present_ask()?, deadline)?;
                 return Ok(self.cpus != before);
             }
@@ -214,18 +214,23 @@ impl Claim {
     }
 
     /// Creates a new claim at a daemon, if the present one is of this process and a daemon has
-    /// started. Returns whether it has.
-    fn joins_daemon(&mut self, ask: &Ask, deadline: Deadline) -> Result<bool, Error> {
-        let now = Instant::now();
-        if !self.arbiter.is_local() || now < self.next_search {
-            return Ok(false);
+    /// started. Returns the CPUs of the old claim in this case. Calls `ask` only for a search.
+    fn join_daemon(
+        &mut self,
+        ask: impl FnOnce(&Claim) -> Result<Ask, Error>,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<CpuId>>, Error> {
+        if !self.arbiter.is_local() || Instant::now() < self.next_search {
+            return Ok(None);
         }
-        let begun = ArbiterConnection::begin_at_daemon(ask, deadline);
-        self.next_search = now + if begun.is_ok() { SEARCH_PERIOD } else { SEARCH_AFTER_FAILURE };
+        let begun = ArbiterConnection::begin_at_daemon(&ask(self)?, deadline);
+        let wait = if begun.is_ok() { SEARCH_PERIOD } else { SEARCH_AFTER_FAILURE };
+        self.next_search = Instant::now() + wait;
         // The claim of this process continues without the daemon.
-        let Ok(Some(begun)) = begun else { return Ok(false) };
+        let Ok(Some(begun)) = begun else { return Ok(None) };
+        let before = self.cpus.clone();
         self.replace(begun)?.end();
-        Ok(true)
+        Ok(Some(before))
     }
 
     /// Replaces the arbiter, and returns the old one. The listener then waits for the new one.
