@@ -157,7 +157,7 @@ impl Worker {
     /// task.
     pub(super) fn idle_beside_sleepers(&self) -> Option<&Worker> {
         let inner = self.inner();
-        if self.own.timers.is_empty() || inner.activity.idle.is_zero() {
+        if inner.activity.idle.is_zero() {
             return None;
         }
         // A distant timer does not justify waking another thread.
