@@ -3,6 +3,7 @@
 use corebeat_command::{Done, Failure, print, print_line, printable};
 use corebeat_linux::{RestoredJournals, restorable, restore_all, state_dir};
 use corebeat_machine::Restored;
+use std::path::Path;
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
@@ -16,9 +17,10 @@ pub(crate) fn main(options: Options) -> Done {
     if options.dry_run {
         return dry_run();
     }
-    let restored = restore_all(&state_dir()?)?;
+    let folder = state_dir()?;
+    let restored = restore_all(&folder)?;
     report(&restored.restored);
-    if let Some(line) = summary(&restored) {
+    if let Some(line) = summary(&restored, &folder) {
         print(line)?;
     }
     match restored.kept {
@@ -32,20 +34,26 @@ pub(crate) fn main(options: Options) -> Done {
 
 /// Prints what a restoration would print now.
 fn dry_run() -> Done {
-    let journals = restorable(&state_dir()?)?;
+    let folder = state_dir()?;
+    let journals = restorable(&folder)?;
     let Restored { undone, left } = &journals.restored;
     let undone = undone.iter().map(|line| format!("would restore {}\n", printable(line)));
     let left = left.iter().map(|line| format!("would not restore: {}\n", printable(line)));
-    print(undone.chain(left).chain(summary(&journals)).collect::<String>())?;
+    print(undone.chain(left).chain(summary(&journals, &folder)).collect::<String>())?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// A line about the changes of running Corebeat processes, or about the absence of changes.
-fn summary(journals: &RestoredJournals) -> Option<String> {
+fn summary(journals: &RestoredJournals, folder: &Path) -> Option<String> {
     let restored = &journals.restored;
     let had_some = !restored.undone.is_empty() || !restored.left.is_empty();
     match journals.live {
-        0 => (!had_some).then(|| "nothing to restore\n".into()),
+        0 => (!had_some).then(|| {
+            format!(
+                "nothing to restore: no journal in {}\n",
+                printable(&folder.display().to_string())
+            )
+        }),
         live => {
             let none = if had_some { "" } else { "nothing to restore: " };
             Some(match live {
@@ -76,13 +84,10 @@ mod tests {
     fn changes_of_running_processes_are_reported() {
         let line = |undone: &[&str], live| {
             let undone = undone.iter().map(|line| (*line).to_owned()).collect();
-            summary(&RestoredJournals {
-                restored: Restored { undone, left: vec![] },
-                live,
-                kept: 0,
-            })
+            let restored = Restored { undone, left: vec![] };
+            summary(&RestoredJournals { restored, live, kept: 0 }, Path::new("/state"))
         };
-        assert_eq!(line(&[], 0).unwrap(), "nothing to restore\n");
+        assert_eq!(line(&[], 0).unwrap(), "nothing to restore: no journal in /state\n");
         assert_eq!(line(&["nice of 7"], 0), None);
         let one = "nothing to restore: a running Corebeat will undo its changes when it ends\n";
         assert_eq!(line(&[], 1).unwrap(), one);

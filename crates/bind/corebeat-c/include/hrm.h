@@ -62,7 +62,8 @@ int hrm_attach(hrm_t *hrm, int gid, bool_t consumer);
 int hrm_detach(hrm_t *hrm);
 
 /* The group's goal, set by producers. 0 clears a bound. EINVAL also if the minimum exceeds the
- * maximum. Errors: EINVAL, EPERM, ETIMEDOUT, EIO. */
+ * maximum, or a bound is above INT32_MAX (a negative number).
+ * Errors: EINVAL, EPERM, ETIMEDOUT, EIO. */
 int hrm_set_min_heart_rate(hrm_t *hrm, uint32_t min_heart_rate);
 int hrm_set_max_heart_rate(hrm_t *hrm, uint32_t max_heart_rate);
 /* Number of samples of the window rate, at least 1. */

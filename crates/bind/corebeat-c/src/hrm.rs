@@ -186,16 +186,20 @@ macro_rules! setters {
 }
 
 setters! {
-    hrm_set_min_heart_rate(min: u32) = |producer| producer.set_rate_min(rate(min));
-    hrm_set_max_heart_rate(max: u32) = |producer| producer.set_rate_max(rate(max));
+    hrm_set_min_heart_rate(min: u32) = |producer| producer.set_rate_min(rate(min)?);
+    hrm_set_max_heart_rate(max: u32) = |producer| producer.set_rate_max(rate(max)?);
     // Values that do not fit exceed the limit, too.
     hrm_set_window_size(size: usize) =
         |producer| producer.set_window(u32::try_from(size).unwrap_or(u32::MAX));
 }
 
-/// A missing bound is 0 for C.
-fn rate(bound: u32) -> Option<f64> {
-    (bound > 0).then_some(bound.into())
+/// A missing bound is 0 for C. C converts negative numbers to large ones.
+fn rate(bound: u32) -> Result<Option<f64>, Error> {
+    match i32::try_from(bound) {
+        Ok(0) => Ok(None),
+        Ok(bound) => Ok(Some(bound.into())),
+        Err(_) => Err(Error::BadRate((bound as i32).into())),
+    }
 }
 
 /// Returns a part of the measurements or of the goal.

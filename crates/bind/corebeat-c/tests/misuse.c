@@ -65,6 +65,7 @@ int main(void)
 	       exported(&consumer, 1) == EPERM);
 	EXPECT(hrm_set_max_heart_rate(&producer, 10) == 0 &&
 	       hrm_set_min_heart_rate(&producer, 11) == EINVAL);
+	EXPECT(hrm_set_min_heart_rate(&producer, -5) == EINVAL && strstr(hrm_why(), "-5"));
 	EXPECT(hrm_set_window_size(&producer, 0) == EINVAL &&
 	       hrm_set_window_size(&producer, SIZE_MAX) == EINVAL);
 	EXPECT(hrm_get_max_heart_rate(&consumer, &rate) == 0 && rate == 10);

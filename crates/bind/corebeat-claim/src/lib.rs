@@ -100,6 +100,8 @@ pub struct Claim {
     arbiter: ManuallyDrop<ArbiterConnection>,
     /// In ascending order.
     cpus: Vec<CpuId>,
+    /// The last request, without the CPUs that the claim has released since.
+    asked: Ask,
     listener: Option<Listener>,
     /// The process that created the claim.
     process: Process,
@@ -123,7 +125,7 @@ impl Claim {
         let (arbiter, cpus) = ArbiterConnection::begin(&ask, Deadline::new())?;
         let arbiter = ManuallyDrop::new(arbiter);
         let (process, next_search) = (Process::current(), Instant::now() + SEARCH_PERIOD);
-        Ok(Claim { arbiter, cpus, listener: None, process, next_search })
+        Ok(Claim { arbiter, cpus, asked: ask, listener: None, process, next_search })
     }
 
     /// Whether the claim belongs to a parent process.
@@ -151,13 +153,15 @@ impl Claim {
     pub fn invade(&mut self, ask: Ask) -> Result<&[CpuId], Error> {
         let deadline = self.begin_call()?;
         let ask = confined(ask)?;
-        if self.join_daemon(|_| Ok(ask.clone()), deadline)?.is_some() {
-            return Ok(&self.cpus);
-        }
-        match self.arbiter.invade(&ask) {
-            Err(why) if why.is_end_of_daemon() => self.renew(&ask, deadline)?,
-            invaded => self.cpus = invaded?,
-        }
+        self.join_daemon(deadline)?;
+        self.cpus = match self.arbiter.invade(&ask) {
+            Err(why) if why.is_end_of_daemon() => {
+                self.renew(deadline)?;
+                self.arbiter.invade(&ask)?
+            }
+            invaded => invaded?,
+        };
+        self.asked = ask;
         Ok(&self.cpus)
     }
 
@@ -168,14 +172,22 @@ impl Claim {
     /// As [`invade`](Claim::invade).
     pub fn retreat(&mut self, what: Retreat) -> Result<&[CpuId], Error> {
         let deadline = self.begin_call()?;
-        self.join_daemon(Claim::present_ask, deadline)?;
+        self.join_daemon(deadline)?;
+        let (had, to) = (self.cpus.len(), what.clone());
         match self.arbiter.retreat(what.clone()) {
             Err(why) if why.is_end_of_daemon() => {
-                self.renew(&self.present_ask()?, deadline)?;
+                self.renew(deadline)?;
                 self.cpus = self.arbiter.retreat(what)?;
             }
             retreated => self.cpus = retreated?,
         }
+        let most = match to {
+            Retreat::To(count) => count.max(1),
+            Retreat::Cpus(_) if self.cpus.len() == had => u32::MAX,
+            Retreat::Cpus(_) => self.cpus.len() as u32,
+        };
+        self.asked.max = self.asked.max.min(most);
+        self.asked.min = self.asked.min.min(self.asked.max);
         Ok(&self.cpus)
     }
 
@@ -186,14 +198,14 @@ impl Claim {
     /// As [`invade`](Claim::invade).
     pub fn poll(&mut self) -> Result<bool, Error> {
         let deadline = self.begin_call()?;
-        if let Some(before) = self.join_daemon(Claim::present_ask, deadline)? {
+        if let Some(before) = self.join_daemon(deadline)? {
             return Ok(self.cpus != before);
         }
         // After a failure no further requests arrive, and the listener stays silent.
         let polled = match self.arbiter.poll() {
             Err(why) if why.is_end_of_daemon() => {
                 let before = self.cpus.clone();
-                self.renew(&self.present_ask()?, deadline)?;
+                self.renew(deadline)?;
                 return Ok(self.cpus != before);
             }
             polled => polled?,
@@ -208,29 +220,35 @@ impl Claim {
     }
 
     /// Creates a new claim after the daemon has ended, with its successor or in this process.
-    fn renew(&mut self, ask: &Ask, deadline: Deadline) -> Result<(), Error> {
-        let begun = ArbiterConnection::begin(ask, deadline)?;
-        self.replace(begun).map(drop)
+    fn renew(&mut self, deadline: Deadline) -> Result<(), Error> {
+        let begun = ArbiterConnection::begin(&self.present_ask()?, deadline)?;
+        self.replace(begun)?;
+        self.repeat_request()
     }
 
     /// Creates a new claim at a daemon, if the present one is of this process and a daemon has
-    /// started. Returns the CPUs of the old claim in this case. Calls `ask` only for a search.
-    fn join_daemon(
-        &mut self,
-        ask: impl FnOnce(&Claim) -> Result<Ask, Error>,
-        deadline: Deadline,
-    ) -> Result<Option<Vec<CpuId>>, Error> {
+    /// started. Returns the CPUs of the old claim in this case.
+    fn join_daemon(&mut self, deadline: Deadline) -> Result<Option<Vec<CpuId>>, Error> {
         if !self.arbiter.is_local() || Instant::now() < self.next_search {
             return Ok(None);
         }
-        let begun = ArbiterConnection::begin_at_daemon(&ask(self)?, deadline);
+        let begun = ArbiterConnection::begin_at_daemon(&self.present_ask()?, deadline);
         let wait = if begun.is_ok() { SEARCH_PERIOD } else { SEARCH_AFTER_FAILURE };
         self.next_search = Instant::now() + wait;
         // The claim of this process continues without the daemon.
         let Ok(Some(begun)) = begun else { return Ok(None) };
         let before = self.cpus.clone();
         self.replace(begun)?.end();
+        self.repeat_request()?;
         Ok(Some(before))
+    }
+
+    /// Repeats the last request of a claim that has moved with fewer CPUs.
+    fn repeat_request(&mut self) -> Result<(), Error> {
+        if self.cpus.len() < self.asked.max as usize {
+            self.cpus = self.arbiter.invade(&self.asked)?;
+        }
+        Ok(())
     }
 
     /// Replaces the arbiter, and returns the old one. The listener then waits for the new one.
@@ -238,12 +256,18 @@ impl Claim {
         &mut self,
         (arbiter, cpus): (ArbiterConnection, Vec<CpuId>),
     ) -> Result<ArbiterConnection, Error> {
-        let old = std::mem::replace(&mut *self.arbiter, arbiter);
+        // Before the change, so that a failure leaves the claim as it is.
+        let listen = |old: &Listener| Listener::new(arbiter.as_fd(), old.call.clone());
+        let listener = match self.listener.as_ref().map(listen).transpose() {
+            Ok(listener) => listener,
+            Err(why) => {
+                arbiter.end();
+                return Err(why);
+            }
+        };
         self.cpus = cpus;
-        if let Some(listener) = self.listener.take() {
-            self.listener = Some(Listener::new(self.as_fd(), listener.call.clone())?);
-        }
-        Ok(old)
+        self.listener = listener;
+        Ok(std::mem::replace(&mut *self.arbiter, arbiter))
     }
 
     /// The request that describes the present CPUs of the claim.

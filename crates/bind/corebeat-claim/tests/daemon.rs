@@ -88,12 +88,24 @@ fn claims_with_a_daemon_share_cpus_and_survive_its_end() {
     }
     assert_eq!(first.cpus().len(), cpus);
     if cpus > 1 {
-        let second = Claim::begin().unwrap();
+        let mut second = Claim::begin().unwrap();
         assert!(second.cpus().is_empty());
         calls.recv().unwrap();
         wait_for_change(&mut first);
         assert_eq!(first.cpus().len(), cpus - 1);
+        wait_for_change(&mut second);
+
+        // A claim that moves keeps its request, and obtains the CPU when it is free.
+        drop(stop);
+        daemon.join().unwrap();
+        second.poll().unwrap();
+        first.poll().unwrap();
+        assert_eq!(first.cpus().len(), cpus - 1);
+        drop(second);
+        wait_for_change(&mut first);
+        assert_eq!(first.cpus().len(), cpus);
+    } else {
+        drop(stop);
+        daemon.join().unwrap();
     }
-    drop(stop);
-    daemon.join().unwrap();
 }

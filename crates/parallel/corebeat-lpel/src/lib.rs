@@ -239,7 +239,7 @@ pub use error::{
 pub use local::Local;
 pub use park::Park;
 pub use pipeline::{PARALLEL_MAX, Pipeline, PipelineError, map_ordered};
-pub use runtime::{Runtime, dump, ends_task, exit, sleep, yield_now};
+pub use runtime::{Runtime, dump, ends_task, exit, should_move, sleep, yield_now};
 pub use scope::{Scope, scope};
 pub use set::{Event, Key, ReadAnyAsync, StreamSet};
 pub use spawn::{Task, spawn, spawn_async};

@@ -401,6 +401,20 @@ pub fn yield_now() {
     current::may_block();
 }
 
+/// Returns whether the calling task should spawn the rest of its work as a new task, and end: other
+/// tasks are ready on its worker, another worker is idle, and no placement, priority or number of a
+/// worker determines where the task runs. The idle worker steals the new task or the others.
+///
+/// A started task never changes its worker, so tasks that were light when they started, and became
+/// heavy, may share a worker while others are idle. A task whose state can move, such as the stage
+/// of a pipeline between two items, asks this after some 100 microseconds of work. Always `false`
+/// outside a task, and in a deterministic runtime.
+pub fn should_move() -> bool {
+    // SAFETY: the running task is alive.
+    let task = current::with(|c| unsafe { c.task.get().as_ref() });
+    current::worker().zip(task).is_some_and(|(worker, task)| worker.should_move(task))
+}
+
 /// Suspends the calling task for a duration, or the calling thread if it is no task. Returns at
 /// once if the caller is unwinding. An async task keeps its stack meanwhile.
 pub fn sleep(time: Duration) {

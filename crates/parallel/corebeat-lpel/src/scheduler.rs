@@ -103,6 +103,18 @@ impl ReadySet {
             ReadySet::Other(other) => other.borrow().is_empty(),
         }
     }
+
+    /// Returns whether the set contains a task that any worker could have started; with another
+    /// scheduler than the default one, whether it contains a task.
+    pub(crate) fn has_stealable(&self) -> bool {
+        match self {
+            // SAFETY: as in `put`.
+            ReadySet::Fifo(fifo) => unsafe {
+                (*fifo.get()).0.iter().any(|task| task.header().stealable.get())
+            },
+            ReadySet::Other(other) => !other.borrow().is_empty(),
+        }
+    }
 }
 
 /// Aborts the program if a scheduler panics: the task that it owns would be lost without a report.

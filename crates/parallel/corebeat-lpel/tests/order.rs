@@ -540,3 +540,26 @@ fn counters_include_inbox_wake_ups_and_blocking_tasks() {
     assert_eq!((counters.spawned, counters.ended), (4, 4), "{counters:?}");
     assert!(counters.mails > 0, "{counters:?}");
 }
+
+#[test]
+fn tasks_that_must_stay_should_not_move() {
+    assert!(!corebeat_lpel::should_move(), "outside a task");
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let moves = |task: Task<'static>| {
+        task.spawn(|| {
+            // The other worker becomes idle, while this worker has a ready task.
+            let other = corebeat_lpel::spawn(|| ());
+            let asked = (0..1000).any(|_| {
+                std::thread::sleep(std::time::Duration::from_micros(10));
+                corebeat_lpel::should_move()
+            });
+            other.join().unwrap();
+            asked
+        })
+    };
+    let moved = runtime.run(move || {
+        let tasks = [Task::new().worker(0), Task::new().priority(Priority::NORMAL)];
+        tasks.map(|task| moves(task).unwrap().join().unwrap())
+    });
+    assert_eq!(moved.unwrap(), [false, false]);
+}

@@ -514,6 +514,35 @@ fn boxes_of_removed_stages_keep_their_place_and_exit() {
 }
 
 #[test]
+fn heavy_boxes_in_series_use_several_workers() {
+    use std::thread::ThreadId;
+    let workers: Arc<Mutex<[Option<ThreadId>; 2]>> = Arc::default();
+    let work = |at: usize| {
+        let workers = workers.clone();
+        move |(tag,): (Tag,), out: &mut Out| {
+            let begin = std::time::Instant::now();
+            while begin.elapsed().as_micros() < 200 {}
+            workers.lock().unwrap()[at] = Some(std::thread::current().id());
+            out.emit(1, (tag,))
+        }
+    };
+    let boxes = Boxes::new().with("a", "(<n>) -> (<n>)", work(0)).unwrap();
+    let boxes = boxes.with("b", "(<n>) -> (<n>)", work(1)).unwrap();
+    let source = "box a ((<n>) -> (<n>)); box b ((<n>) -> (<n>)); net main connect a .. b;";
+    let apart = workers.clone();
+    let are_apart = move || matches!(*apart.lock().unwrap(), [Some(a), Some(b)] if a != b);
+    let begin = std::time::Instant::now();
+    let input = (0..).map_while(move |n| {
+        assert!(begin.elapsed().as_secs() < 120, "both boxes run on one worker");
+        (!are_apart()).then(|| record(&format!("n={n}")))
+    });
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let outcome = network(source, boxes).run(&runtime, input).unwrap();
+    let numbers = tags(&outcome, "n");
+    assert!(numbers.iter().copied().eq(0..numbers.len() as i32));
+}
+
+#[test]
 fn network_without_a_reader_ends() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let rests = "pass .. pass; pass | [{a} -> {a}]; pass || [{a} -> {a}]; pass ! <n>; pass !! <n>; \

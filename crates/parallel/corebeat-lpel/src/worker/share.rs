@@ -32,7 +32,7 @@
 use super::Worker;
 use crate::current;
 use crate::runtime::Inner;
-use crate::task::{Outcome, Status, TaskRef};
+use crate::task::{Header, Outcome, Status, TaskRef};
 use std::cell::Cell;
 // Hints, which no protocol depends on, so the models do not include them.
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -215,6 +215,13 @@ impl Worker {
         self.own.starts_block.get()
             && !self.own.has_left.get()
             && self.counts.living() + 2 > other.counts.living() + other.stealer.len() as u64
+    }
+
+    /// Whether a task of this worker should end, so that an idle worker runs its rest.
+    pub(crate) fn should_move(&self, task: &Header) -> bool {
+        task.stealable.get()
+            && !self.inner().activity.idle.is_zero()
+            && self.own.ready.has_stealable()
     }
 
     /// Moves the first unstarted task behind the others.

@@ -143,14 +143,26 @@ impl Context {
         } else {
             format!("the task panicked: {}", panic_message(&*payload))
         };
+        if is_unwound {
+            // No function of a user runs in a task that is unwound.
+            self.record(self.broken_by(task, message));
+            resume_unwind(payload);
+        }
+        self.break_off(task, message);
+    }
+
+    /// Reports a task that cannot continue, and stops the network, because records are lost.
+    #[cold]
+    pub(crate) fn break_off(&self, task: &str, message: String) {
+        self.report(self.broken_by(task, message));
+    }
+
+    /// Stops the network because of a task that has ended early.
+    fn broken_by(&self, task: &str, message: String) -> Fault {
         let fault = Fault { entity: format!("task {task}"), message, record: None };
         lock(&self.broken).get_or_insert_with(|| fault.clone());
         self.stop();
-        if is_unwound {
-            self.record(fault); // no function of a user runs in a task that is unwound
-            resume_unwind(payload);
-        }
-        self.report(fault);
+        fault
     }
 
     /// First fault of a task that has ended early.

@@ -1,14 +1,17 @@
 //! Boxes at run time: calls a function for each record.
 
+use std::future::Future;
 use std::mem::take;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use corebeat_lpel::{Reader, Writer};
+use corebeat_lpel::{Reader, Task, Writer, should_move};
 
 use super::build::Builder;
 use super::context::Context;
+use super::entity;
 use super::line::Line;
 use super::message::{Mark, Message};
 use super::route::{Routes, Table};
@@ -126,6 +129,8 @@ pub(crate) struct Caller {
     /// Calls until the next measured call, and calls between measured calls.
     until_measured: u32,
     measured_every: u32,
+    /// Time of the measured calls since the task last considered a change of its worker.
+    busy: Duration,
 }
 
 /// Receiver of a function's output records.
@@ -179,6 +184,7 @@ impl Caller {
             spare: Spare::default(),
             until_measured: 1,
             measured_every: 1,
+            busy: Duration::ZERO,
         }
     }
 
@@ -188,7 +194,7 @@ impl Caller {
         if context.is_abandoned() {
             return;
         }
-        let Caller { code, routes, arguments, spare, until_measured, measured_every } = self;
+        let Caller { code, routes, arguments, spare, until_measured, measured_every, busy } = self;
         let shape = record.shape();
         let (taken, outputs) = match routes.get(shape, &code.table, || code.route(shape)) {
             Ok(Route::Call { arguments, outputs }) => (arguments, outputs),
@@ -243,12 +249,27 @@ impl Caller {
             }
         };
         if let (Some(since), Some(away)) = (since, away) {
-            code.cost.add(since.elapsed().saturating_sub(away));
+            let time = since.elapsed().saturating_sub(away);
+            code.cost.add(time);
+            if time >= HEAVY {
+                (*until_measured, *measured_every) = (1, 1);
+                *busy += time;
+            }
         }
         spare.keep(record);
         if let Err(why) = ended {
             context.failure(&format!("box {}", code.name), format_args!("{why}"));
         }
+    }
+
+    /// Whether another worker should run the further calls.
+    #[inline]
+    fn should_move(&mut self) -> bool {
+        if self.busy < MOVE_AFTER {
+            return false;
+        }
+        self.busy = Duration::ZERO;
+        should_move()
     }
 
     /// Calls an initialiser, which runs once at the start of the network, without a record.
@@ -283,12 +304,29 @@ pub(crate) async fn call_each(
         match message {
             Message::Record(record) => {
                 caller.call(record, &mut Onward { line: &mut line, context: &context }, &context);
+                if caller.should_move() {
+                    return move_on(input, caller, line, &context);
+                }
             }
             Message::Mark(mark) => line.mark(mark, &context),
             Message::Join(_) | Message::Adopt(_) | Message::Done { .. } => {
                 unreachable!("only collectors receive these")
             }
         }
+    }
+}
+
+/// Spawns a new task for the further records, which an idle worker may steal: a started task never
+/// changes its worker. Otherwise boxes in series would stay on the worker of the first one, where
+/// the network grew with its first record.
+#[cold]
+#[inline(never)]
+fn move_on(input: Reader<Message>, caller: Caller, line: Line, context: &Arc<Context>) {
+    let name = caller.code.name.clone();
+    let rest: Pin<Box<dyn Future<Output = ()> + Send>> =
+        Box::pin(call_each(input, caller, line, context.clone()));
+    if let Err(why) = entity::spawn(Task::new(), name.clone(), context.clone(), rest) {
+        context.break_off(&name, format!("its task could not move to another worker: {why}"));
     }
 }
 
@@ -422,6 +460,13 @@ impl Collected<'_> {
 
 /// Calls between measured calls, at most. The first calls of a replica are measured more often.
 const MEASURED_EVERY_MAX: u32 = 256;
+
+/// A call from this time on is worth a change of the worker for each of its records. All such calls
+/// are measured.
+const HEAVY: Duration = Duration::from_micros(20);
+
+/// Time of heavy calls after which a box considers a change of its worker.
+const MOVE_AFTER: Duration = Duration::from_micros(500);
 
 /// Whether the last measured calls of a function were cheap, without waiting times: one bit for
 /// each call. (One preempted call would distort a mean for a long time.)
