@@ -11,12 +11,14 @@ use crate::queue::{Call, Queue};
 use crate::region::{Here, Region};
 use crate::trace::Trace;
 use crate::wait::Waits;
-use corebeat_lpel::{Reader, Runtime, Writer, stream};
+use corebeat_lpel::{Local, Reader, Runtime, Writer, stream};
 use corebeat_sync::atomic::{AtomicU64, Ordering};
 use corebeat_sync::fork::Process;
 use corebeat_sync::{Mutex, MutexGuard, lock};
 use slab::Slab;
 use std::any::type_name;
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Deref;
@@ -353,8 +355,9 @@ impl System {
         System { inner: Access(Owner::User(Arc::new(Users(Arc::new(inner))))) }
     }
 
-    /// Creates a client for a thread or a task. Inside a call of this system, the client is the
-    /// processor of the call, so that cycles of waiting clients are detected.
+    /// Creates a client for a thread or a task. So that cycles of waiting clients are detected, all
+    /// clients of a thread or a task have the same number, and inside a call of this system, the
+    /// client is the processor of the call.
     ///
     /// # Panics
     ///
@@ -362,8 +365,28 @@ impl System {
     pub fn client(&self) -> Client {
         self.inner.assert_process();
         let own = task().filter(|(system, _)| *system == self.inner.id).map(|(_, name)| name);
-        let name = own.unwrap_or_else(|| Name { id: self.inner.new_id(), of: None });
+        let name = own.unwrap_or_else(|| Name { id: self.caller_id(), of: None });
         Client::new(self.inner.clone(), name)
+    }
+
+    /// Returns the number of the calling thread or task as a client of this system.
+    fn caller_id(&self) -> u64 {
+        /// Systems of a caller for which its number is kept: in a long-lived thread that uses more
+        /// systems, the oldest one is forgotten.
+        const SYSTEMS_MAX: usize = 16;
+        static NUMBERS: Local<RefCell<VecDeque<(u64, u64)>>> = Local::new(RefCell::default);
+        let find = |numbers: &RefCell<VecDeque<(u64, u64)>>| {
+            let mut numbers = numbers.borrow_mut();
+            if let Some((_, id)) = numbers.iter().find(|(system, _)| *system == self.inner.id) {
+                return *id;
+            }
+            let id = self.inner.new_id();
+            numbers.truncate(SYSTEMS_MAX - 1);
+            numbers.push_front((self.inner.id, id));
+            id
+        };
+        // Without task-local data, at the end of a thread, a client cannot wait.
+        NUMBERS.try_with(find).unwrap_or_else(|| self.inner.new_id())
     }
 
     /// Waits until no processor has a call that can run: all calls that callers have logged have

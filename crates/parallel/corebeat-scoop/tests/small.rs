@@ -288,12 +288,12 @@ fn query_with_a_time_limit_returns_and_its_call_runs_later() {
     let count = client.create(|_| 0u32);
     let in_time = count.query_timeout(&client, Duration::from_secs(600), |here, it| here[it]);
     assert_eq!(in_time, Ok(0));
-    let other = system.client();
     // Delays the call below.
-    let held = other.reserve(&count);
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    count.command(&client, move |_, _| _ = released.recv());
     let add = count.query_timeout(&client, Duration::from_millis(1), |here, it| here[it] += 1);
     assert_eq!(add, Err(Error::TimedOut));
-    drop(held);
+    drop(release);
     assert_eq!(count.query(&client, |here, it| here[it]), Ok(1));
 }
 
@@ -371,6 +371,19 @@ fn query_behind_an_own_reservation_is_a_deadlock() {
     );
     drop(first);
     assert_eq!(a.query(&client, |here, it| here[it]), Ok(1));
+}
+
+#[test]
+fn clients_of_a_thread_do_not_wait_for_each_other() {
+    let system = system(1);
+    let [first, second] = [system.client(), system.client()];
+    let other_thread = std::thread::scope(|s| s.spawn(|| system.client().id()).join().unwrap());
+    assert!(first.id() == second.id() && first.id() != other_thread);
+    let a = first.create(|_| 1u32);
+    let held = first.reserve(&a);
+    assert!(matches!(a.query(&second, |_, _| ()), Err(Error::Deadlock(_))));
+    drop(held);
+    assert_eq!(a.query(&second, |here, it| here[it]), Ok(1));
 }
 
 #[test]
