@@ -315,6 +315,8 @@ impl How {
             capacity,
             stack_size: self.stack.unwrap_or(corebeat_snet::STACK_SIZE),
             boxes_last: placing.puts_boxes_last(),
+            // A profile counts the tasks of each box.
+            move_boxes: meter.is_none(),
             on_fault: match on_error {
                 OnError::Stop => OnFault::Stop,
                 OnError::Continue | OnError::Record => OnFault::Continue,

@@ -30,6 +30,8 @@ pub(crate) struct Context {
     pub(crate) stack_size: usize,
     /// Whether boxes have the lowest priority (Prokesch 2011, section 6.2.2).
     pub(crate) boxes_last: bool,
+    /// Whether boxes may change their workers.
+    pub(crate) move_boxes: bool,
     /// Workers of the runtime.
     pub(crate) workers: usize,
     on_fault: OnFault,
@@ -64,6 +66,7 @@ impl Context {
             capacity: options.capacity,
             stack_size: options.stack_size.saturating_add(depth * LEVEL_STACK).min(STACK_MAX),
             boxes_last: options.boxes_last,
+            move_boxes: options.move_boxes,
             workers,
             on_fault: options.on_fault,
             report: options.report_fault.clone(),

@@ -304,7 +304,7 @@ pub(crate) async fn call_each(
         match message {
             Message::Record(record) => {
                 caller.call(record, &mut Onward { line: &mut line, context: &context }, &context);
-                if caller.should_move() {
+                if context.move_boxes && caller.should_move() {
                     return move_on(input, caller, line, &context);
                 }
             }

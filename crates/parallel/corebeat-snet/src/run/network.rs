@@ -56,6 +56,10 @@ pub struct NetworkOptions {
     /// [`Prioritised`](corebeat_lpel::scheduler::Prioritised) workers use priorities, and tasks
     /// with a priority are not stolen.
     pub boxes_last: bool,
+    /// Whether a box whose calls take 20 µs or more moves to an idle worker between two records, if
+    /// other boxes are ready on its own: it continues as a new task. No effect if the task has a
+    /// place or a priority.
+    pub move_boxes: bool,
     /// Reaction to a record that cannot continue.
     pub on_fault: OnFault,
     /// Function that receives each fault immediately, in the task in which the fault occurs.
@@ -68,6 +72,7 @@ impl Default for NetworkOptions {
             capacity: CAPACITY,
             stack_size: STACK_SIZE,
             boxes_last: false,
+            move_boxes: true,
             on_fault: OnFault::default(),
             report_fault: None,
         }
