@@ -389,11 +389,19 @@ impl Started {
                 left.try_into().unwrap_or(rustix::time::Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
             match poll(&mut fds, Some(&left)) {
                 Ok(0) => return programs.iter_mut().map(|p| p.poll_status()).collect(),
-                // The caller may have to clean up before the end.
-                Ok(_) if signals.forward(&pidfds) => {
-                    return programs.iter_mut().map(|p| p.poll_status()).collect();
+                Ok(_) => {
+                    let requests = signals.forward(&pidfds);
+                    if requests.stop {
+                        // A program that another signal has stopped does not stop again.
+                        programs.iter_mut().for_each(|p| p.is_stopping |= is_halted(p.pid()));
+                    }
+                    if requests.end {
+                        programs.iter().for_each(|p| p.resume());
+                        // The caller may have to clean up before the end.
+                        return programs.iter_mut().map(|p| p.poll_status()).collect();
+                    }
                 }
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::INTR) => {}
                 Err(e) => {
                     return Err(Error::Refused {
                         what: "wait for the program".into(),
@@ -415,6 +423,14 @@ impl Started {
             if let Some(status) = self.poll_status()? {
                 return Ok(status);
             }
+        }
+    }
+
+    /// Continues a stopped program, which has received a signal that requests its end: a stopped
+    /// process handles no signal, and a shell that waits for Corebeat cannot continue it.
+    fn resume(&self) {
+        if is_halted(self.pid()) {
+            let _ = pidfd_send_signal(&self.pidfd, Signal::CONT);
         }
     }
 

@@ -364,6 +364,26 @@ fn stop_and_continue_work_as_for_the_program_itself() {
 }
 
 #[test]
+fn program_that_stopped_itself_can_be_ended_and_left_as_from_a_shell() {
+    let mut front = Front::start("echo @pid $$; kill -STOP $$; echo @again; exit 6");
+    let program: i32 = front.wait_for("@pid").parse().unwrap();
+    until(|| state(program) == 'T');
+    // Ctrl-Z: Corebeat stops, so that the shell shows its prompt.
+    send(-front.group.id(), libc::SIGTSTP);
+    until(|| state(front.pid) == 'T');
+    // As `fg` of a shell.
+    send(-front.group.id(), libc::SIGCONT);
+    front.wait_for("@again");
+    assert_eq!(front.end().0.code(), Some(6));
+
+    let mut front = Front::start("echo @pid $$; kill -STOP $$; echo @again; exit 6");
+    let program: i32 = front.wait_for("@pid").parse().unwrap();
+    until(|| state(program) == 'T');
+    send(front.pid, libc::SIGTERM);
+    assert_eq!(front.end().0.signal(), Some(libc::SIGTERM));
+}
+
+#[test]
 fn corebeat_does_not_stop_after_a_program_that_was_continued() {
     for then in ["exit 6", "sleep 0.1; exit 6"] {
         let mut front = Front::start(&format!("{RESUMED}kill -TSTP $$; {then}"));

@@ -1,7 +1,7 @@
 //! `corebeat run`: runs programs under a policy and writes a report.
 
 use corebeat_command::{
-    Done, Failure, Output, policy_parser, print_error, print_line, require_distinct,
+    Done, Failure, Output, policy_parser, print_error, print_line, printable, require_distinct,
     require_distinct_from_programs,
 };
 use corebeat_command_sim::train;
@@ -10,6 +10,7 @@ use corebeat_host::{
 };
 use corebeat_linux::{
     LOCKS_SAMPLED, MemoryPolicy, exit_as, identify, may_change, programs_named, topology,
+    write_error_line,
 };
 use corebeat_machine::{CpuSet, NodeId, ThreadId};
 use corebeat_policy::adapt::{Identity, Model};
@@ -260,7 +261,8 @@ pub(crate) fn main(options: Options) -> Done {
              as root to change it"
         ));
     }
-    let print = |line: &str| print_line(format_args!("{line}"));
+    // The control loop must not wait for a reader.
+    let print = |line: &str| write_error_line(&format!("corebeat: {}\n", printable(line)));
     let every = options.interval.map(Duration::from_secs);
     let limit = getrlimit(Resource::Nofile);
     let ran = corebeat_host::run(RunOptions {

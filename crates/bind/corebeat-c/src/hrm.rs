@@ -26,6 +26,7 @@ thread_local! {
 struct Place {
     member: Member,
     thread: ThreadId,
+    process: u32,
 }
 
 enum Member {
@@ -85,6 +86,9 @@ unsafe fn member<'a>(hrm: *const hrm_t) -> Result<&'a Member, Why> {
             libc::EPERM,
             "another thread attached this hrm_t: attach in this thread, too",
         )),
+        Some(place) if place.process != std::process::id() => {
+            Err(Why::new(libc::EPERM, Error::Forked))
+        }
         Some(place) => Ok(&place.member),
     }
 }
@@ -139,7 +143,8 @@ pub unsafe extern "C" fn hrm_attach(hrm: *mut hrm_t, gid: c_int, consumer: c_int
             }
             _ => (null_mut(), Member::Consumer(group.consume()?)),
         };
-        let inner = Box::into_raw(Box::new(Place { member, thread: thread::current().id() }));
+        let inner =
+            Box::into_raw(Box::new(Place { member, thread: thread::current().id(), process }));
         // Without thread-local data, a thread that ends cannot attach the same `hrm_t` twice.
         let _ = ATTACHED.try_with(|all| all.borrow_mut().insert(place, (process, inner.addr())));
         // SAFETY: C passes a writable `hrm_t`.

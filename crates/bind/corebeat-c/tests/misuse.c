@@ -89,8 +89,9 @@ int main(void)
 	pid_t child = limited_fork();
 	if (child == 0)
 		_exit(hrm_set_max_heart_rate(&producer, 10) != EPERM ||
-		      heartbeat(&producer, 1000) || hrm_attach(&producer, 1, 0) ||
-		      heartbeat(&producer, 1));
+		      heartbeat(&producer, 1000) || hrm_detach(&producer) != EPERM ||
+		      hrm_attach(&producer, 1, 0) || heartbeat(&producer, 1) ||
+		      hrm_detach(&producer));
 	int status = -1;
 	EXPECT(waitpid(child, &status, 0) == child && status == 0);
 	EXPECT(heartbeat(&producer, 1) == 0 && *producer.counter == beats + 1);

@@ -1,8 +1,8 @@
 //! Log lines on standard error, in the format of the journal.
 
 use crate::limit::{LINES, Pace};
+use corebeat_linux::write_error_line;
 use std::fmt::Display;
-use std::io::Write;
 
 /// Importance of a line, as syslog's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,13 +34,12 @@ impl Log {
         Log { level, is_journal: is_journal(), pace: Pace::default(), left_out: 0 }
     }
 
-    /// Writes a line. A failed write does not stop the daemon.
+    /// Writes a line. Neither a failed write nor a reader that does not read stops the daemon.
     pub(crate) fn write(&self, level: Level, what: impl Display) {
         if level > self.level {
             return;
         }
-        let line = self.line(level, &what.to_string());
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        write_error_line(&self.line(level, &what.to_string()));
     }
 
     /// Writes a line that clients can cause, at a limited rate.

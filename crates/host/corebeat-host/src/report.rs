@@ -296,7 +296,7 @@ impl Report {
                 |p: &&ProgramReport| p.shares.user.is_some() && p.shares.spin.is_none();
             notes.extend(programs.iter().filter(is_unknown).map(|program| {
                 format!(
-                    "spin of {} is unknown: there was no sample of a thread that ran",
+                    "the spin share of '{}' is unknown: there was no sample of a thread that ran",
                     short_name(&program.command, several)
                 )
             }));
@@ -921,7 +921,7 @@ mod tests {
         };
         assert_eq!(
             notes(&[], true),
-            ["spin of a is unknown: there was no sample of a thread that ran"]
+            ["the spin share of 'a' is unknown: there was no sample of a thread that ran"]
         );
         assert_eq!(notes(&["spin time is not measured"], true).len(), 1);
         assert!(notes(&[], false).is_empty());

@@ -198,8 +198,9 @@ impl<T: Send + 'static, E> std::fmt::Debug for Pipeline<T, E> {
 /// the items. Tasks receive items in turn, so that one slow item delays the others as soon as the
 /// streams are full.
 ///
-/// If a call panics, the result of its item is the [`Failure`] that a joiner of the task receives,
-/// and it is the last result. Collect into a `Result` to obtain all results or the failure. Use
+/// If a call panics, or the scope of the caller is cancelled, the last result is the [`Failure`] that
+/// a joiner of the task receives. Collect into a `Result` to obtain all results or the failure; if
+/// the runtime is dropped, a reader outside reads the end without a failure. Use
 /// [`Pipeline::parallel`] for calls that return errors themselves.
 ///
 /// ```
@@ -244,7 +245,9 @@ pub fn map_ordered<T: Send + 'static, U: Send + 'static>(
             }
         }
     };
-    spawn(&scope, name, collect);
+    // In no scope: if the scope is cancelled, this task reports that, after the results so far.
+    let task = Task::new().unscoped().name(name);
+    task.spawn(collect).unwrap_or_else(|e| panic!("{e}"));
     results
 }
 

@@ -76,6 +76,23 @@ fn map_whose_results_are_dropped_closes_its_input() {
 }
 
 #[test]
+fn map_of_a_cancelled_scope_ends_with_the_failure() {
+    for rt in runtimes() {
+        let got = rt.run(|| {
+            let part = scope().unwrap();
+            let (mut to, from) = stream(1);
+            spawn(move || (0..).take_while(|n| to.write(*n).is_ok()).count());
+            let mapped = part.spawn(|| map_ordered(from, 2, |n: u64| n));
+            let mut results = mapped.join().unwrap();
+            assert_eq!(results.read().unwrap().unwrap(), 0);
+            part.cancel();
+            results.into_iter().collect::<Result<Vec<_>, _>>()
+        });
+        assert!(matches!(got.unwrap(), Err(Failure::Aborted)));
+    }
+}
+
+#[test]
 fn pipeline_returns_all_items_in_order() {
     for rt in runtimes() {
         let got = rt.run(|| {

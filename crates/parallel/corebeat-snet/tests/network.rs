@@ -543,6 +543,40 @@ fn heavy_boxes_in_series_use_several_workers() {
 }
 
 #[test]
+fn cancelled_network_reports_that_its_output_is_cut_short() {
+    let slow = |(tag,): (Tag,), out: &mut Out| {
+        corebeat_lpel::sleep(std::time::Duration::from_micros(10));
+        out.emit(1, (tag,))
+    };
+    let boxes = || Boxes::new().with("a", "(<n>) -> (<n>)", slow).unwrap();
+    for connect in ["a", "a .. a", "a || a", "a ! <n>", "[] .. a .. []"] {
+        let source = format!("box a ((<n>) -> (<n>)); net main connect {connect};");
+        let mut was_cut = false;
+        for round in 0..2_000 {
+            let runtime = Arc::new(Runtime::builder().workers(2).build().unwrap());
+            let scope = runtime.scope();
+            let (network, of_task) = (network(&source, boxes()), runtime.clone());
+            let started = scope.spawn(move || network.start(&of_task)).join().unwrap();
+            let corebeat_snet::Running { mut input, mut output, report } = started;
+            (0..8).try_for_each(|n| input.write(record(&format!("n={n}")))).unwrap();
+            drop(input);
+            let first = usize::from(output.next().is_some());
+            match round % 2 {
+                0 => scope.cancel(),
+                _ => drop(runtime),
+            }
+            let read = first + output.count();
+            assert!(read == 8 || report.fault_count() > 0, "{connect}: {read} records, no fault");
+            was_cut |= read < 8;
+            if was_cut && round >= 50 {
+                break;
+            }
+        }
+        assert!(was_cut, "{connect} was never cut short");
+    }
+}
+
+#[test]
 fn network_without_a_reader_ends() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let rests = "pass .. pass; pass | [{a} -> {a}]; pass || [{a} -> {a}]; pass ! <n>; pass !! <n>; \

@@ -61,6 +61,15 @@ pub struct Signals {
     not_send: PhantomData<*const ()>,
 }
 
+/// What the signals that were forwarded request.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    /// The end of the programs.
+    pub(super) end: bool,
+    /// A stop by job control.
+    pub(super) stop: bool,
+}
+
 impl Signals {
     /// Blocks and queues the signals of [`ending_signals`], TSTP, CONT, WINCH and CHLD.
     ///
@@ -125,9 +134,9 @@ impl Signals {
     }
 
     /// Forwards queued signals to programs that have not received them: a terminal signals its
-    /// whole foreground group, including the programs. Returns whether a signal requests the end.
-    pub(super) fn forward(&self, pidfds: &[BorrowedFd<'_>]) -> bool {
-        let mut requests_end = false;
+    /// whole foreground group, including the programs.
+    pub(super) fn forward(&self, pidfds: &[BorrowedFd<'_>]) -> Requests {
+        let mut requests = Requests::default();
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
         let mut bytes = [0u8; SIZE];
         while (&self.queue).read(&mut bytes).is_ok_and(|n| n == SIZE) {
@@ -147,8 +156,9 @@ impl Signals {
                 REQUESTS.contains(&signal) || pidfds.is_empty() && !OTHERS.contains(&signal);
             if is_request && !is_ignored(signal) {
                 self.end_requested.set(Some(signal));
-                requests_end = true;
+                requests.end = true;
             }
+            requests.stop |= signal == libc::SIGTSTP && !is_ignored(signal);
             if !has_reached {
                 // SAFETY: the number is that of a received signal.
                 let signal = unsafe { Signal::from_raw_unchecked(signal) };
@@ -158,7 +168,7 @@ impl Signals {
                 }
             }
         }
-        requests_end
+        requests
     }
 }
 
@@ -327,7 +337,7 @@ mod tests {
                 libc::pthread_kill(libc::pthread_self(), libc::SIGHUP);
             }
             let requests = action == libc::SIG_DFL;
-            assert_eq!(signals.forward(&[]), requests);
+            assert_eq!(signals.forward(&[]).end, requests);
             assert_eq!(signals.end_requested(), requests.then_some(libc::SIGHUP));
         }
     }

@@ -547,6 +547,20 @@ fn signal_of_the_program_to_its_group_does_not_end_corebeat() {
     }
 }
 
+#[test]
+fn lines_that_nobody_reads_do_not_delay_the_run() {
+    let (_reader, writer) = std::io::pipe().unwrap();
+    rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&writer, &[b'x'; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::empty()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    // Two lines are due before the program ends.
+    let script = "sleep 2.5; exit 4";
+    let args = ["run", "--interval", "1", "--report", "none", "--", "sh", "-c", script];
+    let mut run = Running::start(command(folder.path(), &args).stderr(writer));
+    assert_eq!(run.0.wait().unwrap().code(), Some(4));
+}
+
 /// Waits until a process is in this state.
 fn until_in_state(pid: u32, state: &str) {
     until(|| {

@@ -160,6 +160,16 @@ impl Context {
         self.report(self.broken_by(task, message));
     }
 
+    /// Reports a task that was dropped before its work was done. One such task is sufficient for
+    /// the report: a cancellation ends all tasks. No function of a user runs here.
+    #[cold]
+    pub(crate) fn end_unfinished(&self, task: &str) {
+        if self.broken().is_none() {
+            let message = "the task was cancelled, or its runtime was dropped".into();
+            self.record(self.broken_by(task, message));
+        }
+    }
+
     /// Stops the network because of a task that has ended early.
     fn broken_by(&self, task: &str, message: String) -> Fault {
         let fault = Fault { entity: format!("task {task}"), message, record: None };

@@ -14,9 +14,25 @@ use super::context::Context;
 /// such that their panics lose no other record. Any other panic, such as that of a value's
 /// destructor, ends the task; it is reported here, because the task has no joiner.
 struct Entity<F> {
+    // Dropped before the future, and so before its streams end.
+    end: End,
+    future: F,
+}
+
+/// Reports the end of an entity that has not finished: its task was cancelled while it waited, or
+/// before it started.
+struct End {
     name: Arc<str>,
     context: Arc<Context>,
-    future: F,
+    is_known: bool,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if !self.is_known {
+            self.context.end_unfinished(&self.name);
+        }
+    }
 }
 
 /// Spawns a task that runs an entity.
@@ -27,7 +43,8 @@ pub(crate) fn spawn(
     future: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
     let task = task.name(name.clone()).stack_size(context.stack_size);
-    task.spawn_async(Entity { name, context, future }).map(drop)
+    let end = End { name, context, is_known: false };
+    task.spawn_async(Entity { end, future }).map(drop)
 }
 
 impl<F: Future<Output = ()>> Future for Entity<F> {
@@ -37,12 +54,14 @@ impl<F: Future<Output = ()>> Future for Entity<F> {
     fn poll(self: Pin<&mut Self>, waker: &mut task::Context<'_>) -> Poll<()> {
         // SAFETY: no field is moved out of the entity, which has no destructor and is `Unpin` only
         // if the future is.
-        let Entity { name, context, future } = unsafe { self.get_unchecked_mut() };
+        let Entity { end, future } = unsafe { self.get_unchecked_mut() };
         // SAFETY: the future is pinned because the entity is.
         let future = unsafe { Pin::new_unchecked(future) };
         // Unwind safe: a future that has panicked is only dropped.
-        catch_unwind(AssertUnwindSafe(|| future.poll(waker))).unwrap_or_else(|payload| {
-            context.end_early(name, payload);
+        let polled = catch_unwind(AssertUnwindSafe(|| future.poll(waker)));
+        end.is_known |= !matches!(polled, Ok(Poll::Pending));
+        polled.unwrap_or_else(|payload| {
+            end.context.end_early(&end.name, payload);
             Poll::Ready(())
         })
     }
