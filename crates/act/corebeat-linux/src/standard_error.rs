@@ -59,7 +59,7 @@ impl Writer {
         let text = match self.left_out {
             0 => line.to_owned(),
             count => format!(
-                "corebeat: left out {count} lines here, because nobody read standard error\n{line}"
+                "corebeat: left out {count} lines here, because standard error was not read\n{line}"
             ),
         };
         match self.try_write(stream, text.as_bytes(), &wait) {

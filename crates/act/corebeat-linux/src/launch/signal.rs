@@ -61,7 +61,7 @@ pub struct Signals {
     not_send: PhantomData<*const ()>,
 }
 
-/// What the signals that were forwarded request.
+/// Requests by the signals that were forwarded.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     /// The end of the programs.
