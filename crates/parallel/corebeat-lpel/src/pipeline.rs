@@ -199,8 +199,8 @@ impl<T: Send + 'static, E> std::fmt::Debug for Pipeline<T, E> {
 /// streams are full.
 ///
 /// If a call panics, or the scope of the caller is cancelled, the last result is the [`Failure`]
-/// that a joiner of the task receives. Collect into a `Result` to obtain all results or the failure;
-/// if the runtime is dropped, a reader outside reads the end without a failure. Use
+/// that a joiner of the task receives. Collect into a `Result` to obtain all results or the
+/// failure; if the runtime is dropped, a reader outside reads the end without a failure. Use
 /// [`Pipeline::parallel`] for calls that return errors themselves.
 ///
 /// ```
