@@ -353,9 +353,19 @@ fn tasks_alive(source: &str, boxes: Boxes, input: Vec<Record>) -> (Outcome, usiz
     (outcome, most.load(Ordering::Relaxed))
 }
 
+/// Stages that join a state and a number, by their definitions and their topology.
+const STATEFUL: [(&str, &str); 3] = [
+    ("", "[| {state}, {<n>} |] .. ([] | add)"),
+    (
+        "net join connect [| {state}, {<n>} |]; net past connect [{<n>} -> {<n>}];",
+        "join .. (add | past)",
+    ),
+    ("net whole connect [| {state}, {<n>} |] .. ([] | add);", "whole"),
+];
+
 #[test]
 fn finished_stages_are_removed() {
-    for combinator in ["*", "**"] {
+    for (combinator, (nets, stage)) in ["*", "**"].iter().flat_map(|c| STATEFUL.map(|s| (c, s))) {
         let boxes = Boxes::new()
             .with(
                 "add",
@@ -370,7 +380,8 @@ fn finished_stages_are_removed() {
             "box add ((state, <n>) -> (state) | (<sum>));
             net main {{
                 net probe connect [{{<n>}} -> {{<n>}}];
-            }} connect (probe | []) .. ([| {{state}}, {{<n>}} |] .. ([] | add)) {combinator} {{<sum>}};"
+                {nets}
+            }} connect (probe | []) .. ({stage}) {combinator} {{<sum>}};"
         );
         let state = Label::new(Kind::Field, "state").unwrap();
         let state = Record::from_pairs([(state, Value::from(0i32))]).unwrap();
@@ -379,7 +390,7 @@ fn finished_stages_are_removed() {
         let (outcome, most) = tasks_alive(&source, boxes, input);
         let sums = tags(&outcome, "sum");
         assert_eq!((sums.len(), sums[999], outcome.kept), (1000, 1000 * 1001 / 2, 1));
-        assert!(most < 200, "{most} tasks with {combinator}");
+        assert!(most < 200, "{most} tasks with {stage} {combinator}");
     }
 }
 
