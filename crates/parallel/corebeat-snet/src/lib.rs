@@ -49,8 +49,9 @@
 //!   collectors.
 //! - A star creates a stage when a record reaches it, and removes the stage after its synchrocells
 //!   have merged, unless records still take its boxes: records that the stage passes on unchanged
-//!   skip it. The book states which stages remain. Stages whose boxes are measured to be cheaper than a task's dispatch share a
-//!   task. A split with stateless replicas has at most 1,024 replicas at a time.
+//!   skip it. The book states which stages remain. Stages whose boxes are measured to be cheaper
+//!   than a task's dispatch share a task. A split with stateless replicas has at most 1,024
+//!   replicas at a time.
 //! - A **barrier** travels with the records where order matters: it leaves a part after the results
 //!   of all records before it. Deterministic combinators mark the end of the results of one record
 //!   with a barrier, and a feedback loop uses a barrier to detect that it is empty.
@@ -61,7 +62,9 @@
 //!    definition of the language; for deterministic combinators, also in their order
 //!    (`random_confluent_network_equals_the_interpreter`,
 //!    `random_ordered_network_outputs_the_same_sequence`,
-//!    `random_merging_network_neither_loses_nor_duplicates`, on threads and in random orders).
+//!    `random_merging_network_neither_loses_nor_duplicates`, on threads and in random orders). This
+//!    holds where stages of a star are skipped
+//!    (`random_records_through_spent_stages_equal_the_interpreter`).
 //! 2. A net that passes the checker can route every record of its input type, and every output has
 //!    a shape that the checker has inferred (`random_nets_route_every_record`).
 //! 3. Each record that cannot continue is reported, and no other record is lost

@@ -395,6 +395,37 @@ fn finished_stages_are_removed() {
 }
 
 #[test]
+fn observer_in_a_star_receives_each_record_at_each_stage() {
+    let filter = "net add connect [{<s>, <n>} -> {<s = s + n>}; {<sum = s + n>}];";
+    for add in [filter, "box add ((<s>, <n>) -> (<s>) | (<sum>));"] {
+        let boxes = Boxes::new().with(
+            "add",
+            "(<s>, <n>) -> (<s>) | (<sum>)",
+            |(Tag(s), Tag(n)): (Tag, Tag), out: &mut Out| {
+                out.emit(1, (Tag(s + n),))?;
+                out.emit(2, (Tag(s + n),))
+            },
+        );
+        let source = format!(
+            "net main {{ {add} net stage connect [| {{<s>}}, {{<n>}} |] .. (add | []); }}
+            connect stage * {{<sum>}};"
+        );
+        let seen = Arc::new(AtomicUsize::new(0));
+        let to = seen.clone();
+        let network =
+            network(&source, boxes.unwrap()).observe("stage", Position::Before, move |_| {
+                to.fetch_add(1, Ordering::Relaxed);
+            });
+        let input =
+            std::iter::once(record("s=0")).chain((1..=50).map(|n| record(&format!("n={n}"))));
+        let outcome = run(&network, 1, input.collect());
+        assert_eq!((tags(&outcome, "sum").len(), outcome.kept), (50, 1), "{add}");
+        // A state enters each stage, and the number k enters k stages.
+        assert_eq!(seen.load(Ordering::Relaxed), 51 + 50 * 51 / 2, "{add}");
+    }
+}
+
+#[test]
 fn unused_replicas_are_removed() {
     for combinator in ["!", "!!"] {
         let source = format!(
