@@ -36,7 +36,7 @@ const GROWTH_MAX: u64 = 16 << 20;
 /// Compiles boxes in C.
 const CC: Tool = Tool::package("cc", "gcc");
 
-pub(crate) const BENCHES: [Bench; 6] = [
+pub(crate) const BENCHES: [Bench; 7] = [
     Bench {
         name: "snet.replication",
         summary: "time for 1,000 records of random depths through a star of one box",
@@ -52,6 +52,14 @@ pub(crate) const BENCHES: [Bench; 6] = [
         tools: &[],
         cases: |session| names(&synchronisation(session)),
         run: |session| measure(session, "snet.synchronisation", &synchronisation(session)),
+    },
+    Bench {
+        name: "snet.state",
+        summary: "time for the primes from 100 to a limit, by filters with state in a star",
+        peers: &["corebeat, feedback"],
+        tools: &[],
+        cases: |session| names(&state(session)),
+        run: |session| measure(session, "snet.state", &state(session)),
     },
     Bench {
         name: "snet.mandelbrot",
@@ -112,6 +120,12 @@ fn synchronisation(session: &Session) -> Vec<Case> {
     let timed = counts.into_iter().flat_map(|n| [1, 2].map(|workers| (n, workers)));
     let timed = timed.map(|(n, workers)| of(Work::Synchronisation, "", n, workers));
     timed.chain(counts.map(|n| of(Work::Memory, "memory, ", n, 2))).collect()
+}
+
+fn state(session: &Session) -> Vec<Case> {
+    let limits = if session.quick { vec![200] } else { vec![1000, 2000, 4000, 9000] };
+    let of = |to| case(format!("primes to {to}, 1 worker"), load(session, Work::State, 1, to, to));
+    limits.into_iter().map(of).collect()
 }
 
 fn mandelbrot(session: &Session) -> Vec<Case> {

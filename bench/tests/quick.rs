@@ -61,6 +61,7 @@ const GROUPS: [&[&str]; 14] = [
     &[
         "snet.replication",
         "snet.synchronisation",
+        "snet.state",
         "snet.mandelbrot",
         "snet.routing",
         "snet.format",
@@ -98,6 +99,7 @@ const OPTIONAL: [&str; 9] = [
 fn peers(bench: &str, case: &str) -> &'static [&'static str] {
     match bench {
         "lpel.monitor" => &["level d"],
+        "snet.state" => &["corebeat, feedback"],
         "snet.mandelbrot" => &["rayon"],
         "snet.routing" => &["corebeat, no choice"],
         "snet.format" if case.contains("XML") => &["quick-xml, events"],

@@ -1,7 +1,7 @@
 //! The subjects of Corebeat: networks in S-Net.
 
 use super::lap::{laps, whole};
-use super::load::{CHOICES, COUNTER_BITS, Load, Outcome, Work, counter, paired};
+use super::load::{CHOICES, COUNTER_BITS, Load, Outcome, PRIMES_FROM, Work, counter, paired};
 use super::subject::Subject;
 use crate::lpel::load::unordered;
 use crate::memory;
@@ -18,6 +18,9 @@ const REPLICATION: &str =
     include_str!("../../../crates/parallel/corebeat-snet/examples/replication.snet");
 const SYNCHRONISATION: &str =
     include_str!("../../../crates/parallel/corebeat-snet/examples/synchronisation.snet");
+const STATE: &str = include_str!("../../../crates/parallel/corebeat-snet/examples/sieve/star.snet");
+const FEEDBACK: &str =
+    include_str!("../../../crates/parallel/corebeat-snet/examples/sieve/feedback.snet");
 const CALL: &str = "net call { box step ((A) -> (A)); } connect step;";
 
 pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
@@ -34,6 +37,7 @@ pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
             let (bytes, checksum) = memory::peak(|| pairs(load, &runtime, &network))?;
             Ok(Outcome { seconds: 0.0, bytes, checksum })
         }
+        Work::State => primes(load, &runtime, subject),
         Work::Routing => routing(load, &runtime, subject),
         Work::Box => call(load, &runtime, subject),
         Work::Mandelbrot | Work::Read | Work::Write => {
@@ -123,6 +127,22 @@ fn pairs(load: &Load, runtime: &Runtime, network: &Network) -> Result<u64, Strin
         })
     };
     through(network, runtime, records, sum)
+}
+
+fn primes(load: &Load, runtime: &Runtime, subject: Subject) -> Result<Outcome, String> {
+    let program = if subject == Subject::CorebeatFeedback { FEEDBACK } else { STATE };
+    let network = network(program, &Boxes::new())?;
+    let tag = |name| Label::new(Kind::Tag, name).map_err(|e| e.to_string());
+    let (from, to, found) = (tag("from")?, tag("to")?, tag("found")?);
+    let limits = [(from, PRIMES_FROM), (to, load.count)].map(|(l, n)| (l, Value::Tag(n as i32)));
+    let limits = Record::from_pairs(limits).map_err(|e| e.to_string())?;
+    laps(load, || {
+        let sum = move |output: Output| {
+            let primes = output.filter_map(|record| record.tag(found));
+            primes.fold(0, |sum, n| unordered(sum, n as u64))
+        };
+        whole(|| through(&network, runtime, [limits.clone()].into_iter(), sum))
+    })
 }
 
 /// The choices of a program: between empty nets, between filters that copy a field, or no choice.

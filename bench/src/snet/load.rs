@@ -11,6 +11,9 @@ pub(crate) const CHOICES: u64 = 16;
 /// The lower bits of a record that contain its counter. The upper bits contain its number.
 pub(crate) const COUNTER_BITS: u32 = 16;
 
+/// The limit below which `State` outputs no primes. Its square is the largest upper limit.
+pub(crate) const PRIMES_FROM: u64 = 100;
+
 /// The kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Work {
@@ -21,6 +24,8 @@ pub(crate) enum Work {
     Synchronisation,
     /// As `Synchronisation`, but the value is the largest memory.
     Memory,
+    /// The primes from `PRIMES_FROM` to `count` pass through filters with state.
+    State,
     /// An image of `count` by `count` points, in `depth` strips.
     Mandelbrot,
     /// `count` records of `labels` labels choose among `depth` branches, `CHOICES` times.
@@ -86,7 +91,7 @@ impl Load {
     /// The unit of [`value`](Self::value), and whether higher values are better.
     pub(crate) fn unit(work: Work) -> (&'static str, bool) {
         match work {
-            Work::Replication | Work::Synchronisation => ("ms", false),
+            Work::Replication | Work::Synchronisation | Work::State => ("ms", false),
             Work::Memory => ("KiB", false),
             Work::Mandelbrot => ("s", false),
             Work::Routing => ("ns/choice", false),
@@ -99,7 +104,7 @@ impl Load {
     pub(crate) fn value(&self, outcome: &Outcome) -> f64 {
         let Outcome { seconds, bytes, .. } = *outcome;
         match self.work {
-            Work::Replication | Work::Synchronisation => seconds * 1e3,
+            Work::Replication | Work::Synchronisation | Work::State => seconds * 1e3,
             Work::Memory => bytes as f64 / 1024.0,
             Work::Mandelbrot => seconds,
             Work::Routing => seconds * 1e9 / (self.count * CHOICES) as f64,
@@ -128,6 +133,10 @@ impl Load {
             Work::Synchronisation | Work::Memory => {
                 let pairs = (0..self.count * DISTANCE).map(|i| (i as i32, i as i32));
                 Some(pairs.fold(0, paired))
+            }
+            Work::State => {
+                let is_prime = |n: &u64| (2..PRIMES_FROM).all(|d| !n.is_multiple_of(d));
+                Some((PRIMES_FROM + 1..=self.count).filter(is_prime).fold(0, unordered))
             }
             Work::Box => Some((1..=self.count).fold(0, unordered)),
             Work::Read => Some(self.count),

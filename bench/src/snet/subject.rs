@@ -13,6 +13,8 @@ pub(crate) enum Subject {
     CorebeatC,
     #[value(name = "corebeat, filters")]
     CorebeatFilter,
+    #[value(name = "corebeat, feedback")]
+    CorebeatFeedback,
     #[value(name = "corebeat, no choice")]
     CorebeatStraight,
     #[value(name = "lpel by hand")]
@@ -39,6 +41,7 @@ impl Subject {
             }
             Work::Replication | Work::Box => vec![Corebeat, CorebeatC, Lpel, Tokio],
             Work::Synchronisation | Work::Memory => vec![Corebeat, Lpel, Tokio],
+            Work::State => vec![Corebeat, CorebeatFeedback],
             Work::Mandelbrot => vec![Corebeat, Rayon, Plain],
             Work::Routing => vec![Corebeat, CorebeatFilter, CorebeatStraight],
             Work::Read | Work::Write => match load.form {

@@ -48,8 +48,10 @@
 //!   synchrocells, choices) run in the task that holds the record. Merge points are tasks, called
 //!   collectors.
 //! - A star creates a stage when a record reaches it, and removes the stage after its synchrocells
-//!   have merged. Stages whose boxes are measured to be cheaper than a task's dispatch share a
-//!   task. A split with stateless replicas has at most 1,024 replicas at a time.
+//!   have merged, unless records still take its boxes: records that the stage passes on unchanged
+//!   skip it. The book states which stages remain. Stages whose boxes are measured to be cheaper
+//!   than a task's dispatch share a task. A split with stateless replicas has at most 1,024
+//!   replicas at a time.
 //! - A **barrier** travels with the records where order matters: it leaves a part after the results
 //!   of all records before it. Deterministic combinators mark the end of the results of one record
 //!   with a barrier, and a feedback loop uses a barrier to detect that it is empty.
@@ -60,7 +62,9 @@
 //!    definition of the language; for deterministic combinators, also in their order
 //!    (`random_confluent_network_equals_the_interpreter`,
 //!    `random_ordered_network_outputs_the_same_sequence`,
-//!    `random_merging_network_neither_loses_nor_duplicates`, on threads and in random orders).
+//!    `random_merging_network_neither_loses_nor_duplicates`, on threads and in random orders). This
+//!    holds where stages of a star are skipped
+//!    (`random_records_through_spent_stages_equal_the_interpreter`).
 //! 2. A net that passes the checker can route every record of its input type, and every output has
 //!    a shape that the checker has inferred (`random_nets_route_every_record`).
 //! 3. Each record that cannot continue is reported, and no other record is lost
@@ -69,7 +73,9 @@
 //!    reported and stops the network (`panic_of_a_task_is_reported_and_stops_the_network`,
 //!    `panic_of_the_input_is_the_error_of_the_run`, `box_that_ends_its_task_is_reported`).
 //! 4. Stages of a star that have finished their work do not accumulate
-//!    (`star_of_synchrocells_does_not_grow_by_a_million_pairs`).
+//!    (`star_of_synchrocells_does_not_grow_by_a_million_pairs`,
+//!    `star_with_a_state_does_not_grow_by_ten_million_records`,
+//!    `star_with_a_state_and_a_box_does_not_grow`, `finished_stages_are_removed`).
 //! 5. No text makes the parser or a reader of records panic, or allocate more than a multiple of
 //!    its length (`random_bytes_never_panic`, `nesting_without_end_is_an_error_without_overflow`).
 //! 6. Misuse of fields by C boxes is an error or harmless (`freed_field_is_detected`).

@@ -353,9 +353,19 @@ fn tasks_alive(source: &str, boxes: Boxes, input: Vec<Record>) -> (Outcome, usiz
     (outcome, most.load(Ordering::Relaxed))
 }
 
+/// Stages that join a state and a number, by their definitions and their topology.
+const STATEFUL: [(&str, &str); 3] = [
+    ("", "[| {state}, {<n>} |] .. ([] | add)"),
+    (
+        "net join connect [| {state}, {<n>} |]; net past connect [{<n>} -> {<n>}];",
+        "join .. (add | past)",
+    ),
+    ("net whole connect [| {state}, {<n>} |] .. ([] | add);", "whole"),
+];
+
 #[test]
 fn finished_stages_are_removed() {
-    for combinator in ["*", "**"] {
+    for (combinator, (nets, stage)) in ["*", "**"].iter().flat_map(|c| STATEFUL.map(|s| (c, s))) {
         let boxes = Boxes::new()
             .with(
                 "add",
@@ -370,7 +380,8 @@ fn finished_stages_are_removed() {
             "box add ((state, <n>) -> (state) | (<sum>));
             net main {{
                 net probe connect [{{<n>}} -> {{<n>}}];
-            }} connect (probe | []) .. ([| {{state}}, {{<n>}} |] .. ([] | add)) {combinator} {{<sum>}};"
+                {nets}
+            }} connect (probe | []) .. ({stage}) {combinator} {{<sum>}};"
         );
         let state = Label::new(Kind::Field, "state").unwrap();
         let state = Record::from_pairs([(state, Value::from(0i32))]).unwrap();
@@ -379,7 +390,38 @@ fn finished_stages_are_removed() {
         let (outcome, most) = tasks_alive(&source, boxes, input);
         let sums = tags(&outcome, "sum");
         assert_eq!((sums.len(), sums[999], outcome.kept), (1000, 1000 * 1001 / 2, 1));
-        assert!(most < 200, "{most} tasks with {combinator}");
+        assert!(most < 200, "{most} tasks with {stage} {combinator}");
+    }
+}
+
+#[test]
+fn observer_in_a_star_receives_each_record_at_each_stage() {
+    let filter = "net add connect [{<s>, <n>} -> {<s = s + n>}; {<sum = s + n>}];";
+    for add in [filter, "box add ((<s>, <n>) -> (<s>) | (<sum>));"] {
+        let boxes = Boxes::new().with(
+            "add",
+            "(<s>, <n>) -> (<s>) | (<sum>)",
+            |(Tag(s), Tag(n)): (Tag, Tag), out: &mut Out| {
+                out.emit(1, (Tag(s + n),))?;
+                out.emit(2, (Tag(s + n),))
+            },
+        );
+        let source = format!(
+            "net main {{ {add} net stage connect [| {{<s>}}, {{<n>}} |] .. (add | []); }}
+            connect stage * {{<sum>}};"
+        );
+        let seen = Arc::new(AtomicUsize::new(0));
+        let to = seen.clone();
+        let network =
+            network(&source, boxes.unwrap()).observe("stage", Position::Before, move |_| {
+                to.fetch_add(1, Ordering::Relaxed);
+            });
+        let input =
+            std::iter::once(record("s=0")).chain((1..=50).map(|n| record(&format!("n={n}"))));
+        let outcome = run(&network, 1, input.collect());
+        assert_eq!((tags(&outcome, "sum").len(), outcome.kept), (50, 1), "{add}");
+        // A state enters each stage, and the number k enters k stages.
+        assert_eq!(seen.load(Ordering::Relaxed), 51 + 50 * 51 / 2, "{add}");
     }
 }
 

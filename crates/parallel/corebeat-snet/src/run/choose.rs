@@ -53,12 +53,23 @@ impl ChooseCode {
         record: &Record,
         context: &Context,
     ) -> Option<usize> {
-        let shape = record.shape();
-        let Ok(branch) =
-            routes.get(shape, &self.table, || Ok::<_, Infallible>(self.plan.branch(shape)));
+        let branch = self.route(routes, record);
         if branch.is_none() {
             self.report_refusal(record, context);
         }
+        branch
+    }
+
+    /// Returns the branch for this record, if there is one.
+    #[inline]
+    pub(crate) fn route(
+        &self,
+        routes: &mut Routes<Option<usize>>,
+        record: &Record,
+    ) -> Option<usize> {
+        let shape = record.shape();
+        let Ok(branch) =
+            routes.get(shape, &self.table, || Ok::<_, Infallible>(self.plan.branch(shape)));
         *branch
     }
 

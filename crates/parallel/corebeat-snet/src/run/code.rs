@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::choose::ChooseCode;
+use super::context::Context;
 use super::filter::FilterCode;
 use super::function::BoxCode;
 use super::guard::Guards;
@@ -105,17 +106,19 @@ impl Code {
         match self {
             Code::Choose(choose) => Some(choose),
             Code::Serial(parts) => parts.last()?.tail(),
-            // A net may have observers, so its content does not count.
+            // With observers, a line of the net has more steps, and its stages are not removed.
+            Code::Net(_, inner) => inner.tail(),
             _ => None,
         }
     }
 
-    /// Whether each accepted record passes unchanged.
-    pub(crate) fn passes(&self) -> bool {
+    /// Whether each accepted record passes unchanged, and without an observer.
+    pub(crate) fn passes(&self, context: &Context) -> bool {
         match self {
             Code::Identity => true,
             Code::Filter(filter) => filter.passes(),
-            Code::Serial(parts) => parts.iter().all(Code::passes),
+            Code::Serial(parts) => parts.iter().all(|part| part.passes(context)),
+            Code::Net(name, inner) => !context.is_watched(name) && inner.passes(context),
             _ => false,
         }
     }

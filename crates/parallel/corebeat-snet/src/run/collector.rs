@@ -87,7 +87,7 @@ pub(crate) async fn collect_choice(
                     let Some(branch) = code.branch(&mut routes, &record, &context) else {
                         continue;
                     };
-                    if !code.branches[branch].passes() {
+                    if !code.branches[branch].passes(&context) {
                         let (out, made) = context.stream();
                         let builder = Builder { context: &context, place, deferred: false };
                         match builder.line(&code.branches[branch], End::Stream(out).into()) {

@@ -93,6 +93,11 @@ impl Context {
         watches.map(|w| Step::Watch(w.clone())).collect()
     }
 
+    /// Whether a box or a net of this name has an observer.
+    pub(crate) fn is_watched(&self, name: &str) -> bool {
+        self.watches.iter().any(|watch| watch.is_of(name))
+    }
+
     /// Reports a record that cannot continue. Only this record is lost.
     #[cold]
     pub(crate) fn fault(&self, entity: &str, message: fmt::Arguments<'_>, record: &Record) {

@@ -22,6 +22,8 @@ pub(crate) struct FilterCode {
 /// Route of records of one shape.
 enum Route {
     Refused,
+    /// The record passes unchanged.
+    Passes,
     /// Outputs of each case.
     Cases(Vec<Vec<Made>>),
 }
@@ -76,7 +78,21 @@ impl FilterCode {
                 made
             })
         };
-        Ok(Route::Cases(self.plan.cases.iter().map(case).collect::<Result<_, _>>()?))
+        let cases: Vec<Vec<Made>> = self.plan.cases.iter().map(case).collect::<Result<_, _>>()?;
+        let passes = matches!(&cases[..], [outputs] if matches!(&outputs[..], [made] if
+            made.is_the_input(shape)));
+        Ok(if passes { Route::Passes } else { Route::Cases(cases) })
+    }
+}
+
+impl Made {
+    /// Whether the output equals an input record of this shape.
+    fn is_the_input(&self, shape: Shape) -> bool {
+        let same = |(i, from): (usize, &From)| match from {
+            From::Copy(at) | From::Take(at) => *at == i,
+            From::Compute(_) => false,
+        };
+        self.shape == shape && self.from.iter().enumerate().all(same)
     }
 }
 
@@ -125,6 +141,13 @@ impl Filter {
         Filter { code, routes: Routes::default(), spare: Spare::default() }
     }
 
+    /// Whether the filter passes this record unchanged.
+    pub(crate) fn passes(&mut self, record: &Record) -> bool {
+        let Filter { code, routes, .. } = self;
+        let shape = record.shape();
+        matches!(routes.get(shape, &code.table, || code.route(shape)), Ok(Route::Passes))
+    }
+
     /// Applies the filter to a record. Passes all outputs except the last to `out`, and returns the
     /// last.
     #[inline]
@@ -138,6 +161,7 @@ impl Filter {
         let shape = record.shape();
         let cases = match routes.get(shape, &code.table, || code.route(shape)) {
             Ok(Route::Cases(cases)) => cases,
+            Ok(Route::Passes) => return Some(record),
             Ok(Route::Refused) => {
                 return report_refusal(
                     code,

@@ -4,6 +4,7 @@
 //! filter, a synchrocell or a choice is a step in the task before it.
 
 mod build;
+mod chain;
 mod choose;
 mod code;
 mod collector;

@@ -1,13 +1,13 @@
 //! Steps: entities that process a record immediately, without their own task.
 
 use std::collections::{HashMap, VecDeque};
-use std::mem::take;
 use std::sync::Arc;
 
 use corebeat_lpel::{Writer, yield_now};
 
+use super::chain::Chain;
 use super::choose::ChooseCode;
-use super::code::{Code, FeedbackCode, SplitCode, StarCode};
+use super::code::{Code, FeedbackCode, SplitCode};
 use super::context::Context;
 use super::filter::Filter;
 use super::function::Call;
@@ -25,7 +25,7 @@ pub(crate) enum Step {
     Call(Box<Call>),
     Sync(Box<Sync>),
     Choose(Box<Choose>),
-    Star(Box<Star>),
+    Star(Box<Chain>),
     Split(Box<Split>),
     Feedback(Box<Feedback>),
     Back(Box<Back>),
@@ -37,16 +37,6 @@ pub(crate) struct Choose {
     code: Arc<ChooseCode>,
     routes: Routes<Option<usize>>,
     branches: Vec<Vec<Step>>,
-}
-
-/// Star without boxes. Stages that have become the identity are removed.
-pub(crate) struct Star {
-    code: Arc<StarCode>,
-    routes: Routes<Fit>,
-    /// Stateless stages are equal, so one is sufficient.
-    stages: Vec<Vec<Step>>,
-    outside: Vec<Record>,
-    inside: Vec<Record>,
 }
 
 /// Split without boxes.
@@ -78,7 +68,7 @@ impl Back {
 }
 
 /// Rounds of a star or a feedback after which the task yields.
-const ROUNDS_MAX: usize = 1000;
+pub(crate) const ROUNDS_MAX: usize = 1000;
 
 /// Builds the steps, in reverse order, of code that is inline or whose boxes are cheap.
 pub(crate) fn steps(code: &Code, context: &Arc<Context>) -> Vec<Step> {
@@ -102,13 +92,7 @@ fn add(code: &Code, context: &Arc<Context>, steps: &mut Vec<Step>) {
             routes: Routes::default(),
             code: code.clone(),
         }))),
-        Code::Star(code) => steps.push(Step::Star(Box::new(Star {
-            code: code.clone(),
-            routes: Routes::default(),
-            stages: Vec::new(),
-            outside: Vec::new(),
-            inside: Vec::new(),
-        }))),
+        Code::Star(code) => steps.push(Step::Star(Box::new(Chain::new(code.clone())))),
         Code::Split(code) => steps
             .push(Step::Split(Box::new(Split { code: code.clone(), replicas: HashMap::new() }))),
         Code::Feedback(code) => steps.push(Step::Feedback(Box::new(Feedback {
@@ -165,12 +149,45 @@ pub(crate) fn remove_spent(steps: &mut Vec<Step>) {
     }
 }
 
+/// Whether all steps pass this record unchanged, and have no other effect.
+pub(crate) fn all_pass(steps: &mut [Step], record: &Record) -> bool {
+    steps.iter_mut().all(|step| step.passes(record))
+}
+
 impl Step {
     /// Whether the step has become the identity.
     fn is_spent(&self) -> bool {
         match self {
             Step::Sync(sync) => sync.has_merged(),
             Step::Choose(choose) => choose.branches.iter().all(Vec::is_empty),
+            _ => false,
+        }
+    }
+
+    /// Whether the step does the same with every equal record, and so does any other replica of it
+    /// without state.
+    pub(crate) fn is_stateless(&self) -> bool {
+        match self {
+            Step::Filter(_) | Step::Call(_) | Step::Watch(_) => true,
+            Step::Sync(sync) => sync.has_merged(),
+            Step::Choose(choose) => choose.branches.iter().flatten().all(Step::is_stateless),
+            Step::Star(chain) => chain.is_stateless(),
+            Step::Split(split) => split.code.stateless,
+            Step::Feedback(feedback) => feedback.operand.iter().all(Step::is_stateless),
+            Step::Back(_) => false,
+        }
+    }
+
+    /// Whether the step passes this record unchanged, and has no other effect. May be `false`
+    /// although it does.
+    fn passes(&mut self, record: &Record) -> bool {
+        match self {
+            Step::Filter(filter) => filter.passes(record),
+            Step::Sync(sync) => sync.has_merged(),
+            Step::Choose(choose) => {
+                let Choose { code, routes, branches } = &mut **choose;
+                code.route(routes, record).is_some_and(|at| all_pass(&mut branches[at], record))
+            }
             _ => false,
         }
     }
@@ -232,48 +249,6 @@ impl Step {
                 Some(record)
             }
         }
-    }
-}
-
-impl Star {
-    /// Processes stage by stage, so that records that leave early are first in the output.
-    fn apply(&mut self, record: Record, context: &Arc<Context>, out: &mut dyn FnMut(Record)) {
-        let Star { code, routes, stages, outside, inside } = self;
-        let (mut outside_now, mut inside_now) = (take(outside), take(inside));
-        outside_now.push(record);
-        let (mut stage, mut rounds) = (0, 0);
-        while !outside_now.is_empty() {
-            for record in outside_now.drain(..) {
-                match code.exits.fits(routes, &record, context) {
-                    Some(true) => out(record),
-                    Some(false) => inside_now.push(record),
-                    None => {}
-                }
-            }
-            if inside_now.is_empty() {
-                break;
-            }
-            if stage == stages.len() {
-                stages.push(steps(&code.operand, context));
-            }
-            for record in inside_now.drain(..) {
-                push(&mut stages[stage], record, context, &mut |record| outside_now.push(record));
-            }
-            remove_spent(&mut stages[stage]);
-            if !code.stateless {
-                if stages[stage].is_empty() {
-                    stages.remove(stage);
-                } else {
-                    stage += 1;
-                }
-            }
-            rounds += 1;
-            if rounds == ROUNDS_MAX {
-                rounds = 0;
-                yield_now();
-            }
-        }
-        (*outside, *inside) = (outside_now, inside_now);
     }
 }
 

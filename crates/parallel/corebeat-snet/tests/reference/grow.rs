@@ -27,7 +27,7 @@ pub(crate) enum Form {
     /// Adds the binding tag.
     Bind,
     Sync,
-    /// A cell, and a box that combines the two merged fields, optionally in a star or a split.
+    /// A cell, and a box or a filter for the two merged fields, optionally in a star or a split.
     Merge,
     Serial,
     Parallel,
@@ -224,6 +224,28 @@ pub(crate) fn in_series(parts: Vec<Node>) -> Node {
 fn filter(pattern: Shape, cases: Vec<(Option<Expression>, Vec<OutputPlan>)>) -> Node {
     let text = source::filter(pattern, &cases);
     Node::Filter(Arc::new(FilterPlan { pattern, cases, text }))
+}
+
+/// A branch in a star for records with two fields: it renames the second field, after the record
+/// has passed through the branch `again` times, which its tag counts. With a state, a record with
+/// the first field remains for the next merge.
+fn join_filter(
+    [first, second, count]: [Label; 3],
+    third: Label,
+    again: i32,
+    state: bool,
+) -> Branch {
+    let same = |label| (label, Source::Label(label));
+    let more = Source::Value(compare(Binary::Plus, count, 1));
+    let repeat = OutputPlan { entries: vec![same(first), same(second), (count, more)] };
+    let remain = OutputPlan { entries: vec![same(first), same(count)] };
+    let result = OutputPlan { entries: vec![(third, Source::Label(second)), same(count)] };
+    let pattern = shape([first, second, count]);
+    let cases = vec![
+        (Some(compare(Binary::Less, count, again)), vec![repeat]),
+        (None, if state { vec![remain, result] } else { vec![result] }),
+    ];
+    Branch { accepts: vec![pattern], node: filter(pattern, cases) }
 }
 
 /// A filter that takes some labels, and the binding tag if `bound`. It keeps these and sets tags.
@@ -678,12 +700,19 @@ impl Grower {
         let first = names.remove(dice.below(names.len()));
         let second = names.remove(dice.below(names.len()));
         let third = dice.pick(&names);
-        let input = [first, second].map(|label| BoxEntry { label, passes: false }).to_vec();
-        let both = self.new_box(dice, input, vec![vec![third]], 1, 1);
+        let (both, star) = if !self.merging() && dice.once_in(2) {
+            let star = dice.once_in(2);
+            let again = if star { dice.below(4) as i32 } else { 0 };
+            (join_filter([first, second, u], third, again, star && dice.once_in(2)), star)
+        } else {
+            let input = [first, second].map(|label| BoxEntry { label, passes: false }).to_vec();
+            let plan = self.new_box(dice, input, vec![vec![third]], 1, 1);
+            let branch = Branch { accepts: vec![plan.accepts], node: Node::Box(plan) };
+            (branch, dice.once_in(2))
+        };
         let patterns = [first, second].map(|label| Guarded { shape: shape([label]), guard: None });
         let cell = Node::Sync(Arc::new(SyncPlan { patterns: patterns.to_vec() }));
-        let join = Branch { accepts: vec![both.accepts], node: Node::Box(both) };
-        let join = self.parallel(dice, vec![join, pass(&[])]);
+        let join = self.parallel(dice, vec![both, pass(&[])]);
         let core = in_series(vec![cell, join]);
 
         let common = shapes.iter().skip(1).fold(without(shapes[0], &fields()), |common, s| {
@@ -691,7 +720,7 @@ impl Grower {
         });
         let waits = |s: &Shape| s.contains(first) || s.contains(second);
         let mut out = Vec::new();
-        let node = if dice.once_in(2) {
+        let node = if star {
             // Records that match neither pattern leave. Each stage stores one record or merges two,
             // so the star terminates.
             let exits =
