@@ -19,7 +19,8 @@ pub(super) fn write_all(
     copy(&workspace.root.join("contrib").join(CONTAINER), &folder.join(CONTAINER))
 }
 
-/// The folder in which a package is put together. It is removed with its package complete.
+/// The folder in which a package is put together. The folder is removed when the package is
+/// complete.
 fn stage(folder: &Path, name: &str) -> Result<PathBuf, String> {
     let stage = folder.join("stage").join(name);
     fs::create_dir_all(&stage).map_err(|e| format!("{} cannot be made: {e}", stage.display()))?;
