@@ -5,13 +5,14 @@ use crate::workspace::{Workspace, files};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Checks README.md, ARCHITECTURE.md and all pages under docs.
+/// Checks the pages of the project and all pages under docs.
 pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>, String> {
     let root = &workspace.root;
     let docs = root.join("docs");
     let pages = files(&docs, ".md");
     let mut complaints = Vec::new();
-    let roots = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| root.join(name));
+    let roots = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"];
+    let roots = roots.map(|name| root.join(name));
     for page in roots.iter().chain(&pages) {
         complaints.extend(broken_links(page, &read(page)?));
     }

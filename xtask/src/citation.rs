@@ -79,7 +79,7 @@ mod tests {
         let package = Package {
             name: "c".into(),
             manifest_path: "/w/c/Cargo.toml".into(),
-            dependencies: vec![],
+            ..Package::default()
         };
         let found = missing(&package, Path::new("/w/c"), page, &functions);
         assert_eq!(found.len(), 2, "{found:?}");

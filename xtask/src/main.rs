@@ -1,16 +1,19 @@
 //! Runs the checks of the project with one command: `cargo xtask ci`.
 //!
 //! `cargo xtask soak` repeats the same tests for a long time, with many more cases.
+//! `cargo xtask dist` builds the packages of a release.
 //! `cargo xtask vm` runs a command in a virtual machine that has two NUMA nodes.
 
 mod book;
 mod citation;
+mod dist;
 mod map;
 mod page;
 mod remaining;
 mod soak;
 mod step;
 mod style;
+mod tool;
 mod vm;
 mod workspace;
 
@@ -19,6 +22,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask ci [--only STEP]      run all checks up to the first failure, or one of them
        cargo xtask soak [--minutes N]    run the long checks, at least N minutes (default 30)
+       cargo xtask dist [--check]        build the packages into target/dist, and check them
        cargo xtask vm [--groups v1|v2] [--minutes N] -- COMMAND...
                                          run a command in a virtual machine of 8 CPUs and 2
                                          nodes (default: cgroup v2, 10 minutes)";
@@ -35,6 +39,8 @@ fn main() -> ExitCode {
             Ok(minutes) => soak::run(minutes),
             Err(_) => return usage(&format!("'{n}' is not a number of minutes")),
         },
+        ["dist"] => dist::run(false),
+        ["dist", "--check"] => dist::run(true),
         ["vm", ..] => match vm(&args[1..]) {
             Ok((groups, minutes, command)) => match vm::run(groups, minutes, command) {
                 Ok(code) => return ExitCode::from(code),

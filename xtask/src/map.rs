@@ -176,6 +176,7 @@ mod tests {
                     kind: None,
                 })
                 .collect(),
+            ..Package::default()
         });
         Workspace {
             packages: packages.collect(),

@@ -80,11 +80,12 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>, String> {
 }
 
 fn sources(root: &Path) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
-        .iter()
-        .map(|name| root.join(name))
-        .filter(|path| path.exists())
-        .collect();
+    let mut found: Vec<PathBuf> =
+        ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+            .iter()
+            .map(|name| root.join(name))
+            .filter(|path| path.exists())
+            .collect();
     found.extend(files(&root.join("docs"), ".md"));
     for folder in ["crates", "bench", "xtask"] {
         for ending in [".rs", ".h", ".c", ".go", ".java"] {

@@ -5,6 +5,7 @@
 //! of both, and a shell.
 
 use crate::step::Outcome;
+use crate::tool::{find, output};
 use crate::workspace::{Workspace, cargo, files};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,12 +80,6 @@ fn missing() -> Option<String> {
         }
     }
     None
-}
-
-/// Finds a program in `PATH`.
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file())
 }
 
 fn boot(
@@ -200,13 +195,13 @@ fn depends(name: &str) -> Option<String> {
 
 fn unpack(folder: &Path, package: &str) -> Result<PathBuf, String> {
     // By default apt of root downloads as another user, who may not write to this folder.
-    quiet(
+    output(
         Command::new("apt-get")
             .args(["-q", "-o", "APT::Sandbox::User=root", "download", package])
             .current_dir(folder),
     )?;
     let archive = files(folder, ".deb").pop().ok_or("apt-get download left no package")?;
-    quiet(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(folder))?;
+    output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(folder))?;
     let kernels = files(&folder.join("boot"), "");
     let is_kernel =
         |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vmlinuz"));
@@ -215,23 +210,6 @@ fn unpack(folder: &Path, package: &str) -> Result<PathBuf, String> {
         .find(is_kernel)
         .cloned()
         .ok_or_else(|| format!("there is no kernel in {package}"))
-}
-
-/// Runs a program, and shows its output only if it fails.
-fn quiet(command: &mut Command) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| format!("{name} could not be started: {e}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!(
-            "{name}: {}: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        )),
-    }
 }
 
 /// Packs the file system of the machine. Its `/init` runs the command.
@@ -276,7 +254,7 @@ fn add_program(archive: &mut Archive, own: &Path, file: &Path) -> Result<(), Str
     // Debug information is the largest part of a program, and the archive takes memory.
     let stripped = own.join("stripped");
     let is_stripped =
-        quiet(Command::new("strip").arg("-g").arg("-o").arg(&stripped).arg(file)).is_ok();
+        output(Command::new("strip").arg("-g").arg("-o").arg(&stripped).arg(file)).is_ok();
     archive.file(&name, 0o755, read(if is_stripped { &stripped } else { file })?);
     let output = Command::new("ldd")
         .arg(file)

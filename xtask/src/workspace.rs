@@ -14,9 +14,12 @@ pub(crate) struct Workspace {
 }
 
 /// A crate.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(crate) struct Package {
     pub(crate) name: String,
+    pub(crate) version: String,
+    /// The registries that may have the crate: none, or `None` for all.
+    pub(crate) publish: Option<Vec<String>>,
     pub(crate) manifest_path: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
 }
@@ -55,9 +58,20 @@ impl Workspace {
         serde_json::from_slice(&output.stdout)
             .map_err(|e| format!("the output of cargo metadata cannot be parsed: {e}"))
     }
+
+    /// The crate of this name.
+    pub(crate) fn package(&self, name: &str) -> Result<&Package, String> {
+        let package = self.packages.iter().find(|package| package.name == name);
+        package.ok_or_else(|| format!("the workspace has no crate {name}"))
+    }
 }
 
 impl Package {
+    /// Whether crates.io gets the crate.
+    pub(crate) fn is_published(&self) -> bool {
+        self.publish.is_none()
+    }
+
     /// The folder of the crate, relative to the root of the workspace.
     pub(crate) fn folder<'a>(&'a self, workspace: &Workspace) -> &'a Path {
         let folder = self.manifest_path.parent().unwrap_or(&self.manifest_path);

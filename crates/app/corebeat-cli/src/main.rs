@@ -14,6 +14,7 @@ mod beat;
 mod daemon;
 mod demo;
 mod doctor;
+mod generate;
 mod plot;
 mod restore;
 mod run;
@@ -37,9 +38,20 @@ use std::error::Error;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::process::ExitCode;
 
+/// The lines that `corebeat --version` prints; `build.rs` sets the variables.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit: ",
+    env!("COREBEAT_COMMIT"),
+    "\nfeatures: ",
+    env!("COREBEAT_FEATURES"),
+    "\ntarget: ",
+    env!("COREBEAT_TARGET"),
+);
+
 /// Make parallel programs run at their best: observe every thread, decide, and act
 #[derive(Parser)]
-#[command(name = "corebeat", version, max_term_width = 100)]
+#[command(name = "corebeat", version, long_version = VERSION, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -88,6 +100,8 @@ enum Command {
     Probe(probe::Command),
     /// Serve heartbeats, goals and claims of programs on this host, and steer the programs
     Daemon(daemon::Options),
+    /// Write man pages and completions for bash, zsh and fish into a folder
+    Generate(generate::Options),
 }
 
 /// Makes the parser take a negative number as a value, not as an option, so that the message is
@@ -207,6 +221,7 @@ fn run_command() -> ExitCode {
         Command::Paper(options) => paper::main(options),
         Command::Probe(command) => probe::main(command),
         Command::Daemon(options) => daemon::main(options),
+        Command::Generate(options) => generate::main(options, Cli::command()),
     };
     done.unwrap_or_else(|failure| failure.report())
 }

@@ -6,6 +6,7 @@ mod coscheduling;
 mod cpus;
 mod daemon;
 mod doctor;
+mod generate;
 mod numa;
 mod paper;
 mod restore;
