@@ -1,7 +1,5 @@
-//! The long checks: many random cases, more interleavings, large sizes, packages, and a loaded
-//! machine.
+//! The long checks: many random cases, more interleavings, large sizes, and a loaded machine.
 
-use crate::dist;
 use crate::step::{Outcome, require_normal_priority, run_cargo, run_models};
 use crate::workspace::Workspace;
 use std::path::Path;
@@ -49,8 +47,8 @@ const CONDITIONS: [(&str, usize, usize); 3] = [
     ("beside four busy threads on each CPU", 1, 4),
 ];
 
-/// Runs the property tests with many cases, the large sizes, the models, the race detector, and
-/// the packages once each. Then repeats all tests until the time is over.
+/// Runs the property tests with many cases, the large sizes, the models, and the race detector once
+/// each. Then repeats all tests until the time is over.
 pub(crate) fn run(minutes: u32) -> Result<(), String> {
     require_normal_priority()?;
     let workspace = Workspace::read()?;
@@ -73,8 +71,6 @@ pub(crate) fn run(minutes: u32) -> Result<(), String> {
     if let Outcome::Skipped(why) = find_races(&workspace)? {
         println!("==== races: skipped: {why}");
     }
-    println!("\n==== packages");
-    dist::run(true)?;
     let mut round = 0;
     while Instant::now() < end {
         let (conditions, threads, load) = CONDITIONS[round % CONDITIONS.len()];
