@@ -2,11 +2,13 @@
 //!
 //! `cargo xtask soak` repeats the same tests for a long time, with many more cases.
 //! `cargo xtask vm` runs a command in a virtual machine that has two NUMA nodes.
+//! `cargo xtask wheel` builds the Python package.
 
 mod book;
 mod citation;
 mod map;
 mod page;
+mod python;
 mod remaining;
 mod soak;
 mod step;
@@ -21,7 +23,8 @@ usage: cargo xtask ci [--only STEP]      run all checks up to the first failure,
        cargo xtask soak [--minutes N]    run the long checks, at least N minutes (default 30)
        cargo xtask vm [--groups v1|v2] [--minutes N] -- COMMAND...
                                          run a command in a virtual machine of 8 CPUs and 2
-                                         nodes (default: cgroup v2, 10 minutes)";
+                                         nodes (default: cgroup v2, 10 minutes)
+       cargo xtask wheel                 build the Python package, in target/wheels";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
             Ok(minutes) => soak::run(minutes),
             Err(_) => return usage(&format!("'{n}' is not a number of minutes")),
         },
+        ["wheel"] => python::wheel(),
         ["vm", ..] => match vm(&args[1..]) {
             Ok((groups, minutes, command)) => match vm::run(groups, minutes, command) {
                 Ok(code) => return ExitCode::from(code),
