@@ -39,4 +39,6 @@ mod heartbeat;
 #[cfg(feature = "module")]
 mod module;
 #[cfg(feature = "module")]
+mod net;
+#[cfg(feature = "module")]
 mod trace;

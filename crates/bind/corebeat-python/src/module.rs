@@ -12,6 +12,8 @@ mod _native {
     #[pymodule_export]
     use crate::heartbeat::{Group, detach_after_fork};
     #[pymodule_export]
+    use crate::net::Network;
+    #[pymodule_export]
     use crate::trace::{Events, Mark, Recording, calls};
 }
 

@@ -6,12 +6,13 @@ package contains the program `corebeat` as well.
 - `corebeat.heartbeat`: a program reports its progress and goals, and reads its rates.
 - `corebeat.claim` and `corebeat.Executor`: a program requests CPUs for a phase, and its pool of
   threads follows.
+- `corebeat.net`: run S-Net networks whose boxes are Python functions.
 - `corebeat.sim`: run programs on simulated machines.
 - `corebeat.trace`: read the events and calls of traces, and record events.
 - `corebeat.run` and `corebeat.tune`: run programs under a policy, and read the report.
 """
 
-from . import claim, heartbeat, sim, trace
+from . import claim, heartbeat, net, sim, trace
 from ._executor import Executor
 from ._native import Error
 from ._program import find_program
@@ -25,6 +26,7 @@ __all__ = [
     "claim",
     "find_program",
     "heartbeat",
+    "net",
     "run",
     "sim",
     "trace",

@@ -1,7 +1,7 @@
 """Native part of the package corebeat."""
 
 import os
-from typing import Callable, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 _Path = Union[str, "os.PathLike[str]"]
 _Value = Union[int, float, bool, str]
@@ -34,6 +34,25 @@ class Mark:
 
         Without a trace that is being recorded, the call has no effect.
         """
+
+_Record = dict[str, Any]
+
+class Network:
+    def __init__(
+        self,
+        program: str,
+        functions: list[tuple[str, Callable[..., Any]]],
+        name: Optional[str],
+        workers: int,
+        stops: bool,
+    ) -> None: ...
+    @property
+    def warnings(self) -> list[str]: ...
+    def svg(self) -> str: ...
+    def run(
+        self, records: list[_Record]
+    ) -> tuple[list[_Record], list[tuple[str, str, Optional[_Record]]], int, int, bool]: ...
+    def take_exception(self) -> Optional[BaseException]: ...
 
 class Group:
     def __init__(
