@@ -153,6 +153,38 @@ impl Group {
     }
 }
 
+/// A block that emits heartbeats at its end. `corebeat.heartbeat.beat` is the public class.
+#[pyclass(frozen, subclass, module = "corebeat._native")]
+pub(crate) struct Beat {
+    #[pyo3(get)]
+    group: Py<Group>,
+    #[pyo3(get)]
+    n: u64,
+}
+
+#[pymethods]
+impl Beat {
+    #[new]
+    #[pyo3(signature = (group, n=1))]
+    fn new(group: Py<Group>, n: u64) -> Beat {
+        Beat { group, n }
+    }
+
+    fn __enter__(&self, py: Python<'_>) -> Py<Group> {
+        self.group.clone_ref(py)
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        if kind.is_none() { self.group.get().beat(py, self.n) } else { Ok(()) }
+    }
+}
+
 /// Drops the producer that a child of fork has inherited from its parent, so that the thread
 /// attaches again with its next beat.
 #[pyfunction]

@@ -150,6 +150,35 @@ def test_threads_of_the_executor_run_on_the_claim():
 
 
 @needs_two_cpus
+def test_threads_move_when_the_claim_changes():
+    with claim(cpus=2) as c, corebeat.Executor(claim=c) as executor:
+        begun, end = threading.Event(), threading.Event()
+
+        def affinity():
+            begun.set()
+            assert end.wait(WAIT_S)
+            return os.sched_getaffinity(0)
+
+        future = executor.submit(affinity)
+        assert begun.wait(WAIT_S)
+        c.retreat()
+        end.set()
+        assert future.result(WAIT_S) == set(c.cpus) and len(c.cpus) == 1
+
+
+def test_claim_releases_an_executor_that_has_ended():
+    with claim(cpus=1) as c:
+        executor = corebeat.Executor(claim=c)
+        executor.submit(int).result(WAIT_S)
+        executor.shutdown()
+        gone = weakref.ref(executor)
+        del executor
+        gc.collect()
+        assert gone() is None
+        c.resize()
+
+
+@needs_two_cpus
 def test_pool_follows_the_claim():
     with claim(cpus=2) as c, corebeat.Executor(claim=c) as executor:
         both = threading.Barrier(2)
@@ -206,6 +235,7 @@ def test_native_thread_pools_follow():
 
     before = pools()
     with claim(cpus=1, threadpools=True) as c:
+        assert pools() == {1}
         c.resize(len(CPUS))
         assert len(CPUS) == 1 or pools() == {len(CPUS)}
         c.retreat()

@@ -113,8 +113,18 @@ class Executor(concurrent.futures.Executor):
     def _resize(self, cpus: tuple[int, ...]) -> None:
         with self._condition:
             self._cpus = cpus
+            for thread in self._threads:
+                # A thread that is about to start has no number, and pins itself.
+                if thread.native_id is not None:
+                    self._pin(thread.native_id)
             self._start_threads()
             self._condition.notify_all()
+
+    def _pin(self, thread: int) -> None:
+        """Restricts a thread to the CPUs of the claim. 0 is the calling thread."""
+        # The thread may have ended, or a CPU may have gone offline.
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(thread, self._cpus or self._affinity)
 
     def _start_threads(self) -> None:
         """Starts threads for the calls that wait, as many as the claim permits."""
@@ -127,13 +137,9 @@ class Executor(concurrent.futures.Executor):
             thread.start()
 
     def _work(self) -> None:
-        pinned: tuple[int, ...] = ()
+        with self._condition:
+            self._pin(0)
         while (item := self._next()) is not None:
-            if pinned != self._cpus:
-                pinned = self._cpus
-                # A CPU may have gone offline; the thread then keeps the CPUs that it has.
-                with contextlib.suppress(OSError):
-                    os.sched_setaffinity(0, pinned or self._affinity)
             future, fn, args, kwargs = item
             if not future.set_running_or_notify_cancel():
                 continue
@@ -167,6 +173,7 @@ class Executor(concurrent.futures.Executor):
 
     def _end(self) -> None:
         self._pools.restore()
+        self._claim.remove_on_resize(self._resize)
         if self._owns_claim:
             self._claim.close()
 

@@ -10,6 +10,7 @@ claims of a process share the CPUs that the process may use.
         work(threads=len(c.cpus))
 """
 
+import contextlib
 import os
 import threading
 import weakref
@@ -69,6 +70,8 @@ class Claim:
         self._cpus = tuple(self._native.cpus())
         self._is_closed = False
         self._pools = ThreadPools() if threadpools else None
+        if self._pools is not None:
+            self._pools.limit(max(1, len(self._cpus)))
         this = weakref.ref(self)
 
         def follow() -> None:
@@ -124,6 +127,11 @@ class Claim:
         with self._lock:
             self._callbacks.append(callback)
         return callback
+
+    def remove_on_resize(self, callback: Callable[[tuple[int, ...]], object]) -> None:
+        """Calls the function no longer. Has no effect if `on_resize` did not receive it."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._callbacks.remove(callback)
 
     def pin(self) -> None:
         """Restricts the calling thread to the CPUs of the claim, if it has any."""

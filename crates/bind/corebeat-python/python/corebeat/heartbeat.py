@@ -17,8 +17,7 @@ import functools
 import inspect
 import os
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Callable, Optional, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, cast
 
 from . import _native
 
@@ -97,7 +96,7 @@ class Group(_native.Group):
         return f"Group({self.number}, owner={self.owner})"
 
 
-class beat:
+class beat(_native.Beat):
     """Emits `n` heartbeats for `group` after each completion of a block or of a function.
 
         with beat(frames):
@@ -111,26 +110,13 @@ class beat:
     once.
     """
 
-    __slots__ = ("_group", "_n")
+    # The methods of the block are native.
+    if TYPE_CHECKING:
 
-    def __init__(self, group: Group, n: int = 1) -> None:
-        self._group = group
-        self._n = n
-
-    def __enter__(self) -> Group:
-        return self._group
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        if kind is None:
-            self._group.beat(self._n)
+        def __enter__(self) -> Group: ...
 
     def __call__(self, function: _Function) -> _Function:
-        emit, n = self._group.beat, self._n
+        emit = self.group.beat if self.n == 1 else functools.partial(self.group.beat, self.n)
 
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(
@@ -142,7 +128,7 @@ class beat:
             @functools.wraps(function)
             async def awaits(*args: Any, **kwargs: Any) -> Any:
                 result = await function(*args, **kwargs)
-                emit(n)
+                emit()
                 return result
 
             return cast(_Function, awaits)
@@ -150,7 +136,7 @@ class beat:
         @functools.wraps(function)
         def calls(*args: Any, **kwargs: Any) -> Any:
             result = function(*args, **kwargs)
-            emit(n)
+            emit()
             return result
 
         return cast(_Function, calls)
