@@ -138,7 +138,9 @@ fn build(
     fs::copy(built.join("corebeat"), scripts.join("corebeat")).map_err(failed)?;
     let _ = fs::remove_dir_all(folder);
     let mut maturin = Command::new(tools.join("maturin"));
-    maturin.args(["build", "--locked", "--strip", "--profile", profile, "--interpreter"]);
+    maturin.args(["build", "--locked", "--strip", "--profile", profile]);
+    // A tag such as manylinux_2_34 would hold for the module only, and not for the program.
+    maturin.args(["--compatibility", "linux", "--interpreter"]);
     // The wheel serves later versions as well: the module uses the stable ABI.
     maturin.arg(tools.join("python")).arg("--out").arg(folder).current_dir(&package);
     run(maturin.env("CARGO_TARGET_DIR", &workspace.target_directory))?;
