@@ -119,9 +119,6 @@ impl Drop for Claim {
     fn drop(&mut self) {
         if self.process.is_current() {
             without_interpreter_lock(|| drop(self.take()));
-        } else {
-            // A thread of the parent may have held the lock at the fork.
-            std::mem::forget(self.claim.get_mut().map(Option::take));
         }
     }
 }

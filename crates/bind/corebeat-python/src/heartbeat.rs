@@ -6,7 +6,7 @@ use corebeat_heartbeat::{self as heartbeat, Consumer, Error, Goal, Mode, Produce
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 thread_local! {
@@ -21,8 +21,8 @@ type GoalTuple = (Option<f64>, Option<f64>, u32, bool);
 #[pyclass(frozen, subclass, module = "corebeat._native")]
 pub(crate) struct Group {
     group: heartbeat::Group,
-    /// A locked section neither waits nor acquires the interpreter lock, so that no child of fork
-    /// inherits a locked mutex.
+    /// Locked by threads that hold the interpreter lock only, as a fork does: no child of fork
+    /// inherits a locked mutex. A locked section does not wait.
     consumer: Mutex<Option<Arc<Consumer>>>,
     #[pyo3(get)]
     number: u32,
@@ -109,11 +109,15 @@ impl Group {
 
     /// The measurements: the goal, beats, members, samples, global rate and window rate.
     fn read(&self, py: Python<'_>) -> PyResult<(GoalTuple, u64, u32, u64, f64, f64)> {
-        let status = match py.detach(|| self.consumer()?.status()) {
+        let read = || {
+            let consumer = self.consumer(py)?;
+            py.detach(|| consumer.status())
+        };
+        let status = match read() {
             // The consumer of the parent process.
             Err(Error::Forked) => {
                 self.forget();
-                py.detach(|| self.consumer()?.status())
+                read()
             }
             status => status,
         };
@@ -137,19 +141,25 @@ impl Group {
         id.number == self.number && id.owner == self.owner
     }
 
-    fn consumer(&self) -> Result<Arc<Consumer>, Error> {
-        let lock = || self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(consumer) = &*lock() {
-            return Ok(consumer.clone());
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Consumer>>> {
+        self.consumer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn consumer(&self, py: Python<'_>) -> Result<Arc<Consumer>, Error> {
+        let present = self.lock().clone();
+        if let Some(consumer) = present {
+            return Ok(consumer);
         }
-        let attached = Arc::new(self.group.consume()?);
-        // The lock is not held while the thread attaches. If another thread was faster, its
-        // consumer is used, and this one detaches.
-        Ok(lock().get_or_insert(attached).clone())
+        let attached = Arc::new(py.detach(|| self.group.consume())?);
+        // Another thread may have been faster. Its consumer is replaced, and detaches when that
+        // thread has read.
+        let replaced = self.lock().replace(attached.clone());
+        py.detach(|| drop(replaced));
+        Ok(attached)
     }
 
     fn forget(&self) -> Option<Arc<Consumer>> {
-        self.consumer.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.lock().take()
     }
 }
 

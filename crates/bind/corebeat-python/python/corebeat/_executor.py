@@ -18,6 +18,8 @@ _T = TypeVar("_T")
 _Item = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 _executors: "weakref.WeakSet[Executor]" = weakref.WeakSet()
+# The threads of the parent do not exist in a child.
+os.register_at_fork(after_in_child=_executors.clear)
 
 
 class Executor(concurrent.futures.Executor):
