@@ -20,10 +20,20 @@
 //! The tests are in `tests/`, in Python; `cargo xtask ci --only python` runs them with an installed
 //! wheel.
 //!
-//! 1. A call that may wait, for the daemon or for a lock, releases the global interpreter lock.
-//! 2. No lock is held while the interpreter lock is acquired, so that the two cannot deadlock.
-//! 3. Each error of a crate is one exception with the message of the crate (`error`).
-//! 4. After a fork, the child uses no state of its parent.
+//! 1. A call that may wait, for the daemon or for a lock, releases the global interpreter lock
+//!    (`tests/test_claim.py`: claims change on several threads; `tests/test_net.py`: functions that
+//!    wait run at the same time).
+//! 2. No lock of this crate is held while the interpreter lock is acquired, so that the two cannot
+//!    deadlock.
+//! 3. Each error of a crate is one exception with the message of the crate (`error`), in one line.
+//! 4. After a fork, the child uses no state of its parent (a test of each module).
+//! 5. Functions in Python run on stacks of threads, never on those of tasks (`net`).
+//!
+//! # Failure
+//!
+//! An invalid argument is a `ValueError`, a failed system call an `OSError` with its number, and
+//! any other error `corebeat.Error`. An exception in a function that a thread of this crate calls
+//! is passed to `sys.unraisablehook` (claims), or is the cause of the error of the run (networks).
 //!
 //! # Limits
 //!
