@@ -8,6 +8,7 @@ mod check;
 mod license;
 mod tree;
 
+use crate::python;
 use crate::step::run_cargo;
 use crate::tool::{find, output};
 use crate::workspace::Workspace;
@@ -86,6 +87,7 @@ pub(crate) fn run(checks: bool) -> Result<(), String> {
     }
     archive::write_all(&workspace, &release, &folder)?;
     package_crates(&workspace, &folder, is_changed)?;
+    add_wheel(&workspace, &folder)?;
     sum(&folder)?;
     if checks {
         check::run(&workspace, &release, &folder, is_changed)?;
@@ -94,6 +96,14 @@ pub(crate) fn run(checks: bool) -> Result<(), String> {
     println!("\ncorebeat {version}, for glibc {glibc} or later, in {}:", folder.display());
     print!("{}", tree::read(&folder.join(SUMS))?);
     Ok(())
+}
+
+/// Adds the Python package. Unlike the archives, it is not bit-equal in another checkout.
+fn add_wheel(workspace: &Workspace, folder: &Path) -> Result<(), String> {
+    let wheel = python::wheel(workspace)?;
+    let name = wheel.file_name().ok_or("maturin left a file without a name")?;
+    let copied = fs::copy(&wheel, folder.join(name));
+    copied.map(drop).map_err(|e| format!("{} cannot be copied: {e}", wheel.display()))
 }
 
 /// The folder in which cargo builds: the flags differ from those of other builds.

@@ -3,12 +3,14 @@
 //! `cargo xtask soak` repeats the same tests for a long time, with many more cases.
 //! `cargo xtask dist` builds the packages of a release.
 //! `cargo xtask vm` runs a command in a virtual machine that has two NUMA nodes.
+//! `cargo xtask wheel` builds the Python package.
 
 mod book;
 mod citation;
 mod dist;
 mod map;
 mod page;
+mod python;
 mod remaining;
 mod soak;
 mod step;
@@ -18,6 +20,7 @@ mod vm;
 mod workspace;
 
 use std::process::ExitCode;
+use workspace::Workspace;
 
 const USAGE: &str = "\
 usage: cargo xtask ci [--only STEP]      run all checks up to the first failure, or one of them
@@ -25,7 +28,8 @@ usage: cargo xtask ci [--only STEP]      run all checks up to the first failure,
        cargo xtask dist [--check]        build the packages into target/dist, and check them
        cargo xtask vm [--groups v1|v2] [--minutes N] -- COMMAND...
                                          run a command in a virtual machine of 8 CPUs and 2
-                                         nodes (default: cgroup v2, 10 minutes)";
+                                         nodes (default: cgroup v2, 10 minutes)
+       cargo xtask wheel                 build the Python package, in target/wheels";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
         },
         ["dist"] => dist::run(false),
         ["dist", "--check"] => dist::run(true),
+        ["wheel"] => Workspace::read().and_then(|workspace| python::wheel(&workspace).map(drop)),
         ["vm", ..] => match vm(&args[1..]) {
             Ok((groups, minutes, command)) => match vm::run(groups, minutes, command) {
                 Ok(code) => return ExitCode::from(code),

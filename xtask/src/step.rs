@@ -1,7 +1,7 @@
 //! The steps of `cargo xtask ci`.
 
 use crate::workspace::{Workspace, cargo, files};
-use crate::{book, citation, map, remaining, style, vm};
+use crate::{book, citation, map, python, remaining, style, vm};
 use rustix::process::getpriority_process;
 use std::process::Command;
 use std::time::Instant;
@@ -16,7 +16,7 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
-const STEPS: [(&str, Check); 12] = [
+const STEPS: [(&str, Check); 13] = [
     ("fmt", |_| step(&["fmt", "--all", "--check"], &[])),
     ("clippy", |_| {
         let all = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
@@ -35,6 +35,7 @@ const STEPS: [(&str, Check); 12] = [
     ("citation", |w| verdict(citation::check(w))),
     ("style", |w| verdict(style::check(w))),
     ("book", |w| verdict(book::check(w))),
+    ("python", python::check),
     ("loom", loom),
     ("miri", miri),
     ("vm", vm::check),

@@ -86,7 +86,7 @@ fn map_of_a_cancelled_scope_ends_with_the_failure() {
             let mut results = mapped.join().unwrap();
             assert_eq!(results.read().unwrap().unwrap(), 0);
             part.cancel();
-            results.into_iter().collect::<Result<Vec<_>, _>>()
+            results.collect::<Result<Vec<_>, _>>()
         });
         assert!(matches!(got.unwrap(), Err(Failure::Aborted)));
     }

@@ -1,0 +1,186 @@
+"""An executor of `concurrent.futures` whose pool follows a claim."""
+
+import atexit
+import collections
+import concurrent.futures
+import contextlib
+import os
+import threading
+import weakref
+from concurrent.futures import Future
+from typing import Any, Callable, Optional, TypeVar
+
+from .claim import Claim, ThreadPools, claim as begin
+
+__all__ = ["Executor"]
+
+_T = TypeVar("_T")
+_Item = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+_executors: "weakref.WeakSet[Executor]" = weakref.WeakSet()
+# The threads of the parent do not exist in a child.
+os.register_at_fork(after_in_child=_executors.clear)
+
+
+class Executor(concurrent.futures.Executor):
+    """Runs calls on threads: one for each CPU of a claim, more or fewer when the claim changes.
+
+        with corebeat.Executor(cpus=8) as executor:
+            results = list(executor.map(function, items))
+
+    `cpus` is the largest number of CPUs; the default is all. `claim` is an existing claim to
+    follow, which the executor does not end. A thread that the claim has no CPU for ends after its
+    present call; one thread always remains. Threads run on the CPUs of the claim only.
+
+    `threads_per_task` is the number of CPUs of each call. The pool then has that many threads less,
+    and the thread pools of native libraries such as OpenBLAS have that many threads, if
+    `threadpoolctl` is installed: calls into NumPy share the claim instead of exceeding it. Import
+    such libraries before the executor is created.
+
+    The calls of pure Python code take turns, because of the global interpreter lock.
+    """
+
+    def __init__(
+        self,
+        cpus: Optional[int] = None,
+        *,
+        claim: Optional[Claim] = None,
+        threads_per_task: int = 1,
+        thread_name_prefix: str = "corebeat",
+    ) -> None:
+        if claim is not None and cpus is not None:
+            raise ValueError("the claim has a number of CPUs: leave out 'cpus' or 'claim'")
+        if threads_per_task < 1:
+            raise ValueError("a call needs a CPU: write threads_per_task of at least 1")
+        self._condition = threading.Condition()
+        self._queue: "collections.deque[_Item]" = collections.deque()
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0
+        self._is_shut_down = False
+        self._threads_per_task = threads_per_task
+        self._prefix = thread_name_prefix
+        self._affinity = os.sched_getaffinity(0)
+        self._pools = ThreadPools()
+        self._pools.limit(threads_per_task)
+        self._owns_claim = claim is None
+        self._claim = begin(cpus) if claim is None else claim
+        self._cpus: tuple[int, ...] = ()
+        self._claim.on_resize(self._resize)
+        self._resize(self._claim.cpus)
+        _executors.add(self)
+
+    @property
+    def claim(self) -> Claim:
+        """The claim that the pool follows."""
+        return self._claim
+
+    @property
+    def max_workers(self) -> int:
+        """The number of threads that the claim permits now."""
+        return max(1, len(self._cpus) // self._threads_per_task)
+
+    def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> "Future[_T]":
+        """Schedules a call, and returns its future. Raises `RuntimeError` after `shutdown`."""
+        future: "Future[_T]" = Future()
+        with self._condition:
+            if self._is_shut_down:
+                raise RuntimeError("the executor is shut down: create another one")
+            self._queue.append((future, fn, args, kwargs))
+            self._start_threads()
+            self._condition.notify()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Accepts no further calls, and ends the threads after the calls that are scheduled.
+
+        With `cancel_futures`, calls that have not begun are cancelled. An own claim ends with the
+        last thread.
+        """
+        with self._condition:
+            self._is_shut_down = True
+            cancelled = [item[0] for item in self._queue] if cancel_futures else []
+            if cancel_futures:
+                self._queue.clear()
+            threads = list(self._threads)
+            self._condition.notify_all()
+        for future in cancelled:
+            future.cancel()
+        if not threads:
+            self._end()
+        elif wait:
+            for thread in threads:
+                if thread is not threading.current_thread():
+                    thread.join()
+
+    def _resize(self, cpus: tuple[int, ...]) -> None:
+        with self._condition:
+            self._cpus = cpus
+            for thread in self._threads:
+                # A thread that is about to start has no number, and pins itself.
+                if thread.native_id is not None:
+                    self._pin(thread.native_id)
+            self._start_threads()
+            self._condition.notify_all()
+
+    def _pin(self, thread: int) -> None:
+        """Restricts a thread to the CPUs of the claim. 0 is the calling thread."""
+        # The thread may have ended, or a CPU may have gone offline.
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(thread, self._cpus or self._affinity)
+
+    def _start_threads(self) -> None:
+        """Starts threads for the calls that wait, as many as the claim permits."""
+        waiting = len(self._queue) - self._idle
+        for _ in range(min(waiting, self.max_workers - len(self._threads))):
+            thread = threading.Thread(
+                target=self._work, name=f"{self._prefix}-{len(self._threads)}", daemon=True
+            )
+            self._threads.add(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        with self._condition:
+            self._pin(0)
+        while (item := self._next()) is not None:
+            future, fn, args, kwargs = item
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+            # The results must not live until the next call.
+            del item, future, fn, args, kwargs
+
+    def _next(self) -> Optional[_Item]:
+        """Waits for a call. `None` ends the thread."""
+        with self._condition:
+            while len(self._threads) <= self.max_workers:
+                if self._queue:
+                    return self._queue.popleft()
+                if self._is_shut_down:
+                    break
+                self._idle += 1
+                self._condition.wait()
+                self._idle -= 1
+            self._threads.discard(threading.current_thread())
+            # Another thread may have been notified of a call that this one would have taken.
+            self._condition.notify()
+            is_last = self._is_shut_down and not self._threads
+        if is_last:
+            self._end()
+        return None
+
+    def _end(self) -> None:
+        self._pools.restore()
+        self._claim.remove_on_resize(self._resize)
+        if self._owns_claim:
+            self._claim.close()
+
+
+@atexit.register
+def _shut_down_all() -> None:
+    for executor in list(_executors):
+        executor.shutdown()

@@ -1,0 +1,198 @@
+"""Claims: a program requests exclusive CPUs for a phase, and releases them.
+
+Programs with claims share the CPUs of the host if `corebeat daemon` runs. Without a daemon, the
+claims of a process share the CPUs that the process may use.
+
+    from corebeat.claim import claim
+
+    with claim(cpus=4) as c:
+        c.on_resize(lambda cpus: print("now on", cpus))
+        work(threads=len(c.cpus))
+"""
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Callable, Optional, TypeVar
+
+from . import _native
+
+__all__ = ["Claim", "claim"]
+
+_Callback = TypeVar("_Callback", bound=Callable[[tuple[int, ...]], object])
+
+
+def claim(
+    cpus: Optional[int] = None,
+    *,
+    min_cpus: int = 1,
+    numa: Optional[str] = None,
+    within: Optional[Iterable[int]] = None,
+    threadpools: bool = False,
+) -> "Claim":
+    """Begins a claim of up to `cpus` CPUs; the default is all CPUs that this process may use.
+
+    No call waits for a CPU: the claim has the CPUs that are free, which may be fewer than
+    `min_cpus`, or none. Further CPUs follow when other claims release them. `numa` distributes the
+    CPUs over NUMA nodes (`"scatter"`) or takes few nodes (`"compact"`). `within` limits the claim
+    to these CPUs. With `threadpools`, the thread pools of native libraries (OpenBLAS, MKL, OpenMP)
+    have as many threads as the claim has CPUs, if `threadpoolctl` is installed.
+
+    Raises `ValueError` for an impossible request, `OSError` if the system refuses, and
+    `corebeat.Error` if there are too many claims or the daemon does not answer.
+    """
+    begun = Claim(threadpools=threadpools)
+    try:
+        begun.resize(cpus, min_cpus=min_cpus, numa=numa, within=within)
+    except BaseException:
+        begun.close()
+        raise
+    return begun
+
+
+class Claim:
+    """Exclusive CPUs of this process; `claim` creates it.
+
+    The claim applies requests of other claims by itself, on a thread of its own: it releases
+    requested CPUs, accepts granted ones, and calls the functions of `on_resize`. `with` releases
+    all CPUs at the end of the block. In a child of fork, the claim has no CPUs, and its calls raise
+    `corebeat.Error`.
+    """
+
+    def __init__(self, *, threadpools: bool = False) -> None:
+        self._native = _native.Claim()
+        self._callbacks: list[Callable[[tuple[int, ...]], object]] = []
+        # Reentrant: a function of `on_resize` may change the claim.
+        self._lock = threading.RLock()
+        self._cpus = tuple(self._native.cpus())
+        self._is_closed = False
+        self._pools = ThreadPools() if threadpools else None
+        if self._pools is not None:
+            self._pools.limit(max(1, len(self._cpus)))
+        this = weakref.ref(self)
+
+        def follow() -> None:
+            followed = this()
+            if followed is None:
+                return
+            try:
+                followed.poll()
+            except _native.Error:
+                # The claim may have ended since its request.
+                if not followed._is_closed:
+                    raise
+
+        self._native.on_change(follow)
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """The CPUs of the claim, in ascending order."""
+        return tuple(self._native.cpus())
+
+    def resize(
+        self,
+        cpus: Optional[int] = None,
+        *,
+        min_cpus: int = 1,
+        numa: Optional[str] = None,
+        within: Optional[Iterable[int]] = None,
+    ) -> tuple[int, ...]:
+        """Requests a total number of CPUs, as `claim` does, and returns the CPUs."""
+        if cpus is None:
+            cpus = max(min_cpus, os.cpu_count() or 1)
+        limit = None if within is None else ",".join(str(int(cpu)) for cpu in within)
+        self._native.invade(min_cpus, cpus, numa, limit)
+        return self._changed()
+
+    def retreat(self, to: int = 1) -> tuple[int, ...]:
+        """Releases all CPUs except this number, at least 1, and returns the CPUs."""
+        self._native.retreat(to)
+        return self._changed()
+
+    def poll(self) -> bool:
+        """Applies pending requests at once. Returns whether the CPUs have changed."""
+        changed = self._native.poll()
+        self._changed()
+        return changed
+
+    def on_resize(self, callback: _Callback) -> _Callback:
+        """Calls a function with the CPUs after each change, and returns the function.
+
+        The calls come one at a time, on the thread that changed the claim or on the thread of the
+        claim. An exception there is passed to `sys.unraisablehook`.
+        """
+        with self._lock:
+            self._callbacks.append(callback)
+        return callback
+
+    def remove_on_resize(self, callback: Callable[[tuple[int, ...]], object]) -> None:
+        """Calls the function no longer. Has no effect if `on_resize` did not receive it."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._callbacks.remove(callback)
+
+    def pin(self) -> None:
+        """Restricts the calling thread to the CPUs of the claim, if it has any."""
+        cpus = self.cpus
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+
+    def close(self) -> None:
+        """Releases all CPUs, and restores the native thread pools. Further calls raise errors."""
+        self._is_closed = True
+        self._native.close()
+        with self._lock:
+            self._callbacks.clear()
+            if self._pools is not None:
+                self._pools.restore()
+                self._pools = None
+
+    def _changed(self) -> tuple[int, ...]:
+        with self._lock:
+            cpus = self.cpus
+            if cpus != self._cpus:
+                self._cpus = cpus
+                if self._pools is not None:
+                    self._pools.limit(max(1, len(cpus)))
+                for callback in list(self._callbacks):
+                    callback(cpus)
+        return cpus
+
+    def __enter__(self) -> "Claim":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Claim(cpus={self.cpus})"
+
+
+class ThreadPools:
+    """The thread pools of native libraries, if `threadpoolctl` is installed."""
+
+    def __init__(self) -> None:
+        self._original: Any = None
+
+    def limit(self, threads: int) -> None:
+        """Limits each pool of the libraries that are loaded now to this number of threads."""
+        try:
+            import threadpoolctl
+        except ImportError:
+            return
+        limits = threadpoolctl.threadpool_limits(limits=threads)
+        if self._original is None:
+            self._original = limits
+
+    def restore(self) -> None:
+        """Restores the numbers of threads that the pools had before the first limit."""
+        if self._original is not None:
+            self._original.restore_original_limits()
+            self._original = None

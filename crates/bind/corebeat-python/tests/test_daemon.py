@@ -1,0 +1,94 @@
+"""Heartbeats and claims of several processes, with the daemon of the wheel."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import corebeat
+
+CPUS = sorted(os.sched_getaffinity(0))
+WAIT_S = 60
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    """The environment of programs that find a daemon."""
+    socket = tmp_path / "socket"
+    program = [corebeat.find_program(), "daemon", "--scope", "user", "--policy", "none"]
+    arguments = [*program, "--socket", str(socket)]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+        # The daemon reports its socket when it listens.
+        line = process.stderr.readline()
+        assert str(socket) in line, line
+        yield {**os.environ, "COREBEAT_SOCKET": str(socket)}
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, errors
+
+
+def python(code, environment, *arguments):
+    """Starts a program that communicates by lines."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+BEATS = """
+from corebeat.heartbeat import Goal, Group
+group = Group(7)
+group.goal = Goal(rate_min=10)
+group.beat(5)
+print("ready", flush=True)
+input()
+"""
+
+READS = """
+from corebeat.heartbeat import Group
+group = Group(7)
+status = group.status()
+while status.beats < 10:
+    status = group.status()
+print(status.beats, status.members, status.goal.rate_min)
+"""
+
+
+def test_processes_beat_for_one_group(daemon):
+    with python(BEATS, daemon) as first, python(BEATS, daemon) as second:
+        assert (first.stdout.readline(), second.stdout.readline()) == ("ready\n", "ready\n")
+        with python(READS, daemon) as reader:
+            assert reader.communicate(timeout=WAIT_S)[0] == "10 2 10.0\n"
+        first.communicate("\n", timeout=WAIT_S), second.communicate("\n", timeout=WAIT_S)
+    assert (first.returncode, second.returncode, reader.returncode) == (0, 0, 0)
+
+
+CLAIMS = """
+import sys, threading
+from corebeat.claim import claim
+changed = threading.Event()
+with claim() as c:
+    c.on_resize(lambda cpus: changed.set())
+    print(len(c.cpus), flush=True)
+    if sys.argv[1] == "waits":
+        assert changed.wait(60)
+        print(len(c.cpus), flush=True)
+    input()
+"""
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="programs share at least two CPUs")
+def test_programs_share_the_cpus_of_the_host(daemon):
+    with python(CLAIMS, daemon, "waits") as first:
+        assert int(first.stdout.readline()) == len(CPUS)
+        with python(CLAIMS, daemon, "") as second:
+            second.stdout.readline()
+            assert int(first.stdout.readline()) < len(CPUS)
+            second.communicate("\n", timeout=WAIT_S)
+        first.communicate("\n", timeout=WAIT_S)
+    assert (first.returncode, second.returncode) == (0, 0)

@@ -1,0 +1,177 @@
+"""Heartbeats, without a daemon: this process measures."""
+
+import asyncio
+import multiprocessing
+import os
+import threading
+import traceback
+
+import pytest
+
+import corebeat
+from corebeat.heartbeat import Goal, Group, beat
+
+
+@pytest.fixture
+def group():
+    """A group with a number of its own, sampled often. The thread is detached afterwards."""
+    group.number = getattr(group, "number", os.getpid() % 10_000) + 1
+    group_ = Group(group.number, period_s=0.001)
+    yield group_
+    group_.detach()
+    group_.close()
+
+
+def status_after(group, beats):
+    """The status when the monitor has counted this number of beats, within 2000 samples."""
+    status = group.status()
+    end = status.samples + 2000
+    while status.beats < beats and status.samples < end:
+        status = group.status()
+    assert status.beats == beats
+    return status
+
+
+def test_beats_of_all_threads_are_counted(group):
+    group.beat()
+    group.beat(4)
+    group.beat(n=2)
+
+    def other():
+        group.beat(10)
+
+    threads = [threading.Thread(target=other) for _ in range(3)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    status = status_after(group, 37)
+    assert status.samples >= 1 and status.global_rate > 0
+    # A thread leaves its group shortly after Python regards it as ended.
+    end = status.samples + 2000
+    while status.members > 1 and status.samples < end:
+        status = group.status()
+    assert status.members == 1
+
+
+def test_goal_is_read_back(group):
+    assert group.goal == Goal()
+    group.goal = Goal(rate_min=20, rate_max=30.5, window=4, hold=True)
+    assert group.goal == Goal(20.0, 30.5, 4, True)
+    assert Group(group.number).status().goal == group.goal
+    group.goal = Goal()
+    assert group.goal == Goal()
+
+
+@pytest.mark.parametrize(
+    ("goal", "message"),
+    [
+        (Goal(rate_min=0), "invalid rate of 0.0 beats per second"),
+        (Goal(rate_min=3, rate_max=2), "minimum must not exceed"),
+        (Goal(window=0), "invalid window of 0 samples"),
+        (Goal(hold=True), "without a maximum"),
+    ],
+)
+def test_invalid_goal_is_a_value_error_in_one_line(group, goal, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        group.goal = goal
+    assert "\n" not in str(raised.value)
+
+
+def test_invalid_arguments_are_value_errors(group):
+    for arguments in [{"mode": 0o777}, {"period_s": -1.0}, {"period_s": float("nan")}]:
+        with pytest.raises(ValueError, match="invalid"):
+            Group(1, **arguments)
+    with pytest.raises(ValueError, match="invalid period"):
+        Group(1, period_s=0.0).attach()
+    with pytest.raises(OverflowError):
+        Group(-1)
+    with pytest.raises(OverflowError):
+        group.beat(-1)
+
+
+def test_thread_beats_for_one_group_at_a_time(group):
+    other = Group(group.number + 10_000)
+    other.status(), group.status()  # a group ends with its last member: read both from now on
+    group.beat()
+    with pytest.raises(corebeat.Error, match="beats for one group"):
+        other.beat()
+    group.detach()
+    other.beat()
+    group.detach()  # has no effect: the thread is attached to the other group
+    other.beat()
+    status_after(other, 2)
+    other.detach()
+    status_after(group, 1)
+
+
+def test_group_of_the_same_number_is_the_same(group):
+    group.beat()
+    Group(group.number, owner=os.geteuid()).beat(2)
+    assert status_after(group, 3).members == 1
+    assert repr(group) == f"Group({group.number}, owner={os.geteuid()})"
+
+
+def test_block_emits_unless_it_raises(group):
+    for _ in range(3):
+        with beat(group) as entered:
+            assert entered is group
+    with beat(group, 5):
+        pass
+    with pytest.raises(KeyError):
+        with beat(group):
+            raise KeyError
+    status_after(group, 8)
+
+
+def test_decorator_counts_calls(group):
+    @beat(group, n=2)
+    def double(number):
+        """Doubles."""
+        return number * 2
+
+    assert double(4) == 8
+    assert (double.__name__, double.__doc__) == ("double", "Doubles.")
+    with pytest.raises(TypeError):
+        double(None)
+
+    @beat(group)
+    async def later():
+        status_after(group, 2)
+        return 7
+
+    assert asyncio.run(later()) == 7
+    status_after(group, 3)
+
+    with pytest.raises(TypeError, match="generator"):
+
+        @beat(group)
+        def generator():
+            yield
+
+
+def test_child_of_fork_attaches_anew(group):
+    group.beat()
+    group.status()
+    child = os.fork()
+    if child == 0:
+        try:
+            group.beat(5)
+            status_after(group, 5)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert status_after(group, 1).members == 1
+
+
+def in_worker(number):
+    Group(number).beat(3)
+    return Group(number).goal == Goal()
+
+
+def test_processes_of_a_pool_beat(group):
+    group.beat()
+    for method in ["fork", "spawn"]:
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            assert pool.apply(in_worker, (group.number,))
+    status_after(group, 1)

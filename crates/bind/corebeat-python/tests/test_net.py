@@ -1,0 +1,211 @@
+"""S-Net networks with boxes of this process."""
+
+import json
+import os
+import signal
+import threading
+import traceback
+
+import pytest
+
+import corebeat
+from corebeat.net import Fault, Network
+
+GREET = "net main { box greet ((name, <times>) -> (line)); } connect greet;"
+
+
+def greet(name, times):
+    for _ in range(times):
+        yield {"line": f"hello {name}"}
+
+
+def one_box(function, **options):
+    return Network("net main { box f ((a) -> (b) | (<t>)); } connect f;", {"f": function}, **options)
+
+
+def test_records_pass_a_network():
+    outcome = Network(GREET, {"greet": greet}).run([{"name": "you", "<times>": 2, "id": 7}])
+    assert outcome.records == [{"line": "hello you", "id": 7}] * 2
+    assert (outcome.faults, outcome.fault_count, outcome.kept) == ([], 0, 0)
+
+
+def test_network_runs_again_and_has_combinators():
+    program = "net down { box step ((n) -> (n) | (done)); } connect step * {done};"
+    network = Network(program, {"step": lambda n: {"n": n - 1} if n > 0 else {"done": "zero"}})
+    for start in [0, 3, 50]:
+        assert network.run([{"n": start}]).records == [{"done": "zero"}]
+    assert network.run().records == network.run([]).records == []
+
+
+def test_many_records_on_many_workers():
+    program = "net main { box f ((a) -> (b)); } connect f !! <k>;"
+    network = Network(program, {"f": lambda a: {"b": a * a}}, workers=4)
+    records = [{"a": n, "<k>": n % 8} for n in range(500)]
+    output = network.run(iter(records)).records
+    assert [record["b"] for record in output] == [n * n for n in range(500)]
+
+
+class Opaque:
+    pass
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["text", "", "größe", "\ud800", 5, -(2**63), 2**200, True, None, 2.5, b"bytes", b"", [1, {}]],
+)
+def test_values_return_unchanged(value):
+    seen = []
+
+    def box(a):
+        seen.append(a)
+        return {"b": a}
+
+    (record,) = one_box(box).run([{"a": value}]).records
+    for found in [seen[0], record["b"]]:
+        assert found == value and type(found) is type(value)
+
+
+def test_objects_keep_their_identity():
+    thing = Opaque()
+    assert one_box(lambda a: {"b": a}).run([{"a": thing}]).records[0]["b"] is thing
+
+
+def test_box_selects_a_variant_by_its_labels():
+    network = one_box(lambda a: [{"b": a}, {"<t>": len(a)}])
+    assert network.run([{"a": "xyz"}]).records == [{"b": "xyz"}, {"<t>": 3}]
+    assert one_box(lambda a: None).run([{"a": 1}]).records == []
+
+
+def test_exception_of_a_box_stops_the_network():
+    def box(a):
+        raise KeyError("gone\naway")
+
+    with pytest.raises(corebeat.Error, match="at a fault: box f: KeyError: .*on_fault") as raised:
+        one_box(box).run([{"a": 1}])
+    assert isinstance(raised.value.__cause__, KeyError) and "\n" not in str(raised.value)
+
+
+def test_network_may_continue_after_faults():
+    network = one_box(lambda a: {"b": 10 // a}, on_fault="continue")
+    outcome = network.run([{"a": a, "<n>": a} for a in [1, 0, 2]])
+    assert [record["b"] for record in outcome.records] == [10, 5]
+    assert outcome.fault_count == 1
+    (fault,) = outcome.faults
+    assert isinstance(fault, Fault) and fault.entity == "box f"
+    assert fault.message.startswith("ZeroDivisionError")
+    assert network.run([{"a": 5}]).records == [{"b": 2}]
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ({"c": 1}, r"the box output a record {c}, which it does not declare"),
+        ({"<t>": 2**31}, "<t> is a tag, and 2147483648 is no integer of 32 bits"),
+        ({"<t>": "x"}, "<t> is a tag, and 'x' is no integer"),
+        (7, "returns dictionaries or None, not <class 'int'>"),
+        ([7], "returns dictionaries or None"),
+        ({7: 7}, "the key 7 of a record is no text"),
+    ],
+)
+def test_wrong_outputs_are_faults(output, message):
+    with pytest.raises(corebeat.Error, match=message):
+        one_box(lambda a: output).run([{"a": 1}])
+
+
+def test_wrong_inputs_are_exceptions():
+    network = one_box(lambda a: {"b": a})
+    with pytest.raises(ValueError, match="<t> is a tag"):
+        network.run([{"a": 1, "<t>": None}])
+    with pytest.raises(TypeError):
+        network.run([7])
+    with pytest.raises(corebeat.Error, match="no part takes|takes no|network stopped"):
+        network.run([{"z": 1}])
+
+
+def test_mistakes_in_programs_name_their_place():
+    with pytest.raises(ValueError, match=r"^line 1, column \d+: ") as raised:
+        Network("net main connect [] ..")
+    assert "\n" not in str(raised.value)
+    with pytest.raises(ValueError, match="line 2, column"):
+        Network("net main\nconnect nothing;")
+    with pytest.raises(corebeat.Error, match="box greet has no function"):
+        Network(GREET)
+    with pytest.raises(TypeError, match="pass a function"):
+        Network(GREET, {"greet": 7})
+    for wrong in [{"workers": 0}, {"workers": 10**6}, {"on_fault": "explode"}]:
+        with pytest.raises(ValueError, match="use "):
+            Network(GREET, {"greet": greet}, **wrong)
+
+
+def test_deep_recursion_has_the_stack_of_a_thread():
+    def box(a):
+        nested = [a]
+        for _ in range(400):
+            nested = [nested]
+        return {"b": json.dumps(nested)}
+
+    (record,) = one_box(box).run([{"a": 1}]).records
+    assert record["b"] == "[" * 401 + "1" + "]" * 401
+
+    def endless(a):
+        return endless(a)
+
+    with pytest.raises(corebeat.Error, match="RecursionError"):
+        one_box(endless).run([{"a": 1}])
+
+
+def test_functions_that_wait_run_at_the_same_time():
+    both = threading.Barrier(2)
+
+    def box(a):
+        both.wait(60)
+        return {"b": a}
+
+    program = "net main { box f ((a) -> (b)); } connect f ! <k>;"
+    network = Network(program, {"f": box}, workers=2)
+    assert len(network.run([{"a": 1, "<k>": 0}, {"a": 2, "<k>": 1}]).records) == 2
+
+
+def test_network_runs_on_one_thread_at_a_time():
+    def box(a):
+        with pytest.raises(corebeat.Error, match="runs already"):
+            network.run([{"a": 1}])
+        return {"b": a}
+
+    network = one_box(box)
+    assert network.run([{"a": 1}]).records == [{"b": 1}]
+
+
+def test_interrupt_ends_a_run():
+    program = "net main { box f ((a) -> (a) | (b)); } connect f * {b};"
+
+    def again(a):
+        if a == 0:
+            signal.raise_signal(signal.SIGINT)
+        return {"a": a + 1}  # without end
+
+    network = Network(program, {"f": again})
+    with pytest.raises(KeyboardInterrupt):
+        network.run([{"a": 0}])
+
+
+def test_child_of_fork_creates_networks_of_its_own():
+    network = one_box(lambda a: {"b": a})
+    assert network.run([{"a": 1}]).records == [{"b": 1}]
+    child = os.fork()
+    if child == 0:
+        try:
+            with pytest.raises(corebeat.Error, match="belongs to the parent process"):
+                network.run([{"a": 1}])
+            assert one_box(lambda a: {"b": a}).run([{"a": 1}]).records == [{"b": 1}]
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_network_is_drawn():
+    network = Network(GREET, {"greet": greet})
+    assert network.svg().startswith("<svg") and "greet" in network.svg()
+    assert network._repr_svg_() == network.svg() and network.warnings == []
