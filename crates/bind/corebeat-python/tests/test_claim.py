@@ -94,6 +94,37 @@ def test_callback_may_change_the_claim_and_its_exception_passes():
             assert seen == [c.cpus]
 
 
+@needs_two_cpus
+def test_exception_of_a_callback_does_not_prevent_the_others():
+    seen = []
+    with claim(cpus=1) as c:
+        for number in range(3):
+
+            @c.on_resize
+            def failing(cpus, number=number):
+                seen.append(number)
+                raise KeyError(number)
+
+        with pytest.raises(KeyError, match="0"):
+            c.resize()
+        assert seen == [0, 1, 2]
+
+
+@needs_two_cpus
+def test_callback_that_changes_the_claim_is_the_last_with_the_old_cpus():
+    seen = []
+    with claim(cpus=1) as c:
+
+        @c.on_resize
+        def shrinks(cpus):
+            if len(cpus) > 1:
+                assert c.retreat() == c.cpus
+
+        c.on_resize(seen.append)
+        assert c.resize() == c.cpus
+        assert seen == [c.cpus] and len(c.cpus) == 1
+
+
 def test_dropped_claim_returns_its_cpus():
     c = claim()
     gone = weakref.ref(c)
@@ -203,6 +234,17 @@ def test_pool_follows_the_claim():
         later = executor.submit(end.set)
         c.resize(2)
         assert later.result(WAIT_S) is None and blocked.result(WAIT_S)
+
+
+@needs_two_cpus
+def test_callback_may_shut_down_an_executor():
+    with claim(cpus=2) as c:
+        executor = corebeat.Executor(claim=c)
+        executor.submit(int).result(WAIT_S)
+        c.on_resize(lambda cpus: executor.shutdown())
+        c.retreat()
+        with pytest.raises(RuntimeError, match="shut down"):
+            executor.submit(int)
 
 
 def test_shutdown_cancels_calls_that_have_not_begun():

@@ -65,8 +65,12 @@ class Claim:
     def __init__(self, *, threadpools: bool = False) -> None:
         self._native = _native.Claim()
         self._callbacks: list[Callable[[tuple[int, ...]], object]] = []
-        # Reentrant: a function of `on_resize` may change the claim.
+        # Held while functions of `on_resize` run, one after the other. Reentrant: a function may
+        # change the claim.
         self._lock = threading.RLock()
+        # Guards the list. Not held while functions run: a function may wait for a thread that
+        # removes another function or closes the claim.
+        self._callbacks_lock = threading.Lock()
         self._cpus = tuple(self._native.cpus())
         self._is_closed = False
         self._pools = ThreadPools() if threadpools else None
@@ -122,15 +126,17 @@ class Claim:
         """Calls a function with the CPUs after each change, and returns the function.
 
         The calls come one at a time, on the thread that changed the claim or on the thread of the
-        claim. An exception there is passed to `sys.unraisablehook`.
+        claim. An exception does not prevent the calls of further functions: the first one is raised
+        after them by the method that changed the claim. An exception on the thread of the claim is
+        passed to `sys.unraisablehook`.
         """
-        with self._lock:
+        with self._callbacks_lock:
             self._callbacks.append(callback)
         return callback
 
     def remove_on_resize(self, callback: Callable[[tuple[int, ...]], object]) -> None:
         """Calls the function no longer. Has no effect if `on_resize` did not receive it."""
-        with self._lock, contextlib.suppress(ValueError):
+        with self._callbacks_lock, contextlib.suppress(ValueError):
             self._callbacks.remove(callback)
 
     def pin(self) -> None:
@@ -143,21 +149,39 @@ class Claim:
         """Releases all CPUs, and restores the native thread pools. Further calls raise errors."""
         self._is_closed = True
         self._native.close()
-        with self._lock:
+        self._cpus = ()
+        with self._callbacks_lock:
             self._callbacks.clear()
-            if self._pools is not None:
-                self._pools.restore()
-                self._pools = None
+            pools, self._pools = self._pools, None
+        if pools is not None:
+            pools.restore()
 
     def _changed(self) -> tuple[int, ...]:
+        """Calls the functions if the CPUs have changed, and returns the CPUs."""
+        first: Optional[BaseException] = None
         with self._lock:
             cpus = self.cpus
             if cpus != self._cpus:
                 self._cpus = cpus
-                if self._pools is not None:
-                    self._pools.limit(max(1, len(cpus)))
-                for callback in list(self._callbacks):
-                    callback(cpus)
+                with self._callbacks_lock:
+                    callbacks, pools = list(self._callbacks), self._pools
+                if pools is not None:
+                    pools.limit(max(1, len(cpus)))
+                for callback in callbacks:
+                    try:
+                        callback(cpus)
+                    except BaseException as error:
+                        first = error if first is None else first
+                    # The function has changed the claim: all functions have the new CPUs.
+                    if self._cpus is not cpus:
+                        break
+            cpus = self._cpus
+        try:
+            if first is not None:
+                raise first
+        finally:
+            # The traceback of the exception refers to this frame.
+            del first
         return cpus
 
     def __enter__(self) -> "Claim":
