@@ -247,6 +247,38 @@ def test_callback_may_shut_down_an_executor():
             executor.submit(int)
 
 
+def test_thread_that_cannot_start_is_not_counted(monkeypatch):
+    def refused(self):
+        raise RuntimeError("can't start new thread")
+
+    executor, ran = corebeat.Executor(cpus=1), []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="can't start"):
+            executor.submit(ran.append, "refused")
+    assert executor.submit(int).result(WAIT_S) == 0 and ran == []
+    executor.shutdown()
+    assert executor.claim.cpus == ()
+
+
+@needs_two_cpus
+def test_calls_run_on_the_threads_that_exist(monkeypatch):
+    with claim(cpus=2) as c, corebeat.Executor(claim=c) as executor:
+        begun, end = threading.Event(), threading.Event()
+        executor.submit(lambda: (begun.set(), end.wait(WAIT_S)))
+        assert begun.wait(WAIT_S)
+
+        def refused(self):
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refused)
+            later = executor.submit(int)
+            c.retreat(), c.resize(2)
+        end.set()
+        assert later.result(WAIT_S) == 0
+
+
 def test_shutdown_cancels_calls_that_have_not_begun():
     with claim(cpus=1) as c:
         executor = corebeat.Executor(claim=c)

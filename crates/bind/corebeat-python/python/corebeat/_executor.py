@@ -4,6 +4,7 @@ import atexit
 import collections
 import concurrent.futures
 import contextlib
+import itertools
 import os
 import threading
 import weakref
@@ -55,6 +56,7 @@ class Executor(concurrent.futures.Executor):
         self._condition = threading.Condition()
         self._queue: "collections.deque[_Item]" = collections.deque()
         self._threads: set[threading.Thread] = set()
+        self._numbers = itertools.count()
         self._idle = 0
         self._is_shut_down = False
         self._threads_per_task = threads_per_task
@@ -80,13 +82,23 @@ class Executor(concurrent.futures.Executor):
         return max(1, len(self._cpus) // self._threads_per_task)
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> "Future[_T]":
-        """Schedules a call, and returns its future. Raises `RuntimeError` after `shutdown`."""
+        """Schedules a call, and returns its future.
+
+        Raises `RuntimeError` after `shutdown`, or if the system refuses the first thread.
+        """
         future: "Future[_T]" = Future()
+        item: _Item = (future, fn, args, kwargs)
         with self._condition:
             if self._is_shut_down:
                 raise RuntimeError("the executor is shut down: create another one")
-            self._queue.append((future, fn, args, kwargs))
-            self._start_threads()
+            self._queue.append(item)
+            try:
+                self._start_threads()
+            except RuntimeError:
+                # The threads that exist run the call.
+                if not self._threads:
+                    self._queue.remove(item)
+                    raise
             self._condition.notify()
         return future
 
@@ -119,7 +131,9 @@ class Executor(concurrent.futures.Executor):
                 # A thread that is about to start has no number, and pins itself.
                 if thread.native_id is not None:
                     self._pin(thread.native_id)
-            self._start_threads()
+            # If the system refuses a thread, those that exist run the calls.
+            with contextlib.suppress(RuntimeError):
+                self._start_threads()
             self._condition.notify_all()
 
     def _pin(self, thread: int) -> None:
@@ -129,14 +143,18 @@ class Executor(concurrent.futures.Executor):
             os.sched_setaffinity(thread, self._cpus or self._affinity)
 
     def _start_threads(self) -> None:
-        """Starts threads for the calls that wait, as many as the claim permits."""
+        """Starts threads for the calls that wait, as many as the claim permits.
+
+        Raises `RuntimeError` if the system refuses a thread.
+        """
         waiting = len(self._queue) - self._idle
         for _ in range(min(waiting, self.max_workers - len(self._threads))):
             thread = threading.Thread(
-                target=self._work, name=f"{self._prefix}-{len(self._threads)}", daemon=True
+                target=self._work, name=f"{self._prefix}-{next(self._numbers)}", daemon=True
             )
-            self._threads.add(thread)
+            # The thread begins with the condition, which the caller holds.
             thread.start()
+            self._threads.add(thread)
 
     def _work(self) -> None:
         with self._condition:
