@@ -287,9 +287,33 @@ def test_shutdown_cancels_calls_that_have_not_begun():
         assert begun.wait(WAIT_S)
         second = executor.submit(print)
         executor.shutdown(wait=False, cancel_futures=True)
+        assert concurrent.futures.wait([second], WAIT_S).done == {second}
         end.set()
         assert first.result(WAIT_S) and second.cancelled()
         executor.shutdown()
+
+
+def test_result_of_a_call_does_not_outlive_its_future():
+    class Result:
+        pass
+
+    with corebeat.Executor(cpus=1) as executor:
+        gone = weakref.ref(executor.submit(Result).result(WAIT_S))
+        # The next call of the same thread.
+        assert executor.submit(lambda: gone() is None).result(WAIT_S)
+
+
+def test_future_whose_result_is_set_by_its_user_does_not_end_the_thread():
+    with corebeat.Executor(cpus=1) as executor:
+        begun, end = threading.Event(), threading.Event()
+        running = executor.submit(lambda: (begun.set(), end.wait(WAIT_S)))
+        assert begun.wait(WAIT_S)
+        ran = []
+        waiting = executor.submit(ran.append, 1)
+        running.set_result(5), waiting.set_result(6)
+        end.set()
+        assert executor.submit(int).result(WAIT_S) == 0
+        assert (running.result(), waiting.result(), ran) == (5, 6, [])
 
 
 def test_invalid_arguments_of_the_executor():

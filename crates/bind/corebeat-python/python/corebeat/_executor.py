@@ -8,7 +8,7 @@ import itertools
 import os
 import threading
 import weakref
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any, Callable, Optional, TypeVar
 
 from .claim import Claim, ThreadPools, claim as begin
@@ -116,7 +116,9 @@ class Executor(concurrent.futures.Executor):
             threads = list(self._threads)
             self._condition.notify_all()
         for future in cancelled:
-            future.cancel()
+            if future.cancel():
+                # Threads that wait for several futures regard this one as done from here on.
+                _begin(future)
         if not threads:
             self._end()
         elif wait:
@@ -160,17 +162,9 @@ class Executor(concurrent.futures.Executor):
         with self._condition:
             self._pin(0)
         while (item := self._next()) is not None:
-            future, fn, args, kwargs = item
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                result = fn(*args, **kwargs)
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-            # The results must not live until the next call.
-            del item, future, fn, args, kwargs
+            _run(*item)
+            # The call must not live until the next one.
+            del item
 
     def _next(self) -> Optional[_Item]:
         """Waits for a call. `None` ends the thread."""
@@ -196,6 +190,33 @@ class Executor(concurrent.futures.Executor):
         self._claim.remove_on_resize(self._resize)
         if self._owns_claim:
             self._claim.close()
+
+
+def _begin(future: "Future[Any]") -> bool:
+    """Whether the call of a future is to run: not after `cancel`, or if its user has set a result."""
+    try:
+        return future.set_running_or_notify_cancel()
+    except RuntimeError:
+        return False
+
+
+def _run(
+    future: "Future[Any]", fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Runs a call. The result lives in the future only: the frame of this function ends."""
+    if not _begin(future):
+        return
+    # A user may set the result of the future meanwhile.
+    try:
+        result = fn(*args, **kwargs)
+    except BaseException as error:
+        with contextlib.suppress(InvalidStateError):
+            future.set_exception(error)
+        # The traceback of the exception refers to this frame.
+        del future, fn, args, kwargs
+    else:
+        with contextlib.suppress(InvalidStateError):
+            future.set_result(result)
 
 
 @atexit.register
