@@ -19,8 +19,6 @@ _T = TypeVar("_T")
 _Item = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 _executors: "weakref.WeakSet[Executor]" = weakref.WeakSet()
-# The threads of the parent do not exist in a child.
-os.register_at_fork(after_in_child=_executors.clear)
 
 
 class Executor(concurrent.futures.Executor):
@@ -38,7 +36,9 @@ class Executor(concurrent.futures.Executor):
     `threadpoolctl` is installed: calls into NumPy share the claim instead of exceeding it. Import
     such libraries before the executor is created.
 
-    The calls of pure Python code take turns, because of the global interpreter lock.
+    The calls of pure Python code take turns, because of the global interpreter lock. The threads
+    keep the executor and its claim until `shutdown`, which the end of the `with` block and the end
+    of Python call. In a child of fork, the executor is shut down.
     """
 
     def __init__(
@@ -53,23 +53,30 @@ class Executor(concurrent.futures.Executor):
             raise ValueError("the claim has a number of CPUs: leave out 'cpus' or 'claim'")
         if threads_per_task < 1:
             raise ValueError("a call needs a CPU: write threads_per_task of at least 1")
-        self._condition = threading.Condition()
-        self._queue: "collections.deque[_Item]" = collections.deque()
-        self._threads: set[threading.Thread] = set()
-        self._numbers = itertools.count()
-        self._idle = 0
+        self._reset()
         self._is_shut_down = False
+        self._numbers = itertools.count()
         self._threads_per_task = threads_per_task
         self._prefix = thread_name_prefix
         self._affinity = os.sched_getaffinity(0)
         self._pools = ThreadPools()
-        self._pools.limit(threads_per_task)
+        self._cpus: tuple[int, ...] = ()
         self._owns_claim = claim is None
         self._claim = begin(cpus) if claim is None else claim
-        self._cpus: tuple[int, ...] = ()
-        self._claim.on_resize(self._resize)
-        self._resize(self._claim.cpus)
+        try:
+            self._pools.limit(threads_per_task)
+            self._claim.on_resize(self._resize)
+            self._resize(self._claim.cpus)
+        except BaseException:
+            self._end()
+            raise
         _executors.add(self)
+
+    def _reset(self) -> None:
+        self._condition = threading.Condition()
+        self._queue: "collections.deque[_Item]" = collections.deque()
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0
 
     @property
     def claim(self) -> Claim:
@@ -223,3 +230,13 @@ def _run(
 def _shut_down_all() -> None:
     for executor in list(_executors):
         executor.shutdown()
+
+
+def _shut_down_in_child() -> None:
+    # The threads of the parent do not exist in a child of fork, and one may hold the lock.
+    for executor in list(_executors):
+        executor._reset()
+        executor._is_shut_down = True
+
+
+os.register_at_fork(after_in_child=_shut_down_in_child)

@@ -10,6 +10,7 @@ claims of a process share the CPUs that the process may use.
         work(threads=len(c.cpus))
 """
 
+import atexit
 import contextlib
 import os
 import threading
@@ -65,12 +66,7 @@ class Claim:
     def __init__(self, *, threadpools: bool = False) -> None:
         self._native = _native.Claim()
         self._callbacks: list[Callable[[tuple[int, ...]], object]] = []
-        # Held while functions of `on_resize` run, one after the other. Reentrant: a function may
-        # change the claim.
-        self._lock = threading.RLock()
-        # Guards the list. Not held while functions run: a function may wait for a thread that
-        # removes another function or closes the claim.
-        self._callbacks_lock = threading.Lock()
+        self._renew_locks()
         self._cpus = tuple(self._native.cpus())
         self._is_closed = False
         self._pools = ThreadPools() if threadpools else None
@@ -90,6 +86,7 @@ class Claim:
                     raise
 
         self._native.on_change(follow)
+        _claims.add(self)
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -156,6 +153,14 @@ class Claim:
         if pools is not None:
             pools.restore()
 
+    def _renew_locks(self) -> None:
+        # Held while functions of `on_resize` run, one after the other. Reentrant: a function may
+        # change the claim.
+        self._lock = threading.RLock()
+        # Guards the list. Not held while functions run: a function may wait for a thread that
+        # removes another function or closes the claim.
+        self._callbacks_lock = threading.Lock()
+
     def _changed(self) -> tuple[int, ...]:
         """Calls the functions if the CPUs have changed, and returns the CPUs."""
         first: Optional[BaseException] = None
@@ -200,23 +205,71 @@ class Claim:
 
 
 class ThreadPools:
-    """The thread pools of native libraries, if `threadpoolctl` is installed."""
+    """A limit of the thread pools of native libraries, if `threadpoolctl` is installed.
+
+    All limits of a process apply to the same pools: the limit of the newest owner counts.
+    """
 
     def __init__(self) -> None:
-        self._original: Any = None
+        self._is_restored = False
 
     def limit(self, threads: int) -> None:
-        """Limits each pool of the libraries that are loaded now to this number of threads."""
-        try:
-            import threadpoolctl
-        except ImportError:
-            return
-        limits = threadpoolctl.threadpool_limits(limits=threads)
-        if self._original is None:
-            self._original = limits
+        """Limits each pool of the libraries that are loaded now to this number of threads.
+
+        Has no effect after `restore`.
+        """
+        with _limits_lock:
+            if not self._is_restored:
+                _limits[self] = threads
+                _apply()
 
     def restore(self) -> None:
-        """Restores the numbers of threads that the pools had before the first limit."""
-        if self._original is not None:
-            self._original.restore_original_limits()
-            self._original = None
+        """Applies the newest limit that remains, or else the numbers before the first limit."""
+        with _limits_lock:
+            self._is_restored = True
+            if _limits.pop(self, None) is not None:
+                _apply()
+
+
+# The numbers of threads, in the order in which their owners began.
+_limits: "weakref.WeakKeyDictionary[ThreadPools, int]" = weakref.WeakKeyDictionary()
+_limits_lock = threading.Lock()
+# The numbers before the first limit.
+_original: Any = None
+
+
+def _apply() -> None:
+    """Applies the newest limit. The caller holds the lock."""
+    global _original
+    try:
+        import threadpoolctl
+    except ImportError:
+        return
+    limits = list(_limits.values())
+    if limits:
+        applied = threadpoolctl.threadpool_limits(limits=limits[-1])
+        _original = applied if _original is None else _original
+    elif _original is not None:
+        _original.restore_original_limits()
+        _original = None
+
+
+_claims: "weakref.WeakSet[Claim]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    # A thread of a claim that calls Python while Python ends blocks for ever.
+    for begun in list(_claims):
+        begun.close()
+
+
+def _renew_locks() -> None:
+    """Replaces locks in a child of fork: a thread that does not exist there may hold them."""
+    global _limits_lock
+    _limits_lock = threading.Lock()
+    for inherited in list(_claims):
+        inherited._renew_locks()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
