@@ -19,6 +19,7 @@ use corebeat_snet::{
 use corebeat_sync::fork::Process;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -253,6 +254,8 @@ type Ran = (Vec<Py<PyDict>>, Vec<Fault>, usize, usize, bool);
 #[pyclass(frozen, module = "corebeat._native")]
 pub(crate) struct Network {
     network: corebeat_snet::Network,
+    /// The functions of the boxes, for the garbage collector. The boxes share these references.
+    functions: Vec<Arc<Py<PyAny>>>,
     workers: usize,
     run: Arc<Run>,
     /// The process that has the threads.
@@ -276,10 +279,12 @@ impl Network {
         let run = Arc::new(Run::default());
         let (calls, received) = channel();
         let mut boxes = Boxes::new();
-        for (name, function) in functions {
-            let (function, calls, run) = (Arc::new(function), calls.clone(), run.clone());
+        let (names, functions): (Vec<_>, Vec<_>) =
+            functions.into_iter().map(|(name, function)| (name, Arc::new(function))).unzip();
+        for (name, function) in names.iter().zip(&functions) {
+            let (function, calls, run) = (function.clone(), calls.clone(), run.clone());
             let body = Arc::new(PythonBox { function, calls, run });
-            boxes = boxes.with_body(&name, body).map_err(failed)?;
+            boxes = boxes.with_body(name, body).map_err(failed)?;
         }
         // Code of boxes in other languages is compiled.
         let found = py.detach(|| corebeat_snet::Network::new(net, |plan| boxes.find(plan)));
@@ -292,7 +297,15 @@ impl Network {
             let thread = std::thread::Builder::new().name("corebeat-net".into());
             thread.stack_size(STACK_BYTES).spawn(move || serve(&received, &run))?;
         }
-        Ok(Network { network, workers, run, process: Process::current(), warnings })
+        Ok(Network { network, functions, workers, run, process: Process::current(), warnings })
+    }
+
+    /// Passes the functions to the garbage collector, which finds objects that hold the network and
+    /// whose methods are boxes. `__clear__` is not necessary: each cycle contains the network of
+    /// the public class, whose attributes the collector clears.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Calls that run hold references as well, but then the network is in use.
+        self.functions.iter().try_for_each(|function| visit.call(&**function))
     }
 
     /// A drawing of the network, as SVG.

@@ -1,10 +1,12 @@
 """S-Net networks with boxes of this process."""
 
+import gc
 import json
 import os
 import signal
 import threading
 import traceback
+import weakref
 
 import pytest
 
@@ -152,6 +154,22 @@ def test_deep_recursion_has_the_stack_of_a_thread():
 
     with pytest.raises(corebeat.Error, match="RecursionError"):
         one_box(endless).run([{"a": 1}])
+
+
+def test_network_of_methods_is_collected_with_its_object():
+    class Holder:
+        def __init__(self):
+            self.network = one_box(self.box)
+
+        def box(self, a):
+            return {"b": a}
+
+    holder = Holder()
+    assert holder.network.run([{"a": 1}]).records == [{"b": 1}]
+    gone = weakref.ref(holder)
+    del holder
+    gc.collect()
+    assert gone() is None
 
 
 def test_functions_that_wait_run_at_the_same_time():
