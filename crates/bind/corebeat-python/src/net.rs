@@ -1,7 +1,7 @@
 //! S-Net networks whose boxes are Python functions of this process.
 //!
 //! ```text
-//!   task of a box --arguments--> thread of Python: attaches, calls the function
+//!   task of a box --arguments--> thread of Python: calls the function
 //!   (coroutine)   <--records----
 //! ```
 //!
@@ -112,26 +112,27 @@ fn variant(mut pairs: Pairs, out: &Out<'_>) -> Result<(usize, Vec<Value>), Strin
 }
 
 /// Calls functions until the network is dropped.
+///
+/// The thread is attached once, and detached while it waits: Python keeps the state of a thread,
+/// such as the values of `threading.local`, for as long as the thread is attached.
 fn serve(calls: &Mutex<Receiver<Call>>, run: &Run) {
-    loop {
-        let call = calls.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Call { function, arguments, answer }) = call else { return };
-        let done = Python::try_attach(|py| {
+    let next = || calls.lock().unwrap_or_else(PoisonError::into_inner).recv();
+    // Python that has ended calls no functions. A thread that returns from `detach` while Python
+    // ends blocks for ever, as threads of Python do.
+    Python::try_attach(|py| {
+        while let Ok(Call { function, arguments, answer }) = py.detach(next) {
             let done = call_function(py, &function, &arguments);
             // The references are released while the thread is attached.
             drop((function, arguments));
-            done.map_err(|why| {
+            let done = done.map_err(|why| {
                 let text = one_line(&why.to_string());
                 run.keep(why);
                 text
-            })
-        });
-        // Without an answer, the box fails: Python is about to end.
-        if let Some(done) = done {
-            // A box that does not wait any more needs no answer.
+            });
+            // A box that does not wait any more needs no answer. The channel has room for it.
             let _ = answer.send(done);
         }
-    }
+    });
 }
 
 fn one_line(text: &str) -> String {

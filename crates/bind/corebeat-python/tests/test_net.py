@@ -184,6 +184,18 @@ def test_functions_that_wait_run_at_the_same_time():
     assert len(network.run([{"a": 1, "<k>": 0}, {"a": 2, "<k>": 1}]).records) == 2
 
 
+def test_threads_keep_their_locals():
+    local = threading.local()
+
+    def box(a):
+        local.calls = getattr(local, "calls", 0) + 1
+        return {"b": local.calls}
+
+    network = one_box(box, workers=1)
+    for calls in [1, 2, 3]:
+        assert network.run([{"a": None}]).records == [{"b": calls}]
+
+
 def test_network_runs_on_one_thread_at_a_time():
     def box(a):
         with pytest.raises(corebeat.Error, match="runs already"):
