@@ -36,10 +36,19 @@ type Pairs = Vec<(Label, Value)>;
 
 /// A call of a function.
 struct Call {
+    /// The box, as faults name it.
+    entity: Arc<str>,
     function: Arc<Py<PyAny>>,
     arguments: Vec<Value>,
     /// Receives the output records, or the reason of the failure in one line.
     answer: SyncSender<Result<Vec<Pairs>, String>>,
+}
+
+/// An exception of a box, with the entity and the message of the fault that it causes.
+struct Raised {
+    entity: Arc<str>,
+    message: String,
+    why: PyErr,
 }
 
 /// State of the present run, which the boxes share.
@@ -48,26 +57,27 @@ struct Run {
     is_running: AtomicBool,
     is_interrupted: AtomicBool,
     /// The first exception of a box.
-    exception: Mutex<Option<PyErr>>,
+    raised: Mutex<Option<Raised>>,
 }
 
 impl Run {
-    fn exception(&self) -> MutexGuard<'_, Option<PyErr>> {
-        self.exception.lock().unwrap_or_else(PoisonError::into_inner)
+    fn raised(&self) -> MutexGuard<'_, Option<Raised>> {
+        self.raised.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps an exception, if it is the first one. Others are dropped without the lock, because
     /// their drop may run code in Python.
-    fn keep(&self, why: PyErr) {
-        let mut exception = self.exception();
-        if exception.is_none() {
-            *exception = Some(why);
+    fn keep(&self, raised: Raised) {
+        let mut first = self.raised();
+        if first.is_none() {
+            *first = Some(raised);
         }
     }
 }
 
 /// A box that is a Python function.
 struct PythonBox {
+    entity: Arc<str>,
     function: Arc<Py<PyAny>>,
     calls: Sender<Call>,
     run: Arc<Run>,
@@ -82,7 +92,8 @@ impl BoxBody for PythonBox {
         let arguments = input.to_vec();
         let (answer, answered) = sync_channel(1);
         let ended = || "Python has ended: keep the network until its run ends".to_owned();
-        let call = Call { function: self.function.clone(), arguments, answer };
+        let (entity, function) = (self.entity.clone(), self.function.clone());
+        let call = Call { entity, function, arguments, answer };
         self.calls.send(call).map_err(|_| ended())?;
         for pairs in answered.recv().map_err(|_| ended())?? {
             let (variant, mut values) = variant(pairs, out)?;
@@ -120,14 +131,14 @@ fn serve(calls: &Mutex<Receiver<Call>>, run: &Run) {
     // Python that has ended calls no functions. A thread that returns from `detach` while Python
     // ends blocks for ever, as threads of Python do.
     Python::try_attach(|py| {
-        while let Ok(Call { function, arguments, answer }) = py.detach(next) {
+        while let Ok(Call { entity, function, arguments, answer }) = py.detach(next) {
             let done = call_function(py, &function, &arguments);
             // The references are released while the thread is attached.
             drop((function, arguments));
             let done = done.map_err(|why| {
-                let text = one_line(&why.to_string());
-                run.keep(why);
-                text
+                let message = one_line(&why.to_string());
+                run.keep(Raised { entity, message: message.clone(), why });
+                message
             });
             // A box that does not wait any more needs no answer. The channel has room for it.
             let _ = answer.send(done);
@@ -247,9 +258,9 @@ fn dictionary(py: Python<'_>, record: &Record) -> PyResult<Py<PyDict>> {
 
 /// Entity, message and record of a fault.
 type Fault = (String, String, Option<Py<PyDict>>);
-/// Output records, faults, their number, number of kept records, and whether a fault has stopped
-/// the network.
-type Ran = (Vec<Py<PyDict>>, Vec<Fault>, usize, usize, bool);
+/// Output records, faults, their number, number of kept records, whether a fault has stopped the
+/// network, and the exception that caused the first fault.
+type Ran = (Vec<Py<PyDict>>, Vec<Fault>, usize, usize, bool, Option<Py<PyAny>>);
 
 /// A network. `corebeat.net.Network` is the public class.
 #[pyclass(frozen, module = "corebeat._native")]
@@ -284,7 +295,8 @@ impl Network {
             functions.into_iter().map(|(name, function)| (name, Arc::new(function))).unzip();
         for (name, function) in names.iter().zip(&functions) {
             let (function, calls, run) = (function.clone(), calls.clone(), run.clone());
-            let body = Arc::new(PythonBox { function, calls, run });
+            let entity = format!("box {name}").into();
+            let body = Arc::new(PythonBox { entity, function, calls, run });
             boxes = boxes.with_body(name, body).map_err(failed)?;
         }
         // Code of boxes in other languages is compiled.
@@ -328,9 +340,8 @@ impl Network {
         if self.run.is_running.swap(true, Ordering::SeqCst) {
             return Err(Error::new_err("the network runs already: create another one"));
         }
-        let earlier = self.run.exception().take();
-        drop(earlier);
         let ran = self.run_on_thread(py, records);
+        let raised = self.run.raised().take();
         self.run.is_interrupted.store(false, Ordering::SeqCst);
         self.run.is_running.store(false, Ordering::SeqCst);
         let (outcome, has_stopped) = match ran? {
@@ -339,6 +350,12 @@ impl Network {
             Err(why) => return Err(failed(why)),
         };
         let Outcome { records, faults, fault_count, kept } = outcome;
+        // Boxes may fail at the same time: the first exception need not belong to the first fault.
+        let is_first = |raised: &Raised| {
+            let first = faults.first();
+            first.is_some_and(|f| *f.entity == *raised.entity && f.message == raised.message)
+        };
+        let cause = raised.filter(is_first).map(|raised| raised.why.into_value(py).into_any());
         let records =
             records.iter().map(|record| dictionary(py, record)).collect::<PyResult<_>>()?;
         let fault = |fault: &corebeat_snet::Fault| {
@@ -346,13 +363,7 @@ impl Network {
             Ok((fault.entity.clone(), fault.message.clone(), record))
         };
         let faults = faults.iter().map(fault).collect::<PyResult<_>>()?;
-        Ok((records, faults, fault_count, kept, has_stopped))
-    }
-
-    /// The first exception of a box in the last run, once.
-    fn take_exception(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        let first = self.run.exception().take();
-        first.map(|why| why.into_value(py).into_any())
+        Ok((records, faults, fault_count, kept, has_stopped, cause))
     }
 }
 

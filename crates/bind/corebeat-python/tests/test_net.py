@@ -87,6 +87,21 @@ def test_exception_of_a_box_stops_the_network():
     assert isinstance(raised.value.__cause__, KeyError) and "\n" not in str(raised.value)
 
 
+def test_cause_belongs_to_the_fault_of_the_message():
+    both = threading.Barrier(2)
+
+    def box(a):
+        both.wait(60)
+        raise KeyError(a)
+
+    program = "net main { box f ((a) -> (b)); } connect f ! <k>;"
+    network = Network(program, {"f": box}, workers=2)
+    with pytest.raises(corebeat.Error, match="KeyError") as raised:
+        network.run([{"a": "one", "<k>": 0}, {"a": "two", "<k>": 1}])
+    cause = raised.value.__cause__
+    assert cause is None or f"KeyError: {cause}" in str(raised.value)
+
+
 def test_network_may_continue_after_faults():
     network = one_box(lambda a: {"b": 10 // a}, on_fault="continue")
     outcome = network.run([{"a": a, "<n>": a} for a in [1, 0, 2]])

@@ -55,8 +55,14 @@ class Network:
     def svg(self) -> str: ...
     def run(
         self, records: list[_Record]
-    ) -> tuple[list[_Record], list[tuple[str, str, Optional[_Record]]], int, int, bool]: ...
-    def take_exception(self) -> Optional[BaseException]: ...
+    ) -> tuple[
+        list[_Record],
+        list[tuple[str, str, Optional[_Record]]],
+        int,
+        int,
+        bool,
+        Optional[BaseException],
+    ]: ...
 
 class Group:
     def __init__(
