@@ -1,6 +1,7 @@
 """`corebeat.run` and `corebeat.tune`, with the program of the wheel."""
 
 import dataclasses
+import importlib.metadata
 import json
 import shutil
 import subprocess
@@ -41,6 +42,12 @@ def test_program_of_the_wheel_is_used():
     assert program.parent == Path(sysconfig.get_path("scripts"))
     shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout.startswith("corebeat ")
+
+
+def test_wheel_has_its_licenses_and_a_description():
+    package = importlib.metadata.distribution("corebeat")
+    assert {"LICENSE-MIT", "LICENSE-APACHE"} <= {Path(file).name for file in package.files}
+    assert "# Corebeat for Python" in package.read_text("METADATA")
 
 
 def test_missing_program_is_one_line(monkeypatch):
