@@ -200,7 +200,7 @@ class Executor(concurrent.futures.Executor):
 
 
 def _begin(future: "Future[Any]") -> bool:
-    """Whether the call of a future is to run: not after `cancel`, or if its user has set a result."""
+    """Whether the call is to run: neither after `cancel`, nor if a user has set the result."""
     try:
         return future.set_running_or_notify_cancel()
     except RuntimeError:
