@@ -212,8 +212,8 @@ pub(super) fn is_of_job_control(signal: i32) -> bool {
     [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal)
 }
 
-/// Whether the next ancestor outside of the process group may be a shell, which continues the group:
-/// the kernel does not stop the processes of an orphaned group.
+/// Whether the next ancestor outside of the process group may be a shell, which continues the
+/// group: the kernel does not stop the processes of an orphaned group.
 fn has_job_control() -> bool {
     use rustix::process::{Pid, getpgid, getpid, getsid};
     let own_group = getpgid(None);
