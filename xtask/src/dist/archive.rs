@@ -8,6 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The scripts that dpkg runs.
+const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
+
 /// Writes both into a folder, with the description of a container.
 pub(super) fn write_all(
     workspace: &Workspace,
@@ -47,6 +50,7 @@ fn write_tarball(workspace: &Workspace, release: &Release, folder: &Path) -> Res
     tree::set_modes(&stage)?;
     let archive = folder.join(format!("{name}.tar"));
     let mut tar = Command::new("tar");
+    tar.env_remove("TAR_OPTIONS");
     tar.args(["--sort=name", "--format=gnu", "--owner=0", "--group=0", "--numeric-owner"]);
     tar.arg(format!("--mtime=@{}", release.epoch)).arg("-C").arg(folder.join("stage"));
     output(tar.arg("-cf").arg(&archive).arg(&name))?;
@@ -94,11 +98,11 @@ fn write_debian(workspace: &Workspace, release: &Release, folder: &Path) -> Resu
     let shlibs = format!("libcorebeat {} corebeat (>= {})\n", release.abi(), release.version);
     write(&control.join("shlibs"), shlibs.as_bytes())?;
     write(&control.join("triggers"), b"activate-noawait ldconfig\n")?;
-    for script in ["postinst", "prerm"] {
+    for script in SCRIPTS {
         copy(&contrib.join(script), &control.join(script))?;
     }
     tree::set_modes(&stage)?;
-    for script in ["postinst", "prerm"] {
+    for script in SCRIPTS {
         set_mode(&control.join(script), 0o755)?;
     }
     // Several threads of xz write other bytes than one.

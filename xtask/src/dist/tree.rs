@@ -103,7 +103,7 @@ pub(super) fn filled(template: &Path, values: &[(&str, &str)]) -> Result<String,
 
 /// Replaces files by compressed ones that contain neither their names nor their times.
 pub(super) fn compress(files: &[PathBuf]) -> Result<(), String> {
-    output(Command::new("gzip").arg("-9n").args(files)).map(drop)
+    output(Command::new("gzip").env_remove("GZIP").arg("-9n").args(files)).map(drop)
 }
 
 pub(super) fn read(file: &Path) -> Result<String, String> {

@@ -362,9 +362,7 @@ impl Started {
         let mut stops = false;
         for program in &mut *programs {
             // If the program was continued since, nothing would continue this process.
-            stops |= std::mem::take(&mut program.is_stopping)
-                && is_halted(program.pid())
-                && !has_ended(&program.pidfd);
+            stops |= std::mem::take(&mut program.is_stopping) && program.is_stopped();
         }
         if stops {
             signal::stop();
@@ -391,9 +389,9 @@ impl Started {
                 Ok(0) => return programs.iter_mut().map(|p| p.poll_status()).collect(),
                 Ok(_) => {
                     let requests = signals.forward(&pidfds);
-                    if requests.stop {
-                        // A program that another signal has stopped does not stop again.
-                        programs.iter_mut().for_each(|p| p.is_stopping |= is_halted(p.pid()));
+                    // A program that another signal has stopped does not stop again.
+                    if requests.stop && programs.iter().all(|p| p.is_stopped()) {
+                        programs.iter_mut().for_each(|p| p.is_stopping = true);
                     }
                     if requests.end {
                         programs.iter().for_each(|p| p.resume());
@@ -426,10 +424,15 @@ impl Started {
         }
     }
 
+    /// Whether a signal or a debugger has stopped the program.
+    fn is_stopped(&self) -> bool {
+        is_halted(self.pid()) && !has_ended(&self.pidfd)
+    }
+
     /// Continues a stopped program, which has received a signal that requests its end: a stopped
     /// process handles no signal, and a shell that waits for Corebeat cannot continue it.
     fn resume(&self) {
-        if is_halted(self.pid()) {
+        if self.is_stopped() {
             let _ = pidfd_send_signal(&self.pidfd, Signal::CONT);
         }
     }

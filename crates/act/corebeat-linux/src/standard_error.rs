@@ -8,15 +8,16 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Longest wait for a reader. After a line was left out, the next ones do not wait.
-const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const WAIT: Duration = Duration::from_millis(100);
 
 /// Writes a line to standard error if its reader accepts it within 0.1 s, and leaves it out
 /// otherwise. The next line that is written states how many lines were left out. A failed write is
 /// ignored.
 ///
-/// `line` has its line feed. A pipe may accept only a part of a line of more than 4,096 bytes.
+/// `line` has its line feed. The reader may accept only the begin of a line.
 pub fn write_error_line(line: &str) {
     static WRITER: Mutex<Option<Writer>> = Mutex::new(None);
     let mut writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -28,6 +29,8 @@ pub fn write_error_line(line: &str) {
 struct Writer {
     way: Way,
     left_out: u64,
+    /// Whether the reader has received only the begin of a line.
+    is_cut: bool,
 }
 
 /// How to write without waiting. Other programs use the same open file, whose flags must stay.
@@ -41,6 +44,7 @@ enum Way {
 }
 
 impl Writer {
+    /// The stream must not be replaced (`dup2`) later.
     fn new(stream: BorrowedFd<'_>) -> Writer {
         let way = match fstat(stream).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             Ok(FileType::Fifo | FileType::CharacterDevice) => {
@@ -51,35 +55,43 @@ impl Writer {
             Ok(FileType::Socket) => Way::Socket,
             _ => Way::Direct,
         };
-        Writer { way, left_out: 0 }
+        Writer { way, left_out: 0, is_cut: false }
     }
 
     fn write(&mut self, stream: BorrowedFd<'_>, line: &str) {
-        let wait = if self.left_out > 0 { Timespec { tv_sec: 0, tv_nsec: 0 } } else { WAIT };
-        let text = match self.left_out {
-            0 => line.to_owned(),
-            count => format!(
-                "corebeat: left out {count} lines here, because standard error was not read\n{line}"
-            ),
-        };
-        match self.try_write(stream, text.as_bytes(), &wait) {
+        let end = Instant::now() + if self.left_out > 0 { Duration::ZERO } else { WAIT };
+        let mut text = String::new();
+        if self.is_cut {
+            text.push('\n');
+        }
+        if self.left_out > 0 {
+            let count = self.left_out;
+            text += &format!(
+                "corebeat: left out {count} lines here, because standard error was not read\n"
+            );
+        }
+        text += line;
+        match self.try_write(stream, text.as_bytes(), end) {
             Err(Errno::AGAIN) => self.left_out += 1,
-            Ok(()) | Err(_) => self.left_out = 0,
+            Ok(()) | Err(_) => (self.left_out, self.is_cut) = (0, false),
         }
     }
 
-    /// Writes the bytes, and waits for a reader at most for `wait`.
+    /// Writes the bytes, and waits for a reader until `end`.
     fn try_write(
-        &self,
+        &mut self,
         stream: BorrowedFd<'_>,
         mut bytes: &[u8],
-        wait: &Timespec,
+        end: Instant,
     ) -> Result<(), Errno> {
         while !bytes.is_empty() {
             match self.write_some(stream, bytes) {
-                Ok(written) => bytes = &bytes[written..],
+                Ok(written) => {
+                    bytes = &bytes[written..];
+                    self.is_cut = true;
+                }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if has_room(stream, wait) => {}
+                Err(Errno::AGAIN) if has_room(stream, end) => {}
                 Err(why) => return Err(why),
             }
         }
@@ -100,17 +112,25 @@ impl Writer {
                     Errno::from_io_error(&why).unwrap_or(Errno::IO)
                 })
             }
-            Way::Direct if has_room(stream, &Timespec { tv_sec: 0, tv_nsec: 0 }) => {
-                rustix::io::write(stream, bytes)
+            // A pipe with room accepts this number of bytes without a wait.
+            Way::Direct if has_room(stream, Instant::now()) => {
+                rustix::io::write(stream, &bytes[..bytes.len().min(libc::PIPE_BUF)])
             }
             Way::Direct => Err(Errno::AGAIN),
         }
     }
 }
 
-/// Waits until a stream accepts bytes, or has failed; at most for `wait`.
-fn has_room(stream: BorrowedFd<'_>, wait: &Timespec) -> bool {
-    poll(&mut [PollFd::from_borrowed_fd(stream, PollFlags::OUT)], Some(wait)) == Ok(1)
+/// Waits until a stream accepts bytes, or has failed; at most until `end`.
+fn has_room(stream: BorrowedFd<'_>, end: Instant) -> bool {
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::from_borrowed_fd(stream, PollFlags::OUT)], Some(&left)) {
+            Err(Errno::INTR) => {}
+            ready => return ready == Ok(1),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -159,7 +179,7 @@ mod tests {
     #[test]
     fn pipe_that_cannot_be_opened_again_does_not_wait_either() {
         let (reader, stream) = std::io::pipe().unwrap();
-        let mut writer = Writer { way: Way::Direct, left_out: 0 };
+        let mut writer = Writer { way: Way::Direct, left_out: 0, is_cut: false };
         assert!(fill(&mut writer, stream.as_fd()) > 0);
         drop(reader);
         // Without a reader, the write fails at once.

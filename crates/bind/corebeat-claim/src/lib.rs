@@ -102,6 +102,8 @@ pub struct Claim {
     cpus: Vec<CpuId>,
     /// The last request, without the CPUs that the claim has released since.
     asked: Ask,
+    /// Whether the present arbiter has not received that request yet.
+    has_moved: bool,
     listener: Option<Listener>,
     /// The process that created the claim.
     process: Process,
@@ -125,7 +127,15 @@ impl Claim {
         let (arbiter, cpus) = ArbiterConnection::begin(&ask, Deadline::new())?;
         let arbiter = ManuallyDrop::new(arbiter);
         let (process, next_search) = (Process::current(), Instant::now() + SEARCH_PERIOD);
-        Ok(Claim { arbiter, cpus, asked: ask, listener: None, process, next_search })
+        Ok(Claim {
+            arbiter,
+            cpus,
+            asked: ask,
+            has_moved: false,
+            listener: None,
+            process,
+            next_search,
+        })
     }
 
     /// Whether the claim belongs to a parent process.
@@ -162,6 +172,7 @@ impl Claim {
             invaded => invaded?,
         };
         self.asked = ask;
+        self.has_moved = false;
         Ok(&self.cpus)
     }
 
@@ -173,7 +184,7 @@ impl Claim {
     pub fn retreat(&mut self, what: Retreat) -> Result<&[CpuId], Error> {
         let deadline = self.begin_call()?;
         self.join_daemon(deadline)?;
-        let (had, to) = (self.cpus.len(), what.clone());
+        let (before, to) = (self.cpus.clone(), what.clone());
         match self.arbiter.retreat(what.clone()) {
             Err(why) if why.is_end_of_daemon() => {
                 self.renew(deadline)?;
@@ -183,8 +194,10 @@ impl Claim {
         }
         let most = match to {
             Retreat::To(count) => count.max(1),
-            Retreat::Cpus(_) if self.cpus.len() == had => u32::MAX,
-            Retreat::Cpus(_) => self.cpus.len() as u32,
+            Retreat::Cpus(named) if before.iter().any(|&cpu| named.contains(cpu)) => {
+                (self.cpus.len() as u32).max(1)
+            }
+            Retreat::Cpus(_) => u32::MAX,
         };
         self.asked.max = self.asked.max.min(most);
         self.asked.min = self.asked.min.min(self.asked.max);
@@ -198,14 +211,14 @@ impl Claim {
     /// As [`invade`](Claim::invade).
     pub fn poll(&mut self) -> Result<bool, Error> {
         let deadline = self.begin_call()?;
-        if let Some(before) = self.join_daemon(deadline)? {
-            return Ok(self.cpus != before);
-        }
+        let before = self.cpus.clone();
+        self.join_daemon(deadline)?;
+        self.repeat_request();
         // After a failure no further requests arrive, and the listener stays silent.
         let polled = match self.arbiter.poll() {
             Err(why) if why.is_end_of_daemon() => {
-                let before = self.cpus.clone();
                 self.renew(deadline)?;
+                self.repeat_request();
                 return Ok(self.cpus != before);
             }
             polled => polled?,
@@ -213,42 +226,42 @@ impl Claim {
         if let Some(listener) = &self.listener {
             listener.call_state.polled();
         }
-        let Some(cpus) = polled else { return Ok(false) };
-        let changed = cpus != self.cpus;
-        self.cpus = cpus;
-        Ok(changed)
+        if let Some(cpus) = polled {
+            self.cpus = cpus;
+        }
+        Ok(self.cpus != before)
     }
 
     /// Creates a new claim after the daemon has ended, with its successor or in this process.
     fn renew(&mut self, deadline: Deadline) -> Result<(), Error> {
         let begun = ArbiterConnection::begin(&self.present_ask()?, deadline)?;
-        self.replace(begun)?;
-        self.repeat_request()
+        self.replace(begun).map(drop)
     }
 
     /// Creates a new claim at a daemon, if the present one is of this process and a daemon has
-    /// started. Returns the CPUs of the old claim in this case.
-    fn join_daemon(&mut self, deadline: Deadline) -> Result<Option<Vec<CpuId>>, Error> {
+    /// started.
+    fn join_daemon(&mut self, deadline: Deadline) -> Result<(), Error> {
         if !self.arbiter.is_local() || Instant::now() < self.next_search {
-            return Ok(None);
+            return Ok(());
         }
         let begun = ArbiterConnection::begin_at_daemon(&self.present_ask()?, deadline);
         let wait = if begun.is_ok() { SEARCH_PERIOD } else { SEARCH_AFTER_FAILURE };
         self.next_search = Instant::now() + wait;
         // The claim of this process continues without the daemon.
-        let Ok(Some(begun)) = begun else { return Ok(None) };
-        let before = self.cpus.clone();
+        let Ok(Some(begun)) = begun else { return Ok(()) };
         self.replace(begun)?.end();
-        self.repeat_request()?;
-        Ok(Some(before))
+        Ok(())
     }
 
-    /// Repeats the last request of a claim that has moved with fewer CPUs.
-    fn repeat_request(&mut self) -> Result<(), Error> {
-        if self.cpus.len() < self.asked.max as usize {
-            self.cpus = self.arbiter.invade(&self.asked)?;
+    /// Repeats the last request of a claim that has moved with fewer CPUs. The claim keeps these if
+    /// the arbiter refuses.
+    fn repeat_request(&mut self) {
+        if std::mem::take(&mut self.has_moved)
+            && self.cpus.len() < self.asked.max as usize
+            && let Ok(cpus) = self.arbiter.invade(&self.asked)
+        {
+            self.cpus = cpus;
         }
-        Ok(())
     }
 
     /// Replaces the arbiter, and returns the old one. The listener then waits for the new one.
@@ -266,6 +279,7 @@ impl Claim {
             }
         };
         self.cpus = cpus;
+        self.has_moved = true;
         self.listener = listener;
         Ok(std::mem::replace(&mut *self.arbiter, arbiter))
     }

@@ -72,7 +72,7 @@ impl HostClock {
 
     /// Whether job control has stopped a program: the next wait stops this process.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.children.iter().any(|child| child.started.is_stopping())
+        self.children.iter().any(|child| child.end.is_none() && child.started.is_stopping())
     }
 
     /// Whether this process was stopped and continued since the last call.

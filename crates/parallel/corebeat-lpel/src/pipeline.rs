@@ -230,17 +230,23 @@ pub fn map_ordered<T: Send + 'static, U: Send + 'static>(
     let (mut outputs, mut mappers) =
         distribute(&scope, name, items, tasks, move |item| Some(f(item)));
     let (mut to, results) = stream(CAPACITY);
+    let of_items = scope.clone();
     let collect = move || {
         for from in (0..outputs.len()).cycle() {
-            let result = match outputs[from].read() {
-                Some(result) => Ok(result),
-                // The task that should produce this result has ended.
-                None => match mappers.swap_remove(from).join() {
-                    Ok(()) => return,
-                    Err(failure) => return drop(to.write(Err(failure))),
-                },
+            let Some(result) = outputs[from].read() else {
+                // The mapper has ended: because no items are left, or too early. The distributor of
+                // the items is the last task.
+                let distributor = mappers.pop().map_or(Ok(()), JoinHandle::join);
+                let ended = match mappers.swap_remove(from).join().and(distributor) {
+                    Ok(()) if of_items.core.is_cancelled() => Err(Failure::Aborted),
+                    ended => ended,
+                };
+                if let Err(failure) = ended {
+                    drop(to.write(Err(failure)));
+                }
+                return;
             };
-            if to.write(result).is_err() {
+            if to.write(Ok(result)).is_err() {
                 return;
             }
         }

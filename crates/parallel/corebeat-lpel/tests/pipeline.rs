@@ -2,6 +2,7 @@
 
 use corebeat_lpel::*;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -90,6 +91,38 @@ fn map_of_a_cancelled_scope_ends_with_the_failure() {
         });
         assert!(matches!(got.unwrap(), Err(Failure::Aborted)));
     }
+}
+
+#[test]
+fn map_whose_call_runs_at_the_cancellation_reports_it() {
+    let rt = Runtime::builder().workers(2).build().unwrap();
+    let got = rt.run(|| {
+        let part = scope().unwrap();
+        let (mut to, from) = stream(1);
+        let is_closed = Arc::new(AtomicBool::new(false));
+        let closed = is_closed.clone();
+        std::thread::spawn(move || {
+            (0..).take_while(|n| to.write(*n).is_ok()).count();
+            closed.store(true, Ordering::SeqCst);
+        });
+        let own = part.clone();
+        let results = part.spawn(move || {
+            map_ordered(from, 1, move |n: u64| {
+                if n == 100 {
+                    own.cancel();
+                    // The call ends as usual after the task that distributes the items, unless
+                    // that task is on the same worker.
+                    (0..100_000).any(|_| {
+                        std::thread::yield_now();
+                        is_closed.load(Ordering::SeqCst)
+                    });
+                }
+                n
+            })
+        });
+        results.join().unwrap().collect::<Result<Vec<_>, _>>()
+    });
+    assert!(matches!(got.unwrap(), Err(Failure::Aborted)));
 }
 
 #[test]

@@ -397,7 +397,15 @@ fn finished_stages_are_removed() {
 #[test]
 fn observer_in_a_star_receives_each_record_at_each_stage() {
     let filter = "net add connect [{<s>, <n>} -> {<s = s + n>}; {<sum = s + n>}];";
-    for add in [filter, "box add ((<s>, <n>) -> (<s>) | (<sum>));"] {
+    let adds = [filter, "box add ((<s>, <n>) -> (<s>) | (<sum>));"];
+    // A state enters each stage, and the number k enters k stages. A pair leaves its stage as a
+    // state and a sum, and the last state waits.
+    let expected = [(Position::Before, 51 + 50 * 51 / 2), (Position::After, 50 * 2 + 49 * 50 / 2)];
+    // With a choice before the star, a collector may hand its streams to the next one.
+    let cases = adds.iter().flat_map(|add| expected.map(|(at, count)| (add, at, count)));
+    for (before, (add, at, count)) in
+        cases.flat_map(|case| ["", "(same | []) .. "].map(|before| (before, case)))
+    {
         let boxes = Boxes::new().with(
             "add",
             "(<s>, <n>) -> (<s>) | (<sum>)",
@@ -407,21 +415,20 @@ fn observer_in_a_star_receives_each_record_at_each_stage() {
             },
         );
         let source = format!(
-            "net main {{ {add} net stage connect [| {{<s>}}, {{<n>}} |] .. (add | []); }}
-            connect stage * {{<sum>}};"
+            "net main {{ net same connect [{{<n>}} -> {{<n>}}]; {add}
+                net stage connect [| {{<s>}}, {{<n>}} |] .. (add | []); }}
+            connect {before} stage * {{<sum>}};"
         );
         let seen = Arc::new(AtomicUsize::new(0));
         let to = seen.clone();
-        let network =
-            network(&source, boxes.unwrap()).observe("stage", Position::Before, move |_| {
-                to.fetch_add(1, Ordering::Relaxed);
-            });
+        let network = network(&source, boxes.unwrap()).observe("stage", at, move |_| {
+            to.fetch_add(1, Ordering::Relaxed);
+        });
         let input =
             std::iter::once(record("s=0")).chain((1..=50).map(|n| record(&format!("n={n}"))));
         let outcome = run(&network, 1, input.collect());
-        assert_eq!((tags(&outcome, "sum").len(), outcome.kept), (50, 1), "{add}");
-        // A state enters each stage, and the number k enters k stages.
-        assert_eq!(seen.load(Ordering::Relaxed), 51 + 50 * 51 / 2, "{add}");
+        assert_eq!((tags(&outcome, "sum").len(), outcome.kept), (50, 1), "{before}{add}");
+        assert_eq!(seen.load(Ordering::Relaxed), count, "{before}{add} {at:?}");
     }
 }
 

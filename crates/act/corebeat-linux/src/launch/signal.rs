@@ -158,7 +158,7 @@ impl Signals {
                 self.end_requested.set(Some(signal));
                 requests.end = true;
             }
-            requests.stop |= signal == libc::SIGTSTP && !is_ignored(signal);
+            requests.stop |= signal == libc::SIGTSTP && !is_ignored(signal) && has_job_control();
             if !has_reached {
                 // SAFETY: the number is that of a received signal.
                 let signal = unsafe { Signal::from_raw_unchecked(signal) };
@@ -210,6 +210,20 @@ fn is_descendant(mut pid: i32) -> bool {
 /// as well, so that the shell detects the stop. The shell continues both.
 pub(super) fn is_of_job_control(signal: i32) -> bool {
     [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal)
+}
+
+/// Whether the next ancestor outside of the process group may be a shell, which continues the
+/// group: the kernel does not stop the processes of an orphaned group.
+fn has_job_control() -> bool {
+    use rustix::process::{Pid, getpgid, getpid, getsid};
+    let own_group = getpgid(None);
+    let parent =
+        |pid: &Pid| crate::process::parent(pid.as_raw_nonzero().get()).and_then(Pid::from_raw);
+    let ancestors = std::iter::successors(parent(&getpid()), parent).take(1000);
+    ancestors
+        .map(Some)
+        .find(|&pid| getpgid(pid) != own_group)
+        .is_some_and(|pid| getsid(pid) == getsid(None))
 }
 
 /// Stops this process until it is continued.

@@ -106,9 +106,18 @@ impl Code {
         match self {
             Code::Choose(choose) => Some(choose),
             Code::Serial(parts) => parts.last()?.tail(),
-            // With observers, a line of the net has more steps, and its stages are not removed.
             Code::Net(_, inner) => inner.tail(),
             _ => None,
+        }
+    }
+
+    /// Whether a net that contains the choice of [`tail`](Self::tail) has an observer. Such a stage
+    /// remains: the line has further steps after the choice.
+    pub(crate) fn tail_is_watched(&self, context: &Context) -> bool {
+        match self {
+            Code::Serial(parts) => parts.last().is_some_and(|part| part.tail_is_watched(context)),
+            Code::Net(name, inner) => context.is_watched(name) || inner.tail_is_watched(context),
+            _ => false,
         }
     }
 

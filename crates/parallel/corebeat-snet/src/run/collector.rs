@@ -104,7 +104,8 @@ pub(crate) async fn collect_choice(
                 }
                 line.record(record, &context);
                 if waiting.is_empty()
-                    && let Some(fork) = line.stage().and_then(|stage| stage.remaining_fork(false))
+                    && let Some(fork) =
+                        line.stage().and_then(|stage| stage.remaining_fork(false, &context))
                 {
                     return fork.hand_over(take_out(&mut set, choices));
                 }
@@ -128,7 +129,9 @@ pub(crate) async fn collect_choice(
             None => {
                 line.mark(barrier.expect("a waiting stream has delivered a barrier"), &context);
                 choices.extend(waiting.drain(..).map(|(stream, before)| (set.add(stream), before)));
-                if let Some(fork) = line.stage().and_then(|stage| stage.remaining_fork(true)) {
+                if let Some(fork) =
+                    line.stage().and_then(|stage| stage.remaining_fork(true, &context))
+                {
                     return fork.hand_over(take_out(&mut set, choices));
                 }
             }

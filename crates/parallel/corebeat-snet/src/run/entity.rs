@@ -1,5 +1,6 @@
 //! Futures of the network's tasks.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -27,10 +28,28 @@ struct End {
     is_known: bool,
 }
 
+thread_local! {
+    /// State of the spawn that runs on this thread.
+    static SPAWN: Cell<Spawn> = const { Cell::new(Spawn::None) };
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Spawn {
+    None,
+    /// The call has not returned. If it fails, it drops the entity, and the caller reports that.
+    Runs,
+    /// The entity was dropped in the call.
+    Dropped,
+}
+
 impl Drop for End {
     fn drop(&mut self) {
-        if !self.is_known {
-            self.context.end_unfinished(&self.name);
+        if self.is_known {
+            return;
+        }
+        match SPAWN.get() {
+            Spawn::None => self.context.end_unfinished(&self.name),
+            Spawn::Runs | Spawn::Dropped => SPAWN.set(Spawn::Dropped),
         }
     }
 }
@@ -43,8 +62,14 @@ pub(crate) fn spawn(
     future: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
     let task = task.name(name.clone()).stack_size(context.stack_size);
-    let end = End { name, context, is_known: false };
-    task.spawn_async(Entity { end, future }).map(drop)
+    let end = End { name: name.clone(), context: context.clone(), is_known: false };
+    SPAWN.set(Spawn::Runs);
+    let spawned = task.spawn_async(Entity { end, future }).map(drop);
+    // The task of a runtime that ends is dropped at once, without an error.
+    if SPAWN.replace(Spawn::None) == Spawn::Dropped && spawned.is_ok() {
+        context.end_unfinished(&name);
+    }
+    spawned
 }
 
 impl<F: Future<Output = ()>> Future for Entity<F> {

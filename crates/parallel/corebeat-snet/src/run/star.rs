@@ -161,14 +161,19 @@ impl Stage {
     ///
     /// In a deterministic star, this holds only `after_mark`, when the collector has all outputs of
     /// this stage, and not for the first stage, which marks the end of each record.
-    pub(crate) fn remaining_fork(&mut self, after_mark: bool) -> Option<&mut Fork> {
+    pub(crate) fn remaining_fork(
+        &mut self,
+        after_mark: bool,
+        context: &Context,
+    ) -> Option<&mut Fork> {
         let removable = match self.order {
             Place::Any => true,
             Place::First => false,
             Place::Later => after_mark,
         };
         let tail = self.code.tail.as_ref().filter(|_| removable)?;
-        self.next.as_mut()?.fork().filter(|fork| fork.is_of(tail))
+        let fork = self.next.as_mut()?.fork().filter(|fork| fork.is_of(tail))?;
+        (!self.code.operand.tail_is_watched(context)).then_some(fork)
     }
 
     /// Ends the group of one record: the collector may read the next stage.
