@@ -4,6 +4,8 @@ import gc
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import traceback
 import weakref
@@ -209,6 +211,25 @@ def test_threads_keep_their_locals():
     network = one_box(box, workers=1)
     for calls in [1, 2, 3]:
         assert network.run([{"a": None}]).records == [{"b": calls}]
+
+
+def test_network_does_not_block_the_end_of_python():
+    code = """
+import threading
+from corebeat.net import Network
+begun = threading.Event()
+def f(a):
+    begun.set()
+    threading.Event().wait(None if a else 0)
+    return {"b": a}
+networks = [Network("net main { box f ((a) -> (b)); } connect f;", {"f": f}) for _ in range(2)]
+networks[0].run([{"a": 0}])
+begun.clear()
+threading.Thread(target=networks[1].run, args=([{"a": 1}],), daemon=True).start()
+begun.wait()
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, b"", b"")
 
 
 def test_network_runs_on_one_thread_at_a_time():
