@@ -9,8 +9,11 @@ use std::process::Command;
 
 /// The crate of the native module, with the rest of the package.
 const CRATE: &str = "crates/bind/corebeat-python";
-/// Folder in the package whose files maturin installs beside the interpreter. Git ignores it.
-const SCRIPTS: &str = "corebeat.data/scripts";
+/// Folder in the package whose files maturin installs. Git ignores it, and it exists only while the
+/// wheel is built.
+const DATA: &str = "corebeat.data";
+/// Strips the program of the wheel. The wheel of the tests is built faster with its symbols.
+const STRIP: (&str, &str) = ("CARGO_PROFILE_RELEASE_STRIP", "symbols");
 /// Packages that build the wheel, and packages that its tests use.
 const TOOLS: [&str; 2] = ["maturin>=1.9,<2", "mypy"];
 const TEST_TOOLS: [&str; 4] = ["pytest", "pytest-timeout", "pandas", "threadpoolctl"];
@@ -127,11 +130,13 @@ fn build(
     profile: &str,
     folder: &Path,
 ) -> Result<PathBuf, String> {
-    run_cargo(&["build", "-p", "corebeat-cli", "--profile", profile, "--locked"], &[])?;
+    run_cargo(&["build", "-p", "corebeat-cli", "--profile", profile, "--locked"], &[STRIP])?;
     let package = workspace.root.join(CRATE);
     // Cargo calls the folder of the profile dev differently.
     let built = workspace.target_directory.join(if profile == "dev" { "debug" } else { profile });
-    let scripts = package.join(SCRIPTS);
+    let data = package.join(DATA);
+    // Programs in this folder are installed beside the interpreter.
+    let scripts = data.join("scripts");
     let failed = |e: std::io::Error| format!("cannot write {}: {e}", scripts.display());
     fs::create_dir_all(&scripts).map_err(failed)?;
     fs::copy(built.join("corebeat"), scripts.join("corebeat")).map_err(failed)?;
@@ -142,7 +147,11 @@ fn build(
     maturin.args(["--compatibility", "linux", "--interpreter"]);
     // The wheel serves later versions as well: the module uses the stable ABI.
     maturin.arg(tools.join("python")).arg("--out").arg(folder).current_dir(&package);
-    run(maturin.env("CARGO_TARGET_DIR", &workspace.target_directory))?;
+    let (strip, symbols) = STRIP;
+    let done =
+        run(maturin.env("CARGO_TARGET_DIR", &workspace.target_directory).env(strip, symbols));
+    fs::remove_dir_all(&data).map_err(|e| format!("cannot remove {}: {e}", data.display()))?;
+    done?;
     let wheels = crate::workspace::files(folder, ".whl");
     wheels.into_iter().next().ok_or_else(|| format!("maturin left no wheel in {folder:?}"))
 }

@@ -71,7 +71,8 @@ impl Claim {
     /// Calls a function on a thread of its own when a request of the arbiter is pending.
     fn on_change(&self, py: Python<'_>, call: Py<PyAny>) -> PyResult<()> {
         let notify = move || {
-            // Without an interpreter, which is about to end, no request is handled.
+            // Python that has ended handles no request. A thread that attaches while Python ends
+            // may block for ever, so all claims end before (`atexit` in claim.py).
             Python::try_attach(|py| {
                 if let Err(why) = call.call0(py) {
                     why.write_unraisable(py, None);

@@ -151,7 +151,7 @@ impl Group {
             return Ok(consumer);
         }
         let attached = Arc::new(py.detach(|| self.group.consume())?);
-        // Another thread may have been faster. Its consumer is replaced, and detaches when that
+        // Another thread may have attached first. Its consumer is replaced, and detaches when that
         // thread has read.
         let replaced = self.lock().replace(attached.clone());
         py.detach(|| drop(replaced));

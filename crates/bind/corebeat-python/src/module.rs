@@ -21,6 +21,6 @@ mod _native {
 pub(crate) fn without_interpreter_lock<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     let mut run = Some(run);
     let done = Python::try_attach(|py| py.detach(|| run.take().map(|run| run()))).flatten();
-    // The interpreter is about to end, or has ended.
+    // Python has ended, or cannot be called while it ends.
     done.unwrap_or_else(|| run.take().expect("it has not run")())
 }

@@ -1,7 +1,7 @@
 //! S-Net networks whose boxes are Python functions of this process.
 //!
 //! ```text
-//!   task of a box --arguments--> thread of Python: attaches, calls the function
+//!   task of a box --arguments--> thread of Python: calls the function
 //!   (coroutine)   <--records----
 //! ```
 //!
@@ -19,6 +19,7 @@ use corebeat_snet::{
 use corebeat_sync::fork::Process;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -35,10 +36,19 @@ type Pairs = Vec<(Label, Value)>;
 
 /// A call of a function.
 struct Call {
+    /// The box, as faults name it.
+    entity: Arc<str>,
     function: Arc<Py<PyAny>>,
     arguments: Vec<Value>,
     /// Receives the output records, or the reason of the failure in one line.
     answer: SyncSender<Result<Vec<Pairs>, String>>,
+}
+
+/// An exception of a box, with the entity and the message of the fault that it causes.
+struct Raised {
+    entity: Arc<str>,
+    message: String,
+    why: PyErr,
 }
 
 /// State of the present run, which the boxes share.
@@ -47,26 +57,27 @@ struct Run {
     is_running: AtomicBool,
     is_interrupted: AtomicBool,
     /// The first exception of a box.
-    exception: Mutex<Option<PyErr>>,
+    raised: Mutex<Option<Raised>>,
 }
 
 impl Run {
-    fn exception(&self) -> MutexGuard<'_, Option<PyErr>> {
-        self.exception.lock().unwrap_or_else(PoisonError::into_inner)
+    fn raised(&self) -> MutexGuard<'_, Option<Raised>> {
+        self.raised.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps an exception, if it is the first one. Others are dropped without the lock, because
     /// their drop may run code in Python.
-    fn keep(&self, why: PyErr) {
-        let mut exception = self.exception();
-        if exception.is_none() {
-            *exception = Some(why);
+    fn keep(&self, raised: Raised) {
+        let mut first = self.raised();
+        if first.is_none() {
+            *first = Some(raised);
         }
     }
 }
 
 /// A box that is a Python function.
 struct PythonBox {
+    entity: Arc<str>,
     function: Arc<Py<PyAny>>,
     calls: Sender<Call>,
     run: Arc<Run>,
@@ -81,7 +92,8 @@ impl BoxBody for PythonBox {
         let arguments = input.to_vec();
         let (answer, answered) = sync_channel(1);
         let ended = || "Python has ended: keep the network until its run ends".to_owned();
-        let call = Call { function: self.function.clone(), arguments, answer };
+        let (entity, function) = (self.entity.clone(), self.function.clone());
+        let call = Call { entity, function, arguments, answer };
         self.calls.send(call).map_err(|_| ended())?;
         for pairs in answered.recv().map_err(|_| ended())?? {
             let (variant, mut values) = variant(pairs, out)?;
@@ -111,26 +123,27 @@ fn variant(mut pairs: Pairs, out: &Out<'_>) -> Result<(usize, Vec<Value>), Strin
 }
 
 /// Calls functions until the network is dropped.
+///
+/// The thread is attached once, and detached while it waits: Python keeps the state of a thread,
+/// such as the values of `threading.local`, for as long as the thread is attached.
 fn serve(calls: &Mutex<Receiver<Call>>, run: &Run) {
-    loop {
-        let call = calls.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Call { function, arguments, answer }) = call else { return };
-        let done = Python::try_attach(|py| {
+    let next = || calls.lock().unwrap_or_else(PoisonError::into_inner).recv();
+    // Python that has ended calls no functions. A thread that returns from `detach` while Python
+    // ends blocks for ever, as threads of Python do.
+    Python::try_attach(|py| {
+        while let Ok(Call { entity, function, arguments, answer }) = py.detach(next) {
             let done = call_function(py, &function, &arguments);
             // The references are released while the thread is attached.
             drop((function, arguments));
-            done.map_err(|why| {
-                let text = one_line(&why.to_string());
-                run.keep(why);
-                text
-            })
-        });
-        // Without an answer, the box fails: Python is about to end.
-        if let Some(done) = done {
-            // A box that does not wait any more needs no answer.
+            let done = done.map_err(|why| {
+                let message = one_line(&why.to_string());
+                run.keep(Raised { entity, message: message.clone(), why });
+                message
+            });
+            // A box that does not wait any more needs no answer. The channel has room for it.
             let _ = answer.send(done);
         }
-    }
+    });
 }
 
 fn one_line(text: &str) -> String {
@@ -245,14 +258,16 @@ fn dictionary(py: Python<'_>, record: &Record) -> PyResult<Py<PyDict>> {
 
 /// Entity, message and record of a fault.
 type Fault = (String, String, Option<Py<PyDict>>);
-/// Output records, faults, their number, number of kept records, and whether a fault has stopped
-/// the network.
-type Ran = (Vec<Py<PyDict>>, Vec<Fault>, usize, usize, bool);
+/// Output records, faults, their number, number of kept records, whether a fault has stopped the
+/// network, and the exception that caused the first fault.
+type Ran = (Vec<Py<PyDict>>, Vec<Fault>, usize, usize, bool, Option<Py<PyAny>>);
 
 /// A network. `corebeat.net.Network` is the public class.
 #[pyclass(frozen, module = "corebeat._native")]
 pub(crate) struct Network {
     network: corebeat_snet::Network,
+    /// The functions of the boxes, for the garbage collector. The boxes share these references.
+    functions: Vec<Arc<Py<PyAny>>>,
     workers: usize,
     run: Arc<Run>,
     /// The process that has the threads.
@@ -276,10 +291,13 @@ impl Network {
         let run = Arc::new(Run::default());
         let (calls, received) = channel();
         let mut boxes = Boxes::new();
-        for (name, function) in functions {
-            let (function, calls, run) = (Arc::new(function), calls.clone(), run.clone());
-            let body = Arc::new(PythonBox { function, calls, run });
-            boxes = boxes.with_body(&name, body).map_err(failed)?;
+        let (names, functions): (Vec<_>, Vec<_>) =
+            functions.into_iter().map(|(name, function)| (name, Arc::new(function))).unzip();
+        for (name, function) in names.iter().zip(&functions) {
+            let (function, calls, run) = (function.clone(), calls.clone(), run.clone());
+            let entity = format!("box {name}").into();
+            let body = Arc::new(PythonBox { entity, function, calls, run });
+            boxes = boxes.with_body(name, body).map_err(failed)?;
         }
         // Code of boxes in other languages is compiled.
         let found = py.detach(|| corebeat_snet::Network::new(net, |plan| boxes.find(plan)));
@@ -292,7 +310,15 @@ impl Network {
             let thread = std::thread::Builder::new().name("corebeat-net".into());
             thread.stack_size(STACK_BYTES).spawn(move || serve(&received, &run))?;
         }
-        Ok(Network { network, workers, run, process: Process::current(), warnings })
+        Ok(Network { network, functions, workers, run, process: Process::current(), warnings })
+    }
+
+    /// Passes the functions to the garbage collector, which finds objects that hold the network and
+    /// whose methods are boxes. `__clear__` is not necessary: each cycle contains the network of
+    /// the public class, whose attributes the collector clears.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Calls that run hold references as well, but then the network is in use.
+        self.functions.iter().try_for_each(|function| visit.call(&**function))
     }
 
     /// A drawing of the network, as SVG.
@@ -314,9 +340,8 @@ impl Network {
         if self.run.is_running.swap(true, Ordering::SeqCst) {
             return Err(Error::new_err("the network runs already: create another one"));
         }
-        let earlier = self.run.exception().take();
-        drop(earlier);
         let ran = self.run_on_thread(py, records);
+        let raised = self.run.raised().take();
         self.run.is_interrupted.store(false, Ordering::SeqCst);
         self.run.is_running.store(false, Ordering::SeqCst);
         let (outcome, has_stopped) = match ran? {
@@ -325,6 +350,12 @@ impl Network {
             Err(why) => return Err(failed(why)),
         };
         let Outcome { records, faults, fault_count, kept } = outcome;
+        // Boxes may fail at the same time: the first exception need not belong to the first fault.
+        let is_first = |raised: &Raised| {
+            let first = faults.first();
+            first.is_some_and(|f| *f.entity == *raised.entity && f.message == raised.message)
+        };
+        let cause = raised.filter(is_first).map(|raised| raised.why.into_value(py).into_any());
         let records =
             records.iter().map(|record| dictionary(py, record)).collect::<PyResult<_>>()?;
         let fault = |fault: &corebeat_snet::Fault| {
@@ -332,13 +363,7 @@ impl Network {
             Ok((fault.entity.clone(), fault.message.clone(), record))
         };
         let faults = faults.iter().map(fault).collect::<PyResult<_>>()?;
-        Ok((records, faults, fault_count, kept, has_stopped))
-    }
-
-    /// The first exception of a box in the last run, once.
-    fn take_exception(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        let first = self.run.exception().take();
-        first.map(|why| why.into_value(py).into_any())
+        Ok((records, faults, fault_count, kept, has_stopped, cause))
     }
 }
 

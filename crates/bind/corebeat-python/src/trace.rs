@@ -23,7 +23,7 @@ enum Value {
 
 /// Time and its bound in nanoseconds, time since 1970, kind, stream, and values.
 type Event = (u64, u32, u64, u16, u32, Vec<Value>);
-/// Name and unit-less type of each field.
+/// Name of each field.
 type Fields = Vec<String>;
 
 /// All events of a trace by time. `corebeat.trace.Trace` is the public class.

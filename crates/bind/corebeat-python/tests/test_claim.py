@@ -3,6 +3,7 @@
 import concurrent.futures
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import weakref
 import pytest
 
 import corebeat
-from corebeat.claim import Claim, claim
+from corebeat.claim import Claim, ThreadPools, claim
 
 CPUS = sorted(os.sched_getaffinity(0))
 needs_two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="claims share at least two CPUs")
@@ -23,6 +24,20 @@ WAIT_S = 60
 def affinity():
     yield
     os.sched_setaffinity(0, CPUS)
+
+
+def in_child(run):
+    """Runs a function in a child of fork, and returns the exit status of the child."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(WAIT_S)
+        try:
+            run()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_claim_has_exclusive_cpus_until_its_end():
@@ -94,6 +109,37 @@ def test_callback_may_change_the_claim_and_its_exception_passes():
             assert seen == [c.cpus]
 
 
+@needs_two_cpus
+def test_exception_of_a_callback_does_not_prevent_the_others():
+    seen = []
+    with claim(cpus=1) as c:
+        for number in range(3):
+
+            @c.on_resize
+            def failing(cpus, number=number):
+                seen.append(number)
+                raise KeyError(number)
+
+        with pytest.raises(KeyError, match="0"):
+            c.resize()
+        assert seen == [0, 1, 2]
+
+
+@needs_two_cpus
+def test_callback_that_changes_the_claim_is_the_last_with_the_old_cpus():
+    seen = []
+    with claim(cpus=1) as c:
+
+        @c.on_resize
+        def shrinks(cpus):
+            if len(cpus) > 1:
+                assert c.retreat() == c.cpus
+
+        c.on_resize(seen.append)
+        assert c.resize() == c.cpus
+        assert seen == [c.cpus] and len(c.cpus) == 1
+
+
 def test_dropped_claim_returns_its_cpus():
     c = claim()
     gone = weakref.ref(c)
@@ -106,20 +152,37 @@ def test_dropped_claim_returns_its_cpus():
 
 def test_child_of_fork_has_no_cpu_of_its_parent():
     with claim() as c:
-        child = os.fork()
-        if child == 0:
-            try:
-                assert c.cpus == ()
-                with pytest.raises(corebeat.Error, match="belongs to the parent"):
-                    c.poll()
-                c.close()
-                del c
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+        def child():
+            nonlocal c
+            assert c.cpus == ()
+            with pytest.raises(corebeat.Error, match="belongs to the parent"):
+                c.poll()
+            c.close()
+            del c
+
+        assert in_child(child) == 0
         assert c.cpus == tuple(CPUS)
+
+
+@needs_two_cpus
+def test_child_of_fork_has_locks_of_its_own():
+    begun, end = threading.Event(), threading.Event()
+    with claim(cpus=2) as c:
+        c.on_resize(lambda cpus: (begun.set(), end.wait(WAIT_S)))
+        thread = threading.Thread(target=c.retreat)
+        thread.start()
+        assert begun.wait(WAIT_S)
+
+        def child():
+            c.on_resize(print), c.remove_on_resize(print)
+            with c._lock:
+                c.close()
+
+        status = in_child(child)
+        end.set()
+        thread.join()
+        assert status == 0
 
 
 def test_pin_restricts_the_thread():
@@ -205,6 +268,49 @@ def test_pool_follows_the_claim():
         assert later.result(WAIT_S) is None and blocked.result(WAIT_S)
 
 
+@needs_two_cpus
+def test_callback_may_shut_down_an_executor():
+    with claim(cpus=2) as c:
+        executor = corebeat.Executor(claim=c)
+        executor.submit(int).result(WAIT_S)
+        c.on_resize(lambda cpus: executor.shutdown())
+        c.retreat()
+        with pytest.raises(RuntimeError, match="shut down"):
+            executor.submit(int)
+
+
+def test_thread_that_cannot_start_is_not_counted(monkeypatch):
+    def refused(self):
+        raise RuntimeError("can't start new thread")
+
+    executor, ran = corebeat.Executor(cpus=1), []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="can't start"):
+            executor.submit(ran.append, "refused")
+    assert executor.submit(int).result(WAIT_S) == 0 and ran == []
+    executor.shutdown()
+    assert executor.claim.cpus == ()
+
+
+@needs_two_cpus
+def test_calls_run_on_the_threads_that_exist(monkeypatch):
+    with claim(cpus=2) as c, corebeat.Executor(claim=c) as executor:
+        begun, end = threading.Event(), threading.Event()
+        executor.submit(lambda: (begun.set(), end.wait(WAIT_S)))
+        assert begun.wait(WAIT_S)
+
+        def refused(self):
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refused)
+            later = executor.submit(int)
+            c.retreat(), c.resize(2)
+        end.set()
+        assert later.result(WAIT_S) == 0
+
+
 def test_shutdown_cancels_calls_that_have_not_begun():
     with claim(cpus=1) as c:
         executor = corebeat.Executor(claim=c)
@@ -213,9 +319,33 @@ def test_shutdown_cancels_calls_that_have_not_begun():
         assert begun.wait(WAIT_S)
         second = executor.submit(print)
         executor.shutdown(wait=False, cancel_futures=True)
+        assert concurrent.futures.wait([second], WAIT_S).done == {second}
         end.set()
         assert first.result(WAIT_S) and second.cancelled()
         executor.shutdown()
+
+
+def test_result_of_a_call_does_not_outlive_its_future():
+    class Result:
+        pass
+
+    with corebeat.Executor(cpus=1) as executor:
+        gone = weakref.ref(executor.submit(Result).result(WAIT_S))
+        # The next call of the same thread.
+        assert executor.submit(lambda: gone() is None).result(WAIT_S)
+
+
+def test_future_whose_result_is_set_by_its_user_does_not_end_the_thread():
+    with corebeat.Executor(cpus=1) as executor:
+        begun, end = threading.Event(), threading.Event()
+        running = executor.submit(lambda: (begun.set(), end.wait(WAIT_S)))
+        assert begun.wait(WAIT_S)
+        ran = []
+        waiting = executor.submit(ran.append, 1)
+        running.set_result(5), waiting.set_result(6)
+        end.set()
+        assert executor.submit(int).result(WAIT_S) == 0
+        assert (running.result(), waiting.result(), ran) == (5, 6, [])
 
 
 def test_invalid_arguments_of_the_executor():
@@ -253,7 +383,55 @@ def test_native_thread_pools_are_optional(monkeypatch):
         assert executor.submit(int).result(WAIT_S) == 0
 
 
+def test_newest_limit_of_native_thread_pools_counts():
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    numpy = pytest.importorskip("numpy")
+    numpy.ones((2, 2)) @ numpy.ones((2, 2))
+
+    def pools():
+        return {pool["num_threads"] for pool in threadpoolctl.threadpool_info()}
+
+    def limited(threads):
+        pools = ThreadPools()
+        pools.limit(threads)
+        return pools
+
+    before = pools()
+    first, second = limited(3), limited(2)
+    first.limit(4)
+    assert pools() == {2}
+    second.restore()
+    assert pools() == {4}
+    second.limit(1)
+    third = limited(1)
+    first.restore()
+    assert pools() == {1}
+    third.restore()
+    assert pools() == before
+    with pytest.raises(ValueError):
+        corebeat.Executor(0, threads_per_task=3)
+    assert pools() == before
+
+
 def test_forgotten_executor_does_not_block_the_end_of_python():
     code = "import corebeat; e = corebeat.Executor(); f = e.submit(print, 'done')"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=WAIT_S)
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, b"done\n", b"")
+
+
+def test_child_of_fork_cannot_use_an_executor_of_its_parent():
+    with corebeat.Executor(cpus=1) as executor:
+        begun, end = threading.Event(), threading.Event()
+        blocked = executor.submit(lambda: (begun.set(), end.wait(WAIT_S)))
+        assert begun.wait(WAIT_S)
+
+        def child():
+            with pytest.raises(RuntimeError, match="shut down"):
+                executor.submit(int)
+            executor.shutdown()
+            with corebeat.Executor(cpus=1) as own:
+                assert own.submit(int).result() == 0
+
+        status = in_child(child)
+        end.set()
+        assert blocked.result(WAIT_S) and status == 0

@@ -41,8 +41,9 @@ def python(code, environment, *arguments):
 
 
 BEATS = """
+import sys
 from corebeat.heartbeat import Goal, Group
-group = Group(7)
+group = Group(int(sys.argv[1]))
 group.goal = Goal(rate_min=10)
 group.beat(5)
 print("ready", flush=True)
@@ -50,8 +51,9 @@ input()
 """
 
 READS = """
+import sys
 from corebeat.heartbeat import Group
-group = Group(7)
+group = Group(int(sys.argv[1]))
 status = group.status()
 while status.beats < 10:
     status = group.status()
@@ -60,9 +62,10 @@ print(status.beats, status.members, status.goal.rate_min)
 
 
 def test_processes_beat_for_one_group(daemon):
-    with python(BEATS, daemon) as first, python(BEATS, daemon) as second:
+    number = str(os.getpid() * 100)
+    with python(BEATS, daemon, number) as first, python(BEATS, daemon, number) as second:
         assert (first.stdout.readline(), second.stdout.readline()) == ("ready\n", "ready\n")
-        with python(READS, daemon) as reader:
+        with python(READS, daemon, number) as reader:
             assert reader.communicate(timeout=WAIT_S)[0] == "10 2 10.0\n"
         first.communicate("\n", timeout=WAIT_S), second.communicate("\n", timeout=WAIT_S)
     assert (first.returncode, second.returncode, reader.returncode) == (0, 0, 0)

@@ -1,10 +1,14 @@
 """S-Net networks with boxes of this process."""
 
+import gc
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import traceback
+import weakref
 
 import pytest
 
@@ -85,6 +89,21 @@ def test_exception_of_a_box_stops_the_network():
     assert isinstance(raised.value.__cause__, KeyError) and "\n" not in str(raised.value)
 
 
+def test_cause_belongs_to_the_fault_of_the_message():
+    both = threading.Barrier(2)
+
+    def box(a):
+        both.wait(60)
+        raise KeyError(a)
+
+    program = "net main { box f ((a) -> (b)); } connect f ! <k>;"
+    network = Network(program, {"f": box}, workers=2)
+    with pytest.raises(corebeat.Error, match="KeyError") as raised:
+        network.run([{"a": "one", "<k>": 0}, {"a": "two", "<k>": 1}])
+    cause = raised.value.__cause__
+    assert cause is None or f"KeyError: {cause}" in str(raised.value)
+
+
 def test_network_may_continue_after_faults():
     network = one_box(lambda a: {"b": 10 // a}, on_fault="continue")
     outcome = network.run([{"a": a, "<n>": a} for a in [1, 0, 2]])
@@ -154,6 +173,22 @@ def test_deep_recursion_has_the_stack_of_a_thread():
         one_box(endless).run([{"a": 1}])
 
 
+def test_network_of_methods_is_collected_with_its_object():
+    class Holder:
+        def __init__(self):
+            self.network = one_box(self.box)
+
+        def box(self, a):
+            return {"b": a}
+
+    holder = Holder()
+    assert holder.network.run([{"a": 1}]).records == [{"b": 1}]
+    gone = weakref.ref(holder)
+    del holder
+    gc.collect()
+    assert gone() is None
+
+
 def test_functions_that_wait_run_at_the_same_time():
     both = threading.Barrier(2)
 
@@ -164,6 +199,37 @@ def test_functions_that_wait_run_at_the_same_time():
     program = "net main { box f ((a) -> (b)); } connect f ! <k>;"
     network = Network(program, {"f": box}, workers=2)
     assert len(network.run([{"a": 1, "<k>": 0}, {"a": 2, "<k>": 1}]).records) == 2
+
+
+def test_threads_keep_their_locals():
+    local = threading.local()
+
+    def box(a):
+        local.calls = getattr(local, "calls", 0) + 1
+        return {"b": local.calls}
+
+    network = one_box(box, workers=1)
+    for calls in [1, 2, 3]:
+        assert network.run([{"a": None}]).records == [{"b": calls}]
+
+
+def test_network_does_not_block_the_end_of_python():
+    code = """
+import threading
+from corebeat.net import Network
+begun = threading.Event()
+def f(a):
+    begun.set()
+    threading.Event().wait(None if a else 0)
+    return {"b": a}
+networks = [Network("net main { box f ((a) -> (b)); } connect f;", {"f": f}) for _ in range(2)]
+networks[0].run([{"a": 0}])
+begun.clear()
+threading.Thread(target=networks[1].run, args=([{"a": 1}],), daemon=True).start()
+begun.wait()
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, b"", b"")
 
 
 def test_network_runs_on_one_thread_at_a_time():

@@ -1,6 +1,7 @@
 """`corebeat.run` and `corebeat.tune`, with the program of the wheel."""
 
 import dataclasses
+import importlib.metadata
 import json
 import shutil
 import subprocess
@@ -41,6 +42,12 @@ def test_program_of_the_wheel_is_used():
     assert program.parent == Path(sysconfig.get_path("scripts"))
     shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout.startswith("corebeat ")
+
+
+def test_wheel_has_its_licenses_and_a_description():
+    package = importlib.metadata.distribution("corebeat")
+    assert {"LICENSE-MIT", "LICENSE-APACHE"} <= {Path(file).name for file in package.files}
+    assert "# Corebeat for Python" in package.read_text("METADATA")
 
 
 def test_missing_program_is_one_line(monkeypatch):
@@ -103,13 +110,54 @@ def test_program_that_does_not_exist_is_an_error():
         corebeat.run(["/no/such/program"], stderr=subprocess.DEVNULL)
 
 
-def test_interrupted_run_ends_its_program(monkeypatch):
-    def interrupted(self, *arguments):
-        raise KeyboardInterrupt
+@pytest.fixture
+def interrupted(monkeypatch):
+    """The first wait for a program ends by `KeyboardInterrupt`, after the program's first line."""
+    communicate = subprocess.Popen.communicate
+    interrupts = [KeyboardInterrupt]
 
-    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    def wait(self, *arguments):
+        if not interrupts:
+            return communicate(self, *arguments)
+        if self.stdout:
+            self.stdout.readline()
+        raise interrupts.pop()
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", wait)
+    return interrupts
+
+
+def test_interrupted_run_ends_its_program(interrupted):
     with pytest.raises(KeyboardInterrupt):
         corebeat.run(["sleep", "1000"], policy="none")
+    assert interrupted == []
+
+
+def test_interrupted_program_may_fill_its_pipe(interrupted, monkeypatch):
+    code = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+print("ready", flush=True)
+signal.sigwait([signal.SIGTERM])
+print("x" * 1_000_000)
+"""
+    monkeypatch.setattr(_program, "find_program", lambda: sys.executable)
+    with pytest.raises(KeyboardInterrupt):
+        _program.execute(["-c", code], stdout=subprocess.PIPE)
+    assert interrupted == []
+
+
+def test_output_is_not_discarded():
+    for pipe in [{"stdout": subprocess.PIPE}, {"stderr": subprocess.PIPE}]:
+        with pytest.raises(ValueError, match="pass a file"):
+            corebeat.run(["true"], **pipe)
+    for wrong in [{"stderr": subprocess.PIPE}, {"stderr": subprocess.STDOUT}]:
+        with pytest.raises(ValueError, match="a file"):
+            corebeat.tune(["true", "{threads}"], **wrong)
+    for call in [corebeat.run, corebeat.tune]:
+        for wrong in [{"text": True}, {"encoding": "utf-8"}]:
+            with pytest.raises(ValueError, match="does not return output.* leave it out"):
+                call(["true", "{threads}"], **wrong)
 
 
 def test_lacking_field_names_the_remedy():

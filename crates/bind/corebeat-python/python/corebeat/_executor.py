@@ -4,10 +4,11 @@ import atexit
 import collections
 import concurrent.futures
 import contextlib
+import itertools
 import os
 import threading
 import weakref
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any, Callable, Optional, TypeVar
 
 from .claim import Claim, ThreadPools, claim as begin
@@ -18,8 +19,6 @@ _T = TypeVar("_T")
 _Item = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 _executors: "weakref.WeakSet[Executor]" = weakref.WeakSet()
-# The threads of the parent do not exist in a child.
-os.register_at_fork(after_in_child=_executors.clear)
 
 
 class Executor(concurrent.futures.Executor):
@@ -37,7 +36,9 @@ class Executor(concurrent.futures.Executor):
     `threadpoolctl` is installed: calls into NumPy share the claim instead of exceeding it. Import
     such libraries before the executor is created.
 
-    The calls of pure Python code take turns, because of the global interpreter lock.
+    The calls of pure Python code take turns, because of the global interpreter lock. The threads
+    keep the executor and its claim until `shutdown`, which the end of the `with` block and the end
+    of Python call. In a child of fork, the executor is shut down.
     """
 
     def __init__(
@@ -52,22 +53,30 @@ class Executor(concurrent.futures.Executor):
             raise ValueError("the claim has a number of CPUs: leave out 'cpus' or 'claim'")
         if threads_per_task < 1:
             raise ValueError("a call needs a CPU: write threads_per_task of at least 1")
-        self._condition = threading.Condition()
-        self._queue: "collections.deque[_Item]" = collections.deque()
-        self._threads: set[threading.Thread] = set()
-        self._idle = 0
+        self._reset()
         self._is_shut_down = False
+        self._numbers = itertools.count()
         self._threads_per_task = threads_per_task
         self._prefix = thread_name_prefix
         self._affinity = os.sched_getaffinity(0)
         self._pools = ThreadPools()
-        self._pools.limit(threads_per_task)
+        self._cpus: tuple[int, ...] = ()
         self._owns_claim = claim is None
         self._claim = begin(cpus) if claim is None else claim
-        self._cpus: tuple[int, ...] = ()
-        self._claim.on_resize(self._resize)
-        self._resize(self._claim.cpus)
+        try:
+            self._pools.limit(threads_per_task)
+            self._claim.on_resize(self._resize)
+            self._resize(self._claim.cpus)
+        except BaseException:
+            self._end()
+            raise
         _executors.add(self)
+
+    def _reset(self) -> None:
+        self._condition = threading.Condition()
+        self._queue: "collections.deque[_Item]" = collections.deque()
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0
 
     @property
     def claim(self) -> Claim:
@@ -80,13 +89,23 @@ class Executor(concurrent.futures.Executor):
         return max(1, len(self._cpus) // self._threads_per_task)
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> "Future[_T]":
-        """Schedules a call, and returns its future. Raises `RuntimeError` after `shutdown`."""
+        """Schedules a call, and returns its future.
+
+        Raises `RuntimeError` after `shutdown`, or if the system refuses the first thread.
+        """
         future: "Future[_T]" = Future()
+        item: _Item = (future, fn, args, kwargs)
         with self._condition:
             if self._is_shut_down:
                 raise RuntimeError("the executor is shut down: create another one")
-            self._queue.append((future, fn, args, kwargs))
-            self._start_threads()
+            self._queue.append(item)
+            try:
+                self._start_threads()
+            except RuntimeError:
+                # The threads that exist run the call.
+                if not self._threads:
+                    self._queue.remove(item)
+                    raise
             self._condition.notify()
         return future
 
@@ -104,7 +123,9 @@ class Executor(concurrent.futures.Executor):
             threads = list(self._threads)
             self._condition.notify_all()
         for future in cancelled:
-            future.cancel()
+            if future.cancel():
+                # Threads that wait for several futures regard this one as done from here on.
+                _begin(future)
         if not threads:
             self._end()
         elif wait:
@@ -119,7 +140,9 @@ class Executor(concurrent.futures.Executor):
                 # A thread that is about to start has no number, and pins itself.
                 if thread.native_id is not None:
                     self._pin(thread.native_id)
-            self._start_threads()
+            # If the system refuses a thread, those that exist run the calls.
+            with contextlib.suppress(RuntimeError):
+                self._start_threads()
             self._condition.notify_all()
 
     def _pin(self, thread: int) -> None:
@@ -129,30 +152,26 @@ class Executor(concurrent.futures.Executor):
             os.sched_setaffinity(thread, self._cpus or self._affinity)
 
     def _start_threads(self) -> None:
-        """Starts threads for the calls that wait, as many as the claim permits."""
+        """Starts threads for the calls that wait, as many as the claim permits.
+
+        Raises `RuntimeError` if the system refuses a thread.
+        """
         waiting = len(self._queue) - self._idle
         for _ in range(min(waiting, self.max_workers - len(self._threads))):
             thread = threading.Thread(
-                target=self._work, name=f"{self._prefix}-{len(self._threads)}", daemon=True
+                target=self._work, name=f"{self._prefix}-{next(self._numbers)}", daemon=True
             )
-            self._threads.add(thread)
+            # The thread begins with the condition, which the caller holds.
             thread.start()
+            self._threads.add(thread)
 
     def _work(self) -> None:
         with self._condition:
             self._pin(0)
         while (item := self._next()) is not None:
-            future, fn, args, kwargs = item
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                result = fn(*args, **kwargs)
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-            # The results must not live until the next call.
-            del item, future, fn, args, kwargs
+            _run(*item)
+            # The call must not live until the next one.
+            del item
 
     def _next(self) -> Optional[_Item]:
         """Waits for a call. `None` ends the thread."""
@@ -180,7 +199,44 @@ class Executor(concurrent.futures.Executor):
             self._claim.close()
 
 
+def _begin(future: "Future[Any]") -> bool:
+    """Whether the call is to run: neither after `cancel`, nor if a user has set the result."""
+    try:
+        return future.set_running_or_notify_cancel()
+    except RuntimeError:
+        return False
+
+
+def _run(
+    future: "Future[Any]", fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Runs a call. The result lives in the future only: the frame of this function ends."""
+    if not _begin(future):
+        return
+    # A user may set the result of the future meanwhile.
+    try:
+        result = fn(*args, **kwargs)
+    except BaseException as error:
+        with contextlib.suppress(InvalidStateError):
+            future.set_exception(error)
+        # The traceback of the exception refers to this frame.
+        del future, fn, args, kwargs
+    else:
+        with contextlib.suppress(InvalidStateError):
+            future.set_result(result)
+
+
 @atexit.register
 def _shut_down_all() -> None:
     for executor in list(_executors):
         executor.shutdown()
+
+
+def _shut_down_in_child() -> None:
+    # The threads of the parent do not exist in a child of fork, and one may hold the lock.
+    for executor in list(_executors):
+        executor._reset()
+        executor._is_shut_down = True
+
+
+os.register_at_fork(after_in_child=_shut_down_in_child)

@@ -1,7 +1,7 @@
 """Native part of the package corebeat."""
 
 import os
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Optional, Union, final
 
 _Path = Union[str, "os.PathLike[str]"]
 _Value = Union[int, float, bool, str]
@@ -9,6 +9,7 @@ _Goal = tuple[Optional[float], Optional[float], int, bool]
 
 class Error(Exception): ...
 
+@final
 class Events:
     def __init__(self, path: _Path) -> None: ...
     def next(self, count: int) -> list[tuple[int, int, int, int, int, list[_Value]]]: ...
@@ -18,11 +19,13 @@ class Events:
     def span_ns(self) -> Optional[tuple[int, int]]: ...
     def ending(self) -> tuple[str, int, str]: ...
 
+@final
 class Recording:
     def __init__(self, path: _Path) -> None: ...
     def path(self) -> Optional[os.PathLike[str]]: ...
     def finish(self) -> Optional[tuple[int, int, int]]: ...
 
+@final
 class Mark:
     """An event that a program emits repeatedly, by its name of up to 255 bytes."""
 
@@ -37,6 +40,7 @@ class Mark:
 
 _Record = dict[str, Any]
 
+@final
 class Network:
     def __init__(
         self,
@@ -51,8 +55,14 @@ class Network:
     def svg(self) -> str: ...
     def run(
         self, records: list[_Record]
-    ) -> tuple[list[_Record], list[tuple[str, str, Optional[_Record]]], int, int, bool]: ...
-    def take_exception(self) -> Optional[BaseException]: ...
+    ) -> tuple[
+        list[_Record],
+        list[tuple[str, str, Optional[_Record]]],
+        int,
+        int,
+        bool,
+        Optional[BaseException],
+    ]: ...
 
 class Group:
     def __init__(
@@ -83,6 +93,7 @@ class Beat:
     def __enter__(self) -> Group: ...
     def __exit__(self, kind: object, error: object, trace: object) -> None: ...
 
+@final
 class Claim:
     def __init__(self) -> None: ...
     def invade(

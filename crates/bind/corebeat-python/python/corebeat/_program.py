@@ -50,7 +50,8 @@ def _communicate(arguments: list[str], **popen: Any) -> tuple[int, str, str]:
             printed, errors = process.communicate()
         except BaseException:
             process.terminate()
-            process.wait()
+            # Reads pipes meanwhile: a program that writes to a full pipe does not end.
+            process.communicate()
             raise
     return process.returncode, printed or "", errors or ""
 

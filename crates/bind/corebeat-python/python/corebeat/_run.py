@@ -311,11 +311,13 @@ def run(
 
     `command` is the program with its arguments, or a list of such lists for several programs.
     `options` are further options of `corebeat run`, such as `["--cpus", "0-3"]`. All other keywords
-    are those of `subprocess.Popen`, such as `cwd`, `env`, `stdin` and `stdout`.
+    are those of `subprocess.Popen`, such as `cwd`, `env`, `stdin` and `stdout`; the output can go to
+    a file, and not to a pipe.
 
     The program may fail: see `Report.ended`. Raises `corebeat.Error` if Corebeat fails; the line on
     standard error has the reason.
     """
+    _check(popen)
     programs = _programs(command)
     with tempfile.TemporaryDirectory(prefix="corebeat-") as folder:
         file = os.path.join(folder, "report.json")
@@ -356,6 +358,9 @@ def tune(
     """
     if "stdout" in popen:
         raise ValueError("the output of a tuned program goes to stderr: leave stdout out")
+    if popen.get("stderr") == subprocess.STDOUT:
+        raise ValueError("the standard output of a search is its result: pass a file as stderr")
+    _check(popen)
     arguments = ["tune", "--json", "--policy", policy]
     for name, value in [
         ("--min", min_threads),
@@ -376,6 +381,15 @@ def tune(
     if not printed:
         raise Error(_failure("tune", status))
     return build(Tuned, json.loads(printed))
+
+
+def _check(popen: dict[str, Any]) -> None:
+    """Raises `ValueError` for keywords that would discard output."""
+    if subprocess.PIPE in (popen.get("stdout"), popen.get("stderr")):
+        raise ValueError("a run does not return output: pass a file")
+    for name in ("text", "encoding", "errors", "universal_newlines"):
+        if name in popen:
+            raise ValueError(f"a run does not return output, which '{name}' is for: leave it out")
 
 
 def _programs(command: Any) -> list[str]:

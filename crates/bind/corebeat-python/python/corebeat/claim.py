@@ -10,6 +10,7 @@ claims of a process share the CPUs that the process may use.
         work(threads=len(c.cpus))
 """
 
+import atexit
 import contextlib
 import os
 import threading
@@ -65,8 +66,7 @@ class Claim:
     def __init__(self, *, threadpools: bool = False) -> None:
         self._native = _native.Claim()
         self._callbacks: list[Callable[[tuple[int, ...]], object]] = []
-        # Reentrant: a function of `on_resize` may change the claim.
-        self._lock = threading.RLock()
+        self._renew_locks()
         self._cpus = tuple(self._native.cpus())
         self._is_closed = False
         self._pools = ThreadPools() if threadpools else None
@@ -86,6 +86,7 @@ class Claim:
                     raise
 
         self._native.on_change(follow)
+        _claims.add(self)
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -122,15 +123,17 @@ class Claim:
         """Calls a function with the CPUs after each change, and returns the function.
 
         The calls come one at a time, on the thread that changed the claim or on the thread of the
-        claim. An exception there is passed to `sys.unraisablehook`.
+        claim. An exception does not prevent the calls of further functions: the first one is raised
+        after them by the method that changed the claim. An exception on the thread of the claim is
+        passed to `sys.unraisablehook`.
         """
-        with self._lock:
+        with self._callbacks_lock:
             self._callbacks.append(callback)
         return callback
 
     def remove_on_resize(self, callback: Callable[[tuple[int, ...]], object]) -> None:
         """Calls the function no longer. Has no effect if `on_resize` did not receive it."""
-        with self._lock, contextlib.suppress(ValueError):
+        with self._callbacks_lock, contextlib.suppress(ValueError):
             self._callbacks.remove(callback)
 
     def pin(self) -> None:
@@ -143,21 +146,47 @@ class Claim:
         """Releases all CPUs, and restores the native thread pools. Further calls raise errors."""
         self._is_closed = True
         self._native.close()
-        with self._lock:
+        self._cpus = ()
+        with self._callbacks_lock:
             self._callbacks.clear()
-            if self._pools is not None:
-                self._pools.restore()
-                self._pools = None
+            pools, self._pools = self._pools, None
+        if pools is not None:
+            pools.restore()
+
+    def _renew_locks(self) -> None:
+        # Held while functions of `on_resize` run, one after the other. Reentrant: a function may
+        # change the claim.
+        self._lock = threading.RLock()
+        # Guards the list. Not held while functions run: a function may wait for a thread that
+        # removes another function or closes the claim.
+        self._callbacks_lock = threading.Lock()
 
     def _changed(self) -> tuple[int, ...]:
+        """Calls the functions if the CPUs have changed, and returns the CPUs."""
+        first: Optional[BaseException] = None
         with self._lock:
             cpus = self.cpus
             if cpus != self._cpus:
                 self._cpus = cpus
-                if self._pools is not None:
-                    self._pools.limit(max(1, len(cpus)))
-                for callback in list(self._callbacks):
-                    callback(cpus)
+                with self._callbacks_lock:
+                    callbacks, pools = list(self._callbacks), self._pools
+                if pools is not None:
+                    pools.limit(max(1, len(cpus)))
+                for callback in callbacks:
+                    try:
+                        callback(cpus)
+                    except BaseException as error:
+                        first = error if first is None else first
+                    # The function has changed the claim: all functions have the new CPUs.
+                    if self._cpus is not cpus:
+                        break
+            cpus = self._cpus
+        try:
+            if first is not None:
+                raise first
+        finally:
+            # The traceback of the exception refers to this frame.
+            del first
         return cpus
 
     def __enter__(self) -> "Claim":
@@ -176,23 +205,71 @@ class Claim:
 
 
 class ThreadPools:
-    """The thread pools of native libraries, if `threadpoolctl` is installed."""
+    """A limit of the thread pools of native libraries, if `threadpoolctl` is installed.
+
+    All limits of a process apply to the same pools: the limit of the newest owner counts.
+    """
 
     def __init__(self) -> None:
-        self._original: Any = None
+        self._is_restored = False
 
     def limit(self, threads: int) -> None:
-        """Limits each pool of the libraries that are loaded now to this number of threads."""
-        try:
-            import threadpoolctl
-        except ImportError:
-            return
-        limits = threadpoolctl.threadpool_limits(limits=threads)
-        if self._original is None:
-            self._original = limits
+        """Limits each pool of the libraries that are loaded now to this number of threads.
+
+        Has no effect after `restore`.
+        """
+        with _limits_lock:
+            if not self._is_restored:
+                _limits[self] = threads
+                _apply()
 
     def restore(self) -> None:
-        """Restores the numbers of threads that the pools had before the first limit."""
-        if self._original is not None:
-            self._original.restore_original_limits()
-            self._original = None
+        """Applies the newest limit that remains, or else the numbers before the first limit."""
+        with _limits_lock:
+            self._is_restored = True
+            if _limits.pop(self, None) is not None:
+                _apply()
+
+
+# The numbers of threads, in the order in which their owners began.
+_limits: "weakref.WeakKeyDictionary[ThreadPools, int]" = weakref.WeakKeyDictionary()
+_limits_lock = threading.Lock()
+# The numbers before the first limit.
+_original: Any = None
+
+
+def _apply() -> None:
+    """Applies the newest limit. The caller holds the lock."""
+    global _original
+    try:
+        import threadpoolctl
+    except ImportError:
+        return
+    limits = list(_limits.values())
+    if limits:
+        applied = threadpoolctl.threadpool_limits(limits=limits[-1])
+        _original = applied if _original is None else _original
+    elif _original is not None:
+        _original.restore_original_limits()
+        _original = None
+
+
+_claims: "weakref.WeakSet[Claim]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    # A thread of a claim that calls Python while Python ends blocks for ever.
+    for begun in list(_claims):
+        begun.close()
+
+
+def _renew_locks() -> None:
+    """Replaces locks in a child of fork: a thread that does not exist there may hold them."""
+    global _limits_lock
+    _limits_lock = threading.Lock()
+    for inherited in list(_claims):
+        inherited._renew_locks()
+
+
+os.register_at_fork(after_in_child=_renew_locks)

@@ -118,12 +118,15 @@ class beat(_native.Beat):
     def __call__(self, function: _Function) -> _Function:
         emit = self.group.beat if self.n == 1 else functools.partial(self.group.beat, self.n)
 
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        # An object with the method __call__ is of the kind of that method.
+        kinds = function, getattr(type(function), "__call__", None)
+        if any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in kinds):
+            name = getattr(function, "__qualname__", repr(function))
             raise TypeError(
-                f"cannot count the calls of the generator {function.__qualname__}: write "
-                "'with beat(group):' in its body"
+                f"cannot count the calls of the generator {name}: write 'with beat(group):' in its "
+                "body"
             )
-        if inspect.iscoroutinefunction(function):
+        if any(map(inspect.iscoroutinefunction, kinds)):
 
             @functools.wraps(function)
             async def awaits(*args: Any, **kwargs: Any) -> Any:

@@ -64,7 +64,7 @@ class Network:
     is the number of functions that may run at the same time; the default is the number of CPUs.
     With `on_fault="continue"`, a record whose box raises an exception is lost, and
     `Outcome.faults` lists it; with `"stop"`, `run` raises `corebeat.Error` instead, whose
-    `__cause__` is the exception.
+    `__cause__` is the exception, unless several boxes fail at the same time.
 
     Raises `ValueError` for a mistake in the program, with its place, and `corebeat.Error` for a box
     without a function.
@@ -99,8 +99,7 @@ class Network:
         Raises `TypeError` or `ValueError` for an input that is no record, and `corebeat.Error` if
         a fault stops the network or the network runs already on another thread.
         """
-        output, faults, count, kept, has_stopped = self._native.run(list(records))
-        cause = self._native.take_exception()
+        output, faults, count, kept, has_stopped, cause = self._native.run(list(records))
         outcome = Outcome(output, [Fault(*fault) for fault in faults], count, kept)
         if has_stopped:
             first = outcome.faults[0]

@@ -166,9 +166,9 @@ def run_all(scenarios: Iterable[Mapping[str, Any]], **options: Any) -> list[Resu
     The options are those of `run`, for all scenarios: for a study of one parameter, pass a
     scenario for each of its values. The first error is raised after the simulations that have begun.
     """
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        futures = [pool.submit(run, scenario, **options) for scenario in scenarios]
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         try:
+            futures = [pool.submit(run, scenario, **options) for scenario in scenarios]
             return [future.result() for future in futures]
         except BaseException:
             pool.shutdown(cancel_futures=True)

@@ -80,7 +80,7 @@ class Ending:
     lost: int
     """Number of events that were lost for lack of room."""
     text: str
-    """The same for people, in one line."""
+    """The same as text, in one line."""
 
 
 class Event(NamedTuple):
