@@ -210,6 +210,13 @@ fn are_all_in(pid: i32, states: &[char]) -> bool {
     !threads(pid).into_iter().any(|tid| is_in(tid) == Some(false))
 }
 
+/// Returns the parent of a process, its parent, and so on. The number is limited, because processes
+/// start and end meanwhile, so that parents could form a cycle.
+pub(crate) fn ancestors(pid: i32) -> impl Iterator<Item = i32> {
+    let next = |pid: i32| parent(pid).filter(|&parent| parent > 0);
+    std::iter::successors(next(pid), move |&pid| next(pid)).take(1000)
+}
+
 /// Returns the parent of a process that exists.
 pub(crate) fn parent(pid: i32) -> Option<i32> {
     parse_parent(&read_text(format!("/proc/{pid}/stat")).ok()?)

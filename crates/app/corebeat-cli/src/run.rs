@@ -1,8 +1,8 @@
 //! `corebeat run`: runs programs under a policy and writes a report.
 
 use corebeat_command::{
-    Done, Failure, Output, policy_parser, print_error, print_line, printable, require_distinct,
-    require_distinct_from_programs,
+    Done, Failure, Output, policy_parser, print_error, print_line, print_line_of_loop,
+    require_distinct, require_distinct_from_programs,
 };
 use corebeat_command_sim::train;
 use corebeat_host::{
@@ -10,7 +10,6 @@ use corebeat_host::{
 };
 use corebeat_linux::{
     LOCKS_SAMPLED, MemoryPolicy, exit_as, identify, may_change, programs_named, topology,
-    write_error_line,
 };
 use corebeat_machine::{CpuSet, NodeId, ThreadId};
 use corebeat_policy::adapt::{Identity, Model};
@@ -261,8 +260,7 @@ pub(crate) fn main(options: Options) -> Done {
              as root to change it"
         ));
     }
-    // The control loop must not wait for a reader.
-    let print = |line: &str| write_error_line(&format!("corebeat: {}\n", printable(line)));
+    let print = |line: &str| print_line_of_loop(line);
     let every = options.interval.map(Duration::from_secs);
     let limit = getrlimit(Resource::Nofile);
     let ran = corebeat_host::run(RunOptions {

@@ -2,7 +2,7 @@
 //! failure.
 
 use corebeat_host::printable;
-use corebeat_linux::Error;
+use corebeat_linux::{Error, write_error_line};
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -83,7 +83,17 @@ pub fn print_error(text: impl fmt::Display) {
 /// Writes one line of Corebeat to standard error. Control characters (names of programs and files
 /// may contain them) are escaped.
 pub fn print_line(line: impl fmt::Display) {
-    print_error(format_args!("corebeat: {}\n", printable(&line.to_string())));
+    print_error(own_line(line));
+}
+
+/// Writes a line as [`print_line`] does, for a control loop, which must not wait for a reader: the
+/// line may be left out ([`write_error_line`]).
+pub fn print_line_of_loop(line: impl fmt::Display) {
+    write_error_line(&own_line(line));
+}
+
+fn own_line(line: impl fmt::Display) -> String {
+    format!("corebeat: {}\n", printable(&line.to_string()))
 }
 
 /// Writes a text to standard output.

@@ -51,8 +51,8 @@ mod terminal;
 pub use corebeat_host::printable;
 pub use corebeat_linux::end_by;
 pub use failure::{
-    Done, Failure, end_on_broken_pipe, print, print_error, print_line, survive_file_size_limit,
-    unprintable,
+    Done, Failure, end_on_broken_pipe, print, print_error, print_line, print_line_of_loop,
+    survive_file_size_limit, unprintable,
 };
 pub use folder::{TemporaryFolder, TemporaryUse};
 pub use input::read_text;

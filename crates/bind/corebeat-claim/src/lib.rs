@@ -184,23 +184,19 @@ impl Claim {
     pub fn retreat(&mut self, what: Retreat) -> Result<&[CpuId], Error> {
         let deadline = self.begin_call()?;
         self.join_daemon(deadline)?;
-        let (before, to) = (self.cpus.clone(), what.clone());
-        match self.arbiter.retreat(what.clone()) {
+        let before = self.cpus.clone();
+        self.cpus = match self.arbiter.retreat(what.clone()) {
             Err(why) if why.is_end_of_daemon() => {
                 self.renew(deadline)?;
-                self.cpus = self.arbiter.retreat(what)?;
+                self.arbiter.retreat(what.clone())?
             }
-            retreated => self.cpus = retreated?,
-        }
-        let most = match to {
-            Retreat::To(count) => count.max(1),
-            Retreat::Cpus(named) if before.iter().any(|&cpu| named.contains(cpu)) => {
-                (self.cpus.len() as u32).max(1)
-            }
-            Retreat::Cpus(_) => u32::MAX,
+            retreated => retreated?,
         };
-        self.asked.max = self.asked.max.min(most);
-        self.asked.min = self.asked.min.min(self.asked.max);
+        // Without CPUs that a daemon has withdrawn meanwhile.
+        let is_released = |cpu: CpuId| matches!(&what, Retreat::Cpus(named) if named.contains(cpu));
+        let had =
+            before.iter().filter(|&&cpu| self.cpus.contains(&cpu) || is_released(cpu)).count();
+        self.asked.lower(&what, had, self.cpus.len());
         Ok(&self.cpus)
     }
 

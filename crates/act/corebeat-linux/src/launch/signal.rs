@@ -1,5 +1,6 @@
 //! Signals to Corebeat that are meant for the program.
 
+use crate::process::ancestors;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::process::{Signal, pidfd_send_signal};
 use std::cell::Cell;
@@ -192,18 +193,9 @@ impl Drop for Signals {
 
 /// Returns whether a process descends from this process. Signals of the program to its parent or to
 /// its group are not forwarded to the program.
-fn is_descendant(mut pid: i32) -> bool {
+fn is_descendant(pid: i32) -> bool {
     let own = std::process::id() as i32;
-    // The bound prevents an endless loop: processes start and end meanwhile, so that parents could
-    // form a cycle.
-    for _ in 0..1000 {
-        match crate::process::parent(pid) {
-            Some(parent) if parent == own => return true,
-            Some(parent) if parent > 0 => pid = parent,
-            _ => return false,
-        }
-    }
-    false
+    ancestors(pid).any(|ancestor| ancestor == own)
 }
 
 /// Returns whether a signal that has stopped the program is one of job control. Corebeat then stops
@@ -215,13 +207,10 @@ pub(super) fn is_of_job_control(signal: i32) -> bool {
 /// Whether the next ancestor outside of the process group may be a shell, which continues the
 /// group: the kernel does not stop the processes of an orphaned group.
 fn has_job_control() -> bool {
-    use rustix::process::{Pid, getpgid, getpid, getsid};
+    use rustix::process::{Pid, getpgid, getsid};
     let own_group = getpgid(None);
-    let parent =
-        |pid: &Pid| crate::process::parent(pid.as_raw_nonzero().get()).and_then(Pid::from_raw);
-    let ancestors = std::iter::successors(parent(&getpid()), parent).take(1000);
-    ancestors
-        .map(Some)
+    ancestors(std::process::id() as i32)
+        .map(Pid::from_raw)
         .find(|&pid| getpgid(pid) != own_group)
         .is_some_and(|pid| getsid(pid) == getsid(None))
 }

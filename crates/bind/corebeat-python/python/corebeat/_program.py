@@ -35,15 +35,10 @@ def _user_scheme() -> str:
     return f"{os.name}_user"
 
 
-def execute(arguments: list[str], **popen: Any) -> tuple[int, str]:
-    """Runs the program, and returns its exit status and what it printed, if that is piped."""
-    status, printed, _ = _communicate(arguments, **popen)
-    return status, printed
-
-
-def _communicate(arguments: list[str], **popen: Any) -> tuple[int, str, str]:
-    """Runs the program. An exception in this thread, such as `KeyboardInterrupt`, ends the program
-    by a signal that it handles, so that it undoes its changes.
+def execute(arguments: list[str], **popen: Any) -> tuple[int, str, str]:
+    """Runs the program, and returns its exit status and what it wrote to standard output and
+    standard error, as far as these are pipes. An exception in this thread, such as
+    `KeyboardInterrupt`, ends the program by a signal that it handles, so that it undoes its changes.
     """
     with subprocess.Popen([find_program(), *arguments], **popen, text=True) as process:
         try:
@@ -62,7 +57,7 @@ def execute_quietly(arguments: list[str], folder: str) -> str:
     Raises `ValueError` for a wrong command line, and `corebeat.Error` for another failure, with the
     line of the command.
     """
-    status, printed, errors = _communicate(
+    status, printed, errors = execute(
         arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     if status == 0:

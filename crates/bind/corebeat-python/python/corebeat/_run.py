@@ -322,7 +322,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="corebeat-") as folder:
         file = os.path.join(folder, "report.json")
         arguments = ["run", "--policy", policy, "--report", "json", "--report-file", file]
-        status, _ = execute([*arguments, *options, "--", *programs], **popen)
+        status, _, _ = execute([*arguments, *options, "--", *programs], **popen)
         try:
             with open(file, encoding="utf-8") as report:
                 text = report.read()
@@ -375,7 +375,7 @@ def tune(
     if search_only:
         arguments.append("--search-only")
     programs = _programs(command)
-    status, printed = execute(
+    status, printed, _ = execute(
         [*arguments, *options, "--", *programs], stdout=subprocess.PIPE, **popen
     )
     if not printed:

@@ -16,7 +16,6 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Callable, Optional, TypeVar
 
 from . import _native
@@ -192,12 +191,7 @@ class Claim:
     def __enter__(self) -> "Claim":
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

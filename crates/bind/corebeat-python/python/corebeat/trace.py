@@ -13,7 +13,6 @@ Perfetto.
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NamedTuple, Optional, Union
 
 from . import _native
@@ -233,12 +232,7 @@ class Recording:
     def __enter__(self) -> "Recording":
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.finish()
 
 

@@ -105,6 +105,18 @@ impl Ask {
         Ask { min, max, numa: None, within: None, prefer: CpuSet::new() }
     }
 
+    /// Lowers the request after a retreat from `had` to `left` CPUs: further CPUs return only after
+    /// another request. A retreat that released no CPU changes nothing, unless it names a number.
+    pub fn lower(&mut self, retreat: &Retreat, had: usize, left: usize) {
+        let most = match retreat {
+            Retreat::To(count) => *count,
+            Retreat::Cpus(_) if left == had => return,
+            Retreat::Cpus(_) => left as u32,
+        };
+        self.max = self.max.min(most.max(1));
+        self.min = self.min.min(self.max);
+    }
+
     fn allows(&self, cpu: CpuId) -> bool {
         self.within.as_ref().is_none_or(|w| w.contains(cpu))
     }
@@ -294,26 +306,15 @@ impl Claims {
         self.owned(id, owner)?;
         let before = self.held();
         let had = self.cpus(id).len();
-        let most = match retreat {
-            Retreat::To(count) => {
-                self.shrink(id, count as usize);
-                count.max(1)
-            }
-            Retreat::Cpus(cpus) => {
-                cpus.iter().for_each(|cpu| self.give_back(id, cpu));
-                match self.cpus(id).len() {
-                    // If no CPU is returned, the maximum stays.
-                    left if left == had => u32::MAX,
-                    left => (left as u32).max(1),
-                }
-            }
-        };
+        match &retreat {
+            Retreat::To(count) => self.shrink(id, *count as usize),
+            Retreat::Cpus(cpus) => cpus.iter().for_each(|cpu| self.give_back(id, cpu)),
+        }
         let left = self.cpus(id).len();
         let claim = self.owned(id, owner)?;
         let is_asked = left < had && claim.keep.as_ref().is_some_and(|keep| left >= keep.len());
         if !is_asked {
-            claim.ask.max = claim.ask.max.min(most);
-            claim.ask.min = claim.ask.min.min(claim.ask.max);
+            claim.ask.lower(&retreat, had, left);
         }
         Ok(self.settle(&before, None))
     }
