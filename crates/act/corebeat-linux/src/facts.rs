@@ -41,6 +41,14 @@ pub struct Fact {
     pub how: &'static str,
 }
 
+/// Returns the names of the kernel and the processor, such as `Linux 6.18.5, x86_64`.
+pub fn system_name() -> String {
+    let name = rustix::system::uname();
+    let [system, release, machine] =
+        [name.sysname(), name.release(), name.machine()].map(|part| part.to_string_lossy());
+    format!("{system} {release}, {machine}")
+}
+
 /// Returns the features that this host provides to this user. Tests features instead of comparing
 /// versions; changes nothing, and takes a few milliseconds.
 pub fn facts() -> Vec<Fact> {

@@ -142,7 +142,7 @@ pub use allowance::{Allowance, throttled_s};
 pub use answer::{Answer, answers};
 pub use corebeat_topology::topology;
 pub use error::Error;
-pub use facts::{Fact, Offer, facts};
+pub use facts::{Fact, Offer, facts, system_name};
 pub use journal::state_dir;
 pub use launch::{Launch, Signals, Started, Usage, end_by, ending_signals, exit_as, is_ignored};
 pub use listing::{Listed, process_numbers, processes, programs_named};

@@ -2,7 +2,7 @@
 //! it.
 
 use corebeat_command::{Done, Failure, print, printable};
-use corebeat_linux::{Fact, LinuxMachine, Offer, facts};
+use corebeat_linux::{Fact, LinuxMachine, Offer, facts, system_name};
 use corebeat_machine::{Cpu, Machine, Topology};
 use serde::Serialize;
 use std::fmt::{self, Write as _};
@@ -28,16 +28,9 @@ struct Findings {
 }
 
 pub(crate) fn main(options: Options) -> Done {
-    let name = rustix::system::uname();
-    let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     let machine = LinuxMachine::new(corebeat_linux::Options::default());
     let findings = Findings {
-        system: format!(
-            "{} {}, {}",
-            text(name.sysname()),
-            text(name.release()),
-            text(name.machine())
-        ),
+        system: system_name(),
         // Without /proc there is no machine. The facts report this.
         topology: machine.map_or_else(|_| flat(), |m| m.topology().clone()),
         facts: facts(),
