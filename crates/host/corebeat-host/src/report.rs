@@ -1,5 +1,6 @@
 //! The report of a run: one structure for one and for several programs, as JSON or as a table.
 
+use crate::history::Point;
 use crate::printable;
 use crate::tally::{ProgramTally, Tally};
 use corebeat_linux::{Allowance, Answer, Function, Remaining, SpinFunction, Usage};
@@ -53,6 +54,10 @@ pub struct Report {
     pub observations_due: u64,
     /// One entry for each program, in the order of the command line.
     pub programs: Vec<ProgramReport>,
+    /// Each program over time, with times since the start of the run, in the order of `programs`;
+    /// without points unless requested.
+    #[serde(skip)]
+    pub series: Vec<Vec<Point>>,
     /// Missing sensors, restored changes, and other remarks; one line each.
     pub notes: Vec<String>,
 }
@@ -330,12 +335,19 @@ impl Report {
             observations: frame.watching.observations,
             observations_due: frame.watching.observations_due,
             programs,
+            series: vec![],
             notes,
         }
     }
 }
 
 impl Report {
+    /// Names of the programs, as in [`AppliedRow::program`].
+    pub fn names(&self) -> Vec<String> {
+        let several = self.programs.len() > 1;
+        self.programs.iter().map(|program| short_name(&program.command, several)).collect()
+    }
+
     /// The answers to programs that count CPUs, in one line; none if there are no answers.
     fn fmt_answers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.answers.is_empty() {

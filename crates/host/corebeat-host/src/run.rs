@@ -3,6 +3,7 @@
 use crate::clock::{now_ns, own_cpu_s};
 use crate::control::Periods;
 use crate::error::Error;
+use crate::history::{History, Point};
 use crate::report::{Ended, Frame, Interval, ProgramFrame, Report, Watching};
 use crate::supervisor::{Input, Run, Supervisor, null};
 use corebeat_linux::{
@@ -62,6 +63,8 @@ pub struct RunOptions {
     pub overrides: bool,
     /// Let policies change the scheduling class.
     pub class: bool,
+    /// Record the programs over time, for [`Report::series`].
+    pub history: bool,
     /// Lines about the running programs.
     pub interval: Option<Interval>,
     /// Placement of the programs' memory on NUMA nodes.
@@ -93,6 +96,7 @@ impl Default for RunOptions {
             preload: true,
             overrides: false,
             class: true,
+            history: false,
             interval: None,
             memory: None,
             input: None,
@@ -168,11 +172,12 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
     let slice_ms = takes_turns.then(|| options.slice_ms.unwrap_or(SLICE_MS));
     let samples_spin = options.counters && slice_ms.is_none();
     let observe_ns = periods(&options, slice_ms).observe_ns;
+    let history = options.history.then(History::default);
     let Held { mut supervisor, ids, answers } = hold(options, &allowance, slice_ms, &mut notes)?;
     let (own_s, waited_before_s, throttled_before_s) = (own_cpu_s(), waited_s(), throttled_s());
     supervisor.release()?;
     let mut run = Run::new(&mut supervisor, &ids);
-    run.interval = interval;
+    (run.interval, run.history) = (interval, history);
     let ran = supervisor.control.drive(&mut run);
     supervisor.ignore_repeated_requests();
     let end_ns = now_ns();
@@ -222,7 +227,18 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
         programs,
         notes,
     };
-    Ok((status, Report::new(frame, &run.tally)))
+    let ids: Vec<ProgramId> = frame.programs.iter().map(|program| program.id).collect();
+    let mut report = Report::new(frame, &run.tally);
+    report.series = series(run.history.unwrap_or_default(), &ids, start_ns);
+    Ok((status, report))
+}
+
+/// The points of each program, with times since the start of the run.
+fn series(history: History, ids: &[ProgramId], start_ns: u64) -> Vec<Vec<Point>> {
+    let mut points = history.finish();
+    let since_start = |p: Point| Point { at_ns: p.at_ns.saturating_sub(start_ns), ..p };
+    let of = |id| points.remove(id).into_iter().flatten().map(since_start).collect();
+    ids.iter().map(of).collect()
 }
 
 /// The ends of programs that Corebeat started, and the status of the first one that failed, else

@@ -3,6 +3,7 @@
 use crate::clock::{Child, HostClock, now_ns};
 use crate::control::{Driver, Loop, Next, Periods};
 use crate::error::Error;
+use crate::history::History;
 use crate::report::{Interval, interval_line};
 use crate::tally::Tally;
 use corebeat_linux::{
@@ -232,6 +233,8 @@ impl Supervisor {
 /// The driver of a whole run: until all programs have ended.
 pub(crate) struct Run {
     pub(crate) tally: Tally,
+    /// The programs over time, if requested.
+    pub(crate) history: Option<History>,
     /// Where the threads of each program spun.
     pub(crate) spin_times: BTreeMap<ProgramId, SpinTimes>,
     pub(crate) times: Vec<CoscheduledTime>,
@@ -267,6 +270,7 @@ impl Run {
         let start_ns = supervisor.start_ns;
         Run {
             tally: Tally::default(),
+            history: None,
             spin_times: BTreeMap::new(),
             times: ids.iter().map(|&id| CoscheduledTime::new(id, start_ns)).collect(),
             notes: vec![],
@@ -336,6 +340,7 @@ impl Driver<LinuxMachine, HostClock> for Run {
         self.ended = clock.ended();
         self.times.iter().for_each(|time| time.exclude_freeze(snapshot));
         self.tally.add(snapshot);
+        self.history.iter_mut().for_each(|history| history.add(snapshot));
         for program in &snapshot.programs {
             let spin_ns = |t: &ThreadSample| Some((t.id, t.shares.spin? * t.span_ns as f64));
             let times = machine.spin_times(program.threads.iter().filter_map(spin_ns));
