@@ -20,12 +20,13 @@ const LAYERS: [(&str, &[&str]); 9] = [
 ];
 
 /// The crates that the other crates of their own layer may use.
-const GROUND: [(&str, &str); 8] = [
+const GROUND: [(&str, &str); 9] = [
     ("base", "corebeat-machine"),
     ("base", "corebeat-sync"),
     ("observe", "corebeat-trace"),
     ("parallel", "corebeat-lpel"),
     ("host", "corebeat-host"),
+    ("host", "corebeat-web"),
     ("bind", "corebeat-claim"),
     ("lab", "corebeat-train"),
     ("app", "corebeat-command"),

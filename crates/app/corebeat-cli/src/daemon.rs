@@ -5,13 +5,17 @@ mod status;
 use corebeat_command::{Done, Failure, policy_parser, wake_at_ending_signal};
 use corebeat_daemon::{
     Daemon, Failure as Ended, Level, Options as How, Pattern, Place, Scope, Selection, Steering,
+    Token, WebPage,
 };
 use corebeat_linux::state_dir;
 use corebeat_policy::catalogue::{Environment, PolicyName};
 use corebeat_policy::knob::Knob;
 use corebeat_wire::socket;
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
@@ -28,8 +32,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Serve metrics for Prometheus on unix:/PATH or on this port of 127.0.0.1
-    #[arg(long, value_name = "PLACE")]
+    #[arg(long, value_name = "PLACE", value_parser = local_place)]
     metrics: Option<Place>,
+    /// Serve a web page about the host on unix:/PATH, a port of 127.0.0.1 or ADDRESS:PORT
+    /// [default place: 127.0.0.1:9478]
+    #[arg(long, value_name = "PLACE", num_args = 0..=1, default_missing_value = "9478")]
+    web: Option<Place>,
+    /// Serve the web page only to browsers that have the token in this file
+    #[arg(long, value_name = "FILE", requires = "web")]
+    web_token: Option<PathBuf>,
     /// Sample the heartbeats every MS milliseconds
     #[arg(
         long, value_name = "MS", default_value_t = 100,
@@ -98,12 +109,41 @@ enum KnobName {
     Place,
 }
 
+fn local_place(text: &str) -> Result<Place, String> {
+    let place: Option<Place> = text.parse().ok();
+    place
+        .filter(Place::is_local)
+        .ok_or_else(|| "write unix:/PATH, or a port of 127.0.0.1 such as 9477".into())
+}
+
+/// The web page, with the token from its file.
+fn web_page(place: Place, token: Option<&Path>) -> Result<WebPage, Failure> {
+    let token = token.map(|path| {
+        let name = path.display();
+        let unreadable = |e| Failure::usage(format!("cannot read {name}: {e}; name another file"));
+        let file = File::open(path).map_err(unreadable)?;
+        let mode = file.metadata().map_err(unreadable)?.mode();
+        if mode & 0o007 != 0 {
+            return Err(Failure::usage(format!(
+                "other users have access to {name}; run 'chmod o= {name}'"
+            )));
+        }
+        let mut text = String::new();
+        file.take(TOKEN_BYTES_MAX).read_to_string(&mut text).map_err(unreadable)?;
+        text.parse::<Token>().map_err(|e| Failure::usage(format!("cannot use {name}: {e}")))
+    });
+    WebPage::new(place, token.transpose()?).map_err(Failure::usage)
+}
+
 fn pattern(text: &str) -> Result<Pattern, String> {
     match text {
         "" => Err("write a name, a path of a control group, or a unit".into()),
         _ => text.parse().map_err(|e| match e {}),
     }
 }
+
+/// Largest size of a token, in bytes. A request has at most 4096 bytes.
+const TOKEN_BYTES_MAX: u64 = 1024;
 
 /// Least threshold, in CPUs: the kernel accounts CPU time in ticks.
 const THRESHOLD_MIN: f64 = 0.05;
@@ -195,6 +235,8 @@ pub(crate) fn main(options: Options) -> Done {
     let mut how = How::new(socket, scope, state_dir()?);
     how.creates_folder = creates_folder;
     how.metrics = options.metrics;
+    let token = options.web_token.as_deref();
+    how.web = options.web.map(|place| web_page(place, token)).transpose()?;
     how.log = match options.log {
         LevelName::Warning => Level::Warning,
         LevelName::Notice => Level::Notice,

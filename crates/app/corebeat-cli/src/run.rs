@@ -14,6 +14,7 @@ use corebeat_linux::{
 use corebeat_machine::{CpuSet, NodeId, ThreadId};
 use corebeat_policy::adapt::{Identity, Model};
 use corebeat_policy::catalogue::{Environment, Need, PolicyName};
+use corebeat_web::{Machine, State};
 use rustix::process::{Resource, Rlimit, getrlimit, set_child_subreaper, setrlimit};
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -40,6 +41,9 @@ pub(crate) struct Options {
     /// Write the report to this file instead of standard error
     #[arg(long, value_name = "FILE")]
     report_file: Option<PathBuf>,
+    /// Write a page for browsers to this file: the report, with the programs over time
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Observe every MS milliseconds [default: 500; tranquilizer and adapt: 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(20..=60_000))]
     period: Option<u64>,
@@ -244,11 +248,13 @@ pub(crate) fn main(options: Options) -> Done {
         true => split_programs(&options.command, options.policy)?,
         false => vec![],
     };
-    if let Some(file) = &options.report_file {
-        require_distinct(options.model.iter().chain([file]))?;
+    let outputs = || options.report_file.iter().chain(&options.html);
+    require_distinct(options.model.iter().chain(outputs()))?;
+    for file in outputs() {
         require_distinct_from_programs(programs.iter().map(|words| words[0].as_os_str()), file)?;
     }
     let file = options.report_file.as_deref().map(Output::create).transpose()?;
+    let html = options.html.as_deref().map(Output::create).transpose()?;
     let model = match options.policy.entry().needs(Need::Model) {
         true => Some(host_model(options.model.as_deref())?),
         false => None,
@@ -272,6 +278,7 @@ pub(crate) fn main(options: Options) -> Done {
         preload: !options.no_preload,
         overrides: options.overrides,
         class: !options.no_class,
+        history: html.is_some(),
         interval: every.map(|every| Interval { every, print }),
         policy: options.policy,
         model,
@@ -283,16 +290,26 @@ pub(crate) fn main(options: Options) -> Done {
     });
     let (status, report) = match (ran, &programs[..]) {
         (Err(Error::Linux(e)), [program]) if e.lacks_descriptors() && options.memory.is_none() => {
-            drop(file);
+            drop((file, html));
             return Err(run_unobserved(program, limit));
         }
         (ran, _) => ran?,
     };
     // The exit status of the programs has precedence over a report that cannot be written.
-    if let Err(failure) = write(&report, options.report, file) {
+    let written = html.map_or(Ok(()), |file| write_page(&report, file));
+    for failure in
+        [write(&report, options.report, file), written].into_iter().filter_map(Result::err)
+    {
         failure.report();
     }
     exit_as(status)
+}
+
+/// Writes the page of a run.
+fn write_page(report: &Report, file: Output) -> Result<(), Failure> {
+    let json = serde_json::to_value(report).map_err(Failure::internal)?;
+    let state = State::of_run(report, json, Machine::of_host());
+    file.write(&state.file_page().map_err(Failure::internal)?)
 }
 
 /// Runs a program without Corebeat, because the limit of open files is too small. Returns the

@@ -3,7 +3,7 @@
 
 use crate::plot::{self, Series};
 use corebeat_command::{
-    Done, Failure, Output, policy_parser, print, print_error, printable,
+    Done, Failure, Output, policy_parser, print, print_error, printable, require_distinct,
     require_distinct_from_programs,
 };
 use corebeat_host::{
@@ -14,6 +14,7 @@ use corebeat_host::{
 use corebeat_linux::exit_as;
 use corebeat_policy::catalogue::{Environment, PolicyName, Scope};
 use corebeat_policy::reinforcer::{Limits, Profile};
+use corebeat_web::{Machine, State, Table};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::File;
@@ -62,6 +63,9 @@ pub(crate) struct Options {
     /// Draw the measurements of each count to this SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// Write a page for browsers to this file: the short runs, and the full run over time
+    #[arg(long, value_name = "FILE", conflicts_with = "search_only")]
+    html: Option<PathBuf>,
     /// Skip the full run
     #[arg(long)]
     search_only: bool,
@@ -145,14 +149,17 @@ fn prepare(options: &Options) -> Result<(Template, Limits, Window), Failure> {
 
 pub(crate) fn main(options: Options) -> Done {
     let (template, limits, window) = prepare(&options)?;
-    if let Some(file) = &options.plot {
+    let outputs = || options.plot.iter().chain(&options.html);
+    require_distinct(outputs())?;
+    for file in outputs() {
         require_distinct_from_programs([template.command[0].as_os_str()], file)?;
     }
     let plot = options.plot.as_deref().map(Output::create).transpose()?;
+    let html = options.html.as_deref().map(Output::create).transpose()?;
     let found = match search(&template, limits, window, true)? {
         Searched::Found(found) => found,
         Searched::Interrupted(status) => {
-            drop(plot);
+            drop((plot, html));
             exit_as(status)
         }
     };
@@ -175,6 +182,7 @@ pub(crate) fn main(options: Options) -> Done {
         None => None,
     };
     let compared = compare_repeated(&options, &template, &mut tuned);
+    let written = html.map_or(Ok(()), |file| write_page(&tuned, file));
     let printed = match options.json {
         true => serde_json::to_string(&tuned)
             .map_err(Failure::internal)
@@ -184,14 +192,53 @@ pub(crate) fn main(options: Options) -> Done {
     match ended {
         // The exit status of the program has precedence over output that cannot be written.
         Some(status) => {
-            [drawn, compared, printed].into_iter().filter_map(Result::err).for_each(|failure| {
-                failure.report();
-            });
+            [drawn, compared, written, printed].into_iter().filter_map(Result::err).for_each(
+                |failure| {
+                    failure.report();
+                },
+            );
             exit_as(status)
         }
         None if tuned.found.best.is_none() => Err(Failure::internal(&tuned.found.reason)),
-        None => drawn.and(compared).and(printed).map(|()| ExitCode::SUCCESS),
+        None => drawn.and(compared).and(written).and(printed).map(|()| ExitCode::SUCCESS),
     }
+}
+
+/// Writes the page of the full run, with the short runs before it.
+fn write_page(tuned: &Tuned, file: Output) -> Result<(), Failure> {
+    // Without a full run, the program failed with every count, and the failure is reported.
+    let Some(run) = &tuned.run else { return Ok(()) };
+    let json = serde_json::to_value(tuned).map_err(Failure::internal)?;
+    let mut state = State::of_run(run, json, Machine::of_host());
+    let number = |n: Option<f64>| n.map_or("–".into(), |n| format!("{n:.0}"));
+    let row = |row: &Row| {
+        let profile = profile(&row.trial);
+        let of = |figure: fn(&Profile) -> Option<f64>| profile.and_then(figure);
+        vec![
+            row.threads.to_string(),
+            percent(profile.map(|p| p.cpu_util)),
+            percent(of(|p| p.lock)),
+            percent(of(|p| p.spin)),
+            number(of(|p| p.voluntary_rate)),
+            number(of(|p| p.migration_rate)),
+            row.verdict.clone(),
+        ]
+    };
+    let head = [
+        "Threads",
+        "CPU use",
+        "Lock",
+        "Spin",
+        "Switches/s",
+        "Migrations/s",
+        "Why it went on or stopped",
+    ];
+    state.tables.push(Table {
+        title: "Short runs of the search".into(),
+        head: head.map(str::to_owned).to_vec(),
+        rows: tuned.found.rows.iter().map(row).collect(),
+    });
+    file.write(&state.file_page().map_err(Failure::internal)?)
 }
 
 /// Compares repeated runs of the program as it is and with the best count, as far as the options
@@ -296,6 +343,7 @@ fn full_run(
         env: template.env(best),
         input: template.open_input()?,
         stdout: if options.json { Some(standard_error()?) } else { None },
+        history: options.html.is_some(),
         ..RunOptions::default()
     })?;
     if status.success() {

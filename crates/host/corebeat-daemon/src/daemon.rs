@@ -2,11 +2,12 @@
 
 use crate::client::{Client, Gone, Served};
 use crate::host::{Circumstances, Host};
+use crate::http::{Place, Server};
 use crate::limit::{
     ACCEPTED_AT_ONCE, CLIENTS_MAX, CLIENTS_PER_USER_MAX, FAILURES, LISTENER_PAUSE_NS, Pace,
 };
 use crate::log::{Level, Log};
-use crate::metric::{self, Counts, Page, Place};
+use crate::metric::{self, Counts};
 use crate::notify::Notify;
 use crate::peer::Peer;
 use crate::selection::Selection;
@@ -14,11 +15,13 @@ use crate::session::Session;
 use crate::socket::{LockedSocket, OwnFolder, Scope};
 use crate::steer::Steer;
 use crate::watchdog::{Now, Verdict, Watchdog};
+use crate::web::{Web, WebPage, event};
 use crate::{Error, Failure};
 use corebeat_host::Periods;
 use corebeat_linux::{ShortSlice, restore_all};
 use corebeat_machine::{AppliedAction, Inaction, Restored};
-use corebeat_wire::{Refusal, answer, refuse};
+use corebeat_web::{Claim, Decision, Outcome, Update};
+use corebeat_wire::{Refusal, answer, host, refuse};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
@@ -54,6 +57,8 @@ pub struct Options {
     pub scope: Scope,
     /// Place of the metrics page, if one is served.
     pub metrics: Option<Place>,
+    /// The web page, if one is served.
+    pub web: Option<WebPage>,
     /// Time from one sample of the heartbeats to the next, in nanoseconds.
     pub sample_ns: u64,
     /// Time from one observation of the programs to the next, in nanoseconds.
@@ -67,8 +72,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Default options: samples every 100 ms, observations every 500 ms, no metrics, log level
-    /// info, and a socket in an existing folder.
+    /// Default options: samples every 100 ms, observations every 500 ms, no metrics, no web
+    /// page, log level info, and a socket in an existing folder.
     pub fn new(socket: PathBuf, scope: Scope, state_dir: PathBuf) -> Options {
         let (sample_ns, observe_ns) = (100_000_000, 500_000_000);
         let log = Level::Info;
@@ -77,6 +82,7 @@ impl Options {
             creates_folder: false,
             scope,
             metrics: None,
+            web: None,
             sample_ns,
             observe_ns,
             steering: Steering::Fair,
@@ -95,7 +101,8 @@ pub struct Daemon {
     /// After the socket, which is in the folder: fields are dropped in this order.
     _folder: Option<OwnFolder>,
     listener_paused_until_ns: u64,
-    page: Option<Page>,
+    metrics: Option<Server>,
+    web: Option<Web>,
     host: Host,
     clients: BTreeMap<ClientId, Client>,
     next_client: ClientId,
@@ -134,8 +141,8 @@ impl Daemon {
     /// Undoes the changes of a killed daemon, and starts to listen.
     ///
     /// # Errors
-    /// [`Failure`] if the socket or the metrics page cannot be created, or the host cannot be
-    /// observed.
+    /// [`Failure`] if the socket, the metrics or the web page cannot be created, or the host cannot
+    /// be observed.
     pub fn open(options: Options) -> Result<Daemon, Failure> {
         let log = Log::new(options.log);
         // The socket comes first: its owner is the only daemon here.
@@ -145,18 +152,27 @@ impl Daemon {
             false => None,
         };
         let listener = LockedSocket::open(&options.socket, options.scope).map_err(failed)?;
-        let page = options.metrics.as_ref().map(Page::open).transpose()?;
+        let metrics = options.metrics.as_ref().map(|place| {
+            let failed = |e| Error::page("metrics", "--metrics", place, e);
+            Server::open(place).map_err(failed)
+        });
+        let web = options.web.as_ref().map(|page| {
+            let failed = |e| Error::page("the web page", "--web", page.place(), e);
+            Web::open(page, now().awake_ns).map_err(failed)
+        });
+        let (metrics, web) = (metrics.transpose()?, web.transpose()?);
         log_restored(&log, &restore_all(&options.state_dir)?.restored);
         let own = rustix::process::geteuid().as_raw();
         let user = Some(own).filter(|_| options.scope == Scope::User);
-        let steer = Steer::new(&options.state_dir, &options.steering, user)?;
+        let steer = Steer::new(&options.state_dir, &options.steering, user, web.is_some())?;
         let mut daemon = Daemon {
             log,
             notify: Notify::of_environment(),
             listener,
             _folder: folder,
             listener_paused_until_ns: 0,
-            page,
+            metrics,
+            web,
             host: Host::new(steer.topology().clone()),
             clients: BTreeMap::new(),
             next_client: 0,
@@ -213,7 +229,7 @@ impl Daemon {
                     Source::Process(id) => self.close_client(id, Gone::Left, now_ns),
                 }
             }
-            self.serve_page(now_ns);
+            self.serve_metrics(now_ns);
             self.serve_due_clients(now_ns);
             self.host.arbiter.tick(now_ns);
             self.send_claim_changes(now_ns);
@@ -222,6 +238,7 @@ impl Daemon {
             self.sample_threads(now_ns);
             self.send_keep_alive(now_ns);
             self.update_status();
+            self.publish();
         }
     }
 
@@ -237,7 +254,7 @@ impl Daemon {
         if now_ns >= self.listener_paused_until_ns {
             add(Source::LockedSocket, self.listener.as_fd(), PollFlags::IN);
         }
-        for (fd, is_written) in self.page.iter().flat_map(|page| page.sockets(now_ns)) {
+        for (fd, is_written) in self.metrics.iter().flat_map(|page| page.sockets(now_ns)) {
             add(Source::Page, fd, if is_written { PollFlags::OUT } else { PollFlags::IN });
         }
         for (&id, client) in &self.clients {
@@ -253,9 +270,10 @@ impl Daemon {
             self.threads_at_ns,
             self.alive_at_ns,
             self.host.arbiter.due_ns(),
+            self.web.as_ref().map(|web| web.due_ns),
         ];
         let clients = self.clients.values().filter_map(|c| c.wake_at_ns(now_ns));
-        let others = self.page.as_ref().and_then(|page| page.wake_at_ns(now_ns)).into_iter();
+        let others = self.metrics.as_ref().and_then(|page| page.wake_at_ns(now_ns)).into_iter();
         let pause = Some(self.listener_paused_until_ns).filter(|at| *at > now_ns);
         let first_ns = due.into_iter().flatten().chain(clients).chain(others).chain(pause).min();
         let timeout = first_ns.map(|at| timespec(at.saturating_sub(now_ns)));
@@ -370,10 +388,33 @@ impl Daemon {
         }
     }
 
-    fn serve_page(&mut self, now_ns: u64) {
-        let Some(page) = &mut self.page else { return };
-        let (counts, registry, all) = (&self.counts, &self.host.registry, page.shows_all());
-        page.serve(now_ns, &mut || metric::text(counts, registry.groups(), all));
+    fn serve_metrics(&mut self, now_ns: u64) {
+        let Some(server) = &mut self.metrics else { return };
+        let (counts, registry, all) = (&self.counts, &self.host.registry, server.is_private());
+        let text = || metric::text(counts, registry.groups(), all);
+        server.serve(now_ns, &mut |request| metric::answer(request, all, text));
+    }
+
+    /// Hands the state of the host to the web page, if an update is due.
+    fn publish(&mut self) {
+        let at_ns = now().awake_ns;
+        let Some(web) = self.web.as_mut().filter(|web| web.due_ns <= at_ns) else { return };
+        let claim = |c: host::Claim| Claim {
+            claim: c.claim,
+            pid: c.pid,
+            name: String::new(),
+            cpus: c.cpus,
+            keep: c.keep,
+        };
+        web.publish(Update {
+            at_ns,
+            steering: self.counts.steering,
+            programs: self.steer.on_page(),
+            groups: web.groups(self.host.registry.groups(), at_ns),
+            claims: self.host.arbiter.list(None).claims.into_iter().map(claim).collect(),
+            decisions: vec![],
+            notes: self.host.notes.clone(),
+        });
     }
 
     /// Serves connections whose pause or time limit has ended.
@@ -458,14 +499,19 @@ impl Daemon {
         let applied = self.steer.cycle(&progress, owner_of, claimers, acts)?;
         self.host.notes = self.steer.notes();
         self.host.steered = self.steer.steered();
-        for event in self.steer.take_events() {
-            self.log.write(Level::Debug, event);
+        for line in self.steer.take_events() {
+            self.log.write(Level::Debug, &line);
+            self.show(now.awake_ns, event(line));
         }
         self.counts.cycles += 1;
         applied.iter().for_each(|action| self.note(action, now.awake_ns));
         for (pid, Inaction { policy, why }) in self.steer.new_inactions() {
             let what = format_args!("process {pid}, no change by {policy}: {why}");
             self.log.write(Level::Debug, what);
+            let program = self.steer.name(pid).unwrap_or_default().to_owned();
+            let (pid, policy, outcome) = (Some(pid), policy.to_owned(), Outcome::Unchanged);
+            let decision = Decision { pid, program, policy, why, outcome, ..event("no change") };
+            self.show(now.awake_ns, decision);
         }
         // From start to start: a cycle that takes the whole period delays the next one, and the
         // watchdog detects the delay.
@@ -479,25 +525,36 @@ impl Daemon {
         match verdict {
             Verdict::BecameLate => {
                 self.counts.late += 1;
-                self.log.write(
-                    Level::Warning,
-                    "the daemon is late, because the host is overloaded or the daemon was stopped; \
-                     all changes are undone",
-                );
+                let what = "the daemon is late, because the host is overloaded or the daemon was \
+                            stopped; all changes are undone";
+                self.log.write(Level::Warning, what);
+                self.show(now().awake_ns, event(what));
                 log_restored(&self.log, &self.steer.restore());
             }
             Verdict::CaughtUp => {
-                self.log.write(Level::Notice, "the daemon is in time again, and acts")
+                let what = "the daemon is in time again, and acts";
+                self.log.write(Level::Notice, what);
+                self.show(now().awake_ns, event(what));
             }
             Verdict::Slept => self.log.write(Level::Info, "the host was suspended"),
             Verdict::Act | Verdict::Late => {}
         }
     }
 
+    /// Adds a decision to the web page.
+    fn show(&mut self, at_ns: u64, decision: Decision) {
+        if let Some(web) = &mut self.web {
+            web.note(at_ns, decision);
+        }
+    }
+
     fn note(&mut self, action: &AppliedAction, now_ns: u64) {
-        let pid = self.steer.pid(&action.decision.action);
-        let process = pid
-            .map_or("a process that is no longer observed".into(), |pid| format!("process {pid}"));
+        let program = self.steer.program(&action.decision.action);
+        let program = program.map(|(pid, name)| (pid, name.to_owned()));
+        let process = program.as_ref().map_or_else(
+            || "a process that is no longer observed".to_owned(),
+            |(pid, _)| format!("process {pid}"),
+        );
         let what = format_args!("{process}, {}", action.decision.action);
         match &action.outcome {
             Ok(_) => {
@@ -511,6 +568,19 @@ impl Daemon {
                 }
             }
         }
+        let outcome = match &action.outcome {
+            Ok(effect) => Outcome::Done(effect.changed),
+            Err(why) => Outcome::Refused(why.clone()),
+        };
+        let decision = Decision {
+            pid: program.as_ref().map(|(pid, _)| *pid),
+            program: program.map(|(_, name)| name).unwrap_or_default(),
+            policy: action.decision.policy.to_owned(),
+            why: action.decision.why.clone(),
+            outcome,
+            ..event(action.decision.action.to_string())
+        };
+        self.show(action.at_ns, decision);
     }
 
     /// Sends the keep-alive message to the service manager.

@@ -1,5 +1,6 @@
 //! Errors of the daemon.
 
+use crate::http::Place;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -24,11 +25,15 @@ pub enum Error {
         /// Cause.
         source: io::Error,
     },
-    /// The metrics page could not be served.
-    #[error("cannot serve metrics on {place}: {source}; write another place with --metrics")]
-    Metrics {
+    /// The metrics or the web page could not be served.
+    #[error("cannot serve {what} on {place}: {source}; write another place with {option}")]
+    Page {
+        /// The page.
+        what: &'static str,
+        /// Option that names the place.
+        option: &'static str,
         /// Place of the page.
-        place: String,
+        place: Place,
         /// Cause.
         source: io::Error,
     },
@@ -48,9 +53,19 @@ impl Error {
     pub fn is_usage(&self) -> bool {
         match self {
             Error::Listen { .. } => true,
-            Error::Metrics { source, .. } => source.kind() != io::ErrorKind::AddrInUse,
+            Error::Page { source, .. } => source.kind() != io::ErrorKind::AddrInUse,
             Error::Running { .. } | Error::System { .. } => false,
         }
+    }
+
+    /// Error of a failed attempt to serve a page.
+    pub(crate) fn page(
+        what: &'static str,
+        option: &'static str,
+        place: &Place,
+        source: io::Error,
+    ) -> Error {
+        Error::Page { what, option, place: place.clone(), source }
     }
 
     /// Error of a failed attempt to listen at a path.

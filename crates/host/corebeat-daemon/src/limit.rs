@@ -4,6 +4,8 @@
 //! for a process, for a user, and for a time span, so that none of them can exhaust a shared
 //! resource.
 
+use std::time::Duration;
+
 /// Largest number of connections.
 pub(crate) const CLIENTS_MAX: usize = 512;
 /// Largest number of connections accepted between two rounds over the present connections.
@@ -38,14 +40,27 @@ pub(crate) const STEERED_SHOWN_MAX: usize = 64;
 pub(crate) const NOTES_MAX: usize = 16;
 /// Time limit for a client to complete a message, or to read its answers.
 pub(crate) const PATIENCE_NS: u64 = 30_000_000_000;
-/// Largest number of connections to the metrics page. A further connection replaces the oldest.
+/// Largest number of connections to each of the metrics and the web page, without streams of
+/// events. A further connection replaces the oldest.
 pub(crate) const READERS_MAX: usize = 32;
-/// Largest size of a metrics request, in bytes.
+/// Largest number of streams of events. A further stream replaces the oldest.
+pub(crate) const STREAMS_MAX: usize = 16;
+/// Largest size of an HTTP request, in bytes.
 pub(crate) const REQUEST_BYTES_MAX: usize = 4096;
-/// Time limit of a metrics request.
+/// Time limit of an HTTP request, and of each wait for a reader that does not read its answer.
 pub(crate) const READER_PATIENCE_NS: u64 = 5_000_000_000;
 /// Largest number of groups on the metrics page; the first ones are shown.
 pub(crate) const GROUPS_SHOWN_MAX: usize = 1000;
+/// Largest number of groups on the web page; the first ones are shown.
+pub(crate) const GROUPS_ON_PAGE_MAX: usize = 256;
+/// Time from one update of the web page to the next.
+pub(crate) const UPDATE_EACH_NS: u64 = 1_000_000_000;
+/// Largest number of decisions of an update.
+pub(crate) const UPDATE_DECISIONS_MAX: usize = 256;
+/// Largest number of updates that wait for the thread of the web page.
+pub(crate) const UPDATES_WAITING_MAX: usize = 4;
+/// Pause of the thread of the web page after a failed wait.
+pub(crate) const WEB_PAUSE: Duration = Duration::from_secs(1);
 /// Burst of log lines about clients; afterwards one line each [`LINES_EACH_NS`].
 pub(crate) const LINES_MAX: u64 = 20;
 /// See [`LINES_MAX`].

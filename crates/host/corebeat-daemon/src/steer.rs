@@ -5,7 +5,7 @@ use crate::auto::Auto;
 use crate::change::Changes;
 use crate::daemon::Steering;
 use crate::limit::{NOTES_MAX, PROGRAMS_MAX, PROGRAMS_PER_USER_MAX, THREADS_PER_PROGRAM_MAX};
-use corebeat_host::apply;
+use corebeat_host::{Step, apply};
 use corebeat_linux::{Error, LinuxMachine, Listed, Options};
 use corebeat_machine::{
     Action, AppliedAction, Effect, Inaction, Machine, Policy, ProgramId, ProgressSample, Restored,
@@ -37,6 +37,15 @@ pub(crate) struct Steer {
     idle: BTreeSet<(i32, &'static str)>,
     /// Limitations other than those of the mechanisms.
     notes: Vec<String>,
+    /// The observations since the last update of the web page, if there is one.
+    recent: Option<Recent>,
+}
+
+/// Observations since the last update of the web page.
+#[derive(Debug, Default)]
+struct Recent {
+    step: Step,
+    last: Snapshot,
 }
 
 /// A program that is observed.
@@ -176,11 +185,13 @@ impl Machine for Measured<'_> {
 
 impl Steer {
     /// Creates the loop without programs. The journal is in this folder. `user` is the user whose
-    /// programs are steered; `None` for all users.
+    /// programs are steered; `None` for all users. `records` states whether [`Steer::on_page`] is
+    /// called.
     pub(crate) fn new(
         state: &Path,
         steering: &Steering,
         user: Option<u32>,
+        records: bool,
     ) -> Result<Steer, Error> {
         let selection = match steering {
             Steering::Auto(selection) => Some(selection),
@@ -206,6 +217,7 @@ impl Steer {
             mechanisms: Mechanisms::default(),
             idle: BTreeSet::new(),
             notes: Vec::new(),
+            recent: records.then(Recent::default),
         })
     }
 
@@ -235,9 +247,17 @@ impl Steer {
         std::mem::take(&mut self.events)
     }
 
-    /// The steered programs, each with its user: first those that emit heartbeats.
+    /// The observed programs, each with its process and its policy: first those that emit
+    /// heartbeats.
+    fn all(&self) -> impl Iterator<Item = (i32, &Watched, &'static str)> {
+        let fair = self.programs.iter().map(|(&pid, (program, _))| (pid, program, "fair"));
+        let auto = self.auto.iter().flat_map(Auto::programs);
+        fair.chain(auto.map(|(process, program)| (process.tid, program, "auto")))
+    }
+
+    /// The steered programs, each with its user.
     pub(crate) fn steered(&self) -> Vec<(u32, host::Steered)> {
-        let describe = |pid: i32, program: &Watched, policy: &str| {
+        let describe = |(pid, program, policy): (i32, &Watched, &str)| {
             let steered = host::Steered {
                 pid: pid.cast_unsigned(),
                 name: program.name.clone(),
@@ -246,19 +266,40 @@ impl Steer {
             };
             (program.uid, steered)
         };
-        let fair = self.programs.iter().map(|(&pid, (program, _))| describe(pid, program, "fair"));
-        let auto = self.auto.iter().flat_map(Auto::programs);
-        let auto = auto.map(|(process, program)| describe(process.tid, program, "auto"));
-        fair.chain(auto).collect()
+        self.all().map(describe).collect()
     }
 
-    /// Process of the program that an action was for.
-    pub(crate) fn pid(&self, action: &Action) -> Option<i32> {
+    /// The programs for the web page, with a point if they were observed since the last call.
+    pub(crate) fn on_page(&mut self) -> Vec<corebeat_web::Program> {
+        let recent = self.recent.as_mut().map(std::mem::take).unwrap_or_default();
+        let Recent { mut step, last } = recent;
+        let mut points: BTreeMap<ProgramId, _> = step.take().into_iter().collect();
+        let describe = |(pid, program, policy): (i32, &Watched, &str)| {
+            let mut shown = corebeat_web::Program {
+                id: program.id.0,
+                pid: Some(pid),
+                name: program.name.clone(),
+                policy: policy.into(),
+                changes: self.changes.of(program.id),
+                points: points.remove(&program.id).into_iter().collect(),
+                ..corebeat_web::Program::default()
+            };
+            last.program(program.id).into_iter().for_each(|p| shown.describe_threads(p));
+            shown
+        };
+        self.all().map(describe).collect()
+    }
+
+    /// Process and name of the program that an action was for.
+    pub(crate) fn program(&self, action: &Action) -> Option<(i32, &str)> {
         let program = action.program()?;
-        let fair = self.programs.iter().map(|(&pid, (watched, _))| (pid, watched.id));
-        let auto = self.auto.iter().flat_map(Auto::programs);
-        let mut all = fair.chain(auto.map(|(process, watched)| (process.tid, watched.id)));
-        all.find(|(_, id)| *id == program).map(|(pid, _)| pid)
+        let found = self.all().find(|(_, watched, _)| watched.id == program);
+        found.map(|(pid, watched, _)| (pid, &watched.name[..]))
+    }
+
+    /// Name of the program of a process.
+    pub(crate) fn name(&self, pid: i32) -> Option<&str> {
+        self.all().find(|(process, ..)| *process == pid).map(|(_, watched, _)| &watched.name[..])
     }
 
     /// Whether a mechanism is available, as far as known. Classes and slices, which `auto` sets,
@@ -348,6 +389,10 @@ impl Steer {
             applied.extend(auto.flat_map(|auto| auto.decide(&mut measured, &snapshot)));
         }
         self.changes.record(&applied, &snapshot);
+        if let Some(recent) = &mut self.recent {
+            recent.step.add(&snapshot);
+            recent.last = snapshot;
+        }
         self.select_knob();
         Ok(applied)
     }

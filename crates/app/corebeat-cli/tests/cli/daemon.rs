@@ -1,5 +1,7 @@
 //! `corebeat daemon` as a process: its actions on a program with heartbeats, and their restoration.
 
+mod web;
+
 use crate::{
     COREBEAT, Running, assert_refused, command, command_of, ending_signals, groups_of, left,
     listens, send, signal, until,

@@ -1,0 +1,674 @@
+//! The web page of the host, served by a thread of its own.
+//!
+//! The control loop hands an [`Update`] over each second, through a queue that it never waits for:
+//! while the queue is full, updates are left out, and their decisions come with the next one.
+
+use crate::http::{Place, Request, Response, Server};
+use crate::limit::{
+    GROUPS_ON_PAGE_MAX, UPDATE_DECISIONS_MAX, UPDATE_EACH_NS, UPDATES_WAITING_MAX, WEB_PAUSE,
+};
+use corebeat_heartbeat::{GroupInfo, Role};
+use corebeat_linux::Listed;
+use corebeat_sync::quiet;
+use corebeat_web::{Claim, Decision, Group, Machine, Outcome, Part, State, Update};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{Errno, read, write};
+use std::fmt::Write as _;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Least length of a token, in characters.
+const TOKEN_CHARS_MIN: usize = 16;
+
+/// A secret that a browser sends to get the page.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+/// Reason why a text is no token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the token has fewer than {TOKEN_CHARS_MIN} characters, or others than letters, digits and \
+     +/=_.~-; write one with 'head -c 24 /dev/urandom | base64'"
+)]
+pub struct InvalidToken;
+
+impl std::str::FromStr for Token {
+    type Err = InvalidToken;
+
+    /// A token from the content of a file: white space around it is ignored.
+    fn from_str(text: &str) -> Result<Token, InvalidToken> {
+        let text = text.trim();
+        let is_valid = |b: u8| b.is_ascii_alphanumeric() || b"+/=_.~-".contains(&b);
+        let fits = text.len() >= TOKEN_CHARS_MIN && text.bytes().all(is_valid);
+        fits.then(|| Token(text.into())).ok_or(InvalidToken)
+    }
+}
+
+/// The token itself is not printed.
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+/// Place of the web page, and its token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebPage {
+    place: Place,
+    token: Option<Token>,
+}
+
+/// Other hosts can connect to the page, and there is no token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the web page on {0} needs a token, because other hosts can connect to it; write a token to a \
+     file, and name the file with --web-token"
+)]
+pub struct MissingToken(Place);
+
+impl WebPage {
+    /// A page at this place, which requires this token.
+    ///
+    /// # Errors
+    /// [`MissingToken`] if other hosts can connect, and there is no token.
+    pub fn new(place: Place, token: Option<Token>) -> Result<WebPage, MissingToken> {
+        match token.is_none() && !place.is_local() {
+            true => Err(MissingToken(place)),
+            false => Ok(WebPage { place, token }),
+        }
+    }
+
+    /// Place of the page.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+}
+
+/// The page, as the control loop uses it.
+#[derive(Debug)]
+pub(crate) struct Web {
+    /// `None` only while the value is dropped.
+    updates: Option<SyncSender<Update>>,
+    /// Wakes the thread after an update.
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    /// Whether the page shows groups that other users may not list.
+    shows_all: bool,
+    /// Begin of the times of the page, on the clock of the machine.
+    start_ns: u64,
+    /// Time of the next update.
+    pub(crate) due_ns: u64,
+    /// Decisions since the last update.
+    decisions: Vec<Decision>,
+    /// Number of decisions that were left out since the last update.
+    left_out: usize,
+}
+
+impl Web {
+    /// Starts to serve the page. `now_ns` is the time on the clock of the machine.
+    pub(crate) fn open(page: &WebPage, now_ns: u64) -> io::Result<Web> {
+        let server = Server::open(&page.place)?;
+        let shows_all = server.is_private() || page.token.is_some();
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (updates, receiver) = sync_channel(UPDATES_WAITING_MAX);
+        let site = Site::new(page)?;
+        let waker = Arc::clone(&wake);
+        let thread = quiet::spawn("web", move || serve(server, &site, &receiver, &waker))?;
+        Ok(Web {
+            updates: Some(updates),
+            wake,
+            thread: Some(thread),
+            shows_all,
+            start_ns: now_ns,
+            due_ns: now_ns,
+            decisions: vec![],
+            left_out: 0,
+        })
+    }
+
+    /// Adds a decision to the next update. `at_ns` is a time on the clock of the machine; the time
+    /// in `decision` is set from it.
+    pub(crate) fn note(&mut self, at_ns: u64, decision: Decision) {
+        if self.decisions.len() >= UPDATE_DECISIONS_MAX {
+            self.left_out += 1;
+            return;
+        }
+        let at_s = at_ns.saturating_sub(self.start_ns) as f64 / 1e9;
+        self.decisions.push(Decision { at_s, ..decision });
+    }
+
+    /// Groups for an update.
+    pub(crate) fn groups(
+        &self,
+        groups: impl Iterator<Item = GroupInfo>,
+        now_ns: u64,
+    ) -> Vec<Group> {
+        let may_see = |g: &GroupInfo| self.shows_all || g.mode.permits_others(Role::Consumer);
+        let group = |g: GroupInfo| Group {
+            owner: g.id.owner,
+            group: g.id.number,
+            pids: g.pids,
+            members: g.status.members,
+            beats: g.status.beats,
+            rate_min: g.status.goal.rate_min,
+            rate_max: g.status.goal.rate_max,
+            rates: [(now_ns, g.status.window_rate)].into(),
+        };
+        groups.filter(may_see).take(GROUPS_ON_PAGE_MAX).map(group).collect()
+    }
+
+    /// Hands an update over, with times on the clock of the machine. Never waits.
+    pub(crate) fn publish(&mut self, mut update: Update) {
+        self.due_ns = update.at_ns + UPDATE_EACH_NS;
+        let since = |at_ns: &mut u64| *at_ns = at_ns.saturating_sub(self.start_ns);
+        since(&mut update.at_ns);
+        update.programs.iter_mut().flat_map(|p| &mut p.points).for_each(|p| since(&mut p.at_ns));
+        update.groups.iter_mut().flat_map(|g| &mut g.rates).for_each(|(at_ns, _)| since(at_ns));
+        update.decisions = std::mem::take(&mut self.decisions);
+        if self.left_out > 0 {
+            let what = format!("{} decisions are left out here", self.left_out);
+            let at_s = update.at_ns as f64 / 1e9;
+            update.decisions.push(Decision { at_s, ..event(what) });
+        }
+        let Some(updates) = &self.updates else { return };
+        match updates.try_send(update) {
+            Ok(()) => {
+                self.left_out = 0;
+                wake(&self.wake);
+            }
+            // The thread is late. The next update has these decisions.
+            Err(TrySendError::Full(update)) => {
+                let own = update.decisions.len() - usize::from(self.left_out > 0);
+                self.decisions = update.decisions;
+                self.decisions.truncate(own);
+            }
+            Err(TrySendError::Disconnected(_)) => {}
+        }
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        self.updates = None;
+        wake(&self.wake);
+        if let Some(thread) = self.thread.take() {
+            // The thread ends when it finds that there is no sender.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A decision with nothing but a text.
+pub(crate) fn event(what: impl Into<String>) -> Decision {
+    Decision {
+        at_s: 0.0,
+        pid: None,
+        program: String::new(),
+        policy: String::new(),
+        what: what.into(),
+        why: String::new(),
+        outcome: Outcome::Event,
+    }
+}
+
+fn wake(fd: &OwnedFd) {
+    // A full counter wakes as well.
+    let _ = write(fd, &1u64.to_ne_bytes());
+}
+
+/// Serves the page until the queue has no sender.
+fn serve(mut server: Server, site: &Site, updates: &Receiver<Update>, wake: &OwnedFd) {
+    let start_unix_s =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64());
+    let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let mut state = State::of_host(node, start_unix_s, Machine::of_host());
+    loop {
+        wait(&server, wake);
+        let _ = read(wake, &mut [0; 8]);
+        let now_ns = corebeat_host::now_ns();
+        loop {
+            match updates.try_recv() {
+                Ok(update) => apply(&mut server, &mut state, update, now_ns),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return,
+            }
+        }
+        server.serve(now_ns, &mut |request| site.answer(request, &state));
+    }
+}
+
+fn apply(server: &mut Server, state: &mut State, mut update: Update, now_ns: u64) {
+    for claim in &mut update.claims {
+        let is_same = |known: &&Claim| (known.claim, known.pid) == (claim.claim, claim.pid);
+        let known = state.claims.iter().find(is_same).map(|known| known.name.clone());
+        let name = || Listed::read(claim.pid).map_or(String::new(), |process| process.name);
+        claim.name = known.unwrap_or_else(name);
+    }
+    state.update(update);
+    if server.has_streams() {
+        let news = message(state, Part::News);
+        server.publish(now_ns, &news.into(), || message(state, Part::Whole).into());
+    }
+}
+
+/// Waits for a connection, an update, or the end of a time limit.
+fn wait(server: &Server, wake: &OwnedFd) {
+    let now_ns = corebeat_host::now_ns();
+    let mut fds = vec![PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN)];
+    fds.extend(server.sockets(now_ns).map(|(fd, is_written)| {
+        PollFd::from_borrowed_fd(fd, if is_written { PollFlags::OUT } else { PollFlags::IN })
+    }));
+    let timeout = server.wake_at_ns(now_ns).map(|at| at.saturating_sub(now_ns));
+    let timeout = timeout.map(|ns| Timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    });
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {}
+        // The kernel lacks memory.
+        Err(_) => std::thread::sleep(WEB_PAUSE),
+    }
+}
+
+/// An event of a stream.
+fn message(state: &State, part: Part) -> Vec<u8> {
+    let mut text = String::new();
+    // JSON is one line.
+    let _ = write!(text, "data: {}\n\n", state.json(part));
+    text.into_bytes()
+}
+
+/// The access to the page.
+#[derive(Debug)]
+struct Site {
+    token: Option<Token>,
+    /// Name and value of the cookie of a browser that has sent the token. The browser sends the
+    /// cookie to servers on other ports as well, which must not learn the token by it.
+    cookie: String,
+}
+
+impl Site {
+    fn new(page: &WebPage) -> io::Result<Site> {
+        let mut bytes = [0u8; 16];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+        let port = match page.place() {
+            Place::Unix(_) => 0,
+            Place::Tcp(address) => address.port(),
+        };
+        let value: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Site { token: page.token.clone(), cookie: format!("corebeat-{port}={value}") })
+    }
+
+    fn answer(&self, request: &Request, state: &State) -> Response {
+        let mut response = self.refusal(request).unwrap_or_else(|| match request.path {
+            "/" => page(state),
+            "/events" => Response {
+                status: "200 OK",
+                headers: vec![("Content-Type", "text/event-stream".into())],
+                body: [b"retry: 3000\n".as_slice(), &message(state, Part::Whole)].concat(),
+                is_stream: true,
+            },
+            _ => Response::text("404 Not Found", "the only page is /\n"),
+        });
+        let policy = "default-src 'none'; frame-ancestors 'none'";
+        if !response.headers.iter().any(|(name, _)| *name == POLICY) {
+            response.headers.push((POLICY, policy.into()));
+        }
+        let headers = [
+            ("Cache-Control", "no-store"),
+            ("Cross-Origin-Opener-Policy", "same-origin"),
+            ("Cross-Origin-Resource-Policy", "same-origin"),
+            ("Referrer-Policy", "no-referrer"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("X-Frame-Options", "DENY"),
+        ];
+        response.headers.extend(headers.map(|(name, value)| (name, value.to_owned())));
+        response
+    }
+
+    /// The answer to a request that does not get a page.
+    fn refusal(&self, request: &Request) -> Option<Response> {
+        // A page of another site has neither the token nor the cookie, under whatever name.
+        if self.token.is_none() && !request.has_local_name() {
+            let text = "this name is not served without a token; write the address of the host, \
+                        such as 127.0.0.1, or localhost\n";
+            return Some(Response::text("403 Forbidden", text));
+        }
+        if is_from_another_site(request) {
+            let text = "pages of other sites may not load this one\n";
+            return Some(Response::text("403 Forbidden", text));
+        }
+        let token = self.token.as_ref()?;
+        let bearer = request.header("authorization").and_then(|text| text.strip_prefix("Bearer "));
+        let mut cookies = request.header("cookie").unwrap_or_default().split("; ");
+        if bearer.is_some_and(|sent| is_equal(sent, &token.0))
+            || cookies.any(|sent| is_equal(sent, &self.cookie))
+        {
+            return None;
+        }
+        let sent = request.query.split('&').find_map(|pair| pair.strip_prefix("token="));
+        if request.path == "/" && sent.is_some_and(|sent| is_equal(sent, &token.0)) {
+            // The token stays neither in the address bar nor in the history.
+            let mut response = Response::text("303 See Other", "");
+            let cookie = format!("{}; Path=/; HttpOnly; SameSite=Strict", self.cookie);
+            response.headers.extend([("Location", "/".into()), ("Set-Cookie", cookie)]);
+            return Some(response);
+        }
+        let text = "the token is missing or wrong; open /?token=TOKEN with the token from the file \
+                    of --web-token, or send it as 'Authorization: Bearer TOKEN'\n";
+        let mut response = Response::text("401 Unauthorized", text);
+        response.headers.push(("WWW-Authenticate", "Bearer".into()));
+        Some(response)
+    }
+}
+
+const POLICY: &str = "Content-Security-Policy";
+
+fn page(state: &State) -> Response {
+    match state.live_page() {
+        Ok(page) => Response {
+            status: "200 OK",
+            headers: vec![
+                ("Content-Type", "text/html; charset=utf-8".into()),
+                (POLICY, page.policy),
+            ],
+            body: page.html.into_bytes(),
+            is_stream: false,
+        },
+        Err(e) => {
+            let text = format!("the kernel has no random numbers: {e}; load the page again\n");
+            Response::text("503 Service Unavailable", text)
+        }
+    }
+}
+
+/// Whether a page of another site made the request, and not a user who opened the page. (Only old
+/// browsers do not state this.)
+fn is_from_another_site(request: &Request) -> bool {
+    let is_foreign_origin = request.header("origin").is_some_and(|origin| {
+        let host = request.header("host").unwrap_or_default();
+        origin.strip_prefix("http://").is_none_or(|origin| origin != host)
+    });
+    let site = request.header("sec-fetch-site").unwrap_or("none");
+    let is_opened = request.path == "/"
+        && request.header("sec-fetch-mode") == Some("navigate")
+        && request.header("sec-fetch-dest") == Some("document");
+    is_foreign_origin || !(["none", "same-origin"].contains(&site) || is_opened)
+}
+
+/// Compares texts in a time that depends on their lengths only.
+fn is_equal(sent: &str, expected: &str) -> bool {
+    let differences = sent.bytes().zip(expected.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
+    sent.len() == expected.len() && differences == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{READERS_MAX, STREAMS_MAX};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+
+    const TOKEN: &str = "0123456789abcdef";
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A page on a free port, which the system chose. A port that another process takes at the same
+    /// time is tried again.
+    fn open(token: Option<&str>) -> (Web, SocketAddr) {
+        for _ in 0..100 {
+            let address = {
+                let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+                free.local_addr().unwrap()
+            };
+            let token = token.map(|token| token.parse().unwrap());
+            let page = WebPage::new(Place::Tcp(address), token).unwrap();
+            match Web::open(&page, corebeat_host::now_ns()) {
+                Ok(web) => return (web, address),
+                Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
+                Err(e) => panic!("{e}"),
+            }
+        }
+        panic!("there is no free port");
+    }
+
+    /// The answer to a request with these headers.
+    fn ask(address: SocketAddr, request: &str, headers: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let host = if headers.contains("Host:") { "" } else { "Host: localhost\r\n" };
+        write!(stream, "{request} HTTP/1.1\r\n{host}{headers}\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        String::from_utf8(answer).unwrap()
+    }
+
+    fn status(address: SocketAddr, request: &str, headers: &str) -> String {
+        let answer = ask(address, request, headers);
+        answer.strip_prefix("HTTP/1.1 ").unwrap()[..3].to_owned()
+    }
+
+    #[test]
+    fn page_is_served_to_get_and_head_alone() {
+        let (_web, address) = open(None);
+        let page = ask(address, "GET /", "");
+        assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.contains("</html>"), "{page}");
+        for header in ["Content-Security-Policy: default-src 'none'; ", "nosniff", "no-store"] {
+            assert!(page.contains(header), "{header}: {page}");
+        }
+        let head = ask(address, "HEAD /", "");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+            assert_eq!(status(address, &format!("{method} /"), ""), "405");
+        }
+    }
+
+    #[test]
+    fn no_path_but_those_of_the_page_is_served() {
+        let (_web, address) = open(None);
+        for path in [
+            "/../../../../etc/passwd",
+            "/%2e%2e/%2e%2e/etc/passwd",
+            "//etc/passwd",
+            "/events/../..//etc/passwd",
+            "/metrics",
+            "http://localhost/",
+            "*",
+        ] {
+            let answer = ask(address, &format!("GET {path}"), "");
+            assert!(answer.starts_with("HTTP/1.1 404 ") && !answer.contains("root:"), "{answer}");
+        }
+    }
+
+    #[test]
+    fn name_of_another_host_is_refused_without_a_token() {
+        let (_web, address) = open(None);
+        for host in ["evil.example", "evil.example:9478", "127.0.0.1.evil.example", ""] {
+            for path in ["/", "/events"] {
+                let header = format!("Host: {host}\r\n");
+                assert_eq!(status(address, &format!("GET {path}"), &header), "403", "{host}");
+            }
+        }
+        for host in ["127.0.0.1:1", "localhost", "[::1]:9478"] {
+            assert_eq!(status(address, "GET /", &format!("Host: {host}\r\n")), "200");
+        }
+    }
+
+    #[test]
+    fn request_of_another_site_is_refused() {
+        let (_web, address) = open(None);
+        for headers in [
+            "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: cors\r\n",
+            "Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors\r\n",
+            "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n",
+            "Origin: http://evil.example\r\n",
+            "Origin: null\r\n",
+        ] {
+            assert_eq!(status(address, "GET /events", headers), "403", "{headers}");
+            assert_eq!(status(address, "GET /", headers), "403", "{headers}");
+        }
+        let link = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n";
+        assert_eq!(status(address, "GET /", link), "200", "a user has followed a link");
+        assert_eq!(status(address, "GET /events", link), "403");
+        let own = "Sec-Fetch-Site: same-origin\r\nOrigin: http://localhost\r\n";
+        assert_eq!(status(address, "GET /", own), "200");
+    }
+
+    #[test]
+    fn token_is_required_once_and_a_cookie_replaces_it() {
+        let (_web, address) = open(Some(TOKEN));
+        for (request, headers) in [
+            ("GET /", ""),
+            ("GET /events", ""),
+            ("GET /?token=0123456789abcdeX", ""),
+            ("GET /?token=", ""),
+            ("GET /?token=0123456789abcdef0", ""),
+            ("GET /events?token=0123456789abcdef", ""),
+            ("GET /", "Authorization: Bearer 0123456789abcde\r\n"),
+            ("GET /", "Cookie: corebeat-0=0\r\n"),
+        ] {
+            assert_eq!(status(address, request, headers), "401", "{request} {headers}");
+        }
+        let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
+        assert_eq!(status(address, "GET /", &bearer), "200");
+        assert_eq!(status(address, "GET /", &(bearer + "Host: any.example\r\n")), "200");
+        let answer = ask(address, &format!("GET /?token={TOKEN}"), "");
+        assert!(answer.starts_with("HTTP/1.1 303 ") && answer.contains("\r\nLocation: /\r\n"));
+        let cookie = answer.split("\r\nSet-Cookie: ").nth(1).unwrap();
+        let (cookie, attributes) = cookie.split_once(';').unwrap();
+        assert!(attributes.starts_with(" Path=/; HttpOnly; SameSite=Strict"), "{attributes}");
+        assert!(!cookie.contains(TOKEN));
+        assert_eq!(status(address, "GET /", &format!("Cookie: a=b; {cookie}\r\n")), "200");
+    }
+
+    #[test]
+    fn page_for_other_hosts_needs_a_token() {
+        let place: Place = "0.0.0.0:1".parse().unwrap();
+        let refused = WebPage::new(place.clone(), None).unwrap_err().to_string();
+        assert!(refused.contains("0.0.0.0:1") && refused.contains("--web-token"), "{refused}");
+        assert!(WebPage::new(place, Some(TOKEN.parse().unwrap())).is_ok());
+        for bad in
+            ["", "short", "with a space in the middle", "0123456789abcde&", "0123456789äbcdef"]
+        {
+            assert_eq!(bad.parse::<Token>(), Err(InvalidToken), "{bad}");
+        }
+        let token: Token = format!("  {TOKEN}\n").parse().unwrap();
+        assert_eq!((&token.0[..], format!("{token:?}")), (TOKEN, "Token".into()));
+    }
+
+    /// The events of a stream, one JSON value each.
+    struct Events(io::BufReader<TcpStream>);
+
+    impl Events {
+        fn of(address: SocketAddr) -> Events {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            Events(io::BufReader::new(stream))
+        }
+
+        fn next(&mut self) -> serde_json::Value {
+            use io::BufRead;
+            loop {
+                let mut line = String::new();
+                assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
+                if let Some(json) = line.strip_prefix("data: ") {
+                    return serde_json::from_str(json).unwrap();
+                }
+            }
+        }
+    }
+
+    fn update(web: &Web, seconds: u64, name: &str) -> Update {
+        let program = corebeat_web::Program { id: 1, name: name.into(), ..Default::default() };
+        let at_ns = web.start_ns + seconds * SECOND;
+        Update { at_ns, steering: true, programs: vec![program], ..Update::default() }
+    }
+
+    #[test]
+    fn stream_has_the_whole_content_and_then_the_news() {
+        let (mut web, address) = open(None);
+        let mut events = Events::of(address);
+        let first = events.next();
+        assert_eq!((&first["whole"], &first["programs"]), (&true.into(), &serde_json::json!([])));
+        let name = "<script>alert(1)</script>";
+        web.note(web.start_ns + SECOND, event(name));
+        web.publish(update(&web, 1, name));
+        let news = events.next();
+        assert_eq!((&news["whole"], &news["programs"][0]["name"]), (&false.into(), &name.into()));
+        assert_eq!((&news["decisions"][0]["what"], &news["at_s"]), (&name.into(), &1.0.into()));
+        let page = ask(address, "GET /", "");
+        assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains("<script>"), "{page}");
+        drop(web);
+        let mut rest = String::new();
+        events.0.read_to_string(&mut rest).unwrap();
+        assert!(!rest.contains("data"), "the stream ends with the daemon: {rest}");
+    }
+
+    /// Whether the server has not closed the connection.
+    fn is_open(stream: &mut TcpStream) -> bool {
+        stream.set_nonblocking(true).unwrap();
+        loop {
+            match stream.read(&mut [0; 4096]) {
+                Ok(0) => return false,
+                Ok(_) => {}
+                Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
+            }
+        }
+    }
+
+    #[test]
+    fn many_connections_are_bounded_and_the_page_is_served_beside_them() {
+        // Both ends of all connections are in this process.
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+        let (_web, address) = open(None);
+        let mut slow = vec![];
+        for n in 0..1000 {
+            let mut stream = TcpStream::connect(address).unwrap();
+            // No request, half of one, and streams.
+            let text = ["", "GET / HT", "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"][n % 3];
+            // The server may have closed the connection for later ones.
+            let _ = stream.write_all(text.as_bytes());
+            slow.push(stream);
+            if n % 100 == 0 {
+                assert_eq!(status(address, "GET /", ""), "200");
+            }
+        }
+        // The server accepts connections in their order.
+        assert_eq!(status(address, "GET /", ""), "200");
+        let open = slow.iter_mut().map(is_open).filter(|is_open| *is_open).count();
+        assert!((1..=READERS_MAX + STREAMS_MAX).contains(&open), "{open}");
+    }
+
+    #[test]
+    fn publishing_never_waits_for_the_thread() {
+        // A queue that no thread reads.
+        let (updates, receiver) = sync_channel(UPDATES_WAITING_MAX);
+        let mut web = Web {
+            updates: Some(updates),
+            wake: Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap()),
+            thread: None,
+            shows_all: true,
+            start_ns: 0,
+            due_ns: 0,
+            decisions: vec![],
+            left_out: 0,
+        };
+        for seconds in 1..100 {
+            (0..10).for_each(|_| web.note(seconds * SECOND, event("change")));
+            web.publish(update(&web, seconds, "p"));
+        }
+        let waiting: Vec<Update> = receiver.try_iter().collect();
+        assert_eq!(waiting.len(), UPDATES_WAITING_MAX);
+        assert_eq!(web.decisions.len(), UPDATE_DECISIONS_MAX);
+        let missed = 99 * 10 - 10 * waiting.len() - UPDATE_DECISIONS_MAX;
+        web.publish(update(&web, 100, "p"));
+        let next = receiver.try_recv().unwrap();
+        assert_eq!(next.decisions.len(), UPDATE_DECISIONS_MAX + 1);
+        let last = &next.decisions[UPDATE_DECISIONS_MAX].what;
+        assert_eq!(*last, format!("{missed} decisions are left out here"));
+    }
+}

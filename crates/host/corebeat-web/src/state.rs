@@ -1,0 +1,558 @@
+//! The content of the page.
+
+use corebeat_host::Point;
+use corebeat_linux::{Fact, facts, system_name, topology};
+use corebeat_machine::{ProgramSample, ThreadSample, TimeShares, Topology};
+use serde::{Serialize, Serializer};
+use std::collections::VecDeque;
+
+/// Largest number of points of one program or group on a live page.
+const POINTS_MAX: usize = 300;
+/// Largest number of points of all programs and groups of a live page: a first message with more
+/// points would be long.
+const POINTS_OF_ALL_MAX: usize = 12_000;
+/// Largest number of decisions on a page. Later ones replace the first ones.
+const DECISIONS_MAX: usize = 500;
+/// Time for which a live page shows a program that is no longer observed, in nanoseconds.
+const GONE_NS: u64 = 60_000_000_000;
+/// Largest number of programs that a live page shows and that are no longer observed.
+const GONE_MAX: usize = 32;
+/// Number of threads that the page names for each program: those with the most CPU time.
+const THREADS_NAMED: usize = 4;
+
+/// The content of the page. The methods of this type bound it.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Headline.
+    pub title: String,
+    /// Begin of the times of the page, in seconds since 1970.
+    pub start_unix_s: f64,
+    /// The machine.
+    pub machine: Machine,
+    /// Time of the content, in nanoseconds on the clock of the points.
+    pub at_ns: u64,
+    /// Whether the daemon acts.
+    pub steering: bool,
+    /// Programs in the order of their numbers.
+    pub programs: Vec<Program>,
+    /// Groups of heartbeats.
+    pub groups: Vec<Group>,
+    /// Claims of CPUs.
+    pub claims: Vec<Claim>,
+    /// Decisions, the first first.
+    pub decisions: VecDeque<Decision>,
+    /// Limitations and remarks, one line each.
+    pub notes: Vec<String>,
+    /// Further tables.
+    pub tables: Vec<Table>,
+    /// The JSON of a run or search.
+    pub report: Option<serde_json::Value>,
+    /// Time of the update before the last one.
+    pub(crate) since_ns: u64,
+    /// Number of decisions that the last update added.
+    pub(crate) new_decisions: usize,
+}
+
+/// The machine, which does not change while a page is open.
+#[derive(Debug, Default)]
+pub struct Machine {
+    /// Kernel and processor.
+    pub system: String,
+    /// CPUs, caches and nodes.
+    pub topology: Option<Topology>,
+    /// Features, as `corebeat doctor` lists them.
+    pub facts: Vec<Fact>,
+}
+
+/// A program.
+#[derive(Debug, Clone, Default)]
+pub struct Program {
+    /// Number that no other program of the page has.
+    pub id: u32,
+    /// First process, if known.
+    pub pid: Option<i32>,
+    /// Name.
+    pub name: String,
+    /// Policy that steers the program.
+    pub policy: String,
+    /// Changes in effect.
+    pub changes: Vec<String>,
+    /// The threads with the most CPU time.
+    pub threads: Vec<Thread>,
+    /// CPUs on which its running threads ran last.
+    pub cpus: Vec<u32>,
+    /// The program over time, in nanoseconds since the begin of the times of the page.
+    pub points: VecDeque<Point>,
+    /// The mean of a run that has ended. The figures of a running program are those of its last
+    /// point.
+    pub mean: Option<Point>,
+    /// Time since which the program is no longer observed, as the times of the points.
+    pub gone_ns: Option<u64>,
+}
+
+/// A thread.
+#[derive(Debug, Clone, Serialize)]
+pub struct Thread {
+    /// Number.
+    pub tid: i32,
+    /// Name.
+    pub name: String,
+    /// Share of time on a CPU, from 0 to 1.
+    pub running: f64,
+    /// CPU on which the thread ran last.
+    pub cpu: Option<u32>,
+}
+
+/// A group of heartbeats.
+#[derive(Debug, Clone, Default)]
+pub struct Group {
+    /// User that owns the group.
+    pub owner: u32,
+    /// Number of the group of this user.
+    pub group: u32,
+    /// Processes that emit heartbeats.
+    pub pids: Vec<u32>,
+    /// Number of threads that emit heartbeats.
+    pub members: u32,
+    /// Heartbeats since the group exists.
+    pub beats: u64,
+    /// Least rate of the goal, in heartbeats per second.
+    pub rate_min: Option<f64>,
+    /// Largest rate of the goal, in heartbeats per second.
+    pub rate_max: Option<f64>,
+    /// Rate over time: times as those of the points of programs, and heartbeats per second.
+    pub rates: VecDeque<(u64, f64)>,
+}
+
+/// A claim of CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Claim {
+    /// Number of the claim.
+    pub claim: u64,
+    /// Process that holds the claim.
+    pub pid: i32,
+    /// Name of the process, if known.
+    pub name: String,
+    /// CPUs.
+    pub cpus: Vec<u32>,
+    /// CPUs that the claim must shrink to, if it must shrink.
+    pub keep: Option<Vec<u32>>,
+}
+
+/// A decision, or another event.
+#[derive(Debug, Clone, Serialize)]
+pub struct Decision {
+    /// Time in seconds since the begin of the times of the page.
+    pub at_s: f64,
+    /// Process of the program, if known.
+    pub pid: Option<i32>,
+    /// Name of the program; empty if unknown.
+    pub program: String,
+    /// Policy; empty if no policy has caused the event.
+    pub policy: String,
+    /// The action, or the event.
+    pub what: String,
+    /// Reason.
+    pub why: String,
+    /// Outcome.
+    pub outcome: Outcome,
+}
+
+/// Outcome of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", content = "detail", rename_all = "snake_case")]
+pub enum Outcome {
+    /// The action has changed this number of threads, or 1 for a setting of a whole program.
+    Done(u32),
+    /// The machine has refused the action for this reason.
+    Refused(String),
+    /// The policy leaves the program as it is.
+    Unchanged,
+    /// An event without an action.
+    Event,
+}
+
+impl Outcome {
+    /// Name of the kind, as in JSON.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Outcome::Done(_) => "done",
+            Outcome::Refused(_) => "refused",
+            Outcome::Unchanged => "unchanged",
+            Outcome::Event => "event",
+        }
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Outcome::Done(changed) => write!(f, "done: {changed} changed"),
+            Outcome::Refused(why) => write!(f, "refused: {why}"),
+            Outcome::Unchanged => f.write_str("no change"),
+            Outcome::Event => f.write_str("event"),
+        }
+    }
+}
+
+/// A table without a chart.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    /// Title.
+    pub title: String,
+    /// Names of the columns.
+    pub head: Vec<String>,
+    /// Rows, each with a cell for each column.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// The news of a host since the last update.
+#[derive(Debug, Default)]
+pub struct Update {
+    /// Time, in nanoseconds on the clock of the points.
+    pub at_ns: u64,
+    /// Whether the daemon acts.
+    pub steering: bool,
+    /// All observed programs, each with its new points.
+    pub programs: Vec<Program>,
+    /// All groups, each with its new rates.
+    pub groups: Vec<Group>,
+    /// All claims.
+    pub claims: Vec<Claim>,
+    /// New decisions.
+    pub decisions: Vec<Decision>,
+    /// All limitations.
+    pub notes: Vec<String>,
+}
+
+impl Machine {
+    /// This host. Tests its features, which takes a few milliseconds.
+    pub fn of_host() -> Machine {
+        Machine { system: system_name(), topology: Some(topology()), facts: facts() }
+    }
+}
+
+impl Program {
+    /// The point whose figures the page shows.
+    pub(crate) fn figures(&self) -> Option<&Point> {
+        self.mean.as_ref().or(self.points.back())
+    }
+
+    /// Describes the threads of the last observation: names of those with the most CPU time, and
+    /// the CPUs of those that ran.
+    pub fn describe_threads(&mut self, sample: &ProgramSample) {
+        let running = |t: &ThreadSample| {
+            let share = t.shares.running().filter(|share| *share > 0.0 && t.span_ns > 0)?;
+            let cpu = t.cpu.map(|cpu| cpu.0);
+            Some(Thread { tid: t.id.tid, name: t.name.clone(), running: share, cpu })
+        };
+        let mut threads: Vec<Thread> = sample.threads.iter().filter_map(running).collect();
+        self.cpus = threads.iter().filter_map(|thread| thread.cpu).collect();
+        self.cpus.sort_unstable();
+        self.cpus.dedup();
+        threads.sort_by(|a, b| b.running.total_cmp(&a.running));
+        threads.truncate(THREADS_NAMED);
+        self.threads = threads;
+    }
+}
+
+impl State {
+    /// A host without programs. The times of the page begin at `start_unix_s`, in seconds since
+    /// 1970.
+    pub fn of_host(title: String, start_unix_s: f64, machine: Machine) -> State {
+        State { title, start_unix_s, machine, ..State::default() }
+    }
+
+    /// Applies an update. The points of programs and groups that the update contains are kept.
+    pub fn update(&mut self, update: Update) {
+        let Update { at_ns, steering, programs, groups, claims, decisions, notes } = update;
+        let before = std::mem::take(&mut self.programs);
+        let mut gone: Vec<Program> = vec![];
+        self.programs = programs;
+        for mut old in before {
+            match self.programs.iter_mut().find(|new| new.id == old.id) {
+                Some(new) => {
+                    if new.points.is_empty() {
+                        (new.threads, new.cpus) = (old.threads, old.cpus);
+                    }
+                    old.points.append(&mut new.points);
+                    new.points = old.points;
+                }
+                None => {
+                    old.gone_ns.get_or_insert(at_ns);
+                    (old.threads, old.cpus) = (vec![], vec![]);
+                    gone.push(old);
+                }
+            }
+        }
+        gone.retain(|old| at_ns.saturating_sub(old.gone_ns.unwrap_or(0)) < GONE_NS);
+        self.programs.extend(gone.drain(gone.len().saturating_sub(GONE_MAX)..));
+        self.programs.sort_by_key(|program| program.id);
+        let before = std::mem::take(&mut self.groups);
+        self.groups = groups;
+        for mut old in before {
+            let id = (old.owner, old.group);
+            if let Some(new) = self.groups.iter_mut().find(|new| (new.owner, new.group) == id) {
+                old.rates.append(&mut new.rates);
+                new.rates = old.rates;
+            }
+        }
+        self.trim();
+        (self.since_ns, self.at_ns) = (self.at_ns, at_ns);
+        (self.steering, self.claims, self.notes) = (steering, claims, notes);
+        self.new_decisions = decisions.len().min(DECISIONS_MAX);
+        self.decisions.extend(decisions);
+        let excess = self.decisions.len().saturating_sub(DECISIONS_MAX);
+        self.decisions.drain(..excess);
+    }
+
+    /// Removes the first points beyond the limits.
+    fn trim(&mut self) {
+        let series = (self.programs.len() + self.groups.len()).max(1);
+        let points_max = POINTS_MAX.min(POINTS_OF_ALL_MAX / series).max(2);
+        for program in &mut self.programs {
+            program.points.drain(..program.points.len().saturating_sub(points_max));
+        }
+        for group in &mut self.groups {
+            group.rates.drain(..group.rates.len().saturating_sub(points_max));
+        }
+    }
+
+    /// The content for the script of the page, as JSON in one line.
+    pub fn json(&self, part: Part) -> String {
+        // The types have no maps, so they can be written.
+        serde_json::to_string(&self.message(part)).unwrap_or_default()
+    }
+
+    pub(crate) fn message(&self, part: Part) -> Message<'_> {
+        let is_whole = part == Part::Whole;
+        let new = if is_whole { self.decisions.len() } else { self.new_decisions };
+        let old = self.decisions.len().saturating_sub(new);
+        let since_ns = Some(self.since_ns).filter(|_| !is_whole);
+        Message {
+            whole: is_whole,
+            start_unix_s: self.start_unix_s,
+            at_s: seconds(self.at_ns),
+            steering: self.steering,
+            programs: self.programs.iter().map(|p| ProgramMessage::of(p, since_ns)).collect(),
+            groups: self.groups.iter().map(|g| GroupMessage::of(g, since_ns)).collect(),
+            claims: &self.claims,
+            decisions: self.decisions.iter().skip(old).collect(),
+            notes: &self.notes,
+        }
+    }
+}
+
+/// Part of the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Everything.
+    Whole,
+    /// The points and decisions of the last update, and everything that has no history.
+    News,
+}
+
+/// A share of time on the page.
+pub(crate) struct Share {
+    /// Name, also of its colour.
+    pub(crate) name: &'static str,
+    /// Heading of its column.
+    pub(crate) title: &'static str,
+    pub(crate) of: fn(&TimeShares) -> Option<f64>,
+}
+
+/// The shares in the order of the page, from the bottom of a chart to its top. `spin` is a part of
+/// `user`.
+pub(crate) const SHARES: [Share; 7] = [
+    Share { name: "user", title: "User", of: |s| s.user },
+    Share { name: "spin", title: "Spin", of: |s| s.spin },
+    Share { name: "system", title: "System", of: |s| s.system },
+    Share { name: "lock", title: "Lock", of: |s| s.lock },
+    Share { name: "park", title: "Park", of: |s| s.park },
+    Share { name: "wait", title: "Run-queue wait", of: |s| s.wait },
+    Share { name: "sleep", title: "Sleep", of: |s| s.sleep },
+];
+
+/// The content for the script of the page.
+#[derive(Serialize)]
+pub(crate) struct Message<'a> {
+    whole: bool,
+    start_unix_s: f64,
+    at_s: f64,
+    steering: bool,
+    programs: Vec<ProgramMessage<'a>>,
+    groups: Vec<GroupMessage<'a>>,
+    claims: &'a [Claim],
+    pub(crate) decisions: Vec<&'a Decision>,
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct ProgramMessage<'a> {
+    id: u32,
+    pid: Option<i32>,
+    name: &'a str,
+    policy: &'a str,
+    changes: &'a [String],
+    threads: &'a [Thread],
+    cpus: &'a [u32],
+    gone: bool,
+    mean: Option<PointMessage<'a>>,
+    points: Vec<PointMessage<'a>>,
+}
+
+#[derive(Serialize)]
+struct GroupMessage<'a> {
+    owner: u32,
+    group: u32,
+    pids: &'a [u32],
+    members: u32,
+    beats: u64,
+    rate_min: Option<f64>,
+    rate_max: Option<f64>,
+    /// Time in seconds, and rate.
+    rates: Vec<(f64, f64)>,
+}
+
+impl<'a> ProgramMessage<'a> {
+    /// With the points after a time, or all.
+    fn of(program: &'a Program, since_ns: Option<u64>) -> ProgramMessage<'a> {
+        let points = program.points.iter().filter(|p| since_ns.is_none_or(|at| p.at_ns > at));
+        ProgramMessage {
+            id: program.id,
+            pid: program.pid,
+            name: &program.name,
+            policy: &program.policy,
+            changes: &program.changes,
+            threads: &program.threads,
+            cpus: &program.cpus,
+            gone: program.gone_ns.is_some(),
+            mean: program.mean.as_ref().map(PointMessage),
+            points: points.map(PointMessage).collect(),
+        }
+    }
+}
+
+impl<'a> GroupMessage<'a> {
+    /// With the rates after a time, or all.
+    fn of(group: &'a Group, since_ns: Option<u64>) -> GroupMessage<'a> {
+        let rates = group.rates.iter().filter(|(at_ns, _)| since_ns.is_none_or(|at| *at_ns > at));
+        GroupMessage {
+            owner: group.owner,
+            group: group.group,
+            pids: &group.pids,
+            members: group.members,
+            beats: group.beats,
+            rate_min: group.rate_min,
+            rate_max: group.rate_max,
+            rates: rates.map(|&(at_ns, rate)| (seconds(at_ns), rate)).collect(),
+        }
+    }
+}
+
+/// A point as a list: end and length in seconds, the list of [`SHARES`] in thousandths, threads,
+/// and busy CPUs in hundredths. Unknown numbers are null.
+struct PointMessage<'a>(&'a Point);
+
+impl Serialize for PointMessage<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Point { at_ns, span_ns, shares, threads, .. } = *self.0;
+        let part = |share: Option<f64>| share.map(|share| (share * 1000.0).round() as i64);
+        let cpus = self.0.cpus().map(|cpus| (cpus * 100.0).round() as i64);
+        let shares = SHARES.map(|share| part((share.of)(&shares)));
+        (seconds(at_ns), seconds(span_ns), shares, threads, cpus).serialize(serializer)
+    }
+}
+
+/// Seconds, to the millisecond.
+pub(crate) fn seconds(ns: u64) -> f64 {
+    (ns / 1_000_000) as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(id: u32, at_ns: u64) -> Program {
+        let (span_ns, shares) = (1_000_000_000, TimeShares::ZERO);
+        let point = Point { at_ns, span_ns, thread_ns: span_ns, shares, threads: 1 };
+        Program { id, name: format!("p{id}"), points: [point].into(), ..Program::default() }
+    }
+
+    fn update(second: u64, ids: impl Iterator<Item = u32>) -> Update {
+        let at_ns = second * 1_000_000_000;
+        let decision = Decision {
+            at_s: second as f64,
+            pid: None,
+            program: String::new(),
+            policy: "fair".into(),
+            what: "nice".into(),
+            why: "late".into(),
+            outcome: Outcome::Done(1),
+        };
+        let group = Group { group: 3, rates: [(at_ns, 2.0)].into(), ..Group::default() };
+        Update {
+            at_ns,
+            programs: ids.map(|id| program(id, at_ns)).collect(),
+            groups: vec![group],
+            decisions: vec![decision; 3],
+            ..Update::default()
+        }
+    }
+
+    #[test]
+    fn news_have_only_the_last_points_and_decisions() {
+        let mut state = State::default();
+        (1..=5).for_each(|second| state.update(update(second, 0..2)));
+        let read = |part| serde_json::from_str::<serde_json::Value>(&state.json(part)).unwrap();
+        let (whole, news) = (read(Part::Whole), read(Part::News));
+        let lengths = |message: &serde_json::Value| {
+            let length = |value: &serde_json::Value| value.as_array().unwrap().len();
+            let program = length(&message["programs"][1]["points"]);
+            (program, length(&message["groups"][0]["rates"]), length(&message["decisions"]))
+        };
+        assert_eq!((lengths(&whole), lengths(&news)), ((5, 5, 15), (1, 1, 3)));
+        let point = serde_json::json!([5.0, 1.0, [0, 0, 0, 0, 0, 0, 0], 1, 0]);
+        assert_eq!(news["programs"][0]["points"][0], point);
+    }
+
+    #[test]
+    fn update_without_a_new_point_repeats_none() {
+        let mut state = State::default();
+        state.update(update(1, 0..1));
+        let without = Program { points: VecDeque::new(), ..program(0, 0) };
+        state.update(Update { programs: vec![without], ..update(2, 0..0) });
+        assert_eq!(state.programs[0].points.len(), 1);
+        assert!(state.json(Part::News).contains("\"points\":[]"));
+    }
+
+    #[test]
+    fn program_stays_for_a_while_after_its_end() {
+        let mut state = State::default();
+        state.update(update(1, 0..2));
+        state.update(update(2, 0..1));
+        let gone = |state: &State| state.programs.iter().map(|p| p.gone_ns).collect::<Vec<_>>();
+        assert_eq!(gone(&state), [None, Some(2_000_000_000)]);
+        state.update(update(2 + GONE_NS / 1_000_000_000, 0..1));
+        assert_eq!(gone(&state), [None]);
+    }
+
+    #[test]
+    fn content_of_a_long_life_is_bounded() {
+        let mut state = State::default();
+        for second in 1..=1000 {
+            // Each second, one program ends and another one begins.
+            let first = second as u32;
+            state.update(update(second, first..first + 8));
+        }
+        assert_eq!(state.decisions.len(), DECISIONS_MAX);
+        assert_eq!(state.programs.len(), 8 + GONE_MAX);
+        assert!(state.programs.iter().all(|p| p.points.len() <= POINTS_MAX));
+        let series = 8 + GONE_MAX + 1;
+        assert_eq!(state.groups[0].rates.len(), POINTS_OF_ALL_MAX / series);
+        let many = || 0..256;
+        (1001..=1100).for_each(|second| state.update(update(second, many())));
+        let points: usize = state.programs.iter().map(|p| p.points.len()).sum();
+        assert!(points <= POINTS_OF_ALL_MAX, "{points}");
+    }
+}
