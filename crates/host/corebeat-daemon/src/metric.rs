@@ -120,6 +120,7 @@ pub(crate) fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn text_has_a_type_for_every_name() {
@@ -143,5 +144,29 @@ mod tests {
         assert_eq!(status("/metrics", "any", true), "200 OK");
         assert_eq!(status("/", "localhost", false), "404 Not Found");
         assert_eq!(status("/metrics/..", "any", true), "404 Not Found");
+    }
+
+    /// Every name that a query of the dashboard for Grafana uses is on the page, and every name of
+    /// the page that shows something over time is in the dashboard.
+    #[test]
+    fn dashboard_for_grafana_has_the_names_of_the_page() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../contrib/grafana/corebeat.json");
+        let dashboard = std::fs::read_to_string(path).unwrap();
+        let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+        let panels = dashboard["panels"].as_array().unwrap();
+        let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+        let mut queries: Vec<String> =
+            targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect();
+        let variables = dashboard["templating"]["list"].as_array().unwrap();
+        queries.extend(variables.iter().map(|v| v["query"].as_str().unwrap().to_owned()));
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words = queries.iter().flat_map(|query| query.split(|c| !is_part(c)));
+        let used: BTreeSet<&str> = words.filter(|word| word.starts_with("corebeat_")).collect();
+        let page = text(&Counts::default(), std::iter::empty(), true);
+        let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let served: BTreeSet<&str> = types.filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(used.difference(&served).collect::<Vec<_>>(), [&""; 0]);
+        let unused: Vec<_> = served.difference(&used).copied().collect();
+        assert_eq!(unused, ["corebeat_connections_total", "corebeat_group_beats_total"]);
     }
 }
