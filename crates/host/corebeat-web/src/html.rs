@@ -2,8 +2,7 @@
 //! supplies markup, and everything else is escaped.
 
 use corebeat_host::printable;
-use serde::Serialize;
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 
 /// A growing HTML document.
 #[derive(Debug, Default)]
@@ -18,7 +17,11 @@ impl Html {
 
     /// Adds a text, between tags or in a quoted attribute.
     pub(crate) fn text(&mut self, text: impl Display) -> &mut Self {
-        for c in printable(&text.to_string()).chars() {
+        self.escaped(&text.to_string())
+    }
+
+    fn escaped(&mut self, text: &str) -> &mut Self {
+        for c in printable(text).chars() {
             match c {
                 '&' => self.0 += "&amp;",
                 '<' => self.0 += "&lt;",
@@ -31,11 +34,9 @@ impl Html {
         self
     }
 
-    /// Adds a value for scripts, as JSON in a `script` element.
-    pub(crate) fn json(&mut self, id: &'static str, value: &impl Serialize) -> &mut Self {
-        // Our types have no maps with keys other than texts, so they can be written.
-        let json = serde_json::to_string(value).unwrap_or_else(|_| "null".into());
-        let _ = write!(self.0, "<script type=\"application/json\" id=\"{id}\">");
+    /// Adds JSON for scripts, in a `script` element.
+    pub(crate) fn json(&mut self, id: &'static str, json: &str) -> &mut Self {
+        self.raw("<script type=\"application/json\" id=\"").raw(id).raw("\">");
         // A '<' occurs only within texts. Escaped there, it ends no element and begins no comment.
         self.0 += &json.replace('<', "\\u003c");
         self.raw("</script>\n")
@@ -62,7 +63,7 @@ mod tests {
     fn json_ends_no_element_and_reads_back() {
         let mut html = Html::default();
         let name = "</script><!--<script>\u{2028}";
-        html.json("state", &[name]);
+        html.json("state", &serde_json::to_string(&[name]).unwrap());
         let text = html.finish();
         let json = text.strip_prefix("<script type=\"application/json\" id=\"state\">").unwrap();
         let json = json.strip_suffix("</script>\n").unwrap();

@@ -93,7 +93,6 @@
     const cells = [make("th")];
     cells[0].scope = "row";
     for (let n = 0; n < 5 + SHARES.length; n++) cells.push(make("td"));
-    cells.slice(3, -1).forEach((cell) => { cell.className = "number"; });
     row.append(...cells);
     const program = { id, row, cells, points: [], name: "", pid: null };
     program.chart = addChart(cells[cells.length - 1], [...SHARES, "mark"], (svg, paths) => {

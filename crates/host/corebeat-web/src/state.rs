@@ -320,8 +320,7 @@ impl State {
 
     /// The content for the script of the page, as JSON in one line.
     pub fn json(&self, part: Part) -> String {
-        // The types have no maps, so they can be written.
-        serde_json::to_string(&self.message(part)).unwrap_or_default()
+        self.message(part).json()
     }
 
     pub(crate) fn message(&self, part: Part) -> Message<'_> {
@@ -385,6 +384,14 @@ pub(crate) struct Message<'a> {
     claims: &'a [Claim],
     pub(crate) decisions: Vec<&'a Decision>,
     notes: &'a [String],
+}
+
+impl Message<'_> {
+    /// One line of JSON.
+    pub(crate) fn json(&self) -> String {
+        // The types have no maps, so they can be written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
 }
 
 #[derive(Serialize)]
