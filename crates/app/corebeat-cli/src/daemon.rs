@@ -142,8 +142,8 @@ fn pattern(text: &str) -> Result<Pattern, String> {
     }
 }
 
-/// Largest size of a token, in bytes. A request has at most 4096 bytes.
-const TOKEN_BYTES_MAX: u64 = 1024;
+/// Largest size of the file of a token that is read, in bytes. A token is shorter.
+const TOKEN_BYTES_MAX: u64 = 4096;
 
 /// Least threshold, in CPUs: the kernel accounts CPU time in ticks.
 const THRESHOLD_MIN: f64 = 0.05;

@@ -157,9 +157,10 @@ impl<'a> Request<'a> {
 
     /// Whether the request names its host by an address or as `localhost`. A page from another
     /// host cannot have such a name: it reaches this server only under its own name, after it has
-    /// changed the address of that name (DNS rebinding).
+    /// changed the address of that name (DNS rebinding). A request without a name is not that of a
+    /// browser.
     pub(crate) fn has_local_name(&self) -> bool {
-        let host = self.header("host").unwrap_or_default();
+        let Some(host) = self.header("host") else { return true };
         let is_port = |port: &str| port.parse::<u16>().is_ok();
         let name = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |h| h.0);
         let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
@@ -433,7 +434,7 @@ mod tests {
         for host in ["", "evil.example", "127.0.0.1.evil.example:80", "localhost.evil", "a:1:2"] {
             assert!(!is_local(host), "{host}");
         }
-        assert!(!parsed("GET / HTTP/1.1\r\n\r\n").unwrap().unwrap().has_local_name());
+        assert!(parsed("GET / HTTP/1.1\r\n\r\n").unwrap().unwrap().has_local_name());
     }
 
     #[test]

@@ -23,6 +23,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Least length of a token, in characters.
 const TOKEN_CHARS_MIN: usize = 16;
+/// Largest length of a token, in characters: a longer one may not fit into a request.
+const TOKEN_CHARS_MAX: usize = 1024;
 
 /// A secret that a browser sends to get the page.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,8 +33,8 @@ pub struct Token(String);
 /// Reason why a text is no token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the token has fewer than {TOKEN_CHARS_MIN} characters, or others than letters, digits and \
-     +/=_.~-; write one with 'head -c 24 /dev/urandom | base64'"
+    "the token has not {TOKEN_CHARS_MIN} to {TOKEN_CHARS_MAX} characters, or others than letters, \
+     digits and +/=_.~-; write one with 'head -c 24 /dev/urandom | base64'"
 )]
 pub struct InvalidToken;
 
@@ -43,7 +45,8 @@ impl std::str::FromStr for Token {
     fn from_str(text: &str) -> Result<Token, InvalidToken> {
         let text = text.trim();
         let is_valid = |b: u8| b.is_ascii_alphanumeric() || b"+/=_.~-".contains(&b);
-        let fits = text.len() >= TOKEN_CHARS_MIN && text.bytes().all(is_valid);
+        let length = TOKEN_CHARS_MIN..=TOKEN_CHARS_MAX;
+        let fits = length.contains(&text.len()) && text.bytes().all(is_valid);
         fits.then(|| Token(text.into())).ok_or(InvalidToken)
     }
 }
@@ -555,6 +558,7 @@ mod tests {
         {
             assert_eq!(bad.parse::<Token>(), Err(InvalidToken), "{bad}");
         }
+        assert_eq!("a".repeat(TOKEN_CHARS_MAX + 1).parse::<Token>(), Err(InvalidToken));
         let token: Token = format!("  {TOKEN}\n").parse().unwrap();
         assert_eq!((&token.0[..], format!("{token:?}")), (TOKEN, "Token".into()));
     }

@@ -137,7 +137,7 @@ fn page_without_a_safe_token_is_refused() {
         assert_refused(&command(place.0.path(), &args).output().unwrap(), status, expected);
     };
     refused("0123456789abcdef\n", 0o604, 2, "other users have access to token; run 'chmod o= ");
-    refused("short\n", 0o600, 2, "fewer than 16 characters");
+    refused("short\n", 0o600, 2, "the token has not 16 to 1024 characters");
     fs::remove_file(&file).unwrap();
     for (args, expected) in [
         (&["--web", "0.0.0.0:9478"][..], "needs a token"),
