@@ -188,7 +188,7 @@ impl Browser {
         command.args(["--disable-dev-shm-usage", "--window-size=1600,1200"]);
         command.args(["--remote-debugging-pipe", "about:blank"]);
         command.arg(format!("--user-data-dir={}", folder.path().display()));
-        command.env("HOME", folder.path());
+        command.env("HOME", folder.path()).env("TMPDIR", folder.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = group.add(&mut command).spawn().unwrap();
         let requests = child.stdin.take().unwrap();
@@ -279,7 +279,16 @@ impl Browser {
 }
 
 impl Drop for Browser {
+    /// Ends the browser with its processes, so that none of them writes to the folder any more.
     fn drop(&mut self) {
+        let close = json!({ "id": 0, "method": "Browser.close" });
+        let _ = self.requests.write_all(format!("{close}\0").as_bytes());
+        for _ in 0..2000 {
+            if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(3));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
