@@ -442,6 +442,8 @@ mod tests {
     /// The answer to a request with these headers.
     fn ask(address: SocketAddr, request: &str, headers: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
+        // A stream of events that should have been refused does not end.
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
         let host = if headers.contains("Host:") { "" } else { "Host: localhost\r\n" };
         write!(stream, "{request} HTTP/1.1\r\n{host}{headers}\r\n").unwrap();
         let mut answer = Vec::new();
