@@ -182,6 +182,9 @@ fn stream(load: Load, bound: Bound) -> Outcome {
         for i in 0..load.count {
             to.write(i);
         }
+        // A writer to an unbounded stream never waits. Without this, a reader that became ready on
+        // the same worker would not run.
+        may::coroutine::yield_now();
     });
     let outcome = Laps::run(load, || from.read_lap(load));
     stop.store(true, Ordering::SeqCst);

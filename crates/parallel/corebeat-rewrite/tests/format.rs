@@ -59,6 +59,62 @@ fn names_that_pairs_cannot_express_are_refused() {
     }
 }
 
+/// A graph with an edge from each of these nodes to the next one. `Null` is a node without `id`.
+fn chain(ids: &[Value]) -> Graph {
+    let mut graph = Graph::new();
+    let of = graph.schema_mut().node_type("Node", &[]).unwrap();
+    let edge = graph.schema_mut().edge_type("EDGE", &[]).unwrap();
+    let key = graph.schema_mut().key("id").unwrap();
+    let mut last = None;
+    for id in ids {
+        let node = graph.add_node(of).unwrap();
+        graph.set(node, key, id.clone()).unwrap();
+        last.map(|last| graph.add_edge(edge, last, node).unwrap());
+        last = Some(node);
+    }
+    graph
+}
+
+#[test]
+fn pairs_keep_different_nodes_apart() {
+    let numbered = chain(&["2".into(), "7".into(), Value::Null, "3".into(), Value::Null]);
+    let written = text(|to| write_pairs(&numbered, to));
+    assert_eq!(written, "source,target,type\n2,7,EDGE\n7,5,EDGE\n5,3,EDGE\n3,4,EDGE\n");
+    let again = read_pairs("pairs", &written).unwrap();
+    assert_eq!(again.node_count(), numbered.node_count());
+    let written = text(|to| write_pairs(&chain(&[Value::Float(1.5), Value::Bool(true)]), to));
+    assert!(written.contains("1.5,true,EDGE"), "{written}");
+    for twice in [["1".into(), "1".into()], [Value::Int(1), "1".into()]] {
+        let refused = write_pairs(&chain(&twice), &mut Vec::new()).unwrap_err();
+        let expected = "two nodes have the name \"1\"; write GraphML instead";
+        assert_eq!(refused.to_string(), expected);
+    }
+}
+
+#[test]
+fn graphml_keeps_white_space_or_refuses_it() {
+    for (of, is_written) in
+        [("A B", true), ("A\tB", true), ("A\r\nB", true), ("", false), (" A", false), (":A", false)]
+    {
+        let mut graph = Graph::new();
+        let (Ok(id), Ok(key)) =
+            (graph.schema_mut().node_type(of, &[]), graph.schema_mut().key("a\tb\n"))
+        else {
+            panic!("the schema accepts {of:?}")
+        };
+        let node = graph.add_node(id).unwrap();
+        graph.set(node, key, "x\r\ny").unwrap();
+        let mut bytes = Vec::new();
+        assert_eq!(write_graphml(&graph, &mut bytes).is_ok(), is_written, "{of:?}");
+        if is_written {
+            let again = read_graphml("g", &String::from_utf8(bytes).unwrap()).unwrap();
+            let node = again.nodes_of(again.schema().find_node_type(of).unwrap()).next().unwrap();
+            let key = again.schema().find_key("a\tb\n").unwrap();
+            assert_eq!(again.get(node, key), "x\r\ny".into());
+        }
+    }
+}
+
 const GRAPHML: &str = r#"<?xml version="1.0"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns">
   <key id="d0" for="node" attr.name="age" attr.type="int"/>

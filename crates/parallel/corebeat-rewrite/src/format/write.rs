@@ -4,47 +4,80 @@ use super::ID;
 use crate::graph::{Edge, Element, Graph, Node};
 use crate::value::Value;
 use quick_xml::escape::escape;
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// Writes a line for each edge: source, target and type. Nodes are named by their attribute `id`,
-/// or by their number where they have none. Nodes without edges are not written.
+/// or by a number that no other node has where they have none. Nodes without edges are not written.
 ///
 /// # Errors
-/// Those of the writer; [`io::ErrorKind::InvalidData`] if a name is one that
-/// [`read_pairs`](super::read_pairs) does not read back: it is empty, begins with `#`, contains a
-/// comma or a line break, or has white space at an end.
+/// Those of the writer; [`io::ErrorKind::InvalidData`] if two nodes have one name, or if a name is
+/// one that [`read_pairs`](super::read_pairs) does not read back: it is empty, begins with `#`,
+/// contains a comma or a line break, or has white space at an end.
 pub fn write_pairs(graph: &Graph, to: &mut impl Write) -> io::Result<()> {
-    let is_plain = |text: &str| {
+    let names = distinct_names(graph)?;
+    let field = |text: &str| {
         let is_changed = text.is_empty() || text.starts_with('#') || text.trim() != text;
-        !is_changed && !text.contains([',', '\n', '\r'])
-    };
-    let field = |text: String| match is_plain(&text) {
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("a line cannot express the name {text:?}; write GraphML instead"),
-        )),
-        true => Ok(text),
+        match is_changed || text.contains([',', '\n', '\r']) {
+            true => Err(inexpressible(format!("a line cannot express the name {text:?}"))),
+            false => Ok(()),
+        }
     };
     writeln!(to, "source,target,type")?;
     for edge in graph.edges() {
         let Some((source, target)) = graph.ends(edge) else { continue };
-        let (source, target) = (field(name(graph, source))?, field(name(graph, target))?);
-        writeln!(to, "{source},{target},{}", field(edge_type(graph, edge).into())?)?;
+        let texts = [&names[&source], &names[&target], edge_type(graph, edge)];
+        texts.iter().try_for_each(|text| field(text))?;
+        writeln!(to, "{}", texts.join(","))?;
     }
     to.flush()
+}
+
+/// A name for each node that has an edge. Different nodes have different names.
+fn distinct_names(graph: &Graph) -> io::Result<HashMap<Node, String>> {
+    let ends =
+        || graph.edges().filter_map(|edge| graph.ends(edge)).flat_map(|ends| [ends.0, ends.1]);
+    let mut names = HashMap::new();
+    let mut owners = HashMap::new();
+    for node in ends() {
+        let Some(name) = id(graph, node) else { continue };
+        let owner = *owners.entry(name.clone()).or_insert(node);
+        if owner != node {
+            return Err(inexpressible(format!("two nodes have the name {name:?}")));
+        }
+        names.insert(node, name);
+    }
+    // Numbers of nodes first. If such a number is taken, a larger one than all of them.
+    let mut spare = graph.nodes().map(|node| node.0 + 1).max().unwrap_or(0);
+    for node in ends() {
+        names.entry(node).or_insert_with(|| {
+            let mut name = node.0.to_string();
+            while owners.contains_key(&name) {
+                name = spare.to_string();
+                spare += 1;
+            }
+            name
+        });
+    }
+    Ok(names)
+}
+
+fn inexpressible(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{why}; write GraphML instead"))
 }
 
 /// Writes GraphML, which [`read_graphml`](super::read_graphml) reads back: types are in the
 /// attribute `label`. Lists are written as text.
 ///
 /// # Errors
-/// Those of the writer.
+/// Those of the writer; [`io::ErrorKind::InvalidData`] if a type is empty, begins with `:`, or has
+/// white space at an end.
 pub fn write_graphml(graph: &Graph, to: &mut impl Write) -> io::Result<()> {
     writeln!(to, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
     writeln!(to, "<graphml xmlns=\"http://graphml.graphdrawing.org/xmlns\">")?;
     writeln!(to, "<key id=\"label\" for=\"all\" attr.name=\"label\" attr.type=\"string\"/>")?;
     for key in graph.schema().keys() {
-        let name = escape(graph.schema().key_name(key));
+        let name = xml(graph.schema().key_name(key));
         for of in ["string", "long", "double", "boolean"] {
             writeln!(
                 to,
@@ -55,19 +88,33 @@ pub fn write_graphml(graph: &Graph, to: &mut impl Write) -> io::Result<()> {
     writeln!(to, "<graph edgedefault=\"directed\">")?;
     for node in graph.nodes() {
         writeln!(to, "<node id=\"{}\">", node.0)?;
-        writeln!(to, "<data key=\"label\">{}</data>", escape(node_type(graph, node)))?;
+        writeln!(to, "<data key=\"label\">{}</data>", xml_type(node_type(graph, node))?)?;
         write_values(graph, node.into(), to)?;
         writeln!(to, "</node>")?;
     }
     for edge in graph.edges() {
         let Some((source, target)) = graph.ends(edge) else { continue };
         writeln!(to, "<edge source=\"{}\" target=\"{}\">", source.0, target.0)?;
-        writeln!(to, "<data key=\"label\">{}</data>", escape(edge_type(graph, edge)))?;
+        writeln!(to, "<data key=\"label\">{}</data>", xml_type(edge_type(graph, edge))?)?;
         write_values(graph, edge.into(), to)?;
         writeln!(to, "</edge>")?;
     }
     writeln!(to, "</graph>\n</graphml>")?;
     to.flush()
+}
+
+/// Text of an element or an attribute. Readers replace other white space by spaces in attributes,
+/// and `\r\n` by `\n`.
+fn xml(text: &str) -> String {
+    escape(text).replace('\t', "&#9;").replace('\n', "&#10;").replace('\r', "&#13;")
+}
+
+fn xml_type(of: &str) -> io::Result<String> {
+    if of.is_empty() || of.starts_with(':') || of.trim() != of {
+        let why = format!("GraphML cannot express the type {of:?}; rename it");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    Ok(xml(of))
 }
 
 fn write_values(graph: &Graph, element: Element, to: &mut impl Write) -> io::Result<()> {
@@ -80,8 +127,8 @@ fn write_values(graph: &Graph, element: Element, to: &mut impl Write) -> io::Res
             Value::Text(text) => ("string", text.to_string()),
             list @ Value::List(_) => ("string", list.to_string()),
         };
-        let name = escape(graph.schema().key_name(key));
-        writeln!(to, "<data key=\"{name}.{of}\">{}</data>", escape(&text))?;
+        let name = xml(graph.schema().key_name(key));
+        writeln!(to, "<data key=\"{name}.{of}\">{}</data>", xml(&text))?;
     }
     Ok(())
 }
@@ -107,10 +154,15 @@ pub fn write_dot(graph: &Graph, to: &mut impl Write) -> io::Result<()> {
 
 /// The attribute `id` of a node, or its number.
 fn name(graph: &Graph, node: Node) -> String {
-    match graph.schema().find_key(ID).map(|key| graph.get(node, key)) {
-        Some(Value::Text(text)) => text.to_string(),
-        Some(Value::Int(number)) => number.to_string(),
-        _ => node.0.to_string(),
+    id(graph, node).unwrap_or_else(|| node.0.to_string())
+}
+
+/// The attribute `id` of a node as text, if the node has one.
+fn id(graph: &Graph, node: Node) -> Option<String> {
+    match graph.get(node, graph.schema().find_key(ID)?) {
+        Value::Null => None,
+        Value::Text(text) => Some(text.to_string()),
+        value => Some(value.to_string()),
     }
 }
 
