@@ -1,6 +1,7 @@
 """Native part of the package corebeat."""
 
 import os
+from collections.abc import Iterable
 from typing import Any, Callable, Optional, Union, final
 
 _Path = Union[str, "os.PathLike[str]"]
@@ -53,16 +54,15 @@ class Network:
     @property
     def warnings(self) -> list[str]: ...
     def svg(self) -> str: ...
-    def run(
-        self, records: list[_Record]
-    ) -> tuple[
-        list[_Record],
-        list[tuple[str, str, Optional[_Record]]],
-        int,
-        int,
-        bool,
-        Optional[BaseException],
-    ]: ...
+    def stream(self, records: Iterable[_Record]) -> Stream: ...
+
+@final
+class Stream:
+    def next(self) -> Optional[_Record]: ...
+    def faults(self) -> list[tuple[str, str, Optional[_Record]]]: ...
+    def fault_count(self) -> int: ...
+    def kept(self) -> int: ...
+    def close(self) -> None: ...
 
 class Group:
     def __init__(
