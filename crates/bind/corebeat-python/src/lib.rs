@@ -52,6 +52,8 @@ mod module;
 #[cfg(feature = "module")]
 mod net;
 #[cfg(feature = "module")]
+mod probe;
+#[cfg(feature = "module")]
 mod record;
 #[cfg(feature = "module")]
 mod stream;
