@@ -16,7 +16,8 @@ const DATA: &str = "corebeat.data";
 const STRIP: (&str, &str) = ("CARGO_PROFILE_RELEASE_STRIP", "symbols");
 /// Packages that build the wheel, and packages that its tests use.
 const TOOLS: [&str; 2] = ["maturin>=1.9,<2", "mypy"];
-const TEST_TOOLS: [&str; 4] = ["pytest", "pytest-timeout", "pandas", "threadpoolctl"];
+const TEST_TOOLS: [&str; 6] =
+    ["pytest", "pytest-timeout", "pandas", "threadpoolctl", "nbclient", "ipykernel"];
 /// Seconds after which a test counts as blocked.
 const TEST_LIMIT_S: &str = "120";
 
