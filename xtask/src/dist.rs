@@ -87,7 +87,7 @@ pub(crate) fn run(checks: bool) -> Result<(), String> {
     }
     archive::write_all(&workspace, &release, &folder)?;
     package_crates(&workspace, &folder, is_changed)?;
-    add_wheel(&workspace, &folder)?;
+    add_wheel(&workspace, &release, &folder)?;
     sum(&folder)?;
     if checks {
         check::run(&workspace, &release, &folder, is_changed)?;
@@ -98,9 +98,12 @@ pub(crate) fn run(checks: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds the Python package. Unlike the archives, it is not bit-equal in another checkout.
-fn add_wheel(workspace: &Workspace, folder: &Path) -> Result<(), String> {
-    let wheel = python::wheel(workspace)?;
+/// Adds the Python package, with the program of the release. No check compares it with the package
+/// of another build.
+fn add_wheel(workspace: &Workspace, release: &Release, folder: &Path) -> Result<(), String> {
+    let env = environment(workspace)?;
+    let env = env.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let wheel = python::wheel_with(workspace, &release.program, &env)?;
     let name = wheel.file_name().ok_or("maturin left a file without a name")?;
     let copied = fs::copy(&wheel, folder.join(name));
     copied.map(drop).map_err(|e| format!("{} cannot be copied: {e}", wheel.display()))
@@ -112,14 +115,8 @@ fn build_folder(workspace: &Workspace) -> Result<String, String> {
     folder.into_string().map_err(|_| "the target folder's name is not UTF-8".into())
 }
 
-/// Builds the program and the library, without symbols and without paths of this machine.
-fn build(workspace: &Workspace) -> Result<Release, String> {
-    let version = workspace.package(PROGRAM)?.version.clone();
-    let epoch = match std::env::var("SOURCE_DATE_EPOCH") {
-        Ok(epoch) => epoch,
-        Err(_) => git(workspace, &["log", "-1", "--format=%ct"])?,
-    };
-    let target = build_folder(workspace)?;
+/// The environment of the builds of a release: no symbols, and no paths of this machine.
+fn environment(workspace: &Workspace) -> Result<[(&'static str, String); 4], String> {
     let cargo_home = std::env::var("CARGO_HOME").or_else(|_| {
         std::env::var("HOME")
             .map(|home| home + "/.cargo")
@@ -130,17 +127,28 @@ fn build(workspace: &Workspace) -> Result<Release, String> {
         "--remap-path-prefix={}=/corebeat\u{1f}--remap-path-prefix={cargo_home}=/cargo",
         workspace.root.display()
     );
-    let env = [
-        ("CARGO_ENCODED_RUSTFLAGS", flags.as_str()),
-        ("CARGO_TARGET_DIR", &target),
-        ("CARGO_PROFILE_RELEASE_STRIP", "symbols"),
-        ("CARGO_INCREMENTAL", "0"),
-    ];
+    Ok([
+        ("CARGO_ENCODED_RUSTFLAGS", flags),
+        ("CARGO_TARGET_DIR", build_folder(workspace)?),
+        ("CARGO_PROFILE_RELEASE_STRIP", "symbols".into()),
+        ("CARGO_INCREMENTAL", "0".into()),
+    ])
+}
+
+/// Builds the program and the library.
+fn build(workspace: &Workspace) -> Result<Release, String> {
+    let version = workspace.package(PROGRAM)?.version.clone();
+    let epoch = match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(epoch) => epoch,
+        Err(_) => git(workspace, &["log", "-1", "--format=%ct"])?,
+    };
+    let env = environment(workspace)?;
+    let env = env.each_ref().map(|(name, value)| (*name, value.as_str()));
     let soname = format!("link-arg=-Wl,-soname,{}", soname(&version));
     run_cargo(&["build", "--release", "--locked", "-p", PROGRAM], &env)?;
     let library = ["rustc", "--release", "--locked", "-p", "corebeat-c", "--lib"];
     run_cargo(&[&library[..], &["--crate-type", "cdylib", "--", "-C", &soname]].concat(), &env)?;
-    let built = Path::new(&target).join("release");
+    let built = Path::new(&build_folder(workspace)?).join("release");
     let (program, library) = (built.join("corebeat"), built.join("libcorebeat.so"));
     let minor = glibc(&program)?.max(glibc(&library)?);
     let licenses = license::texts(workspace)?;

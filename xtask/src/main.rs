@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         },
         ["dist"] => dist::run(false),
         ["dist", "--check"] => dist::run(true),
-        ["wheel"] => Workspace::read().and_then(|workspace| python::wheel(&workspace).map(drop)),
+        ["wheel"] => Workspace::read().and_then(|workspace| python::wheel(&workspace)),
         ["vm", ..] => match vm(&args[1..]) {
             Ok((groups, minutes, command)) => match vm::run(groups, minutes, command) {
                 Ok(code) => return ExitCode::from(code),

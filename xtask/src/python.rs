@@ -14,9 +14,11 @@ const CRATE: &str = "crates/bind/corebeat-python";
 const DATA: &str = "corebeat.data";
 /// Strips the program of the wheel. The wheel of the tests is built faster with its symbols.
 const STRIP: (&str, &str) = ("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+const TARGET: &str = "CARGO_TARGET_DIR";
 /// Packages that build the wheel, and packages that its tests use.
 const TOOLS: [&str; 2] = ["maturin>=1.9,<2", "mypy"];
-const TEST_TOOLS: [&str; 4] = ["pytest", "pytest-timeout", "pandas", "threadpoolctl"];
+const TEST_TOOLS: [&str; 6] =
+    ["pytest", "pytest-timeout", "pandas", "threadpoolctl", "nbclient", "ipykernel"];
 /// Seconds after which a test counts as blocked.
 const TEST_LIMIT_S: &str = "120";
 
@@ -39,15 +41,25 @@ impl From<String> for Failed {
 }
 
 /// Builds the wheel for use, optimised, and prints its path.
-pub(crate) fn wheel(workspace: &Workspace) -> Result<PathBuf, String> {
-    let python = Python::new(workspace)?;
-    let tools = match python.environment("tools", &TOOLS) {
-        Ok(tools) => tools,
-        Err(Failed::Missing(why) | Failed::Other(why)) => return Err(why),
-    };
-    let wheel = build(workspace, &tools, "release", &workspace.target_directory.join("wheels"))?;
-    println!("{}", wheel.display());
-    Ok(wheel)
+pub(crate) fn wheel(workspace: &Workspace) -> Result<(), String> {
+    // Tools that are missing are reported before the long build.
+    Python::new(workspace)?.tools()?;
+    let target = workspace.target_directory.to_string_lossy();
+    let env = [STRIP, (TARGET, &target)];
+    let program = build_program(workspace, "release", &env)?;
+    println!("{}", wheel_with(workspace, &program, &env)?.display());
+    Ok(())
+}
+
+/// Builds the wheel for use with this program and the environment of its build. Returns the path.
+pub(crate) fn wheel_with(
+    workspace: &Workspace,
+    program: &Path,
+    env: &[(&str, &str)],
+) -> Result<PathBuf, String> {
+    let tools = Python::new(workspace)?.tools()?;
+    let folder = workspace.target_directory.join("wheels");
+    build(workspace, &tools, "release", program, env, &folder)
 }
 
 /// Checks the module, builds the wheel, installs it in a new environment, and runs its tests there.
@@ -68,6 +80,13 @@ impl Python {
         Ok(Python { folder })
     }
 
+    /// The folder with the programs that build the wheel.
+    fn tools(&self) -> Result<PathBuf, String> {
+        self.environment("tools", &TOOLS).map_err(|failed| match failed {
+            Failed::Missing(why) | Failed::Other(why) => why,
+        })
+    }
+
     fn check(&self, workspace: &Workspace) -> Result<(), Failed> {
         let tools = self.environment("tools", &TOOLS)?;
         let _ = fs::remove_dir_all(self.folder.join("tests"));
@@ -75,7 +94,10 @@ impl Python {
         let lint = ["clippy", "-p", "corebeat-python", "--features", "module", "--locked", "--"];
         let rules = ["-D", "warnings", "-D", "clippy::too_many_lines"];
         run_cargo(&[&lint[..], &rules].concat(), &[])?;
-        let wheel = build(workspace, &tools, "dev", &self.folder.join("wheels"))?;
+        let target = workspace.target_directory.to_string_lossy();
+        let program = build_program(workspace, "dev", &[])?;
+        let (env, folder) = ([(TARGET, &*target)], self.folder.join("wheels"));
+        let wheel = build(workspace, &tools, "dev", &program, &env, &folder)?;
         let package = workspace.root.join(CRATE);
         let mut mypy = Command::new(tools.join("mypy"));
         mypy.arg("--cache-dir").arg(self.folder.join("mypy")).arg("python/corebeat");
@@ -123,23 +145,34 @@ impl Python {
     }
 }
 
-/// Builds the wheel with this profile, and returns its path.
+/// Builds the program with this profile in the target folder, and returns its path.
+fn build_program(
+    workspace: &Workspace,
+    profile: &str,
+    env: &[(&str, &str)],
+) -> Result<PathBuf, String> {
+    run_cargo(&["build", "-p", "corebeat-cli", "--profile", profile, "--locked"], env)?;
+    // Cargo calls the folder of the profile dev differently.
+    let built = if profile == "dev" { "debug" } else { profile };
+    Ok(workspace.target_directory.join(built).join("corebeat"))
+}
+
+/// Builds the wheel with this profile, program and environment, and returns its path.
 fn build(
     workspace: &Workspace,
     tools: &Path,
     profile: &str,
+    program: &Path,
+    env: &[(&str, &str)],
     folder: &Path,
 ) -> Result<PathBuf, String> {
-    run_cargo(&["build", "-p", "corebeat-cli", "--profile", profile, "--locked"], &[STRIP])?;
     let package = workspace.root.join(CRATE);
-    // Cargo calls the folder of the profile dev differently.
-    let built = workspace.target_directory.join(if profile == "dev" { "debug" } else { profile });
     let data = package.join(DATA);
     // Programs in this folder are installed beside the interpreter.
     let scripts = data.join("scripts");
     let failed = |e: std::io::Error| format!("cannot write {}: {e}", scripts.display());
     fs::create_dir_all(&scripts).map_err(failed)?;
-    fs::copy(built.join("corebeat"), scripts.join("corebeat")).map_err(failed)?;
+    fs::copy(program, scripts.join("corebeat")).map_err(failed)?;
     let _ = fs::remove_dir_all(folder);
     let mut maturin = Command::new(tools.join("maturin"));
     maturin.args(["build", "--locked", "--strip", "--profile", profile]);
@@ -147,9 +180,7 @@ fn build(
     maturin.args(["--compatibility", "linux", "--interpreter"]);
     // The wheel serves later versions as well: the module uses the stable ABI.
     maturin.arg(tools.join("python")).arg("--out").arg(folder).current_dir(&package);
-    let (strip, symbols) = STRIP;
-    let done =
-        run(maturin.env("CARGO_TARGET_DIR", &workspace.target_directory).env(strip, symbols));
+    let done = run(maturin.envs(env.iter().copied()));
     fs::remove_dir_all(&data).map_err(|e| format!("cannot remove {}: {e}", data.display()))?;
     done?;
     let wheels = crate::workspace::files(folder, ".whl");

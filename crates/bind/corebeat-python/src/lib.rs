@@ -34,6 +34,7 @@
 //! An invalid argument is a `ValueError`, a failed system call an `OSError` with its number, and
 //! any other error `corebeat.Error`. An exception in a function that a thread of this crate calls
 //! is passed to `sys.unraisablehook` (claims), or is the cause of the error of the run (networks).
+//! An exception of the input of a network is raised to the caller that reads the output.
 //!
 //! # Limits
 //!
@@ -50,5 +51,11 @@ mod heartbeat;
 mod module;
 #[cfg(feature = "module")]
 mod net;
+#[cfg(feature = "module")]
+mod probe;
+#[cfg(feature = "module")]
+mod record;
+#[cfg(feature = "module")]
+mod stream;
 #[cfg(feature = "module")]
 mod trace;

@@ -14,6 +14,10 @@ mod _native {
     #[pymodule_export]
     use crate::net::Network;
     #[pymodule_export]
+    use crate::probe::{Probe, Steps, switch};
+    #[pymodule_export]
+    use crate::stream::Stream;
+    #[pymodule_export]
     use crate::trace::{Events, Mark, Recording, calls};
 }
 

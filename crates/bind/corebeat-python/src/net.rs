@@ -1,78 +1,60 @@
 //! S-Net networks whose boxes are Python functions of this process.
 //!
 //! ```text
-//!   task of a box --arguments--> thread of Python: calls the function
-//!   (coroutine)   <--records----
+//!   task of a box --arguments-----------> thread of Python: calls the function, or continues
+//!   (coroutine)   <--records, iterator--- its iterator
 //! ```
 //!
 //! A box runs on the stack of a coroutine. CPython checks the stack pointer against the stack of
 //! the thread, and its states belong to threads, so functions run on threads of their own. There is
 //! one such thread for each worker, because a worker waits while a function runs.
+//!
+//! An iterator that a function returns, such as a generator, advances by [`BATCH`] records at a
+//! time. The thread does not wait until the network has accepted them: it may be the only one, and
+//! the network may need it for a box that comes after this one.
 
 use crate::error::{Error, failed};
-use corebeat_lpel::Runtime;
+use crate::record::{Pairs, object, pairs};
+use crate::stream::{First, Raised, Stream, Turn};
 use corebeat_snet::body::{BoxBody, Out};
 use corebeat_snet::diagnostic::{Diagnostic, Severity};
-use corebeat_snet::{
-    Boxes, Kind, Label, NetworkOptions, OnFault, Outcome, Record, RunError, Value, draw,
-};
+use corebeat_snet::{Boxes, Label, NetworkOptions, OnFault, Value, draw};
 use corebeat_sync::fork::Process;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
-use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use pyo3::types::{PyDict, PyIterator, PyTuple};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// Stack of the threads that call functions, as that of the first thread of most processes.
-const STACK_BYTES: usize = 8 << 20;
-/// Time between two checks for signals, such as Ctrl-C, while a network runs.
-const SIGNAL_PERIOD: Duration = Duration::from_millis(100);
+/// Stack of the threads that run code in Python, as that of the first thread of most processes.
+pub(crate) const STACK_BYTES: usize = 8 << 20;
+/// Largest number of records by which an iterator advances before the network receives them, and
+/// the time after which fewer are sufficient.
+const BATCH: usize = 64;
+const BATCH_TIME: Duration = Duration::from_millis(1);
 
-/// The labels and values of a record.
-type Pairs = Vec<(Label, Value)>;
-
-/// A call of a function.
+/// A part of a call of a function.
 struct Call {
     /// The box, as faults name it.
     entity: Arc<str>,
     function: Arc<Py<PyAny>>,
-    arguments: Vec<Value>,
-    /// Receives the output records, or the reason of the failure in one line.
-    answer: SyncSender<Result<Vec<Pairs>, String>>,
+    work: Work,
+    answer: SyncSender<Answer>,
 }
 
-/// An exception of a box, with the entity and the message of the fault that it causes.
-struct Raised {
-    entity: Arc<str>,
-    message: String,
-    why: PyErr,
+enum Work {
+    /// Calls the function with these arguments.
+    Begin(Vec<Value>),
+    /// Advances the iterator that the function returned.
+    Continue(Py<PyIterator>),
 }
 
-/// State of the present run, which the boxes share.
-#[derive(Default)]
-struct Run {
-    is_running: AtomicBool,
-    is_interrupted: AtomicBool,
-    /// The first exception of a box.
-    raised: Mutex<Option<Raised>>,
-}
-
-impl Run {
-    fn raised(&self) -> MutexGuard<'_, Option<Raised>> {
-        self.raised.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps an exception, if it is the first one. Others are dropped without the lock, because
-    /// their drop may run code in Python.
-    fn keep(&self, raised: Raised) {
-        let mut first = self.raised();
-        if first.is_none() {
-            *first = Some(raised);
-        }
-    }
+/// Output records, and the iterator if it has not ended; or the reason of the failure in one line.
+struct Answer {
+    records: Vec<Pairs>,
+    rest: Result<Option<Py<PyIterator>>, String>,
 }
 
 /// A box that is a Python function.
@@ -80,28 +62,29 @@ struct PythonBox {
     entity: Arc<str>,
     function: Arc<Py<PyAny>>,
     calls: Sender<Call>,
-    run: Arc<Run>,
 }
 
 impl BoxBody for PythonBox {
     fn call(&self, input: &mut [Value], out: &mut Out<'_>) -> Result<(), String> {
-        // Relaxed: no other data depends on the flag.
-        if self.run.is_interrupted.load(Ordering::Relaxed) {
-            return Err("the run was interrupted".into());
-        }
-        let arguments = input.to_vec();
-        let (answer, answered) = sync_channel(1);
         let ended = || "Python has ended: keep the network until its run ends".to_owned();
-        let (entity, function) = (self.entity.clone(), self.function.clone());
-        let call = Call { entity, function, arguments, answer };
-        self.calls.send(call).map_err(|_| ended())?;
-        for pairs in answered.recv().map_err(|_| ended())?? {
-            let (variant, mut values) = variant(pairs, out)?;
-            if !out.put(variant, &mut values)? {
-                break;
+        let mut work = Work::Begin(input.to_vec());
+        loop {
+            let (answer, answered) = sync_channel(1);
+            let (entity, function) = (self.entity.clone(), self.function.clone());
+            let call = Call { entity, function, work, answer };
+            self.calls.send(call).map_err(|_| ended())?;
+            let Answer { records, rest } = answered.recv().map_err(|_| ended())?;
+            for pairs in records {
+                let (variant, mut values) = variant(pairs, out)?;
+                if !out.put(variant, &mut values)? {
+                    return Ok(());
+                }
+            }
+            match rest? {
+                Some(iterator) => work = Work::Continue(iterator),
+                None => return Ok(()),
             }
         }
-        Ok(())
     }
 }
 
@@ -126,22 +109,23 @@ fn variant(mut pairs: Pairs, out: &Out<'_>) -> Result<(usize, Vec<Value>), Strin
 ///
 /// The thread is attached once, and detached while it waits: Python keeps the state of a thread,
 /// such as the values of `threading.local`, for as long as the thread is attached.
-fn serve(calls: &Mutex<Receiver<Call>>, run: &Run) {
+fn serve(calls: &Mutex<Receiver<Call>>, first: &First) {
     let next = || calls.lock().unwrap_or_else(PoisonError::into_inner).recv();
     // Python that has ended calls no functions. A thread that returns from `detach` while Python
     // ends blocks for ever, as threads of Python do.
     Python::try_attach(|py| {
-        while let Ok(Call { entity, function, arguments, answer }) = py.detach(next) {
-            let done = call_function(py, &function, &arguments);
-            // The references are released while the thread is attached.
-            drop((function, arguments));
-            let done = done.map_err(|why| {
+        while let Ok(Call { entity, function, work, answer }) = py.detach(next) {
+            let mut records = Vec::new();
+            let rest = compute(py, &function, work, &mut records);
+            // The reference is released while the thread is attached.
+            drop(function);
+            let rest = rest.map_err(|why| {
                 let message = one_line(&why.to_string());
-                run.keep(Raised { entity, message: message.clone(), why });
+                first.keep(Raised { entity, message: message.clone(), why });
                 message
             });
             // A box that does not wait any more needs no answer. The channel has room for it.
-            let _ = answer.send(done);
+            let _ = answer.send(Answer { records, rest });
         }
     });
 }
@@ -150,117 +134,44 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn call_function(
+/// Adds the next output records of a call. Returns the iterator if it may have more.
+fn compute(
     py: Python<'_>,
     function: &Py<PyAny>,
-    arguments: &[Value],
-) -> PyResult<Vec<Pairs>> {
-    let arguments =
-        arguments.iter().map(|value| object(py, value)).collect::<PyResult<Vec<_>>>()?;
-    let returned = function.bind(py).call1(PyTuple::new(py, arguments)?)?;
-    if returned.is_none() {
-        return Ok(vec![]);
+    work: Work,
+    records: &mut Vec<Pairs>,
+) -> PyResult<Option<Py<PyIterator>>> {
+    let iterator = match work {
+        Work::Begin(arguments) => {
+            let arguments = arguments.iter().map(|value| object(py, value));
+            let arguments = PyTuple::new(py, arguments.collect::<PyResult<Vec<_>>>()?)?;
+            let returned = function.bind(py).call1(arguments)?;
+            if returned.is_none() {
+                return Ok(None);
+            }
+            if let Ok(record) = returned.cast::<PyDict>() {
+                records.push(pairs(record)?);
+                return Ok(None);
+            }
+            returned.try_iter().map_err(|_| no_record(&returned))?
+        }
+        Work::Continue(iterator) => iterator.into_bound(py),
+    };
+    let begin = Instant::now();
+    for record in &iterator {
+        let record = record?;
+        records.push(pairs(record.cast::<PyDict>().map_err(|_| no_record(&record))?)?);
+        if records.len() == BATCH || begin.elapsed() > BATCH_TIME {
+            return Ok(Some(iterator.unbind()));
+        }
     }
-    if let Ok(record) = returned.cast::<PyDict>() {
-        return Ok(vec![pairs(record)?]);
-    }
-    let records = returned.try_iter().map_err(|_| no_record(&returned))?;
-    records
-        .map(|record| {
-            let record = record?;
-            pairs(record.cast::<PyDict>().map_err(|_| no_record(&record))?)
-        })
-        .collect()
+    Ok(None)
 }
 
 fn no_record(value: &Bound<'_, PyAny>) -> PyErr {
     let name = value.get_type().to_string();
     PyTypeError::new_err(format!("a box returns dictionaries or None, not {name}"))
 }
-
-/// The labels and values of a dictionary: `"a"` is a field, `"<t>"` a tag, `"<#b>"` a binding tag.
-fn pairs(record: &Bound<'_, PyDict>) -> PyResult<Pairs> {
-    record
-        .iter()
-        .map(|(key, value)| {
-            let name: String = key.extract().map_err(|_| {
-                PyTypeError::new_err(format!("the key {key} of a record is no text"))
-            })?;
-            let label: Label = name.parse().map_err(failed)?;
-            Ok((label, value_of(label, &value)?))
-        })
-        .collect()
-}
-
-fn value_of(label: Label, object: &Bound<'_, PyAny>) -> PyResult<Value> {
-    if label.kind() != Kind::Field {
-        let number = object.extract::<i32>().map_err(|_| {
-            PyValueError::new_err(format!(
-                "{label} is a tag, and {} is no integer of 32 bits",
-                object.repr().map_or_else(|_| "its value".into(), |text| text.to_string())
-            ))
-        })?;
-        return Ok(Value::Tag(number));
-    }
-    // Only values that return unchanged; others stay Python objects.
-    if object.is_exact_instance_of::<PyString>()
-        && let Ok(text) = object.extract::<String>()
-    {
-        return Ok(Value::from(text.as_str()));
-    }
-    if object.is_exact_instance_of::<PyInt>()
-        && let Ok(number) = object.extract::<i64>()
-    {
-        return Ok(Value::from(number));
-    }
-    if object.is_exact_instance_of::<PyFloat>() {
-        return Ok(Value::from(object.extract::<f64>()?));
-    }
-    if let Ok(bytes) = object.cast_exact::<PyBytes>() {
-        return Ok(Value::bytes(bytes.as_bytes()));
-    }
-    Ok(Value::native(object.clone().unbind()))
-}
-
-fn object(py: Python<'_>, value: &Value) -> PyResult<Py<PyAny>> {
-    if let Some(object) = value.downcast_ref::<Py<PyAny>>() {
-        return Ok(object.clone_ref(py));
-    }
-    if let Some(text) = value.as_str() {
-        return Ok(PyString::new(py, text).into_any().unbind());
-    }
-    if let Some(bytes) = value.as_bytes() {
-        return Ok(PyBytes::new(py, bytes).into_any().unbind());
-    }
-    if let Some(number) = value.integer() {
-        return Ok(match i64::try_from(number) {
-            Ok(number) => number.into_pyobject(py)?.into_any().unbind(),
-            // The largest type of C has 64 bits.
-            Err(_) => (number as u64).into_pyobject(py)?.into_any().unbind(),
-        });
-    }
-    match value.real() {
-        Some(number) => Ok(PyFloat::new(py, number).into_any().unbind()),
-        None => Err(Error::new_err(format!(
-            "the field {value:?} of another language has no equivalent in Python: output a number, \
-             a text or bytes"
-        ))),
-    }
-}
-
-fn dictionary(py: Python<'_>, record: &Record) -> PyResult<Py<PyDict>> {
-    let dictionary = PyDict::new(py);
-    for (label, value) in record.iter() {
-        dictionary.set_item(label.to_string(), object(py, value)?)?;
-    }
-    Ok(dictionary.unbind())
-}
-
-/// Entity, message and record of a fault.
-type Fault = (String, String, Option<Py<PyDict>>);
-/// Output records, faults, their number, number of kept records, whether a fault has stopped the
-/// network, and the exception that caused the first fault.
-type Ran = (Vec<Py<PyDict>>, Vec<Fault>, usize, usize, bool, Option<Py<PyAny>>);
 
 /// A network. `corebeat.net.Network` is the public class.
 #[pyclass(frozen, module = "corebeat._native")]
@@ -269,7 +180,9 @@ pub(crate) struct Network {
     /// The functions of the boxes, for the garbage collector. The boxes share these references.
     functions: Vec<Arc<Py<PyAny>>>,
     workers: usize,
-    run: Arc<Run>,
+    stops: bool,
+    first: Arc<First>,
+    turn: Turn,
     /// The process that has the threads.
     process: Process,
     #[pyo3(get)]
@@ -288,15 +201,15 @@ impl Network {
         stops: bool,
     ) -> PyResult<Network> {
         let (net, warnings) = plan(&program, name.as_deref())?;
-        let run = Arc::new(Run::default());
+        let first = Arc::new(First::default());
         let (calls, received) = channel();
         let mut boxes = Boxes::new();
         let (names, functions): (Vec<_>, Vec<_>) =
             functions.into_iter().map(|(name, function)| (name, Arc::new(function))).unzip();
         for (name, function) in names.iter().zip(&functions) {
-            let (function, calls, run) = (function.clone(), calls.clone(), run.clone());
+            let (function, calls) = (function.clone(), calls.clone());
             let entity = format!("box {name}").into();
-            let body = Arc::new(PythonBox { entity, function, calls, run });
+            let body = Arc::new(PythonBox { entity, function, calls });
             boxes = boxes.with_body(name, body).map_err(failed)?;
         }
         // Code of boxes in other languages is compiled.
@@ -306,11 +219,12 @@ impl Network {
         let network = found.map_err(failed)?.with_options(options);
         let received = Arc::new(Mutex::new(received));
         for _ in 0..workers {
-            let (received, run) = (received.clone(), run.clone());
+            let (received, first) = (received.clone(), first.clone());
             let thread = std::thread::Builder::new().name("corebeat-net".into());
-            thread.stack_size(STACK_BYTES).spawn(move || serve(&received, &run))?;
+            thread.stack_size(STACK_BYTES).spawn(move || serve(&received, &first))?;
         }
-        Ok(Network { network, functions, workers, run, process: Process::current(), warnings })
+        let (turn, process) = (Turn::default(), Process::current());
+        Ok(Network { network, functions, workers, stops, first, turn, process, warnings })
     }
 
     /// Passes the functions to the garbage collector, which finds objects that hold the network and
@@ -326,86 +240,25 @@ impl Network {
         py.detach(|| draw::svg(self.network.net()))
     }
 
-    /// Runs records through the network, and waits for all outputs.
-    fn run(&self, py: Python<'_>, records: Vec<Bound<'_, PyDict>>) -> PyResult<Ran> {
-        let record =
-            |record: &Bound<'_, PyDict>| Record::from_pairs(pairs(record)?).map_err(failed);
-        let records = records.iter().map(record).collect::<PyResult<Vec<_>>>()?;
+    /// Begins to run the records of an iterable through the network.
+    fn stream(&self, py: Python<'_>, records: &Bound<'_, PyAny>) -> PyResult<Stream> {
+        let input = records.try_iter()?.unbind();
         if !self.process.is_current() {
             return Err(Error::new_err(
                 "this network belongs to the parent process: create another one in the child",
             ));
         }
-        // SeqCst: the flag also orders the state of two runs.
-        if self.run.is_running.swap(true, Ordering::SeqCst) {
-            return Err(Error::new_err("the network runs already: create another one"));
-        }
-        let ran = self.run_on_thread(py, records);
-        let raised = self.run.raised().take();
-        self.run.is_interrupted.store(false, Ordering::SeqCst);
-        self.run.is_running.store(false, Ordering::SeqCst);
-        let (outcome, has_stopped) = match ran? {
-            Ok(outcome) => (outcome, false),
-            Err(RunError::Stopped(outcome)) => (outcome, true),
-            Err(why) => return Err(failed(why)),
-        };
-        let Outcome { records, faults, fault_count, kept } = outcome;
-        // Boxes may fail at the same time: the first exception need not belong to the first fault.
-        let is_first = |raised: &Raised| {
-            let first = faults.first();
-            first.is_some_and(|f| *f.entity == *raised.entity && f.message == raised.message)
-        };
-        let cause = raised.filter(is_first).map(|raised| raised.why.into_value(py).into_any());
-        let records =
-            records.iter().map(|record| dictionary(py, record)).collect::<PyResult<_>>()?;
-        let fault = |fault: &corebeat_snet::Fault| {
-            let record = fault.record.as_ref().map(|record| dictionary(py, record)).transpose()?;
-            Ok((fault.entity.clone(), fault.message.clone(), record))
-        };
-        let faults = faults.iter().map(fault).collect::<PyResult<_>>()?;
-        Ok((records, faults, fault_count, kept, has_stopped, cause))
+        let run = self.turn.begin(py)?;
+        // An exception of the last run.
+        drop(self.first.take());
+        Stream::start(py, &self.network, self.workers, input, run, self.first_of_stop())
     }
 }
 
 impl Network {
-    /// Runs the records on another thread, and checks for signals meanwhile.
-    fn run_on_thread(
-        &self,
-        py: Python<'_>,
-        records: Vec<Record>,
-    ) -> PyResult<Result<Outcome, RunError>> {
-        let (ended, mut outcome) = channel();
-        let network = &self.network;
-        // The functions run on other threads, so no worker needs a CPU of its own.
-        let run = move || -> PyResult<Result<Outcome, RunError>> {
-            let runtime =
-                Runtime::builder().workers(self.workers).pin(false).build().map_err(failed)?;
-            Ok(network.run(&runtime, records))
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(move || ended.send(run()));
-            let mut interrupt = None;
-            loop {
-                let received;
-                (outcome, received) = py.detach(move || {
-                    let received = outcome.recv_timeout(SIGNAL_PERIOD);
-                    (outcome, received)
-                });
-                match received {
-                    Ok(ran) => return interrupt.map_or(ran, Err),
-                    Err(RecvTimeoutError::Disconnected) => {
-                        return Err(Error::new_err("the thread of the network has panicked"));
-                    }
-                    Err(RecvTimeoutError::Timeout) => {
-                        if let Err(why) = py.check_signals() {
-                            // The boxes fail from now on, and the network comes to its end.
-                            self.run.is_interrupted.store(true, Ordering::SeqCst);
-                            interrupt.get_or_insert(why);
-                        }
-                    }
-                }
-            }
-        })
+    /// The first exception of a box, if a fault stops the network.
+    fn first_of_stop(&self) -> Option<Arc<First>> {
+        self.stops.then(|| self.first.clone())
     }
 }
 

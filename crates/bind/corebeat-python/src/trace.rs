@@ -204,7 +204,7 @@ impl Recording {
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Recording> {
         let begin = || {
             let trace = trace::Trace::create(&path)?;
-            trace.install()?;
+            corebeat_probe::record(&trace)?;
             Ok(trace)
         };
         let trace = py.detach(begin).map_err(raise)?;

@@ -1,8 +1,10 @@
 """S-Net networks with boxes of this process."""
 
 import gc
+import itertools
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -135,8 +137,10 @@ def test_wrong_inputs_are_exceptions():
     network = one_box(lambda a: {"b": a})
     with pytest.raises(ValueError, match="<t> is a tag"):
         network.run([{"a": 1, "<t>": None}])
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="an input record is a dictionary, not <class 'int'>"):
         network.run([7])
+    with pytest.raises(TypeError):
+        network.stream(7)
     with pytest.raises(corebeat.Error, match="no part takes|takes no|network stopped"):
         network.run([{"z": 1}])
 
@@ -251,8 +255,9 @@ def test_interrupt_ends_a_run():
         return {"a": a + 1}  # without end
 
     network = Network(program, {"f": again})
-    with pytest.raises(KeyboardInterrupt):
-        network.run([{"a": 0}])
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            network.run([{"a": 0}])
 
 
 def test_child_of_fork_creates_networks_of_its_own():
@@ -269,6 +274,167 @@ def test_child_of_fork_creates_networks_of_its_own():
             traceback.print_exc()
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_outputs_arrive_while_the_input_waits():
+    seen = queue.SimpleQueue()
+
+    def records():
+        for n in range(100):
+            yield {"a": n}
+            assert seen.get(timeout=60) == n
+
+    with one_box(lambda a: {"b": a}).stream(records()) as stream:
+        for record in stream:
+            seen.put(record["b"])
+    assert (stream.faults, stream.fault_count, stream.kept) == ([], 0, 0)
+    assert next(stream, None) is None
+
+
+def test_input_without_end_waits_for_the_caller_and_is_closed():
+    requested = 0
+    closed = threading.Event()
+
+    def records():
+        nonlocal requested
+        try:
+            for requested in itertools.count():
+                yield {"a": requested}
+        finally:
+            closed.set()
+
+    network = one_box(lambda a: {"b": a})
+    with network.stream(records()) as stream:
+        for n in range(2000):
+            assert next(stream) == {"b": n}
+            # Three streams of 64 records, and those in between.
+            assert requested < n + 300
+    assert list(stream) == []
+    assert closed.wait(60)
+    stream.close()
+    assert network.run([{"a": 1}]).records == [{"b": 1}]
+
+
+def test_box_without_end_waits_for_the_caller_and_is_closed():
+    closed = threading.Event()
+
+    def forever(a):
+        try:
+            for n in itertools.count():
+                yield {"b": n}
+        finally:
+            closed.set()
+
+    network = one_box(forever, workers=1)
+    for n, record in enumerate(network.stream([{"a": 0}])):
+        assert record == {"b": n}
+        if n == 1000:
+            break
+    # The stream is deleted with the loop: another run begins after the end of the first one.
+    assert network.run().records == []
+    assert closed.wait(60)
+
+
+def test_many_records_of_a_box_need_the_thread_of_the_next_box():
+    program = """
+    net main { box many ((<n>) -> (<k>)); box f ((<k>) -> (b)); } connect many .. f;
+    """
+
+    def many(n):
+        return ({"<k>": k} for k in range(n))
+
+    network = Network(program, {"many": many, "f": lambda k: {"b": k}}, workers=1)
+    assert network.run([{"<n>": 5000}]).records == [{"b": k} for k in range(5000)]
+
+
+def test_records_before_an_exception_of_a_box_are_output():
+    def box(a):
+        yield {"b": a}
+        raise KeyError("late")
+
+    stream = one_box(box).stream([{"a": 1}])
+    assert next(stream) == {"b": 1}
+    with pytest.raises(corebeat.Error, match="at a fault: box f: KeyError") as raised:
+        next(stream)
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert list(stream) == [] and stream.fault_count == 1
+
+
+def test_exception_of_the_input_reaches_the_caller():
+    late = KeyError("late")
+
+    def records():
+        yield {"a": 1}
+        raise late
+
+    network = one_box(lambda a: {"b": a})
+    with network.stream(records()) as stream:
+        assert next(stream) == {"b": 1}
+        with pytest.raises(KeyError) as raised:
+            next(stream)
+        assert raised.value is late and list(stream) == []
+    with pytest.raises(KeyError):
+        network.run(records())
+    with pytest.raises(ValueError, match="<t> is a tag"), network.stream([{"<t>": ""}]) as stream:
+        next(stream)
+
+
+def test_closed_stream_calls_no_function():
+    begun, waits = threading.Event(), threading.Event()
+    calls = []
+
+    def box(a):
+        calls.append(a)
+        begun.set()
+        assert waits.wait(60)
+        return {"b": a}
+
+    network = one_box(box, workers=1)
+    stream = network.stream({"a": n} for n in range(100))
+    assert begun.wait(60)
+    with pytest.raises(corebeat.Error, match="runs already.* or close its stream"):
+        network.stream()
+    closer = threading.Thread(target=stream.close)
+    closer.start()
+    assert next(stream, None) is None, "the other thread has stopped the network"
+    waits.set()
+    closer.join()
+    assert calls == [0] and next(stream, None) is None
+
+
+def test_fault_stops_a_network_although_its_input_waits():
+    goes_on = threading.Event()
+
+    def records():
+        yield {"a": 0}
+        assert goes_on.wait(60)
+
+    def box(a):
+        raise KeyError(a)
+
+    with pytest.raises(corebeat.Error, match="KeyError"), one_box(box).stream(records()) as stream:
+        next(stream)
+    goes_on.set()
+
+
+def test_child_of_fork_has_no_stream():
+    network = one_box(lambda a: {"b": a})
+    stream = network.stream({"a": n} for n in itertools.count())
+    assert next(stream) == {"b": 0}
+    child = os.fork()
+    if child == 0:
+        try:
+            with pytest.raises(corebeat.Error, match="belongs to the parent process"):
+                next(stream)
+            stream.close()
+            del stream
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert next(stream) == {"b": 1}
+    stream.close()
 
 
 def test_network_is_drawn():

@@ -33,22 +33,29 @@ impl Operation {
         self.split().1
     }
 
-    /// Splits the name at the last `::` outside brackets.
+    /// Splits the name at the last `::` outside brackets; without one at the last `.`, which is
+    /// the separator of Python.
     fn split(&self) -> (&str, &str) {
-        let mut depth = 0usize;
-        let bytes = self.name.as_bytes();
-        for at in (1..bytes.len()).rev() {
-            match bytes[at] {
-                b'>' | b')' | b']' => depth += 1,
-                b'<' | b'(' | b'[' => depth = depth.saturating_sub(1),
-                b':' if depth == 0 && bytes[at - 1] == b':' => {
-                    return (&self.name[..at - 1], &self.name[at + 1..]);
-                }
-                _ => {}
-            }
+        let at = |separator| last_outside_brackets(&self.name, separator).map(|at| (at, separator));
+        match at("::").or_else(|| at(".")) {
+            Some((at, separator)) => (&self.name[..at], &self.name[at + separator.len()..]),
+            None => ("", &self.name),
         }
-        ("", &self.name)
     }
+}
+
+/// The position of the last separator outside brackets.
+fn last_outside_brackets(name: &str, separator: &str) -> Option<usize> {
+    let mut depth = 0usize;
+    let bytes = name.as_bytes();
+    (0..bytes.len()).rev().find(|&at| {
+        match bytes[at] {
+            b'>' | b')' | b']' => depth += 1,
+            b'<' | b'(' | b'[' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && bytes[at..].starts_with(separator.as_bytes())
+    })
 }
 
 /// The end of a call.
@@ -635,6 +642,9 @@ mod tests {
         assert_eq!(split("<a::B as c::D>::e"), ("<a::B as c::D>".into(), "e".into()));
         assert_eq!(split("main"), (String::new(), "main".into()));
         assert_eq!(split("a::f<b::C>"), ("a".into(), "f<b::C>".into()));
+        assert_eq!(split("a::read v1.2"), ("a".into(), "read v1.2".into()));
+        assert_eq!(split("a.B.c"), ("a.B".into(), "c".into()));
+        assert_eq!(split("a.f.<locals>.<lambda>"), ("a.f.<locals>".into(), "<lambda>".into()));
         assert_eq!(split("::"), (String::new(), String::new()));
         assert_eq!(split(""), (String::new(), String::new()));
     }

@@ -1,6 +1,6 @@
 //! Counts of calls of each probe, kept by each thread separately.
 
-use crate::probe::PROBES;
+use crate::probe::probes;
 use corebeat_sync::fork::{PerProcess, Process};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,22 +51,29 @@ impl Drop for Kept {
 /// Counts a call of the probe with this number. Calls of a thread that is being destroyed are not
 /// counted.
 pub(crate) fn add(probe: u16) {
-    let Some(table) = own().or_else(new) else { return };
-    if let Some(count) = table.get(usize::from(probe)) {
+    let probe = usize::from(probe);
+    let Some(table) = own().filter(|table| probe < table.len()).or_else(|| new(probe)) else {
+        return;
+    };
+    if let Some(count) = table.get(probe) {
         // Relaxed: a count with a single writer, which needs no read-modify-write operation.
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
-/// Assigns a table to this thread. The number of tables is the largest number of threads at a time.
+/// Assigns a table with this probe to this thread, in place of one that is too short because the
+/// probe was added later. Lengths are powers of two, so the number of tables is at most the largest
+/// number of threads at a time, times the number of lengths.
 #[cold]
-fn new() -> Option<&'static Table> {
+fn new(probe: usize) -> Option<&'static Table> {
     KEPT.try_with(|_| {
         let process = Process::current();
         let Tables { all, free } = &mut *tables();
-        let table = free.pop().unwrap_or_else(|| {
-            let table: Box<Table> = PROBES.iter().map(|_| AtomicU64::new(0)).collect();
-            let table: &'static Table = Box::leak(table);
+        free.extend(own());
+        let long = free.iter().position(|table| probe < table.len());
+        let table = long.map(|at| free.swap_remove(at)).unwrap_or_else(|| {
+            let counts = (0..(probe + 1).next_power_of_two()).map(|_| AtomicU64::new(0));
+            let table: &'static Table = Box::leak(counts.collect());
             all.push(table);
             table
         });
@@ -78,7 +85,7 @@ fn new() -> Option<&'static Table> {
 
 /// Total calls of all threads, by the probe's number.
 pub(crate) fn sums() -> Vec<u64> {
-    let mut sums = vec![0; PROBES.len()];
+    let mut sums = vec![0; probes().len()];
     for table in &tables().all {
         for (sum, count) in sums.iter_mut().zip(*table) {
             *sum += count.load(Ordering::Relaxed);

@@ -53,6 +53,13 @@ pub enum Error {
         /// Error of the system.
         source: io::Error,
     },
+    /// The program has as many probes as possible.
+    #[error(
+        "the program has {} probes, the largest number: add one for each place in the code, and \
+         not for each call",
+        crate::probe::PROBES_MAX
+    )]
+    TooManyProbes,
     /// A rule is active already.
     #[error("a rule is active already: drop its runner first")]
     RuleActive,

@@ -53,7 +53,7 @@
 //!
 //! - A **probe** ([`Probe`]) instruments a function ([`probe`]) or a block
 //!   ([`block!`](crate::block)). The linker collects all probes of a program in one array, so
-//!   [`probes`] lists them even if they never ran.
+//!   [`probes`] lists them even if they never ran. [`Probe::add`] adds the probes of scripts.
 //! - A **field** of a call ([`Probe::field`], `#[probe(fields(article, count = articles.len()))]`)
 //!   is the text of an argument, which precedes the enter event (`fields_of_calls_are_recorded`).
 //! - A **call** lasts from its enter event to its leave event. It returns or panics. A call that is
@@ -84,7 +84,8 @@
 //!
 //! | write | ordering | why |
 //! | --- | --- | --- |
-//! | a probe's `state` | Relaxed | no other data depends on it; writers hold `SWITCHING` |
+//! | a probe's `state` | Relaxed | no other data depends on it; writers hold `SWITCHES` |
+//! | the last added probe | Release, Acquire | the probe is initialised; writers hold `SWITCHES` |
 //! | counts of a thread's calls (`count`) | Relaxed | counts with a single writer each |
 //! | numbers of lines (`line`) | Relaxed | only uniqueness is required |
 //!
@@ -95,12 +96,12 @@
 //!
 //! # Limits
 //!
-//! A program has at most [`PROBES_MAX`] probes; libraries that are loaded later have none. At most
-//! [`CALLS_MAX`] calls are read. A function whose `Drop` panics while its caller unwinds is
-//! reported as returned. A `const fn` cannot have a probe. Code that the compiler inlines into a
-//! function with a probe exists twice in the program. A block with [`block!`](crate::block), and a
-//! function with `track_caller` or `target_feature`, exists once, and tests the probe again at its
-//! end. Signal handlers must not contain probes.
+//! A program has at most [`PROBES_MAX`] probes; those of libraries that are loaded later are not
+//! collected, and added probes are never freed. At most [`CALLS_MAX`] calls are read. A function
+//! whose `Drop` panics while its caller unwinds is reported as returned. A `const fn` cannot have a
+//! probe. Code that the compiler inlines into a function with a probe exists twice in the program.
+//! A block with [`block!`](crate::block), and a function with `track_caller` or `target_feature`,
+//! exists once, and tests the probe again at its end. Signal handlers must not contain probes.
 
 extern crate self as corebeat_probe;
 
@@ -122,7 +123,7 @@ pub use call::{CALLS_MAX, Call, Calls, Line, Operation, Outcome};
 pub use control::{ControlSocket, control};
 pub use corebeat_probe_macro::probe;
 pub use error::Error;
-pub use line::{Handover, HandoverGuard, name_task, task};
+pub use line::{Handover, HandoverGuard, RunningCall, SuspendedCall, name_task, task};
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 pub use probe::{Entered, PROBES, PROBES_MAX, Probe, probes, record, switch};
 pub use rule::{RULE_PERIOD_MIN, Rule, RuleOptions, RuleRunner};

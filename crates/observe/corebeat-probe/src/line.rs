@@ -1,6 +1,6 @@
 //! Lines of execution other than threads: handovers, asynchronous calls, tasks.
 
-use crate::event::{HandOver, Resume, Suspend, Task, TaskName};
+use crate::event::{HandOver, Panic, Resume, Suspend, Task, TaskName};
 use crate::probe::{Probe, begin, end};
 use corebeat_trace::Event;
 use std::cell::Cell;
@@ -93,50 +93,107 @@ pub fn name_task(task: u64, name: &str) {
 }
 
 impl Probe {
+    /// Enters a call on a line of its own, which can be suspended and continue on another thread.
+    /// Its caller is the innermost open call. Nothing is recorded if the probe is off.
+    pub fn begin(&'static self) -> RunningCall {
+        let open = self.is_on().then(|| {
+            let handover = Handover::new();
+            log(&Resume { line: handover.line });
+            Open { line: handover.line, call: begin(self.state()) }
+        });
+        RunningCall { open, stays: PhantomData }
+    }
+
     /// Makes a future a call, which lasts from its first poll until it is ready or dropped. The
     /// future is a separate line, and its caller is the call that polls it first.
     pub fn within<F: Future>(&'static self, future: F) -> impl Future<Output = F::Output> {
-        Within { probe: self, is_polled: false, open: None, future }
+        Within { state: State::New(self), future }
     }
 }
 
-/// A future that is recorded as a call.
-struct Within<F> {
-    probe: &'static Probe,
-    is_polled: bool,
-    /// The call, between two polls.
-    open: Option<Open>,
-    future: F,
-}
-
 /// An open call on its own line.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Open {
     line: u64,
     /// The result of [`begin`].
     call: u32,
 }
 
-/// An open call during a poll. Dropping it ends the call.
-struct Polled(Option<Open>);
+/// A call on its own line ([`Probe::begin`]) that runs on this thread. Dropping it ends the call.
+#[derive(Debug)]
+#[must_use = "the call ends when this is dropped"]
+pub struct RunningCall {
+    /// `None` if nothing is recorded.
+    open: Option<Open>,
+    stays: PhantomData<*const ()>,
+}
 
-impl Open {
-    fn new(probe: &'static Probe) -> Option<Open> {
-        probe.is_on().then(|| {
-            let handover = Handover::new();
-            log(&Resume { line: handover.line });
-            Open { line: handover.line, call: begin(probe.state()) }
-        })
+/// A call on its own line that does not run at present. Dropping it ends the call.
+#[derive(Debug)]
+#[must_use = "the call ends when this is dropped"]
+pub struct SuspendedCall {
+    open: Option<Open>,
+}
+
+impl RunningCall {
+    /// Interrupts the call, so that it can continue later, on any thread.
+    pub fn suspend(mut self) -> SuspendedCall {
+        let open = self.open.take();
+        if open.is_some() {
+            log(&Suspend);
+        }
+        SuspendedCall { open }
+    }
+
+    /// Ends the call as one that panicked. For languages whose exceptions are no panics.
+    pub fn fail(mut self) {
+        if self.open.take().is_some() {
+            log(&Panic);
+            log(&Suspend);
+        }
     }
 }
 
-impl Drop for Polled {
+impl Drop for RunningCall {
     fn drop(&mut self) {
-        if let Some(open) = self.0 {
+        if let Some(open) = self.open {
             end(open.call);
             log(&Suspend);
         }
     }
+}
+
+impl SuspendedCall {
+    /// Continues the call on this thread.
+    pub fn resume(mut self) -> RunningCall {
+        resumed(self.open.take())
+    }
+}
+
+impl Drop for SuspendedCall {
+    fn drop(&mut self) {
+        drop(resumed(self.open.take()));
+    }
+}
+
+fn resumed(open: Option<Open>) -> RunningCall {
+    if let Some(open) = open {
+        log(&Resume { line: open.line });
+    }
+    RunningCall { open, stays: PhantomData }
+}
+
+/// A future that is recorded as a call.
+struct Within<F> {
+    state: State,
+    future: F,
+}
+
+/// The call of a future, between two polls.
+enum State {
+    New(&'static Probe),
+    Open(SuspendedCall),
+    Ended,
 }
 
 impl<F: Future> Future for Within<F> {
@@ -145,31 +202,18 @@ impl<F: Future> Future for Within<F> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         // SAFETY: the future is never moved out of `this`, not even when `this` is dropped.
         let this = unsafe { self.get_unchecked_mut() };
-        let open = match this.open.take() {
-            Some(open) => {
-                log(&Resume { line: open.line });
-                Some(open)
-            }
-            None if this.is_polled => None,
-            None => Open::new(this.probe),
+        let call = match std::mem::replace(&mut this.state, State::Ended) {
+            State::New(probe) => Some(probe.begin()),
+            State::Open(call) => Some(call.resume()),
+            State::Ended => None,
         };
-        this.is_polled = true;
-        let mut polled = Polled(open);
         // SAFETY: `this` is pinned, and the future is a part of it that is never moved.
         let done = unsafe { Pin::new_unchecked(&mut this.future) }.poll(context);
-        if done.is_pending() && polled.0.is_some() {
-            log(&Suspend);
-            this.open = polled.0.take();
+        if done.is_pending()
+            && let Some(call) = call
+        {
+            this.state = State::Open(call.suspend());
         }
         done
-    }
-}
-
-impl<F> Drop for Within<F> {
-    fn drop(&mut self) {
-        if let Some(open) = self.open.take() {
-            log(&Resume { line: open.line });
-            drop(Polled(Some(open)));
-        }
     }
 }

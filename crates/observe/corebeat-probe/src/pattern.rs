@@ -14,7 +14,7 @@ pub const PATTERN_BYTES_MAX: usize = 512;
 /// assert!(!pattern.matches("bank::pay"));
 /// # Ok::<(), corebeat_probe::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Pattern(WildMatch);
 
 impl Pattern {

@@ -8,8 +8,10 @@ use crate::pattern::Pattern;
 use corebeat_sync::fork::PerProcess;
 use corebeat_trace::Trace;
 use std::fmt;
+use std::iter::successors;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::panicking;
 
@@ -18,12 +20,35 @@ pub const PROBES_MAX: usize = 1 << 16;
 /// Bytes of declarations in one stream: the smallest capacity of its buffers.
 const DECLARATIONS_BYTES_MAX: usize = 16 << 10;
 
-/// All probes of the program, collected by the linker.
+/// Limit on the number of patterns that are applied to probes that are added later.
+const REQUESTS_MAX: usize = 1024;
+
+/// The probes that the linker collects.
 #[linkme::distributed_slice]
 pub static PROBES: [Probe];
 
-/// Held while probes are switched. A thread of the parent may hold the lock at a fork.
-static SWITCHING: PerProcess<Mutex<()>> = PerProcess::unset();
+/// The probe that was added last, or null.
+static ADDED: AtomicPtr<Added> = AtomicPtr::new(ptr::null_mut());
+
+/// A probe that was added while the program runs. It is never freed.
+struct Added {
+    probe: Probe,
+    number: usize,
+    before: Option<&'static Added>,
+}
+
+/// Locked while probes are switched or added. A thread of the parent may hold the lock at a fork: a
+/// child has its own lock, and applies only its own requests to probes that it adds.
+static SWITCHES: PerProcess<Mutex<Switches>> = PerProcess::unset();
+
+/// The state of probes that are added later.
+#[derive(Debug, Default)]
+struct Switches {
+    /// Whether calls are counted.
+    is_counted: bool,
+    /// The last request for each pattern, in order: later ones override earlier ones.
+    requests: Vec<(Pattern, bool)>,
+}
 
 /// Bits of a state. The bits from [`NUMBER_SHIFT`] are the probe's number.
 const ON: u32 = 1;
@@ -41,10 +66,17 @@ const NUMBER_SHIFT: u32 = 16;
 #[derive(Debug)]
 pub struct Probe {
     state: AtomicU32,
-    name: fn() -> &'static str,
+    name: Name,
     file: &'static str,
     line: u32,
     timed: bool,
+}
+
+/// The name of a probe. The macros cannot compute the path of a function at compile time.
+#[derive(Debug)]
+enum Name {
+    Computed(fn() -> &'static str),
+    Text(&'static str),
 }
 
 impl Probe {
@@ -55,12 +87,48 @@ impl Probe {
         line: u32,
         timed: bool,
     ) -> Probe {
-        Probe { state: AtomicU32::new(0), name, file, line, timed }
+        Probe { state: AtomicU32::new(0), name: Name::Computed(name), file, line, timed }
+    }
+
+    /// Adds a probe while the program runs, for code that no linker collects, such as that of
+    /// scripts. The probe stays until the end of the process: keep it for all calls of one place.
+    /// It is on if earlier requests of [`switch`] match its name (of this process: a child of fork
+    /// applies no requests of its parent).
+    ///
+    /// # Errors
+    ///
+    /// The program has [`PROBES_MAX`] probes ([`Error::TooManyProbes`]).
+    pub fn add(name: &str, file: &str, line: u32) -> Result<&'static Probe, Error> {
+        let switching = Switching::begin();
+        let before = last_added();
+        let number = before.map_or(PROBES.len(), |before| before.number + 1);
+        if number >= PROBES_MAX {
+            return Err(Error::TooManyProbes);
+        }
+        let leaked = |text: &str| -> &'static str { String::from(text).leak() };
+        let (name, file) = (leaked(name), leaked(file));
+        let state = AtomicU32::new(0);
+        let probe = Probe { state, name: Name::Text(name), file, line, timed: true };
+        let added: &'static Added = Box::leak(Box::new(Added { probe, number, before }));
+        let Switches { is_counted, requests } = &*switching.held;
+        let last = requests.iter().rev().find(|(pattern, _)| pattern.matches(name));
+        let switched = if last.is_some_and(|(_, on)| *on) { ON | WANTED } else { 0 };
+        let counted = if *is_counted { COUNTED } else { 0 };
+        added.probe.set(number, switched | counted, &switching);
+        // Release: pairs with Acquire in `last_added`, so that the probe is initialised. The lock
+        // orders the writers.
+        ADDED.store(ptr::from_ref(added).cast_mut(), Ordering::Release);
+        // The lock orders this event and `record`: one of the two declares the probe.
+        corebeat_trace::emit(&added.probe.declaration(number));
+        Ok(&added.probe)
     }
 
     /// The path of the function in its crate, such as `bank::Account::pay`.
     pub fn name(&self) -> &'static str {
-        (self.name)()
+        match self.name {
+            Name::Computed(name) => name(),
+            Name::Text(name) => name,
+        }
     }
 
     /// Path of the source file.
@@ -124,6 +192,10 @@ impl Probe {
         self.state.load(Ordering::Relaxed)
     }
 
+    fn declaration(&self, number: usize) -> Declare<'static> {
+        Declare { probe: number as u16, name: self.name(), file: self.file, line: self.line }
+    }
+
     /// Sets the state. `_switching` proves that this thread is the only writer.
     fn set(&self, number: usize, bits: u32, _switching: &Switching) {
         let timed = if self.timed { TIMED } else { 0 };
@@ -165,6 +237,16 @@ pub struct Entered {
     stays: PhantomData<*const ()>,
 }
 
+impl Entered {
+    /// Ends the call as one that panicked. For languages whose exceptions are no panics.
+    pub fn fail(self) {
+        if self.call != 0 {
+            log(&Panic);
+        }
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for Entered {
     #[inline(always)]
     fn drop(&mut self) {
@@ -202,21 +284,34 @@ pub(crate) fn end(call: u32) {
     }
 }
 
-/// All probes of the program, in unspecified order.
+fn last_added() -> Option<&'static Added> {
+    // Acquire: pairs with Release in `Probe::add`.
+    let last = ADDED.load(Ordering::Acquire);
+    // SAFETY: the pointer is null, or refers to a probe that is never freed.
+    unsafe { last.as_ref() }
+}
+
+/// All probes of the program, in the order of their numbers.
 pub fn probes() -> impl ExactSizeIterator<Item = &'static Probe> {
-    PROBES[..PROBES.len().min(PROBES_MAX)].iter()
+    let linked = PROBES.iter().take(PROBES_MAX);
+    let added = successors(last_added(), |added| added.before).map(|added| &added.probe);
+    let mut probes: Vec<&'static Probe> = added.chain(linked.rev()).collect();
+    probes.reverse();
+    probes.into_iter()
 }
 
 /// Switches all probes whose names match a pattern on or off. `*` matches any text, `?` any
 /// character. An open call is recorded completely or not at all. Returns the number of matching
-/// probes.
+/// probes. Probes that are added later ([`Probe::add`]) are on if the last matching request is, of
+/// the last 1,024 different patterns.
 ///
 /// # Errors
 ///
 /// The pattern is invalid.
 pub fn switch(pattern: &str, on: bool) -> Result<usize, Error> {
     let pattern = Pattern::new(pattern)?;
-    let switching = Switching::begin();
+    let mut switching = Switching::begin();
+    switching.keep(&pattern, on);
     let mut fit = 0;
     for (number, probe) in probes().enumerate().filter(|(_, probe)| pattern.matches(probe.name())) {
         fit += 1;
@@ -237,16 +332,12 @@ pub fn switch(pattern: &str, on: bool) -> Result<usize, Error> {
 ///
 /// Another trace is installed.
 pub fn record(trace: &Trace) -> Result<(), corebeat_trace::Error> {
+    let _switching = Switching::begin();
     trace.install()?;
     // Dropping the log writes the declarations, so that they are in the file in any case.
     let (mut log, mut bytes) = (None, 0);
     for (number, probe) in probes().enumerate() {
-        let declaration = Declare {
-            probe: number as u16,
-            name: probe.name(),
-            file: probe.file,
-            line: probe.line,
-        };
+        let declaration = probe.declaration(number);
         let more_bytes = declaration.bytes_max();
         if log.is_none() || bytes + more_bytes > DECLARATIONS_BYTES_MAX {
             (log, bytes) = (trace.log(), 0);
@@ -259,20 +350,31 @@ pub fn record(trace: &Trace) -> Result<(), corebeat_trace::Error> {
     Ok(())
 }
 
-/// The exclusive right to switch probes.
+/// The exclusive right to switch and to add probes.
 pub(crate) struct Switching {
-    _held: MutexGuard<'static, ()>,
+    held: MutexGuard<'static, Switches>,
 }
 
 impl Switching {
     pub(crate) fn begin() -> Switching {
-        let lock = SWITCHING.get(|_| Mutex::new(()));
-        Switching { _held: lock.lock().unwrap_or_else(PoisonError::into_inner) }
+        let lock = SWITCHES.get(|_| Mutex::default());
+        Switching { held: lock.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// Keeps a request for probes that are added later.
+    fn keep(&mut self, pattern: &Pattern, on: bool) {
+        let requests = &mut self.held.requests;
+        requests.retain(|(other, _)| other != pattern);
+        if requests.len() == REQUESTS_MAX {
+            requests.remove(0);
+        }
+        requests.push((pattern.clone(), on));
     }
 
     /// Starts or stops counting of calls. After the stop, probes that a rule has switched off are
     /// on.
-    pub(crate) fn count(&self, counted: bool) {
+    pub(crate) fn count(&mut self, counted: bool) {
+        self.held.is_counted = counted;
         for (number, probe) in probes().enumerate() {
             let state = probe.state() & (ON | WANTED);
             match (counted, state & WANTED != 0) {
@@ -285,7 +387,7 @@ impl Switching {
 
     /// Switches a wanted probe on behalf of a rule.
     pub(crate) fn set_by_rule(&self, number: usize, on: bool) {
-        let Some(probe) = PROBES.get(number) else { return };
+        let Some(probe) = probes().nth(number) else { return };
         if probe.is_wanted() {
             let counted = probe.state() & COUNTED;
             probe.set(number, WANTED | counted | if on { ON } else { 0 }, self);

@@ -164,7 +164,8 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     rule: Rule,
-    /// Whether the rule applies to each probe, by number.
+    pattern: Pattern,
+    /// Whether the rule applies to each probe, by number. Shorter if probes were added.
     watched: Vec<bool>,
     /// Number of calls of each probe up to the last period.
     before: Vec<u64>,
@@ -183,13 +184,13 @@ impl RuleRunner {
             return Err(Error::RulePeriod(period));
         }
         let pattern = Pattern::new(pattern)?;
-        let watched = probes().map(|probe| pattern.matches(probe.name())).collect();
         // Acquire, Release: a new runner reads everything that the last one wrote.
         if IS_ACTIVE.swap(true, Ordering::AcqRel) {
             return Err(Error::RuleActive);
         }
         Switching::begin().count(true);
-        let rule = Mutex::new(State { rule, watched, before: count::sums() });
+        let watched = Vec::new();
+        let rule = Mutex::new(State { rule, pattern, watched, before: count::sums() });
         let shared = Arc::new(Shared { rule, stopped: AtomicBool::new(false) });
         let mut runner =
             RuleRunner { process: Process::current(), shared: shared.clone(), thread: None };
@@ -227,6 +228,9 @@ impl Shared {
         let mut state = self.rule.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
         let after = count::sums();
+        state.before.resize(after.len(), 0);
+        let added = probes().skip(state.watched.len());
+        state.watched.extend(added.map(|probe| state.pattern.matches(probe.name())));
         let calls: Vec<u64> = after
             .iter()
             .zip(&state.before)

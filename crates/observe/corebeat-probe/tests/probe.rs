@@ -1,8 +1,8 @@
 //! Probes record the calls that were made.
 
 use corebeat_probe::{
-    Calls, ControlSocket, Error, Handover, Outcome, RULE_PERIOD_MIN, Rule, RuleOptions, RuleRunner,
-    block, control, probe, probes, record, switch,
+    Calls, ControlSocket, Error, Handover, Outcome, Probe, RULE_PERIOD_MIN, Rule, RuleOptions,
+    RuleRunner, block, control, probe, probes, record, switch,
 };
 use corebeat_test_group::{TestGroup, in_child};
 use corebeat_trace::{Options, Trace};
@@ -524,6 +524,74 @@ fn calls_are_complete_while_probes_are_switched() {
 fn never_called() {}
 
 #[test]
+fn added_probes_are_recorded_and_switched_as_others() {
+    let before = Probe::add("added.before", "script.py", 3).unwrap();
+    let recorded = Recorded::begin("added.*");
+    let later = Probe::add("added.Later.f", "script.py", 7).unwrap();
+    assert!(before.is_on() && later.is_on(), "a request also applies to probes that are added");
+    assert!(!Probe::add("other", "script.py", 1).unwrap().is_on());
+    let listed: Vec<_> = probes().filter(|probe| probe.file() == "script.py").collect();
+    let named = |name: &str| listed.iter().filter(|probe| probe.name() == name).count();
+    assert_eq!((named("added.before"), named("added.Later.f")), (1, 1));
+    {
+        let _outer = before.enter();
+        later.enter().fail();
+    }
+    switch("added.Later.*", false).unwrap();
+    assert!(!later.is_on() && !Probe::add("added.Later.g", "", 0).unwrap().is_on());
+    drop(later.enter());
+    let calls = recorded.end();
+    assert_eq!(
+        summary(&calls),
+        [line("before", None, Outcome::Returned), line("f", Some(0), Outcome::Panicked)]
+    );
+    let operation = calls.operation(&calls.calls()[1]);
+    assert_eq!((operation.place(), operation.line), ("added.Later", 7));
+}
+
+#[test]
+fn suspended_calls_continue_on_other_threads() {
+    let step = Probe::add("suspended.step", "script.py", 1).unwrap();
+    let recorded = Recorded::begin("suspended.*");
+    let outer = step.enter();
+    let first = step.begin().suspend();
+    let second = step.begin().suspend();
+    drop(outer);
+    std::thread::spawn(move || {
+        second.resume().fail();
+        drop(first.resume());
+        drop(step.enter());
+    })
+    .join()
+    .unwrap();
+    drop(step.begin().suspend());
+    let (ended, failed) = (Outcome::Returned, Outcome::Panicked);
+    assert_eq!(
+        summary(&recorded.end()),
+        [
+            line("step", None, ended),
+            line("step", Some(0), ended),
+            line("step", Some(0), failed),
+            line("step", None, ended),
+            line("step", None, ended),
+        ]
+    );
+}
+
+#[test]
+fn child_of_fork_has_the_probes_of_its_parent_and_adds_its_own() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let parent = Probe::add("fork.parent", "script.py", 1).unwrap();
+    switch("fork.*", true).unwrap();
+    assert!(in_child(|| {
+        let child = Probe::add("fork.child", "script.py", 2).unwrap();
+        let all = |probe| probes().any(|other| std::ptr::eq(other, probe));
+        all(parent) && parent.is_on() && all(child) && !child.is_on()
+    }));
+    switch("fork.*", false).unwrap();
+}
+
+#[test]
 fn probes_that_never_ran_are_listed() {
     let probe = probes().find(|probe| probe.name() == "never::called").unwrap();
     if probe.is_on() {
@@ -693,6 +761,22 @@ fn rule_switches_off_expensive_probes_until_the_runner_is_dropped() {
     drop(RuleRunner::start(default_rule(), "rule::*", None).unwrap());
     switch("rule::*", false).unwrap();
     assert!(!on("rule::expensive"));
+}
+
+#[test]
+fn rule_switches_off_probes_that_are_added_later() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    switch("costly.*", true).unwrap();
+    let runner = RuleRunner::start(default_rule(), "costly.*", None).unwrap();
+    let costly = Probe::add("costly.f", "script.py", 1).unwrap();
+    assert!(costly.is_on());
+    // A table of counts for the probes so far does not have this one.
+    (0..100_000).for_each(|_| drop(costly.enter()));
+    assert_eq!(runner.step(Duration::from_millis(10)), 1);
+    assert!(!costly.is_on() && costly.is_wanted());
+    drop(runner);
+    assert!(costly.is_on());
+    switch("costly.*", false).unwrap();
 }
 
 #[test]

@@ -336,6 +336,26 @@ fn endless_box_ends_without_a_reader() {
     drop(runtime);
 }
 
+#[test]
+fn abandoned_network_without_end_ends_although_its_output_is_read() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let (begun, has_begun) = std::sync::mpsc::sync_channel(1);
+    let again = move |(n,): (Tag,), out: &mut Out| {
+        let _ = begun.try_send(());
+        out.emit(1, (n,))
+    };
+    let boxes = Boxes::new().with("again", "(<n>) -> (<n>) | (<end>)", again);
+    let source = "box again ((<n>) -> (<n>) | (<end>)); net main connect again * {<end>};";
+    let mut running = network(source, boxes.unwrap()).start(&runtime);
+    running.input.write(record("n=1")).unwrap();
+    let report = running.report.clone();
+    let reader = std::thread::spawn(move || running.output.next());
+    has_begun.recv().unwrap();
+    report.abandon();
+    assert_eq!(reader.join().unwrap(), None);
+    assert_eq!(report.fault_count(), 0);
+}
+
 /// Number of live tasks during a run, measured in a box.
 fn tasks_alive(source: &str, boxes: Boxes, input: Vec<Record>) -> (Outcome, usize) {
     let most = Arc::new(AtomicUsize::new(0));

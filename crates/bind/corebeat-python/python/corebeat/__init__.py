@@ -7,12 +7,13 @@ package contains the program `corebeat` as well.
 - `corebeat.claim` and `corebeat.Executor`: a program requests CPUs for a phase, and its pool of
   threads follows.
 - `corebeat.net`: run S-Net networks whose boxes are Python functions.
+- `corebeat.probe`: record the calls of functions and blocks in a trace.
 - `corebeat.sim`: run programs on simulated machines.
 - `corebeat.trace`: read the events and calls of traces, and record events.
 - `corebeat.run` and `corebeat.tune`: run programs under a policy, and read the report.
 """
 
-from . import claim, heartbeat, net, sim, trace
+from . import claim, heartbeat, net, probe, sim, trace
 from ._executor import Executor
 from ._native import Error
 from ._program import find_program
@@ -27,6 +28,7 @@ __all__ = [
     "find_program",
     "heartbeat",
     "net",
+    "probe",
     "run",
     "sim",
     "trace",

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, cast
 
 from . import _native
+from ._function import is_of, name
 
 __all__ = ["Goal", "Group", "Status", "beat"]
 
@@ -118,15 +119,12 @@ class beat(_native.Beat):
     def __call__(self, function: _Function) -> _Function:
         emit = self.group.beat if self.n == 1 else functools.partial(self.group.beat, self.n)
 
-        # An object with the method __call__ is of the kind of that method.
-        kinds = function, getattr(type(function), "__call__", None)
-        if any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in kinds):
-            name = getattr(function, "__qualname__", repr(function))
+        if is_of(function, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
             raise TypeError(
-                f"cannot count the calls of the generator {name}: write 'with beat(group):' in its "
-                "body"
+                f"cannot count the calls of the generator {name(function)}: write "
+                "'with beat(group):' in its body"
             )
-        if any(map(inspect.iscoroutinefunction, kinds)):
+        if is_of(function, inspect.iscoroutinefunction):
 
             @functools.wraps(function)
             async def awaits(*args: Any, **kwargs: Any) -> Any:

@@ -6,8 +6,8 @@
         print(event.time_ns, event.kind, event.fields)
 
 Programs in Rust record traces with the crates corebeat-trace and corebeat-probe. A Python program
-records one with `record` and `Mark`. The program `corebeat trace` converts traces, for instance for
-Perfetto.
+records one with `record`, `Mark` and `corebeat.probe`. The program `corebeat trace` draws and
+converts traces, for instance for Perfetto.
 """
 
 import os
@@ -117,7 +117,8 @@ class Call(NamedTuple):
     end_ns: int
     """Times in nanoseconds of `CLOCK_MONOTONIC`."""
     outcome: str
-    """`returned`, `panicked`, `open` at the end of the trace, or `events_lost`."""
+    """`returned`, `panicked` (in Python: ended by an exception), `open` at the end of the trace, or
+    `events_lost`."""
     fields: dict[str, str]
 
 
@@ -207,7 +208,7 @@ class Summary:
 
     file_bytes: int
     threads: int
-    """Number of threads that emitted events."""
+    """Number of threads that emitted events. Declarations of probes count as a thread."""
     lost: int
     """Number of lost events."""
 
@@ -237,7 +238,7 @@ class Recording:
 
 
 def record(path: Path) -> Recording:
-    """Begins to record the events of `Mark.emit`, of all threads, in a file.
+    """Begins to record the events of `Mark.emit` and of probes, of all threads, in a file.
 
         loaded = corebeat.trace.Mark("loaded")
         with corebeat.trace.record("run.cbt"):

@@ -395,6 +395,12 @@ impl Report {
     pub fn stop(&self) {
         self.0.stop();
     }
+
+    /// Stops the network as the drop of the [`Output`] does, while another thread waits for its
+    /// next record: that thread receives the records that have left the network, and then the end.
+    pub fn abandon(&self) {
+        self.0.abandon();
+    }
 }
 
 /// Result of a run.
