@@ -4,8 +4,8 @@ mod block;
 mod thread;
 
 pub(crate) use block::{
-    Awaits, TimeLimit, block, block_on_set, block_on_task, cancellation, may_block, nanos,
-    note_await, sleep_task, sleep_thread, unblocked, yield_task,
+    Awaits, TimeLimit, block, block_on_set, block_on_task, blocking_token, cancellation, may_block,
+    nanos, note_await, sleep_task, sleep_thread, unblocked, yield_task,
 };
 pub(crate) use thread::{become_blocking_task, wake_thread};
 
@@ -221,12 +221,17 @@ pub(crate) fn peer(side: &Side) -> Peer {
         let worker = c.worker.get();
         // SAFETY: as in `worker`.
         match unsafe { worker.as_ref() } {
-            // Relaxed: see `End::enter`.
-            Some(_) if side.home.load(Ordering::Relaxed) == home_of(c.stamp.get()) => Peer::Same,
+            Some(_) if side.home() == home_of(c.stamp.get()) => Peer::Same,
             Some(worker) => Peer::Other(worker),
             None => Peer::Outside,
         }
     })
+}
+
+/// Returns the caller's worker and its home, if there is one.
+#[inline(always)]
+pub(crate) fn worker_and_home() -> Option<(&'static Worker, u64)> {
+    worker().map(|worker| (worker, home_of(current_stamp())))
 }
 
 /// Makes a task or thread ready whose token was taken.

@@ -1,6 +1,6 @@
 //! Threads that wait as tasks do: blocking tasks, and threads that are no tasks.
 
-use super::{new_stamp, waiter, with};
+use super::{new_stamp, with};
 use crate::runtime::Inner;
 use crate::scope::ScopeCore;
 use crate::stream::Core;
@@ -100,7 +100,7 @@ pub(crate) fn become_blocking_task(inner: Arc<Inner>, task: &Header) -> TaskRef 
 #[cold]
 pub(super) fn block(word: &Word, token: Token, status: Status, on: *const Core) {
     // SAFETY: the header of a thread is the first field of such a block.
-    let block = unsafe { &*waiter().cast::<ThreadBlock>() };
+    let block = unsafe { &*waiter::blocked(token).cast::<ThreadBlock>() };
     let me = &block.header;
     me.on.store(on.cast_mut(), Ordering::Release);
     me.set_status(status);

@@ -82,13 +82,10 @@ impl<T: Send + 'static> JoinHandle<T> {
     fn wait(&self) -> Result<(), Failure> {
         let task = self.task.header();
         while !task.has_ended() {
-            if !current::may_block() {
-                return Err(Failure::Unwinding);
-            }
+            let Some(token) = current::blocking_token() else { return Err(Failure::Unwinding) };
             if !task.process.is_current() {
                 return Err(Failure::Forked);
             }
-            let token = waiter::blocking_token();
             // Replaces the token of a waker, if the handle was polled before.
             if waiter::leave(&task.join, token) {
                 current::block_on_task(&task.join, token, task.id);
