@@ -26,17 +26,18 @@ mod coroutine;
 pub(crate) use coroutine::{Carrier, suspend};
 
 use crate::current;
-use crate::task;
+use crate::task::{self, Header, Outcome};
+use std::ptr::NonNull;
 
-/// Runs the current task until it ends or awaits. Returns false if there is none, which ends the
-/// carrier.
-fn carry() -> bool {
-    let task = current::with(|c| c.task.get());
-    if task.is_null() {
-        return false;
-    }
+/// Returns the task that the worker has dispatched to the calling carrier; `None` if the carrier
+/// must end.
+fn dispatched() -> Option<NonNull<Header>> {
+    NonNull::new(current::with(|c| c.task.get()).cast_mut())
+}
+
+/// Runs a dispatched task until it ends or awaits.
+#[inline]
+fn carry(task: NonNull<Header>) -> Outcome {
     // SAFETY: the worker has dispatched the task, and is suspended.
-    let outcome = unsafe { task::run(task) };
-    current::with(|c| c.outcome.set(outcome));
-    true
+    unsafe { task::run(task.as_ptr()) }
 }

@@ -140,8 +140,8 @@
 //! 2. One thread takes the token, and observes the earlier writes of the token's owner.
 //! 3. Memory is freed only while the count of inspections is 0.
 //! 4. The end of a task publishes its result. The later of two events, the end of the task and the
-//!    drop of its handle, drops a result that was not taken. The side of a stream that ends later
-//!    drops the items.
+//!    drop of its handle, drops a result that was not taken, and frees the task unless there are
+//!    wakers. The side of a stream that ends later drops the items.
 //! 5. Both sides of the stream are on one worker, and the side that waits never was on another one.
 //!
 //! `light` and `heavy` are the fences of [`corebeat_sync::asymmetric`].

@@ -236,7 +236,7 @@ fn suspend(me: &Header, status: Status) {
     let frame = 0u8;
     me.frame.set(&raw const frame);
     me.set_status(status);
-    context::suspend(if status == Status::Ready { Outcome::Yielded } else { Outcome::Blocked });
+    context::suspend(me, if status == Status::Ready { Outcome::Yielded } else { Outcome::Blocked });
 }
 
 /// Returns the reason why the calling task, which was cancelled, has no result.
