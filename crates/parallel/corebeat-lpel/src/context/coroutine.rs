@@ -37,7 +37,9 @@ impl Carrier {
             while let Some(task) = dispatched() {
                 // SAFETY: the task is alive, and the worker has lent this carrier to it.
                 unsafe { &(*task.as_ref().carrier.get()).yielder }.set(own);
-                own.suspend(carry(task));
+                if let Some(outcome) = carry(task) {
+                    own.suspend(outcome);
+                }
             }
         });
         let coroutine = ManuallyDrop::new(UnsafeCell::new(coroutine));
