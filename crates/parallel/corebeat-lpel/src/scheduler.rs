@@ -8,6 +8,7 @@ use crate::task::{Header, Priority};
 use crate::worker::AbortOnPanic;
 use std::cell::{RefCell, UnsafeCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::mem::MaybeUninit;
 use std::{fmt, ptr};
 
 /// A ready task that a scheduler owns.
@@ -143,7 +144,7 @@ fn guarded<R>(f: impl FnOnce() -> R) -> R {
 /// and a `VecDeque` takes twice as many instructions for both.
 #[derive(Default)]
 pub struct Fifo {
-    slots: Box<[*const Header]>,
+    slots: Vec<MaybeUninit<*const Header>>,
     /// Numbers of tasks that were added and removed.
     added: usize,
     removed: usize,
@@ -162,9 +163,8 @@ impl Fifo {
     /// Returns the task behind `ahead` others, of which there is one.
     #[inline(always)]
     fn peek(&self, ahead: usize) -> &Header {
-        let task = self.slots[self.slot(self.removed.wrapping_add(ahead))];
-        // SAFETY: a ready task is alive, and this slot is in use.
-        unsafe { &*task }
+        // SAFETY: this slot is in use, and a ready task is alive.
+        unsafe { &*self.slots[self.slot(self.removed.wrapping_add(ahead))].assume_init() }
     }
 
     /// Returns the tasks, the next one first.
@@ -176,11 +176,17 @@ impl Fifo {
     #[cold]
     #[inline(never)]
     fn enlarge_and_put(&mut self, task: Ready) {
-        let tasks: Vec<*const Header> = self.iter().map(ptr::from_ref).collect();
-        (self.added, self.removed) = (tasks.len(), 0);
-        let mut slots = vec![ptr::null(); (2 * tasks.len()).max(16)];
-        slots[..tasks.len()].copy_from_slice(&tasks);
-        self.slots = slots.into();
+        let tasks = self.slots.len();
+        if tasks > 0 {
+            let next = self.slot(self.removed);
+            self.slots.rotate_left(next);
+        }
+        (self.added, self.removed) = (tasks, 0);
+        // The system moves a large area without a copy, and unused pages take no memory.
+        let more = tasks.max(FEW);
+        self.slots.reserve_exact(more);
+        // SAFETY: the memory was reserved above, and needs no value.
+        unsafe { self.slots.set_len(tasks + more) };
         self.put(task);
     }
 }
@@ -198,7 +204,7 @@ impl Scheduler for Fifo {
             return self.enlarge_and_put(task);
         }
         let slot = self.slot(self.added);
-        self.slots[slot] = task.0;
+        self.slots[slot] = MaybeUninit::new(task.0);
         self.added = self.added.wrapping_add(1);
     }
 
@@ -207,7 +213,8 @@ impl Scheduler for Fifo {
         if self.len() == 0 {
             return None;
         }
-        let task = self.slots[self.slot(self.removed)];
+        // SAFETY: this slot is in use.
+        let task = unsafe { self.slots[self.slot(self.removed)].assume_init() };
         self.removed = self.removed.wrapping_add(1);
         if self.len() > FEW {
             prefetch(ptr::from_ref(self.peek(2)).cast(), 2 * LINE);
