@@ -2,8 +2,8 @@
 //!
 //! A carrier runs one task after another. The worker lends a carrier to a task that is dispatched
 //! without one. The loan ends when the task ends, or, for an async task, when it awaits. Then the
-//! carrier continues with the next ready task, if that needs a carrier as well. A blocked task keeps
-//! its carrier.
+//! carrier continues with the next ready task, if that needs a carrier as well. A blocked task
+//! keeps its carrier.
 //!
 //! ```text
 //!   stack of the worker           stack of the carrier

@@ -529,14 +529,19 @@ impl Worker {
         let outcome = unsafe { (*(*task).carrier.get()).resume() };
         // The carrier may have continued with other tasks.
         let task = current::with(|c| c.task.get());
-        if !task.is_null() {
-            self.finish(task, outcome);
+        if task.is_null() {
+            return;
+        }
+        // Most tasks block here. With a constant, the compiler removes the other cases.
+        match outcome {
+            Outcome::Blocked => self.finish(task, Outcome::Blocked),
+            outcome => self.finish_rarely(task, outcome),
         }
     }
 
     /// Finishes the dispatch of a task that has ended or awaits, on the stack of its carrier, and
-    /// prepares the next ready task if that has no stack: this saves two switches of stacks. Returns
-    /// false if the carrier must return to the worker.
+    /// prepares the next ready task if that has no stack: this saves two switches of stacks.
+    /// Returns false if the carrier must return to the worker.
     ///
     /// Code of users that does not belong to tasks, such as a scheduler, runs on the stack of the
     /// worker.
@@ -547,7 +552,11 @@ impl Worker {
         }
         // SAFETY: the task runs, so it is alive.
         let stack_size = unsafe { (*task).stack_size };
-        self.finish(task, outcome);
+        // As in `dispatch`.
+        match outcome {
+            Outcome::Ended => self.finish(task, Outcome::Ended),
+            outcome => self.finish_rarely(task, outcome),
+        }
         if self.own.steps_left.get() == 1 || !self.inbox.is_empty() {
             return false;
         }
@@ -560,7 +569,7 @@ impl Worker {
     /// Makes a ready task the running one. Returns false if the task does not run.
     #[inline(always)]
     fn prepare(&self, task: *const Header) -> bool {
-        // SAFETY: the task was in the ready set, so it is alive until it ends, which is in `finish`.
+        // SAFETY: the task was in the ready set, so it is alive until its end in `finish`.
         let header = unsafe { &*task };
         let worker = header.worker.load(Ordering::Relaxed).cast_const();
         assert!(
@@ -587,6 +596,11 @@ impl Worker {
             c.stamp.set(stamp);
         });
         true
+    }
+
+    #[inline(never)]
+    fn finish_rarely(&self, task: *const Header, outcome: Outcome) {
+        self.finish(task, outcome);
     }
 
     /// Handles the end of a dispatch.
@@ -616,19 +630,13 @@ impl Worker {
                 self.end(task);
             }
             Outcome::Yielded => self.queue(task),
-            Outcome::Awaits => self.await_event(task),
-        }
-    }
-
-    /// Releases the stack of a task that awaits. The task is ready again if it was notified.
-    #[inline(never)]
-    fn await_event(&self, task: *const Header) {
-        // SAFETY: as in `prepare`.
-        let header = unsafe { &*task };
-        self.release_carrier(header);
-        header.set_status(Status::Awaiting);
-        if !header.begin_await() {
-            self.make_ready(task);
+            Outcome::Awaits => {
+                self.release_carrier(header);
+                header.set_status(Status::Awaiting);
+                if !header.begin_await() {
+                    self.make_ready(task);
+                }
+            }
         }
     }
 

@@ -13,8 +13,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Returns the token of the caller, which is about to block; `None` if it must not wait now. Unwinds
-/// if the caller is cancelled.
+/// Returns the token of the caller, which is about to block; `None` if it must not wait now.
+/// Unwinds if the caller is cancelled.
 ///
 /// The caller must not wait if it is unwinding, because its worker would run other tasks in the
 /// middle of a panic; and if it is the loop of a worker.

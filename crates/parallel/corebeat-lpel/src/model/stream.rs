@@ -85,8 +85,8 @@ fn loom_growing_stream_passes_all() {
 }
 
 /// A task blocks at a side that another task has used on another worker. That worker still has a
-/// recheck of an equal token, because the second task has reused the memory of the first one. One of
-/// the worker and the writer takes the token.
+/// recheck of an equal token, because the second task has reused the memory of the first one.
+/// Either that worker or the writer takes the token.
 #[test]
 fn loom_token_of_a_moved_side_is_taken_once() {
     const HOMES: [u64; 2] = [2, 3];

@@ -213,8 +213,8 @@ impl Params<'_> {
     }
 }
 
-/// Creates a task, which its scope counts until `publish_end`. Returns the task for the runtime, and
-/// the join handle; `None` if there is no memory.
+/// Creates a task, which its scope counts until `publish_end`. Returns the task for the runtime,
+/// and the join handle; `None` if there is no memory.
 #[inline(always)]
 pub(crate) fn create<T: Send + 'static, B: Body<T>>(
     params: Params<'_>,
