@@ -139,13 +139,12 @@ fn guarded<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// First in, first out. This is the default.
-///
-/// A ring of a power of two, and counters that wrap around: each dispatch adds and removes a task,
-/// and a `VecDeque` takes twice as many instructions for both.
 #[derive(Default)]
 pub struct Fifo {
+    /// A ring of a power of two. Each dispatch adds and removes a task, and a `VecDeque` takes
+    /// twice as many instructions for both.
     slots: Vec<MaybeUninit<*const Header>>,
-    /// Numbers of tasks that were added and removed.
+    /// Numbers of tasks that were added and removed. They wrap around.
     added: usize,
     removed: usize,
 }

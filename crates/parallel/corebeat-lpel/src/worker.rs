@@ -598,6 +598,7 @@ impl Worker {
         true
     }
 
+    /// [`Worker::finish`] for outcomes that are no constants where the compiler would inline it.
     #[inline(never)]
     fn finish_rarely(&self, task: *const Header, outcome: Outcome) {
         self.finish(task, outcome);
